@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import Any
 
 from aerobee_wire.record import COMPRESSED
-from aerobee_wire.status import Code, MqError
+from aerobee_wire.status import Code, MqError, invalid_parameter
 
 COMPRESSION_MASK = 0x700  # bits of the sys flag for the method
 MAX_BODY_BYTES = 64 * 1024 * 1024  # against small bodies that would decompress to gigabytes
@@ -46,12 +46,12 @@ def check_method(method: str) -> None:
     if method not in SYS_FLAGS:
         known = ", ".join(SYS_FLAGS)
         reason = f"compression is {method!r}: give one of {known}, or None"
-        raise MqError(Code.INVALID_PARAMETER, reason, about="compression")
+        raise invalid_parameter(reason, about="compression")
     if method != ZLIB:
         try:
             import_module(_MODULES[method][0])
         except ImportError:
-            raise MqError(Code.INVALID_PARAMETER, _missing(method), about="compression") from None
+            raise invalid_parameter(_missing(method), about="compression") from None
 
 
 def compress(body: bytes, method: str, level: int) -> bytes:

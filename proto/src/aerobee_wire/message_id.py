@@ -17,7 +17,7 @@ import ipaddress
 import struct
 import time
 
-from aerobee_wire.status import Code, MqError
+from aerobee_wire.status import invalid_parameter
 
 _OFFSET_V4 = struct.Struct(">4siq")
 _OFFSET_V6 = struct.Struct(">16siq")
@@ -55,9 +55,8 @@ def parse_offset_message_id(message_id: str) -> tuple[str, int]:
     except ValueError:
         data = b""
     if len(data) not in (_OFFSET_V4.size, _OFFSET_V6.size):
-        raise MqError(
-            Code.INVALID_PARAMETER,
-            f"invalid offset message id {message_id[:64]!r}: it has 32 or 56 hex digits",
+        raise invalid_parameter(
+            f"invalid offset message id {message_id[:64]!r}: it has 32 or 56 hex digits"
         )
     return unpack_host(data[:-8]), int.from_bytes(data[-8:], "big")
 

@@ -163,6 +163,16 @@ class MqError(Exception):
         self.args = (self.message,)
 
 
+def invalid_parameter(message: str, *, about: str = "") -> MqError:
+    """Return the error for an argument, an option or a field that is not valid."""
+    return MqError(Code.INVALID_PARAMETER, message, about=about)
+
+
+def illegal_operation(message: str, *, about: str = "") -> MqError:
+    """Return the error for a call that is not allowed in this state or here."""
+    return MqError(Code.ILLEGAL_OPERATION, message, about=about)
+
+
 def _restored(kind: type[MqError], args: tuple[object, ...], state: dict[str, object]) -> MqError:
     error: MqError = kind.__new__(kind, *args)
     error.__dict__.update(state)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from aerobee_wire.status import Code, MqError
+from aerobee_wire.status import invalid_parameter
 
 RETRY_PREFIX = "%RETRY%"
 DLQ_PREFIX = "%DLQ%"
@@ -130,4 +130,4 @@ def _check(kind: str, name: str, limit: int) -> None:
         problem = f"{name!r} is illegal"
     if problem:
         rule = f"the {kind} name {problem}; it is made of letters, digits, _ - % |"
-        raise MqError(Code.INVALID_PARAMETER, rule, about=kind)
+        raise invalid_parameter(rule, about=kind)

@@ -12,7 +12,7 @@ import time
 from contextlib import aclosing
 from pathlib import Path
 
-from aerobee_cli.redriving.job import fewer_looks_for_cycles
+from aerobee_cli.redriving import fewer_looks_for_cycles
 from aerobee_client import AsyncAdminClient, AsyncProducer
 from aerobee_client.admin.dead_letters import DeadLetters
 from aerobee_client.admin.redriving.journal import Journal

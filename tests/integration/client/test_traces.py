@@ -25,7 +25,7 @@ from aerobee_client import (
     ReceivedMessage,
     TransactionResolution,
 )
-from aerobee_client.observing import otel_names as names
+from aerobee_client.observing import otel_attributes as names
 from support.clock.polling import until
 from support.observing.otel_backend import Backend, attributes, context_of, linked
 from support.processes.command import aerobee

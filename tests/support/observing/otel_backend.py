@@ -13,7 +13,7 @@ from opentelemetry.sdk.trace.sampling import Sampler
 from opentelemetry.trace import SpanContext, Tracer
 
 from aerobee_client import otel
-from aerobee_client.observing import otel_names as names
+from aerobee_client.observing import otel_attributes as names
 
 
 class Backend:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from aerobee_cli.demo.arrival_delays import ArrivalDelays, NeverArrived
+from aerobee_cli.demo.job import ArrivalDelays, NeverArrived
 from aerobee_wire.topics import retry_topic
 
 FLIGHT = {

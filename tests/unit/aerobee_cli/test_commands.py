@@ -221,7 +221,7 @@ def test_an_unexpected_error_names_the_traceback_variable() -> None:
 def test_the_command_loads_nothing_slow_before_it_runs() -> None:
     """So that `aerobee up` starts its children at once."""
     program = (
-        "import sys; from aerobee_cli import app, main; from aerobee_cli.processes import up; "
+        "import sys; from aerobee_cli import app, main; from aerobee_cli.processes import suite; "
         "print(*sorted({'grpc', 'rich', 'aerobee_client.message', 'aerobee_broker',"
         " 'google.protobuf'} & set(sys.modules)))"
     )

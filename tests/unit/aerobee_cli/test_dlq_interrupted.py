@@ -20,7 +20,7 @@ from aerobee.broker.v1 import admin_pb2, client_pb2
 import aerobee_client
 from aerobee_cli import main, output
 from aerobee_cli.errors import INTERRUPTED
-from aerobee_cli.redriving.progress import Progress
+from aerobee_cli.progress import Progress
 from aerobee_client.admin import dead_letters
 from aerobee_client.admin.redriving.journal import MAX_IN_FLIGHT
 from aerobee_client.errors import BrokerUnreachable

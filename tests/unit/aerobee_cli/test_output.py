@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from aerobee_cli import output
-from aerobee_cli.messages import dead_letter_columns
+from aerobee_cli.commands.dlq import dead_letter_columns
 from aerobee_cli.output import Column
 
 

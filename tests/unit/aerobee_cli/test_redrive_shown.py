@@ -7,8 +7,8 @@ import json
 
 import pytest
 
-from aerobee_cli.redriving.job import TABLE_ROWS, JsonObject, Table
-from aerobee_cli.redriving.progress import LINE_INTERVAL_S, Progress, in_words, progress_text
+from aerobee_cli.progress import LINE_INTERVAL_S, Progress, in_words, progress_text
+from aerobee_cli.redriving import TABLE_ROWS, JsonObject, Table
 from aerobee_client.admin.redriving.outcome import Outcome, Status
 
 

@@ -8,11 +8,9 @@ import pytest
 
 from aerobee_broker.config import BrokerOptions
 from aerobee_chassis.config import load
-from aerobee_cli.commands.demo import demo
+from aerobee_cli.commands.services import demo
 from aerobee_cli.options import BadOption
-from aerobee_cli.processes.replicas import ONE_COPY, Replicas
-from aerobee_cli.processes.suite import SuiteOptions
-from aerobee_cli.processes.up import any_listens
+from aerobee_cli.processes.suite import ONE_COPY, Replicas, SuiteOptions, any_listens
 
 ETCD = "127.0.0.1:2379,127.0.0.1:2381"
 

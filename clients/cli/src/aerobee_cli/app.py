@@ -19,7 +19,6 @@ from aerobee_cli.commands import (
     topic,
 )
 from aerobee_cli.commands.clients import clients
-from aerobee_cli.commands.demo import demo
 from aerobee_cli.commands.doctor import doctor
 
 app = typer.Typer(
@@ -69,7 +68,9 @@ app.command(
     epilog="Example: aerobee proxy --port 8081 --namesrv 127.0.0.1:9876",
     context_settings=services.PASS_ON,
 )(services.proxy)
-app.command(epilog="Example: make demo, or: aerobee demo --messages 5000 --out report")(demo)
+app.command(epilog="Example: make demo, or: aerobee demo --messages 5000 --out report")(
+    services.demo
+)
 app.add_typer(topic.app, name="topic")
 app.add_typer(group.app, name="group")
 app.add_typer(message.app, name="message")
@@ -78,15 +79,11 @@ app.add_typer(lite.app, name="lite")
 app.add_typer(cluster.app, name="cluster")
 app.command(epilog="Example: aerobee clients --group billing --json")(clients)
 app.command(epilog="Example: aerobee doctor --from 127.0.0.1:8081")(doctor)
-app.command(
-    epilog="Example: aerobee report --group billing --out report",
-    context_settings={**services.PASS_ON, "help_option_names": []},
-)(services.report)
-app.command(
-    epilog="Example: aerobee facts --group billing --table facts",
-    context_settings={**services.PASS_ON, "help_option_names": []},
-)(services.facts)
-app.command(
-    epilog="Example: aerobee store check data",
-    context_settings={**services.PASS_ON, "help_option_names": []},
-)(services.store)
+for job, example in (
+    (services.report, "aerobee report --group billing --out report"),
+    (services.facts, "aerobee facts --group billing --table facts"),
+    (services.store, "aerobee store check data"),
+):
+    # Unlike in the services above, --help is an argument of the job.
+    settings = {**services.PASS_ON, "help_option_names": []}
+    app.command(epilog=f"Example: {example}", context_settings=settings)(job)

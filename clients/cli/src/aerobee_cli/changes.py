@@ -9,8 +9,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+import typer
+
 from aerobee_cli import output
-from aerobee_cli.errors import CommandError
+from aerobee_cli.errors import FAILED, CommandError
 from aerobee_cli.output import Column, Item
 from aerobee_cli.settings import Arguments
 from aerobee_wire.status import Code, MqError
@@ -101,6 +103,13 @@ def show_updated(kind: str, items: list[Item], *, as_json: bool) -> None:
     output.show_list(items, columns, as_json=as_json)
     if not items:
         output.note("nothing to change")
+
+
+def show_deleted(kind: str, name: str, deleted: bool) -> None:
+    """Report a deletion. Exits with FAILED if there was nothing to delete."""
+    output.note(f"deleted {name}" if deleted else f"there was no {kind} {name}")
+    if not deleted:
+        raise typer.Exit(FAILED)
 
 
 def _created(name: str, broker_name: str) -> Item:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from aerobee_cli.errors import INCOMPLETE
+from aerobee_cli.output import note
 
 if TYPE_CHECKING:
     from aerobee_client import AdminClient, Producer
@@ -93,6 +96,15 @@ def producer(context: typer.Context, namesrv: str | None) -> Producer:
     from aerobee_client import Producer
 
     return Producer(PRODUCER_GROUP, namesrv=namesrv_of(context, namesrv))
+
+
+def end(problems: Iterable[str]) -> None:
+    """Print the problems of a result that is not complete, and exit with INCOMPLETE if any."""
+    notes = list(problems)
+    for text in notes:
+        note(text)
+    if notes:
+        raise typer.Exit(INCOMPLETE)
 
 
 def confirm(question: str, yes: bool) -> None:

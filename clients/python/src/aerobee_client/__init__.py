@@ -32,9 +32,8 @@ if TYPE_CHECKING:
     from aerobee_client.message_queue import MessageQueue
     from aerobee_client.observing.interceptors import Failure, Interceptor
     from aerobee_client.observing.statistics import ConsumerStatistics, ProducerStatistics
-    from aerobee_client.options.consumer import MessageModel
+    from aerobee_client.options.consumer import ConsumeFromWhere, MessageModel, Sql
     from aerobee_client.options.lease_consumer import OffsetOption
-    from aerobee_client.options.reading import ConsumeFromWhere, Sql
     from aerobee_client.producer import AsyncProducer, Producer
     from aerobee_client.pull_consumer import AsyncPullConsumer, PullConsumer
     from aerobee_client.push_consumer import AsyncPushConsumer, PushConsumer
@@ -115,9 +114,8 @@ _MODULES = {
     "admin.descriptions": ("AlreadyExists",),
     "admin.groups": ("ConsumeOrder", "ExponentialRetryPolicy"),
     "consume_result": ("ConsumeResult", "DeadLetter", "ReconsumeLater"),
-    "options.consumer": ("MessageModel",),
+    "options.consumer": ("ConsumeFromWhere", "MessageModel", "Sql"),
     "options.lease_consumer": ("OffsetOption",),
-    "options.reading": ("ConsumeFromWhere", "Sql"),
     "observing.interceptors": ("Failure", "Interceptor"),
     "observing.statistics": ("ConsumerStatistics", "ProducerStatistics"),
     "errors": (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from enum import Enum
 
-from aerobee_wire.status import Code, MqError
+from aerobee_wire.status import invalid_parameter
 
 FIRST_DELAY_LEVEL = 1
 LAST_DELAY_LEVEL = 18
@@ -59,17 +59,15 @@ class ReconsumeLater(Exception):  # a verdict, not an error
         counted: bool = True,
     ) -> None:
         if delay_level and not FIRST_DELAY_LEVEL <= delay_level <= LAST_DELAY_LEVEL:
-            raise MqError(
-                Code.INVALID_PARAMETER,
-                f"delay_level is {delay_level}: give 1 to 18, or 0 for the policy's",
+            raise invalid_parameter(
+                f"delay_level is {delay_level}: give 1 to 18, or 0 for the policy's"
             )
         if delay is not None and delay_level:
-            raise MqError(
-                Code.INVALID_PARAMETER,
-                f"delay is {delay} and delay_level {delay_level}: give one of them",
+            raise invalid_parameter(
+                f"delay is {delay} and delay_level {delay_level}: give one of them"
             )
         if delay is not None and not timedelta(0) <= delay <= MAX_DELAY:
-            raise MqError(Code.INVALID_PARAMETER, f"delay is {delay}: give 0 to 3 days")
+            raise invalid_parameter(f"delay is {delay}: give 0 to 3 days")
         super().__init__(description)
         self.delay = delay
         self.delay_level = delay_level

@@ -34,7 +34,7 @@ from aerobee_client.observing.interceptors import Interceptor
 from aerobee_client.observing.statistics import ProducerStatistics
 from aerobee_client.options.bounds import check_duration, with_settings
 from aerobee_client.options.producer import MAX_TIMEOUT_S, ProducerOptions, ProducerSettings
-from aerobee_client.requesting.requests import Requests
+from aerobee_client.requesting import Requests
 from aerobee_client.runtime.clock import Clock
 from aerobee_client.runtime.facade import StartedClient, StartedFacade, blocking, on_loop
 from aerobee_client.runtime.fork import PROCESS

@@ -34,16 +34,20 @@ from aerobee_client.message_queue import MessageQueue
 from aerobee_client.observing.interceptors import Interceptor
 from aerobee_client.observing.statistics import ConsumerStatistics
 from aerobee_client.options.bounds import FOREVER_S, check_duration, with_settings
-from aerobee_client.options.consumer import PullConsumerOptions, PullConsumerSettings
-from aerobee_client.options.reading import ConsumeFromWhere, Sql
-from aerobee_client.pulling.queue_offsets import Bounds, bounds, offsets_at
+from aerobee_client.options.consumer import (
+    ConsumeFromWhere,
+    PullConsumerOptions,
+    PullConsumerSettings,
+    Sql,
+)
+from aerobee_client.pulling.offsets import Bounds, bounds, offsets_at
 from aerobee_client.pulling.reader import Reader
 from aerobee_client.pulling.unread import Lent
-from aerobee_client.requesting.replies import Replier
+from aerobee_client.requesting import Replier
 from aerobee_client.runtime.clock import Clock, SystemClock
 from aerobee_client.runtime.facade import Done, StartedFacade, blocking, like, on_loop, settled
 from aerobee_client.runtime.fork import PROCESS
-from aerobee_wire.status import Code, MqError
+from aerobee_wire.status import MqError, illegal_operation, invalid_parameter
 from aerobee_wire.tags import ALL
 from aerobee_wire.topics import check_group, check_topic
 
@@ -135,7 +139,7 @@ class AsyncPullConsumer(Replier):
             MqError: ILLEGAL_OPERATION after the start.
         """
         if self._reader is not None:
-            raise MqError(Code.ILLEGAL_OPERATION, "add interceptors, or instrument, before start()")
+            raise illegal_operation("add interceptors, or instrument, before start()")
         self.options = replace(self.options, interceptors=(*self.options.interceptors, interceptor))
 
     def subscribe(self, topic: str, expression: str | Sql = ALL) -> Awaitable[None]:
@@ -160,10 +164,9 @@ class AsyncPullConsumer(Replier):
         if self._chosen is not None:
             raise _both("assign", "subscribe")
         if self.consumer_group is None:
-            raise MqError(
-                Code.ILLEGAL_OPERATION,
+            raise illegal_operation(
                 "a subscription divides queues among the members of a consumer group: give the "
-                "consumer one, or assign queues to it",
+                "consumer one, or assign queues to it"
             )
         subscription = self._subscription(topic, expression)
         if subscription.is_sql and self._reader is not None and self._reader.started:
@@ -193,9 +196,7 @@ class AsyncPullConsumer(Replier):
             raise _both("subscribe", "assign")
         for queue in queues:
             if queue.queue_id < 0:
-                raise MqError(
-                    Code.INVALID_PARAMETER, f"the id of {queue} is below 0: give 0 or more"
-                )
+                raise invalid_parameter(f"the id of {queue} is below 0: give 0 or more")
         for topic in {queue.topic for queue in queues}:
             subscription = self._subscription(topic, expression)
             known = self._subscriptions.get(topic)
@@ -578,7 +579,7 @@ class AsyncPullConsumer(Replier):
 
 def _both(first: str, second: str) -> MqError:
     text = f"this consumer has called {first}: use another consumer for {second}"
-    return MqError(Code.ILLEGAL_OPERATION, text)
+    return illegal_operation(text)
 
 
 # How long a loop continues with messages that it was lent (100 ms). Then it returns them, so that

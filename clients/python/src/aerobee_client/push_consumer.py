@@ -36,9 +36,8 @@ from aerobee_client.observing.assignment_callbacks import AssignmentCallbacks
 from aerobee_client.observing.interceptors import Interceptor
 from aerobee_client.observing.statistics import ConsumerStatistics
 from aerobee_client.options.bounds import FOREVER_S, check_duration, with_settings
-from aerobee_client.options.consumer import ConsumerOptions, ConsumerSettings, MessageModel
-from aerobee_client.options.reading import Sql
-from aerobee_client.requesting.replies import Replier
+from aerobee_client.options.consumer import ConsumerOptions, ConsumerSettings, MessageModel, Sql
+from aerobee_client.requesting import Replier
 from aerobee_client.runtime.clock import Clock, SystemClock
 from aerobee_client.runtime.facade import (
     Done,
@@ -48,7 +47,7 @@ from aerobee_client.runtime.facade import (
     settled,
 )
 from aerobee_client.runtime.fork import PROCESS
-from aerobee_wire.status import Code, MqError
+from aerobee_wire.status import MqError, illegal_operation, invalid_parameter
 from aerobee_wire.tags import ALL
 from aerobee_wire.topics import check_group, check_topic, retry_topic
 
@@ -133,9 +132,8 @@ class AsyncPushConsumer(Replier):
             MqError: ILLEGAL_OPERATION after the start.
         """
         if self._membership is not None:
-            raise MqError(
-                Code.ILLEGAL_OPERATION,
-                "the consumer has started: add interceptors, or instrument it, before start()",
+            raise illegal_operation(
+                "the consumer has started: add interceptors, or instrument it, before start()"
             )
         interceptors = (*self.options.interceptors, interceptor)
         self.options = replace(self.options, interceptors=interceptors)
@@ -213,10 +211,9 @@ class AsyncPushConsumer(Replier):
         for target in targets:
             topic = target if isinstance(target, str) else target.topic
             if topic not in self._subscriptions:
-                raise MqError(
-                    Code.INVALID_PARAMETER,
+                raise invalid_parameter(
                     f"{self.consumer_group} does not subscribe to {topic}: give one of "
-                    f"{', '.join(self._subscriptions)}",
+                    f"{', '.join(self._subscriptions)}"
                 )
         return targets or list(self._subscriptions)
 
@@ -377,9 +374,8 @@ class AsyncPushConsumer(Replier):
             raise ClientClosed("consumer")
         consumption = self._membership.consumption
         if isinstance(consumption, ConcurrentConsumption):
-            raise MqError(
-                Code.ILLEGAL_OPERATION,
-                "a concurrent consumer commits by itself: give it orderly=True, auto_commit=False",
+            raise illegal_operation(
+                "a concurrent consumer commits by itself: give it orderly=True, auto_commit=False"
             )
         return consumption
 
@@ -451,10 +447,9 @@ def _sent_back(
 
 
 def _closed_by_listener(where: str) -> MqError:
-    return MqError(
-        Code.ILLEGAL_OPERATION,
+    return illegal_operation(
         "close() waits for the listener, so the listener cannot call it: call it from another "
-        f"{where}",
+        f"{where}"
     )
 
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 
 from aerobee_client.message_queue import MessageQueue
-from aerobee_wire.status import Code, MqError
+from aerobee_wire.status import MqError, invalid_parameter
 
 __all__ = [
     "NamedStrategy",
@@ -221,4 +221,4 @@ def by_name(name: str, room: str = "") -> Strategy:
 
 
 def _refusal(name: str, why: str) -> MqError:
-    return MqError(Code.INVALID_PARAMETER, f"strategy {name!r}: {why}", about="strategy")
+    return invalid_parameter(f"strategy {name!r}: {why}", about="strategy")

@@ -27,16 +27,16 @@ from aerobee_client.leasing.lease_member import SimpleMember
 from aerobee_client.leasing.leased_message import LeasedMessage
 from aerobee_client.leasing.receiving.pops import Receive
 from aerobee_client.options.bounds import with_settings
+from aerobee_client.options.consumer import Sql
 from aerobee_client.options.lease_consumer import (
     SimpleConsumerOptions,
     SimpleConsumerSettings,
     check_receive,
 )
-from aerobee_client.options.reading import Sql
 from aerobee_client.runtime.clock import Clock, SystemClock
 from aerobee_client.runtime.facade import Done, blocking, on_loop, settled
 from aerobee_client.runtime.fork import PROCESS
-from aerobee_wire.status import Code, MqError
+from aerobee_wire.status import Code, MqError, invalid_parameter
 from aerobee_wire.tags import ALL, parse_expression
 from aerobee_wire.topics import check_topic
 
@@ -186,8 +186,7 @@ class AsyncSimpleConsumer(LeaseConsumer[SimpleMember]):
         self._running()
         check_receive(max_messages, invisible_duration, wait)
         if attempt_id and not self.options.fifo:
-            raise MqError(
-                Code.INVALID_PARAMETER,
+            raise invalid_parameter(
                 "attempt_id names a receive in order: make the consumer with fifo=True",
                 about="attempt_id",
             )

@@ -17,13 +17,14 @@ import re
 import signal
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
 from aerobee_spark import environment
 from aerobee_spark.errors import MqError
 from aerobee_spark.landing import command as facts
+from aerobee_spark.landing.command import checked, positive, reporter
 from aerobee_spark.reading.options import KINDS, parse_names, timestamp_ms
 from aerobee_spark.report.data.buckets import parse_width
 from aerobee_spark.report.request import AUTO, ENGINES, LOCAL_UP_TO, ReportRequest
@@ -74,10 +75,10 @@ def _report(given: argparse.Namespace) -> int:
     # The report lists unread messages among its problems, so the log does not repeat them.
     logging.getLogger("aerobee_spark").addHandler(logging.NullHandler())
     from aerobee_spark.report import every_group, job
-    from aerobee_spark.report.view import console
+    from aerobee_spark.report.view import tables
 
-    run, show = (every_group.run, every_group.show) if given.all_groups else (job.run, console.show)
-    summary = run(request, _reporter(given.quiet))
+    run, show = (every_group.run, every_group.show) if given.all_groups else (job.run, tables.show)
+    summary = run(request, reporter("report", given.quiet))
     print(json.dumps(summary, indent=2, ensure_ascii=False) if given.json else show(summary))
     if not given.json:
         print(f"\n{request.out / 'report.html'}")
@@ -92,17 +93,6 @@ def _report(given: argparse.Namespace) -> int:
         )
         return TOO_MANY_NEW
     return 0
-
-
-def _reporter(quiet: bool) -> Callable[[str], None]:
-    """Return a function that prints each step with the seconds since the start, unless `quiet`."""
-    start = time.monotonic()
-
-    def report(step: str) -> None:
-        if not quiet:
-            print(f"report: {time.monotonic() - start:5.1f} s  {step}", file=sys.stderr, flush=True)
-
-    return report
 
 
 # ---- arguments ----
@@ -132,7 +122,7 @@ def _add_selection(report: argparse.ArgumentParser) -> None:
     """Add the options that select the messages to read."""
     add = report.add_argument
     which = report.add_mutually_exclusive_group(required=True)
-    which.add_argument("--group", type=_checked(_group), metavar="G", help="consumer group")
+    which.add_argument("--group", type=checked(check_group), metavar="G", help="consumer group")
     which.add_argument(
         "--all-groups", action="store_true", help="report each group, and write an overview page"
     )
@@ -140,19 +130,19 @@ def _add_selection(report: argparse.ArgumentParser) -> None:
     add("--kind", choices=KINDS, default="both", help="topics of the group to read (default: both)")
     add(
         "--since",
-        type=_checked(_time),
+        type=checked(_time),
         metavar="TIME",
         help="read messages stored at or after this time: ISO 8601, ms since the epoch, or 24h",
     )
     add(
         "--until",
-        type=_checked(_time),
+        type=checked(_time),
         metavar="TIME",
         help="read messages stored before this time",
     )
     add(
         "--facts",
-        type=_checked(parse_table),
+        type=checked(parse_table),
         metavar="DIR",
         help="compute from this facts table (a path or URI) and contact no broker",
     )
@@ -161,23 +151,23 @@ def _add_selection(report: argparse.ArgumentParser) -> None:
 def _add_output(report: argparse.ArgumentParser) -> None:
     """Add the options of the output and of the engine."""
     add = report.add_argument
-    add("--out", required=True, type=_checked(_folder), metavar="DIR", help="output folder")
+    add("--out", required=True, type=checked(_folder), metavar="DIR", help="output folder")
     add(
         "--bucket",
-        type=_checked(parse_width),
+        type=checked(parse_width),
         metavar="WIDTH",
         help="width of a bucket of the timeline, such as 5m, 1h or 1d",
     )
     add(
         "--top",
-        type=_checked(_positive),
+        type=checked(positive),
         default=20,
         metavar="N",
         help="rows of a ranking (default: 20)",
     )
     add(
         "--redact",
-        type=_checked(parse_names),
+        type=checked(parse_names),
         default=(),
         metavar="NAME,...",
         help="replace the values of these properties and JSON fields by short hashes in every file",
@@ -186,14 +176,14 @@ def _add_output(report: argparse.ArgumentParser) -> None:
     add("--engine", choices=ENGINES, default=AUTO, help="engine that reads and computes (auto)")
     add(
         "--local-up-to",
-        type=_checked(_count),
+        type=checked(_count),
         default=LOCAL_UP_TO,
         metavar="N",
         help=f"with --engine auto: use local for up to N messages ({LOCAL_UP_TO})",
     )
     add(
         "--fail-if-new",
-        type=_checked(_positive),
+        type=checked(positive),
         metavar="N",
         help="exit with code 4 if N or more dead letters are newer than the report in DIR",
     )
@@ -202,33 +192,10 @@ def _add_output(report: argparse.ArgumentParser) -> None:
     add("--quiet", action="store_true", help="print no progress on stderr")
 
 
-def _checked(parse: Callable[[str], Any]) -> Callable[[str], Any]:
-    """Return `parse` with its errors converted, so that argparse prints their messages."""
-
-    def checked(text: str) -> Any:
-        try:
-            return parse(text)
-        except (ValueError, MqError) as error:
-            raise argparse.ArgumentTypeError(str(error)) from None
-
-    return checked
-
-
-def _group(text: str) -> str:
-    check_group(text)
-    return text
-
-
 def _folder(text: str) -> Path:
     if not text:
         raise ValueError("empty path: use . for the current directory")
     return Path(text)
-
-
-def _positive(text: str) -> int:
-    if not text.isdigit() or not int(text):
-        raise ValueError("write a number above 0")
-    return int(text)
 
 
 def _count(text: str) -> int:

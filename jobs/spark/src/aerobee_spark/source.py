@@ -29,7 +29,7 @@ from aerobee_spark.options import WRITE_ONLY, of_table
 from aerobee_spark.reading import batches
 from aerobee_spark.reading import schema as schemas
 from aerobee_spark.reading.filters import narrowing_of
-from aerobee_spark.reading.offsets import Narrowing, shared
+from aerobee_spark.reading.offsets import Narrowing
 from aerobee_spark.reading.options import ReadOptions
 from aerobee_spark.writing.options import WriteOptions
 from aerobee_spark.writing.writer import RocketMqStreamWriter, RocketMqWriter, WritePlan
@@ -135,12 +135,7 @@ class RocketMqReader(DataSourceReader):
 
         with connect(self.options.name_server) as admin:
             ranges = plan(admin, self.options, self.narrowing)
-        tasks = shared(
-            ranges,
-            max_records=self.options.max_records_per_partition,
-            min_partitions=self.options.min_partitions,
-        )
-        return [batches.RangesPartition(task) for task in tasks]
+        return batches.partitions(ranges, self.options)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield RecordBatches with the selected columns.

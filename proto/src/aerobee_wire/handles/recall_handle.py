@@ -11,7 +11,7 @@ import binascii
 import re
 from dataclasses import dataclass
 
-from aerobee_wire.status import Code, MqError
+from aerobee_wire.status import invalid_parameter
 
 _FORM = re.compile(r"v1 (\S+) (.+?) ([0-9]{1,18}) (.+)", re.ASCII)
 _AFTER_MS = 1
@@ -47,10 +47,8 @@ def decode(text: str) -> RecallHandle:
     except (binascii.Error, ValueError):  # not base64, or not UTF-8
         found = None
     if found is None:
-        raise MqError(
-            Code.INVALID_PARAMETER,
-            "the recall handle is invalid: give back the text that came with the message, "
-            "unchanged",
+        raise invalid_parameter(
+            "the recall handle is invalid: give back the text that came with the message, unchanged"
         )
     topic, broker_name, timestamp, unique_key = found.groups()
     return RecallHandle(topic, broker_name, int(timestamp) - _AFTER_MS, unique_key)

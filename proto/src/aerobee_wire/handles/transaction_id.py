@@ -15,7 +15,7 @@ from typing import Final
 
 from aerobee_wire.handles import checked_text
 from aerobee_wire.layout import Layout
-from aerobee_wire.status import Code, MqError
+from aerobee_wire.status import Code, MqError, invalid_parameter
 
 VERSION: Final = 1
 
@@ -46,8 +46,7 @@ def encode(transaction: TransactionId) -> str:
     texts = (transaction.broker_name, transaction.producer_group, transaction.transaction_id)
     names = [text.encode() for text in texts]
     if max(map(len, names)) > checked_text.MAX_NAME_BYTES:
-        raise MqError(
-            Code.INVALID_PARAMETER,
+        raise invalid_parameter(
             f"the message id or the topic has more than {checked_text.MAX_NAME_BYTES} bytes: a "
             "transaction needs a shorter one",
             about="message_id" if len(names[2]) > checked_text.MAX_NAME_BYTES else "topic",

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
 from aerobee_wire.properties import whole_number
-from aerobee_wire.status import Code, MqError
+from aerobee_wire.status import MqError, invalid_parameter
 
 LITE = "LITE"  # the message type of a parent
 MAX_NAME_BYTES = 64
@@ -82,8 +82,7 @@ def is_legal_name(name: str) -> bool:
 def check_name(name: str) -> None:
     """Check a name. Raises MqError INVALID_PARAMETER, about `lite_topic`."""
     if not is_legal_name(name):
-        raise MqError(
-            Code.INVALID_PARAMETER,
+        raise invalid_parameter(
             f"the lite topic {name[:MAX_NAME_BYTES]!r} is illegal: it has 1 to {MAX_NAME_BYTES} "
             "letters, digits, _ and -",
             about="lite_topic",
@@ -165,6 +164,4 @@ def _boolean(attributes: Mapping[str, str], name: str) -> bool:
 
 
 def _refused(name: str, value: str, allowed: str) -> MqError:
-    return MqError(
-        Code.INVALID_PARAMETER, f"attribute {name}={value} is illegal: it is {allowed}", about=name
-    )
+    return invalid_parameter(f"attribute {name}={value} is illegal: it is {allowed}", about=name)

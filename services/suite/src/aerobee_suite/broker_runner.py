@@ -12,7 +12,7 @@ from aerobee_chassis.background import PeriodicTask
 from aerobee_chassis.clock import Clock
 from aerobee_chassis.rpc.services import Adapt
 from aerobee_suite.mortal_disk import MortalDisk
-from aerobee_wire.status import Code, MqError
+from aerobee_wire.status import illegal_operation
 
 
 @dataclass(slots=True, eq=False)
@@ -74,9 +74,7 @@ class BrokerRunner:
         """
         app = self._app
         if app is None:
-            raise MqError(
-                Code.ILLEGAL_OPERATION, "the broker does not run: restart it before you kill it"
-            )
+            raise illegal_operation("the broker does not run: restart it before you kill it")
         # Do not await between these two: a write in between would be lost but acknowledged.
         self._disk.die()
         await app.sever()

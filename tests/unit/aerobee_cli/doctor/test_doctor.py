@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from aerobee_cli.doctor import brokers, settings
-from aerobee_cli.doctor.brokers import Answer
-from aerobee_cli.doctor.finding import Finding
+from aerobee_cli.doctor import checks
+from aerobee_cli.doctor.checks import Answer, Finding
 from aerobee_client.admin.descriptions import (
     BrokerConflict,
     BrokerStatus,
@@ -42,7 +41,7 @@ def status(**values: Any) -> BrokerStatus:
 
 def found(asked_ms: int = NOW_MS, answered_ms: int = NOW_MS, **values: Any) -> list[str]:
     answer = Answer(status(**values), asked_ms, answered_ms)
-    return [finding.check for finding in brokers.findings_of("a", answer)]
+    return [finding.check for finding in checks.of_broker("a", answer)]
 
 
 @pytest.mark.parametrize(
@@ -70,13 +69,13 @@ def test_a_broker_s_status_is_judged(values: dict[str, Any], checks: list[str]) 
 
 def test_a_broker_of_another_version_is_named() -> None:
     statuses = {"a": status(), "b": status(version="0.9")}
-    assert [each.subject for each in brokers.versions(statuses, "1.0")] == ["b"]
-    assert [each.subject for each in brokers.versions(statuses, "0.9")] == ["a"]
+    assert [each.subject for each in checks.versions(statuses, "1.0")] == ["b"]
+    assert [each.subject for each in checks.versions(statuses, "0.9")] == ["a"]
 
 
 def test_two_processes_with_one_number_are_named_once_with_addresses_and_stores() -> None:
     conflict = BrokerConflict("a", 2, "h:1", "0123456789abcdef", "h:2", "")
-    (finding,) = brokers.conflicts([conflict, conflict])
+    (finding,) = checks.conflicts([conflict, conflict])
     assert (finding.check, finding.subject) == ("broker", "a")
     for reported in ("brokerId 2", "h:1", "0123456789abcdef", "h:2"):
         assert reported in finding.problem
@@ -84,7 +83,7 @@ def test_two_processes_with_one_number_are_named_once_with_addresses_and_stores(
 
 def test_name_servers_that_have_a_broker_at_different_addresses_are_named() -> None:
     known = {"n1": {"a": "h:1", "b": "h:3"}, "n2": {"a": "h:2", "b": "h:3"}, "n3": {"a": "h:1"}}
-    (finding,) = brokers.whereabouts(known)
+    (finding,) = checks.whereabouts(known)
     assert finding.subject == "a"
     for reported in ("h:1", "h:2", "n1", "n2"):
         assert reported in finding.problem
@@ -103,13 +102,13 @@ def problems(findings: Any) -> list[str]:
 
 
 def test_topics_that_brokers_have_differently_or_lack() -> None:
-    assert problems(settings.topics(topic(a=(4, 4), b=(4, 4)), ["a", "b"])) == []
-    (lacking,) = problems(settings.topics(topic(a=(4, 4)), ["a", "b"]))
+    assert problems(checks.topics(topic(a=(4, 4), b=(4, 4)), ["a", "b"])) == []
+    (lacking,) = problems(checks.topics(topic(a=(4, 4)), ["a", "b"]))
     assert "b" in lacking
-    assert problems(settings.topics(topic(a=(4, 4)), ["a"])) == []  # b drains
-    (different,) = problems(settings.topics(topic(a=(8, 4), b=(4, 4)), ["a", "b"]))
+    assert problems(checks.topics(topic(a=(4, 4)), ["a"])) == []  # b drains
+    (different,) = problems(checks.topics(topic(a=(8, 4), b=(4, 4)), ["a", "b"]))
     assert "b (read_queue_count 4, elsewhere 8)" in different
-    (unread,) = problems(settings.topics(topic(a=(4, 6)), ["a"]))
+    (unread,) = problems(checks.topics(topic(a=(4, 6)), ["a"]))
     assert "4 to 5" in unread
 
 
@@ -118,10 +117,10 @@ def group(broker: str, max_attempts: int = 17) -> GroupDescription:
 
 
 def test_groups_that_brokers_have_differently_or_lack() -> None:
-    assert problems(settings.groups({"a": [group("a")], "b": [group("b")]})) == []
-    (lacking,) = problems(settings.groups({"a": [group("a")], "b": []}))
+    assert problems(checks.groups({"a": [group("a")], "b": [group("b")]})) == []
+    (lacking,) = problems(checks.groups({"a": [group("a")], "b": []}))
     assert lacking == "missing on b"
-    (different,) = problems(settings.groups({"a": [group("a")], "b": [group("b", 3)]}))
+    (different,) = problems(checks.groups({"a": [group("a")], "b": [group("b", 3)]}))
     assert "b (max_attempts 3, elsewhere 17)" in different
 
 
@@ -133,6 +132,6 @@ def test_members_that_subscribe_differently() -> None:
         )
         for expression in ("x", "y", "x ")
     ]  # fmt: skip
-    (conflict,) = problems(settings.subscriptions(clients))
+    (conflict,) = problems(checks.subscriptions(clients))
     assert "differently to t" in conflict
-    assert problems(settings.subscriptions(clients[:1])) == []
+    assert problems(checks.subscriptions(clients[:1])) == []

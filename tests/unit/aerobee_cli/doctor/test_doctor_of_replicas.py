@@ -8,7 +8,7 @@ import pytest
 from aerobee.broker.v1 import replica_pb2 as pb
 from aerobee.broker.v1 import replication_pb2
 
-from aerobee_cli.doctor.replicas import findings_of
+from aerobee_cli.doctor.checks import of_replicas
 from aerobee_client.admin.descriptions import ReplicaDescription
 from aerobee_wire.status import Code, MqError
 
@@ -32,7 +32,7 @@ def found(
     """(check, subject) of each finding."""
     all_of_them = [*([leads] if leads else []), *statuses]
     replicas = [ReplicaDescription.of(each, leads) for each in all_of_them]
-    return [(each.check, each.subject) for each in findings_of("a", replicas, silent)]
+    return [(each.check, each.subject) for each in of_replicas("a", replicas, silent)]
 
 
 def test_a_group_that_is_well_has_none() -> None:
@@ -86,8 +86,8 @@ def test_a_replica_that_does_not_reach_etcd_is_reported() -> None:
 def test_damage_is_reported_of_the_damaged_replica_alone() -> None:
     damaged = status(1, "slave", damaged_bytes=300, damaged_ranges=2)
     replicas = [ReplicaDescription.of(each, None) for each in (damaged, status(2, "slave"))]
-    findings = [each for each in findings_of("a", replicas, ()) if "damaged" in each.problem]
+    findings = [each for each in of_replicas("a", replicas, ()) if "damaged" in each.problem]
     assert [each.subject for each in findings] == ["a, replica 1"]
     assert "replica 2" in findings[0].advice
-    alone = list(findings_of("a", [ReplicaDescription.of(damaged, None)], ()))
+    alone = list(of_replicas("a", [ReplicaDescription.of(damaged, None)], ()))
     assert "loses what it alone has" in alone[-1].advice

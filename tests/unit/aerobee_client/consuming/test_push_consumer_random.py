@@ -18,7 +18,7 @@ import pytest
 from aerobee_client.cluster import client_instance
 from aerobee_client.errors import BrokerUnreachable, RequestTimeout
 from aerobee_client.message import ReceivedMessage
-from aerobee_client.options.reading import ConsumeFromWhere
+from aerobee_client.options.consumer import ConsumeFromWhere
 from aerobee_client.push_consumer import AsyncPushConsumer
 from aerobee_wire.rpcs import Rpc
 from aerobee_wire.status import MqError

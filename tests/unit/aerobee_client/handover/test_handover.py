@@ -13,7 +13,7 @@ import pytest
 
 from aerobee_client.consuming import assignment, membership
 from aerobee_client.message import ReceivedMessage
-from aerobee_client.options.reading import ConsumeFromWhere
+from aerobee_client.options.consumer import ConsumeFromWhere
 from aerobee_client.pull_consumer import AsyncPullConsumer
 from aerobee_client.push_consumer import AsyncPushConsumer
 from support.client.consumer_group import GROUP, TOPIC, committed, fill

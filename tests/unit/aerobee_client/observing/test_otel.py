@@ -15,7 +15,7 @@ from opentelemetry import trace
 import aerobee_client
 from aerobee_client import otel
 from aerobee_client.message import Message, ReceivedMessage
-from aerobee_client.observing import otel_names as names
+from aerobee_client.observing import otel_attributes as names
 from aerobee_client.pull_consumer import AsyncPullConsumer
 from aerobee_client.push_consumer import AsyncPushConsumer
 from aerobee_wire.status import Code, MqError

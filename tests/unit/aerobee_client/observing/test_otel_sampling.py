@@ -23,7 +23,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 from aerobee_client import otel
 from aerobee_client.message import Message, ReceivedMessage
-from aerobee_client.observing import otel_names as names
+from aerobee_client.observing import otel_attributes as names
 from aerobee_client.push_consumer import AsyncPushConsumer
 from support.client.memory.cluster import NAMESRV, MemoryBroker, MemoryCluster
 from support.client.producing import TOPIC, messages, producer

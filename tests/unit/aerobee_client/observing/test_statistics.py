@@ -6,8 +6,7 @@ import asyncio
 
 from aerobee_client.message import Message, ReceivedMessage
 from aerobee_client.observing.statistics import ConsumerStatistics, Tally
-from aerobee_client.options.consumer import MessageModel
-from aerobee_client.options.reading import ConsumeFromWhere
+from aerobee_client.options.consumer import ConsumeFromWhere, MessageModel
 from aerobee_client.producer import AsyncProducer
 from aerobee_client.pull_consumer import AsyncPullConsumer
 from aerobee_client.push_consumer import AsyncPushConsumer

@@ -19,7 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from aerobee_client.errors import BrokerUnreachable
 from aerobee_client.message_queue import MessageQueue
-from aerobee_client.options.reading import ConsumeFromWhere
+from aerobee_client.options.consumer import ConsumeFromWhere
 from aerobee_client.pull_consumer import AsyncPullConsumer
 from aerobee_client.pulling.unread import Lent
 from aerobee_wire.rpcs import Rpc

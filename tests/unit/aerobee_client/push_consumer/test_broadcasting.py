@@ -14,8 +14,7 @@ from aerobee_client.consuming import concurrent_consumption, membership
 from aerobee_client.consuming.offset_file import decode
 from aerobee_client.message import ReceivedMessage
 from aerobee_client.message_queue import MessageQueue
-from aerobee_client.options.consumer import ConsumerOptions, MessageModel
-from aerobee_client.options.reading import ConsumeFromWhere
+from aerobee_client.options.consumer import ConsumeFromWhere, ConsumerOptions, MessageModel
 from aerobee_client.push_consumer import AsyncPushConsumer
 from aerobee_wire.status import Code
 from support.client.consumer_group import GROUP, RETRY, TOPIC, Join, fill, owned

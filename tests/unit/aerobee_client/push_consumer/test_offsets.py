@@ -9,7 +9,7 @@ import pytest
 
 from aerobee_client.consuming import puller
 from aerobee_client.message import ReceivedMessage
-from aerobee_client.options.reading import ConsumeFromWhere
+from aerobee_client.options.consumer import ConsumeFromWhere
 from aerobee_client.push_consumer import AsyncPushConsumer
 from support.client.consumer_group import GROUP, TOPIC, Join, committed, fill
 from support.client.memory.cluster import NAMESRV, STORE_TIME_MS, MemoryBroker, MemoryCluster

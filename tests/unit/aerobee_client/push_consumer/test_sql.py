@@ -7,7 +7,7 @@ from typing import Any
 from aerobee.broker.v1 import message_pb2
 
 from aerobee_client.message import ReceivedMessage
-from aerobee_client.options.reading import Sql
+from aerobee_client.options.consumer import Sql
 from aerobee_client.push_consumer import AsyncPushConsumer
 from aerobee_wire.status import Code, MqError
 from support.client.consumer_group import GROUP, RETRY, TOPIC, Join, fill, owned

@@ -10,7 +10,7 @@ import pytest
 from aerobee_client.errors import ClientClosed
 from aerobee_client.leasing.leased_message import LeasedMessage
 from aerobee_client.leasing.receiving import receiver
-from aerobee_client.options.reading import Sql
+from aerobee_client.options.consumer import Sql
 from aerobee_wire.status import Code
 from support.client.leasing import (
     GROUP,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from aerobee_client.message import Message
-from aerobee_client.observing import otel_names as names
+from aerobee_client.observing import otel_attributes as names
 from aerobee_client.producer import AsyncProducer
 from aerobee_wire.status import Code
 from support.client.leasing import LEASE, NAMESRV, TOPIC, Leasing, seconds

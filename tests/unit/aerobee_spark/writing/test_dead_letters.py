@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from aerobee_client import ReceivedMessage
-from aerobee_client.admin.redriving.redriven import OpenedLetter, Redriven
 from aerobee_client.admin.redriving.rules import Target
+from aerobee_client.admin.redriving.sends import OpenedLetter, Redriven
 from aerobee_spark.errors import OptionError, RowError
 from aerobee_spark.reading import columns
 from aerobee_spark.reading.message_columns import COLUMNS

@@ -11,8 +11,13 @@ import pytest
 
 from aerobee_suite.broker_runner import BrokerRunner
 from aerobee_suite.control.settlement import Settlement
-from aerobee_suite.control.time_travel import LONGEST_STEP_MS, OVERDUE_STEP_MS, TimeTravel
-from aerobee_suite.control.virtual_time import VirtualClock, VirtualTimeLoop
+from aerobee_suite.control.virtual_time import (
+    LONGEST_STEP_MS,
+    OVERDUE_STEP_MS,
+    TimeTravel,
+    VirtualClock,
+    VirtualTimeLoop,
+)
 from aerobee_wire.status import Code
 from support.codes import raises_code
 
@@ -88,7 +93,7 @@ def test_without_settling_nobody_is_waited_for() -> None:
 
 
 def test_what_is_overdue_holds_time_up_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("aerobee_suite.control.time_travel.OVERDUE_WAIT_S", 0.01)
+    monkeypatch.setattr("aerobee_suite.control.virtual_time.OVERDUE_WAIT_S", 0.01)
     _, waited_ms, steps = run(travel(5 * HOUR_MS, 1_000, stuck=True))
     assert waited_ms[2] - waited_ms[1] == OVERDUE_STEP_MS
     assert waited_ms[3] - waited_ms[2] == 2 * OVERDUE_STEP_MS

@@ -12,7 +12,7 @@ from typer.core import TyperGroup
 from aerobee_cli import output
 from aerobee_cli.doctor.broker_group import MASTER_ID, BrokerGroup, look_at
 from aerobee_cli.errors import INCOMPLETE, CommandError
-from aerobee_cli.options import BadOption, Json, Namesrv, Yes, admin_client, confirm
+from aerobee_cli.options import BadOption, Json, Namesrv, Yes, admin_client, confirm, end
 from aerobee_cli.output import Column, number
 from aerobee_cli.processes.become import become, inherit_namesrv
 from aerobee_cli.times import parse_duration
@@ -100,12 +100,9 @@ def status(
             for note in _masterless(admin, each.broker_name)
         ]
     output.show_each(items, as_json=json)
-    for note in notes:
-        output.note(note)
     if not brokers:
         output.note("no broker is registered: start one with `aerobee up` or `aerobee broker`")
-    if notes:
-        raise typer.Exit(INCOMPLETE)
+    end(notes)
 
 
 def _masterless(admin: AdminClient, name: str) -> list[str]:

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from aerobee_cli import connected, output
-from aerobee_cli.errors import INCOMPLETE
-from aerobee_cli.options import Json, Namesrv, admin_client
+from aerobee_cli import connected
+from aerobee_cli.options import Json, Namesrv, admin_client, end
 from aerobee_wire.status import MqError
 
 if TYPE_CHECKING:
@@ -47,10 +46,7 @@ def clients(
     connected.show_clients(found, as_json=json)
     for name in sorted({name for client in found for name in client.consumer_groups}):
         connected.note_conflicts(everybody, name)
-    for error in silent:
-        output.note(f"the list may lack clients: {error}")
-    if silent:
-        raise typer.Exit(INCOMPLETE)
+    end(f"the list may lack clients: {error}" for error in silent)
 
 
 def _check_names(admin: AdminClient, group: str, topic: str) -> None:

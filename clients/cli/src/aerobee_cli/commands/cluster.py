@@ -9,8 +9,7 @@ import typer
 
 from aerobee_cli import output
 from aerobee_cli.doctor.broker_group import AbsentReplica, BrokerGroup, absent_replicas
-from aerobee_cli.errors import INCOMPLETE
-from aerobee_cli.options import Json, Namesrv, admin_client
+from aerobee_cli.options import Json, Namesrv, admin_client, end
 from aerobee_cli.output import Column, number
 from aerobee_wire.status import MqError
 
@@ -57,10 +56,7 @@ def list_brokers(context: typer.Context, namesrv: Namesrv = None, json: Json = F
     if not json:
         rows = [row | {"role": _role_text(row)} for row in rows]
     output.show_list(rows, COLUMNS, as_json=json)
-    for note in notes:
-        output.note(note)
-    if notes:
-        raise typer.Exit(INCOMPLETE)
+    end(notes)
 
 
 def _group(admin: AdminClient, broker: BrokerDescription) -> BrokerGroup:
@@ -115,13 +111,8 @@ def _replica_fields(replica: ReplicaDescription | None) -> dict[str, Any]:
     """Return the fields of a replica; empty ones if the broker keeps one copy or is silent."""
     if replica is None:
         return {"role": "", "epoch": None, "in_sync": None, "lag_bytes": None}
-    return {
-        "replica_id": replica.replica_id,
-        "role": replica.role,
-        "epoch": replica.epoch,
-        "in_sync": replica.in_sync,
-        "lag_bytes": replica.lag_bytes,
-    }
+    names = ("replica_id", "role", "epoch", "in_sync", "lag_bytes")
+    return {name: getattr(replica, name) for name in names}
 
 
 def _role_text(row: dict[str, Any]) -> str:

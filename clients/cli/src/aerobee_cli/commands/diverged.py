@@ -13,7 +13,7 @@ from aerobee_cli.doctor.broker_group import AbsentReplica, look_at
 from aerobee_cli.errors import INCOMPLETE, CommandError
 from aerobee_cli.options import BadOption, Json, Namesrv, admin_client
 from aerobee_cli.output import Column, number
-from aerobee_cli.redriving.progress import Progress
+from aerobee_cli.progress import Progress
 
 if TYPE_CHECKING:
     from aerobee_client import AdminClient
@@ -83,16 +83,9 @@ def list_diverged(
 
 def _unknown(name: str, replica: AbsentReplica) -> dict[str, Any]:
     """Return the item for a replica that does not answer, in place of its files."""
-    return {
-        "broker_name": name,
-        "replica_id": replica.replica_id,
-        "address": replica.address,
-        "name": None,
-        "epoch": None,
-        "begin_offset": None,
-        "size": None,
-        "answers": False,
-    }
+    unknown = dict.fromkeys(("name", "epoch", "begin_offset", "size"))
+    place = {"broker_name": name, "replica_id": replica.replica_id, "address": replica.address}
+    return place | unknown | {"answers": False}
 
 
 @app.command(epilog="Example: aerobee broker diverged show broker-a 1-1048576.log")

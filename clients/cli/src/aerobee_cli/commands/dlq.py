@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -12,17 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO, TypeVar
 
 import typer
 
-from aerobee_cli import messages, output
+from aerobee_cli import output, redriving
 from aerobee_cli.errors import FAILED, INCOMPLETE, CommandError
-from aerobee_cli.options import (
-    BadOption,
-    Group,
-    Json,
-    Namesrv,
-    Yes,
-    confirm,
-    namesrv_of,
-)
+from aerobee_cli.options import BadOption, Group, Json, Namesrv, Yes, confirm, namesrv_of
+from aerobee_cli.output import Column, Item, number
 from aerobee_cli.times import Moment, parse_moment
 from aerobee_client.admin import export as json_lines
 from aerobee_client.admin.dead_letters import DeadLetters, Selection
@@ -49,6 +42,22 @@ EVER = 1 << 62  # a time so late that no age is clamped to 0
 MAX_RATE = 1_000_000_000  # excludes infinity
 
 
+_DEAD_LETTER_COLUMNS = (
+    Column("message id", "message_id"),
+    Column("origin topic", "origin_topic"),
+    Column("origin message id", "origin_message_id"),
+    Column("tag", "tag"),
+    Column("keys", "keys"),
+    number("reconsume times", "reconsume_times"),
+    Column("born", "born_timestamp_ms"),
+    Column("stored", "store_timestamp_ms"),
+    Column("reason", "reason"),
+    Column("broker", "broker_name"),
+    number("queue id", "queue_id"),
+    number("queue offset", "queue_offset"),
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Query:
     """Dead letters of one group. `namesrv`: the name servers to ask."""
@@ -65,7 +74,7 @@ class Query:
             async with AsyncAdminClient(self.namesrv) as admin:
                 dead_letters = DeadLetters(admin, self.group, self.selection)
                 result = await use(admin, dead_letters)
-            messages.warn_unless_complete(
+            redriving.warn_unless_complete(
                 dead_letters.topic, dead_letters.corrupted, dead_letters.expired
             )
             return result, dead_letters.complete
@@ -89,7 +98,7 @@ def list_dead_letters(
     """List dead letters: ids, origin, why they failed, and where they are stored."""
     query = Query(namesrv_of(context, namesrv), group, Selection(tag=tag, reason=reason))
     items, complete = query.run(partial(_collect, limit, json_lines.summary))
-    output.show_list(items, messages.dead_letter_columns(items), as_json=json)
+    output.show_list(items, dead_letter_columns(items), as_json=json)
     _note_if_empty(items, group, json)
     _exit(complete)
 
@@ -236,11 +245,9 @@ def redrive(
     """
     if bool(ids) + everything + (listed is not None) != 1:
         raise BadOption("give --all, --list FILE, or --id ID for each dead letter to send again")
-    from aerobee_cli.redriving import job
-
     if since is not None and until is not None and since.is_age == until.is_age:
-        job.check_bounds(since, until, EVER)
-    request = job.Request(
+        redriving.check_bounds(since, until, EVER)
+    request = redriving.Request(
         namesrv=namesrv_of(context, namesrv),
         group=group,
         selection=Selection(frozenset(ids or ()), tag, reason),
@@ -254,7 +261,7 @@ def redrive(
         dry_run=dry_run,
         json=json,
     )
-    code = job.run(request)
+    code = redriving.run(request)
     if code:
         raise typer.Exit(code)
 
@@ -281,6 +288,15 @@ def purge(
     confirm(f"Delete {count:,} dead letters of {group}?", yes)
     deleted, _ = query.run(lambda _, dead_letters: dead_letters.purge())
     output.note(f"deleted {count:,} dead letters of {group}" if deleted else _none_of(group))
+
+
+def dead_letter_columns(items: Iterable[Item]) -> tuple[Column, ...]:
+    """Return the columns for dead letters, with lite topics if one of them has a lite topic."""
+    if not any(item["lite_topic"] for item in items):
+        return _DEAD_LETTER_COLUMNS
+    at = 1 + [column.key for column in _DEAD_LETTER_COLUMNS].index("origin_topic")
+    lite_topic = Column("lite topic", "lite_topic")
+    return (*_DEAD_LETTER_COLUMNS[:at], lite_topic, *_DEAD_LETTER_COLUMNS[at:])
 
 
 async def _collect(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -126,16 +125,9 @@ def create(
     the command fails with the differences and changes nothing: see group update.
     """
     order = Order.ON if fifo else order
-    given = _given(
-        max_attempts=max_attempts,
-        delays=delays,
-        retry=retry,
-        order=order,
-        consume=consume,
-        from_min=from_min,
-        attribute=attribute,
-        lite=settings.lite_attributes(lite_topic, lite_model, lite_quota),
-    )
+    lite = settings.lite_attributes(lite_topic, lite_model, lite_quota)
+    attributes = settings.with_attributes(attribute, lite)
+    given = _given(max_attempts, (delays, retry), order, (consume, from_min), attributes)
     wanted = settings.wanted("group", group, given, file)
     with admin_client(context, namesrv) as admin:
         made = changes.create_all("group", wanted, admin.create_group, dry_run=dry_run)
@@ -167,16 +159,9 @@ def update(
 
     --retry and --retry-delays replace each other.
     """
-    given = _given(
-        max_attempts=max_attempts,
-        delays=delays,
-        retry=retry,
-        order=order,
-        consume=consume,
-        from_min=from_min,
-        attribute=attribute,
-        lite=settings.lite_attributes(lite_topic, lite_model, lite_quota),
-    )
+    lite = settings.lite_attributes(lite_topic, lite_model, lite_quota)
+    attributes = settings.with_attributes(attribute, lite)
+    given = _given(max_attempts, (delays, retry), order, (consume, from_min), attributes)
     wanted = settings.wanted("group", group, given, file)
     with admin_client(context, namesrv) as admin:
         changed = changes.update_all(
@@ -414,30 +399,26 @@ def delete(context: typer.Context, group: Group, yes: Yes = False, namesrv: Name
     confirm(f"Delete group {group} and its offsets?", yes)
     with admin_client(context, namesrv) as admin:
         deleted = admin.delete_group(group)
-    output.note(f"deleted {group}" if deleted else f"there was no group {group}")
-    if not deleted:
-        raise typer.Exit(1)
+    changes.show_deleted("group", group, deleted)
 
 
 def _given(
-    *,
     max_attempts: int | None,
-    delays: str | None,
-    retry: str | None,
+    retries: tuple[str | None, str | None],
     order: Order | None,
-    consume: bool | None,
-    from_min: bool | None,
-    attribute: list[str] | None,
-    lite: Mapping[str, tuple[str, str]],
+    consumes: tuple[bool | None, bool | None],
+    attributes: dict[str, str] | None,
 ) -> dict[str, Any]:
-    """Return the settings of the options, by their names in a file."""
-    attributes = settings.with_attributes(attribute, lite)
+    """Return the settings of the options, by their names in a file.
+
+    `retries`: --retry-delays and --retry. `consumes`: --consume and --consume-from-min.
+    """
     return {
         "max_attempts": max_attempts,
-        "retry_delays": delays,
-        "retry": retry,
+        "retry_delays": retries[0],
+        "retry": retries[1],
         "order": order,
-        "consume": consume,
-        "consume_from_min": from_min,
+        "consume": consumes[0],
+        "consume_from_min": consumes[1],
         "attributes": attributes,
     }

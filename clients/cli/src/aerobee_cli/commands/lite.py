@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from aerobee_cli import output
-from aerobee_cli.errors import INCOMPLETE
-from aerobee_cli.options import Json, Namesrv, admin_client
+from aerobee_cli.options import Json, Namesrv, admin_client, end
 from aerobee_cli.output import Column, number
 from aerobee_wire.status import Code, MqError
 
@@ -150,7 +149,4 @@ def _shown(
 
 
 def _end(silent: list[MqError]) -> None:
-    for error in silent:
-        output.note(f"the list is not complete: {error}")
-    if silent:
-        raise typer.Exit(INCOMPLETE)
+    end(f"the list is not complete: {error}" for error in silent)

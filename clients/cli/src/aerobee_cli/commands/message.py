@@ -10,17 +10,18 @@ from typing import Annotated
 
 import typer
 
-from aerobee_cli import messages, output
-from aerobee_cli.errors import INCOMPLETE
+from aerobee_cli import output
 from aerobee_cli.options import (
     BadOption,
     Json,
     Namesrv,
     Topic,
     admin_client,
+    end,
     pairs_of,
     producer,
 )
+from aerobee_cli.output import Column, number
 from aerobee_cli.times import parse_duration
 from aerobee_client.admin.export import full, summary
 from aerobee_wire.status import MqError
@@ -28,6 +29,20 @@ from aerobee_wire.status import MqError
 app = typer.Typer(help="Single messages.", no_args_is_help=True)
 
 STDIN = Path("-")
+MESSAGE_COLUMNS = (
+    Column("message id", "message_id"),
+    Column("offset message id", "offset_message_id"),
+    Column("topic", "topic"),
+    Column("tag", "tag"),
+    Column("keys", "keys"),
+    number("reconsume times", "reconsume_times"),
+    Column("born", "born_timestamp_ms"),
+    Column("stored", "store_timestamp_ms"),
+    Column("broker", "broker_name"),
+    number("queue id", "queue_id"),
+    number("queue offset", "queue_offset"),
+    number("bytes", "body_size"),
+)
 
 
 @app.command(epilog="Example: aerobee message send orders '{\"id\": 7}' --tag paid --key order-7")
@@ -142,11 +157,8 @@ def query(
         found = admin.query_messages(
             topic, key=key, unique_id=unique_id, max_messages=limit, damaged=damaged
         )
-    output.show_list(map(summary, found), messages.MESSAGE_COLUMNS, as_json=json)
-    for error in damaged:
-        output.note(f"warning: a message that may match is left out: {error.message}")
-    if damaged:
-        raise typer.Exit(INCOMPLETE)
+    output.show_list(map(summary, found), MESSAGE_COLUMNS, as_json=json)
+    end(f"warning: a message that may match is left out: {error.message}" for error in damaged)
 
 
 def delay_of(text: str | None) -> timedelta | None:

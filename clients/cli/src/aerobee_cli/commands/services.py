@@ -1,11 +1,11 @@
-"""Run services: `up`, `namesrv`, `proxy`; and the jobs `report`, `facts` and `store`."""
+"""Run services: `up`, `namesrv`, `proxy`; the demo; and the jobs `report`, `facts` and `store`."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -16,6 +16,10 @@ DEFAULT_DATA = Path("data")
 NAMESRV_PORT = 9_876
 BROKER_PORT = 10_911
 PROXY_PORT = 8_081
+# Of the demo.
+DEFAULT_MESSAGES = 20_000
+DEFAULT_OUT = Path("report")
+COPIES = 3  # with --failover
 # Unknown arguments are passed on to the service.
 PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True}
 
@@ -56,9 +60,7 @@ def up(
     stderr. Ctrl-C and SIGTERM stop them. With --replicas, N brokers run on consecutive ports; a
     broker that ends is started again.
     """
-    from aerobee_cli.processes.replicas import Replicas
-    from aerobee_cli.processes.suite import SuiteOptions
-    from aerobee_cli.processes.up import serve
+    from aerobee_cli.processes.suite import Replicas, SuiteOptions, serve
 
     group = Replicas(replicas, etcd)
     if replicas == 1 and etcd:
@@ -93,9 +95,7 @@ def report(context: typer.Context) -> None:
 
     Options: --group G, --out DIR, and those that `aerobee report --help` of the Spark job shows.
     """
-    inherit_namesrv(context)
-    os.environ["NAMESRV_ADDR"] = os.environ.get("NAMESRV_ADDR") or DEFAULT_NAMESRV
-    become("aerobee_spark", ["report", *context.args])
+    _become_job(context, "report")
 
 
 def facts(context: typer.Context) -> None:
@@ -104,9 +104,13 @@ def facts(context: typer.Context) -> None:
     Options: --group G or --topic T, --table DIR, --every TIME, and those that `aerobee facts
     --help` of the Spark job shows; `facts compact --table DIR` joins its files by day.
     """
+    _become_job(context, "facts")
+
+
+def _become_job(context: typer.Context, command: str) -> NoReturn:
     inherit_namesrv(context)
     os.environ["NAMESRV_ADDR"] = os.environ.get("NAMESRV_ADDR") or DEFAULT_NAMESRV
-    become("aerobee_spark", ["facts", *context.args])
+    become("aerobee_spark", [command, *context.args])
 
 
 def store(context: typer.Context) -> None:
@@ -116,3 +120,47 @@ def store(context: typer.Context) -> None:
     shows.
     """
     become("aerobee_broker.inspection", context.args)
+
+
+def demo(
+    *,
+    messages: Annotated[
+        int, typer.Option(min=1, metavar="N", help="The first N flights of the year.")
+    ] = DEFAULT_MESSAGES,
+    everything: Annotated[bool, typer.Option("--all", help="All 336,776 flights.")] = False,
+    out: Annotated[Path, typer.Option(metavar="DIR", help="For the report.")] = DEFAULT_OUT,
+    data: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="For the broker. Default: a temporary directory."),
+    ] = None,
+    keep: Annotated[bool, typer.Option("--keep", help="Leave the broker's data.")] = False,
+    failover: Annotated[
+        bool,
+        typer.Option("--failover", help="Three brokers, and their master is killed in the middle."),
+    ] = False,
+    etcd: Annotated[
+        str,
+        typer.Option(
+            metavar="H:P,H:P",
+            help="With --failover: etcd, which elects the next master. Default: the demo promotes.",
+        ),
+    ] = "",
+) -> None:
+    """Send real flights through a broker, fail on those that never arrived, and report on them.
+
+    Starts a name server and a broker, sends flights that left New York City in 2013, computes the
+    mean arrival delay by carrier, lets flights without an arrival be retried and dead-lettered,
+    and runs the report over the dead letters, with Spark where there is Java. Then it stops what it
+    started.
+
+    With --failover every flight is stored by three brokers. The master is killed when a third of
+    the flights is sent, another one takes its place, and the killed one comes back as its replica.
+    """
+    from aerobee_cli.demo import run
+    from aerobee_cli.processes.suite import ONE_COPY, Replicas
+
+    if etcd and not failover:
+        raise BadOption("--etcd: needs --failover")
+    replicas = Replicas(COPIES, etcd) if failover else ONE_COPY
+    plan = run.Plan(None if everything else messages, out, data, keep, replicas)
+    raise typer.Exit(run.main(plan))

@@ -8,7 +8,6 @@ from typing import Annotated, Any
 import typer
 
 from aerobee_cli import changes, output, settings
-from aerobee_cli.errors import INCOMPLETE
 from aerobee_cli.options import (
     Attributes,
     CreateMissing,
@@ -21,6 +20,7 @@ from aerobee_cli.options import (
     Yes,
     admin_client,
     confirm,
+    end,
 )
 from aerobee_cli.output import Column, items_of, number
 from aerobee_cli.settings import MessageType, Permission
@@ -80,15 +80,7 @@ def create(
     A topic that exists with the same settings stays unchanged. If it exists with other settings,
     the command fails with the differences and changes nothing: see topic update.
     """
-    given = _given(
-        kind=kind,
-        queues=queues,
-        read_queues=read_queues,
-        write_queues=write_queues,
-        permission=permission,
-        lite_ttl=lite_ttl,
-        attribute=attribute,
-    )
+    given = _given(kind, (queues, read_queues, write_queues), permission, lite_ttl, attribute)
     wanted = settings.wanted("topic", topic, given, file)
     with admin_client(context, namesrv) as admin:
         made = changes.create_all("topic", wanted, admin.create_topic, dry_run=dry_run)
@@ -122,15 +114,7 @@ def update(
     a topic without it: reduce --write-queues, wait until all is consumed (topic status, group
     progress), then reduce --read-queues.
     """
-    given = _given(
-        kind=kind,
-        queues=queues,
-        read_queues=read_queues,
-        write_queues=write_queues,
-        permission=permission,
-        lite_ttl=lite_ttl,
-        attribute=attribute,
-    )
+    given = _given(kind, (queues, read_queues, write_queues), permission, lite_ttl, attribute)
     wanted = settings.wanted("topic", topic, given, file)
     with admin_client(context, namesrv) as admin:
         changed = changes.update_all(
@@ -200,10 +184,7 @@ def list_topics(
         ),
     )
     output.show_list(items_of(topics), columns, as_json=json)
-    for error in silent:
-        output.note(f"the list may lack topics: {error}")
-    if silent:
-        raise typer.Exit(INCOMPLETE)
+    end(f"the list may lack topics: {error}" for error in silent)
 
 
 @app.command(epilog="Example: aerobee topic route orders")
@@ -257,22 +238,21 @@ def delete(context: typer.Context, topic: Topic, yes: Yes = False, namesrv: Name
     confirm(f"Delete topic {topic} and its messages?", yes)
     with admin_client(context, namesrv) as admin:
         deleted = admin.delete_topic(topic)
-    output.note(f"deleted {topic}" if deleted else f"there was no topic {topic}")
-    if not deleted:
-        raise typer.Exit(1)
+    changes.show_deleted("topic", topic, deleted)
 
 
 def _given(
-    *,
     kind: MessageType | None,
-    queues: int | None,
-    read_queues: int | None,
-    write_queues: int | None,
+    counts: tuple[int | None, int | None, int | None],
     permission: Permission | None,
     lite_ttl: str | None,
     attribute: list[str] | None,
 ) -> dict[str, Any]:
-    """Return the settings of the options, by their names in a file."""
+    """Return the settings of the options, by their names in a file.
+
+    `counts`: the options --queues, --read-queues and --write-queues.
+    """
+    queues, read_queues, write_queues = counts
     attributes = settings.with_attributes(attribute, settings.lite_ttl_attributes(lite_ttl))
     return {
         "type": kind,

@@ -11,8 +11,7 @@ from typing import TypeVar
 
 from aerobee_cli.demo.job import Job
 from aerobee_cli.errors import CommandError
-from aerobee_cli.processes.replicas import Replicas
-from aerobee_cli.processes.suite import Suite
+from aerobee_cli.processes.suite import Replicas, Suite
 from aerobee_client import AsyncAdminClient, MqError
 from aerobee_client.admin.descriptions import ReplicaDescription
 

@@ -1,8 +1,12 @@
-"""Run the demo: start the services, run the job, report, print a summary, stop."""
+"""Run the demo: start the services, run the job, report, print a summary, stop.
+
+The summary is a table, and figures that are added to the report's summary.json.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
 import shutil
 import sys
@@ -11,18 +15,20 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
-from aerobee_cli.demo import flights, summary
+from aerobee_cli.demo import flights
 from aerobee_cli.demo.failover import Failover
 from aerobee_cli.demo.job import GROUP, Job
-from aerobee_cli.demo.progress import Progress, progress
+from aerobee_cli.demo.progress import Figures, Progress, progress
 from aerobee_cli.errors import INTERRUPTED, CommandError, ProcessEnded
-from aerobee_cli.processes.replicas import ONE_COPY, Replicas
-from aerobee_cli.processes.suite import Suite, SuiteOptions
+from aerobee_cli.output import Column, number, write_table
+from aerobee_cli.processes.suite import ONE_COPY, Replicas, Suite, SuiteOptions
 from aerobee_cli.processes.supervise import Child, Stopped, StopSignals
 
 SPARK_MODULE = "aerobee_spark"
+SUMMARY = "summary.json"
+PAGE = "report.html"
 LOG = "demo.log"
 BROKER = "broker-a"
 # Prefix of the report's progress lines.
@@ -109,8 +115,8 @@ async def _run(plan: Plan, data: Path, log: TextIO) -> None:
         showing.close()
         showing.say("Reporting on the dead letters, with Spark where there is Java")
         await signals.guard(_report(job, plan.out, showing, log), suite.watch())
-        summary.complete(plan.out, job)
-        summary.show(plan.out, job)
+        _complete(plan.out, job)
+        _show(plan.out, job)
     finally:
         showing.close()
         await suite.stop()
@@ -125,7 +131,7 @@ async def _report(job: Job, out: Path, showing: Progress, log: TextIO) -> None:
             showing.say(f"  {line.removeprefix(REPORT_PROGRESS).strip()}")
 
     with tempfile.NamedTemporaryFile("w", dir=out, prefix=".figures-", suffix=".json") as figures:
-        json.dump(summary.extra(job), figures)
+        json.dump(_extra(job), figures)
         figures.flush()
         arguments = [
             *("report", "--group", GROUP, "--out", str(out), "--namesrv", job.namesrv),
@@ -146,3 +152,67 @@ async def _report(job: Job, out: Path, showing: Progress, log: TextIO) -> None:
 def _write(log: TextIO, line: str) -> None:
     log.write(line + "\n")
     log.flush()
+
+
+def _extra(job: Job) -> dict[str, Any]:
+    """Return the figures that only the demo's consumer has; the report shows them too."""
+    names = ("messages_sent", "messages_consumed", "retried", "mean_arrival_delay_by_tag")
+    figures = dataclasses.asdict(job.figures())
+    return {name: figures[name] for name in names}
+
+
+def _complete(out: Path, job: Job) -> None:
+    """Add the figures of the job to summary.json, which then counts messages, not records.
+
+    The two differ after a crash of a broker: a redelivered message may be in the dead-letter topic
+    twice. `complete` means that the report has read everything, and that every message was consumed
+    or dead-lettered.
+    """
+    path = out / SUMMARY
+    report: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    figures = dataclasses.asdict(job.figures())
+    is_complete = bool(report["complete"]) and job.is_finished()
+    counted = {"complete": is_complete, **figures, "dead_letter_records": report["dead_letters"]}
+    # The figures of the demo come first in the file.
+    summary = counted | {name: value for name, value in report.items() if name not in counted}
+    scratch = path.with_suffix(".tmp")
+    scratch.write_text(json.dumps(summary, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    scratch.replace(path)
+
+
+def _show(out: Path, job: Job) -> None:
+    """Print the figures and the path of the report."""
+    figures = job.figures()
+    print()
+    for title, count in (
+        ("messages sent", figures.messages_sent),
+        ("messages consumed", figures.messages_consumed),
+        ("retried", figures.retried),
+        ("dead letters", figures.dead_letters),
+    ):
+        print(f"  {title:<18}{count:>9,}")
+    columns = (
+        Column("carrier", "carrier"),
+        number("flights counted", "consumed"),
+        Column("mean arrival delay, minutes", "delay", _minutes, right=True),
+        number("dead letters", "dead_letters"),
+    )
+    write_table(_by_carrier(figures, job.delays.count_by_carrier()), columns)
+    print(f"The report: {out / PAGE} (figures: {out / SUMMARY})")
+
+
+def _by_carrier(figures: Figures, consumed: dict[str, int]) -> list[dict[str, Any]]:
+    carriers = sorted(figures.mean_arrival_delay_by_tag.keys() | figures.dead_letters_by_tag.keys())
+    return [
+        {
+            "carrier": carrier,
+            "consumed": consumed.get(carrier, 0),
+            "delay": figures.mean_arrival_delay_by_tag.get(carrier),
+            "dead_letters": figures.dead_letters_by_tag.get(carrier, 0),
+        }
+        for carrier in carriers
+    ]
+
+
+def _minutes(delay: float | None) -> str:
+    return "" if delay is None else f"{delay:.1f}"

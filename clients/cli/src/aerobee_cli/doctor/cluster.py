@@ -8,10 +8,9 @@ from dataclasses import dataclass, field
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
-from aerobee_cli.doctor import brokers, replicas, settings
+from aerobee_cli.doctor import checks
 from aerobee_cli.doctor.broker_group import MASTER_ID, BrokerGroup, look_at
-from aerobee_cli.doctor.brokers import Answer
-from aerobee_cli.doctor.finding import Finding
+from aerobee_cli.doctor.checks import Answer, Finding
 from aerobee_cli.errors import CommandError
 from aerobee_cli.output import counted
 from aerobee_wire.status import MqError
@@ -49,9 +48,9 @@ def diagnose(namesrvs: Sequence[str]) -> Diagnosis:
                     )
                 )
             else:
-                found.findings += brokers.findings_of(name, reached[name])
+                found.findings += checks.of_broker(name, reached[name])
         statuses = {name: answer.status for name, answer in reached.items()}
-        found.findings += brokers.versions(statuses, version("aerobee-cli"))
+        found.findings += checks.versions(statuses, version("aerobee-cli"))
         found.looked_at += [f"{counted(len(masters), 'master')} ({len(reached)} reached)"]
         _look_at_replicas(admin, found)
         if reached:
@@ -72,7 +71,7 @@ def _look_at_replicas(admin: AdminClient, found: Diagnosis) -> None:
         there = group.replicas
         # Otherwise the broker keeps one copy, or is reported already.
         if there or MASTER_ID not in broker.addresses:
-            found.findings += replicas.findings_of(name, there, group.silent, group.absent)
+            found.findings += checks.of_replicas(name, there, group.silent, group.absent)
             number += len(there)
     if number:
         found.looked_at.append(counted(number, "replica"))
@@ -118,8 +117,8 @@ def _masters(namesrvs: Sequence[str], found: Diagnosis) -> dict[str, str]:
                     "name all name servers to each broker (namesrvAddr)",
                 )
             )
-    found.findings += brokers.whereabouts(known)
-    found.findings += brokers.conflicts(conflicts)
+    found.findings += checks.whereabouts(known)
+    found.findings += checks.conflicts(conflicts)
     return masters
 
 
@@ -138,11 +137,11 @@ def _look_at_settings(
     topics = admin.list_topics(silent=silent)
     groups = admin.groups_of_brokers(silent=silent)
     clients = admin.list_clients(silent=silent)
-    found.findings += settings.topics(topics, staying)
-    found.findings += settings.groups(
+    found.findings += checks.topics(topics, staying)
+    found.findings += checks.groups(
         {broker: listed for broker, listed in groups.items() if broker in staying}
     )
-    found.findings += settings.subscriptions(clients)
+    found.findings += checks.subscriptions(clients)
     for namesrv in namesrvs:
         found.findings += _routes(
             namesrv,

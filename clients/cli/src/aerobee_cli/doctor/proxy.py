@@ -6,8 +6,8 @@ import socket
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from aerobee_cli.doctor.checks import Finding
 from aerobee_cli.doctor.cluster import Diagnosis
-from aerobee_cli.doctor.finding import Finding
 from aerobee_cli.errors import CommandError
 from aerobee_cli.output import counted
 from aerobee_wire.status import Code, MqError

@@ -1,25 +1,92 @@
 """Run the services as child processes, for `aerobee up` and `aerobee demo`.
 
 A `Suite` has one process for each service. They load at the same time; broker and proxy wait for
-the address of the name server. A `OneProcessSuite` has one process for all three.
+the address of the name server. A `OneProcessSuite` has one process for all three. `serve` runs
+either in the foreground.
 """
 
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
-from aerobee_cli.processes.replicas import ONE_COPY, Replicas
-from aerobee_cli.processes.supervise import Child, LineSink
+from aerobee_cli.processes.supervise import Child, LineSink, Stopped, StopSignals
 
 NAMESRV = "namesrv"
 BROKER = "broker"
 PROXY = "proxy"
 # A broker that ends more often than this is not started again.
 MAX_RESTARTS = 5
+AUTO_CREATION = (
+    "topics are created by their first use; to create them by hand only: "
+    "--set autoCreateTopicEnable=false"
+)
+CONNECT_S = 1.0
+METRICS_PORTS = 5_570
+# Keys that are set for each broker of the group. `--set` must not set them.
+DECIDED = frozenset({"brokerId", "totalReplicas", "etcdEndpoints", "haMasterAddress"})
+
+
+@dataclass(frozen=True, slots=True)
+class Replicas:
+    """The replicas of a broker group.
+
+    `copies` is the number of copies of each message, 1 for a broker without replicas. `etcd` is
+    "H:P,H:P" for elections; if it is "", the first broker is master until a promotion.
+    """
+
+    copies: int = 1
+    etcd: str = ""
+
+    def settings(self, number: int) -> list[str]:
+        """Return "key=value" settings for the broker with this number, from 0 on."""
+        if self.copies == 1:
+            return []
+        found = [f"totalReplicas={self.copies}", "inSyncReplicas=2"]
+        if number:  # the first broker exports metrics on the port of a single broker
+            found.append(f"metricsPromExporterPort={METRICS_PORTS + number}")
+        if self.copies == 2:
+            found.append("enableAutoInSyncReplicas=true")
+        if self.etcd:
+            found += ["brokerRole=SYNC_MASTER", f"brokerId={number + 1}"]
+            return [*found, f"etcdEndpoints={self.etcd}"]
+        role = "SLAVE" if number else "SYNC_MASTER"
+        return [*found, f"brokerRole={role}", f"brokerId={number}"]
+
+    def check(self, sets: Sequence[str]) -> str:
+        """Return why the broker's `sets` conflict with replicas, or ""."""
+        for item in sets:
+            key = item.partition("=")[0].removeprefix("broker.")
+            if self.copies > 1 and (key in DECIDED or key == "brokerRole"):
+                return f"--set {key}: --replicas decides it for each broker"
+        return ""
+
+    @property
+    def remark(self) -> str:
+        """A remark for the user of such a group."""
+        if self.copies == 1:
+            return ""
+        least = (
+            "two copies: sends continue with one while a broker is down "
+            "(enableAutoInSyncReplicas), and what is acknowledged then is on one disk"
+            if self.copies == 2
+            else f"{self.copies} copies: a send is acknowledged when all brokers in sync have it, "
+            "two at least"
+        )
+        if self.etcd:
+            return f"{least}; etcd at {self.etcd} decides who is master"
+        return (
+            f"{least}; without etcd there is no election: if the master is gone for good, "
+            "aerobee broker promote BROKER"
+        )
+
+
+ONE_COPY = Replicas()
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,3 +296,52 @@ class OneProcessSuite:
 
     async def stop(self) -> None:
         await self._child.stop()
+
+
+async def any_listens(addresses: Sequence[str]) -> bool:
+    """Return whether a port of `addresses` ("host:port") accepts connections."""
+    for address in addresses:
+        host, _, port = address.strip().rpartition(":")
+        try:
+            async with asyncio.timeout(CONNECT_S):
+                _, writer = await asyncio.open_connection(host, int(port))
+        except (OSError, ValueError):
+            continue
+        writer.close()
+        return True
+    return False
+
+
+async def serve(options: SuiteOptions, *, one_process: bool = False) -> None:
+    """Start the suite, print the ready line and a remark on stdout, and serve until a signal.
+
+    The logs go to stderr. Raises ProcessEnded if a service ends by itself.
+    """
+    signals = StopSignals()
+    on_line = partial(print, file=sys.stderr, flush=True)
+    suite: Suite | OneProcessSuite
+    if one_process:
+        suite = OneProcessSuite(options, on_line)
+    else:
+        # Restart a broker of a group, so that the group keeps its number of copies.
+        restart = options.replicas.copies > 1
+        suite = Suite(options, on_line, restart_broker=restart, on_restart=on_line)
+    try:
+        await signals.guard(suite.start())
+        print(
+            f"ready namesrv={suite.namesrv_address} broker={suite.broker_address} "
+            f"proxy={suite.proxy_address}",
+            flush=True,
+        )
+        if options.creates_topics:
+            print(AUTO_CREATION, flush=True)
+        if options.replicas.remark:
+            print(options.replicas.remark, flush=True)
+        etcd = options.replicas.etcd
+        if etcd and not await any_listens(etcd.split(",")):
+            print(f"etcd does not answer at {etcd}: no master yet", flush=True)
+        await signals.guard(suite.watch())
+    except Stopped:
+        return
+    finally:
+        await suite.stop()

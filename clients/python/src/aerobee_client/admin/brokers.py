@@ -18,7 +18,7 @@ from aerobee_client.errors import BrokerUnreachable
 from aerobee_client.runtime.facade import AsyncClient
 from aerobee_wire import rpcs
 from aerobee_wire.rpcs import Request, Rpc
-from aerobee_wire.status import Code, MqError
+from aerobee_wire.status import Code, MqError, invalid_parameter
 
 Q = TypeVar("Q", bound=Request)
 R = TypeVar("R", bound=Message)
@@ -59,6 +59,16 @@ class Brokers:
             raise MqError(Code.BROKER_NOT_EXIST, reason, retryable=True)
         return masters
 
+    async def addresses_of(self, broker_name: str) -> Mapping[int, str]:
+        """Return the registration ids and addresses of a broker. Raises BROKER_NOT_EXIST."""
+        info = await self.cluster_info()
+        known = {each.broker_name: each.addresses for each in info.brokers}
+        if broker_name not in known:
+            names = ", ".join(sorted(known)) or "none"
+            reason = f"no broker {broker_name!r} is registered: there are {names}"
+            raise MqError(Code.BROKER_NOT_EXIST, reason)
+        return known[broker_name]
+
     async def of_topic(self, topic: str, *, reads: bool = False) -> dict[str, str]:
         """Return the brokers in the route of `topic`: broker name → address.
 
@@ -91,16 +101,11 @@ class Brokers:
         """
         address = broker
         if ":" not in broker:
-            info = await self.cluster_info()
-            known = {each.broker_name: each.addresses for each in info.brokers}
-            if broker not in known:
-                names = ", ".join(sorted(known)) or "none"
-                reason = f"no broker {broker!r} is registered: there are {names}"
-                raise MqError(Code.BROKER_NOT_EXIST, reason)
-            if MASTER_ID not in known[broker]:
+            addresses = await self.addresses_of(broker)
+            if MASTER_ID not in addresses:
                 reason = f"{broker} {_without_master([broker])}"
                 raise MqError(Code.BROKER_NOT_EXIST, reason, retryable=True)
-            address = known[broker][MASTER_ID]
+            address = addresses[MASTER_ID]
         return await self.ask(broker, address, rpc, request)
 
     async def ask(
@@ -210,4 +215,4 @@ def numbers_fit() -> Iterator[None]:
     try:
         yield
     except ValueError as error:
-        raise MqError(Code.INVALID_PARAMETER, f"give a smaller number: {error}") from None
+        raise invalid_parameter(f"give a smaller number: {error}") from None

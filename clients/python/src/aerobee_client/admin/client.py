@@ -24,7 +24,7 @@ from aerobee_client.message import ReceivedMessage
 from aerobee_client.runtime.facade import Facade, blocking
 from aerobee_wire import rpcs
 from aerobee_wire.message_id import parse_offset_message_id
-from aerobee_wire.status import Code, MqError
+from aerobee_wire.status import Code, MqError, invalid_parameter
 
 
 class AsyncAdminClient(TopicAdmin, GroupAdmin, LiteAdmin, DivergedAdmin):
@@ -235,7 +235,7 @@ class AsyncAdminClient(TopicAdmin, GroupAdmin, LiteAdmin, DivergedAdmin):
             The messages.
         """
         if bool(key) == bool(unique_id):
-            raise MqError(Code.INVALID_PARAMETER, "give either a key or a unique_id to look for")
+            raise invalid_parameter("give either a key or a unique_id to look for")
         with numbers_fit():
             request = message_pb2.QueryMessagesRequest(
                 topic=topic,

@@ -54,8 +54,8 @@ class Selection:
         )
 
 
-class DeadLetters:
-    """The dead letters of one group, broker by broker, queue by queue, oldest first.
+class DeadLetterSource:
+    """Base of readers of the dead letters of one group.
 
     `corrupted` counts records that failed their check so far. `expired` counts records that
     retention deleted before they were read. `scanned` and `total` count the records that the
@@ -75,13 +75,22 @@ class DeadLetters:
         self.total = 0
         self._admin = admin
         self._selection = selection
-        # (broker name, queue id) → the queue offset to read next
-        self._next_offsets: dict[tuple[str, int], int] = {}
 
     @property
     def complete(self) -> bool:
         """True if every record could be read so far."""
         return not self.corrupted and not self.expired
+
+
+class DeadLetters(DeadLetterSource):
+    """The dead letters of one group, broker by broker, queue by queue, oldest first."""
+
+    def __init__(
+        self, admin: AsyncAdminClient, consumer_group: str, selection: Selection = Selection()
+    ) -> None:
+        super().__init__(admin, consumer_group, selection)
+        # (broker name, queue id) → the queue offset to read next
+        self._next_offsets: dict[tuple[str, int], int] = {}
 
     async def queues(self) -> list[QueueStatus]:
         """Return the bounds of their queues; [] if the group never had a dead letter.

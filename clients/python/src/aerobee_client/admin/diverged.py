@@ -135,15 +135,7 @@ class DivergedAdmin(ReplicaAdmin):
         ]
         answers = await asyncio.gather(*asked)
         return [
-            d.DivergedFile(
-                broker_name=broker_name,
-                replica_id=replica.replica_id,
-                address=replica.address,
-                name=file.name,
-                epoch=file.epoch,
-                begin_offset=file.begin_offset,
-                size=file.size,
-            )
+            d.DivergedFile.of((broker_name, replica.replica_id, replica.address), file)
             for replica, answer in zip(replicas, answers, strict=True)
             for file in answer.files
         ]

@@ -14,7 +14,7 @@ from aerobee_client.admin.brokers import BrokerAdmin, numbers_fit
 from aerobee_wire import rpcs
 from aerobee_wire.consume_order import ConsumeOrder
 from aerobee_wire.retry_policy import ExponentialRetryPolicy
-from aerobee_wire.status import Code, MqError
+from aerobee_wire.status import Code, MqError, invalid_parameter
 from aerobee_wire.topics import check_group
 
 DEFAULT_MAX_ATTEMPTS = 17  # RocketMQ's 16 retries
@@ -135,7 +135,7 @@ class GroupAdmin(BrokerAdmin):
         }
         given |= {name: value for name, value in others.items() if value is not None}
         if not given:
-            raise MqError(Code.INVALID_PARAMETER, f"name a setting of {group} to change")
+            raise invalid_parameter(f"name a setting of {group} to change")
         with numbers_fit():
             config = admin_pb2.GroupConfig(consumer_group=group, **given)
         request = admin_pb2.UpdateGroupRequest(group=config, fields=list(given), dry_run=True)
@@ -392,9 +392,7 @@ class GroupAdmin(BrokerAdmin):
                 queue ends before `queue_offset`.
         """
         if (timestamp_ms is None) == (queue_offset is None):
-            raise MqError(
-                Code.INVALID_PARAMETER, "give either timestamp_ms or queue_offset to reset to"
-            )
+            raise invalid_parameter("give either timestamp_ms or queue_offset to reset to")
         with numbers_fit():
             request = offset_pb2.ResetConsumerOffsetsRequest(
                 consumer_group=group,
@@ -426,8 +424,7 @@ class GroupAdmin(BrokerAdmin):
             (queue.max_offset for answer in answers.values() for queue in answer.queues), default=0
         )
         if queue_offset > end:
-            raise MqError(
-                Code.INVALID_PARAMETER,
+            raise invalid_parameter(
                 f"queue offset {queue_offset} is beyond the end of every queue of {topic}; the "
                 f"longest ends at {end}: give a smaller one, a store time, or the end",
                 about="queue_offset",
@@ -495,9 +492,7 @@ def _retries(
     fields: dict[str, Any] = {}
     if max_attempts is not None:
         if max_attempts < 1:
-            raise MqError(
-                Code.INVALID_PARAMETER, f"max_attempts is {max_attempts}: give at least 1"
-            )
+            raise invalid_parameter(f"max_attempts is {max_attempts}: give at least 1")
         fields["retry_max_times"] = max_attempts - 1
     if retry_delays is not None or exponential_retry is not None:
         fields["retry_delays_ms"] = [

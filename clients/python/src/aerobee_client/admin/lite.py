@@ -6,9 +6,8 @@ from aerobee.broker.v1 import lite_pb2
 
 from aerobee_client.admin import descriptions as d
 from aerobee_client.admin.brokers import BrokerAdmin, numbers_fit
-from aerobee_client.admin.descriptions.lite import merged
 from aerobee_wire import rpcs
-from aerobee_wire.status import Code, MqError
+from aerobee_wire.status import MqError, invalid_parameter
 
 
 class LiteAdmin(BrokerAdmin):
@@ -46,7 +45,7 @@ class LiteAdmin(BrokerAdmin):
                 parent=parent, consumer_group=group, limit=limit, lite_topic=lite_topic
             )
         if limit < 1:
-            raise MqError(Code.INVALID_PARAMETER, f"limit is {limit}: give 1 to 1000")
+            raise invalid_parameter(f"limit is {limit}: give 1 to 1000")
         brokers = await self._brokers.of_topic(parent)
         answers = await self._brokers.ask_each(
             brokers, rpcs.LIST_LITE_TOPICS, request, silent=silent
@@ -81,7 +80,7 @@ class LiteAdmin(BrokerAdmin):
         answers = await self._brokers.ask_each(
             brokers, rpcs.LIST_LITE_CLIENTS, request, silent=silent
         )
-        return merged(
+        return d.merged(
             d.LiteClientDescription.of(name, info)
             for name, answer in answers.items()
             for info in answer.clients

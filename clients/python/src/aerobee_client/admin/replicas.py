@@ -10,7 +10,7 @@ from aerobee.broker.v1 import replica_pb2
 from aerobee_client.admin import descriptions as d
 from aerobee_client.admin.brokers import BrokerAdmin
 from aerobee_wire import rpcs
-from aerobee_wire.status import Code, MqError
+from aerobee_wire.status import Code, MqError, illegal_operation
 
 PROMOTION_S = 60.0  # the replicas catch up, and the new master restores its delivery state
 
@@ -34,7 +34,8 @@ class ReplicaAdmin(BrokerAdmin):
         Raises:
             MqError: BROKER_NOT_EXIST if no such broker is registered.
         """
-        addresses = await self._addresses_of(broker_name)
+        registered = await self._brokers.addresses_of(broker_name)
+        addresses = sorted(set(registered.values()))
         statuses = await self._statuses(broker_name, addresses, silent)
         master = _master(statuses)
         found = [d.ReplicaDescription.of(status, master) for status in statuses]
@@ -92,24 +93,8 @@ class ReplicaAdmin(BrokerAdmin):
             replica_pb2.PromoteRequest(unclean=unclean),
             timeout_s=PROMOTION_S,
         )
-        return d.PromotionResult(
-            broker_name=broker_name,
-            replica_id=target.replica_id,
-            address=target.address,
-            epoch=answer.epoch,
-            handed_over=answer.handed_over,
-            was_master=answer.was_master,
-        )
-
-    async def _addresses_of(self, broker_name: str) -> list[str]:
-        info = await self._brokers.cluster_info()
-        known = {data.broker_name: data.addresses for data in info.brokers}
-        if broker_name not in known:
-            names = ", ".join(sorted(known)) or "none"
-            raise MqError(
-                Code.BROKER_NOT_EXIST, f"no broker {broker_name!r} is registered: there are {names}"
-            )
-        return sorted(set(known[broker_name].values()))
+        place = (broker_name, target.replica_id, target.address)
+        return d.PromotionResult.of(place, answer)
 
     async def _statuses(
         self, broker_name: str, addresses: Sequence[str], silent: list[MqError] | None
@@ -148,15 +133,14 @@ def _chosen(
     """Return the replica to promote. Raises ILLEGAL_OPERATION."""
     if not found:
         reason = f"broker {broker_name} keeps one copy: there is no other one to be made master"
-        raise MqError(Code.ILLEGAL_OPERATION, reason)
+        raise illegal_operation(reason)
     if to is not None:
         for each in found:
             if each.replica_id == to:
                 return each
         known = ", ".join(str(each.replica_id) for each in found)
-        raise MqError(
-            Code.ILLEGAL_OPERATION,
-            f"no replica {to} of broker {broker_name} answers: there are {known}",
+        raise illegal_operation(
+            f"no replica {to} of broker {broker_name} answers: there are {known}"
         )
     able = [
         each
@@ -166,9 +150,8 @@ def _chosen(
         and each.in_sync is not False
     ]
     if not able:
-        raise MqError(
-            Code.ILLEGAL_OPERATION,
+        raise illegal_operation(
             f"no other replica of broker {broker_name} is in sync: wait until one has caught up "
-            "(aerobee broker ha-status)",
+            "(aerobee broker ha-status)"
         )
     return max(able, key=lambda each: each.reach)

@@ -12,7 +12,7 @@ from aerobee.namesrv.v1 import namesrv_pb2
 from aerobee_client.admin import descriptions as d
 from aerobee_client.admin.brokers import BrokerAdmin, Brokers, numbers_fit
 from aerobee_wire import rpcs
-from aerobee_wire.status import Code, MqError
+from aerobee_wire.status import Code, MqError, illegal_operation, invalid_parameter
 from aerobee_wire.topics import check_topic, group_of, is_system
 
 DEFAULT_QUEUES = 8
@@ -138,7 +138,7 @@ class TopicAdmin(BrokerAdmin):
         }
         given = {name: value for name, value in settings.items() if value is not None}
         if not given:
-            raise MqError(Code.INVALID_PARAMETER, f"name a setting of {topic} to change")
+            raise invalid_parameter(f"name a setting of {topic} to change")
         with numbers_fit():
             config = namesrv_pb2.TopicConfig(topic=topic, **given)
         request = admin_pb2.UpdateTopicRequest(topic=config, fields=list(given), dry_run=True)
@@ -367,9 +367,8 @@ class TopicAdmin(BrokerAdmin):
 
 def _check_type(message_type: str) -> None:
     if message_type not in MESSAGE_TYPES:
-        raise MqError(
-            Code.INVALID_PARAMETER,
-            f"invalid message type {message_type!r}: choose one of {', '.join(MESSAGE_TYPES)}",
+        raise invalid_parameter(
+            f"invalid message type {message_type!r}: choose one of {', '.join(MESSAGE_TYPES)}"
         )
 
 
@@ -402,10 +401,9 @@ def _would_be_unreadable(topic: str, queues: Iterable[d.UnreadableQueue]) -> MqE
     listed = ", ".join(
         f"{queue.messages} in queue {queue.queue_id} of {queue.broker_name}" for queue in queues
     )
-    return MqError(
-        Code.ILLEGAL_OPERATION,
+    return illegal_operation(
         f"messages of {topic} would become unreadable ({listed}), and nothing was changed: take "
-        "fewer queues to write first, and fewer to read when these are consumed; or force it",
+        "fewer queues to write first, and fewer to read when these are consumed; or force it"
     )
 
 

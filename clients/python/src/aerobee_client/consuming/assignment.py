@@ -21,8 +21,7 @@ from aerobee_client.consuming.order.locked_queues import LockedQueues
 from aerobee_client.consuming.process_queue import Allowance, ProcessQueue
 from aerobee_client.message_queue import MessageQueue
 from aerobee_client.observing.assignment_callbacks import AssignmentCallbacks
-from aerobee_client.options.consumer import MessageModel
-from aerobee_client.options.reading import ConsumeFromWhere, ReadingOptions
+from aerobee_client.options.consumer import ConsumeFromWhere, MessageModel, ReadingOptions
 from aerobee_client.runtime.clock import Clock
 from aerobee_wire import rpcs
 from aerobee_wire.status import MqError

@@ -23,9 +23,9 @@ from aerobee_client.consuming.send_back import Rejection
 from aerobee_client.message import ReceivedMessage
 from aerobee_client.observing.hooks import after_consume, before_consume
 from aerobee_client.observing.interceptors import Failure, Interceptor
-from aerobee_client.requesting.replies import is_past_ttl
+from aerobee_client.requesting import is_past_ttl
 from aerobee_client.runtime.clock import Clock, SystemClock
-from aerobee_wire.status import Code, MqError
+from aerobee_wire.status import invalid_parameter
 
 log = logging.getLogger(__name__)
 
@@ -61,9 +61,7 @@ class Consume:
         self._clock = clock or SystemClock()
         self._now_ms_at: Callable[[str], int] = lambda _: self._clock.now_ms()
         if (listener is None) == (batch_listener is None):
-            raise MqError(
-                Code.INVALID_PARAMETER, "give a consumer either a listener or a batch_listener"
-            )
+            raise invalid_parameter("give a consumer either a listener or a batch_listener")
         self._single = batch_listener is None
         self._function = cast(Callable[[Any], Any], listener or batch_listener)
         call = getattr(self._function, "__call__", None)  # noqa: B004  # an object with async __call__

@@ -24,7 +24,7 @@ from aerobee_client.consuming.puller import OnFailure, TopicSubscription, ignore
 from aerobee_client.observing.assignment_callbacks import AssignmentCallbacks
 from aerobee_client.observing.hooks import rebalance_listener
 from aerobee_client.observing.statistics import ConsumerStatistics
-from aerobee_client.options.reading import ReadingOptions
+from aerobee_client.options.consumer import ReadingOptions
 from aerobee_wire.status import Code, MqError
 from aerobee_wire.topics import retry_topic
 

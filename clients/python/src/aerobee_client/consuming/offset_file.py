@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from aerobee_client.message_queue import MessageQueue
-from aerobee_wire.status import Code, MqError
+from aerobee_wire.status import MqError, illegal_operation, invalid_parameter
 
 _OPENING = '{"offsetTable":{'
 
@@ -80,16 +80,14 @@ class OffsetFile:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             self.close()
-            raise MqError(
-                Code.ILLEGAL_OPERATION,
-                f"another consumer keeps its offsets in {self.path}: give each its own offset_file",
+            raise illegal_operation(
+                f"another consumer keeps its offsets in {self.path}: give each its own offset_file"
             ) from None
 
     def _unusable(self, why: str) -> MqError:
-        return MqError(
-            Code.INVALID_PARAMETER,
+        return invalid_parameter(
             f"the offset_file {self.path} cannot be used: {why}; give another path, or move the "
-            "file away to start as consume_from_where says",
+            "file away to start as consume_from_where says"
         )
 
 

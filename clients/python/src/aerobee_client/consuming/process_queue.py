@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 
 from aerobee_client.message import ReceivedMessage
 from aerobee_client.message_queue import MessageQueue
-from aerobee_client.options.reading import ReadingOptions
+from aerobee_client.options.consumer import ReadingOptions
 
 
 class Allowance:

@@ -18,7 +18,7 @@ from aerobee_client.message import ReceivedMessage
 from aerobee_client.message_queue import MessageQueue
 from aerobee_client.observing.assignment_callbacks import AssignmentCallbacks
 from aerobee_client.observing.statistics import ConsumerStatistics, Tally
-from aerobee_client.options.reading import ReadingOptions
+from aerobee_client.options.consumer import ReadingOptions
 from aerobee_wire.status import MqError
 
 

@@ -16,12 +16,11 @@ from typing import Self
 from aerobee.broker.v1 import message_pb2
 
 from aerobee_client.cluster.client_instance import ClientInstance
-from aerobee_client.consuming.decoding import received
 from aerobee_client.consuming.offsets import OffsetTable
 from aerobee_client.consuming.process_queue import ProcessQueue
-from aerobee_client.message import ReceivedMessage
+from aerobee_client.message import ReceivedMessage, received
 from aerobee_client.message_queue import MessageQueue
-from aerobee_client.options.reading import Sql
+from aerobee_client.options.consumer import Sql
 from aerobee_client.runtime.backoff import Backoff
 from aerobee_wire import rpcs
 from aerobee_wire.queues.replica_choice import MASTER_ID, ReplicaChoice

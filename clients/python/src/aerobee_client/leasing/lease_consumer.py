@@ -21,7 +21,7 @@ from aerobee_client.observing.interceptors import Interceptor
 from aerobee_client.observing.statistics import ConsumerStatistics
 from aerobee_client.options.bounds import check_duration
 from aerobee_client.options.lease_consumer import MAX_INVISIBLE_S
-from aerobee_client.requesting.replies import Replier
+from aerobee_client.requesting import Replier
 from aerobee_client.runtime.facade import StartedFacade, blocking, on_loop
 from aerobee_client.runtime.fork import PROCESS
 from aerobee_wire import properties as names

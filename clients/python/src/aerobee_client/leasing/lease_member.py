@@ -23,8 +23,8 @@ from aerobee_client.leasing.receiving.pops import LitePops, Receive, TopicPops
 from aerobee_client.leasing.receiving.receiver import Receiver
 from aerobee_client.leasing.settlements import Settlements
 from aerobee_client.observing.statistics import ConsumerStatistics
+from aerobee_client.options.consumer import ConsumeFromWhere
 from aerobee_client.options.lease_consumer import LiteConsumerOptions, SimpleConsumerOptions
-from aerobee_client.options.reading import ConsumeFromWhere
 from aerobee_wire.status import Code, MqError
 from aerobee_wire.tags import ALL
 

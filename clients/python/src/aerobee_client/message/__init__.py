@@ -8,7 +8,7 @@ from aerobee_client.message.message import (
     check_message,
     check_messages,
 )
-from aerobee_client.message.received_message import ReceivedMessage
+from aerobee_client.message.received_message import ReceivedMessage, received
 
 __all__ = [
     "MAX_DELAY",
@@ -18,4 +18,5 @@ __all__ = [
     "ReceivedMessage",
     "check_message",
     "check_messages",
+    "received",
 ]

@@ -12,7 +12,7 @@ from aerobee_client.runtime.names import check_names
 from aerobee_wire import properties as names
 from aerobee_wire.queues.choice import check_message_group
 from aerobee_wire.queues.lite import check_name
-from aerobee_wire.status import Code, MqError
+from aerobee_wire.status import Code, MqError, invalid_parameter
 from aerobee_wire.topics import check_topic
 
 LAST_DELAY_LEVEL = 18
@@ -391,8 +391,7 @@ def _check_lite_topic(message: Message) -> None:
         ("delay", message.delayed),
     ):
         if given:
-            raise MqError(
-                Code.INVALID_PARAMETER,
+            raise invalid_parameter(
                 f"the message is of the lite topic {name}, which keeps the order in which its "
                 f"messages are sent: leave out {what}",
                 about=what,

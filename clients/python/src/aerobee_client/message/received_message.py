@@ -1,4 +1,4 @@
-"""Define a received message, without any network code."""
+"""Define a message that a consumer gets, and decode it from the records of a pull response."""
 
 from __future__ import annotations
 
@@ -8,12 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 from aerobee_wire import properties as names
 from aerobee_wire.compression import decompress
+from aerobee_wire.record import CorruptRecord, iter_records
+from aerobee_wire.status import Code, MqError
+from aerobee_wire.topics import is_retry
 
 if TYPE_CHECKING:
     from aerobee.broker.v1.message_pb2 import StoredMessage
 
     from aerobee_wire.record import Record
 
+_TAGS = f"{names.TAGS}\x01".encode()
 _REPLY_TO_CLIENT = f"{names.REPLY_TO_CLIENT}\x01".encode()
 
 
@@ -159,3 +163,32 @@ class ReceivedMessage:
     @property
     def failure_description(self) -> str:
         return self._property(names.DLQ_REASON_DESCRIPTION)
+
+
+def received(
+    records: bytes,
+    broker_name: str,
+    *,
+    tags: frozenset[bytes] = frozenset(),
+    origin_topics: bool = False,
+) -> list[ReceivedMessage]:
+    """Return the messages of concatenated records, only those with `tags` if any are given.
+
+    With `origin_topics`, messages of a retry topic show their origin topic. Raises
+    MESSAGE_CORRUPTED if a record fails its check.
+    """
+    messages = []
+    try:
+        for record in iter_records(records):
+            if tags and names.get(record.raw_properties, _TAGS) not in tags:
+                continue  # the broker compares only the hash codes of tags
+            message = ReceivedMessage(record, broker_name)
+            if origin_topics and is_retry(record.topic):
+                message.show_origin_topic()
+            messages.append(message)
+    except CorruptRecord as error:
+        raise MqError(
+            Code.MESSAGE_CORRUPTED,
+            f"broker {broker_name} answered with a record that fails its check: {error.reason}",
+        ) from None
+    return messages

@@ -16,7 +16,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from aerobee_client.message import AddedProperty
-from aerobee_client.observing import otel_names as names
+from aerobee_client.observing import otel_attributes as names
 from aerobee_client.observing.interceptors import Failure, Interceptor
 from aerobee_client.observing.otel_attributes import (
     Attributes,

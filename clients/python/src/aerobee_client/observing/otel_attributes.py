@@ -1,6 +1,7 @@
-"""Make the attributes of spans and metrics.
+"""Make the attributes of spans and metrics, by OpenTelemetry's semantic conventions.
 
-Attributes that many have in common are made once and never changed.
+The conventions are not stable: only this module imports them. Attributes that many spans have in
+common are made once and never changed.
 """
 
 from __future__ import annotations
@@ -9,7 +10,48 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from aerobee_client.message import Message, ReceivedMessage
-from aerobee_client.observing import otel_names as names
+
+try:
+    from opentelemetry.semconv._incubating.attributes import messaging_attributes as messaging
+    from opentelemetry.semconv._incubating.metrics import messaging_metrics as metrics
+    from opentelemetry.semconv.attributes import error_attributes
+except ImportError as error:
+    raise ImportError(
+        f"OpenTelemetry is not installed ({error}): pip install 'aerobee-client[otel]'"
+    ) from None
+
+# Attributes.
+SYSTEM = messaging.MESSAGING_SYSTEM
+ROCKETMQ = messaging.MessagingSystemValues.ROCKETMQ.value
+OPERATION_NAME = messaging.MESSAGING_OPERATION_NAME
+OPERATION_TYPE = messaging.MESSAGING_OPERATION_TYPE
+TOPIC = messaging.MESSAGING_DESTINATION_NAME
+QUEUE_ID = messaging.MESSAGING_DESTINATION_PARTITION_ID
+CONSUMER_GROUP = messaging.MESSAGING_CONSUMER_GROUP_NAME
+BATCH_MESSAGE_COUNT = messaging.MESSAGING_BATCH_MESSAGE_COUNT
+MESSAGE_ID = messaging.MESSAGING_MESSAGE_ID
+BODY_SIZE = messaging.MESSAGING_MESSAGE_BODY_SIZE
+TAG = messaging.MESSAGING_ROCKETMQ_MESSAGE_TAG
+KEYS = messaging.MESSAGING_ROCKETMQ_MESSAGE_KEYS
+DELAY_LEVEL = messaging.MESSAGING_ROCKETMQ_MESSAGE_DELAY_TIME_LEVEL
+DELIVERY_TIMESTAMP = messaging.MESSAGING_ROCKETMQ_MESSAGE_DELIVERY_TIMESTAMP
+ERROR_TYPE = error_attributes.ERROR_TYPE
+
+# Values of OPERATION_TYPE.
+SEND = messaging.MessagingOperationTypeValues.SEND.value
+RECEIVE = messaging.MessagingOperationTypeValues.RECEIVE.value
+PROCESS = messaging.MessagingOperationTypeValues.PROCESS.value
+SETTLE = messaging.MessagingOperationTypeValues.SETTLE.value
+
+# An operation without a name in the conventions. An Interceptor gets this one.
+SEND_BACK = "send_back"
+
+# Metrics.
+SENT_MESSAGES = metrics.MESSAGING_CLIENT_SENT_MESSAGES
+CONSUMED_MESSAGES = metrics.MESSAGING_CLIENT_CONSUMED_MESSAGES
+OPERATION_DURATION = metrics.MESSAGING_CLIENT_OPERATION_DURATION
+PROCESS_DURATION = metrics.MESSAGING_PROCESS_DURATION
+
 
 Attributes = dict[str, str | int | Sequence[str]]
 
@@ -18,27 +60,27 @@ Attributes = dict[str, str | int | Sequence[str]]
 def of_send(topic: str, error_type: str | None = None) -> Attributes:
     """Return the attributes of all sends to a topic, or of those that failed with this error."""
     found: Attributes = {
-        names.SYSTEM: names.ROCKETMQ,
-        names.OPERATION_NAME: names.SEND,
-        names.OPERATION_TYPE: names.SEND,
-        names.TOPIC: topic,
+        SYSTEM: ROCKETMQ,
+        OPERATION_NAME: SEND,
+        OPERATION_TYPE: SEND,
+        TOPIC: topic,
     }
     if error_type is not None:
-        found[names.ERROR_TYPE] = error_type
+        found[ERROR_TYPE] = error_type
     return found
 
 
 def of_sent(message: Message) -> Attributes:
     """Return the additional span attributes of one send."""
-    found: Attributes = {names.BODY_SIZE: len(message.body)}
+    found: Attributes = {BODY_SIZE: len(message.body)}
     if message.tag:
-        found[names.TAG] = message.tag
+        found[TAG] = message.tag
     if message.keys:
-        found[names.KEYS] = message.keys
+        found[KEYS] = message.keys
     if message.delay_level:
-        found[names.DELAY_LEVEL] = message.delay_level
+        found[DELAY_LEVEL] = message.delay_level
     if message.deliver_at is not None:
-        found[names.DELIVERY_TIMESTAMP] = int(message.deliver_at.timestamp() * 1_000)
+        found[DELIVERY_TIMESTAMP] = int(message.deliver_at.timestamp() * 1_000)
     return found
 
 
@@ -48,15 +90,15 @@ def of_operation(
 ) -> Attributes:
     """Return the attributes of all operations of a group with a topic, or of those that failed."""
     found: Attributes = {
-        names.SYSTEM: names.ROCKETMQ,
-        names.OPERATION_NAME: operation,
-        names.OPERATION_TYPE: kind,
-        names.TOPIC: topic,
+        SYSTEM: ROCKETMQ,
+        OPERATION_NAME: operation,
+        OPERATION_TYPE: kind,
+        TOPIC: topic,
     }
     if consumer_group:
-        found[names.CONSUMER_GROUP] = consumer_group
+        found[CONSUMER_GROUP] = consumer_group
     if error_type is not None:
-        found[names.ERROR_TYPE] = error_type
+        found[ERROR_TYPE] = error_type
     return found
 
 
@@ -64,16 +106,16 @@ def of_messages(messages: Sequence[ReceivedMessage]) -> Attributes:
     """Return the additional span attributes for messages."""
     first = messages[0]
     if len(messages) > 1:
-        return {names.BATCH_MESSAGE_COUNT: len(messages)}
+        return {BATCH_MESSAGE_COUNT: len(messages)}
     found: Attributes = {
-        names.QUEUE_ID: str(first.queue_id),
-        names.MESSAGE_ID: first.message_id,
-        names.BODY_SIZE: len(first.stored_body),
+        QUEUE_ID: str(first.queue_id),
+        MESSAGE_ID: first.message_id,
+        BODY_SIZE: len(first.stored_body),
     }
     if first.tag:
-        found[names.TAG] = first.tag
+        found[TAG] = first.tag
     if first.keys:
-        found[names.KEYS] = first.keys
+        found[KEYS] = first.keys
     return found
 
 

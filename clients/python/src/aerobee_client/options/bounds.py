@@ -9,7 +9,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from aerobee_client.runtime.names import check_names
-from aerobee_wire.status import Code, MqError
+from aerobee_wire.status import invalid_parameter
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -65,7 +65,7 @@ def _check_kind(name: str, value: object, kind: type) -> None:
         wanted = " or ".join([str(member) for member in kind])
     else:
         wanted = _KINDS[kind]
-    raise MqError(Code.INVALID_PARAMETER, f"{name} is {value!r}: give {wanted}", about=name)
+    raise invalid_parameter(f"{name} is {value!r}: give {wanted}", about=name)
 
 
 def check_value(name: str, value: float | timedelta | None, lowest: float, highest: float) -> None:
@@ -76,10 +76,8 @@ def check_value(name: str, value: float | timedelta | None, lowest: float, highe
     number = value.total_seconds() if isinstance(value, timedelta) else value
     if number is None or not lowest <= number <= highest:
         unit = " s" if isinstance(value, timedelta) else ""
-        raise MqError(
-            Code.INVALID_PARAMETER,
-            f"{name} is {number}{unit}: give {lowest} to {highest}{unit}",
-            about=name,
+        raise invalid_parameter(
+            f"{name} is {number}{unit}: give {lowest} to {highest}{unit}", about=name
         )
 
 

@@ -15,8 +15,8 @@ from aerobee_client.options.bounds import (
     check_duration,
     check_value,
 )
-from aerobee_client.options.reading import ConsumeFromWhere, check_machine_room
-from aerobee_wire.status import Code, MqError
+from aerobee_client.options.consumer import ConsumeFromWhere, check_machine_room
+from aerobee_wire.status import invalid_parameter
 
 MAX_MESSAGES = 32  # per receive, as in RocketMQ
 MAX_INVISIBLE_S = 43_200  # 12 h
@@ -62,10 +62,9 @@ class SimpleConsumerOptions:
         check_bounds(self, _BOUNDS)
         check_machine_room(self.machine_room)
         if self.consume_from_where is ConsumeFromWhere.TIMESTAMP:
-            raise MqError(
-                Code.INVALID_PARAMETER,
+            raise invalid_parameter(
                 "consume_from_where is TIMESTAMP: a simple consumer starts at LAST_OFFSET or "
-                "FIRST_OFFSET; reset the offsets of its group to a time instead",
+                "FIRST_OFFSET; reset the offsets of its group to a time instead"
             )
 
 

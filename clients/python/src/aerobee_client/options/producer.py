@@ -10,7 +10,7 @@ from typing import TypedDict
 from aerobee_client.observing.interceptors import Interceptor
 from aerobee_client.options.bounds import MAX_INT32, MAX_INT64, MIB, Bounds, check_bounds
 from aerobee_wire import compression
-from aerobee_wire.status import Code, MqError
+from aerobee_wire.status import invalid_parameter
 
 # (minimum latency, how long to avoid the broker), both in ms. The first matching row applies.
 NOT_AVAILABLE_MS: tuple[tuple[int, int], ...] = (
@@ -114,14 +114,12 @@ class ProducerOptions:
 
     def _check_latency(self) -> None:
         if self.latency_detector and not self.latency_fault:
-            raise MqError(
-                Code.INVALID_PARAMETER,
+            raise invalid_parameter(
                 "latency_detector asks brokers that latency_fault avoids: give latency_fault=True",
                 about="latency_detector",
             )
         if any(min(row) < timedelta(0) for row in self.latency_table):
-            raise MqError(
-                Code.INVALID_PARAMETER,
+            raise invalid_parameter(
                 f"latency_table is {self.latency_table}: give times from 0 on",
                 about="latency_table",
             )

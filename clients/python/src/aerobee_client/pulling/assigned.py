@@ -16,7 +16,7 @@ from aerobee_client.consuming.pulled_queues import PulledQueues
 from aerobee_client.consuming.puller import TopicSubscription
 from aerobee_client.message_queue import MessageQueue
 from aerobee_client.options.consumer import PullConsumerOptions
-from aerobee_client.pulling.pull_offsets import PullOffsets
+from aerobee_client.pulling.offsets import PullOffsets
 from aerobee_client.pulling.unread import UnreadMessages
 from aerobee_wire.status import MqError
 

@@ -21,10 +21,9 @@ from aerobee_client.observing.hooks import notify
 from aerobee_client.observing.statistics import ConsumerStatistics
 from aerobee_client.options.consumer import PullConsumerOptions
 from aerobee_client.pulling.assigned import Assigned
-from aerobee_client.pulling.pull_offsets import PullOffsets
-from aerobee_client.pulling.queue_offsets import bounds
+from aerobee_client.pulling.offsets import PullOffsets, bounds
 from aerobee_client.pulling.unread import UnreadMessages
-from aerobee_wire.status import Code, MqError
+from aerobee_wire.status import Code, MqError, illegal_operation, invalid_parameter
 
 
 class Reader:
@@ -53,9 +52,13 @@ class Reader:
         self._assigned: Assigned | None = None
 
     @property
+    def _source(self) -> Membership[UnreadMessages] | Assigned | None:
+        return self._membership or self._assigned
+
+    @property
     def started(self) -> bool:
         """True if it has joined its group or reads assigned queues."""
-        return self._membership is not None or self._assigned is not None
+        return self._source is not None
 
     async def join(self, subscriptions: Mapping[str, TopicSubscription]) -> None:
         """Join the group. Raises MqError; call `close` even then."""
@@ -76,7 +79,7 @@ class Reader:
         self.unread.settle()
 
     def statistics(self) -> ConsumerStatistics:
-        source = self._membership or self._assigned
+        source = self._source
         if source is None:
             return ConsumerStatistics()
         self.unread.settle()
@@ -123,7 +126,7 @@ class Reader:
             self._membership.subscriptions_changed(topic)
 
     async def close(self) -> None:
-        source = self._membership or self._assigned
+        source = self._source
         if source is None:
             await self.unread.close(0)
             await self.instance.close()
@@ -132,8 +135,7 @@ class Reader:
 
     def queues(self) -> frozenset[MessageQueue]:
         """Return the queues that are read now."""
-        source = self._membership or self._assigned
-        return frozenset() if source is None else source.assignment.queues()
+        return frozenset() if self._source is None else self._source.assignment.queues()
 
     async def process_queue(self, queue: MessageQueue) -> ProcessQueue:
         """Return the process queue of a queue that is read. An assigned queue is acquired first.
@@ -141,7 +143,7 @@ class Reader:
         Raises ILLEGAL_OPERATION if this consumer does not read the queue, and the error if an
         assigned queue cannot be acquired.
         """
-        source = self._membership or self._assigned
+        source = self._source
         found = None if source is None else source.assignment.process_queue(queue)
         if found is None and self._assigned is not None and self._assigned.wants(queue):
             await self._assigned.acquire()
@@ -155,9 +157,8 @@ class Reader:
         self.check_read(queue)
         begin, end = (await bounds(self.instance, [queue]))[queue]
         if not begin <= queue_offset <= end:
-            raise MqError(
-                Code.INVALID_PARAMETER,
-                f"{queue} cannot be read from {queue_offset}: give {begin} to {end}",
+            raise invalid_parameter(
+                f"{queue} cannot be read from {queue_offset}: give {begin} to {end}"
             )
         self.seek({queue: queue_offset})
 
@@ -169,7 +170,7 @@ class Reader:
         """
         for queue in offsets:
             self.check_read(queue)
-        source = self._membership or self._assigned
+        source = self._source
         for queue, queue_offset in offsets.items():
             assert source is not None, "it reads the queue"
             self.offsets.sought(queue, queue_offset)
@@ -183,12 +184,12 @@ class Reader:
         for queue in queues:
             self.check_read(queue)
         self.unread.pause(queues)
-        if source := self._membership or self._assigned:
+        if source := self._source:
             source.assignment.pause(queues)
 
     def resume(self, queues: Collection[MessageQueue]) -> None:
         self.unread.resume(queues)
-        if source := self._membership or self._assigned:
+        if source := self._source:
             source.assignment.resume(queues)
 
     def reads(self, queue: MessageQueue) -> bool:
@@ -205,7 +206,7 @@ class Reader:
 
         The position is -1 for a queue that is not acquired yet.
         """
-        source = self._membership or self._assigned
+        source = self._source
         left: dict[MessageQueue, int] = {}
         for queue, end in ends.items():
             if source is not None and self.reads(queue):
@@ -257,20 +258,18 @@ class Reader:
         chosen = positions if offsets is None else dict(offsets)
         for queue, queue_offset in chosen.items():
             if not 0 <= queue_offset <= positions[queue]:
-                raise MqError(
-                    Code.INVALID_PARAMETER,
+                raise invalid_parameter(
                     f"{queue_offset} of {queue} cannot be committed: give 0 to its position, "
-                    f"{positions[queue]}; seek first to go beyond",
+                    f"{positions[queue]}; seek first to go beyond"
                 )
         await self.offsets.commit_now(chosen)
         return chosen
 
     def _check_group(self) -> None:
         if not self._consumer_group:
-            raise MqError(
-                Code.ILLEGAL_OPERATION,
+            raise illegal_operation(
                 "offsets are committed for a consumer group: this consumer was made without one, "
-                "so it only reads",
+                "so it only reads"
             )
 
     def _on_failure_of_member(self, queue: MessageQueue, error: MqError) -> None:
@@ -280,8 +279,7 @@ class Reader:
 
 
 def not_read(queue: MessageQueue) -> MqError:
-    return MqError(
-        Code.ILLEGAL_OPERATION,
+    return illegal_operation(
         f"{queue} is not assigned to this consumer: it never was, or a rebalance gave it to "
         "another member, which continues from the offset that was committed last; `queues` are "
         "those it has",

@@ -15,9 +15,9 @@ from aerobee_client.consuming.process_queue import ProcessQueue
 from aerobee_client.message import ReceivedMessage
 from aerobee_client.message_queue import MessageQueue
 from aerobee_client.observing.statistics import Tally
-from aerobee_client.pulling.pull_offsets import PullOffsets
+from aerobee_client.pulling.offsets import PullOffsets
 from aerobee_client.runtime.clock import Clock
-from aerobee_wire.status import Code, MqError
+from aerobee_wire.status import MqError, illegal_operation, invalid_parameter
 
 MAX_LENT = 256
 # Messages of one queue that a poll returned.
@@ -263,12 +263,11 @@ class UnreadMessages:
         the meantime, ILLEGAL_OPERATION while another poll waits, and INVALID_PARAMETER.
         """
         if max_messages < 1:
-            raise _invalid(f"max_messages is {max_messages}: give 1 or more")
+            raise invalid_parameter(f"max_messages is {max_messages}: give 1 or more")
         if self._polling:
-            raise MqError(
-                Code.ILLEGAL_OPERATION,
+            raise illegal_operation(
                 "another poll of this consumer waits: one task or thread polls at a time, since a "
-                "poll counts what the one before returned as consumed",
+                "poll counts what the one before returned as consumed"
             )
         self.consume_last()
         now_s = asyncio.get_running_loop().time
@@ -317,7 +316,3 @@ class UnreadMessages:
             if messages or ends is not None:
                 return messages
         return []
-
-
-def _invalid(text: str) -> MqError:
-    return MqError(Code.INVALID_PARAMETER, text)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
-from aerobee_wire.status import Code, MqError
+from aerobee_wire.status import illegal_operation
 
 
 def _register(after_in_child: Callable[[], None]) -> None:
@@ -38,12 +38,11 @@ class ForkRule:
     def check(self) -> None:
         """Raise ILLEGAL_OPERATION in a child."""
         if self.is_child:
-            raise MqError(
-                Code.ILLEGAL_OPERATION,
+            raise illegal_operation(
                 f"process {os.getpid()} was forked from one that had used a client, and neither "
                 "gRPC nor the client's threads survive a fork: make all clients after the fork "
                 "(gunicorn's post_fork, Celery's worker_process_init, the initializer of a pool), "
-                "or start processes by spawn",
+                "or start processes by spawn"
             )
 
     def _forked(self) -> None:

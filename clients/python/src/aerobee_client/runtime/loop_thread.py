@@ -16,7 +16,7 @@ from contextvars import Context
 from typing import Any, Generic, TypeVar, TypeVarTuple
 
 from aerobee_client.runtime.fork import PROCESS
-from aerobee_wire.status import Code, MqError
+from aerobee_wire.status import MqError, illegal_operation
 
 log = logging.getLogger(__name__)
 
@@ -199,11 +199,10 @@ class LoopThread:
     def check_thread(self) -> None:
         """Raise ILLEGAL_OPERATION in the thread of the loop."""
         if self.is_own_thread():
-            raise MqError(
-                Code.ILLEGAL_OPERATION,
+            raise illegal_operation(
                 f"a blocking call inside the loop of {self._name}, as in a callback or a coroutine "
                 "that it runs, would wait for itself: use the asynchronous class, or call from "
-                "another thread",
+                "another thread"
             )
 
     def stop(self) -> None:
@@ -221,9 +220,8 @@ class LoopThread:
             self._thread.join()
 
     def _not_running(self) -> MqError:
-        return MqError(
-            Code.ILLEGAL_OPERATION,
-            f"{self._name} is not running: call start() first, or use it in a with block",
+        return illegal_operation(
+            f"{self._name} is not running: call start() first, or use it in a with block"
         )
 
     def _is_ended_by_an_exit(self, loop: asyncio.AbstractEventLoop) -> bool:

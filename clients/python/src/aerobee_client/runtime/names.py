@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from difflib import get_close_matches
 
-from aerobee_wire.status import Code, MqError
+from aerobee_wire.status import invalid_parameter
 
 
 def check_names(given: Collection[str], known: Collection[str]) -> None:
@@ -14,4 +14,4 @@ def check_names(given: Collection[str], known: Collection[str]) -> None:
         if name not in known:
             nearest = get_close_matches(name, known, n=1, cutoff=0.5)
             hint = f"did you mean {nearest[0]}?" if nearest else f"known: {', '.join(known)}"
-            raise MqError(Code.INVALID_PARAMETER, f"there is no option {name}: {hint}", about=name)
+            raise invalid_parameter(f"there is no option {name}: {hint}", about=name)

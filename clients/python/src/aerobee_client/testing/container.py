@@ -17,7 +17,7 @@ from testcontainers.core.container import DockerContainer
 
 from aerobee_client.testing.rocketmq import RocketMq
 from aerobee_client.testing.suite_process import unless_given
-from aerobee_wire.status import Code, MqError
+from aerobee_wire.status import Code, MqError, invalid_parameter
 
 IMAGE_VARIABLE = "AEROBEE_IMAGE"
 READY_TIMEOUT_S = 60.0
@@ -43,10 +43,9 @@ class RocketMqContainer(DockerContainer):
     def __init__(self, image: str = "", *, sets: Sequence[str] = ()) -> None:
         chosen = image or os.environ.get(IMAGE_VARIABLE, "")
         if not chosen:
-            raise MqError(
-                Code.INVALID_PARAMETER,
+            raise invalid_parameter(
                 f"no image is given: pass image='aerobee', or set {IMAGE_VARIABLE}; build one by "
-                "docker build -f deploy/Dockerfile -t aerobee .",
+                "docker build -f deploy/Dockerfile -t aerobee ."
             )
         super().__init__(chosen)
         self._sets = tuple(sets)

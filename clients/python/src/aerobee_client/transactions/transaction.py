@@ -12,7 +12,7 @@ from aerobee_client.message import Message
 from aerobee_client.runtime.fork import PROCESS
 from aerobee_client.send_result import SendResult, TransactionResolution
 from aerobee_client.transactions.ends import HalfMessage, TransactionEnds
-from aerobee_wire.status import Code, MqError
+from aerobee_wire.status import MqError, illegal_operation
 
 log = logging.getLogger(__name__)
 
@@ -157,4 +157,4 @@ class Transaction:
         self._state = state
 
     def _illegal(self, problem: str) -> MqError:
-        return MqError(Code.ILLEGAL_OPERATION, f"the transaction of {self.message!r} {problem}")
+        return illegal_operation(f"the transaction of {self.message!r} {problem}")

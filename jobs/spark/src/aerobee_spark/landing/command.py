@@ -54,14 +54,14 @@ def add_parser(commands: Any) -> None:
     add(
         "--table",
         required=True,
-        type=_checked(opening.parse),
+        type=checked(opening.parse),
         metavar="DIR",
         help="the folder of the table, or a URI",
     )
-    add("--group", type=_checked(check_group), metavar="G", help="consumer group to read")
+    add("--group", type=checked(check_group), metavar="G", help="consumer group to read")
     add(
         "--topic",
-        type=_checked(_topics),
+        type=checked(_topics),
         metavar="T",
         help="topics to read instead of a group, separated by commas",
     )
@@ -69,13 +69,13 @@ def add_parser(commands: Any) -> None:
     add("--namesrv", metavar="H:P", help="name servers, separated by ; (default: NAMESRV_ADDR)")
     add(
         "--every",
-        type=_checked(_width),
+        type=checked(_width),
         metavar="TIME",
         help="keep running, and start a batch every 30s, 1m, …",
     )
     add(
         "--batch-size",
-        type=_checked(_positive),
+        type=checked(positive),
         default=200_000,
         metavar="N",
         help="most messages of one batch (200000)",
@@ -83,7 +83,7 @@ def add_parser(commands: Any) -> None:
     add("--no-bodies", action="store_true", help="leave message bodies out of the table")
     add(
         "--keep",
-        type=_checked(_width),
+        type=checked(_width),
         metavar="TIME",
         help="compact only: delete rows stored longer ago than this, such as 90d",
     )
@@ -121,7 +121,7 @@ def _land(given: argparse.Namespace) -> int:
         batch_size=given.batch_size,
         include_bodies=not given.no_bodies,
     )
-    result = job.land(request, _reporter(given.quiet))
+    result = job.land(request, reporter("facts", given.quiet))
     print(json.dumps(_as_json(result), indent=2) if given.json else _shown(result, given.table))
     for problem in result.away:
         print(f"error: {problem}", file=sys.stderr)
@@ -157,9 +157,7 @@ def _as_json(result: LandResult) -> dict[str, Any]:
         "away": list(result.away),
         "queues": [
             {
-                "topic": span.queue.topic,
-                "broker_name": span.queue.broker_name,
-                "queue_id": span.queue.queue_id,
+                **span.queue._asdict(),
                 "start": span.start,
                 "end": span.end,
                 "lost": span.lost,
@@ -175,13 +173,14 @@ def _shown(result: LandResult, table: Table) -> str:
     return "\n".join([f"{result.rows:,} rows written to {table}", *ends])
 
 
-def _reporter(quiet: bool) -> Callable[[str], None]:
+def reporter(command: str, quiet: bool) -> Callable[[str], None]:
     """Return a function that prints each step with the seconds since the start, unless `quiet`."""
     start = time.monotonic()
 
     def report(step: str) -> None:
         if not quiet:
-            print(f"facts: {time.monotonic() - start:6.1f} s  {step}", file=sys.stderr, flush=True)
+            past_s = time.monotonic() - start
+            print(f"{command + ':':7} {past_s:5.1f} s  {step}", file=sys.stderr, flush=True)
 
     return report
 
@@ -189,7 +188,7 @@ def _reporter(quiet: bool) -> Callable[[str], None]:
 # ---- arguments ----
 
 
-def _checked(parse: Callable[[str], Any]) -> Callable[[str], Any]:
+def checked(parse: Callable[[str], Any]) -> Callable[[str], Any]:
     """Return `parse` with its errors converted, so that argparse prints their messages.
 
     If `parse` returns None, it only checks, and the text itself is the value.
@@ -221,7 +220,7 @@ def _width(text: str) -> int:
     return int(found[1]) * _UNIT_MS[found[2]]
 
 
-def _positive(text: str) -> int:
+def positive(text: str) -> int:
     if not text.isdigit() or not int(text):
         raise ValueError("write a number above 0")
     return int(text)

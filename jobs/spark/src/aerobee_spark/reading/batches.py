@@ -6,14 +6,14 @@ The first read imports grpc, after the worker was forked.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import InputPartition
 
 from aerobee_spark.packages import check_packages, leave_out_imports
-from aerobee_spark.reading.offsets import OffsetRange
+from aerobee_spark.reading.offsets import OffsetRange, shared
 from aerobee_spark.reading.options import PLAIN, ReadOptions
 
 if TYPE_CHECKING:
@@ -28,6 +28,18 @@ class RangesPartition(InputPartition):
 
     ranges: tuple[OffsetRange, ...]
     addresses: Mapping[str, str] = field(default_factory=dict)
+
+
+def partitions(
+    ranges: Sequence[OffsetRange], options: ReadOptions, addresses: Mapping[str, str] | None = None
+) -> list[InputPartition]:
+    """Split ranges into the partitions of a read, one for each task."""
+    tasks = shared(
+        ranges,
+        max_records=options.max_records_per_partition,
+        min_partitions=options.min_partitions,
+    )
+    return [RangesPartition(task, addresses or {}) for task in tasks]
 
 
 def read(

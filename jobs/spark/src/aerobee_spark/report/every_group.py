@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from urllib.parse import quote
 from aerobee_spark.errors import MqError
 from aerobee_spark.reading import planning
 from aerobee_spark.report import job, publishing
+from aerobee_spark.report.data.forecast import sum_of
 from aerobee_spark.report.data.summary import SCHEMA_VERSION, Summary
 from aerobee_spark.report.formats import iso
 from aerobee_spark.report.request import DLQ, RETRY, ReportRequest
@@ -135,17 +136,11 @@ def summarize(
         "generated_timestamp_ms": now_ms,
         "complete": all(each["complete"] for each in groups),
         "window": {"since": iso(request.since_ms), "until": iso(request.until_ms)},
-        "dead_letters": _sum(each["dead_letters"] for each in groups),
-        "new_dead_letters": _sum(each["new_dead_letters"] for each in groups),
+        "dead_letters": sum_of(each["dead_letters"] for each in groups),
+        "new_dead_letters": sum_of(each["new_dead_letters"] for each in groups),
         "groups": sorted(groups, key=lambda each: -(each["dead_letters"] or 0)),
         "groups_without_topics": list(without),
     }
-
-
-def _sum(counts: Iterable[int | None]) -> int | None:
-    """Return the sum; null if a count is unknown."""
-    found = list(counts)
-    return None if None in found else sum(count or 0 for count in found)
 
 
 # ---- the page ----

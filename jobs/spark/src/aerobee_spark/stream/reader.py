@@ -22,7 +22,7 @@ from pyspark.sql.streaming.datasource import (
 
 from aerobee_spark.errors import OptionError
 from aerobee_spark.reading import batches
-from aerobee_spark.reading.offsets import AT_EARLIEST, Queue, check_known, shared
+from aerobee_spark.reading.offsets import AT_EARLIEST, Queue, check_known
 from aerobee_spark.reading.options import ALL_GROUPS, ReadOptions
 from aerobee_spark.stream.admission import Advance, Patience, advance, limited
 from aerobee_spark.stream.positions import Positions, named_topics, ranges_between
@@ -154,13 +154,8 @@ class RocketMqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             CheckpointError: the checkpoint does not match the options.
         """
         ranges = ranges_between(self._parsed(start), self._parsed(end))
-        tasks = shared(
-            ranges,
-            max_records=self.options.max_records_per_partition,
-            min_partitions=self.options.min_partitions,
-        )
         addresses = self._watch.addresses if self._watch else {}
-        return [batches.RangesPartition(task, addresses) for task in tasks]
+        return batches.partitions(ranges, self.options, addresses)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield RecordBatches with the selected columns.

@@ -12,7 +12,7 @@ from google.protobuf.message import Message
 
 from aerobee_chassis.rpc.call import Call, Handler
 from aerobee_chassis.rpc.services import Method, Service
-from aerobee_wire.status import Code, MqError
+from aerobee_wire.status import Code, MqError, invalid_parameter
 
 
 @dataclass(slots=True, eq=False)
@@ -29,7 +29,7 @@ class Refusals:
         if rpc not in self._codes:
             nearest = difflib.get_close_matches(rpc, self._codes, n=1)
             hint = f"did you mean {nearest[0]}?" if nearest else f"there are {sorted(self._codes)}"
-            raise MqError(Code.INVALID_PARAMETER, f"there is no RPC {rpc!r}: {hint}", about="rpc")
+            raise invalid_parameter(f"there is no RPC {rpc!r}: {hint}", about="rpc")
         self._codes[rpc] = deque([code] * times)
 
     def guard(self, services: Sequence[Service]) -> list[Service]:

@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aerobee_client.admin.redriving import rules
-from aerobee_client.admin.redriving.redriven import OpenedLetter, Redriven
 from aerobee_client.admin.redriving.rules import Target
+from aerobee_client.admin.redriving.sends import OpenedLetter, Redriven
 from aerobee_client.message import Message, ReceivedMessage
 from aerobee_wire import properties as names
 from aerobee_wire import record

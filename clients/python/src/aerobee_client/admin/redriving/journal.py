@@ -30,7 +30,7 @@ from typing import Any, Self
 from aerobee_client.admin.redriving.message_ids import Claim, MessageIds
 from aerobee_client.admin.redriving.outcome import Outcome, Status
 from aerobee_client.admin.redriving.rules import Target
-from aerobee_wire.status import Code, MqError
+from aerobee_wire.status import MqError, invalid_parameter
 
 VERSION = 1
 # Maximum messages that are announced and have no outcome yet.
@@ -194,7 +194,7 @@ class Journal:
             )
 
     def _refused(self, why: str) -> MqError:
-        return MqError(Code.INVALID_PARAMETER, f"{self._path} {why}", about="journal")
+        return invalid_parameter(f"{self._path} {why}", about="journal")
 
 
 _HEADER_START = b'{"redrive": '
@@ -243,8 +243,7 @@ def _lock(descriptor: int, path: Path) -> None:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        raise MqError(
-            Code.INVALID_PARAMETER,
+        raise invalid_parameter(
             f"another redrive is writing {path}: wait for its end, or give another file",
             about="journal",
         ) from None

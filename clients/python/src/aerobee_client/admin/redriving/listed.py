@@ -15,9 +15,8 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from aerobee_client.admin.dead_letters import PAGE_MESSAGES, Selection, page_of
-from aerobee_wire.status import Code, MqError
-from aerobee_wire.topics import check_group, dead_letter_topic
+from aerobee_client.admin.dead_letters import PAGE_MESSAGES, DeadLetterSource, Selection, page_of
+from aerobee_wire.status import Code, MqError, invalid_parameter
 
 if TYPE_CHECKING:
     from aerobee_client.admin.client import AsyncAdminClient
@@ -47,11 +46,11 @@ class Missing(NamedTuple):
     why: str
 
 
-class ListedDeadLetters:
+class ListedDeadLetters(DeadLetterSource):
     """The dead letters of one group that are listed in the file `path`.
 
-    `corrupted`, `scanned` and `total`: see DeadLetters; `total` and `scanned` count lines of the
-    file. A message that is not at its place is returned as Missing.
+    `total` and `scanned` count lines of the file. A message that is not at its place is returned as
+    Missing.
     """
 
     def __init__(
@@ -62,21 +61,8 @@ class ListedDeadLetters:
         selection: Selection,
     ) -> None:
         """Prepare to read. Raises INVALID_PARAMETER for an invalid group name."""
-        check_group(consumer_group)
-        self.consumer_group = consumer_group
-        self.topic = dead_letter_topic(consumer_group)
-        self.corrupted = 0
-        self.expired = 0
-        self.scanned = 0
-        self.total = 0
-        self._admin = admin
+        super().__init__(admin, consumer_group, selection)
         self._path = path
-        self._selection = selection
-
-    @property
-    def complete(self) -> bool:
-        """True if every record could be read so far."""
-        return not self.corrupted
 
     async def pages(self) -> AsyncGenerator[list[ReceivedMessage | Missing]]:
         """Yield the dead letters of the selection, one list per range that is read.
@@ -97,8 +83,7 @@ class ListedDeadLetters:
     def _count(self) -> frozenset[str]:
         """Count the lines, and return the names of the brokers in them."""
         if self._path.is_fifo():  # a second reading would find no data
-            raise MqError(
-                Code.INVALID_PARAMETER,
+            raise invalid_parameter(
                 f"{self._path} is a pipe, and a list is read twice: write it to a file",
                 about="list",
             )
@@ -147,8 +132,7 @@ class ListedDeadLetters:
         return Place(broker_name, queue_id, queue_offset, message_id, _text(item))
 
     def _wrong(self, number: int, why: str) -> MqError:
-        return MqError(
-            Code.INVALID_PARAMETER,
+        return invalid_parameter(
             f"line {number} of {self._path} {why}: give the redrive.jsonl of a report of this "
             "group, or what dlq export wrote",
             about="list",

@@ -17,7 +17,7 @@ from typing import ClassVar, Self
 
 from aerobee_wire import properties as names
 from aerobee_wire import topics
-from aerobee_wire.status import Code, MqError
+from aerobee_wire.status import Code, MqError, invalid_parameter
 
 # Properties of the failed deliveries. They would mislead the next consumer, or delay the message
 # again.
@@ -84,15 +84,13 @@ class Target:
             return cls(text)
         kind, _, topic = text.partition(":")
         if kind != "topic" or not topic:
-            raise MqError(
-                Code.INVALID_PARAMETER,
+            raise invalid_parameter(
                 f"invalid target {text!r} of a redrive: give retry, origin, or topic:NAME",
                 about="target",
             )
         topics.check_topic(topic)
         if topics.is_system(topic) or topics.group_of(topic) is not None:
-            raise MqError(
-                Code.INVALID_PARAMETER,
+            raise invalid_parameter(
                 f"{topic} belongs to the system or to a group: redrive to a topic of your own, or "
                 "to retry",
                 about="target",

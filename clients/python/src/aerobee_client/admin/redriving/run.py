@@ -18,9 +18,16 @@ from aerobee_client.admin.redriving.journal import MAX_IN_FLIGHT, Journal
 from aerobee_client.admin.redriving.listed import Missing
 from aerobee_client.admin.redriving.message_ids import Claim, MessageIds
 from aerobee_client.admin.redriving.outcome import Outcome, Status, Tally
-from aerobee_client.admin.redriving.redriven import OpenedLetter, Redriven
 from aerobee_client.admin.redriving.rules import Target
-from aerobee_client.admin.redriving.sends import Send, check_all, send_run, split, wait_for
+from aerobee_client.admin.redriving.sends import (
+    OpenedLetter,
+    Redriven,
+    Send,
+    check_all,
+    send_run,
+    split,
+    wait_for,
+)
 from aerobee_client.errors import MqError
 from aerobee_client.message import ReceivedMessage
 from aerobee_client.runtime.clock import Clock

@@ -28,7 +28,7 @@ from aerobee_client.message_queue import MessageQueue
 from aerobee_client.options.consumer import MAX_SUSPEND_S, MIN_SUSPEND_S, ConsumerOptions
 from aerobee_client.runtime.clock import Clock
 from aerobee_wire import properties as names
-from aerobee_wire.status import Code, MqError
+from aerobee_wire.status import Code, MqError, illegal_operation
 
 log = logging.getLogger(__name__)
 
@@ -333,9 +333,8 @@ class OrderlyConsumption:
 
     def _chosen(self, message: ReceivedMessage | None) -> list[tuple[OrderedQueue, OrderedGroup]]:
         if self._options.auto_commit:
-            raise MqError(
-                Code.ILLEGAL_OPERATION,
-                "this consumer commits what its listener has consumed: give it auto_commit=False",
+            raise illegal_operation(
+                "this consumer commits what its listener has consumed: give it auto_commit=False"
             )
         if message is None:
             return [(queue, group) for queue in self._queues.values() for group in queue.groups()]

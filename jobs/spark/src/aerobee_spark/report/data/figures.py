@@ -18,73 +18,54 @@ from aerobee_spark.report.request import DLQ
 from aerobee_wire import properties as props
 from aerobee_wire.record import COMPRESSED
 
+# Formats the arguments into a template.
+Expression = Callable[..., str]
+
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
     """Expressions that differ between the SQL of Spark and of DuckDB.
 
-    The fields are templates, in which `{0}` and `{1}` stand for the arguments. The queries are
-    written once.
+    Each returns an expression for its arguments, which are expressions too. The queries are written
+    once.
+
+    Attributes:
+        millis: Of a timestamp, the milliseconds since the epoch.
+        quotient: Of a dividend and a divisor, the integer quotient.
+        quantiles: An aggregate: a list of the median and the 95th percentile; null without values.
+        distinct_words: One row for each distinct word. Words are separated by single spaces.
+        first_distinct: An aggregate: of a text and a number, the first distinct texts, sorted.
+        start: Of a binary and a length, the first bytes.
+        value: Of a map and a name, the value; null if it is missing.
     """
 
-    millis_of: str
-    quotient_of: str
-    quantiles_of: str
-    distinct_words_of: str
-    first_distinct_of: str
-    start_of: str
-    value_of: str
-
-    def millis(self, timestamp: str) -> str:
-        """Return the milliseconds since the epoch."""
-        return self.millis_of.format(timestamp)
-
-    def quotient(self, dividend: str, divisor: int) -> str:
-        """Return the integer quotient."""
-        return self.quotient_of.format(dividend, divisor)
-
-    def quantiles(self, value: str) -> str:
-        """Return an aggregate: a list of the median and the 95th percentile.
-
-        The aggregate is null without values.
-        """
-        return self.quantiles_of.format(value)
-
-    def distinct_words(self, text: str) -> str:
-        """Return one row for each distinct word. Words are separated by single spaces."""
-        return self.distinct_words_of.format(text)
-
-    def first_distinct(self, text: str, most: int) -> str:
-        """Return an aggregate: the first `most` distinct texts, sorted."""
-        return self.first_distinct_of.format(text, most)
-
-    def value(self, properties: str, name: str) -> str:
-        """Return the value of a map under this name; null if it is missing."""
-        return self.value_of.format(properties, name)
-
-    def start(self, binary: str, length: str) -> str:
-        """Return the first `length` bytes."""
-        return self.start_of.format(binary, length)
+    millis: Expression
+    quotient: Expression
+    quantiles: Expression
+    distinct_words: Expression
+    first_distinct: Expression
+    start: Expression
+    value: Expression
 
 
 SPARK = Dialect(
-    millis_of="unix_millis({0})",
-    quotient_of="{0} DIV {1}",
+    millis="unix_millis({})".format,
+    quotient="{} DIV {}".format,
     # The relative error of the rank is 1/10,000: exact for up to some thousand values.
-    quantiles_of="percentile_approx({0}, array(0.5D, 0.95D), 10000)",
-    distinct_words_of="explode(array_distinct(split({0}, ' ')))",
-    first_distinct_of="slice(array_sort(collect_set({0})), 1, {1})",
-    start_of="substring({0}, 1, {1})",
-    value_of="{0}['{1}']",
+    quantiles="percentile_approx({}, array(0.5D, 0.95D), 10000)".format,
+    distinct_words="explode(array_distinct(split({}, ' ')))".format,
+    first_distinct="slice(array_sort(collect_set({})), 1, {})".format,
+    start="substring({}, 1, {})".format,
+    value="{}['{}']".format,
 )
 DUCKDB = Dialect(
-    millis_of="epoch_ms({0})",
-    quotient_of="{0} // {1}",
-    quantiles_of="quantile_disc({0}, [0.5, 0.95])",
-    distinct_words_of="unnest(list_distinct(string_split({0}, ' ')))",
-    first_distinct_of="list_sort(list_distinct(list({0})))[1:{1}]",
-    start_of="array_slice({0}, 1, {1})",
-    value_of="map_extract({0}, '{1}')[1]",
+    millis="epoch_ms({})".format,
+    quotient="{} // {}".format,
+    quantiles="quantile_disc({}, [0.5, 0.95])".format,
+    distinct_words="unnest(list_distinct(string_split({}, ' ')))".format,
+    first_distinct="list_sort(list_distinct(list({})))[1:{}]".format,
+    start="array_slice({}, 1, {})".format,
+    value="map_extract({}, '{}')[1]".format,
 )
 
 

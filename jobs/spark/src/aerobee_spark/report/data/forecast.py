@@ -7,7 +7,7 @@ them. This module does no I/O.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from aerobee_spark.report.formats import iso
@@ -123,13 +123,14 @@ def _expires(expiries: Sequence[BrokerExpiry]) -> dict[str, Any]:
     known = all(each.status is not None for each in expiries)
     moments = [each.first_goes_ms for each in expiries if each.first_goes_ms is not None]
     return {
-        **{f"within_{h}h": _sum(each.within(h) for each in expiries) for h in HORIZONS_H},
+        **{f"within_{h}h": sum_of(each.within(h) for each in expiries) for h in HORIZONS_H},
         "oldest_goes_at": iso(min(moments)) if known and moments else None,
         "brokers": [each.as_json() for each in expiries],
     }
 
 
-def _sum(counts: Iterable[int | None]) -> int | None:
+def sum_of(counts: Iterable[int | None]) -> int | None:
+    """Return the sum; None if a count is unknown."""
     found = list(counts)
     return None if None in found else sum(count or 0 for count in found)
 
@@ -140,15 +141,7 @@ def _settings(group: GroupDescription) -> Mapping[str, Any]:
         "max_attempts": group.max_attempts,
         # Empty: the broker's delay levels from level 3 on, unless the delays are exponential.
         "retry_delays_ms": list(group.retry_delays_ms),
-        "exponential_retry": (
-            None
-            if exponential is None
-            else {
-                "initial_ms": exponential.initial_ms,
-                "max_ms": exponential.max_ms,
-                "multiplier": exponential.multiplier,
-            }
-        ),
+        "exponential_retry": None if exponential is None else asdict(exponential),
         "consume_enable": group.consume_enable,
         "order": group.order,
     }

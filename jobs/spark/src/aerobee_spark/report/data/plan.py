@@ -60,21 +60,12 @@ def queues(request: ReportRequest, known: Iterable[Queue] = ()) -> list[QueueCov
         found = planning.queues_of_group(admin, request.consumer_group, request.kinds)
         answers = planning.bounds_of_queues(admin, found)
         bounds = {q: each for q, each in answers.items() if not isinstance(each, MqError)}
-        ranges = planning.ranges_of(admin, _window(request), bounds)
+        ranges = _between(admin, request, bounds, (request.since_ms, request.until_ms))
     of_queue = {offsets.queue: offsets for offsets in ranges}
     planned = [_planned(queue, answers[queue], of_queue.get(queue)) for queue in found]
     gone = set(known) - set(found)
     planned += [QueueCoverage(queue, None, None, problem=_VANISHED) for queue in gone]
     return sorted(planned, key=lambda plan: plan.queue)
-
-
-def _window(request: ReportRequest) -> ReadOptions:
-    return ReadOptions(
-        request.name_server,
-        starting=replace(AT_EARLIEST, timestamp_ms=request.since_ms),
-        ending=replace(AT_LATEST, timestamp_ms=request.until_ms),
-        fail_on_data_loss=False,
-    )
 
 
 def _planned(queue: Queue, answer: Bounds | MqError, wanted: OffsetRange | None) -> QueueCoverage:
@@ -180,7 +171,7 @@ def _between(
     admin: AdminClient,
     request: ReportRequest,
     bounds: Mapping[Queue, Bounds],
-    window: tuple[int, int | None],
+    window: tuple[int | None, int | None],
 ) -> list[OffsetRange]:
     options = ReadOptions(
         request.name_server,

@@ -1,4 +1,4 @@
-"""Show the progress of a redrive on stderr.
+"""Show the progress of a redrive or resend on stderr.
 
 On a terminal it is one line that is overwritten, else a new line every 10 s.
 """

@@ -18,11 +18,11 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from aerobee_cli import messages, output
+from aerobee_cli import output
 from aerobee_cli.errors import FAILED, INCOMPLETE, CommandError
 from aerobee_cli.options import PRODUCER_GROUP, BadOption
 from aerobee_cli.output import Column
-from aerobee_cli.redriving.progress import Progress
+from aerobee_cli.progress import Progress
 from aerobee_cli.times import Moment
 from aerobee_client.admin.dead_letters import DeadLetters, Selection
 from aerobee_client.admin.redriving.outcome import Outcome, Status, Tally
@@ -193,7 +193,7 @@ class _Job:
                     )
         finally:
             progress.close()
-            messages.warn_unless_complete(source.topic, source.corrupted, source.expired)
+            warn_unless_complete(source.topic, source.corrupted, source.expired)
             self._complete = source.complete
 
     def _take(self, outcomes: list[Outcome]) -> None:
@@ -298,6 +298,17 @@ def _stopped_like_ctrl_c() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def warn_unless_complete(topic: str, corrupted: int, expired: int) -> None:
+    """Warn on stderr about records of `topic` that could not be read."""
+    if corrupted:
+        output.note(
+            f"warning: {corrupted} records of {topic} are corrupt and left out: the broker's log "
+            "names their file and physical offset"
+        )
+    if expired:
+        output.note(f"warning: {expired} records of {topic} expired before they were read")
 
 
 class Shown(Protocol):

@@ -1,1 +1,0 @@
-"""`aerobee dlq redrive`: what it connects, and what it shows."""

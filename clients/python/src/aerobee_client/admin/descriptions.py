@@ -1,0 +1,1034 @@
+"""Define the results of an admin client: frozen dataclasses.
+
+`dataclasses.asdict` turns them into JSON. `of` makes one from messages of the contract. Times are
+milliseconds since the epoch, sizes are bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, MutableMapping, MutableSequence, Sequence
+from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from aerobee.broker.v1 import (
+    admin_pb2,
+    client_pb2,
+    lite_pb2,
+    message_pb2,
+    offset_pb2,
+    pop_pb2,
+    replica_pb2,
+)
+from aerobee.namesrv.v1 import namesrv_pb2
+from google.protobuf.message import Message
+
+from aerobee_client.message import ReceivedMessage, received
+from aerobee_wire.consume_order import ConsumeOrder
+from aerobee_wire.retry_policy import ExponentialRetryPolicy
+from aerobee_wire.status import Code, MqError
+from aerobee_wire.tags import ALL, SEPARATOR
+from aerobee_wire.topics import is_retry
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+    from aerobee_wire.record import Record
+
+D = TypeVar("D", bound="DataclassInstance")
+
+
+def _like(description: type[D], source: Message, **values: Any) -> D:
+    """Return a description with `values`, and all other fields from `source` by name.
+
+    Maps become dicts, and repeated fields become tuples.
+    """
+    for name in [each.name for each in fields(description) if each.name not in values]:
+        value = getattr(source, name)
+        if isinstance(value, MutableMapping):
+            value = dict(value)
+        elif isinstance(value, MutableSequence):
+            value = tuple(value)
+        values[name] = value
+    return description(**values)
+
+
+MESSAGE_TYPE = "message.type"  # attribute of a topic
+ATTRIBUTES = "attributes"
+# The defaults of attributes that a topic does not have.
+_DEFAULT_ATTRIBUTES = {MESSAGE_TYPE: "NORMAL"}
+
+
+@dataclass(frozen=True, slots=True)
+class Created:
+    """A topic or group on one broker. `created`: False if it existed already."""
+
+    broker_name: str
+    address: str
+    created: bool
+    # Name servers that get the topic with the next registration of the broker.
+    unreachable_namesrvs: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A setting of a topic or group that differs.
+
+    An update changes it on a broker, or a creation found it different there. In the latter case,
+    `after` is the requested value. None: the attribute does not exist.
+    """
+
+    name: str
+    broker_name: str
+    # A field of TopicOnBroker or GroupDescription, or "attributes.NAME".
+    setting: str
+    before: Any
+    after: Any
+
+
+@dataclass(frozen=True, slots=True)
+class UnreadableQueue:
+    """A queue that loses its readers.
+
+    If `messages` is 0, it is empty, but its future messages would be unreadable.
+    """
+
+    name: str
+    broker_name: str
+    queue_id: int
+    messages: int
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """The changes of an update, or with `dry_run` the changes that it would make.
+
+    Empty if all settings were already so.
+    """
+
+    changes: tuple[Change, ...]
+    unreadable: tuple[UnreadableQueue, ...] = ()
+
+
+def differences(
+    name: str, broker_name: str, before: DataclassInstance, after: DataclassInstance
+) -> list[Change]:
+    """Return the settings in which two descriptions of a topic or group differ.
+
+    Both descriptions are of the same broker.
+    """
+    found = []
+    for setting in [each.name for each in fields(before)]:
+        old, new = getattr(before, setting), getattr(after, setting)
+        if setting == ATTRIBUTES:
+            found += [
+                Change(name, broker_name, f"{ATTRIBUTES}.{key}", was, will_be)
+                for key in sorted({*old, *new})
+                if (was := _attribute(old, key)) != (will_be := _attribute(new, key))
+            ]
+        elif old != new:
+            found.append(Change(name, broker_name, setting, _plain(old), _plain(new)))
+    return found
+
+
+def _plain(value: Any) -> Any:
+    return asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
+
+
+def _attribute(attributes: Mapping[str, str], key: str) -> str | None:
+    return attributes.get(key, _DEFAULT_ATTRIBUTES.get(key))
+
+
+class AlreadyExists(MqError):
+    """A topic or group exists with other settings. Nothing was changed.
+
+    Attributes:
+        differences: The settings that differ, with their broker.
+    """
+
+    def __init__(self, code: Code, kind: str, name: str, differences: Sequence[Change]) -> None:
+        listed = ", ".join(
+            f"on {change.broker_name} {change.setting} is {change.before}, not {change.after}"
+            for change in differences
+        )
+        super().__init__(
+            code,
+            f"{kind} {name} exists with other settings, and nothing was changed: {listed}; "
+            f"use it as it is, or change it: aerobee {kind} update {name}",
+        )
+        self.differences = tuple(differences)
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerDescription:
+    cluster: str
+    broker_name: str
+    # Broker id → "host:port"; 0 is the master.
+    addresses: Mapping[int, str]
+
+    @classmethod
+    def of(cls, data: namesrv_pb2.BrokerData) -> Self:
+        return cls(data.cluster, data.broker_name, dict(sorted(data.addresses.items())))
+
+
+@dataclass(frozen=True, slots=True)
+class LiveBroker:
+    cluster: str
+    address: str
+    last_update_timestamp_ms: int
+    heartbeat_timeout_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerConflict:
+    """Two processes that have the same `brokerId` of the same broker name.
+
+    The `holder` is registered. The `newcomer` was rejected within the last two minutes. A store id
+    is "" if the store has none.
+    """
+
+    broker_name: str
+    number: int
+    holder_address: str
+    holder_store_id: str
+    newcomer_address: str
+    newcomer_store_id: str
+
+    @classmethod
+    def of(cls, conflict: namesrv_pb2.BrokerConflict) -> Self:
+        return cls(
+            conflict.broker_name,
+            conflict.number,
+            conflict.holder.broker_address,
+            conflict.holder.store_id,
+            conflict.newcomer.broker_address,
+            conflict.newcomer.store_id,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterDescription:
+    brokers: tuple[BrokerDescription, ...]
+    live: tuple[LiveBroker, ...]
+    conflicts: tuple[BrokerConflict, ...] = ()
+
+    @classmethod
+    def of(cls, info: namesrv_pb2.GetClusterInfoResponse) -> Self:
+        live = (_like(LiveBroker, row, address=row.broker_address) for row in info.live_brokers)
+        return cls(
+            tuple(BrokerDescription.of(data) for data in info.brokers),
+            tuple(live),
+            tuple(map(BrokerConflict.of, info.conflicts)),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerStatus:
+    """State and counters of a broker, with the fields of GetBrokerStatusResponse."""
+
+    cluster: str
+    broker_name: str
+    broker_id: int
+    broker_address: str
+    version: str
+    start_timestamp_ms: int
+    min_physical_offset: int
+    max_physical_offset: int
+    flushed_physical_offset: int
+    # Why the store does not accept writes; "" if it does.
+    read_only_reason: str
+    messages_in_total: int
+    messages_out_total: int
+    dead_letters_total: int
+    corrupted_records_total: int
+    store_path: str
+    disk_free_bytes: int
+    disk_total_bytes: int
+    parked_pulls: int
+    parked_pops: int
+    # Delay queue → messages that are not delivered yet.
+    delayed_messages: Mapping[str, int]
+    resident_memory_bytes: int
+    # When it began to drain; 0 if it accepts messages.
+    draining_since_ms: int
+    # Its current time when it answered.
+    now_timestamp_ms: int
+    # Percentages of used disk space. Above the first, expired messages are deleted at any hour.
+    # Above the second, or with fewer free bytes than the minimum, producers are refused.
+    disk_max_used_percent: int
+    disk_full_percent: int
+    disk_min_free_bytes: int
+    # The memory limit of the process; 0 if unknown.
+    memory_limit_bytes: int
+    # A file of the commit log expires when all of its records are older than this. It is deleted in
+    # one of these hours of the broker's local day.
+    file_reserved_time_ms: int
+    delete_when: tuple[int, ...]
+    commit_log_file_bytes: int
+    # The earliest time at which each requested record is deleted for its age; 0 for never.
+    expiry_timestamps_ms: tuple[int, ...]
+    # Damaged parts of the log that are not repaired.
+    damaged_ranges: int
+    damaged_bytes: int
+
+    @classmethod
+    def of(cls, response: admin_pb2.GetBrokerStatusResponse) -> Self:
+        return _like(cls, response)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupLag:
+    consumer_group: str
+    topic: str
+    messages: int
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerBacklog:
+    """Messages that must leave a broker before it can be removed. Zero counts are left out."""
+
+    broker_name: str
+    # When it began to drain; 0 if it accepts messages.
+    draining_since_ms: int
+    # Not consumed yet, including retry topics.
+    lags: tuple[GroupLag, ...]
+    # Popped and not acknowledged yet.
+    in_flight: int
+    # Delay queue → messages that are not delivered yet.
+    delayed_messages: Mapping[str, int]
+    # Topic → transactions that have not ended.
+    half_messages: Mapping[str, int]
+    # Topic → messages that no consumer waits for. They are unavailable without the broker.
+    dead_letters: Mapping[str, int]
+    # Topic → messages, for topics that no group has read.
+    unread_topics: Mapping[str, int]
+
+    @property
+    def is_empty(self) -> bool:
+        """True if no messages remain that depend on this broker."""
+        return not (self.lags or self.in_flight or self.delayed_messages or self.half_messages)
+
+    @classmethod
+    def of(cls, broker_name: str, response: admin_pb2.GetBacklogResponse) -> Self:
+        lags = tuple(_like(GroupLag, lag) for lag in response.lags)
+        return _like(cls, response, broker_name=broker_name, lags=lags)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicOnBroker:
+    broker_name: str
+    address: str
+    read_queue_count: int
+    write_queue_count: int
+    # Bits: 4 read, 2 write.
+    permission: int
+    order: bool
+    attributes: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, broker_name: str, address: str, config: namesrv_pb2.TopicConfig) -> Self:
+        return _like(cls, config, broker_name=broker_name, address=address)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicDescription:
+    topic: str
+    # NORMAL, FIFO, DELAY, TRANSACTION, PRIORITY, LITE or MIXED.
+    message_type: str
+    brokers: tuple[TopicOnBroker, ...]
+
+    @classmethod
+    def of(cls, name: str, brokers: list[TopicOnBroker]) -> Self:
+        message_type = brokers[0].attributes.get(MESSAGE_TYPE, "NORMAL")
+        return cls(name, message_type, tuple(brokers))
+
+
+@dataclass(frozen=True, slots=True)
+class RouteQueues:
+    broker_name: str
+    read_queue_count: int
+    write_queue_count: int
+    permission: int
+
+
+@dataclass(frozen=True, slots=True)
+class RouteDescription:
+    topic: str
+    queues: tuple[RouteQueues, ...]
+    brokers: tuple[BrokerDescription, ...]
+
+    @classmethod
+    def of(cls, topic: str, route: namesrv_pb2.TopicRoute) -> Self:
+        queues = (_like(RouteQueues, data) for data in route.queues)
+        return cls(
+            topic,
+            tuple(sorted(queues, key=lambda data: data.broker_name)),
+            tuple(BrokerDescription.of(data) for data in route.brokers),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class QueueStatus:
+    topic: str
+    broker_name: str
+    queue_id: int
+    min_offset: int
+    # The offset of the next message.
+    max_offset: int
+    # Store times; 0 for an empty queue.
+    earliest_timestamp_ms: int
+    latest_timestamp_ms: int
+
+    @classmethod
+    def of(cls, topic: str, broker_name: str, bounds: offset_pb2.QueueBounds) -> Self:
+        return _like(cls, bounds, topic=topic, broker_name=broker_name)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicBounds:
+    """The queues of a topic on one broker: queue id → lowest and highest offset.
+
+    Queues with ids of `read_queue_count` and above are not readable.
+    """
+
+    topic: str
+    broker_name: str
+    read_queue_count: int
+    # Bits: 4 read, 2 write.
+    permission: int
+    bounds: Mapping[int, tuple[int, int]]
+
+    @classmethod
+    def of(cls, topic: str, broker_name: str, response: offset_pb2.GetQueueOffsetsResponse) -> Self:
+        bounds = {queue.queue_id: (queue.min_offset, queue.max_offset) for queue in response.queues}
+        return _like(cls, response, topic=topic, broker_name=broker_name, bounds=bounds)
+
+
+@dataclass(frozen=True, slots=True)
+class QueueOffset:
+    topic: str
+    broker_name: str
+    queue_id: int
+    queue_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Rebalanced:
+    """The topic and groups that a broker got so that it shares the load of a topic.
+
+    `queues`: the number of queues of the topic on this broker.
+    """
+
+    broker_name: str
+    address: str
+    queues: int
+    # Consumer groups that were missing there and were created with their settings on other brokers.
+    groups: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Browsed:
+    """Part of a queue.
+
+    `status` is FOUND, NO_NEW_MESSAGE, or OFFSET_MOVED (continue at next_begin_offset).
+    """
+
+    status: str
+    broker_name: str
+    # Concatenated records of the commit log (docs/storage_format.md).
+    records: bytes
+    message_count: int
+    next_begin_offset: int
+    min_offset: int
+    max_offset: int
+    # Records before next_begin_offset, from the requested offset on, that failed their check.
+    corrupted_count: int
+
+    @classmethod
+    def of(cls, broker_name: str, response: message_pb2.PullResponse) -> Self:
+        status = message_pb2.PullStatus.Name(response.status)
+        return _like(cls, response, status=status, broker_name=broker_name)
+
+    def messages(self) -> list[ReceivedMessage]:
+        """Decode the records. Raises MESSAGE_CORRUPTED."""
+        return received(self.records, self.broker_name)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupDescription:
+    consumer_group: str
+    # Deliveries before a message is dead-lettered.
+    max_attempts: int
+    # Delay before each retry; empty for the broker's delay levels from level 3 on.
+    retry_delays_ms: tuple[int, ...]
+    consume_enable: bool
+    # If False, consumers that pop begin at the end of a topic.
+    consume_from_min_enable: bool
+    # The order of consumption: auto (topics of the type FIFO in order), on or off.
+    order: str
+    brokers: tuple[str, ...]
+    attributes: Mapping[str, str] = field(default_factory=dict)
+    # Replaces `retry_delays_ms`.
+    exponential_retry: ExponentialRetryPolicy | None = None
+
+    @classmethod
+    def of(cls, config: admin_pb2.GroupConfig, brokers: list[str]) -> Self:
+        retry, order = config.exponential_retry, config.order
+        return _like(
+            cls,
+            config,
+            max_attempts=config.retry_max_times + 1,
+            order=ConsumeOrder.of(order, orderly=config.consume_message_orderly).name.lower(),
+            brokers=tuple(brokers),
+            exponential_retry=(
+                ExponentialRetryPolicy(retry.initial_ms, retry.max_ms, retry.multiplier)
+                if config.HasField("exponential_retry")
+                else None
+            ),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class QueueProgress:
+    topic: str
+    broker_name: str
+    queue_id: int
+    min_offset: int
+    max_offset: int
+    # None: the group has not consumed from this queue, or has an offset in each of its lite topics.
+    consumer_offset: int | None
+    # Messages that are stored and not consumed yet.
+    lag: int
+    # Store time of the last consumed message; 0 if unknown.
+    last_timestamp_ms: int
+    # The member that owns the queue; "" if unknown.
+    client_id: str
+
+    @classmethod
+    def of(cls, broker_name: str, stats: offset_pb2.QueueConsumeStats) -> Self:
+        offset = stats.consumer_offset if stats.HasField("consumer_offset") else None
+        consumed_to = stats.min_offset if offset is None else max(offset, stats.min_offset)
+        lag = stats.lag if stats.HasField("lag") else max(stats.max_offset - consumed_to, 0)
+        return _like(cls, stats, broker_name=broker_name, consumer_offset=offset, lag=lag)
+
+
+@dataclass(frozen=True, slots=True)
+class BlockedMessageGroup:
+    """A message group, and the message that blocks its other messages."""
+
+    topic: str
+    broker_name: str
+    queue_id: int
+    # "" for the messages of the queue without a message group.
+    message_group: str
+    queue_offset: int
+    # "" if its record cannot be read.
+    message_id: str
+    # Its deliveries so far.
+    attempt: int
+    # Messages in flight behind it.
+    waiting: int
+    # The time of its first delivery; after a restart of the broker, of its last delivery.
+    since_timestamp_ms: int
+    # When it is delivered again; 0 for the next receive.
+    next_try_timestamp_ms: int
+    # The client that received it last; "" if unknown.
+    client_id: str
+
+    @classmethod
+    def of(cls, broker_name: str, group: pop_pb2.BlockedMessageGroup) -> Self:
+        return _like(
+            cls,
+            group,
+            broker_name=broker_name,
+            since_timestamp_ms=group.since_ms,
+            next_try_timestamp_ms=group.next_try_ms,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerDescription:
+    """One consumer group of a client."""
+
+    # "push", "pull" or "pop"; "clustering" or "broadcasting".
+    consume_type: str = "push"
+    message_model: str = "clustering"
+    # The name of its strategy in RocketMQ; "" if it does not report one or does not divide queues.
+    strategy: str = ""
+    # The queues that it reads now, as "topic/broker/queue id"; only for clients that pull.
+    queues: tuple[str, ...] = ()
+    # The queues whose lock it holds, because it consumes in order.
+    locks: tuple[str, ...] = ()
+    # Its counts as of its last heartbeat (ConsumerStatistics of the contract); empty if it has
+    # none.
+    statistics: Mapping[str, float] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls, broker_name: str, data: client_pb2.ConsumerData, info: client_pb2.ClientInfo
+    ) -> Self:
+        model = client_pb2.MessageModel.Name(data.message_model).lower()
+        queues = [each for each in info.queues if each.consumer_group == data.consumer_group]
+        divides = model == "clustering" and data.consume_type != client_pb2.POP
+        return cls(
+            consume_type=client_pb2.ConsumeType.Name(data.consume_type).lower(),
+            message_model=model,
+            strategy=data.strategy if divides else "",
+            queues=tuple(_name(broker_name, queue) for queue in queues),
+            locks=tuple(_name(broker_name, queue) for queue in queues if queue.locked),
+            statistics=_consumer_numbers(data),
+        )
+
+    def with_queues_of(self, other: ConsumerDescription | None) -> ConsumerDescription:
+        if other is None:
+            return self
+        return replace(self, queues=self.queues + other.queues, locks=self.locks + other.locks)
+
+
+def _name(broker_name: str, queue: client_pb2.PulledQueue) -> str:
+    return f"{queue.topic}/{broker_name}/{queue.queue_id}"
+
+
+def _numbers(
+    statistics: client_pb2.ConsumerStatistics | client_pb2.ProducerStatistics,
+) -> dict[str, float]:
+    """Return all numbers of the statistics; empty if all are 0."""
+    if not statistics.ListFields():
+        return {}
+    return {name: getattr(statistics, name) for name in statistics.DESCRIPTOR.fields_by_name}
+
+
+def _consumer_numbers(data: client_pb2.ConsumerData) -> dict[str, float]:
+    """Return the numbers of a consumer.
+
+    A client that pops owns no queues and does not know its lag, so these two are left out.
+    """
+    numbers = _numbers(data.statistics)
+    if data.consume_type == client_pb2.POP:
+        return {name: value for name, value in numbers.items() if name not in ("queues", "lag")}
+    return numbers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientDescription:
+    client_id: str
+    address: str
+    # As the client reports them; "" if it does not.
+    language: str
+    version: str
+    # The address of the proxy that it uses; "" if it connects directly.
+    proxy: str = ""
+    # The first heartbeat at a broker since that broker started, and the last one at any broker.
+    since_timestamp_ms: int = 0
+    last_update_timestamp_ms: int = 0
+    producer_groups: tuple[str, ...] = ()
+    # Only producers of the official SDKs report them.
+    published_topics: tuple[str, ...] = ()
+    consumer_groups: tuple[str, ...] = ()
+    # Group → how the client consumes.
+    consumers: Mapping[str, ConsumerDescription] = field(default_factory=dict)
+    # Counts of its producer (ProducerStatistics of the contract); empty if it has none.
+    producer_statistics: Mapping[str, float] = field(default_factory=dict)
+    # Topic → expression.
+    subscriptions: Mapping[str, str] = field(default_factory=dict)
+    # The brokers that it is connected to.
+    brokers: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, broker_name: str, info: client_pb2.ClientInfo) -> Self:
+        return _like(
+            cls,
+            info,
+            consumer_groups=tuple(consumer.consumer_group for consumer in info.consumers),
+            subscriptions={
+                subscription.topic: subscription.expression
+                for consumer in info.consumers
+                for subscription in consumer.subscriptions
+            },
+            consumers={
+                consumer.consumer_group: ConsumerDescription.of(broker_name, consumer, info)
+                for consumer in info.consumers
+            },
+            producer_statistics=_numbers(info.producer_statistics),
+            brokers=(broker_name,),
+        )
+
+    def merged(self, other: ClientDescription) -> ClientDescription:
+        """Merge what two brokers know about the same client. The newer heartbeat decides."""
+        newer, older = self, other
+        if other.last_update_timestamp_ms > self.last_update_timestamp_ms:
+            newer, older = other, self
+        since = min(newer.since_timestamp_ms, older.since_timestamp_ms) or newer.since_timestamp_ms
+        brokers = tuple(sorted({*newer.brokers, *older.brokers}))
+        consumers = {
+            group: consumer.with_queues_of(older.consumers.get(group))
+            for group, consumer in newer.consumers.items()
+        }
+        return replace(newer, since_timestamp_ms=since, brokers=brokers, consumers=consumers)
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionConflict:
+    """Members of a group subscribe differently to a topic.
+
+    A message goes to one member. If the filter of that member drops it, the group loses the message
+    unnoticed.
+    """
+
+    topic: str
+    # Expression → the clients that use it; "" for clients that do not subscribe to the topic.
+    expressions: Mapping[str, tuple[str, ...]]
+
+
+def subscription_conflicts(
+    clients: Iterable[ClientDescription], group: str
+) -> list[SubscriptionConflict]:
+    """Return the conflicts between the members of `group` among `clients`, by topic.
+
+    Members without reported subscriptions do not count. Neither do retry topics, which only classic
+    clients report.
+    """
+    members = [each for each in clients if group in each.consumer_groups and each.subscriptions]
+    topics = sorted(
+        {topic for each in members for topic in each.subscriptions if not is_retry(topic)}
+    )
+    found = []
+    for topic in topics:
+        by_expression: dict[str, list[str]] = {}
+        for each in members:
+            expression = each.subscriptions.get(topic)
+            text = "" if expression is None else _normal(expression)
+            by_expression.setdefault(text, []).append(each.client_id)
+        if len(by_expression) > 1:
+            listed = {text: tuple(sorted(ids)) for text, ids in sorted(by_expression.items())}
+            found.append(SubscriptionConflict(topic, listed))
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class MemberConflict:
+    """Members of a group differ in a setting that must be the same.
+
+    With different strategies, some queues have two readers and others none. Members that pull and
+    members that pop read the same messages.
+    """
+
+    # "strategy", "message model" or "way to consume".
+    setting: str
+    # Value → the clients that use it.
+    values: Mapping[str, tuple[str, ...]]
+
+
+def member_conflicts(clients: Iterable[ClientDescription], group: str) -> list[MemberConflict]:
+    """Return the conflicts of `group` among `clients`. Members without a strategy do not count."""
+    found = []
+    members = [(each, each.consumers[group]) for each in clients if group in each.consumers]
+    settings: dict[str, Callable[[ConsumerDescription], str]] = {
+        "strategy": lambda consumer: consumer.strategy,
+        "message model": lambda consumer: consumer.message_model,
+        "way to consume": lambda consumer: "pop" if consumer.consume_type == "pop" else "pull",
+    }
+    for setting, value_of in settings.items():
+        by_value: dict[str, list[str]] = {}
+        for each, consumer in members:
+            if value_of(consumer):
+                by_value.setdefault(value_of(consumer), []).append(each.client_id)
+        if len(by_value) > 1:
+            listed = {value: tuple(sorted(ids)) for value, ids in sorted(by_value.items())}
+            found.append(MemberConflict(setting, listed))
+    return found
+
+
+def _normal(expression: str) -> str:
+    """Normalize a tag expression: its order and blanks do not matter. Never returns ""."""
+    return SEPARATOR.join(sorted({tag.strip() for tag in expression.split(SEPARATOR)})) or ALL
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiteTopicDescription:
+    """The part of a lite topic in one queue of its parent.
+
+    `messages` counts stored messages. `lag` counts those that the group has not settled.
+    `oldest_timestamp_ms` is the store time of the first unsettled message, or of the first message
+    if all are settled; 0 if it cannot be read. `subscribers` counts the clients of the group, or of
+    all groups if no group is given.
+    """
+
+    lite_topic: str
+    broker_name: str
+    queue_id: int
+    messages: int
+    lag: int
+    oldest_timestamp_ms: int
+    newest_timestamp_ms: int
+    subscribers: int
+
+    @classmethod
+    def of(cls, broker_name: str, info: lite_pb2.LiteTopicInfo) -> Self:
+        return _like(cls, info, broker_name=broker_name)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiteTopics:
+    """Some lite topics of a parent, and the number of all of them."""
+
+    topics: tuple[LiteTopicDescription, ...]
+    total: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiteClientDescription:
+    """A client that subscribes to lite topics of a parent, in one group.
+
+    `lite_topics` counts its subscriptions; with `wildcard` it is 0, and the client gets all lite
+    topics. `ready` counts lite topics with a message for it. `silent_ms` is the time since its last
+    contact with a broker. After 180,000 ms the client is dropped.
+    """
+
+    consumer_group: str
+    client_id: str
+    brokers: tuple[str, ...]
+    lite_topics: int
+    wildcard: bool
+    ready: int
+    silent_ms: int
+
+    @classmethod
+    def of(cls, broker_name: str, info: lite_pb2.LiteClientInfo) -> Self:
+        return _like(cls, info, brokers=(broker_name,))
+
+    def merged(self, other: LiteClientDescription) -> LiteClientDescription:
+        """Merge two brokers' descriptions. Each broker knows all subscriptions."""
+        return replace(
+            self,
+            brokers=self.brokers + other.brokers,
+            lite_topics=max(self.lite_topics, other.lite_topics),
+            ready=self.ready + other.ready,
+            silent_ms=min(self.silent_ms, other.silent_ms),
+        )
+
+
+def merged(clients: Iterable[LiteClientDescription]) -> list[LiteClientDescription]:
+    """Return each client once, sorted by group and id."""
+    found: dict[tuple[str, str], LiteClientDescription] = {}
+    for client in clients:
+        key = client.consumer_group, client.client_id
+        known = found.get(key)
+        found[key] = known.merged(client) if known else client
+    return [found[key] for key in sorted(found)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaDescription:
+    """One replica. Offsets are physical offsets of the commit log, in bytes.
+
+    Most fields are reported by the replica. `in_sync`, `connected`, `lag_bytes` and `behind_ms` are
+    reported by its master.
+
+    Attributes:
+        role: "master", "slave", "candidate" (without a role) or "refused" (a slave that follows no
+            master until an operator changes something: see `reason`).
+        replica_id: Its configured brokerId, the same in every role.
+        epoch: The highest epoch that it knows.
+        in_sync: Whether it can become master without a loss; None if neither a master nor etcd
+            reports it.
+        lag_bytes: The missing bytes of its master's log; None if unknown.
+        behind_ms: Milliseconds since it was last up to date; None if unknown.
+        clock_offset_ms: How far its wall clock is ahead of its master's; None if unknown.
+        master_end_offset: For a slave, the last reported end of its master's log; 0 if it was not
+            reported yet.
+        coordinator_reachable: Whether etcd answers this replica; None if etcd is not used.
+        in_sync_replicas: For a master, the ids of its in-sync set. Without a master, the ids that
+            the replica last read from etcd.
+        epochs: Epoch → physical offset at which the log of its master began.
+        damaged_ranges: The number of parts of its log that are damaged and not repaired.
+        damaged_bytes: The size of these parts.
+        repaired_records: Records repaired from other replicas since it started.
+        scrubbed_timestamp_ms: When its whole log was last checked, in milliseconds since the epoch;
+            0 if not since it started.
+    """
+
+    broker_name: str
+    replica_id: int
+    address: str
+    role: str
+    epoch: int
+    in_sync: bool | None
+    connected: bool | None
+    lag_bytes: int | None
+    behind_ms: int | None
+    clock_offset_ms: int | None
+    reason: str
+    master_address: str
+    learner: bool
+    copying: bool
+    elected: bool
+    total_replicas: int
+    synchronous: bool | None
+    required_replicas: int | None
+    in_sync_replicas: tuple[int, ...] | None
+    lowest_offset: int
+    end_offset: int
+    synced_offset: int
+    confirmed_offset: int
+    master_end_offset: int
+    coordinator_reachable: bool | None
+    store_id: str
+    epochs: Mapping[int, int]
+    damaged_ranges: int = 0
+    damaged_bytes: int = 0
+    repaired_records: int = 0
+    scrubbed_timestamp_ms: int = 0
+
+    @classmethod
+    def of(
+        cls,
+        status: replica_pb2.GetReplicationStatusResponse,
+        master: replica_pb2.GetReplicationStatusResponse | None,
+    ) -> Self:
+        """Make a description. `master`: the status of the master; None without an answer."""
+        log = status.replica
+        is_master = status.role == "master"
+        seen = _seen_by(master, log.replica_id)
+        # Without a master, use the ids that the replica has read from etcd.
+        members = tuple(status.set_at_coordinator if master is None else master.master.in_sync)
+        return _like(
+            cls,
+            status,
+            broker_name=log.broker_name,
+            replica_id=log.replica_id,
+            epoch=log.epoch,
+            in_sync=log.replica_id in members if members else None,
+            connected=True if is_master else seen.connected if seen else None,
+            lag_bytes=0 if is_master else seen.lag_bytes if seen else None,
+            behind_ms=0 if is_master else seen.behind_ms if seen and seen.behind_ms >= 0 else None,
+            clock_offset_ms=0 if is_master else _clock_offset(seen),
+            synchronous=status.master.synchronous if is_master else None,
+            required_replicas=status.master.required_replicas if is_master else None,
+            in_sync_replicas=members if is_master or (master is None and members) else None,
+            lowest_offset=log.lowest_offset,
+            end_offset=log.end_offset,
+            confirmed_offset=log.confirmed_offset,
+            coordinator_reachable=(
+                status.coordinator_reachable if status.HasField("coordinator_reachable") else None
+            ),
+            store_id=log.store_id,
+            epochs={entry.epoch: entry.start_offset for entry in log.epochs},
+        )
+
+    @property
+    def copied_percent(self) -> int | None:
+        """How much of its master's log a replica that copies it has, in percent.
+
+        None if it does not copy a log or does not know the size.
+        """
+        whole = self.master_end_offset - self.lowest_offset
+        if not self.copying or whole <= 0:
+            return None
+        return min(100, 100 * (self.end_offset - self.lowest_offset) // whole)
+
+    @property
+    def reach(self) -> tuple[int, int]:
+        """How far its log reaches, as (epoch, end offset). The highest value is furthest."""
+        return max(self.epochs, default=0), self.end_offset
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PromotionResult:
+    """The result of a promotion.
+
+    `handed_over`: the previous master handed over, and no send failed for it. False: it could not
+    be reached. `was_master`: the replica was already the master.
+    """
+
+    broker_name: str
+    replica_id: int
+    address: str
+    epoch: int
+    handed_over: bool
+    was_master: bool
+
+    @classmethod
+    def of(cls, place: tuple[str, int, str], response: replica_pb2.PromoteResponse) -> Self:
+        """Make a description. `place`: broker name, replica id and address."""
+        name, replica_id, address = place
+        return _like(cls, response, broker_name=name, replica_id=replica_id, address=address)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DivergedFile:
+    """A part of a replica's log that was cut off because it differs from the master's, and kept.
+
+    `address` is that of the replica. `epoch` is the epoch in which it was written, as far as the
+    replica knew. `begin_offset` is the physical offset of the cut. `size` is in bytes.
+    """
+
+    broker_name: str
+    replica_id: int
+    address: str
+    name: str
+    epoch: int
+    begin_offset: int
+    size: int
+
+    @classmethod
+    def of(cls, place: tuple[str, int, str], file: replica_pb2.DivergedFile) -> Self:
+        """Make a description. `place`: broker name, replica id and address."""
+        name, replica_id, address = place
+        return _like(cls, file, broker_name=name, replica_id=replica_id, address=address)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DivergedMessage:
+    """A message in a part that was cut off.
+
+    `topic` and `queue_id` are its place, or its destination after a delay. `kind` is "message",
+    "delayed", "retry", "dead letter" or "half message"; a half message is not sent again.
+    `physical_offset` is its offset in the log that was cut. `stored`: a broker has a message with
+    this id there, with at least the same `reconsume_times`.
+    """
+
+    topic: str
+    kind: str
+    message_id: str
+    keys: str
+    tag: str
+    body_size: int
+    queue_id: int
+    reconsume_times: int
+    physical_offset: int
+    store_timestamp_ms: int
+    stored: bool
+    record: Record = field(repr=False)
+
+    @property
+    def is_missing(self) -> bool:
+        """True if the message should be sent again."""
+        return not self.stored and self.kind != "half message"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DivergedPage:
+    """A page of such messages.
+
+    `next_position` is the start of the next page. If it does not advance and the page is empty, the
+    file has ended. `internal_count` counts records that are not messages of clients.
+    `corrupted_count` counts records that failed their check.
+    """
+
+    messages: Sequence[DivergedMessage]
+    next_position: int
+    internal_count: int
+    corrupted_count: int
+
+
+def _seen_by(
+    master: replica_pb2.GetReplicationStatusResponse | None, replica_id: int
+) -> replica_pb2.FollowerStatus | None:
+    followers = master.master.followers if master is not None else ()
+    return next((each for each in followers if each.replica_id == replica_id), None)
+
+
+def _clock_offset(seen: replica_pb2.FollowerStatus | None) -> int | None:
+    if seen is None or not seen.HasField("clock_offset_ms"):
+        return None
+    return seen.clock_offset_ms

@@ -1,1 +1,0 @@
-"""Request and reply: send a message whose producer waits for the reply of a consumer."""
