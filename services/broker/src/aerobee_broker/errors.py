@@ -12,6 +12,7 @@ MqError (aerobee_wire.status)
 │   ├── CutRefused          SYSTEM_ERROR           the log cannot be cut there
 │   ├── StoreReadError      SYSTEM_ERROR           a derived file cannot be read
 │   │   └── TransientReadError  the log cannot be read for now; the caller retries
+│   │       └── RepairPending   the record is damaged; another replica may have it
 │   ├── MessageNotFound     QUERY_NOT_FOUND        there is no record at that physical offset
 │   ├── MessageCorrupted    MESSAGE_CORRUPTED      there is one, and its check fails
 │   └── StoreOpenError      SYSTEM_ERROR           the store cannot be opened
@@ -192,6 +193,18 @@ class TransientReadError(StoreReadError):
             self,
             Code.SYSTEM_ERROR,
             f"the commit log cannot be read for now: {reason_of(error)}; {advice}",
+        )
+
+
+class RepairPending(TransientReadError):
+    """The record is damaged, and another replica may have it: a later read may succeed."""
+
+    def __init__(self, physical_offset: int) -> None:
+        StoreError.__init__(
+            self,
+            Code.SYSTEM_ERROR,
+            f"the record at physical offset {physical_offset} is damaged, and is being repaired "
+            "from another replica; try again",
         )
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 
 import structlog
@@ -90,13 +91,16 @@ class Scrubbing:
         self._metrics.damage(len(damage.ranges), damage.damaged_bytes, self._repaired - before)
 
     async def _look_at_suspects(self, store: MessageStore, scrub: Scrub) -> None:
-        while store.damage.suspects:
-            suspect = store.damage.suspects.popleft()
+        suspects = store.damage.suspects
+        while suspects:
+            suspect = suspects[0]  # readers wait at a suspect: it stays until it has been read
             try:
                 scrub.note(await self._worker(partial(scrub.read_near, suspect, SMALLEST_PIECE)))
             except OSError as error:
                 structlog.get_logger().warning("scrub_put_off", reason=str(error))
                 return
+            with suppress(ValueError):  # newer suspects may have displaced it
+                suspects.remove(suspect)
 
     async def _round(self, store: MessageStore, scrub: Scrub) -> None:
         began_ms, known = self._clock.monotonic_ms(), store.damage.damaged_bytes

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -41,16 +41,19 @@ class DamageRegister:
     """Reports each damaged record once, and remembers the last ones.
 
     `ranges`: known damage that is not repaired, by offset, without overlaps. `suspects`: physical
-    offsets at which a reader missed a record; the scrub checks these first.
+    offsets at which a reader missed a record; the scrub checks these first. `repairable`: other
+    replicas may have the records.
     """
 
-    def __init__(self, on_event: EventListener) -> None:
+    def __init__(self, on_event: EventListener, *, repairable: bool = False) -> None:
+        self.repairable = repairable
         self.count = 0
         self.last: deque[Corruption] = deque(maxlen=_REMEMBERED)
         self.ranges: list[DamagedRange] = []
         self.suspects: deque[int] = deque(maxlen=_REMEMBERED)
         self._event = on_event
         self._offsets: set[int] = set()
+        self._given_up: list[DamagedRange] = []  # no other replica has these
 
     def report(self, file: Path, physical_offset: int, reason: str) -> None:
         """Report that the bytes at this physical offset are not a record, or a damaged one."""
@@ -85,6 +88,31 @@ class DamageRegister:
         apart.insert(bisect_left(apart, (begin, end)), DamagedRange(begin, end))
         self.ranges = apart
 
+    @property
+    def is_pending(self) -> bool:
+        """Whether some damage may still be repaired."""
+        if not self.repairable:
+            return False
+        return bool(self.suspects) or any(map(self._is_pending, self.ranges))
+
+    def may_be_repaired(self, physical_offset: int) -> bool:
+        """Return whether the bytes at this physical offset are damaged and may be repaired."""
+        if not self.repairable:
+            return False
+        return physical_offset in self.suspects or any(
+            each.begin <= physical_offset < each.end and self._is_pending(each)
+            for each in self.ranges
+        )
+
+    def _is_pending(self, damaged: DamagedRange) -> bool:
+        return not any(
+            each.begin <= damaged.begin and damaged.end <= each.end for each in self._given_up
+        )
+
+    def give_up(self, lost: Sequence[DamagedRange]) -> None:
+        """Record that no other replica has the records of these ranges. Readers then skip them."""
+        self._given_up += [each for each in lost if self._is_pending(each)]
+
     def first_behind(self, physical_offset: int) -> DamagedRange | None:
         """Return the first range that ends after this physical offset."""
         return next((each for each in self.ranges if each.end > physical_offset), None)
@@ -114,6 +142,7 @@ class DamageRegister:
                 if part.size > 0
             ]
         self.ranges = kept
+        self._given_up = [each for each in self._given_up if not _overlap(each, whole)]
         self._offsets = {at for at in self._offsets if not whole.begin <= at < whole.end}
 
     def end_at(self, physical_offset: int) -> None:

@@ -105,7 +105,7 @@ class MessageStore:
         self._event = on_event
         self._options = options
         self._lock: FileLock | None = None
-        self.damage = DamageRegister(on_event)
+        self.damage = DamageRegister(on_event, repairable=options.replicated)
         self._deleted_topics = DeletedTopics(disk, path / "config" / "deletedTopics.json")
         self._open_files = OpenFiles(disk, options.max_open_files)
         self._log = CommitLog(

@@ -47,7 +47,7 @@ class Core:
         self.tables = tables
         self.replicas = replicas
         self.permission = BrokerPermission(options.broker_permission, tables.drain)
-        self.polls = LongPolls()
+        self.polls = LongPolls(is_repairing=lambda: store.damage.is_pending)
         self.arrivals = Arrivals(self.polls)
         self.commit = self._make_commit(replicas)
         self.log = DurableLog(store, self.commit)

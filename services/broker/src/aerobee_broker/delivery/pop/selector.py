@@ -36,6 +36,7 @@ from aerobee_broker.delivery.pop.lease_table import (
     LeaseTable,
     ReceiveAttempt,
 )
+from aerobee_broker.errors import RepairPending
 from aerobee_broker.filter.filter import Filter
 from aerobee_broker.metadata.consumer_offsets import ConsumerOffsets
 from aerobee_broker.store.messages import LeasableQueues, ReadStatus
@@ -316,7 +317,12 @@ class MessageSelector:
             if not messages:
                 return
             for message in messages if request.fifo else messages[:1]:
-                record = stored_record(self._store, queue, message.offset)
+                try:
+                    record = stored_record(self._store, queue, message.offset)
+                except RepairPending:
+                    if not any(other.is_leased for other in messages):
+                        queue.put_back(message)
+                    return
                 if not record:
                     settled = [dropped.offset for dropped in queue.drop(message)]
                     batch.lost.setdefault(queue, []).extend(settled)
@@ -342,14 +348,17 @@ class MessageSelector:
         for _ in range(SCAN_ROUNDS):
             if queue.is_full or not batch.has_room(request):
                 return
-            result = self._store.read(
-                request.topic,
-                queue.queue_id,
-                queue.cursor,
-                max_messages=request.max_messages - len(batch.attempts),
-                max_bytes=max(1, request.max_bytes - batch.size),
-                tags=request.filter.tags_codes,
-            )
+            try:
+                result = self._store.read(
+                    request.topic,
+                    queue.queue_id,
+                    queue.cursor,
+                    max_messages=request.max_messages - len(batch.attempts),
+                    max_bytes=max(1, request.max_bytes - batch.size),
+                    tags=request.filter.tags_codes,
+                )
+            except RepairPending:
+                return
             if result.status is ReadStatus.NO_NEW:
                 return
             if result.status is ReadStatus.OFFSET_TOO_LARGE:  # the topic was recreated

@@ -18,6 +18,7 @@ from typing import NamedTuple
 from aerobee_broker.store.messages import Arrival
 from aerobee_wire.status import Code, MqError
 
+REPAIR_LOOK_S = 1.0
 MAX_PARKED_POPS = 100_000  # RocketMQ's maxPopPollingSize
 
 
@@ -80,8 +81,19 @@ class _Lines:
 
 
 class LongPolls:
-    def __init__(self, max_parked_pops: int = MAX_PARKED_POPS) -> None:
+    """The calls that wait for messages.
+
+    `is_repairing`: whether damaged records may be repaired. A repair notifies no call, so calls
+    then wait only for REPAIR_LOOK_S.
+    """
+
+    def __init__(
+        self,
+        max_parked_pops: int = MAX_PARKED_POPS,
+        is_repairing: Callable[[], bool] = lambda: False,
+    ) -> None:
         self._max_parked_pops = max_parked_pops
+        self._is_repairing = is_repairing
         self._pulls = _Lines()  # one line per queue id
         self._pops = _Lines()  # one line per consumer group
         self._notifications = _Lines()  # one line per consumer group
@@ -100,6 +112,9 @@ class LongPolls:
     def count(self) -> int:
         return self._pulls.count + self._pops.count + self._notifications.count
 
+    def _limited(self, timeout_s: float) -> float:
+        return min(timeout_s, REPAIR_LOOK_S) if self._is_repairing() else timeout_s
+
     async def park_pull(
         self,
         topic: str,
@@ -117,7 +132,7 @@ class LongPolls:
         future = self._pulls.park(
             topic,
             queue_id,
-            timeout_s,
+            self._limited(timeout_s),
             queue_id=queue_id,
             queue_offset=queue_offset,
             tags_codes=tags_codes,
@@ -148,7 +163,7 @@ class LongPolls:
         future = self._pops.park(
             topic,
             consumer_group,
-            timeout_s,
+            self._limited(timeout_s),
             queue_id=queue_id,
             queue_offset=0,
             tags_codes=tags_codes,
@@ -194,7 +209,7 @@ class LongPolls:
         future = self._notifications.park(
             topic,
             consumer_group,
-            timeout_s,
+            self._limited(timeout_s),
             queue_id=None,
             queue_offset=0,
             tags_codes=tags_codes,

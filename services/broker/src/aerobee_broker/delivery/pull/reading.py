@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from aerobee_broker.config import BrokerOptions
 from aerobee_broker.delivery.pull.long_polls import LongPolls
+from aerobee_broker.errors import RepairPending
 from aerobee_broker.filter.filter import Filter, matching_records
 from aerobee_broker.metadata.subscription_groups import SubscriptionGroup
 from aerobee_broker.store.message_store import MessageStore
@@ -55,17 +56,30 @@ class QueueReading:
     options: BrokerOptions
 
     def read(self, request: PullRequest, wanted: Filter) -> ReadResult:
-        """Read the available messages. Raises the errors of the store."""
-        result = self.store.read(
-            request.topic,
-            request.queue_id,
-            request.queue_offset,
-            max_messages=min(
-                request.max_messages or DEFAULT_MESSAGES, self.options.pull_batch_max_message_count
-            ),
-            max_bytes=min(request.max_bytes or DEFAULT_BYTES, MAX_BYTES),
-            tags=wanted.tags_codes,
-        )
+        """Read the available messages. Raises the errors of the store.
+
+        A damaged record that may be repaired counts as one that has not arrived.
+        """
+        topic, queue_id = request.topic, request.queue_id
+        try:
+            result = self.store.read(
+                topic,
+                queue_id,
+                request.queue_offset,
+                max_messages=min(
+                    request.max_messages or DEFAULT_MESSAGES,
+                    self.options.pull_batch_max_message_count,
+                ),
+                max_bytes=min(request.max_bytes or DEFAULT_BYTES, MAX_BYTES),
+                tags=wanted.tags_codes,
+            )
+        except RepairPending:
+            return ReadResult(
+                ReadStatus.NO_NEW,
+                request.queue_offset,
+                self.store.min_offset(topic, queue_id),
+                self.store.max_offset(topic, queue_id),
+            )
         if wanted.condition is None or names.is_retry(request.topic):
             return result
         # A retry matched at its first delivery, and its properties may have changed since.

@@ -9,8 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 
-from aerobee_broker.errors import SHORTAGES, MessageCorrupted, MessageNotFound, TransientReadError
-from aerobee_broker.store.damage import DamageListener
+from aerobee_broker.errors import (
+    SHORTAGES,
+    MessageCorrupted,
+    MessageNotFound,
+    RepairPending,
+    TransientReadError,
+)
+from aerobee_broker.store.damage import DamageRegister
 from aerobee_broker.store.derived.dispatch import Dispatch
 from aerobee_broker.store.log.commit_log import CommitLog
 from aerobee_broker.store.messages import LOST_SIZE
@@ -35,12 +41,12 @@ class LogReader:
         self,
         log: CommitLog,
         dispatch: Dispatch,
-        on_damage: DamageListener,
+        damage: DamageRegister,
         monotonic_ms: Callable[[], int],
     ) -> None:
         self._log = log
         self._dispatch = dispatch
-        self._damage = on_damage
+        self._damage = damage
         self._monotonic_ms = monotonic_ms
         self._retry_ms = 0
         self._failures: dict[Hashable, tuple[int, int]] = {}  # what → first (ms), how many
@@ -48,9 +54,14 @@ class LogReader:
     def enable_retries(self) -> None:
         """Raise TransientReadError from now on if a read fails, so that the caller retries.
 
-        During the start, a failed read is retried at once instead.
+        The same for damage that may be repaired. During the start, a failed read is retried at once
+        instead, and damage is skipped.
         """
         self._retry_ms = _RETRY_MS
+
+    def awaits_repair(self, physical_offset: int) -> bool:
+        """Return whether a reader must not skip the damaged record at this physical offset."""
+        return bool(self._retry_ms) and self._damage.may_be_repaired(physical_offset)
 
     def is_visible(self, physical_offset: int) -> bool:
         return self._log.min_offset <= physical_offset < self._dispatch.confirmed
@@ -100,7 +111,7 @@ class LogReader:
             return True
         if self._retry_ms:
             raise TransientReadError(error) from error
-        return False
+        return bool(self._retry_ms) and self._damage.may_be_repaired(physical_offset)
 
     def has_failed(self, physical_offset: int, size: int) -> bool:
         """Return whether the last read of these bytes failed."""
@@ -114,6 +125,8 @@ class LogReader:
         Raises MessageNotFound, MessageCorrupted if the record is damaged, TransientReadError.
         """
         if size == LOST_SIZE:  # the unit has the offset of the next record
+            if self.awaits_repair(physical_offset - 1):
+                raise RepairPending(physical_offset - 1)
             raise MessageNotFound(f"the record before physical offset {physical_offset} is lost")
         if not self.is_visible(physical_offset):
             raise MessageNotFound(
@@ -125,12 +138,16 @@ class LogReader:
         total_size, magic, own_physical_offset = fields
         is_record = own_physical_offset == physical_offset and magic in _MAGICS
         if not is_record and size is None:
+            if self.awaits_repair(physical_offset):
+                raise RepairPending(physical_offset)
             raise MessageNotFound(f"no record starts at physical offset {physical_offset}")
         try:
             return record.decode(self.read(physical_offset, total_size if is_record else size or 0))
         except CorruptRecord as error:
             path = self._log.path_of(physical_offset)
-            self._damage(path, physical_offset, error.reason)
+            self._damage.report(path, physical_offset, error.reason)
+            if self.awaits_repair(physical_offset):
+                raise RepairPending(physical_offset) from None
             raise MessageCorrupted(path, physical_offset, error.reason) from None
 
     def store_timestamp(self, physical_offset: int) -> int | None:

@@ -2,7 +2,8 @@
 
 Every record is checked before it is returned (`record_check.py`). Only visible (durable) records
 are read. Methods that use a queue raise StoreReadError if a derived file cannot be read. Methods
-that read the log raise TransientReadError if it cannot be read at the moment.
+that read the log raise TransientReadError if it cannot be read at the moment, and RepairPending if
+a damaged record may be repaired from another replica: it must not be skipped before.
 """
 
 from __future__ import annotations
@@ -10,7 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from aerobee_broker.errors import MessageCorrupted, MessageNotFound, StoreReadError
+from aerobee_broker.errors import (
+    MessageCorrupted,
+    MessageNotFound,
+    RepairPending,
+    StoreReadError,
+)
 from aerobee_broker.store.damage import DamageRegister
 from aerobee_broker.store.derived.consume_queue import ConsumeQueue
 from aerobee_broker.store.derived.dispatch import Dispatch
@@ -34,6 +40,22 @@ _GAP = 4_096  # records this close to each other are read at once: a call costs 
 _MANY = 192  # from this number of records, arrays are faster than one by one: 0.4 µs each, not 1
 
 
+class _Found:
+    """The result of a read, while it is collected.
+
+    `waits_at`: queue offset and physical offset of a damaged record that may be repaired. The read
+    ends before it.
+    """
+
+    __slots__ = ("count", "missing", "parts", "waits_at")
+
+    def __init__(self) -> None:
+        self.parts: list[bytes] = []
+        self.count = 0
+        self.missing = 0
+        self.waits_at: tuple[int, int] | None = None
+
+
 class Reader:
     def __init__(
         self,
@@ -48,7 +70,7 @@ class Reader:
         self._queues = dispatch.queues
         self._index = dispatch.index
         self._deleted_topics = deleted_topics
-        self._log_reader = LogReader(log, dispatch, damage.report, monotonic_ms)
+        self._log_reader = LogReader(log, dispatch, damage, monotonic_ms)
         self._unit_repair = UnitRepair(log, dispatch, self._log_reader, damage.report)
         self.enable_retries = self._log_reader.enable_retries
         self.get = self._log_reader.get
@@ -90,6 +112,8 @@ class Reader:
     ) -> ReadResult:
         """Return records of a message queue from an offset on, as they are stored, concatenated.
 
+        Raises RepairPending if the first record is damaged and may be repaired.
+
         `tags`: return only records with one of these codes, and look at 800 units at most. The
         first record is returned even if it is larger than `max_bytes`.
         """
@@ -107,17 +131,20 @@ class Reader:
             next_offset = queue_offset + sum(map(len, runs))
         if not runs:
             runs, next_offset = self._choose(queue, queue_offset, max_messages, max_bytes, tags)
-        parts: list[bytes] = []
-        count = bad = 0
+        found = _Found()
         for run in runs:
             if isinstance(run, list):
-                good, missing = self._collect(queue, run, tags, parts)
+                self._collect(queue, run, tags, found)
             else:
-                good, missing = self._collect_many(queue, run, parts)
-            count, bad = count + good, bad + missing
-        status = ReadStatus.FOUND if count else ReadStatus.NO_MATCHED
-        records = parts[0] if len(parts) == 1 else b"".join(parts)
-        return ReadResult(status, next_offset, low, high, records, count, bad)
+                self._collect_many(queue, run, found)
+            if found.waits_at is not None:
+                next_offset, physical_offset = found.waits_at
+                if next_offset == queue_offset:
+                    raise RepairPending(physical_offset)
+                break
+        status = ReadStatus.FOUND if found.count else ReadStatus.NO_MATCHED
+        records = found.parts[0] if len(found.parts) == 1 else b"".join(found.parts)
+        return ReadResult(status, next_offset, low, high, records, found.count, found.missing)
 
     def _choose_many(
         self, queue: ConsumeQueue, queue_offset: int, max_messages: int, max_bytes: int
@@ -186,51 +213,53 @@ class Reader:
             queue_offset += 1
         return runs, queue_offset
 
-    def _collect_many(
-        self, queue: ConsumeQueue, run: RunColumns, parts: list[bytes]
-    ) -> tuple[int, int]:
+    def _collect_many(self, queue: ConsumeQueue, run: RunColumns, found: _Found) -> None:
         """Do the same as `_collect`, for many records."""
         data = self._log_reader.read_run(*run.span)
         if run.all_whole(data, queue):
-            parts.append(run.records(data))
-            return len(run), 0
-        return self._collect(queue, run.one_by_one(), None, parts)
+            found.parts.append(run.records(data))
+            found.count += len(run)
+        else:
+            self._collect(queue, run.one_by_one(), None, found)
 
     def _collect(
-        self,
-        queue: ConsumeQueue,
-        run: Run,
-        tags: frozenset[int] | None,
-        parts: list[bytes],
-    ) -> tuple[int, int]:
-        """Append the records of a run to `parts`. Return how many, and how many are missing."""
+        self, queue: ConsumeQueue, run: Run, tags: frozenset[int] | None, found: _Found
+    ) -> None:
+        """Add the records of a run to `found`."""
         at, last = run[0][1][0], run[-1][1]
         span = last[0] + last[1] - at
         read = self._log_reader.read if len(run) == 1 else self._log_reader.read_run
         data = read(at, span)
         if not data and len(run) > 1:  # one bad sector must not make the other records unreadable
-            each = [self._collect(queue, [entry], tags, parts) for entry in run]
-            return sum(good for good, _ in each), sum(missing for _, missing in each)
+            for entry in run:
+                self._collect(queue, [entry], tags, found)
+                if found.waits_at is not None:
+                    return
+            return
         size = sum(unit[1] for _, unit in run)
-        if size == len(data) and all_whole(data, at, run, queue):
-            parts.append(data)
-            return len(run), 0
-        problems = [check(data, unit[0] - at, unit, queue, offset) for offset, unit in run]
-        if size == len(data) and not any(problems):
-            parts.append(data)
-            return len(run), 0
-        good = missing = 0
+        whole = size == len(data) and all_whole(data, at, run, queue)
+        if not whole:
+            problems = [check(data, unit[0] - at, unit, queue, offset) for offset, unit in run]
+            whole = size == len(data) and not any(problems)
+        if whole:
+            found.parts.append(data)
+            found.count += len(run)
+            return
         for (offset, unit), problem in zip(run, problems, strict=True):
             if problem:
                 code, record = self._unit_repair.repair(queue, offset, unit, problem)
             else:
                 code, record = unit[2], data[unit[0] - at : unit[0] - at + unit[1]]
             if not record:
-                missing += 1
+                # The unit of a lost record has the offset of the next one.
+                damaged = unit[0] - 1 if unit[1] == LOST_SIZE else unit[0]
+                if self._log_reader.awaits_repair(damaged):
+                    found.waits_at = offset, damaged
+                    return
+                found.missing += 1
             elif tags is None or code in tags:
-                good += 1
-                parts.append(record)
-        return good, missing
+                found.count += 1
+                found.parts.append(record)
 
     # ---- by time ----
 
