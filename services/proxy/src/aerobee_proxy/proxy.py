@@ -13,6 +13,7 @@ from apache.rocketmq.v2 import service_pb2 as pb
 from aerobee_chassis.background import Background
 from aerobee_chassis.clock import Clock
 from aerobee_chassis.rpc.in_flight import bounds_of
+from aerobee_cluster.transport import Transport
 from aerobee_proxy.access.users import Users
 from aerobee_proxy.cluster.batches import BrokerBatches
 from aerobee_proxy.cluster.broker_calls import BrokerCalls
@@ -25,7 +26,6 @@ from aerobee_proxy.cluster.leasing.receive import Receiver
 from aerobee_proxy.cluster.route_cache import RouteCache
 from aerobee_proxy.cluster.send import MessageSender
 from aerobee_proxy.cluster.topic_creation import TopicCreation
-from aerobee_proxy.cluster.transport import Transport
 from aerobee_proxy.config import ProxyOptions
 from aerobee_proxy.counts import ProxyCounts
 from aerobee_proxy.v2 import authorization

@@ -14,8 +14,8 @@ from aerobee.namesrv.v1 import namesrv_pb2
 
 from aerobee_client.cluster.namesrv import NamesrvClient
 from aerobee_client.cluster.route_cache import RouteCache
-from aerobee_client.cluster.transport import Transport
 from aerobee_client.runtime.backoff import Backoff
+from aerobee_cluster.transport import Transport
 from aerobee_wire.rpcs import WATCH_BROKERS
 from aerobee_wire.status import MqError
 

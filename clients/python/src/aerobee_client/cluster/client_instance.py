@@ -18,10 +18,11 @@ from aerobee_client.cluster.broker_link import BrokerLink, OnLink, OnNotice, ign
 from aerobee_client.cluster.broker_watch import BrokerWatch
 from aerobee_client.cluster.namesrv import NamesrvClient, namesrv_addresses
 from aerobee_client.cluster.route_cache import RouteCache
-from aerobee_client.cluster.transport import GrpcTransport, Q, R, Transport
+from aerobee_client.cluster.transport import GrpcTransport
 from aerobee_client.errors import BrokerUnreachable
 from aerobee_client.runtime.clock import Clock, SystemClock
 from aerobee_client.runtime.fork import PROCESS
+from aerobee_cluster.transport import Q, R, Transport
 from aerobee_wire.rpcs import Rpc
 
 log = logging.getLogger(__name__)

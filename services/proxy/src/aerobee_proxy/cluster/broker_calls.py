@@ -15,9 +15,9 @@ from aerobee.broker.v1.admin_pb2 import GetGroupRequest
 from aerobee.broker.v1.message_pb2 import PullRequest, PullResponse
 from google.protobuf.message import Message
 
+from aerobee_cluster.transport import Transport
 from aerobee_proxy.cluster.availability import BrokerAvailability, OnBack, ignore
 from aerobee_proxy.cluster.route_cache import RouteCache
-from aerobee_proxy.cluster.transport import Transport
 from aerobee_wire.queues.replica_choice import MASTER_ID, ReplicaChoice
 from aerobee_wire.rpcs import GET_GROUP, PULL, Rpc
 from aerobee_wire.status import Code, MqError

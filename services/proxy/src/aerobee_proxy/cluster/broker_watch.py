@@ -12,9 +12,9 @@ from contextlib import aclosing
 import structlog
 from aerobee.namesrv.v1.namesrv_pb2 import BrokerMembers, WatchBrokersRequest
 
+from aerobee_cluster.transport import Transport
 from aerobee_proxy.cluster.availability import BrokerAvailability
 from aerobee_proxy.cluster.route_cache import RouteCache
-from aerobee_proxy.cluster.transport import Transport
 from aerobee_wire.rpcs import WATCH_BROKERS
 from aerobee_wire.status import MqError
 
