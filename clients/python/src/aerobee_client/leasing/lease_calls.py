@@ -18,8 +18,8 @@ from google.protobuf.message import Message
 
 from aerobee_client.cluster.client_instance import ClientInstance
 from aerobee_client.errors import RequestTimeout
-from aerobee_client.runtime.backoff import Backoff
 from aerobee_client.runtime.batcher import Batcher
+from aerobee_cluster.backoff import Backoff
 from aerobee_wire import rpcs
 from aerobee_wire.handles.leases import invisible_change, lease_of, lease_set_of, physical_topic
 from aerobee_wire.handles.receipt_handle import ReceiptHandle

@@ -12,9 +12,9 @@ from aerobee.broker.v1 import message_pb2
 from aerobee_client.cluster.client_instance import ClientInstance
 from aerobee_client.errors import ClientClosed
 from aerobee_client.message import ReceivedMessage
-from aerobee_client.runtime.backoff import Backoff
 from aerobee_client.runtime.facade import StartedClient
 from aerobee_client.runtime.fork import PROCESS
+from aerobee_cluster.backoff import Backoff
 from aerobee_wire import properties as names
 from aerobee_wire import rpcs
 from aerobee_wire.status import Code, MqError
