@@ -19,6 +19,7 @@ from aerobee_client.cluster.client_instance import ClientInstance
 from aerobee_client.errors import RequestTimeout
 from aerobee_cluster.backoff import Backoff
 from aerobee_cluster.batcher import Batchers
+from aerobee_cluster.leases import ack_failures, is_over
 from aerobee_wire import rpcs
 from aerobee_wire.handles.leases import invisible_change, lease_of, lease_set_of, physical_topic
 from aerobee_wire.handles.receipt_handle import ReceiptHandle
@@ -198,16 +199,11 @@ class LeaseCalls:
             ]
         )
         answer, _ = await self.call(broker_name, _routed_topic(handles[0]), rpcs.ACK, request)
-        if answer.lease_sets != len(sets):  # its answer is empty, as if all were acknowledged
-            raise MqError(
-                Code.VERSION_NOT_SUPPORTED,
-                f"broker {broker_name} acknowledges no sets of leases: it is older than this "
-                "client, so bring it to the same version",
-            )
+        failures = ack_failures(answer, len(sets), broker_name=broker_name, caller="client")
         outcomes: list[Outcome] = [None] * len(handles)
-        places = list(sets.values())
-        for refused in answer.failures:
-            outcomes[places[refused.lease_set][refused.place]] = failure_of(refused.result)
+        for own, failed in zip(sets.values(), failures, strict=True):
+            for index, failure in failed.items():
+                outcomes[own[index]] = failure
         return outcomes
 
     async def _change(
@@ -249,8 +245,7 @@ class LeaseCalls:
 
     def _was_done(self, handle: ReceiptHandle, failure: MqError) -> bool:
         """Return whether a lease ended early because of the attempt whose answer was lost."""
-        ended = failure.code is Code.INVALID_RECEIPT_HANDLE
-        return ended and handle.expires_ms > self._instance.now_ms_at(handle.broker_name)
+        return is_over(failure) and handle.expires_ms > self._instance.now_ms_at(handle.broker_name)
 
 
 def _routed_topic(handle: ReceiptHandle) -> str:

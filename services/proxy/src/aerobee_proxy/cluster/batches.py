@@ -29,6 +29,7 @@ from aerobee.broker.v1.transaction_pb2 import (
 )
 
 from aerobee_cluster.batcher import Batchers
+from aerobee_cluster.leases import ack_failures
 from aerobee_proxy.cluster.broker_calls import FLUSH_TIMEOUT_S, BrokerCalls
 from aerobee_proxy.cluster.route_cache import RouteCache
 from aerobee_wire.rpcs import ACK, CHANGE_INVISIBLE_DURATION, END_TRANSACTION, SEND
@@ -141,18 +142,7 @@ class BrokerBatches:
     ) -> Sequence[LeaseFailures]:
         request = AckRequest(lease_sets=lease_sets)
         answer = await self._calls.call_patiently(broker_name, ACK, request)
-        if answer.lease_sets != len(lease_sets):  # its empty answer looks like success
-            raise MqError(
-                Code.VERSION_NOT_SUPPORTED,
-                f"broker {broker_name} acknowledges no sets of leases: it is older than this "
-                "proxy, so bring it to the same version",
-            )
-        failures: list[dict[int, MqError]] = [{} for _ in lease_sets]
-        for refused in answer.failures:
-            failure = failure_of(refused.result)
-            if failure is not None:
-                failures[refused.lease_set][refused.place] = failure
-        return failures
+        return ack_failures(answer, len(lease_sets), broker_name=broker_name, caller="proxy")
 
     async def _change(
         self, broker_name: str, changes: Sequence[InvisibleChange]

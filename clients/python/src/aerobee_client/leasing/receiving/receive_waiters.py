@@ -19,11 +19,11 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from aerobee_client.leasing.receiving.answers import Popped, Source
+from aerobee_cluster.receiving import RETRY_S
 from aerobee_wire.status import MqError
 
 log = logging.getLogger(__name__)
 
-RETRY_S = 1.0  # after a source failed
 # If a held call has not failed after this time, its broker is holding it.
 HELD_S = 1.0
 LEAST_HELD_S = 0.05  # for a held call

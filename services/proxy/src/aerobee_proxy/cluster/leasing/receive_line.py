@@ -23,9 +23,9 @@ from typing import NamedTuple
 import structlog
 from aerobee.broker.v1.pop_pb2 import PopResponse
 
+from aerobee_cluster.receiving import RETRY_S
 from aerobee_wire.status import Code, MqError
 
-RETRY_S = 1.0  # pause after a broker failed
 # A broker that no receive has visited for this long is asked even if no receive waits. Otherwise,
 # its messages would stay there while clients name other brokers that always have messages.
 UNVISITED_S = 1.0
