@@ -204,7 +204,7 @@ class RepairPending(TransientReadError):
             self,
             Code.SYSTEM_ERROR,
             f"the record at physical offset {physical_offset} is damaged, and is being repaired "
-            "from another replica; try again",
+            "from another replica; retry",
         )
 
 

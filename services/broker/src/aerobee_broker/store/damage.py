@@ -90,7 +90,7 @@ class DamageRegister:
 
     @property
     def is_pending(self) -> bool:
-        """Whether some damage may still be repaired."""
+        """Return whether some damage may still be repaired."""
         if not self.repairable:
             return False
         return bool(self.suspects) or any(map(self._is_pending, self.ranges))

@@ -39,6 +39,12 @@ class Rpc(Protocol[R_co]):
     def response(self) -> type[R_co]: ...
 
 
+class Request(Protocol):
+    """A protobuf message, or an object that encodes itself as one."""
+
+    def SerializeToString(self) -> bytes: ...  # protobuf's name
+
+
 class Caller:
     """Makes calls. Create, use and close it on one event loop. Addresses are "host:port"."""
 
@@ -48,7 +54,7 @@ class Caller:
         self._tls = tls
         self._channels: dict[str, Channel] = {}
 
-    async def call(self, address: str, rpc: Rpc[R], request: Message, *, timeout_s: float) -> R:
+    async def call(self, address: str, rpc: Rpc[R], request: Request, *, timeout_s: float) -> R:
         """Call an RPC and return its response.
 
         Raises the error that `error_of` makes of a failure.
@@ -62,7 +68,7 @@ class Caller:
         except DecodeError:
             raise self._error_of(address, _unreadable(rpc)) from None
 
-    async def stream(self, address: str, rpc: Rpc[R], request: Message) -> AsyncGenerator[R, None]:
+    async def stream(self, address: str, rpc: Rpc[R], request: Request) -> AsyncGenerator[R, None]:
         """Yield the messages of the other side until it ends the stream. Raises like `call`."""
         channel = self._channels.get(address) or self._channel(address)
         answers = channel.stream(rpc.path, request.SerializeToString())

@@ -111,7 +111,7 @@ class LogReader:
             return True
         if self._retry_ms:
             raise TransientReadError(error) from error
-        return bool(self._retry_ms) and self._damage.may_be_repaired(physical_offset)
+        return False
 
     def has_failed(self, physical_offset: int, size: int) -> bool:
         """Return whether the last read of these bytes failed."""
