@@ -1,4 +1,4 @@
-"""SuiteService: GetSuite, Advance, Settle, KillBroker, RestartBroker, Refuse."""
+"""Implement SuiteService: GetSuite, Advance, Settle, KillBroker, RestartBroker, Refuse."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ from aerobee_wire.status import Code, MqError
 
 
 class SuiteRpcs:
-    """The handlers of SuiteService. `addresses`: name of a service → "host:port"."""
+    """Handle the RPCs of SuiteService.
+
+    `addresses` returns a map from the name of a service to its "host:port".
+    """
 
     def __init__(
         self,

@@ -1,8 +1,8 @@
-"""Advance time in one call, from due time to due time.
+"""Advance the virtual time in one call, in steps from one due time to the next.
 
-Nothing happens by itself between two due times, so a jump misses nothing. For example, when a retry
-becomes visible, its consumer gets it and sends it back. Only then does time advance to the next
-retry.
+The services do nothing by themselves between two due times, so a step misses no work. For example,
+when a retry becomes visible, its consumer receives it and sends it back. Only then does time
+advance to the next retry.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from aerobee_suite.control.virtual_time import VirtualClock
 from aerobee_wire.status import Code, MqError
 
 LONGEST_MS = 366 * 86_400_000
-# Retention looks at the hour of the day (`deleteWhen`), so a step must not skip an hour.
+# Retention depends on the hour of the day (`deleteWhen`), so a step must not skip an hour.
 LONGEST_STEP_MS = 30 * 60_000
-# Due work may fail to finish, for example on a failing disk or at a killed broker. Time waits this
-# long for it, in real time. Then time advances without it, by OVERDUE_STEP_MS at first. Each later
-# step without it is twice as long.
+# Due work may never finish, for example with a failing disk or a killed broker. `advance` waits
+# this long for it, in real time. Then it advances without it, by OVERDUE_STEP_MS at first. Each
+# later step without it is twice as long.
 OVERDUE_WAIT_S = 2.0
 OVERDUE_STEP_MS = 10_000
 POLL_S = 0.001
@@ -32,8 +32,8 @@ QUIET_WAIT_S = 5.0
 # checks of transactions, and the TTL of lite topics.
 UPKEEP_MS = {"store": 1_000, "transactions": 1_000, "lite ttl": 30_000}
 UPKEEP_WAIT_S = 2.0
-# The wait for a producer that was asked about a transaction: if it does not know, it does not
-# answer.
+# The wait for a producer that was asked about a transaction. If the producer does not know the
+# outcome, it does not answer.
 ANSWER_WAIT_S = 0.25
 
 
@@ -49,8 +49,8 @@ class TimeTravel:
     async def advance(self, duration_ms: int, *, settle: bool, settle_timeout_ms: int) -> int:
         """Advance time and return the number of steps.
 
-        Raises MqError: INVALID_PARAMETER for a bad duration, and REQUEST_TIMEOUT when a group has
-        not settled. After a timeout, time stays where it is.
+        Raises MqError with the code INVALID_PARAMETER for an invalid duration, and with the code
+        REQUEST_TIMEOUT if a group has not settled. After a timeout, time does not advance further.
         """
         if not 0 <= duration_ms <= LONGEST_MS:
             raise MqError(
@@ -74,9 +74,9 @@ class TimeTravel:
                     steps += 1
 
     def _due_in_ms(self) -> float | None:
-        """Return the time until broker or proxy has due work.
+        """Return the time in ms until the broker or the proxy has due work.
 
-        0 or less while due work is unfinished. None if neither has any planned.
+        The result is 0 or less while due work is unfinished, and None if no work is planned.
         """
         broker, proxy = self.runner.running, self.proxy()
         waits = (
@@ -95,7 +95,7 @@ class TimeTravel:
         return min(LONGEST_STEP_MS, int(due_in_ms) + 1)
 
     async def _step(self, step_ms: int) -> None:
-        """Move time, and wait for periodic work that depends on it."""
+        """Advance time by `step_ms`, and wait for periodic work that depends on it."""
         asks = self._asks_producers(step_ms)
         rounds = [
             (task, task.rounds)
@@ -119,8 +119,8 @@ class TimeTravel:
 
     async def _until_nothing_is_due(self) -> None:
         """Wait until all due work is done."""
-        # Timers that a move made due fire in the next turn of the loop. They wake tasks in the turn
-        # after it.
+        # Timers that became due fire in the next iteration of the event loop. They wake tasks in
+        # the iteration after it.
         for _ in range(3):
             await asyncio.sleep(0)
         if await _until(self._nothing_is_due, 0 if self._overdue_steps else OVERDUE_WAIT_S):
@@ -132,7 +132,7 @@ class TimeTravel:
         return due_in_ms is None or due_in_ms > 0
 
     async def _until_no_flush_is_awaited(self) -> None:
-        """Wait for flushes to end, so that a move does not make a flush exceed its timeout."""
+        """Wait for running flushes, so that advancing time does not make them time out."""
 
         def is_quiet() -> bool:
             broker = self.runner.running
@@ -149,7 +149,7 @@ class TimeTravel:
 async def _until(
     condition: Callable[[], bool], at_most_s: float, *, pause_s: float = POLL_S
 ) -> bool:
-    """Wait in real time; return whether the condition became true."""
+    """Wait in real time for `condition`, and return whether it became true."""
     loop = asyncio.get_running_loop()
     end = loop.time() + at_most_s
     while not condition():
