@@ -18,8 +18,8 @@ NAME_END_CODE, VALUE_END_CODE = ord(NAME_END), ord(VALUE_END)  # as an item of b
 MAX_BYTES = 32_767
 _SEPARATORS = str.maketrans({NAME_END: " ", VALUE_END: " "})
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
-# Bytes that do not occur in control characters, except for the separators. 0xC2 begins control
-# characters of two bytes.
+# All bytes that cannot be part of a control character, and the two separators. 0xC2 begins the
+# control characters of two bytes.
 _PLAIN_BYTES = bytes({*range(256)} - {*range(32), 0x7F, 0xC2} | {1, 2})
 _WHOLE_NUMBER = re.compile(r"-?[0-9]{1,18}")
 KEY_SEPARATOR = " "

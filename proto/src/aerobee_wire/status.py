@@ -214,7 +214,7 @@ def error_from(message: str, trailers: Iterable[tuple[str, str | bytes]]) -> MqE
 
 
 class EntryResult(Protocol):
-    """The answer to one entry of a request."""
+    """The result of one entry of a request."""
 
     code: int
     message: str

@@ -37,7 +37,7 @@ T = TypeVar("T")
 
 
 def jump_hash(key: int, buckets: int) -> int:
-    """Return the bucket, from 0, of a signed 64-bit key.
+    """Return the bucket of a signed 64-bit key: a number from 0 to `buckets` - 1.
 
     The algorithm is the jump consistent hash (Lamping, Veach 2014).
     """

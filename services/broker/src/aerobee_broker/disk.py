@@ -28,10 +28,10 @@ class DiskFile(Protocol):
     path: Path
 
     def pread(self, size: int, offset: int) -> bytes:
-        """Return up to `size` bytes; fewer only at the end of the file."""
+        """Return `size` bytes from `offset` on, or fewer at the end of the file."""
 
     def pwrite(self, data: bytes | bytearray | memoryview, offset: int) -> None:
-        """Write all of `data`."""
+        """Write all of `data` at `offset`."""
 
     def sync(self) -> None:
         """Make all earlier writes durable."""

@@ -1,4 +1,4 @@
-"""Define the broker's errors. The code crosses the wire, the class does not.
+"""Define the broker's errors. A caller in another process receives the code, not the class.
 
 MqError (aerobee_wire.status)
 ├── StoreError

@@ -132,7 +132,7 @@ async def _return_memory() -> None:
 
 
 class _MallocInfo(ctypes.Structure):
-    """`struct mallinfo2` of malloc.h."""
+    """The C structure `mallinfo2` of malloc.h."""
 
     _fields_ = [
         (name, ctypes.c_size_t)

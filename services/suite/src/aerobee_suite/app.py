@@ -23,7 +23,8 @@ from aerobee_suite.options import BROKER, NAMESRV, PROXY, SuiteOptions
 class SuiteApp(App):
     """Run a suite.
 
-    `control` lets tests cause faults and advance time (`--test-control`). It is None without tests.
+    `control` lets tests cause faults and advance time (`--test-control`). It is None outside of
+    tests.
     """
 
     def __init__(self, options: SuiteOptions, control: Control | None = None) -> None:

@@ -199,7 +199,7 @@ class Clients:
         return self._subscriptions.get(consumer_group)
 
     def note_pull(self, client_id: str, consumer_group: str, topic: str, queue_id: int) -> None:
-        """Note a pull for `owners`. Pulls of unknown clients are ignored."""
+        """Record a pull, for `owners`. Ignore pulls of unknown clients."""
         client = self._clients.get(client_id)
         if client is not None and consumer_group in client.consumers:
             client.last_pulls_ms[consumer_group, topic, queue_id] = self._clock.monotonic_ms()

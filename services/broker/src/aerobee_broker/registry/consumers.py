@@ -44,7 +44,7 @@ class Subscription:
 
 @dataclass(frozen=True, slots=True)
 class Consumer:
-    """One consumer group of one client."""
+    """The description of one consumer group by one of its members."""
 
     consume_type: ConsumeType = ConsumeType.PUSH
     message_model: MessageModel = MessageModel.CLUSTERING

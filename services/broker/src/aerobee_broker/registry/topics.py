@@ -144,7 +144,7 @@ class TopicRegistry:
     # ---- administration ----
 
     async def put(self, config: TopicConfig, *, only_new: bool = False) -> PutResult:
-        """Create or change a topic. With `only_new`, an existing topic is unchanged.
+        """Create or change a topic. With `only_new`, an existing topic stays unchanged.
 
         Raises InvalidParameter, NoPermission.
         """

@@ -34,8 +34,8 @@ class Replica(NamedTuple):
 class IdentityFile:
     """Keep the store id in `brokerIdentity.json`.
 
-    The store id is not a secret. Do not back up the file: a copy of the directory must not count as
-    a second store, and the master refuses it because of the equal id.
+    The store id is not a secret, and the file has no backup copy. A copy of the directory must not
+    count as a second store, so the master refuses it because of the equal id.
     """
 
     def __init__(self, disk: Disk, path: Path, rng: random.Random) -> None:

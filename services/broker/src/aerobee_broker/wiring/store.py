@@ -108,7 +108,8 @@ def unit_codes(disk: Disk, path: Path, options: BrokerOptions) -> dict[str, Tags
 def is_of_replica(disk: Disk, path: Path, options: BrokerOptions) -> bool:
     """Return whether the log at `path` has replicas, by `options` or by the files of the store.
 
-    The tables of such a store may be older than its log. `options` may belong to another broker.
+    The tables of such a store may be older than its log. `options` need not be the options of the
+    store's broker.
     """
     return options.is_replicated or disk.exists(path / "config" / "epochs.json")
 

@@ -33,7 +33,7 @@ class Rpc(Protocol[R_co]):
 
     @property
     def path(self) -> str:
-        """Return "/package.Service/Method"."""
+        """Return the path of the RPC in gRPC's form "/package.Service/Method"."""
 
     @property
     def response(self) -> type[R_co]: ...

@@ -55,7 +55,7 @@ class Reader(Protocol):
 
     @property
     def kind(self) -> object:
-        """Return the same value for all calls of one method."""
+        """Return a value that is the same for all calls of one method."""
 
     def read(self, reserved: int) -> None:
         """Start reading the request.

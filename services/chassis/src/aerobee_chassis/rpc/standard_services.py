@@ -35,7 +35,7 @@ class Health:
             self._wake()
 
     def close(self) -> None:
-        """Switch to NOT_SERVING finally: notify watchers and end their streams."""
+        """Switch to NOT_SERVING for the rest of the process: notify watchers, end their streams."""
         self._closed = True
         self._serving = False
         self._wake()

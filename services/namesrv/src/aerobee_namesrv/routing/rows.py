@@ -28,7 +28,7 @@ DEFAULT_HEARTBEAT_TIMEOUT_MS = 120_000  # four periodic registrations of a broke
 
 
 class BrokerKey(NamedTuple):
-    """The key of brokerLiveTable and filterServerTable."""
+    """The key of a row in brokerLiveTable and filterServerTable."""
 
     cluster: str
     address: str

@@ -19,8 +19,8 @@ from aerobee_wire.status import Code, MqError
 class Refusals:
     """The refusals of each RPC.
 
-    An RPC is named without its service, for example "Send". That is unambiguous, because name
-    server and broker have no RPC name in common.
+    An RPC is named without its service, for example "Send". RPCs of different services with the
+    same name share their refusals.
     """
 
     _codes: dict[str, deque[Code]] = field(default_factory=dict)

@@ -92,7 +92,7 @@ def knows_of_promotions(found: Sequence[ReplicaStatus], options: BrokerOptions) 
 
 
 def lacks_confirmed(own: LogDescription, others: Sequence[ReplicaStatus]) -> ReplicaStatus | None:
-    """Return a replica that has confirmed messages which `own` lacks; None if there is none.
+    """Return a replica that has confirmed messages which `own` lacks, or None.
 
     If there is one, the disk of this replica is an older copy, or has lost data.
     """

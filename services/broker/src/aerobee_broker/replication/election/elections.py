@@ -186,7 +186,7 @@ class Elections(Member):
             await coordinator.close()
 
     async def _take_role(self, coordinator: Coordinator) -> None:
-        """Take the role that the view demands, and return when it may demand another role."""
+        """Take the role that the coordinator's data demands. Return when another may be due."""
         view = coordinator.view or await coordinator.changed(None)
         await self._note_seen(view)
         async with self._claiming:
@@ -345,7 +345,7 @@ class Elections(Member):
             coordinator.announce(self._candidacy())
             mastership = await coordinator.elect(view)
         if mastership is None:
-            # The view is out of date: the watch may be late by a third of the lease's duration.
+            # The view is out of date: the watch may be late by up to the duration of a lease.
             await coordinator.read()
         else:
             self._note_elected(mastership.epoch, reason)
@@ -373,7 +373,10 @@ class Elections(Member):
         return Promotion(epoch, handed_over)
 
     async def _claim_by_hand(self, coordinator: Coordinator, *, unclean: bool) -> tuple[int, bool]:
-        """Return the claimed epoch, and whether the master has handed over."""
+        """Claim the mastership for an operator.
+
+        Return the epoch, and whether the previous master has handed over.
+        """
         me = self._roles.own.replica
         for _ in range(CLAIMS):
             view = await coordinator.read()

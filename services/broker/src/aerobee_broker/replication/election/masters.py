@@ -30,7 +30,7 @@ class GroupAtNameServer(NamedTuple):
 
     @property
     def master(self) -> str:
-        """Return the address of the master; "" if none is registered."""
+        """Return the address of the master, or "" if none is registered."""
         return self.addresses.get(MASTER_ID, "")
 
 

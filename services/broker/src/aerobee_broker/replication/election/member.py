@@ -19,7 +19,7 @@ PROMOTED_S = 30.0  # seconds: a new master serves after it has restored the deli
 
 
 class Member(Component):
-    """Take part in a broker group. `start` raises MqError, OSError."""
+    """Take part in a broker group. `start` raises MqError and OSError."""
 
     def __init__(self, roles: RoleRunner, calls: ReplicaCalls) -> None:
         """Create the member.
@@ -59,8 +59,8 @@ class Member(Component):
     async def note_epoch(self, epoch: int) -> LogDescription:
         """Record `epoch`, so that this replica takes part in no lower epoch.
 
-        Raises NotElectable when a coordinator decides instead, MasterOutdated when this replica
-        knows of a higher epoch, EpochNotNoted when its disk is full or fails.
+        Raises NotElectable if a coordinator decides which replica is master. Raises MasterOutdated
+        if this replica knows a higher epoch, and EpochNotNoted if its disk is full or fails.
         """
         raise NotImplementedError
 

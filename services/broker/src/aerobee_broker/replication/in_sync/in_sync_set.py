@@ -224,10 +224,11 @@ class InSyncSet:
     # ---- changes of the set ----
 
     def next_change(self, now_ms: int) -> Members | None:
-        """Return the set to write to the coordinator instead of `members`, or None if it is right.
+        """Return the set to write to the coordinator instead of `members`, or None.
 
-        The caller writes the set and then calls `change_ended`. From this call on, the master waits
-        for joining replicas.
+        The result is None if no change is needed, or if a write is pending. After another result,
+        the caller writes the set and calls `change_ended`. From this call on, the master waits for
+        joining replicas.
         """
         if self._writing or self.is_unresolved:
             return None

@@ -90,7 +90,8 @@ class DivergedFiles:
     def count_messages(self, name: str) -> int:
         """Return the number of client messages in a file. Raises the same errors as `read`.
 
-        A delayed message counts twice: once while it waits, and once when it was delivered.
+        A delayed or transactional message may count twice: once while it waits, and once when it is
+        delivered.
         """
         messages = position = 0
         while data := self.read(name, position):

@@ -67,10 +67,10 @@ class EpochEntry(NamedTuple):
 class EpochHistory:
     """The epochs of one log, and the highest epoch that its replica knows.
 
-    `entries` is empty, or begins with epoch 0. Epochs ascend. Starts ascend too, but epoch 1 may
-    start at 0 like epoch 0. If other entries have the same start, only the last is kept, because
-    the earlier epochs have no bytes. A slave copies entries from its master, so an entry may begin
-    after the end of the slave's log.
+    `entries` is empty, or begins with epoch 0. Epochs ascend. Starts ascend too, but the second
+    entry may start at 0, like epoch 0. If other entries have the same start, only the last is kept,
+    because the earlier epochs have no bytes. A slave copies entries from its master, so an entry
+    may begin after the end of the slave's log.
 
     The replica takes part in no epoch below `highest`. Raises ValueError for invalid entries.
     """
@@ -91,7 +91,7 @@ class EpochHistory:
 
     @property
     def newest_epoch(self) -> int:
-        """Return the newest epoch; 0 if this log has had no master."""
+        """Return the newest epoch, or 0 if this log has had no master."""
         return self.entries[-1].epoch if self.entries else 0
 
     def begin(self, epoch: int, store_id: str, end: int) -> EpochHistory:
@@ -173,7 +173,7 @@ class EpochFile:
             self.save(changed)
 
     def save(self, history: EpochHistory) -> None:
-        """Make the history durable."""
+        """Write the history to the file durably."""
         entries = [
             {"epoch": entry.epoch, "storeId": entry.store_id, "start": entry.start}
             for entry in history.entries

@@ -62,7 +62,7 @@ class MasterLink(Protocol):
 
 
 class Preparation(Protocol):
-    """Prepare the store for the agreement, before the slave follows. It is durable on return."""
+    """Prepare the store for the agreement, before the slave follows. The result is durable."""
 
     def require(self, features: frozenset[str]) -> None:
         """Record that the master's log uses these features. Raises MqError."""
@@ -258,7 +258,10 @@ class ReplicationReceiver:
             self._on_current(epoch)
 
     async def _derive(self) -> None:
-        """Derive confirmed data: large pieces at once, smaller pieces after PIECE_MS."""
+        """Derive consume queues and index from confirmed data: large pieces at once, others later.
+
+        A smaller piece waits for PIECE_MS, so that more data can join it.
+        """
         follower = self._store.follower
         while True:
             self._confirmed.clear()

@@ -112,7 +112,7 @@ class ReplicationSender(Replicas):
         self._clocks: dict[Replica, ClockOffset] = {}
 
     def on_progress(self, advance: Callable[[], None]) -> None:
-        """Register `advance`, called when a replica has progressed or the set has changed."""
+        """Register `advance`; it is called when a replica progressed or the set has changed."""
         self._on_progress.append(advance)
 
     # ---- Replicas of the commit ----
@@ -348,9 +348,9 @@ class ReplicationSender(Replicas):
     # ---- clocks ----
 
     def clock_offsets(self) -> dict[Replica, int]:
-        """Return how far the wall clocks of slaves are ahead of this one, in ms.
+        """Return how far the wall clocks of slaves are ahead of this master's clock, in ms.
 
-        Slaves that have followed for less than 5 seconds are missing.
+        Slaves that have followed for less than 5 seconds are left out.
         """
         return {
             replica: clock.ahead_ms

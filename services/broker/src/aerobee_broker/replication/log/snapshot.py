@@ -3,7 +3,7 @@
 The lost data is data that no record of the log contains any more.
 
     topics.json subscriptionGroup.json consumerOffset.json   with their position in the journal
-    delayOffset.json                                         a hint
+    delayOffset.json                                         may be out of date
     popLeases.json                                           with its queue offset in the journal
     deletedTopics.json                                       for a copy
     fronts.json                                              for a copy: next offsets of queues

@@ -45,7 +45,10 @@ class FollowerStatus:
 
 @dataclass(frozen=True, slots=True)
 class MasterStatus:
-    """The state of a master. It rejects messages if fewer than `required` replicas are in sync."""
+    """The state of a master.
+
+    It rejects messages if fewer than `required` replicas are in sync.
+    """
 
     synchronous: bool
     required: int

@@ -86,7 +86,7 @@ class CopyPace:
 
     A configured limit is always kept. While messages are appended, a chunk also waits briefly, so
     that the event loop and the disk have time for the appends. The chunk does not wait if the log
-    grows at more than half the pace of the copy, because the copy would never end.
+    grows at more than half the pace of the copy, because otherwise the copy would never end.
     """
 
     def __init__(self, bytes_s: int | None, end: int) -> None:

@@ -265,7 +265,7 @@ class MasterRole:
             self._broker.commit.give_up(Deposed())
 
     async def _confirm_all(self, end: int) -> None:
-        """Confirm and derive the log up to `end`.
+        """Confirm the log up to `end`, and derive its consume queues and index.
 
         The work is done in small steps, because a blocked event loop cannot renew the lease at
         etcd.

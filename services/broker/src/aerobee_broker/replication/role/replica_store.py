@@ -37,8 +37,8 @@ class ReplicaStore:
 
     The store does not accept appends until a master enables them.
 
-    `in_use` is a lock. Hold it during long work on the store, because the store may be replaced.
-    `trouble` is the reason why the store did not reopen, or "".
+    `in_use` is a lock for work that takes long or that replaces files of the store. `trouble` is
+    the reason why the store did not reopen, or "".
     """
 
     def __init__(self, environment: Environment, store_host: str) -> None:
@@ -76,7 +76,7 @@ class ReplicaStore:
 
     @property
     def replay(self) -> MetadataReplay:
-        """Return the replay of the journal into the tables."""
+        """Return the object that applies the metadata journal to the tables."""
         assert self._replay is not None, "it is opened first"
         return self._replay
 
@@ -113,7 +113,7 @@ class ReplicaStore:
     async def open(self) -> None:
         """Open the store and load the tables.
 
-        Raises MqError, for example StoreOpenError and ConfigFileDamaged; OSError.
+        Raises OSError and MqError, for example StoreOpenError and ConfigFileDamaged.
         """
         await self.environment.flusher(self._open)
 

@@ -24,9 +24,9 @@ Ended = Callable[[MasterRole], Awaitable[None]]
 
 
 class RoleRunner:
-    """Run one role at a time: `run_master` or `run_slave`, on the opened store `own`.
+    """Run one role at a time, with `run_master` or `run_slave`, on the opened store `own`.
 
-    `epoch` is the last epoch in which this replica was master; 0 if it never was.
+    `epoch` is the last epoch in which this replica was master, or 0 if it never was.
     """
 
     def __init__(

@@ -92,7 +92,7 @@ class SlaveReads:
         self._polls.arrived(arrivals)
 
     def close(self) -> None:
-        """End waiting pulls without messages."""
+        """End all waiting pulls; they return no messages."""
         self._polls.close()
 
     def _check(self) -> None:

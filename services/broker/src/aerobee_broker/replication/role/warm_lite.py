@@ -8,7 +8,7 @@ The slave follows queues only as far as it has applied the journal. An expiratio
 changes how later messages of the lite topic are linked.
 
 A slave that copies a log needs no file from its master for this. A journal record comes after the
-messages that it concerns. So it is enough to read the journal from its begin.
+messages that it concerns. So every log that has those messages also has the record.
 """
 
 from __future__ import annotations

@@ -148,7 +148,7 @@ def snapshot_response(piece: SnapshotPiece | SnapshotEnd) -> pb.GetSnapshotRespo
 
 
 def snapshot_piece(response: pb.GetSnapshotResponse) -> SnapshotPiece | SnapshotEnd:
-    """Convert a message of a snapshot. Raises StreamBroken."""
+    """Convert a response of GetSnapshot. Raises StreamBroken."""
     match response.WhichOneof("kind"):
         case "piece":
             return SnapshotPiece(response.piece.name, response.piece.data)
@@ -167,7 +167,7 @@ def hello_of(request: pb.FollowRequest) -> Hello:
 
 
 def encoded_response(message: Welcome | LogChunk) -> bytes:
-    """Return a FollowResponse as bytes for the wire."""
+    """Return a welcome or a chunk as the bytes of a FollowResponse."""
     if isinstance(message, Welcome):
         welcome = pb.FollowWelcome(master=replica_message(message.master), crc32=message.crc)
         return pb.FollowResponse(welcome=welcome).SerializeToString()

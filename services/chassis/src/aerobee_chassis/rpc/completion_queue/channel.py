@@ -66,7 +66,7 @@ class CompletionQueueChannel:
         self._waiter.start()
 
     async def unary(self, path: str, request: bytes, timeout_s: float) -> bytes:
-        """Call and return the answer. Raises CallFailed."""
+        """Call the RPC at `path`, and return the answer. Raises CallFailed."""
         call = _UnaryCall(self._loop.create_future())
         batches = ((call.operations(request), call.on_answer),)
         call.core = self._start(path, deadline_in(timeout_s), *batches)
@@ -81,7 +81,7 @@ class CompletionQueueChannel:
                 call.core.cancel(*_GIVEN_UP)
 
     async def stream(self, path: str, request: bytes) -> AsyncGenerator[bytes, None]:
-        """Yield the answers of a server stream. Raises CallFailed."""
+        """Call the RPC at `path`, and yield its answers. Raises CallFailed."""
         call = _StreamingCall(self._loop)
         batches = (_request(request), _nothing), ((call.status,), call.on_status)
         call.core = self._start(path, None, *batches)

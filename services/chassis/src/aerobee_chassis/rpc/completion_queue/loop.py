@@ -192,7 +192,7 @@ class _CompletionQueueSelector(selectors.EpollSelector):
         return self._poll(deadline_in(wait_s))
 
     def _handle_from(self, event: Any) -> None:
-        """Handle `event` and the events after it in the queue, at most EVENTS_A_TURN of them."""
+        """Handle `event` and the events after it in the queue, up to a limit."""
         poll, handle = self._poll, self._loop.handle
         for _ in range(EVENTS_A_TURN):
             if event.completion_type == _NONE:

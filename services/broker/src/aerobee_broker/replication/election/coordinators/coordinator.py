@@ -30,7 +30,7 @@ class CoordinatorDamaged(Exception):
 
 
 class StoreOpenedElsewhere(Exception):
-    """Another process has meanwhile enrolled with a copy of this store."""
+    """Another process has recorded a later start with a copy of this store."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +130,7 @@ class View:
         return self.state if self.state is not None and self.state.version >= newest else None
 
     def may_be_elected(self, one: Candidacy) -> bool:
-        """Return whether an election of `one` loses nothing that was acknowledged."""
+        """Return whether an election of `one` loses no acknowledged messages."""
         state = self.trusted_state(one.seen)
         if state is None or not one.whole:
             return False
@@ -216,14 +216,14 @@ class Mastership:
 
 
 class Coordinator(Protocol):
-    """The coordinator of one group, as one replica uses it.
+    """Access the coordinator of one group on behalf of one replica.
 
     All coroutines may raise CoordinatorAway and CoordinatorDamaged.
     """
 
     @property
     def view(self) -> View | None:
-        """Return the view that was read last; None before the first read."""
+        """Return the view that was read last, or None before the first read."""
 
     @property
     def is_reachable(self) -> bool:
@@ -239,7 +239,7 @@ class Coordinator(Protocol):
         """Wait for a view other than `seen`, and return it. Does not raise."""
 
     async def read(self) -> View:
-        """Return the present view."""
+        """Read the data of the group at the coordinator, and return it as a view."""
 
     async def recorded(self) -> StoreRecord:
         """Return the coordinator's record of this replica's store."""

@@ -107,7 +107,7 @@ Write: TypeAlias = Put | Delete
 
 
 class Etcd(Protocol):
-    """The calls that a coordinator makes. Each raises EtcdNoAnswer and EtcdRefused."""
+    """Call etcd for a coordinator. Each method raises EtcdNoAnswer and EtcdRefused."""
 
     async def read(self, prefix: str) -> Snapshot:
         """Return all keys of a prefix, as of the newest acknowledged change."""
