@@ -158,8 +158,8 @@ class RouteInfoManager:
     def register_broker(self, registration: Registration) -> Registered:
         """Add or refresh a broker and its topics.
 
-        The answer is `rejected` if another address holds the broker id with a newer state version,
-        or if another live process holds the number of this broker.
+        The answer is `rejected` if another address holds the broker id with a newer state version.
+        It is also `rejected` if another live process holds the number of this broker.
 
         Raises MqError with the code SYSTEM_ERROR for a first registration with exactly one topic.
         """

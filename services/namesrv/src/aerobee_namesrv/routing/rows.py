@@ -200,8 +200,8 @@ class Reason(StrEnum):
 class Unregistration:
     """A broker to remove.
 
-    If `live` is set and the table now has another row for the broker, nothing is removed, because
-    the broker has given a sign of life since then.
+    If `live` is set and the table now has another row for the broker, nothing is removed. In this
+    case the broker has given a sign of life since then.
     """
 
     cluster: str

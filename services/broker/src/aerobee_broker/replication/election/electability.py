@@ -120,8 +120,8 @@ def check_furthest(own: LogDescription, others: Sequence[LogDescription]) -> Non
 def _has_what_it_confirmed(found: ReplicaStatus) -> bool:
     """Return whether this replica still has the messages that it confirmed to a master.
 
-    This is False for a learner, for a replica that is copying its log, and for one with a new disk
-    that has not followed a master yet.
+    This is False for a learner, and for a replica that is copying its log. It is also False for a
+    replica with a new disk that has not followed a master yet.
     """
     lacks_log = found.copying and not found.has_its_log
     return bool(found.log.history.entries) and not (lacks_log or found.learner)
