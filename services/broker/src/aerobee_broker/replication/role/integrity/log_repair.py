@@ -48,14 +48,14 @@ class LogRepairs:
         self._attempts: Counter[int] = Counter()  # by begin of a range
 
     async def run(self) -> None:
-        """Repair known damage until it is cancelled."""
+        """Repair known damage until the task is cancelled."""
         while True:
             await asyncio.sleep(LOOK_S)
             if self._own.damaged and not await self.attempt():
                 await asyncio.sleep(AGAIN_S)
 
     async def attempt(self) -> bool:
-        """Ask all peers once, and return whether something was repaired."""
+        """Ask the other replicas once, and return whether less damage is left."""
         store = self._own.store
         before = store.repair.records, store.damage.damaged_bytes
         reasons, answers = [], 0
@@ -84,7 +84,7 @@ class LogRepairs:
         store.damage.give_up(ranges if answers >= others else lost)
 
     async def _repair_from(self, address: str, store: MessageStore) -> None:
-        """Repair what the replica at `address` has. Raises MqError, OSError."""
+        """Repair the damaged ranges that the replica at `address` has. Raises MqError, OSError."""
         below = 0  # physical offset below which it has no more of the damaged ranges
         while ranges := [each for each in store.damage.ranges if each.begin >= below]:
             asked = ranges[:ASKED_RANGES]
