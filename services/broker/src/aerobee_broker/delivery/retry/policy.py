@@ -74,8 +74,9 @@ def is_last_attempt(attempt: int, group: SubscriptionGroup, max_times: int | Non
 def retry_delay_ms(attempt: int, group: SubscriptionGroup, levels_ms: Sequence[int]) -> int:
     """Return the delay in milliseconds between an attempt and the next one; the first attempt is 1.
 
-    The delay comes from the group's exponential policy, or else from its own list of delays, or
-    else from the delay levels from 10 s on. The last delay of a list applies to all later attempts.
+    The delay comes from the group's exponential policy or its own list of delays. If the group has
+    neither, the delay levels from 10 s on apply. The last delay of a list applies to all later
+    attempts.
     """
     if group.exponential_retry is not None:
         return group.exponential_retry.delay_ms(attempt)
