@@ -335,7 +335,8 @@ class LeaseSpace(Component):
 class LeaseSpaces:
     """The two lease spaces of a broker. Passes each lease of a request to the space of its topic.
 
-    `lite_in_use` returns whether a topic of type LITE exists. If not, all leases belong to `queues`.
+    `lite_in_use` returns whether a topic of type LITE exists. If none exists, all leases belong to
+    `queues`.
     """
 
     queues: LeaseSpace
