@@ -73,7 +73,7 @@ class Administration:
         return TopicUpdate(before, after, unreadable, put.unreachable_namesrvs)
 
     def _unreadable(self, before: TopicConfig, after: TopicConfig) -> dict[int, int]:
-        """Return queue id → number of messages, for queues that consumers do not read afterwards.
+        """Return queue id → number of messages, for queues that consumers can then not read.
 
         Contains the queues with messages that the change takes from consumers, and the queues that
         the change opens to producers only.

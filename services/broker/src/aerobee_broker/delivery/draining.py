@@ -1,7 +1,7 @@
 """Draining: a broker rejects new messages of producers until it is empty and can be removed.
 
-Its topics stay readable. Consumption, retries, delayed messages and open transactions continue, all
-on this broker. Draining survives restarts.
+Its topics stay readable. Consumption, retries, delayed messages and open transactions continue on
+this broker. After a restart, the broker continues to drain.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ class Gauges:
     offset_queries: OffsetQueries
 
     def measure(self, broker_permission: int) -> None:
-        """Update the gauges; fast enough to call every few seconds."""
+        """Update all gauges. This is fast enough to be called every few seconds."""
         store, backlog, clients = self.store, self.backlog, self.clients.all()
         leases = self.leases.counts()
         for name, value in (

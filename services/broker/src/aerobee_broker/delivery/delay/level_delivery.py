@@ -39,7 +39,7 @@ class LevelDelivery(Component):
     _stopping: bool = field(default=False, init=False)
 
     def restore(self) -> None:
-        """Restore the delivery progress, and the queues' retry delays of groups, from the log."""
+        """Restore the delivery progress, and the retry delay of each queue that has one."""
         for queue_id in self.log.store.queues(names.SCHEDULE_TOPIC):
             delay_ms = self._stored_delay(queue_id)
             if delay_ms is not None:

@@ -33,7 +33,10 @@ def progress_record(topic: str, progress: Mapping[Any, Any], now_ms: int) -> New
 
 
 def newest_progress(store: MessageStore, topic: str) -> dict[str, Any] | None:
-    """Return the content of the newest readable record of a progress topic, or None if none is."""
+    """Return the content of the newest readable record of a progress topic.
+
+    Returns None if no record can be read.
+    """
     record = newest_record(store, topic, PROGRESS_QUEUE)
     return None if record is None else json.loads(record.body)
 

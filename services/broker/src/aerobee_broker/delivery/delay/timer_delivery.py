@@ -120,8 +120,8 @@ class TimerDelivery(Component):
     async def _fill(self) -> None:
         """Fill the table with the waiting messages, in slices with pauses, and start delivery.
 
-        A new master takes over its role at the same time, which needs the event loop many times.
-        Without the pauses, it would wait for a slice each time.
+        At the same time, a new master takes over its role in many short steps. Without the pauses,
+        each step would wait for a slice.
         """
         table, store = self._table, self._store
         now_s = asyncio.get_running_loop().time
@@ -314,7 +314,7 @@ class TimerDelivery(Component):
     # ---- recalls ----
 
     async def store_recalls(self, messages: Sequence[NewMessage], keys: Sequence[int]) -> None:
-        """Append the markers of recalls that were begun in the table, and wait until durable.
+        """Append the markers of begun recalls, and wait until they are durable.
 
         `messages` contains the markers, and possibly other messages. `keys` are the keys of the
         recalled messages. If the log rolls the markers back, the recalled messages wait as before.

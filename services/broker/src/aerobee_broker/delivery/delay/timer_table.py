@@ -114,7 +114,11 @@ class TimerTable:
             del self._blocks[block]
 
     def _extend(self, lowest: int | None) -> None:
-        """Extend the last mark to `end`, or add a new mark if `lowest` is below it."""
+        """Extend the marks to the queue offset `end`, after messages were added.
+
+        `lowest` is the lowest key of these messages. If it is above the last mark's key, extends
+        the range of the last mark. Otherwise, adds a mark with a lower key.
+        """
         marks = self.marks
         if not marks:
             marks.append(Mark(self.end, -1 if lowest is None else lowest - 1))
@@ -186,7 +190,7 @@ class TimerTable:
                 self._uncount(offset)
 
     def put_back(self, keys: Iterable[int], marks: Sequence[Mark]) -> None:
-        """Put popped messages that were not delivered back, and restore the previous `marks`.
+        """Put back popped messages that were not delivered, and restore the previous `marks`.
 
         `take` must not be called between popping the messages and this call.
         """

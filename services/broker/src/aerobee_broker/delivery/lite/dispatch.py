@@ -93,12 +93,12 @@ class LiteDispatch:
                     self._offer_all(client.consumer_group, client.parent, code)
 
     def left(self, client: LiteClient) -> None:
-        """Offer the lite topics that waited for a client which has left to other clients."""
+        """Offer the pending lite topics of a client that has left to the other clients."""
         for ready in self.ready.leave(client.consumer_group, client.client_id):
             self._offer(client.consumer_group, client.parent, ready)
 
     def rescue(self) -> None:
-        """Move lite topics that wait for clients which do not receive to other subscribers.
+        """Move the pending lite topics of clients that do not receive to other subscribers.
 
         Also retries lite topics whose state could not be read. Called every 10 s.
         """

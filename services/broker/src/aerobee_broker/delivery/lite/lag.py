@@ -81,8 +81,8 @@ class GroupProgress:
     async def of(self, consumer_group: str, topic: str = "") -> list[Progress]:
         """Return the progress of a group in each queue of a topic, or of all topics.
 
-        The result is the one of OffsetQueries.progress, with the progress in the parent topic to
-        which the group is bound. Raises the errors of OffsetQueries.progress and of a read.
+        The result of OffsetQueries.progress is completed with the lag in the parent topic to which
+        the group is bound. Raises the errors of OffsetQueries.progress and of a read.
         """
         found = self.queries.progress(consumer_group, topic)
         parent = self.lite_lag.parent_of(consumer_group)

@@ -88,9 +88,9 @@ class LineLeases(LeaseTable):
     def _apply_settled(self, settled: SettledQueue) -> None:
         """Settle messages, and move the cursor of the queue above their offsets.
 
-        The record of their lease may not be applied. It precedes the applied records if the
-        positions were saved during the lease, and the leases were saved after it. Lite topics are
-        settled in order, so messages below a settled one are settled unless they are in flight.
+        The record of their lease may be missing: it precedes the records that a start applies if
+        the positions were saved during the lease, and the leases after it. Lite topics are settled
+        in order, so messages below a settled one are settled unless they are in flight.
         """
         super()._apply_settled(settled)
         queue = self.in_use(settled.consumer_group, settled.topic, settled.queue_id)

@@ -158,7 +158,7 @@ class Syncing:
     def expire(self) -> list[LiteClient]:
         """Remove and return the clients that were silent for too long. Called every 10 s.
 
-        Lite topics that wait for a client which does not receive are offered to other clients.
+        The pending lite topics of clients that do not receive are offered to other clients.
         """
         gone = self.dispatch.subscriptions.expire(self.clock.monotonic_ms())
         for client in gone:

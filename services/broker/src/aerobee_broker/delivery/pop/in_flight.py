@@ -123,8 +123,8 @@ class InFlightMessage:
     def has_failed(self) -> bool:
         """Return whether the message was not settled within its first lease.
 
-        True if the message was delivered again or is visible again after a delivery, or if the
-        invisible duration of its first lease was changed.
+        Returns True if the message was delivered again or is visible again after a delivery. Also
+        returns True if the invisible duration of its first lease was changed.
         """
         if self.attempt != 1 or self.state is not INVISIBLE:
             return self.attempt > 0
@@ -174,10 +174,10 @@ class Acknowledged(NamedTuple):
 
 
 class JournalMark(NamedTuple):
-    """The part of a queue that is in the lease journal.
+    """The progress of the lease journal in a queue.
 
-    `cursor` is the cursor in the journal. `opened` has the offsets of messages that were put in
-    flight and are not in the journal.
+    `cursor` is the cursor in the journal. `opened` has the offsets of the messages that were put in
+    flight and are not in the journal yet.
     """
 
     cursor: int

@@ -72,7 +72,7 @@ class BlockedMessageGroup(NamedTuple):
     message_id: str  # of the failed message; empty if it cannot be read
     attempt: int  # number of deliveries of the failed message
     waiting: int  # number of messages that wait for the failed one
-    since_ms: int  # first delivery of the failed message since the broker started
+    since_ms: int  # first known delivery of the failed message
     next_try_ms: int  # end of the failed message's lease; 0 if it is not on lease
     client_id: str  # the client that received the failed message last; empty if unknown
 

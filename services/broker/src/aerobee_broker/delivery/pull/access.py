@@ -88,7 +88,7 @@ class ReadAccess:
         """Check that the broker allows the filter.
 
         Raises MqError with the code SUBSCRIPTION_PARSE_FAILED for an SQL92 filter if the broker
-        does not allow them.
+        does not allow such filters.
         """
         if wanted.condition is not None and not self._sql_filters:
             raise MqError(

@@ -171,7 +171,7 @@ class LongPolls:
                 self._leave(client_id, future)
 
     def client_left(self, client_id: str) -> None:
-        """End the parked pops of a client that has disconnected; `park_pop` returns False."""
+        """End the parked pops of a client that has disconnected. `park_pop` returns False."""
         for future in self._pops_of.get(client_id, ()):
             _end(future, False)
 

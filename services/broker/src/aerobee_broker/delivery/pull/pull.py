@@ -192,8 +192,9 @@ class SlavePull:
     async def pull(self, request: PullRequest) -> tuple[ReadResult, int]:
         """Return the messages that were read, and the id of the broker to pull from next time.
 
-        Raises NotServed, NoPermission, InvalidParameter, SubscriptionNotExist, MqError with the
-        code SUBSCRIPTION_PARSE_FAILED, and the errors of the store.
+        Raises NotServed, NoPermission, InvalidParameter, TopicNotExist, SubscriptionNotExist,
+        TooMuchInFlight, MqError with the code SUBSCRIPTION_PARSE_FAILED, and the errors of the
+        store.
         """
         self.check()
         if request.locked:  # only the master knows whether the caller holds the lock

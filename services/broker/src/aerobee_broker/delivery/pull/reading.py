@@ -56,7 +56,7 @@ class QueueReading:
     options: BrokerOptions
 
     def read(self, request: PullRequest, wanted: Filter) -> ReadResult:
-        """Read the available messages. Raises the errors of the store."""
+        """Read the messages that are available, without waiting. Raises the errors of the store."""
         result = self.store.read(
             request.topic,
             request.queue_id,

@@ -52,7 +52,7 @@ class SendMessage:
     """A message to send.
 
     If `queue_id` is None, the broker chooses the queue. `reconsume_times` is the number of failed
-    attempts to consume the message; only a message to a retry topic has it.
+    attempts to consume the message. It is 0 unless the message is sent to a retry topic.
     """
 
     topic: str

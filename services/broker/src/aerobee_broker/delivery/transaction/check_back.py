@@ -70,7 +70,8 @@ class TransactionChecks:
     async def round(self) -> None:
         """Ask producers about the half messages that are due. Called every second.
 
-        Half messages that had all their checks or are too old are given up.
+        Half messages that had all their checks or are too old are moved to
+        TRANS_CHECK_MAX_TIME_TOPIC.
         """
         self._forget_ended()
         absent = self.schedule.groups_without_producer

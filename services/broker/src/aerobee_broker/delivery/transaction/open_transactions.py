@@ -261,14 +261,14 @@ class CheckSchedule:
         self._put(half.name, half.producer_group, in_ms)
 
     def put_without_producer(self, half: HalfMessage, in_ms: int) -> None:
-        """Schedule a check like `put`, but make it due when a producer of the group connects."""
+        """Schedule a check that is due earlier if a producer of the group connects."""
         self._without_producer.setdefault(half.producer_group, set()).add(half.name)
         self.put(half, in_ms)
 
     def age_ms(self, half: HalfMessage) -> int:
         """Return the milliseconds since a half message was stored.
 
-        If the clock was set back, the result is 0 or more.
+        The result is at least 0, even if the clock was set back.
         """
         return max(0, self._clock.now_ms() - half.stored_ms)
 
