@@ -1,1 +1,4 @@
-"""The store: bytes on a disk. Synchronous, with one owner; independent of RPCs and delivery."""
+"""The store: the messages on a disk. Synchronous, owned by one event loop.
+
+The store does not depend on RPCs or on delivery.
+"""
