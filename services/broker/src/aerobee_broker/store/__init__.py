@@ -1,4 +1,4 @@
-"""The store: the messages on a disk. Synchronous, owned by one event loop.
+"""The store keeps the messages on a disk. One event loop owns it, and its calls are synchronous.
 
 The store does not depend on RPCs or on delivery.
 """

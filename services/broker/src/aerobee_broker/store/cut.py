@@ -125,7 +125,10 @@ class Cutter:
             file.close()
 
     def _pieces(self, begin: int, end: int) -> list[int]:
-        """Return the physical offsets at which to read. No read spans two files of the log."""
+        """Return the physical offsets at which reads of a range begin.
+
+        No read spans two files of the log.
+        """
         pieces = []
         at = begin
         while at < end:

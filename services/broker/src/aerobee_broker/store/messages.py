@@ -29,7 +29,7 @@ LOST_SIZE = 0x7FFF_FFFF
 class NewMessage:
     """A message to append.
 
-    `properties` is their encoded string. `born_host` is "ip:port", or the packed bytes of both.
+    `properties` is their encoded string. `born_host` is "ip:port", or its packed bytes.
     """
 
     topic: str

@@ -152,9 +152,9 @@ class CheckpointFile:
     def note_flushed(self, flushed: int, confirmed: int) -> None:
         """Write the flushed and the confirmed offset, without a sync. Raises OSError.
 
-        Both are ends of whole records. After a crash of the process, a bad record at or after
-        `flushed` is a torn tail, and a bad record before it is damage. Records after `confirmed`
-        wait for the replicas.
+        Each offset is the end of a whole record. After a crash of the process, a bad record at or
+        after `flushed` is a torn tail, and a bad record before it is damage. Records after
+        `confirmed` wait for the replicas.
         """
         self._opened().pwrite(_FLUSHED.pack(*_offset_fields(flushed, confirmed)), _FLUSHED_AT)
 

@@ -119,7 +119,7 @@ class ConsumeQueues:
         return self.table.get((topic, queue_id))
 
     def make(self, topic: str, queue_id: int) -> ConsumeQueue:
-        """Return the queue; create an empty one if it does not exist."""
+        """Return the queue. If it does not exist, create an empty one."""
         queue = self.table.get((topic, queue_id))
         if queue is None:
             encoding = self._encodings.get(topic)
@@ -424,7 +424,7 @@ class ConsumeQueues:
                     self.new_directories.add(directory)
 
     def starts_below(self, log_start: int) -> bool:
-        """Return whether no queue lacks its first files, except files of expired records."""
+        """Return whether all files before the first file of each queue had only expired records."""
         return all(
             queue.first == 0 or self.physical_offset_of(queue, queue.first) < log_start
             for queue in self.table.values()
@@ -446,7 +446,7 @@ class ConsumeQueues:
         self.rebuild_starts = {queue: queue.next_offset for queue in self.table.values()}
 
     def is_at_rebuild_start(self, queue: ConsumeQueue) -> bool:
-        """Return whether no record of the log has confirmed the queue's next offset yet."""
+        """Return whether a rebuild has not found a record of this queue yet."""
         return self.rebuild_starts.get(queue, 0) == queue.next_offset
 
     def restart(self, queue: ConsumeQueue, offset: int) -> None:

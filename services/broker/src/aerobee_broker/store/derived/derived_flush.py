@@ -53,7 +53,7 @@ class DerivedFlush:
         self._covered = 0  # physical offset of the last checkpoint
         self._last_ms = 0  # when it was taken, monotonic
         self._requested = False
-        self._checkpoint: Checkpoint | None = None  # of the run in progress, until its units are written
+        self._checkpoint: Checkpoint | None = None  # while its units are being written
         self._unwritten: list[ConsumeQueue] = []  # queues of that run that must still be written
         self._index_expired: list[Path] = []  # index files that it no longer includes
         self._job: _Job | None = None  # written by the loop, cleared by the flusher
@@ -92,7 +92,7 @@ class DerivedFlush:
         return self._requested or new >= self._interval_bytes or (new > 0 and late)
 
     def _idle(self, monotonic_ms: int) -> bool:
-        """Return whether no message became visible in a whole interval after the last checkpoint."""
+        """Return whether no message became visible in an interval after the last checkpoint."""
         late = monotonic_ms - self._last_ms >= self._interval_ms
         return late and self._dispatch.confirmed == self._covered
 
@@ -119,7 +119,7 @@ class DerivedFlush:
         return checkpoint
 
     def _write_units(self, checkpoint: Checkpoint, count: int) -> None:
-        """Write the units of `count` queues. After the last queue, the flusher continues the run."""
+        """Write the units of `count` queues. After the last one, the flusher continues the run."""
         for _ in range(min(count, len(self._unwritten))):
             queue = self._unwritten[-1]
             if queue.written < queue.visible and not queue.deleted:

@@ -72,7 +72,7 @@ class Dispatch:
         self.confirmed = 0  # physical offset below which everything is visible
         self.timestamp_ms = 0  # store timestamp of the last visible record
         self.stored_ms = 0  # store timestamp of the last appended record
-        self.error: Exception | None = None  # of the last write of derived files, which will be retried
+        self.error: Exception | None = None  # of a write of derived files, to be retried
         self._unwritten_units = unwritten_units
         self._unwritten = 0
         self._unconfirmed: deque[UnconfirmedAppend] = deque()

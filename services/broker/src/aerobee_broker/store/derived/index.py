@@ -67,7 +67,7 @@ def name_of(timestamp_ms: int) -> int:
 
 
 def name_after(name: int) -> int:
-    """Return the index file name that is one millisecond after this one."""
+    """Return the index file name whose time is one millisecond later than in `name`."""
     seconds, milliseconds = divmod(name, 1000)
     moment = calendar.timegm(time.strptime(f"{seconds:014d}", "%Y%m%d%H%M%S"))
     return name_of(moment * 1000 + milliseconds + 1)

@@ -56,7 +56,9 @@ class Properties:
     """The properties strings of some records, concatenated in one array."""
 
     def __init__(self, joined: bytes, ends: Ints) -> None:
-        """Create it from concatenated strings. `ends[i]` is the end of the string of record i.
+        """Create the object from concatenated strings.
+
+        `ends[i]` is the end of the properties string of record i.
 
         `regular` is False if a string is irregular. The object is not usable then.
         """
@@ -77,7 +79,7 @@ class Properties:
 
     @classmethod
     def of(cls, strings: Sequence[bytes]) -> Properties:
-        """Create it from one string for each record.
+        """Create the object from one properties string for each record.
 
         An irregular string counts as empty, except for its tags.
         """
@@ -118,7 +120,7 @@ class Properties:
         return records[filled], starts[filled], ends[filled]
 
     def tags_codes(self, count: int) -> Ints:
-        """Return Java's hash of TAGS for each of `count` records, or 0 for a record without TAGS."""
+        """Return Java's hash of TAGS for each of `count` records, or 0 without TAGS."""
         codes = np.zeros(count, dtype=np.int64)
         records, starts, ends = self.values(TAGS)
         codes[records] = self.hashes(starts, ends).view(np.int32)
@@ -203,7 +205,7 @@ class Keys:
     __slots__ = ("hashes", "physical_offsets", "stored_ms")
 
     def __init__(self, hashes: Hashes, physical_offsets: Ints, stored_ms: Ints) -> None:
-        """Create keys from Java's hashes of topic#key. As in RocketMQ, the hashes lose their sign."""
+        """Create keys from Java's hashes of topic#key, and drop the sign as RocketMQ does."""
         signed = np.abs(hashes.view(np.int32).astype(np.int64))
         signed[signed > _MAX_INT] = 0
         self.hashes: Ints = signed

@@ -61,7 +61,7 @@ class Expirations:
     def drop_beyond(self, queue_offset: int) -> None:
         """Drop the expirations whose end is after this queue offset.
 
-        They come from a queue that this one has replaced.
+        They belong to an older queue that this queue has replaced.
         """
         self._cut(0, bisect_right(self._ends, queue_offset))
 

@@ -1,4 +1,4 @@
-"""The commit log: append-only bytes, addressed by physical offset. Independent of topics.
+"""The commit log: append-only bytes that are addressed by physical offset.
 
 The log consists of files of one size. The name of a file is the physical offset of its first byte.
 A record never spans two files, because a blank record fills the rest of a file.
@@ -145,7 +145,7 @@ class CommitLog:
     def write(self) -> int:
         """Write all sealed bytes to the operating system, with one write for each file.
 
-        Returns the physical offset after them. Raises OSError. After an error, none of these bytes
+        Return the physical offset after them. Raises OSError. After an error, none of these bytes
         count as written, and the caller must call `drop_unwritten`.
         """
         self._wipe_stale()
@@ -244,7 +244,7 @@ class CommitLog:
         return file
 
     def close_flushed_writers(self) -> None:
-        """Close the write handles of full, durable files. Runs on the event loop, after a flush."""
+        """Close the write handles of full, durable files. Call it on the event loop."""
         if len(self._writers) > 1:
             for start in [s for s in self._writers if s + self.file_size <= self.flushed]:
                 self._writers.pop(start).close()

@@ -28,7 +28,7 @@ class Write(NamedTuple):
 
 
 class RecentWrites:
-    """Keeps the recent writes. Before the first `find`, it keeps nothing.
+    """Keeps the last writes, at most 16 and 4 MiB, after the first call of `find`.
 
     `put` runs on the flusher thread, `find` on any thread. `put` replaces the tuple that they
     share, and never changes it.
@@ -54,14 +54,14 @@ class RecentWrites:
         self._writes = kept
 
     def clear(self) -> None:
-        """Drop all writes, because the log now ends elsewhere."""
+        """Drop all writes, because the end of the log has changed."""
         self._writes = ()
 
     def find(self, physical_offset: int, most: int, file_end: int) -> Write | None:
-        """Return consecutive writes from this offset on, joined to one.
+        """Return consecutive writes from this physical offset on, joined to one write.
 
-        It has at most `most` bytes and ends at or before `file_end`. Return None if no write begins
-        at this offset, or if that write is larger than `most`.
+        The result has at most `most` bytes, and does not include a write that begins at or after
+        `file_end`. Return None if no write begins at this offset, or if it is larger than `most`.
         """
         self._asked = True
         parts: list[Part] = []

@@ -1,4 +1,4 @@
-"""Reads the visible part of the commit log by physical offset. Independent of queues.
+"""Reads the visible part of the commit log by physical offset, without using queues.
 
 A single failed read does not count as damage, because a disk may fail occasionally. The read at one
 physical offset must fail `_MAX_FAILURES` times before the bytes there count as damaged. After the

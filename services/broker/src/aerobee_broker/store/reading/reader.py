@@ -144,7 +144,7 @@ class Reader:
         return [run if len(run) >= _MANY else run.one_by_one() for run in runs]
 
     def _limit_of_run(self, physical_offset: int) -> int:
-        """Return the highest physical offset at which a run that begins there may end."""
+        """Return the highest physical offset at which one read from this offset on may end."""
         file_end = self._log.start_at(physical_offset) + self._log.file_size
         return min(physical_offset + MAX_RUN_BYTES, file_end)
 
@@ -194,7 +194,7 @@ class Reader:
     def _collect_many(
         self, queue: ConsumeQueue, run: RunColumns, parts: list[bytes]
     ) -> tuple[int, int]:
-        """Do the same as `_collect`, for many records."""
+        """Append the records of a long run to `parts`. Return the same numbers as `_collect`."""
         data = self._log_reader.read_run(*run.span)
         if run.all_whole(data, queue):
             parts.append(run.records(data))
@@ -208,7 +208,7 @@ class Reader:
         tags: frozenset[int] | None,
         parts: list[bytes],
     ) -> tuple[int, int]:
-        """Append the records of a run to `parts`.
+        """Append the records of a run, which one call reads, to `parts`.
 
         Return the number of appended records, and the number of damaged or lost ones.
         """

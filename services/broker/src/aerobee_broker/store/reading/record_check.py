@@ -1,4 +1,4 @@
-"""Checks a record against the consume queue unit that names it. Does not use files.
+"""Checks a record against the consume queue unit that names it, without using files.
 
 The check compares the physical offset, queue, queue offset and topic in the record with the
 requested ones, and the CRC with the bytes. The reader reports a record that fails, and never
@@ -84,7 +84,7 @@ def check(  # noqa: PLR0911 # one return for each kind of problem
 
 
 def all_whole(data: bytes, physical_offset: int, run: Run, queue: ConsumeQueue) -> bool:
-    """Return whether all records of a run are valid, faster than `check` of each one.
+    """Return whether all records of one read are valid, faster than `check` of each one.
 
     `data` was read at `physical_offset`. A CRC at the end of a record proves its bytes, so only its
     identity is compared. Also return False if a record has no such CRC, or has an IPv6 host.

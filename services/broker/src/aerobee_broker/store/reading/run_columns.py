@@ -65,7 +65,7 @@ class RunColumns:
         return self.part(0, max(1, int(fit)))
 
     def runs(self, gap: int, limit_of: Callable[[int], int]) -> Iterator[RunColumns]:
-        """Yield runs of records with at most `gap` bytes between them.
+        """Split the records into runs, with at most `gap` bytes between the records of a run.
 
         A run ends at or before the physical offset that `limit_of` returns for its first record.
         """

@@ -1,4 +1,4 @@
-"""Cleaning: deletes the log files that retention selects, unless they are protected.
+"""Deletes the log files that retention selects, unless they are protected.
 
 The work that follows is done in bounded steps. The event loop trims consume queues and index to the
 new start of the log, and the flusher thread removes the files.

@@ -41,7 +41,7 @@ class DeletedTopics:
         return True
 
     def add(self, topic: str, physical_offset: int, log_start: int) -> None:
-        """Add a deletion durably, and drop those whose records have all expired.
+        """Add a deletion durably, and drop deletions whose records have all expired.
 
         `log_start` is the physical offset at which the log begins. Raises OSError.
         """

@@ -1,7 +1,7 @@
-"""Retention: selects the commit log files to delete, and detects whether the disk is too full.
+"""Selects the commit log files to delete, and detects whether the disk is too full.
 
-It deletes nothing itself. A file has expired if the first record of the next file is older than the
-retention time. Modification times would be wrong for copied and restored files.
+This module does not delete files. A file has expired if the first record of the next file is older
+than the retention time. Modification times would be wrong for copied and restored files.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ class Retention:
     def measure(self) -> Usage | None:
         """Measure the disk and compare it with the watermarks.
 
-        Return None if the disk cannot be measured. It then counts as tight, but not as full.
+        Return None if the disk cannot be measured. Expired files are then deleted at any hour, but
+        producers are not refused.
         """
         try:
             usage = self._disk.usage(self._path)
