@@ -116,7 +116,7 @@ class LogFollower:
 
     @property
     def underived(self) -> int:
-        """The number of confirmed bytes before the first damage that are not derived yet."""
+        """The number of confirmed bytes before the first damage that queues and index lack."""
         return max(0, self._limit - self._dispatch.confirmed)
 
     @property
@@ -127,7 +127,7 @@ class LogFollower:
         return min(self._reported, damaged.begin)
 
     def derive_over_damage(self) -> None:
-        """Skip damage from now on, because this replica leads and cannot be repaired."""
+        """Let `derive` skip damage from now on, because no other replica can repair this one."""
         self._over_damage = True
 
     def confirm(self, confirmed: int, monotonic_ms: int) -> None:
@@ -145,7 +145,9 @@ class LogFollower:
         self._flush.note_confirmed(self._dispatch.confirmed)
 
     def derive(self, monotonic_ms: int, *, at_once: bool = False) -> list[Arrival]:
-        """Derive a piece of the confirmed records, and return an arrival for each changed queue.
+        """Add a piece of the confirmed records to queues and index.
+
+        Return an arrival for each queue that received messages.
 
         Do nothing while halted. Do nothing if few bytes wait and have not waited for `PIECE_MS`,
         unless `at_once` is True. Raises StoreReadError; the caller must then repeat the call.
@@ -159,7 +161,9 @@ class LogFollower:
         return arrivals
 
     def derive_all(self, below: int | None = None) -> list[Arrival]:
-        """Derive all confirmed records below a physical offset, up to the next halt or damage.
+        """Add all confirmed records up to the next halt or damage to queues and index.
+
+        With `below`, add only records below this physical offset.
 
         Return an arrival for each piece and queue. The call blocks for about 1 ms a MiB. Raises
         StoreReadError.

@@ -21,7 +21,7 @@ assert OFFSET_BYTES == 8
 
 
 class Expirations:
-    """The expirations of one queue of a parent. Ends and floors both rise."""
+    """The expirations of one queue of a parent topic, in ascending order of ends and floors."""
 
     def __init__(self) -> None:
         self._ends = array(_OFFSET)
@@ -83,7 +83,7 @@ class Expirations:
 
 
 class ParentExpirations:
-    """The expirations of all queues of all parents."""
+    """The expirations of all queues of all parent topics."""
 
     def __init__(self) -> None:
         self._queues: dict[tuple[str, int], Expirations] = {}

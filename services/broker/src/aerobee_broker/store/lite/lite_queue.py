@@ -56,7 +56,7 @@ def lite_code(name: bytes) -> int:
 
 @dataclass(frozen=True, slots=True)
 class UnitSource:
-    """Functions that read the consume queue of one queue of a parent.
+    """Functions that read one consume queue of a parent topic.
 
     `units(from, count)` returns visible units, and an empty sequence if `from` is below
     `min_offset`. All functions raise StoreReadError.
@@ -103,7 +103,10 @@ class Capture:
 
 
 class LiteQueue:
-    """The lite topics of one queue of a parent, with files in `folder`. One thread owns it."""
+    """The lite topics in one queue of a parent topic, with files in `folder`.
+
+    One thread owns the object.
+    """
 
     def __init__(
         self,

@@ -62,7 +62,7 @@ class Deriver:
         self.lost_bytes += count
 
     def derive(self, records: Records, end: int) -> None:
-        """Derive units and keys of records that end at the physical offset `end`.
+        """Add units and index keys of records that end at the physical offset `end`.
 
         Raises OSError.
         """
@@ -139,7 +139,7 @@ class Deriver:
         queues: list[ConsumeQueue],
         by_queue: ByQueue,
     ) -> int:
-        """Derive the units of records. Return the number of units."""
+        """Add consume queue units for records. Return the number of units."""
         transaction = records.sys_flags & _TRANSACTION
         with_unit = (
             alive

@@ -220,9 +220,9 @@ class Recovery:
     # ---- the log ----
 
     def _read_log(self, begin: int, confirmed: int) -> tuple[int, int]:
-        """Derive the records between two physical offsets, and find the end of the log.
+        """Add the records between two physical offsets to queues and index.
 
-        Return the offset up to which all records are derived, and the end of the log.
+        Return the offset up to which queues and index have all records, and the end of the log.
         """
         if self._ends_at(begin):
             return begin, begin

@@ -55,7 +55,7 @@ class Walk:
     def run(self, begin: int, limit: int, *, derive: bool, on_progress: OnProgress) -> Walked:
         """Read the records between two physical offsets.
 
-        With `derive`, also derive their units and keys. Raises OSError.
+        With `derive`, also add them to consume queues and index. Raises OSError.
         """
         log = self.log
         crc_from = self.durable if self.whole_crc and self.durable is not None else NOWHERE
