@@ -10,7 +10,7 @@ A lite topic that its TTL has removed (`expire`) is treated as if it had never e
 message starts a new chain of links. `Expirations` records the removals, so that a rebuild repeats
 them.
 
-The memory has a *head* of 56 bytes for each lite topic, free slots of the table of heads, and the
+The memory has a *head* of 56 bytes for each lite topic, free slots in the table of heads, and
 links that are not in a complete block. The disk has a link of 32 bytes for each message
 (`links.py`), and the heads of the last snapshot (`head_snapshot.py`).
 """

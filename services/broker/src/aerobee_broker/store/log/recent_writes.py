@@ -28,7 +28,7 @@ class Write(NamedTuple):
 
 
 class RecentWrites:
-    """Keeps the last writes, at most 16 and 4 MiB, after the first call of `find`.
+    """Keeps up to 16 recent writes, at most 4 MiB. Before the first `find`, it keeps nothing.
 
     `put` runs on the flusher thread, `find` on any thread. `put` replaces the tuple that they
     share, and never changes it.
