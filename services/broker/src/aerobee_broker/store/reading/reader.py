@@ -1,9 +1,9 @@
-"""Reading: records by queue offset, by physical offset, by time and by key.
+"""Reads records by queue offset, by physical offset, by time and by key.
 
-Every record is checked before it is returned (`record_check.py`). Only visible (durable) records
-are read. Methods that use a queue raise StoreReadError if a derived file cannot be read. Methods
-that read the log raise TransientReadError if it cannot be read at the moment, and RepairPending if
-a damaged record may be repaired from another replica: it must not be skipped before.
+Every record is checked before it is returned (`record_check.py`). The reader returns only visible
+(durable) records. Methods that use a queue raise StoreReadError if a derived file cannot be read.
+Methods that read the log raise TransientReadError if it cannot be read at the moment. They raise
+RepairPending if a record is damaged and may be repaired from another replica.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 
 MAX_SCANNED_UNITS = 800  # in one filtered read; RocketMQ's max filter message size / 20
 _END_OF_TIME = (1 << 63) - 1
-_GAP = 4_096  # records this close to each other are read at once: a call costs as much
-_MANY = 192  # from this number of records, arrays are faster than one by one: 0.4 µs each, not 1
+_GAP = 4_096  # records at most this far apart are read with one call, which costs as much
+_MANY = 192  # from this number of records on, arrays are faster: 0.4 µs a record instead of 1
 
 
 class _Found:
@@ -76,7 +76,7 @@ class Reader:
         self.get = self._log_reader.get
 
     def _queue(self, topic: str, queue_id: int) -> ConsumeQueue | None:
-        """Return a queue, with its lowest offset raised to where the log starts."""
+        """Return a queue after raising its minimum offset to the start of the log."""
         queue = self._queues.get(topic, queue_id)
         if queue is not None and queue.trimmed_to < self._log.min_offset:
             self._queues.trim_to(queue, self._log.min_offset)
@@ -89,12 +89,15 @@ class Reader:
         return queue.min_offset if queue else 0
 
     def max_offset(self, topic: str, queue_id: int) -> int:
-        """Return the offset of the next visible message."""
+        """Return the queue offset after the last visible message."""
         queue = self._queues.get(topic, queue_id)
         return queue.visible if queue else 0
 
     def units(self, topic: str, queue_id: int, from_offset: int, count: int) -> list[Unit]:
-        """Return (physical offset, size, tags code) of the visible messages that exist."""
+        """Return (physical offset, size, tags code) of up to `count` visible messages.
+
+        The first one has the queue offset `from_offset`. Return an empty list if that is too low.
+        """
         queue = self._queue(topic, queue_id)
         if queue is None or from_offset < queue.min_offset:
             return []
@@ -110,12 +113,11 @@ class Reader:
         max_bytes: int = 262_144,
         tags: frozenset[int] | None = None,
     ) -> ReadResult:
-        """Return records of a message queue from an offset on, as they are stored, concatenated.
+        """Return records of a message queue from an offset on, as concatenated stored bytes.
 
+        With `tags`, return only records with one of these tags codes, and examine at most 800
+        messages. The first record is returned even if it is larger than `max_bytes`.
         Raises RepairPending if the first record is damaged and may be repaired.
-
-        `tags`: return only records with one of these codes, and look at 800 units at most. The
-        first record is returned even if it is larger than `max_bytes`.
         """
         queue = self._queue(topic, queue_id)
         low, high = (queue.min_offset, queue.visible) if queue else (0, 0)
@@ -149,9 +151,10 @@ class Reader:
     def _choose_many(
         self, queue: ConsumeQueue, queue_offset: int, max_messages: int, max_bytes: int
     ) -> list[Run | RunColumns]:
-        """Choose records of all tags, like `_choose`.
+        """Choose the records to read, like `_choose` without tags, but faster for many.
 
-        Returns nothing if there are few units, or one that cannot name a record.
+        Return an empty list if there are fewer than `_MANY` units, or if a unit cannot name a
+        record.
         """
         units = self._queues.units(queue, queue_offset, max_messages)
         if len(units) < _MANY * UNIT.size:
@@ -167,7 +170,7 @@ class Reader:
         return [run if len(run) >= _MANY else run.one_by_one() for run in runs]
 
     def _limit_of_run(self, physical_offset: int) -> int:
-        """Return where the last record of a run that begins there must end."""
+        """Return the highest physical offset at which one read from this offset on may end."""
         file_end = self._log.start_at(physical_offset) + self._log.file_size
         return min(physical_offset + MAX_RUN_BYTES, file_end)
 
@@ -179,17 +182,18 @@ class Reader:
         max_bytes: int,
         tags: frozenset[int] | None,
     ) -> tuple[list[Run], int]:
-        """Choose the records to read. Return runs of them, and the queue offset to continue at.
+        """Choose the records to read. Return them in runs, and the queue offset of the next read.
 
-        The records of a run are close enough to be read at once. A unit that cannot name a record
-        is a run by itself for any tags, because it may be repaired.
+        The records of a run are close enough to be read with one call. A unit that cannot name a
+        record forms a run of its own whatever the tags are, because it may be repaired.
         """
         count = max_messages if tags is None else MAX_SCANNED_UNITS
         runs: list[Run] = []
         run: Run = []
         chosen, budget = 0, max_bytes
         low, high = self._log.min_offset, self._dispatch.confirmed
-        near = limit = -1  # up to where a record of the same run may begin, and must end
+        # A record of the same run must begin at or before `near`, and end at or before `limit`.
+        near = limit = -1
         for unit in UNIT.iter_unpack(self._queues.units(queue, queue_offset, count)):
             physical_offset, size, code = unit
             sensible = low <= physical_offset < high and 0 < size <= MAX_RECORD
@@ -214,7 +218,7 @@ class Reader:
         return runs, queue_offset
 
     def _collect_many(self, queue: ConsumeQueue, run: RunColumns, found: _Found) -> None:
-        """Do the same as `_collect`, for many records."""
+        """Add the records of a long run to `found`."""
         data = self._log_reader.read_run(*run.span)
         if run.all_whole(data, queue):
             found.parts.append(run.records(data))
@@ -225,7 +229,7 @@ class Reader:
     def _collect(
         self, queue: ConsumeQueue, run: Run, tags: frozenset[int] | None, found: _Found
     ) -> None:
-        """Add the records of a run to `found`."""
+        """Add the records of a run, which one call reads, to `found`."""
         at, last = run[0][1][0], run[-1][1]
         span = last[0] + last[1] - at
         read = self._log_reader.read if len(run) == 1 else self._log_reader.read_run
@@ -264,12 +268,15 @@ class Reader:
     # ---- by time ----
 
     def store_timestamp(self, topic: str, queue_id: int, queue_offset: int) -> int:
-        """Return the store timestamp in milliseconds; 0 if the message does not exist."""
+        """Return the store timestamp of a message in ms, or 0 if the message does not exist.
+
+        If its record cannot be read, return the timestamp of the next readable message.
+        """
         queue = self._queue(topic, queue_id)
         return self._store_timestamp(queue, queue_offset) if queue else 0
 
     def _store_timestamp(self, queue: ConsumeQueue, queue_offset: int) -> int:
-        """Return the timestamp of the message, or of the next readable one; 0 if there is none."""
+        """Return the store timestamp of this or the next readable message, or 0 without one."""
         while queue.min_offset <= queue_offset < queue.visible:
             physical_offset, size, _ = self._queues.unit(queue, queue_offset)
             if size != LOST_SIZE:
@@ -282,9 +289,10 @@ class Reader:
     def search_offset(
         self, topic: str, queue_id: int, timestamp_ms: int, *, upper: bool = False
     ) -> int:
-        """Return the first offset stored at or after the time; the next one if all are older.
+        """Return the queue offset of the first message stored at or after the time.
 
-        With `upper`: the last offset stored at or before it.
+        If all messages are older, return the offset of the next message. With `upper`, return the
+        offset of the last message stored at or before the time.
         """
         queue = self._queue(topic, queue_id)
         if queue is None:
@@ -313,10 +321,10 @@ class Reader:
         unique: bool = False,
         damaged: list[MessageCorrupted] | None = None,
     ) -> list[Record]:
-        """Return messages with a key or a unique id, newest first. `unique`: only with the id.
+        """Return messages whose KEYS contain `key`, or whose unique id is `key`, newest first.
 
-        `damaged`: receives the errors of records in the index that could not be read; they may be
-        among the wanted messages.
+        With `unique`, compare only the unique id. The list `damaged` receives an error for each
+        indexed record that could not be read, because it may be one of these messages.
         """
         result: list[Record] = []
         if self._index is None:
