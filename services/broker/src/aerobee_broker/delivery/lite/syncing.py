@@ -27,19 +27,19 @@ from aerobee_wire.status import Code, MqError
 class Action(Enum):
     """The way in which a request changes the lite topics to which a client is subscribed."""
 
-    ADD = "they come to them"
-    REMOVE = "they are taken away from them"
-    REPLACE = "they take their place; also the sign of life"
-    LEAVE = "the client is gone"
-    KEEP = "they come to them, but for those that another client holds alone"
+    ADD = "subscribe to these lite topics too"
+    REMOVE = "unsubscribe from these lite topics"
+    REPLACE = "subscribe to exactly these lite topics; clients send this regularly"
+    LEAVE = "the client has left"
+    KEEP = "subscribe to these lite topics, except those that another client holds exclusively"
 
 
 class Start(Enum):
     """The position at which a consumer group starts in a lite topic."""
 
-    WHERE_IT_IS = "where it is; at the first message if it is new"
+    WHERE_IT_IS = "at its present position; at the first message if the group is new"
     FIRST = "at the first message"
-    END = "behind the last one"
+    END = "after the last message"
     NUMBER = "at the message of this number, from 0"
     TAIL = "that number of messages before the end"
     TIME = "at the first message that was stored then or later, ms since the epoch"

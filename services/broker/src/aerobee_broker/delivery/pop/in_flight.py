@@ -37,18 +37,18 @@ class State(Enum):
 
 
 class Event(Enum):
-    LEASE = "handed out: counts a delivery attempt"
+    LEASE = "leased to a consumer: counts a delivery attempt"
     ACK = "acknowledged"
     ACK_BEHIND = "acknowledged, while an earlier message of its message group is not settled"
     FRONT_SETTLED = "every earlier message of its message group is settled"
-    EXPIRE = "its invisible duration is over; an uncounted attempt is taken off again"
-    GROUP_EXPIRED = "nothing of its message group is on lease, and an earlier message not settled"
+    EXPIRE = "its invisible duration has passed; an uncounted attempt is subtracted again"
+    GROUP_EXPIRED = "no message of its group is leased, and an earlier one is not settled"
     UNGROUPED = "its consumer group no longer consumes by message group"
     DROP = "dead-lettered, or no longer stored"
     RESET = "its consumer group was reset, or group or topic deleted"
     # Rollbacks, if the log did not accept the record:
-    LEASE_ROLLED_BACK = "as if it had not been handed out"
-    ACK_ROLLED_BACK = "on lease again, as before its acknowledgement or its dead letter"
+    LEASE_ROLLED_BACK = "as before the lease"
+    ACK_ROLLED_BACK = "leased again, as before its acknowledgement or dead letter"
     FRONT_ROLLED_BACK = "as before the earlier messages of its message group were settled"
 
 
