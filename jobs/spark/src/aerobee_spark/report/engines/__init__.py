@@ -1,5 +1,5 @@
-"""Run the engine that makes facts and figures: Spark, or a local one without Java.
+"""Write the facts and compute the figures of a report, with Spark or with a local engine.
 
-Both give the same results. Each has a function `make`, which writes the facts and returns the
-figures and the width of a bucket of the timeline in milliseconds.
+The local engine does not need Java. Both engines give the same results. Each has a function `make`,
+which writes the facts, and returns the figures and the bucket width of the timeline.
 """
