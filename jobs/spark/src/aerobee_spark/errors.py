@@ -60,10 +60,10 @@ class RowError(MqError):
 
 
 class WriteError(MqError):
-    """A task of a write failed after it had sent messages.
+    """A task of a write failed. It may have sent messages before.
 
-    `sent` counts the messages of the task that brokers acknowledged. Up to `unknown` further
-    messages may be stored too.
+    `sent` is the number of messages of the task that brokers acknowledged. Brokers may have stored
+    up to `unknown` further messages.
     """
 
     def __init__(self, cause: MqError, partition: int, sent: int, unknown: int) -> None:

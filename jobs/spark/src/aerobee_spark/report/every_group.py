@@ -28,7 +28,7 @@ from aerobee_wire import topics
 NAMES = {DLQ: topics.dead_letter_topic, RETRY: topics.retry_topic}
 TEMPLATE = "groups.html.j2"
 COLUMNS = ("group", "dead letters", "new", "oldest", "expire within 24 h", "complete")
-# Figures in the order of the table. All are null for a group whose report failed.
+# The figures of a group in the order of the columns. They are null if the report of a group failed.
 FIGURES = ("dead_letters", "new_dead_letters", "oldest_dead_letter")
 
 GroupsSummary = dict[str, Any]

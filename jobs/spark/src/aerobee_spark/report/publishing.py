@@ -90,7 +90,7 @@ def scratch_folder(out: Path) -> Iterator[Path]:
 
 
 def publish(finished: Path, out: Path) -> None:
-    """Move the parts of a report from `finished` to `out`, and replace the earlier ones."""
+    """Move the parts of a report from `finished` to `out`, and replace an earlier report there."""
     for name in PARTS:
         target = out / name
         if target.is_dir():

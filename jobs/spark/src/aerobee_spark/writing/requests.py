@@ -74,7 +74,10 @@ _Place = tuple[str, MessageQueue | None, bool]
 def _places(
     messages: Messages, queues_of: Callable[[str], TopicQueues]
 ) -> tuple[list[_Place], Ints]:
-    """Return the distinct destinations, and the index of the destination of each message."""
+    """Return the distinct destinations of messages, and the index of each message's destination.
+
+    A destination is a topic and a queue, or a topic without a queue.
+    """
     topics, queues, groups = messages.topics, messages.queues, messages.groups
     keys = np.stack([topics.codes, queues.codes, groups.codes])
     if (keys == keys[:, :1]).all():

@@ -1,4 +1,4 @@
-"""Compute the figures of a report with SQL queries over the facts, in Spark or DuckDB.
+"""Compute the figures of a report with SQL queries over its messages, in Spark or DuckDB.
 
 One query counts messages by all dimensions (GROUPING SETS). Four other queries find messages that
 were dead-lettered again, dead letters that had been redriven, keys that many dead letters share,

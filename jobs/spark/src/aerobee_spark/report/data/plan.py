@@ -1,8 +1,8 @@
 """Ask brokers for the plan of a report, for the reasons of missing messages, and for the forecast.
 
 The plan lists the ranges of offsets to read. It is made without Spark, so that a wrong name fails
-within a second. The forecast reads the facts to find the commit-log files of dead letters, because
-retention deletes whole files.
+within a second. The forecast reads the Parquet files of the report to find the commit-log files of
+dead letters, because retention deletes whole commit-log files.
 """
 
 from __future__ import annotations

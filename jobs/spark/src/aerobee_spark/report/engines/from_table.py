@@ -1,4 +1,4 @@
-"""Write the facts of a report from a facts table, without contacting a broker.
+"""Copy the messages of a report from a facts table, without contacting a broker.
 
 The table may also have messages that retention has deleted from the broker.
 """
@@ -30,7 +30,7 @@ SCHEMA = local_facts.SCHEMA
 
 
 def write(request: ReportRequest, table: Table, folder: Path) -> list[QueueCoverage]:
-    """Write the facts of a report, and return the number of messages of each queue, sorted.
+    """Write the messages of a report to a Parquet file, and count them for each queue.
 
     Args:
         request: the request for the report.

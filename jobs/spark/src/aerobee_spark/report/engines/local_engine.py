@@ -1,4 +1,4 @@
-"""Write facts and compute figures without Spark: read messages here, and query them with DuckDB.
+"""Write the messages of a report and compute its figures without Spark, with DuckDB.
 
 DuckDB runs in this process and does not download extensions. If data exceeds its memory, DuckDB
 writes temporary files into the folder of the unfinished report.
@@ -32,7 +32,7 @@ def make(
     folder: Path,
     on_step: Callable[[str], None],
 ) -> tuple[Figures, int]:
-    """Write the facts and compute the figures.
+    """Write the messages of a report to a Parquet file, and compute the figures.
 
     Args:
         request: the request for the report.

@@ -1,4 +1,4 @@
-"""Write the facts of a report into one Parquet file, without Spark.
+"""Write the messages of a report into one Parquet file (its facts), without Spark.
 
 Messages are decoded by the same code as in Spark's workers. The memory depends on the size of a row
 group, but not on the number of messages.
@@ -34,7 +34,7 @@ SCHEMA = pa.schema([*columns.ARROW_SCHEMA, *((name, pa.string()) for name in _AD
 
 
 def write(request: ReportRequest, ranges: Sequence[OffsetRange], folder: Path) -> None:
-    """Read `ranges` and write the facts to `folder`.
+    """Read the messages in `ranges`, and write them to a Parquet file in `folder`.
 
     Raises:
         MqError: the messages cannot be read.
@@ -78,7 +78,7 @@ def _batches(request: ReportRequest, ranges: Sequence[OffsetRange]) -> Iterator[
 
 
 def with_history(rows: pa.RecordBatch, consumer_group: str) -> pa.RecordBatch:
-    """Add the columns of facts that the data source does not have."""
+    """Add the columns of a report's Parquet files that the data source does not have."""
     properties = rows.column("properties")
 
     def first_of(names: Sequence[str]) -> pa.Array:

@@ -1,4 +1,7 @@
-"""Write facts and compute figures with Spark, in a new session or under spark-submit."""
+"""Write the messages of a report and compute its figures with Spark.
+
+Spark runs in a new session, or in the session of spark-submit.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +43,7 @@ def make(
     folder: Path,
     on_step: Callable[[str], None],
 ) -> tuple[Figures, int]:
-    """Write the facts and compute the figures.
+    """Write the messages of a report to Parquet files, and compute the figures.
 
     Args:
         request: the request for the report.
@@ -74,7 +77,7 @@ def make(
 def figures_of(
     spark: SparkSession, folder: Path, schema: StructType, *, bucket_ms: int, top: int
 ) -> Figures:
-    """Compute the figures of the facts in `folder`.
+    """Compute the figures of a report from the Parquet files in `folder`.
 
     `schema` is the schema of the Parquet files, so that Spark does not need to read it from them.
     """
@@ -89,7 +92,10 @@ def figures_of(
 def write_facts(
     spark: SparkSession, request: ReportRequest, ranges: Sequence[OffsetRange], folder: Path
 ) -> StructType:
-    """Read `ranges` and write the facts to `folder`. Return the schema of the files."""
+    """Read the messages in `ranges`, and write them to Parquet files in `folder`.
+
+    Return the schema of the files.
+    """
     from aerobee_spark.reading.schema import SCHEMA
     from aerobee_spark.source import FORMAT, register
 
@@ -107,7 +113,7 @@ def write_facts(
 
 
 def with_history(rows: DataFrame, consumer_group: str) -> DataFrame:
-    """Add the columns of facts that the data source does not have."""
+    """Add the columns of a report's Parquet files that the data source does not have."""
     from pyspark.sql import functions as F
 
     def first_of(names: Sequence[str]) -> Column:

@@ -1,6 +1,6 @@
 """List all dead letters of a report, as CSV for a spreadsheet and as JSON lines for a redrive.
 
-This module reads the facts from Parquet files in batches, so a million dead letters need little
+This module reads the Parquet files of the report in batches, so a million dead letters need little
 memory. It does not use Spark.
 """
 
@@ -22,7 +22,7 @@ from aerobee_wire import properties as props
 
 BATCH_ROWS = 8192
 
-# column of the facts → name in the listing
+# column of the Parquet files → name in the listing
 _COLUMNS = {
     "consumerGroup": "group",
     "topic": "topic",
@@ -90,7 +90,7 @@ def _plain(value: Any) -> Any:
 def write(folder: Path, csv_file: Path, redrive_file: Path) -> None:
     """Write all dead letters to a CSV file, and the fields for a redrive to a JSON lines file.
 
-    `folder` has the Parquet files of the facts, which are read once.
+    `folder` has the Parquet files of the report, which are read only once.
     """
     with redrive_file.open("w", encoding="utf-8") as redrive:
 
