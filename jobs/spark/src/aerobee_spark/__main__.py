@@ -2,14 +2,9 @@
 
     python -m aerobee_spark report --group G --out DIR
 
-The command prints the result (a table, or JSON) to stdout, and its progress to stderr. Exit codes:
-
-    0           the report is complete
-    1           the report failed, and no file was written
-    2           the arguments are wrong
-    3           the report was written, but some messages could not be read
-    4           the report is complete, and has as many new dead letters as --fail-if-new names
-    130, 143    a signal interrupted the command
+The result (a table, or JSON) goes to stdout, the progress to stderr. Exit codes: 0 complete;
+1 failed, nothing written; 2 wrong arguments; 3 written, but some messages could not be read;
+4 complete, but --fail-if-new was reached; 130 and 143 interrupted.
 """
 
 from __future__ import annotations
