@@ -1,5 +1,6 @@
-"""RocketMQ topics for Spark: the data source `format("rocketmq")` and the dead-letter report.
+"""Read and write RocketMQ topics with Spark, and report dead letters.
 
-This module imports nothing: Spark loads the package in short-lived planner processes, and grpc must
-not be loaded before Spark's daemon has forked its workers.
+The data source is `format("rocketmq")`. This module does not import anything, because Spark loads
+the package in short-lived planner processes. Besides, grpc must not be loaded before Spark's daemon
+has forked its workers.
 """

@@ -49,8 +49,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"error: {error.message}", file=sys.stderr)
         return FAILED
     except BrokenPipeError:
-        # The reader of the output has closed it. Without this, the flush of stdout at exit raises
-        # again.
+        # The program that reads stdout has closed it. Without this, Python's flush of stdout at
+        # exit would raise the error again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
     except OSError as error:
@@ -63,7 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _terminate(number: int, frame: object) -> NoReturn:
-    """Exit as Ctrl-C does: the engine stops and the unfinished report is removed."""
+    """Handle SIGTERM like Ctrl-C: stop the engine and remove the unfinished report."""
     raise SystemExit(128 + number)
 
 
@@ -119,7 +119,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _add_selection(report: argparse.ArgumentParser) -> None:
-    """Add the options that select the messages to read."""
+    """Add the command-line options that select the messages to read."""
     add = report.add_argument
     which = report.add_mutually_exclusive_group(required=True)
     which.add_argument("--group", type=checked(check_group), metavar="G", help="consumer group")
@@ -149,7 +149,7 @@ def _add_selection(report: argparse.ArgumentParser) -> None:
 
 
 def _add_output(report: argparse.ArgumentParser) -> None:
-    """Add the options of the output and of the engine."""
+    """Add the command-line options for the output and the engine."""
     add = report.add_argument
     add("--out", required=True, type=checked(_folder), metavar="DIR", help="output folder")
     add(
@@ -205,7 +205,7 @@ def _count(text: str) -> int:
 
 
 class _Age(int):
-    """Milliseconds before now."""
+    """A time that is given as its age in milliseconds, such as the option `--since 1h`."""
 
 
 def _time(text: str) -> int:
@@ -213,7 +213,10 @@ def _time(text: str) -> int:
 
 
 def _bounds(given: argparse.Namespace, name_server: str) -> tuple[int | None, int | None]:
-    """`--since` and `--until`, milliseconds since the epoch. Raises MqError."""
+    """Return the values of `--since` and `--until` in milliseconds since the epoch.
+
+    Raises MqError if an age needs the brokers' clocks but no broker answers.
+    """
     since, until = given.since, given.until
     ages = [isinstance(each, _Age) for each in (since, until)]
     if all(ages) and since < until:
@@ -229,10 +232,10 @@ def _bounds(given: argparse.Namespace, name_server: str) -> tuple[int | None, in
 
 
 def _now_ms(name_server: str) -> int:
-    """Return the time of the earliest broker clock, in milliseconds since the epoch.
+    """Return the earliest time of all brokers' clocks, in milliseconds since the epoch.
 
-    Store times are by these clocks. Without a name server it is the time of this machine. Raises
-    MqError.
+    The brokers' clocks matter because store times come from them. Without a name server, return the
+    time of this machine. Raises MqError if no name server or broker answers.
     """
     if not name_server:
         return round(time.time() * 1000)

@@ -1,4 +1,4 @@
-"""Define the errors of reads and writes. Each is an MqError, which the command prints as one line.
+"""Define the errors of reads, writes and reports. Commands print each error as one line.
 
 MqError
 ├─ OptionError      an option of the data source is unknown, missing, or has an invalid value
@@ -30,14 +30,14 @@ __all__ = [
 
 
 class OptionError(MqError):
-    """An invalid option. `about` names the option, or the column of a schema."""
+    """An option or a column is invalid. `about` names it."""
 
     def __init__(self, message: str, about: str) -> None:
         super().__init__(Code.INVALID_PARAMETER, message, about=about)
 
 
 class DataLossError(MqError):
-    """Messages are missing. `about` names the queue, `lost` holds the missing queue offsets."""
+    """Messages of a queue are missing. `about` names the queue, and `lost` is the offset range."""
 
     def __init__(
         self, message: str, about: str, lost: range, code: Code = Code.PULL_OFFSET_MOVED
@@ -52,7 +52,7 @@ class CheckpointError(MqError):
 
 
 class RowError(MqError):
-    """A row that cannot be written. `row` is its number in the partition, from 0."""
+    """A row cannot be written. `row` is the number of the row in its partition, from 0."""
 
     def __init__(self, row: int, reason: str, about: str) -> None:
         super().__init__(Code.MESSAGE_ILLEGAL, f"row {row}: {reason}", about=about)
@@ -60,10 +60,10 @@ class RowError(MqError):
 
 
 class WriteError(MqError):
-    """A task of a write failed after it had sent messages.
+    """A task of a write failed. It may have sent messages before.
 
-    `sent` counts the messages of the task that brokers acknowledged. Up to `unknown` further
-    messages may be stored too.
+    `sent` is the number of messages of the task that brokers acknowledged. Brokers may have stored
+    up to `unknown` further messages.
     """
 
     def __init__(self, cause: MqError, partition: int, sent: int, unknown: int) -> None:

@@ -1,8 +1,9 @@
-"""Compute the lag of a stream: unread messages of each queue, from Spark's query progress.
+"""Compute the lag of a stream from Spark's query progress.
 
-`of` computes the lag. `LagListener` logs it, serves it as a Prometheus gauge, and commits finished
-offsets to a consumer group, where `aerobee group progress` shows them. A query never reads them
-back: it starts from its checkpoint.
+The lag is the number of unread messages of each queue. `of` computes it. `LagListener` logs it and
+serves it as a Prometheus gauge. It also commits finished offsets to a consumer group, where
+`aerobee group progress` shows them. Queries do not use these offsets, because they start from their
+checkpoints.
 
 Example:
     listener = LagListener(port=9100, progressGroup="etl", nameServer="127.0.0.1:9876")
@@ -39,7 +40,7 @@ GAUGE = "rocketmq_spark_lag_messages"
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """Unread messages by queue, against the ends of the queues at the last trigger."""
+    """The number of messages in each queue that a stream had not read at the last trigger."""
 
     by_queue: Mapping[Queue, int]
 
@@ -49,15 +50,15 @@ class Lag:
 
 
 def of(progress: Any) -> Lag:
-    """Return the lag over all sources of this format.
+    """Return the lag of a query, over all its sources of the format "rocketmq".
 
-    A source that has not read the ends of its queues yet counts as 0 messages behind.
+    A source counts as 0 unread messages before it has looked up the ends of its queues.
 
     Args:
         progress: a StreamingQueryProgress, or its JSON as a mapping.
 
     Returns:
-        The unread messages of each queue.
+        The number of unread messages of each queue.
 
     Example:
         of(query.lastProgress).total
@@ -70,12 +71,12 @@ def of(progress: Any) -> Lag:
 
 
 def finished(progress: Any) -> dict[Queue, int]:
-    """Return the offset after the last message of the reported batch, for each queue."""
+    """Return the offset after the last message that the reported batch read from each queue."""
     return {queue: offset for end, _ in _sources(progress) for queue, offset in end.of.items()}
 
 
 def _sources(progress: Any) -> Iterator[tuple[Positions, Positions]]:
-    """Yield the end of the batch and the ends of the queues, for each source of this format."""
+    """Yield (end of the batch, ends of the queues) for each source of the format "rocketmq"."""
     sources = progress["sources"] if isinstance(progress, Mapping) else progress.sources
     for source in sources:
         names = ("endOffset", "latestOffset")
@@ -88,7 +89,10 @@ def _sources(progress: Any) -> Iterator[tuple[Positions, Positions]]:
 
 
 def _positions(value: Any) -> Positions | None:
-    """Parse positions. Return None for an empty value and for the offsets of another format."""
+    """Parse the offsets of a source in a progress report.
+
+    Return None if the source has another format, or has no offsets yet.
+    """
     try:
         loaded = json.loads(value) if isinstance(value, str) else value
         return Positions.parse(loaded) if isinstance(loaded, Mapping) else None
@@ -97,17 +101,17 @@ def _positions(value: Any) -> Positions | None:
 
 
 class LagListener(StreamingQueryListener):
-    """A query listener that publishes the lag of streams of this format.
+    """A query listener that publishes the lag of streams of the format "rocketmq".
 
     Args:
         port: TCP port on which to serve the gauge `rocketmq_spark_lag_messages`, with the labels
             `query`, `topic`, `broker_name` and `queue_id`. 0 chooses a free port, which
-            `listener.port` then holds. None serves no gauge.
+            `listener.port` then holds. If None, the gauge is not served.
         host: address on which to serve the gauge.
         progressGroup: existing consumer group to which each batch commits its finished offsets.
-            Empty: commit nothing.
+            If empty, offsets are not committed.
         nameServer: name servers of the group, as "host:port;host:port".
-        queryName: publish only queries of this name. None publishes all queries.
+        queryName: name of the query to publish. If None, all queries are published.
 
     Raises:
         MqError: the group does not exist, or no name server is available.
@@ -161,14 +165,17 @@ class LagListener(StreamingQueryListener):
         pass
 
     def close(self) -> None:
-        """Stop the metrics server and close the connections."""
+        """Stop the metrics server and close the connections to brokers."""
         if self._metrics is not None:
             self._metrics.close()
         if self._admin is not None:
             self._admin.close()
 
     def _commit(self, offsets: Mapping[Queue, int]) -> None:
-        """Commit offsets for display only. If the commit fails, log a warning and continue."""
+        """Commit finished offsets to the consumer group. If the commit fails, log a warning.
+
+        A failure does not stop the query, because the offsets are only for display.
+        """
         assert self._admin is not None
         try:
             self._admin.commit_offsets(
@@ -180,7 +187,7 @@ class LagListener(StreamingQueryListener):
 
 
 class _Metrics:
-    """The gauge and its HTTP server."""
+    """The Prometheus gauge of the lag, and the HTTP server that serves it."""
 
     def __init__(self, host: str, port: int) -> None:
         from prometheus_client import CollectorRegistry, Gauge, start_http_server
@@ -194,7 +201,7 @@ class _Metrics:
         self.port = int(self._server.server_port)
 
     def show(self, name: str, lag: Lag) -> None:
-        """Set the gauge of each queue. Remove queues that no longer exist: they have no lag."""
+        """Set the gauge of each queue of a query. Remove queues that no longer exist."""
         before, self._shown[name] = self._shown.get(name, set()), set(lag.by_queue)
         for queue in before - self._shown[name]:
             self._gauge.remove(name, *map(str, queue))

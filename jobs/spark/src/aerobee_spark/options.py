@@ -1,4 +1,4 @@
-"""Parse what the options of reads and writes share: names, name servers and simple values.
+"""Parse the names and simple values of options, for reads and writes.
 
 Spark passes options as strings, with their names in lower case. This module does no I/O.
 """
@@ -12,7 +12,7 @@ from typing import Any
 from aerobee_spark import environment
 from aerobee_spark.errors import MqError, OptionError
 
-# Options of a write only. The options of a read only are in `reading/options.py`.
+# Options that only writes support. `reading/options.py` lists those that only reads support.
 SHARED = ("nameServer", "topic")
 WRITE_ONLY = (
     "createTopic",
@@ -30,10 +30,10 @@ _TABLE_OPTION = "option."
 
 
 def of_table(given: Mapping[str, str]) -> Mapping[str, str]:
-    """Return the options of a table, without their prefix.
+    """Return the options without the prefix "option.", if Spark passes properties of a table.
 
-    While Spark creates a table it passes the table's properties: the options have a prefix and
-    stand beside other properties, such as the owner.
+    When Spark creates a table, it passes the table's properties instead of options. Among them are
+    the options with a prefix, and other properties such as the owner.
     """
     if "owner" not in given and not any(name.startswith(_TABLE_OPTION) for name in given):
         return given
@@ -45,7 +45,7 @@ def of_table(given: Mapping[str, str]) -> Mapping[str, str]:
 
 
 def named(given: Mapping[str, str], names: Mapping[str, str]) -> dict[str, str]:
-    """Return the options by canonical name, for any letter case and alias.
+    """Return the options by canonical name. Users may write aliases and any letter case.
 
     Args:
         given: the options as Spark passes them.
@@ -67,7 +67,7 @@ def named(given: Mapping[str, str], names: Mapping[str, str]) -> dict[str, str]:
 
 
 def with_name_server(values: dict[str, str], environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the options with the environment's name server as default.
+    """Return the options. If nameServer is missing, add the name server of the environment.
 
     Raises:
         OptionError: neither the option nor the variable is set.
@@ -87,7 +87,7 @@ def with_name_server(values: dict[str, str], environ: Mapping[str, str]) -> dict
 def fields_of(
     values: Mapping[str, str], options: Mapping[str, tuple[str, Callable[[str], object]]]
 ) -> dict[str, Any]:
-    """Parse the options into field → value.
+    """Parse the options. Return the values of the fields of ReadOptions or WriteOptions, by name.
 
     Args:
         values: canonical name → text.

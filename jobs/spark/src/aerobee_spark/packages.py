@@ -1,7 +1,7 @@
-"""Check that the Python of a read or write has the third-party packages that it needs.
+"""Check that the Python that runs a read or write has the third-party packages that it needs.
 
-On a cluster this is the Python of the workers: `--py-files` brings the packages of this project,
-and the operator installs the others.
+On a cluster, the workers run reads and writes. There `--py-files` provides the packages of this
+project, and the operator installs the third-party packages.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ NEEDED = {
 
 @functools.cache
 def check_packages() -> None:
-    """Raise MissingPackageError if packages are missing; it names them and the host."""
+    """Raise MissingPackageError if packages are missing. The error names them and the host."""
     missing = [package for module, package in NEEDED.items() if not _is_there(module)]
     if missing:
         raise MissingPackageError(missing, f"{sys.executable} on {socket.gethostname()}")
@@ -33,16 +33,19 @@ def check_packages() -> None:
 
 @functools.cache
 def leave_out_imports() -> None:
-    """Exclude all imported objects from garbage collection; call it after a worker's imports.
+    """Exclude the objects of imported modules from garbage collection.
 
-    After each task Spark runs a full collection. It takes 30 ms, nearly all of it for objects of
-    imported modules, which are never freed.
+    A worker calls this after its imports. Spark runs a full collection after each task. Without
+    this call, the collection takes 30 ms, most of it for objects of modules, which are not freed.
     """
     gc.freeze()
 
 
 def _is_there(module: str) -> bool:
-    """Return whether the module is installed, without importing it: only a read may load grpc."""
+    """Return whether a module is installed.
+
+    The module is not imported, because grpc must not be imported before a read or write needs it.
+    """
     try:
         return find_spec(module) is not None
     except ModuleNotFoundError:  # the parent package is missing

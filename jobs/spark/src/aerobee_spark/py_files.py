@@ -2,8 +2,9 @@
 
     python -m aerobee_spark.py_files aerobee.zip
 
-The zip holds only the packages of this project, which are pure Python. Install the others (grpcio,
-pyarrow, numpy and so on) for the Python of the workers: Python loads no shared library from a zip.
+The zip contains only the packages of this project, which are pure Python. Install the other
+packages (grpcio, pyarrow, numpy and so on) for the Python of the workers, because Python cannot
+load shared libraries from a zip.
 """
 
 from __future__ import annotations
@@ -25,10 +26,10 @@ PACKAGES = (
 
 
 def write(target: Path) -> int:
-    """Write the zip, replacing an earlier one.
+    """Write the zip to `target`. Replace an existing file.
 
     Returns:
-        The size in bytes.
+        The size of the zip in bytes.
 
     Raises:
         OSError: the file cannot be written.

@@ -4,8 +4,9 @@
 module in planner processes and on workers. It must not import grpc or pyarrow at its top: grpc must
 not be loaded before a worker is forked.
 
-Options: `reading/options.py` and `writing/options.py`. Columns: `reading/schema.py` and
-`writing/message_columns.py`. Stream: `stream/reader.py`. Sink: `writing/writer.py`.
+`reading/options.py` and `writing/options.py` define the options. `reading/schema.py` and
+`writing/message_columns.py` define the columns. Streams are read by `stream/reader.py`, and
+messages are sent by `writing/writer.py`.
 """
 
 from __future__ import annotations
@@ -42,10 +43,10 @@ FORMAT = "rocketmq"
 
 
 def register(spark: SparkSession) -> None:
-    """Register the format with a session.
+    """Register the format "rocketmq" with a session.
 
-    Use it with `--py-files`, which Spark's own discovery does not search. It also works if another
-    package named `pyspark_*` is broken, which makes Spark's discovery fail.
+    Call this if Spark does not find the format itself. Spark does not search packages of
+    `--py-files`, and its search fails if another package named `pyspark_*` is broken.
 
     Args:
         spark: the session in which `format("rocketmq")` becomes available.
@@ -60,9 +61,8 @@ def register(spark: SparkSession) -> None:
 class RocketMqSource(DataSource):
     """The data source `format("rocketmq")`.
 
-    The first call of Spark decides which options are valid: `schema`, `reader` and `streamReader`
-    check the options of a read, `writer` and `streamWriter` those of a write. docs/spark.md lists
-    them all.
+    The methods `schema`, `reader` and `streamReader` check the options of a read. The methods
+    `writer` and `streamWriter` check the options of a write. docs/spark.md lists all options.
 
     Args:
         options: option → text, as Spark passes them.
@@ -79,7 +79,7 @@ class RocketMqSource(DataSource):
         return FORMAT
 
     def schema(self) -> StructType:
-        """Return the columns of a read. Spark also calls this for a view that only writes."""
+        """Return the schema of a read. Spark also calls this for a view that is only written."""
         if not self._is_of_a_write():
             ReadOptions.parse(self.options)
         return schemas.SCHEMA
@@ -117,11 +117,11 @@ class RocketMqSource(DataSource):
 
 
 class RocketMqReader(DataSourceReader):
-    """Plan and read a batch. Spark pickles it for the workers, so it holds only values."""
+    """Plans and reads a batch. A reader holds only plain values: Spark pickles it for workers."""
 
     def __init__(self, options: ReadOptions, names: tuple[str, ...]) -> None:
         self.options = options
-        # The columns to read: a user's schema may select some of them.
+        # The names of the columns to read. A user's schema may select some of the columns.
         self.names = names
         self.narrowing = Narrowing()
 
@@ -148,16 +148,17 @@ class RocketMqReader(DataSourceReader):
 
 
 class NarrowingReader(RocketMqReader):
-    """Read a batch with `pushdown`, which accepts filters.
+    """Reads a batch, and uses filters of the query to read fewer messages (option `pushdown`).
 
     It is a separate class because Spark rejects a reader with pushFilters unless
     spark.sql.python.filterPushdown.enabled is set.
     """
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Narrow the ranges by the filters, and return all of them.
+        """Use the filters to narrow the ranges to read. Return all filters to Spark.
 
-        Spark applies the returned filters again, so the rows do not depend on the narrowing.
+        Spark applies the returned filters to the rows. So the result of the query is the same with
+        and without `pushdown`.
         """
         self.narrowing = narrowing_of(filters)
         return filters

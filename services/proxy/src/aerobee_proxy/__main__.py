@@ -1,4 +1,4 @@
-"""`python -m aerobee_proxy`: the command line of a proxy."""
+"""Run a proxy from the command line: `python -m aerobee_proxy`."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""The process of a proxy: the order in which its components start and stop.
+"""Start and stop the components of a proxy process in order.
 
-Background work starts first, then metrics, then the port. They stop in reverse order. The calls to
-brokers stop last, because handlers and background work make calls until they have ended. Brokers
-may start later than a proxy.
+Background work starts first, then metrics, then the port. They stop in reverse order. The
+connections to brokers close last, because handlers and background work use them until they have
+ended. Brokers may start later than a proxy.
 """
 
 from __future__ import annotations
@@ -37,21 +37,23 @@ from aerobee_wire.status import MqError, grpc_status_of, trailers_of
 
 DESCRIPTOR = service_pb2.DESCRIPTOR.services_by_name["MessagingService"]
 
-# The gRPC status with which a refused telemetry stream ends; for any other code INVALID_ARGUMENT.
+# The gRPC status with which a refused telemetry stream ends. Codes that are missing here map to
+# INVALID_ARGUMENT.
 REFUSALS = {
     Code.UNAUTHORIZED: "PERMISSION_DENIED",
     Code.TOO_MANY_REQUESTS: "RESOURCE_EXHAUSTED",
 }
 GOODBYE_S = 0.05  # time for clients to read that the server does not accept new calls
-STOP_GRACE_S = 1.0  # streams and long polls have ended before
+STOP_GRACE_S = 1.0  # short, because streams and long polls have ended by then
 EXPIRY_SCAN_S = 5.0
 USERS_SCAN_S = 2.0
 
 
 class ProxyApp(App):
-    """The proxy as a process.
+    """The proxy as a process that can be started and stopped.
 
-    `listeners` are the sockets of the port if several processes share it. `clock` is for tests.
+    `listeners` are the listening sockets to use if several processes share the port. `clock`
+    replaces the system clock in tests.
     """
 
     def __init__(
@@ -96,9 +98,9 @@ class ProxyApp(App):
         }
 
     def _end_long_calls_soon(self) -> None:
-        """End streams and long polls soon after the server began to stop.
+        """Schedule the end of streams and long polls, GOODBYE_S after the server began to stop.
 
-        Later requests of the clients go to another proxy.
+        By then, clients know that this proxy stops, and send their next requests to another proxy.
         """
         asyncio.get_running_loop().call_later(GOODBYE_S, self.proxy.end_long_calls)
 
@@ -155,9 +157,9 @@ class ProxyApp(App):
 
 
 def failure_of(error: Exception) -> Failure | None:
-    """Return how an error of the domain ends a telemetry stream.
+    """Return the gRPC failure with which a telemetry stream ends; None for an unexpected error.
 
-    Other RPCs answer with a status.
+    Only telemetry streams need it. All other RPCs answer with a status inside the response.
     """
     if isinstance(error, Refused):
         return Failure(REFUSALS.get(error.code, "INVALID_ARGUMENT"), error.message)
@@ -169,7 +171,10 @@ def failure_of(error: Exception) -> Failure | None:
 
 
 def busy_answer(method: Method) -> Message | None:
-    """Return the response with which an RPC reports that too much is in flight."""
+    """Return the response that refuses a call because too many bytes are in flight.
+
+    Return None for a method that does not belong to MessagingService.
+    """
     rpc = DESCRIPTOR.methods_by_name.get(method.name)
     if rpc is None:  # a method of grpc.health.v1
         return None

@@ -1,13 +1,13 @@
-"""Options of a proxy: RocketMQ's keys (rmq-proxy.json) where RocketMQ has one.
+"""Define the options of a proxy. An option has RocketMQ's key (rmq-proxy.json) if one exists.
 
 This module does not read files or the command line. These defaults differ from RocketMQ's:
 
-    useEndpointPortFromRequest   true: a mapped port stays the mapped port
+    useEndpointPortFromRequest   true, so that clients behind a port mapping keep the mapped port
     bindAddress                  the loopback address
     tlsCertWatchIntervalMs       10 s
 
-A given certificate is used regardless of tlsTestModeEnable. tlsServerMode is RocketMQ's system
-property tls.server.mode.
+If a certificate is given, the proxy uses it regardless of tlsTestModeEnable. The option
+tlsServerMode corresponds to RocketMQ's system property tls.server.mode.
 """
 
 from __future__ import annotations
@@ -30,10 +30,11 @@ class ProxyOptions(Options):
     # ---- addresses ----
     grpc_server_port: Port = 8_081
     namesrv_addr: str = ""
-    # The endpoints that clients must dial, "host:port;host:port". Empty: those that they dialled.
+    # The endpoints that clients must dial, as "host:port;host:port". If empty, routes contain the
+    # endpoints that the client dialled.
     advertised_endpoints: str = ""
     use_endpoint_port_from_request: bool = True
-    # Either gRPC's completion queue on the event loop itself, or grpc.aio.
+    # The proxy serves gRPC either with a completion queue on the event loop, or with grpc.aio.
     grpc_transport: Transport = "COMPLETION_QUEUE"
 
     workers: int = Field(default=1, ge=1, le=64)  # processes that share the port
@@ -43,7 +44,7 @@ class ProxyOptions(Options):
     authentication_users_file: str = ""
     authorization_enabled: bool = False
 
-    # ---- TLS ---- (on the same port as plaintext, unless one of the two is turned off)
+    # ---- TLS ---- (TLS and plaintext share one port, unless tlsServerMode turns one of them off)
     tls_server_mode: Literal["disabled", "permissive", "enforcing"] = "permissive"
     # Without a certificate, each process creates a self-signed one.
     tls_test_mode_enable: bool = True
@@ -86,7 +87,7 @@ class ProxyOptions(Options):
 
     @property
     def namesrvs(self) -> tuple[str, ...]:
-        """The "host:port" of every name server."""
+        """Return the address ("host:port") of every name server."""
         return tuple(part.strip() for part in self.namesrv_addr.split(";") if part.strip())
 
     @model_validator(mode="after")

@@ -1,4 +1,4 @@
-"""Counters of a proxy, for its metrics and its logs."""
+"""Define the counters of a proxy. Metrics and logs read them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class ProxyCounts:
-    """Counts since the start of the process."""
+    """The number of messages, leases and calls that this process has handled since its start."""
 
     sent: int = 0
     received: int = 0

@@ -1,7 +1,7 @@
-"""The metrics of a proxy, read from their owners when Prometheus scrapes. Nothing is counted twice.
+"""Report the metrics of a proxy to Prometheus.
 
-Scrapes run on another thread. They read only lengths and numbers, which is safe. The endpoint is
-off by default, and prometheus_client is loaded only if it is on.
+Each scrape reads the counters of the proxy's objects. Scrapes run on another thread, which is safe
+because they read only lengths and numbers. prometheus_client is loaded only if metrics are on.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _COUNTS = {
 
 
 class ProxyCollector:
-    """A collector for `CollectorRegistry.register`."""
+    """Collects the metrics of one proxy. Pass it to `CollectorRegistry.register`."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class ProxyCollector:
         in_flight: InFlight,
         connections: ConnectionCounts | None = None,
     ) -> None:
-        """Create it. `connections` is None if TLS is off: gRPC does not count connections."""
+        """Create a collector. `connections` is None if TLS is off: gRPC does not count them."""
         self._sessions = sessions
         self._counts = counts
         self._in_flight = in_flight

@@ -1,4 +1,7 @@
-"""The wiring of a proxy: creates its objects and passes each RPC its own. Starts nothing."""
+"""Create the objects of a proxy, and pass each RPC handler the objects that it uses.
+
+This module does not start any background work.
+"""
 
 from __future__ import annotations
 
@@ -54,10 +57,10 @@ from aerobee_proxy.v2.transaction_checks import TransactionChecks
 
 
 class Proxy:
-    """The objects of a proxy, by name.
+    """The objects that make up one proxy, created but not started.
 
-    `listen_port` returns the port on which clients reach this proxy; it is known after the port is
-    bound. Raises ConfigError: when the file of users cannot be used.
+    `listen_port` returns the port on which clients reach this proxy. Call it only after the port is
+    bound. The constructor raises ConfigError if the file of users cannot be used.
     """
 
     def __init__(
@@ -146,13 +149,13 @@ class Proxy:
         )
 
     def _introduce_clients(self, broker_name: str) -> None:
-        """Register all clients at a broker that does not know them.
+        """Register all clients at a broker that may not know them.
 
-        It is available again after an outage, or has another master.
+        Called when the broker is available again after an outage, or has another master.
         """
         requests = [each.heartbeat for each in self.sessions if each.heartbeat is not None]
         self.background.run(self.heartbeats.repeat(broker_name, requests))
-        # A lite client without a stream now uses another proxy, or is gone.
+        # A lite client without a stream uses another proxy now, or has ended.
         lite = [each for each in self.sessions if each.streams and is_lite(each)]
         self.background.run(repeat_lite_topics(self.lite_subscriptions, broker_name, lite))
 
@@ -177,9 +180,10 @@ class Proxy:
         await self.batches.close()
 
     def _may_publish(self, user_name: str, topic: str) -> bool:
-        """Return whether a user may publish, by the current file of users.
+        """Return whether the current file of users allows a user to publish to a topic.
 
-        The file may have changed since the client's stream began.
+        The rights are checked here again, because the file may have changed since the client's
+        stream began.
         """
         if self.authentication is None:
             return True
@@ -189,7 +193,7 @@ class Proxy:
         return not self.options.authorization_enabled or authorization.may_publish(user, topic)
 
     def _rpcs(self, listen_port: Callable[[], int]) -> SimpleNamespace:
-        """Return the RPCs of MessagingService, by name in snake_case."""
+        """Return the handlers of the RPCs of MessagingService. Their names are in snake_case."""
         options, clock, calls = self.options, self.clock, self.calls
         endpoints = partial(endpoints_for, options, listen_port)
         acks = self.acknowledgements

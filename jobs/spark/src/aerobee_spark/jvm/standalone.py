@@ -1,10 +1,10 @@
-"""Check for health checks that a standalone Spark master serves, and optionally this worker.
+"""Check the health of a standalone Spark master, and optionally of the worker on this machine.
 
     python -m aerobee_spark.jvm.standalone HOST:PORT             # address of the master's web pages
     python -m aerobee_spark.jvm.standalone HOST:PORT --worker    # also check this machine's worker
 
-The exit code is 0 if the check passes, else 1. The check reads the master's own record, because a
-worker that the master has lost gets no tasks.
+The exit code is 0 if the check passes, else 1. The check asks the master for its workers, because a
+worker does not get tasks if the master has lost it.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ ALIVE = "ALIVE"
 
 
 def record(address: str) -> dict[str, Any]:
-    """Return the master's record of itself, its workers and its applications.
+    """Ask a Spark master for its state, its workers and its applications.
 
     Raises:
         OSError: the master does not answer.
-        ValueError: the answer is not JSON; the web server starts before its pages exist.
+        ValueError: the answer is not JSON, because the master has not started completely.
     """
     with urllib.request.urlopen(f"http://{address}/json/", timeout=TIMEOUT_S) as answer:
         found: dict[str, Any] = json.load(answer)
@@ -32,7 +32,10 @@ def record(address: str) -> dict[str, Any]:
 
 
 def problem(found: dict[str, Any], host: str | None) -> str | None:
-    """Return what is wrong; None if the master serves and has registered a worker at `host`."""
+    """Return a description of the problem, or None if the master is healthy.
+
+    `found` is the answer of the master. If `host` is set, a worker on that host must be registered.
+    """
     if found["status"] != ALIVE:
         return f"the master is {found['status']}"
     alive = {worker["host"] for worker in found["workers"] if worker["state"] == ALIVE}

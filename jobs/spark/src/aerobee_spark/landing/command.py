@@ -1,7 +1,12 @@
 """Run the command line of `aerobee facts` and `aerobee facts compact`.
 
-Exit codes: 0 all messages are in the table; 1 failed, committed batches stay; 2 wrong arguments;
-3 a broker was unavailable, or messages were deleted before they were read; 130 and 143 interrupted.
+Exit codes:
+
+    0           all messages are in the table
+    1           the command failed; batches that were committed stay in the table
+    2           the arguments are wrong
+    3           a broker was unavailable, or messages were deleted before they were read
+    130, 143    a signal interrupted the command
 """
 
 from __future__ import annotations
@@ -92,7 +97,10 @@ def add_parser(commands: Any) -> None:
 
 
 def run(given: argparse.Namespace) -> int:
-    """Run the chosen action and return its exit code. Raise MqError."""
+    """Run `aerobee facts` or `aerobee facts compact` and return the exit code.
+
+    Raise MqError if the command fails.
+    """
     return _compact(given) if given.action == "compact" else _land(given)
 
 
@@ -189,9 +197,9 @@ def reporter(command: str, quiet: bool) -> Callable[[str], None]:
 
 
 def checked(parse: Callable[[str], Any]) -> Callable[[str], Any]:
-    """Return `parse` with its errors converted, so that argparse prints their messages.
+    """Wrap a parser for argparse, so that argparse prints the messages of its errors.
 
-    If `parse` returns None, it only checks, and the text itself is the value.
+    If `parse` returns None, the value is the text itself.
     """
 
     def checked(text: str) -> Any:

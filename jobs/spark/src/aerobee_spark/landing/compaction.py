@@ -1,7 +1,7 @@
 """Compact a facts table: join its files by day, and delete expired rows.
 
-One commit adds the joined files and replaces the commits that they were made from. The next
-compaction deletes the replaced files, so that a reader that has started still finds its files.
+One commit adds the joined files, and replaces the commits of the original files. The original files
+stay until the next compaction, so that readers that have started still find them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ UNKNOWN_DAY = "unknown"  # for store times outside the supported range
 
 @dataclass(frozen=True, slots=True)
 class Compacted:
-    """The result of a compaction: rows kept, rows expired, files before and after."""
+    """The result of a compaction: the number of rows kept, rows expired, and files."""
 
     rows: int
     expired: int
@@ -37,7 +37,9 @@ class Compacted:
 def compact(
     files: FactsFiles, *, keep_ms: int | None = None, now_ms: int | None = None
 ) -> Compacted:
-    """Join all committed files except the newest batch, which the job may still write.
+    """Join the files of all commits by day, except those of the newest batch.
+
+    The newest batch is excluded because the job may write it again after a crash.
 
     Args:
         files: the table.
@@ -60,7 +62,7 @@ def compact(
 
 
 def _joinable(snapshot: Sequence[Commit]) -> list[Commit]:
-    """Return all commits except the newest batch, which the job may write again."""
+    """Return all commits except that of the newest batch, which the job may write again."""
     newest = max((commit.seq for commit in snapshot if commit.run != RUN), default=0)
     return [commit for commit in snapshot if commit.run == RUN or commit.seq < newest]
 
@@ -94,7 +96,10 @@ def _join(
 def _write(
     files: FactsFiles, chosen: Sequence[Commit], folder: Path, oldest_ms: int | None
 ) -> tuple[int, int, list[Path]]:
-    """Write one file for each day. Return the rows, the number of expired rows, and the files."""
+    """Write the rows of commits into one file for each day, without expired rows.
+
+    Return the number of written rows, the number of expired rows, and the files.
+    """
     writers: dict[str, pq.ParquetWriter] = {}
     rows = expired = 0
     try:

@@ -1,8 +1,9 @@
-"""Run the job behind `aerobee facts`: a stream of messages, batch by batch, into a facts table.
+"""Run the job of `aerobee facts`, which streams messages in batches into a facts table.
 
-A batch that is repeated after a crash has the same number and range. If it was committed, it is
-skipped; otherwise it is written again. So the table holds each message once, and readers never see
-part of a batch. Broker, Spark and this process may be killed at any point.
+After a crash, Spark repeats the last batch with the same number and the same range of offsets. A
+batch that was committed is skipped; any other batch is written again. So the table has each message
+once, and readers do not see part of a batch. This holds even if a broker, Spark or this process is
+killed.
 """
 
 from __future__ import annotations
@@ -42,16 +43,18 @@ if TYPE_CHECKING:
 
 OnStep = Callable[[str], None]
 POLL_S = 1
-# Time for a broker to restart while a batch is read, in milliseconds.
+# If a broker is unavailable, the read of a batch waits up to this time in milliseconds for it.
 PULL_TIMEOUT_MS = 60_000
 LOG_LINES = 15
 
 
 @dataclass(frozen=True, slots=True)
 class LandRequest:
-    """A request to write a consumer group's topics of the given kinds, or other topics.
+    """A request to write messages into a facts table.
 
-    `every_ms` is the interval of batches; 0 writes the existing messages and ends.
+    The messages are those of a consumer group's dead-letter or retry topics (`kinds`), or those of
+    `topics`. `every_ms` is the interval of batches in milliseconds. If it is 0, the job writes the
+    existing messages and ends.
     """
 
     name_server: str
@@ -65,13 +68,19 @@ class LandRequest:
     include_bodies: bool = True
 
     def about(self) -> dict[str, Any]:
-        """Return the content of the table; it is the same for all runs."""
+        """Return the description that the table stores: its group or topics.
+
+        It must be the same for all runs that write into a table.
+        """
         if self.consumer_group:
             return {"group": self.consumer_group, "kinds": list(self.kinds)}
         return {"topics": sorted(self.topics)}
 
     def options(self) -> dict[str, str]:
-        """Return the options of the data source. Lost messages are counted and do not stop it."""
+        """Return the options of the data source for the stream.
+
+        With these options, lost messages do not stop the stream; they are only counted.
+        """
         options = {
             "nameServer": self.name_server,
             "maxOffsetsPerTrigger": str(self.batch_size),
@@ -87,7 +96,11 @@ class LandRequest:
 
 @dataclass(frozen=True, slots=True)
 class LandResult:
-    """The result of one run. `away`: for each unread queue, the reason."""
+    """The result of one run.
+
+    `away` has a sentence for each queue that was not read completely. `queues` describes the
+    content of the whole table.
+    """
 
     rows: int
     lost: int
@@ -97,7 +110,7 @@ class LandResult:
 
 
 def land(request: LandRequest, on_step: OnStep) -> LandResult:
-    """Write the existing messages, or run until interrupted.
+    """Write messages into a facts table: the existing messages, or new ones until interrupted.
 
     After an error the table is still consistent, and the next run continues where this one ended.
 
@@ -115,7 +128,7 @@ def land(request: LandRequest, on_step: OnStep) -> LandResult:
     files = FactsFiles(here)
 
     def stream(held: Sequence[int]) -> None:
-        """Start the stream in a Java process that holds the lock too."""
+        """Run the stream in a Java process that also holds the lock of the table."""
         with spark_path(here.path) as link, _spark(request, on_step, held) as running:
             _stream(running, Landing(files, str(link), request, on_step))
 
@@ -146,7 +159,9 @@ def _land(
 
 
 def _ask(request: LandRequest, files: FactsFiles) -> dict[Queue, Bounds | MqError]:
-    """Return the bounds of the queues of the request and of the table, or why they are missing.
+    """Ask brokers for the minimum and maximum offset of the queues of the request and the table.
+
+    The value of a queue is an MqError if its broker did not answer.
 
     Raises:
         MqError: no name server answers, or a group or topic does not exist.
@@ -164,10 +179,10 @@ def _ask(request: LandRequest, files: FactsFiles) -> dict[Queue, Bounds | MqErro
 
 
 def check_not_made_again(answers: Mapping[Queue, Bounds | MqError], landed: Sequence[Span]) -> None:
-    """Raise ReportError if a queue ends before the offset that the table already has.
+    """Raise ReportError if a queue ends before the last offset that the table has of it.
 
-    Its next messages would have the queue offsets, and so the keys, of earlier ones. Readers would
-    not see them.
+    Such a queue was deleted and created again. Its new messages would have the same offsets as
+    earlier messages in the table, and readers would not see them.
     """
     for span in landed:
         bounds = answers.get(span.queue)
@@ -185,9 +200,9 @@ def _problems(answers: Mapping[Queue, Bounds | MqError]) -> list[str]:
 
 
 def _behind(answers: Mapping[Queue, Bounds | MqError], landed: Sequence[Span]) -> list[str]:
-    """Report queues that were not written up to their end at the start of the run.
+    """Return a sentence for each queue that was not written up to its end at the start of the run.
 
-    Their broker was unavailable for a while, and may be available again.
+    The broker of such a queue was unavailable for a while, but may be available again.
     """
     ends = {span.queue: span.end for span in landed}
     return [
@@ -226,7 +241,7 @@ class _Running:
 def _spark(
     request: LandRequest, on_step: OnStep, inherited: Sequence[int] = ()
 ) -> Iterator[_Running]:
-    """Start Spark. `inherited` are open files that Java keeps open too."""
+    """Start Spark for the block. `inherited` are open files that Java also keeps open."""
     from aerobee_spark.jvm.session import session
 
     with tempfile.TemporaryDirectory(prefix="aerobee-facts-") as folder, ExitStack() as stack:
@@ -240,7 +255,7 @@ def _spark(
 
 
 def _stream(running: _Running, landing: Landing) -> None:
-    """Run the stream. Raise SystemExit if a signal ended it."""
+    """Run the stream until it ends. Raise SystemExit if a signal ended it."""
     with with_log_tail(running.log), spark_failures_converted(), _signals() as noted:
         query = _start(running.spark, landing)
         _wait(query, noted)
@@ -267,10 +282,10 @@ def _start(spark: SparkSession, landing: Landing) -> StreamingQuery:
 
 @contextmanager
 def _signals() -> Iterator[list[int]]:
-    """Record SIGINT and SIGTERM for the block, and yield the list of recorded signal numbers.
+    """Record SIGINT and SIGTERM during the block, and yield the list of recorded signal numbers.
 
-    The handler does nothing else: if it raised during a call into Java, the connection would be
-    unusable.
+    The signal handler does not raise, because an exception during a call into Java would make the
+    connection unusable.
     """
     noted: list[int] = []
 
@@ -286,7 +301,10 @@ def _signals() -> Iterator[list[int]]:
 
 
 def _wait(query: StreamingQuery, noted: Sequence[int]) -> None:
-    """Wait until the query ends or a signal arrives. Raise what the query raised."""
+    """Wait until the query ends or a signal arrives, and stop the query.
+
+    Raise the exception of the query if it failed.
+    """
     try:
         while not query.awaitTermination(POLL_S) and not noted:
             pass
@@ -296,9 +314,9 @@ def _wait(query: StreamingQuery, noted: Sequence[int]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Landing:
-    """Writes batches into a table.
+    """Writes the batches of a stream into a facts table.
 
-    `link` is a path or URI of the table without characters that have a meaning for Spark.
+    `link` is a path or URI of the table, without characters that Spark interprets.
     """
 
     files: FactsFiles
@@ -313,10 +331,10 @@ class Landing:
             return
         start, end = self._positions(number)
         folder = f"run={run}/batch={number}"
-        self.files.storage.delete(folder)  # left by an attempt that was not committed
+        self.files.storage.delete(folder)  # an attempt that was not committed may have left files
         if start is None or start.of != end.of:
-            # Each queue has its own task, with few rows. Many small files are slower to write and
-            # to read than few large ones.
+            # Combine tasks: each queue has its own task with few rows, and many small files are
+            # slower to write and to read than few large files.
             cores = rows.sparkSession.sparkContext.defaultParallelism
             facts = _with_history(rows, self.request).coalesce(cores)
             facts.write.parquet(f"{self.link}/{folder}")
@@ -333,14 +351,14 @@ class Landing:
         self.on_step(f"batch {number}: {commit.rows:,} rows")
 
     def _run(self) -> str:
-        """Return the id of the query, which lasts as long as its checkpoint."""
+        """Return the id of the query. It is the same until the checkpoint is deleted."""
         found: dict[str, str] = json.loads(self.files.storage.read(f"{CHECKPOINT}/metadata"))
         return found["id"]
 
     def _positions(self, number: int) -> tuple[Positions | None, Positions]:
-        """Return the positions before and after a batch, from Spark's checkpoint.
+        """Return the offsets before and after a batch, from Spark's checkpoint.
 
-        There are none before the first batch.
+        The offsets before the first batch are None.
         """
         return self._noted(number - 1) if number else None, self._noted(number)
 

@@ -17,19 +17,19 @@ Data = bytes | memoryview | Bytes
 
 
 def numbers(values: Ints, kind: pa.DataType) -> pa.Array:
-    """Return an array of int32 or int64."""
+    """Return an Arrow array of the integers; `kind` is int32 or int64."""
     width = np.int32 if pa.types.is_int32(kind) else np.int64
     buffer = pa.py_buffer(np.ascontiguousarray(values, width))
     return pa.Array.from_buffers(kind, len(values), [None, buffer])
 
 
 def bits(values: npt.NDArray[np.bool_]) -> pa.Buffer:
-    """Return an Arrow validity bitmap."""
+    """Return the Arrow validity bitmap for these flags; True marks a valid value."""
     return pa.py_buffer(np.packbits(values, bitorder="little"))
 
 
 def variable(kind: pa.DataType, data: Data, lengths: Ints) -> pa.Array:
-    """Return an array of the strings or binaries concatenated in `data`."""
+    """Return an Arrow array of strings or binaries that are concatenated in `data`."""
     offsets = np.zeros(len(lengths) + 1, np.int32)
     np.cumsum(lengths, out=offsets[1:])
     return pa.Array.from_buffers(
@@ -38,7 +38,10 @@ def variable(kind: pa.DataType, data: Data, lengths: Ints) -> pa.Array:
 
 
 def every_second(kind: pa.DataType, data: Data, starts: Ints, ends: Ints) -> pa.Array:
-    """Return the strings or binaries between each start and end. The spans must be in order."""
+    """Return an Arrow array of the parts of `data` between each start and end.
+
+    The parts must be in the order of `data` and must not overlap.
+    """
     offsets = np.empty(2 * len(starts), np.int32)
     offsets[0::2], offsets[1::2] = starts, ends
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data)]

@@ -1,6 +1,7 @@
-"""Read the RecordBatches of one task. Runs in Spark's Python workers, for batches and streams.
+"""Read the messages of one task as RecordBatches, in a Python worker of Spark.
 
-The first read imports grpc, after the worker was forked.
+Batch queries and streams both use this module. The first read imports grpc, because grpc must be
+imported after the worker was forked.
 """
 
 from __future__ import annotations
@@ -24,7 +25,10 @@ if TYPE_CHECKING:
 
 @dataclass
 class RangesPartition(InputPartition):
-    """The ranges that one task reads. `addresses`: broker name → address at planning, if known."""
+    """The ranges of queue offsets that one task reads.
+
+    `addresses` maps broker names to the addresses that were known at planning time.
+    """
 
     ranges: tuple[OffsetRange, ...]
     addresses: Mapping[str, str] = field(default_factory=dict)
@@ -33,7 +37,7 @@ class RangesPartition(InputPartition):
 def partitions(
     ranges: Sequence[OffsetRange], options: ReadOptions, addresses: Mapping[str, str] | None = None
 ) -> list[InputPartition]:
-    """Split ranges into the partitions of a read, one for each task."""
+    """Distribute ranges of queue offsets to partitions. Spark runs one task for each partition."""
     tasks = shared(
         ranges,
         max_records=options.max_records_per_partition,
@@ -45,7 +49,7 @@ def partitions(
 def read(
     partition: InputPartition, options: ReadOptions, names: tuple[str, ...]
 ) -> Iterator[pa.RecordBatch]:
-    """Yield RecordBatches with the columns `names`.
+    """Read the messages of a partition. Yield RecordBatches with the columns `names`.
 
     Raises:
         MqError: the messages cannot be read, or a package is missing (MissingPackageError).

@@ -1,7 +1,7 @@
 """Read ranges of queues from their brokers in chunks of records, with retries and gap checks.
 
-A browse registers no group and commits no offset. The next chunk is fetched while the current one
-is decoded.
+Messages are read with the Browse RPC, which does not register a consumer group or commit offsets.
+The next chunk is fetched while the current chunk is decoded.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ log = logging.getLogger(__name__)
 FIRST_DELAY_S = 0.1
 LONGEST_DELAY_S = 2.0
 NOWHERE: Mapping[str, str] = MappingProxyType({})
-# Answers of a name server while the broker of a planned range is unavailable.
+# A name server returns these codes while the broker of a planned range is unavailable.
 AWAY = frozenset({Code.TOPIC_NOT_EXIST, Code.BROKER_NOT_EXIST})
 
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Concatenated records, and the queue offset to read next."""
+    """Concatenated records of one queue, and the queue offset to read next."""
 
     records: bytes
     next_offset: int
@@ -48,11 +48,11 @@ def read_ranges(
     """Yield the records of the ranges in order, up to pullBatchSize at a time.
 
     Args:
-        admin: the client to browse with.
+        admin: the client that reads messages from brokers.
         ranges: the ranges to read.
         options: the options of the read.
-        addresses: broker name → address at planning time. The first request uses it, so no
-            name server is needed.
+        addresses: broker name → address at planning time. The first request uses this address,
+            without asking a name server.
 
     Raises:
         DataLossError: messages are missing, unless failOnDataLoss is false.
@@ -90,7 +90,7 @@ def _chunks(
 
 @dataclass(frozen=True, slots=True)
 class Pull:
-    """Pull chunks of one range in order, and check that no offset is missing."""
+    """Pulls the chunks of one range in order, and checks that no message is missing."""
 
     admin: AdminClient
     wanted: OffsetRange
@@ -100,10 +100,10 @@ class Pull:
     monotonic: Callable[[], float] = time.monotonic
 
     def chunk(self, offset: int) -> Chunk:
-        """Return the chunk from `offset` on.
+        """Return the chunk that starts at `offset`.
 
-        Brokers limit the size of a response. Small responses are combined, because decoding by
-        columns is faster for many records.
+        Brokers limit the size of a response. The chunk combines small responses, because decoding
+        by columns is faster for many records.
         """
         most_messages, most_bytes = self.options.pull_batch_size, self.options.max_bytes_per_pull
         parts, messages, size = [], 0, 0
@@ -116,10 +116,10 @@ class Pull:
         return Chunk(b"".join(parts), offset)
 
     def _browse(self, offset: int, most: int) -> Browsed:
-        """Browse with retries, for at most pullTimeoutMs.
+        """Return up to `most` messages from `offset` on, with retries for up to pullTimeoutMs.
 
-        Retry retryable errors, and a broker that no name server knows at the moment. Raise MqError
-        after that.
+        Retry if an error is retryable, or if no name server knows the broker at the moment. Raise
+        MqError for any other error, and after pullTimeoutMs.
         """
         deadline = self.monotonic() + self.options.pull_timeout_ms / 1000
         delay = FIRST_DELAY_S
@@ -143,7 +143,10 @@ class Pull:
             delay = min(2 * delay, LONGEST_DELAY_S)
 
     def _check(self, offset: int, answer: Browsed) -> int:
-        """Return the offset to read next. Raise DataLossError if records before it are missing."""
+        """Return the offset to read after `answer`. Raise DataLossError if messages are missing.
+
+        If failOnDataLoss is false, log missing messages instead.
+        """
         lost = self._loss(offset, answer)
         if lost and self.options.fail_on_data_loss:
             raise lost

@@ -1,7 +1,7 @@
 """Derive the queues and offsets to read from the filters of a batch query.
 
-The result may include more than the filters select, never less: Spark filters the rows again. This
-module does no I/O.
+The result includes all messages that the filters select. It may include more messages, because
+Spark filters the rows again. This module does no I/O.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def narrowing_of(filters: Iterable[Filter]) -> Narrowing:
-    """Return the narrowing that all filters together allow. Unsupported filters are ignored."""
+    """Combine the filters of a query into one narrowing. Ignore unsupported filters."""
     found = Narrowing()
     for given in filters:
         found = _and(found, given)
@@ -59,16 +59,16 @@ def _and(found: Narrowing, given: Filter) -> Narrowing:
 
 
 def _values(given: Filter) -> frozenset[Any] | None:
-    """Return the values that the column may have; None for any."""
+    """Return the values that a filter allows for its column, or None if it does not list them."""
     if isinstance(given, EqualTo | EqualNullSafe):
         return frozenset((given.value,))
     return frozenset(given.value) if isinstance(given, In) else None
 
 
 def _bounds(given: Filter) -> tuple[Any, Any]:
-    """Return the least and the greatest value of the column; None for no bound.
+    """Return the least and the greatest value that a filter allows; None stands for no limit.
 
-    An exclusive bound counts as inclusive, because Spark filters again.
+    An exclusive limit is returned like an inclusive limit, because Spark filters again.
     """
     if isinstance(given, EqualTo | EqualNullSafe):
         return given.value, given.value
@@ -83,7 +83,10 @@ def _bounds(given: Filter) -> tuple[Any, Any]:
 
 
 def _ms(moment: datetime) -> int:
-    """Convert to milliseconds, rounded down as store times are. Spark passes UTC without a zone."""
+    """Convert a time to milliseconds since the epoch, rounded down like store times.
+
+    A time without a zone is UTC, because Spark passes UTC without a zone.
+    """
     known = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
     return (known - _EPOCH) // timedelta(milliseconds=1)
 

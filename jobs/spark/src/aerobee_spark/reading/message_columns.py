@@ -1,7 +1,7 @@
 """List the columns of a message by name and kind.
 
-The Spark schema (`schema.py`) and the Arrow schema (`columns.py`) are built from this list, each
-without importing the other's library. This module does no I/O.
+The Spark schema (`schema.py`) and the Arrow schema (`columns.py`) are built from this list. It is a
+module of its own so that `schema.py` does not import Arrow. This module does no I/O.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ COLUMNS = {
     "brokerName": STRING,
     "queueId": INT,
     "queueOffset": LONG,
-    # The property UNIQ_KEY, which the producer sets; offsetMsgId if it is missing.
+    # The property UNIQ_KEY, which the producer sets, or offsetMsgId if that property is missing.
     "msgId": STRING,
     # Store host and physical offset, in hex.
     "offsetMsgId": STRING,
@@ -29,7 +29,7 @@ COLUMNS = {
     # Several keys are separated by spaces.
     "keys": STRING,
     "body": BINARY,
-    # Size of the whole body in bytes, also if the body is cut or left out.
+    # The size of the whole body in bytes, even if the body is cut or left out.
     "bodySize": INT,
     "flag": INT,
     "sysFlag": INT,

@@ -1,7 +1,8 @@
-"""Compute with queue offsets as plain values: bounds, ranges, positions, tasks, narrowing.
+"""Compute the ranges of queue offsets to read, and distribute them to tasks.
 
-The bounds come from the brokers (`planning.py`). Every offset is a queue offset, and every range is
-half open: `end` is not read. Only `Narrowing` has inclusive bounds. This module does no I/O.
+Every offset is a queue offset. The end of a range is exclusive; only the limits of `Narrowing` are
+inclusive. The minimum and maximum offsets come from the brokers (`planning.py`). This module does
+no I/O.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ OffsetsByTopic = Mapping[str, Mapping[str, Mapping[int, int]]]
 
 
 class Queue(NamedTuple):
-    """A message queue."""
+    """A message queue of a topic on one broker."""
 
     topic: str
     broker_name: str
@@ -31,7 +32,7 @@ class Queue(NamedTuple):
 
 
 class Bounds(NamedTuple):
-    """The offsets that a broker stores of a queue: `min_offset` up to `max_offset`, exclusive."""
+    """The minimum offset of a queue on its broker, and the offset after its newest message."""
 
     min_offset: int
     max_offset: int
@@ -49,11 +50,11 @@ class OffsetRange:
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """The start or the end of a read.
+    """The start or the end of a read, as the user sets it.
 
-    It is the offset `everywhere` for all queues except those in `by_queue`. If `timestamp_ms`
-    (milliseconds since the epoch) is set, it is the first message of each queue stored at or after
-    that time instead.
+    The offset `everywhere` applies to all queues except those in `by_queue`. If `timestamp_ms`
+    (milliseconds since the epoch) is set, the position in each queue is instead the first message
+    stored at or after that time.
     """
 
     everywhere: int
@@ -78,9 +79,10 @@ def by_queue(offsets: OffsetsByTopic) -> dict[Queue, int]:
 
 
 def nested(offsets: Iterable[tuple[Queue, Any]]) -> dict[str, dict[str, dict[str, Any]]]:
-    """Nest values by topic, broker name and queue id (as text).
+    """Convert pairs of queue and value to a dict by topic, broker name and queue id (as text).
 
-    Options and checkpoints use this form in JSON. It is sorted, so equal offsets give equal texts.
+    Options and checkpoints contain this dict as JSON. Its keys are sorted, so that equal offsets
+    have equal JSON texts.
     """
     found: dict[str, dict[str, dict[str, Any]]] = {}
     for (topic, broker_name, queue_id), value in sorted(offsets, key=lambda each: each[0]):
@@ -102,13 +104,13 @@ def check_known(position: Position, queues: Iterable[Queue], option: str) -> Non
 def range_of(
     queue: Queue, bounds: Bounds, start: int, end: int, *, fail_on_data_loss: bool
 ) -> OffsetRange:
-    """Return the range to read; empty if `end` is before `start`.
+    """Return the range to read from a queue; it is empty if `end` is before `start`.
 
-    EARLIEST and LATEST are replaced by numbers. Without `fail_on_data_loss` the range is cut to the
-    bounds.
+    EARLIEST and LATEST are replaced by the minimum and maximum offset. Without `fail_on_data_loss`,
+    the range is cut to the offsets that exist.
 
     Raises:
-        DataLossError: `start` or `end` is outside `bounds`.
+        DataLossError: `fail_on_data_loss` is set, and `start` or `end` is outside `bounds`.
     """
     first = _number(start, bounds)
     last = _number(end, bounds)
@@ -150,8 +152,8 @@ def shared(
     """Distribute ranges to tasks.
 
     A range is split into parts of nearly equal length and at most `max_records` offsets. Short
-    neighbors share a task, up to half of `max_records`, because starting a task costs as much as
-    reading some thousand messages. Empty ranges are left out.
+    neighboring parts share a task of up to half of `max_records`, because starting a task takes as
+    long as reading some thousand messages. Empty ranges are left out.
 
     Args:
         ranges: the ranges to read.
@@ -184,10 +186,11 @@ def _cut(whole: OffsetRange, parts: int) -> list[OffsetRange]:
 
 @dataclass(frozen=True, slots=True)
 class Narrowing:
-    """The part of a read that filters leave.
+    """The part of a read that remains after the filters of a query.
 
-    `topics` and `queue_ids` are those to read (None: all). Queue offsets and store times
-    (milliseconds since the epoch) are inclusive bounds (None: no bound).
+    `topics` and `queue_ids` are the topics and queue ids to read; None stands for all. Limits of
+    queue offsets and store times (milliseconds since the epoch) are inclusive; None stands for no
+    limit.
     """
 
     topics: frozenset[str] | None = None

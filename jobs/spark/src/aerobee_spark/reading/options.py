@@ -1,7 +1,7 @@
 """Parse the options of a read: names, defaults and allowed values.
 
-docs/spark.md describes them. Aliases are the names in Kafka's and in RocketMQ's older connectors.
-This module does no I/O.
+docs/spark.md describes the options. Their aliases are the names that Kafka's connector and
+RocketMQ's older connectors use. This module does no I/O.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ STREAM_ONLY = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay"
 PLAIN, STORED = "plain", "stored"
 _DURATION = re.compile(r"(\d+) ?(ms|s|m|h|d)")
 _UNIT_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-# Version of the JSON that names offsets in checkpoints.
+# The version of the JSON form of offsets in checkpoints.
 OFFSETS_VERSION = 1
 KINDS = {"dlq": ("dlq",), "retry": ("retry",), "both": ("dlq", "retry")}
 ALL_GROUPS = "*"
@@ -64,21 +64,21 @@ _OFFSETS_SHAPE = 'write earliest, latest or {"topic": {"broker": {"0": 23, "1": 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
     name_server: str
-    # Exactly one of these four is set: it selects the queues to read.
+    # Exactly one of these four fields is set. It selects the queues to read.
     topics: tuple[str, ...] = ()
     topic_pattern: str = ""
     assigned: frozenset[Queue] = frozenset()
     consumer_group: str = ""
-    # With a consumer group: "dlq", "retry" or both.
+    # The topics of the consumer group to read: "dlq", "retry" or both.
     kinds: tuple[str, ...] = ("dlq",)
     starting: Position = AT_EARLIEST
     ending: Position = AT_LATEST
-    # Per task. A task reads 100,000 messages in one to two seconds.
+    # The limit for one task, which reads 100,000 messages in one to two seconds.
     max_records_per_partition: int = 100_000
     min_partitions: int = 1
     fail_on_data_loss: bool = True
     fail_on_unreachable_broker: bool = True
-    # RocketMQ's default is 32. Decoding by columns is fast only for thousands of rows.
+    # RocketMQ's default is 32, but decoding by columns is fast only for thousands of rows.
     pull_batch_size: int = 4096
     # Timeout of one pull, including its retries.
     pull_timeout_ms: int = 30_000
@@ -92,11 +92,12 @@ class ReadOptions:
     body_encoding: str = PLAIN
     # Properties and JSON fields whose values are replaced by short hashes.
     redact: tuple[str, ...] = ()
-    # The secret key of these hashes, from the driver's environment. Never printed.
+    # The secret key of these hashes, from the driver's environment. It is not printed.
     redact_key: bytes = field(default=b"", repr=False)
     # If set, filters of a batch query narrow the ranges to read.
     pushdown: bool = False
-    # Streams only: most and fewest messages of a trigger, and how long fewer may wait.
+    # For streams only: the largest and the smallest number of messages of a batch, and the longest
+    # time that fewer messages wait for a batch.
     max_per_trigger: int | None = None
     min_per_trigger: int | None = None
     max_trigger_delay_ms: int = 900_000
@@ -225,7 +226,7 @@ def _topics(value: str) -> tuple[str, ...]:
 
 
 def parse_names(value: str) -> tuple[str, ...]:
-    """Parse names separated by commas. Raise ValueError if there is none."""
+    """Parse names that are separated by commas. Raise ValueError if the text has no name."""
     names = tuple(name.strip() for name in value.split(",") if name.strip())
     if not names:
         raise ValueError("write names, separated by commas")
@@ -297,7 +298,10 @@ def _json(value: str) -> Any:
 
 
 def _position(everywhere: int) -> Callable[[str], Position]:
-    """Return a parser of positions. Queues that the JSON omits start or end at `everywhere`."""
+    """Return a parser for startingOffsets or endingOffsets.
+
+    Queues that the JSON of the option omits start or end at `everywhere`.
+    """
 
     def parse(value: str) -> Position:
         named = {"earliest": EARLIEST, "latest": LATEST}
@@ -312,7 +316,7 @@ def _position(everywhere: int) -> Callable[[str], Position]:
 
 def _offsets(loaded: Any) -> OffsetsByTopic:
     if isinstance(loaded, dict) and isinstance(version := loaded.get("v"), int):
-        # The form in which checkpoints store offsets.
+        # Checkpoints store offsets in this form.
         if version > OFFSETS_VERSION:
             raise ValueError(
                 f"the offsets have version {version}, but this release reads up to "

@@ -1,7 +1,7 @@
 """Plan a read: look up the queues and their offsets at the name server and the brokers.
 
-The rules are in `offsets.py`. Functions import the client themselves, so that this module loads
-fast.
+`offsets.py` computes the ranges from the offsets. Functions import the client themselves, so that
+this module loads fast.
 """
 
 from __future__ import annotations
@@ -36,7 +36,10 @@ READ = 4  # permission bit
 
 
 def connect(name_server: str) -> AdminClient:
-    """Return a new client. Raise MqError if the address is malformed or a package is missing."""
+    """Return a client for these name servers.
+
+    Raise MqError if the address is malformed or a Python package is missing.
+    """
     check_packages()
     from aerobee_client import AdminClient
 
@@ -46,9 +49,9 @@ def connect(name_server: str) -> AdminClient:
 def plan(
     admin: AdminClient, options: ReadOptions, narrowing: Narrowing = EVERYTHING
 ) -> list[OffsetRange]:
-    """Return the range of every queue that `options` select, cut to `narrowing`, sorted by queue.
+    """Return the range to read from every queue that `options` select, sorted by queue.
 
-    Empty ranges are included.
+    The ranges are cut to `narrowing`. The result includes empty ranges.
 
     Raises:
         MqError: a topic or group does not exist, an offset names a queue that is not read, a
@@ -84,7 +87,8 @@ def _narrowed(admin: AdminClient, wanted: OffsetRange, narrowing: Narrowing) -> 
 def queues_of(admin: AdminClient, options: ReadOptions) -> list[Queue]:
     """Return the queues that `options` select, sorted.
 
-    Raise MqError with TOPIC_NOT_EXIST or SUBSCRIPTION_GROUP_NOT_EXIST.
+    Raise MqError with the code TOPIC_NOT_EXIST or SUBSCRIPTION_GROUP_NOT_EXIST if the topic or the
+    consumer group does not exist.
     """
     if options.assigned:
         return sorted(options.assigned)
@@ -97,7 +101,7 @@ def queues_of(admin: AdminClient, options: ReadOptions) -> list[Queue]:
 def queues_of_group(admin: AdminClient, group: str, kinds: Iterable[str]) -> list[Queue]:
     """Return the queues of the group's retry and dead-letter topics, sorted.
 
-    The list is empty if the group exists but has no such topic yet. Raise MqError with
+    The list is empty if the group exists but has no such topic yet. Raise MqError with the code
     SUBSCRIPTION_GROUP_NOT_EXIST if the group does not exist.
     """
     named = {"dlq": topics.dead_letter_topic, "retry": topics.retry_topic}
@@ -114,7 +118,10 @@ def queues_of_group(admin: AdminClient, group: str, kinds: Iterable[str]) -> lis
 
 
 def queues_of_topic(admin: AdminClient, topic: str) -> list[Queue]:
-    """Return the readable queues. Raise MqError with TOPIC_NOT_EXIST."""
+    """Return the readable queues of a topic.
+
+    Raise MqError with the code TOPIC_NOT_EXIST if the topic does not exist.
+    """
     return [
         Queue(topic, data.broker_name, queue_id)
         for data in admin.topic_route(topic).queues
@@ -124,7 +131,10 @@ def queues_of_topic(admin: AdminClient, topic: str) -> list[Queue]:
 
 
 def _matching_topics(admin: AdminClient, options: ReadOptions) -> list[str]:
-    """Return the topics that match the pattern, or the derived topics of all groups."""
+    """Return the topics that match topicPattern, or the topics of all consumer groups.
+
+    The topics of a group are its dead-letter and retry topics, as the option kind selects.
+    """
     names = [topic.topic for topic in admin.list_topics(include_derived=True)]
     if options.consumer_group:
         tests = {"dlq": topics.is_dead_letter, "retry": topics.is_retry}
@@ -141,10 +151,10 @@ def _matching_topics(admin: AdminClient, options: ReadOptions) -> list[str]:
 
 
 def bounds_of_queues(admin: AdminClient, queues: Iterable[Queue]) -> dict[Queue, Bounds | MqError]:
-    """Return the bounds of each queue, or the error of its broker.
+    """Return the minimum and maximum offset of each queue, or the error of its broker.
 
-    A broker that is down must not hide the queues of the others. There is one call for each topic
-    and broker, and all calls run at the same time.
+    A broker that is unavailable does not affect the queues of other brokers. There is one call for
+    each topic and broker, and all calls run at the same time.
     """
     wanted = list(queues)
     try:
@@ -159,7 +169,7 @@ def bounds_of_queues(admin: AdminClient, queues: Iterable[Queue]) -> dict[Queue,
 
 
 def broker_addresses(admin: AdminClient) -> dict[str, str]:
-    """Return broker name → address of its master, for all brokers that a name server knows."""
+    """Return the address of the master of each broker that a name server knows, by broker name."""
     return {
         broker.broker_name: broker.addresses[MASTER_ID]
         for broker in admin.cluster().brokers
@@ -185,7 +195,11 @@ def _bounds(queue: Queue, answer: TopicBounds | MqError | None) -> Bounds | MqEr
 def ranges_of(
     admin: AdminClient, options: ReadOptions, bounds: Mapping[Queue, Bounds]
 ) -> list[OffsetRange]:
-    """Return the range of each queue. Raise DataLossError if messages were deleted."""
+    """Return the range to read from each queue.
+
+    Raise DataLossError if messages at the start or end of a range no longer exist, unless
+    failOnDataLoss is false.
+    """
     return [
         range_of(
             queue,
@@ -204,5 +218,5 @@ def _offset(admin: AdminClient, position: Position, queue: Queue, bounds: Bounds
     if bounds.min_offset == bounds.max_offset:
         return bounds.max_offset
     found = admin.search_offset(*queue, position.timestamp_ms)
-    # Retention may raise the minimum between the two calls. That is not data loss.
+    # Retention may raise the minimum offset between the two calls. That does not lose wanted data.
     return min(max(found, bounds.min_offset), bounds.max_offset)

@@ -1,8 +1,8 @@
 """Replace values of named properties and JSON fields by short hashes.
 
-This happens before anything is written. Equal values have equal hashes, so keys stay comparable
-within a report and between reports. Without a secret key, a value with few possibilities can be
-guessed by hashing each of them. This module does no I/O.
+Values are replaced before any file is written. Equal values have equal hashes, so keys stay
+comparable within a report and between reports. Without a secret key, an attacker can guess a value
+with few possibilities by hashing each possibility. This module does no I/O.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from aerobee_wire.record import COMPRESSED
 DIGEST_BYTES = 6
 # Marks hashes, to distinguish them from values.
 MARK = "~"
-# Bytes that may precede the first character of JSON in UTF-8, UTF-16 or UTF-32: white space and
-# byte order marks.
+# White space and byte order marks, which may precede the first character of JSON in UTF-8, UTF-16
+# or UTF-32.
 _NO_TEXT = b" \t\r\n\0\xff\xfe\xef\xbb\xbf"
-# Columns that repeat a property.
+# Columns that have the same value as a property.
 _COLUMNS = {"tags": props.TAGS, "keys": props.KEYS, "msgId": props.UNIQUE_KEY}
 
 
 @dataclass(frozen=True, slots=True)
 class Redaction:
-    """The names to redact, and the secret key of the hashes.
+    """Redacts messages: replaces the values of some properties and JSON fields by hashes.
 
-    `names` are properties, and fields at any depth of a JSON body. Without `secret`, hashes can be
-    compared with those of guessed values.
+    `names` are the names of properties, and of fields at any depth of a JSON body. `secret` is the
+    key of the hashes. Without a key, hashes can be compared with hashes of guessed values.
     """
 
     names: frozenset[str]
@@ -46,12 +46,12 @@ class Redaction:
         return cls(frozenset(names), secret)
 
     def hash(self, value: str | bytes) -> str:
-        """Return "~" and twelve hexadecimal digits."""
+        """Return the hash of a value, which is "~" and twelve hexadecimal digits."""
         data = value.encode("utf-8", "surrogatepass") if isinstance(value, str) else value
         return MARK + hashlib.blake2b(data, key=self.secret, digest_size=DIGEST_BYTES).hexdigest()
 
     def property(self, name: str, value: str) -> str:
-        """Redact one property. Several keys are hashed one by one, so that they remain keys."""
+        """Redact one property. In KEYS, each key gets its own hash, so that keys stay separate."""
         if name == props.KEYS:
             return " ".join(self.hash(word) for word in value.split(" ") if word)
         return self.hash(value)
@@ -59,9 +59,9 @@ class Redaction:
     def body(self, body: bytes, *, is_readable: bool) -> bytes:
         """Redact one body.
 
-        A JSON body is serialized again with hashes in place of values, if it has any of the names.
-        If a body is not readable, or its JSON is broken, it becomes one hash, because it could
-        contain a value. Other bodies are not JSON and stay as they are.
+        If a JSON body has fields to redact, it is serialized again with hashes in place of their
+        values. A body that is not readable, or whose JSON is broken, becomes one hash, because it
+        could contain such a field. A body that is not JSON is unchanged.
         """
         if not is_readable:
             return self.hash(body).encode()
@@ -76,16 +76,16 @@ class Redaction:
         return json.dumps(replaced, separators=(",", ":")).encode() if found else body
 
     def _may_name(self, body: bytes) -> bool:
-        """Return whether a field may have one of the names.
+        """Return whether a JSON body may have a field to redact.
 
-        It may if the name occurs in the bytes, if escapes could hide it, or if the text is not
-        UTF-8.
+        Return True if one of the names occurs in the bytes, if escapes could hide a name, or if the
+        text is not UTF-8.
         """
         is_plain = b"\\" not in body and b"\0" not in body
         return not is_plain or any(name.encode() in body for name in self.names)
 
     def _replaced(self, value: Any) -> tuple[Any, bool]:
-        """Return the value with hashes, and whether any value was replaced."""
+        """Return a JSON value with its fields redacted, and whether any field was redacted."""
         if isinstance(value, list):
             parts = [self._replaced(each) for each in value]
             return [each for each, _ in parts], any(found for _, found in parts)
@@ -102,7 +102,10 @@ class Redaction:
         return replaced, found
 
     def _field(self, value: Any) -> str | None:
-        """Hash a string as a property, and any other value as JSON. Null stays null."""
+        """Redact the value of a JSON field: hash a string as it is, and any other value as JSON.
+
+        Null stays null.
+        """
         if value is None:
             return None
         text = value if isinstance(value, str) else json.dumps(value, sort_keys=True)
@@ -110,7 +113,10 @@ class Redaction:
 
 
 def redacted(rows: pa.RecordBatch, redaction: Redaction) -> pa.RecordBatch:
-    """Return the rows with redacted properties and bodies, and the columns that repeat them."""
+    """Return the rows with redacted properties and bodies.
+
+    Columns that have the same value as a property are redacted too.
+    """
     changed = {
         "properties": _properties(rows.column("properties"), redaction),
         "body": _bodies(rows, redaction),
@@ -123,7 +129,7 @@ def redacted(rows: pa.RecordBatch, redaction: Redaction) -> pa.RecordBatch:
 
 
 def _properties(maps: pa.MapArray, redaction: Redaction) -> pa.Array:
-    if maps.null_count:  # the user left properties out
+    if maps.null_count:  # the user excluded properties from the read
         return maps
     names, values = maps.keys, maps.items
     mask = pc.is_in(names, value_set=pa.array(redaction.names, pa.string()))
@@ -134,7 +140,10 @@ def _properties(maps: pa.MapArray, redaction: Redaction) -> pa.Array:
 
 
 def _texts(rows: pa.RecordBatch, column: str, name: str, redaction: Redaction) -> pa.Array:
-    """Redact a text column. An offset message id in place of a missing unique id stays."""
+    """Redact a text column that has the value of the property `name`.
+
+    In msgId, an offset message id that replaces a missing unique id is unchanged.
+    """
     places = rows.column("offsetMsgId").to_pylist()
     values = zip(rows.column(column).to_pylist(), places, strict=True)
     return pa.array(

@@ -35,7 +35,10 @@ SCHEMA = StructType([StructField(name, _TYPES[kind]) for name, kind in columns.C
 
 
 def check(wanted: StructType) -> None:
-    """Raise OptionError if a schema given with `.schema(…)` does not select from these columns."""
+    """Raise OptionError if the user's schema has an unknown column or a wrong type.
+
+    A user sets a schema with `.schema(…)` to select some of the columns of a message.
+    """
     for field in wanted.fields:
         if field.name not in SCHEMA.names:
             raise OptionError(

@@ -1,4 +1,4 @@
-"""Make the dead-letter report of a consumer group: facts in Parquet, figures, and pages.
+"""Make the dead-letter report of a consumer group: messages in Parquet files, figures, and pages.
 
-The order of work is in `job.py`. Only `engines/` uses Spark and DuckDB.
+`job.py` runs the steps in order. Only `engines/` uses Spark and DuckDB.
 """

@@ -1,7 +1,7 @@
 """Report every consumer group: one folder for each, and an overview page with a row for each.
 
-Groups without a dead-letter or retry topic appear in the overview by name only. If the report of a
-group fails, the overview is incomplete, and the other groups are still reported.
+The overview lists groups without a dead-letter or retry topic by name only. If the report of a
+group fails, the overview is incomplete, but the other groups are still reported.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from aerobee_wire import topics
 NAMES = {DLQ: topics.dead_letter_topic, RETRY: topics.retry_topic}
 TEMPLATE = "groups.html.j2"
 COLUMNS = ("group", "dead letters", "new", "oldest", "expire within 24 h", "complete")
-# Figures in the order of the table. All are null for a group whose report failed.
+# The figures of a group in the order of the columns. They are null if the report of a group failed.
 FIGURES = ("dead_letters", "new_dead_letters", "oldest_dead_letter")
 
 GroupsSummary = dict[str, Any]
@@ -38,14 +38,14 @@ def run(request: ReportRequest, on_step: job.ProgressSink) -> GroupsSummary:
     """Write the reports, the overview page and its summary to `request.out`.
 
     Args:
-        request: a request without a group.
+        request: the request for the reports. Its consumer group is ignored.
         on_step: called with each step.
 
     Returns:
         The summary of all groups.
 
     Raises:
-        MqError: no report can be made (ReportError if the folder is the reason).
+        MqError: no report can be made. If the folder cannot be used, the error is a ReportError.
     """
     publishing.check_groups_target(request.out)
     with_topics, without = _groups(request)
@@ -58,7 +58,10 @@ def run(request: ReportRequest, on_step: job.ProgressSink) -> GroupsSummary:
 
 
 def _groups(request: ReportRequest) -> tuple[list[str], list[str]]:
-    """Return groups with a topic to report, also deleted groups, and groups without; sorted."""
+    """Return (groups to report, other groups), each sorted.
+
+    A group is reported if it has a topic of the requested kinds, even if the group was deleted.
+    """
     with planning.connect(request.name_server) as admin:
         there = {topic.topic for topic in admin.list_topics(include_derived=True)}
         known = {group.consumer_group for group in admin.list_groups()}
@@ -83,7 +86,10 @@ def _report(request: ReportRequest, group: str, on_step: job.ProgressSink) -> di
 
 
 def _write(out: Path, summary: GroupsSummary) -> None:
-    """Write the page, then the summary: a program that waits for the summary finds both."""
+    """Write the overview page and its summary into `out`.
+
+    The summary is written last, so that a program that waits for it finds both files.
+    """
     texts = {
         publishing.PAGE: render(summary),
         publishing.SUMMARY: json.dumps(summary, indent=2, ensure_ascii=False) + "\n",
@@ -99,7 +105,7 @@ def _write(out: Path, summary: GroupsSummary) -> None:
 
 
 def group_summary(summary: Summary, page: str) -> dict[str, Any]:
-    """Summarize one group. `page` is the path of its report, relative to the overview."""
+    """Build the entry of one group. `page` is the path of its report, relative to the overview."""
     expires = summary["expires"] or {}
     return {
         "group": summary["group"],
@@ -114,7 +120,7 @@ def group_summary(summary: Summary, page: str) -> dict[str, Any]:
 
 
 def failed_group(group: str, problem: str) -> dict[str, Any]:
-    """Return the entry of a group whose report failed."""
+    """Build the entry of a group whose report failed."""
     nothing = dict.fromkeys(FIGURES) | dict.fromkeys(
         ("expire_within_24h", "oldest_goes_at", "retries", "page")
     )
@@ -128,7 +134,10 @@ def summarize(
     *,
     now_ms: int,
 ) -> GroupsSummary:
-    """Build the summary. `without` names groups that have no topic of the requested kinds."""
+    """Build the summary of all groups.
+
+    `without` lists the groups that do not have a topic of the requested kinds.
+    """
     return {
         "schema_version": SCHEMA_VERSION,
         "kinds": list(request.kinds),
@@ -153,7 +162,7 @@ def render(summary: GroupsSummary) -> str:
 
 
 def show(summary: GroupsSummary) -> str:
-    """Format the overview for a terminal."""
+    """Format the summary of all groups as text for a terminal."""
     rows = [
         (
             each["group"],

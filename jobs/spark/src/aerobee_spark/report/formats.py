@@ -13,7 +13,10 @@ _SIZES = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 
 
 def iso(ms: int | None) -> str | None:
-    """Format milliseconds since the epoch as UTC with milliseconds; None for None."""
+    """Format milliseconds since the epoch as ISO 8601 in UTC, such as "2026-01-31T08:00:00.000Z".
+
+    Return None for None.
+    """
     if ms is None:
         return None
     moment = datetime.fromtimestamp(ms / 1000, UTC)
@@ -21,12 +24,12 @@ def iso(ms: int | None) -> str | None:
 
 
 def duration(ms: int | None) -> str:
-    """Format with at least two digits: "350 ms", "2.4 s", "17 min", "3.1 d"; "–" for None."""
+    """Format milliseconds for people: "350 ms", "2.4 s", "17 min", "3.1 d"; "–" for None."""
     return _in_units(ms, _STEPS, "ms")
 
 
 def size(count: int | None) -> str:
-    """Format bytes: "512 B", "1.5 KiB"."""
+    """Format a number of bytes for people: "512 B", "1.5 KiB"; "–" for None."""
     return _in_units(count, _SIZES, "B")
 
 

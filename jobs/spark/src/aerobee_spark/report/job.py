@@ -1,7 +1,7 @@
-"""Make a report: plan, choose the engine, read, compute, write, publish.
+"""Make a report: plan, choose the engine, read messages, compute figures, write files, publish.
 
-The plan fixes the offsets: messages stored later belong to the next report. Slow imports follow the
-plan, so that a wrong name fails at once.
+The plan fixes the offsets to read, so messages that are stored later belong to the next report.
+Modules that are slow to import are imported after the plan, so that a wrong name fails at once.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ def run(request: ReportRequest, on_step: ProgressSink) -> Summary:
         on_step: called with each step.
 
     Raises:
-        MqError: the messages cannot be read; the folder is unchanged.
-        ReportError: the report cannot be made; the folder is unchanged.
+        MqError: the messages cannot be read. The folder is unchanged.
+        ReportError: the report cannot be made. The folder is unchanged.
     """
     check_extra(request.extra)
     choice.check(request.engine)
@@ -53,7 +53,10 @@ def run(request: ReportRequest, on_step: ProgressSink) -> Summary:
 def _from_table(
     request: ReportRequest, table: Table, folder: Path, on_step: ProgressSink
 ) -> Sequence[QueueCoverage]:
-    """Write the facts from a table, so that the engine only needs to compute."""
+    """Write the messages of a facts table into `folder`, so that the engine only computes figures.
+
+    Return the queues of the report and the number of their messages.
+    """
     from aerobee_spark.report.engines import from_table
 
     on_step(f"reading the facts of {table}")

@@ -1,7 +1,8 @@
 """Publish a report: write it to a scratch folder, and rename its parts at the end.
 
-Until then the folder has the complete earlier report. Only files and folders that a report writes
-are replaced, by name. `plain_path` gives engines a path to a folder that they do not interpret.
+Until the parts are renamed, the folder has the complete earlier report. Publishing replaces only
+files and folders that a report writes. `plain_path` provides a path without characters that
+engines interpret.
 """
 
 from __future__ import annotations
@@ -20,18 +21,20 @@ PAGE = "report.html"
 REDRIVE = "redrive.jsonl"
 FACTS = "facts"
 TABLES = "csv"
-# In the order of renaming. The summary is last, because a program may wait for it.
+# The parts of a report in the order in which they are renamed. The summary is last, because a
+# program may wait for it.
 PARTS = (FACTS, TABLES, REDRIVE, PAGE, SUMMARY)
-# The folder with the reports of all groups; each has a folder with the parts of its report.
+# The folder for the reports of all groups. Each group has a subfolder with its report.
 GROUPS = "groups"
 # Suffixes of the files in the folders of a report. Parquet's checksum files are hidden files.
 _OURS = {FACTS: (".parquet", ".crc", "_SUCCESS"), TABLES: (".csv",)}
 
 
 def check_target(out: Path) -> None:
-    """Create the folder.
+    """Create the folder of a report, and check that a report can be published there.
 
-    Raise ReportError if that fails, or if a folder that the report replaces has other files.
+    Raise ReportError if the folder cannot be created or written. Also raise it if the folder has
+    the reports of all groups, or if a part to replace contains files that no report wrote.
     """
     try:
         out.mkdir(parents=True, exist_ok=True)
@@ -61,7 +64,7 @@ def check_target(out: Path) -> None:
 def check_groups_target(out: Path) -> None:
     """Create the folder for the reports of all groups.
 
-    Raise ReportError if that fails, or if the folder has the report of one group.
+    Raise ReportError if the folder cannot be created, or has the report of a single group.
     """
     alone = next((out / name for name in (FACTS, TABLES, REDRIVE) if (out / name).exists()), None)
     if alone is not None:
@@ -78,7 +81,7 @@ def check_groups_target(out: Path) -> None:
 
 @contextmanager
 def scratch_folder(out: Path) -> Iterator[Path]:
-    """Create a folder inside `out`, on the same disk, and remove it after the block."""
+    """Create a folder inside `out` for an unfinished report, and remove it after the block."""
     folder = Path(tempfile.mkdtemp(prefix=".report-", dir=out))
     try:
         yield folder
@@ -87,20 +90,20 @@ def scratch_folder(out: Path) -> Iterator[Path]:
 
 
 def publish(finished: Path, out: Path) -> None:
-    """Move the parts of a report from `finished` to `out`, and replace the earlier ones."""
+    """Move the parts of a report from `finished` to `out`, and replace an earlier report there."""
     for name in PARTS:
         target = out / name
         if target.is_dir():
-            target.rename(finished / f"{name}.earlier")  # is removed with the scratch folder
+            target.rename(finished / f"{name}.earlier")  # removed with the scratch folder
         (finished / name).replace(target)
 
 
 @contextmanager
 def plain_path(folder: Path) -> Iterator[Path]:
-    """Create a link to `folder` for the block, without characters that an engine interprets.
+    """Create a link to `folder` for the block. Its path has no characters that engines interpret.
 
-    Spark reads commas, brackets and colons as lists, patterns and URIs. DuckDB reads brackets and
-    stars as patterns.
+    Spark interprets commas, brackets and colons as lists, patterns and URIs. DuckDB interprets
+    brackets and stars as patterns.
     """
     with tempfile.TemporaryDirectory(prefix="aerobee-report-") as directory:
         link = Path(directory) / "work"

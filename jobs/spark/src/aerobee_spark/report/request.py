@@ -1,4 +1,4 @@
-"""Define the request for a report: plain values, which `__main__.py` parses."""
+"""Define the request for a report. `__main__.py` creates it from the command line."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from aerobee_spark.table.storage import Table
 DLQ = "dlq"
 RETRY = "retry"
 
-# Engines. AUTO chooses by the number of messages.
+# The engines. AUTO chooses an engine by the number of messages.
 AUTO = "auto"
 LOCAL = "local"
 SPARK = "spark"
@@ -29,18 +29,20 @@ class ReportRequest:
     # DLQ, RETRY, or both.
     kinds: tuple[str, ...] = (DLQ, RETRY)
     include_bodies: bool = True
-    # Rows of a ranking: poison keys and samples.
+    # The largest number of poison keys, and of samples, in the report.
     top: int = 20
-    # Store times in milliseconds since the epoch: start inclusive, end exclusive.
+    # Only messages stored from since_ms up to until_ms, exclusive, are reported. Both are in
+    # milliseconds since the epoch.
     since_ms: int | None = None
     until_ms: int | None = None
-    # Width of a bucket of the timeline in milliseconds; None chooses at most 60 buckets.
+    # The width of a bucket of the timeline in milliseconds. None chooses a width that makes at most
+    # 60 buckets.
     bucket_ms: int | None = None
     # Properties and JSON fields whose values are replaced by hashes in every file.
     redact: tuple[str, ...] = ()
     engine: str = AUTO
     local_up_to: int = LOCAL_UP_TO
-    # A facts table to compute from, instead of the brokers.
+    # If set, messages are read from this facts table, and brokers are not contacted.
     table: Table | None = None
-    # Further figures for summary.json and the page, from --extra-json.
+    # Figures from --extra-json that are added to summary.json and the page.
     extra: Mapping[str, Any] = field(default_factory=dict)

@@ -1,6 +1,7 @@
-"""Decide where the next batch ends: new messages, changed queues, limits, data loss.
+"""Decide at which queue offsets the next batch of a stream ends.
 
-The answers of the brokers are a `Seen`, which `watch.py` makes. This module does no I/O.
+The decision depends on new messages, changed queues, limits and lost messages. `watch.py` provides
+the answers of the brokers (`Seen`). This module does no I/O.
 """
 
 from __future__ import annotations
@@ -17,27 +18,30 @@ Place = tuple[str, str]  # topic, broker name
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """The answers of the brokers: the bounds of the readable queues.
+    """The answers of the brokers about the topics of a stream.
 
-    `absent` are places whose broker answers, but does not have the topic. The brokers of all other
-    queues are unavailable.
+    `bounds` has the minimum and maximum offset of each readable queue. `absent` lists pairs of
+    topic and broker where the broker answered, but does not have the topic. If a queue is in none
+    of the fields, its broker is unavailable.
     """
 
     bounds: Mapping[Queue, Bounds]
     absent: frozenset[Place] = frozenset()
-    # Brokers that answered for a topic: a queue that their answer omits was deleted.
+    # Pairs of topic and broker where the broker answered. A queue that it omits was deleted.
     answered: frozenset[Place] = frozenset()
 
     def has_answer(self, queue: Queue) -> bool:
-        """Return whether the broker of a queue answered, with or without this queue."""
+        """Return whether the broker of a queue answered, even if the queue no longer exists."""
         return queue in self.bounds or queue[:2] in self.absent or queue[:2] in self.answered
 
 
 @dataclass(slots=True)
 class Advance:
-    """The end of a batch.
+    """The end of a batch, and the messages up to it.
 
-    `waiting`: queue → number of messages to read. `losses`: deleted messages.
+    `end` has the offset at which the batch ends in each queue. `waiting` has the number of messages
+    to read from each queue that has new messages. `losses` has an error for each queue that lost
+    messages.
     """
 
     end: dict[Queue, int] = field(default_factory=dict)
@@ -46,16 +50,17 @@ class Advance:
 
 
 def advance(start: Positions, seen: Seen, *, upto: Mapping[Queue, int] | None = None) -> Advance:
-    """Return everything that can be read from `start` on.
+    """Return the end of a batch that reads all messages from `start` on, without a limit.
 
-    A new queue enters at its first message and is read from the next batch on. If the offset of a
-    queue is after its end, the topic was created again, and the queue enters in the same way.
+    A new queue is added at its first message, and is read from the next batch on. If the start
+    offset of a queue is after the queue's end, the topic was created again. Such a queue is treated
+    like a new queue.
 
     Args:
         start: the offsets before the batch.
         seen: the answers of the brokers.
-        upto: the last end of each queue. Queues that it does not name keep their offset, and no
-            queue is added.
+        upto: the highest end of each queue; None reads to the end of the queues. Queues that are
+            missing in the mapping keep their offset, and are not added.
     """
     found = Advance()
     for queue, offset in start.of.items():
@@ -88,17 +93,18 @@ def _known(
 
 
 def limited(found: Advance, most: int) -> dict[Queue, int]:
-    """Return an end with at most `most` messages, in proportion to the unread ones of each queue.
+    """Return the end of a batch with at most `most` messages.
 
-    Each queue with messages gets at least one, so that no queue starves. The sum may exceed `most`
-    then.
+    The limit is divided among the queues in proportion to their unread messages. Each queue with
+    unread messages gets at least one message, so that all queues make progress. The batch may
+    exceed `most` for this reason.
     """
     queues, total = len(found.waiting), sum(found.waiting.values())
     if total <= most:
         return found.end
     end, more = dict(found.end), max(0, most - queues)
-    # Rounded as a running sum, so that the shares add up to `more`. Otherwise a run under
-    # AvailableNow would need another batch for the few messages that remain.
+    # Round the running sum of the shares, so that the shares add up to `more`. Otherwise, a run
+    # under AvailableNow would need another batch for the few remaining messages.
     before, shared = 0, 0
     for queue, waiting in found.waiting.items():
         before += waiting - 1
@@ -110,7 +116,11 @@ def limited(found: Advance, most: int) -> dict[Queue, int]:
 
 @dataclass(slots=True)
 class Patience:
-    """Wait for minOffsetsPerTrigger messages before a batch starts. `monotonic` is in seconds."""
+    """Decides whether a batch waits for more messages (option minOffsetsPerTrigger).
+
+    A batch waits until there are `least` messages, but at most `longest_s` seconds. `monotonic`
+    returns seconds.
+    """
 
     least: int
     longest_s: float
@@ -118,7 +128,7 @@ class Patience:
     _since: float | None = None
 
     def waits(self, waiting: int) -> bool:
-        """Return whether to wait; at most `longest_s` seconds after the first message."""
+        """Return whether a batch with this number of new messages must wait for more messages."""
         now = self.monotonic()
         if not waiting or waiting >= self.least:
             self._since = None

@@ -1,8 +1,8 @@
-"""Hold the position of a stream: the queue offsets that Spark stores in a checkpoint.
+"""Convert and compare the queue offsets of a stream, which Spark stores in a checkpoint.
 
-As JSON: `{"v": 1, "topics": {topic: {broker name: {"0": 23}}}}`. An offset is that of the next
-message to read. A batch depends only on the positions before and after it, so that a restart reads
-the same messages. This module does no I/O.
+Their JSON form is `{"v": 1, "topics": {topic: {broker name: {"0": 23}}}}`. Each offset is the
+offset of the next message to read. A batch depends only on the offsets before and after it, so that
+it reads the same messages after a restart. This module does no I/O.
 """
 
 from __future__ import annotations
@@ -22,17 +22,20 @@ ADVICE = "use the options that it was created with, or a new checkpointLocation"
 
 @dataclass(frozen=True, slots=True)
 class Positions:
-    """The offset of each queue. `topics` also names topics that have no queue yet."""
+    """The next offset to read from each queue of a stream.
+
+    `topics` are the topics of the stream, including topics without a queue so far.
+    """
 
     of: Mapping[Queue, int]
     topics: frozenset[str] = frozenset()
 
     @classmethod
     def parse(cls, value: Mapping[str, Any]) -> Positions:
-        """Parse positions.
+        """Parse the JSON form of the offsets.
 
         Raises:
-            CheckpointError: the value is not a position, or has a newer version.
+            CheckpointError: the value has another form, or a newer version.
         """
         version = value.get("v")
         if not isinstance(version, int):
@@ -52,7 +55,10 @@ class Positions:
         return cls(found, frozenset(by_topic))
 
     def as_json(self) -> dict[str, Any]:
-        """Return a sorted form: Spark compares the texts to detect new messages."""
+        """Return the JSON form of the offsets.
+
+        Its keys are sorted, because Spark compares the JSON texts to detect new messages.
+        """
         filled = nested(self.of.items())
         every = {*self.topics, *filled}
         return {
@@ -61,9 +67,9 @@ class Positions:
         }
 
     def check(self, options: ReadOptions) -> None:
-        """Raise CheckpointError if the topics differ from those of `options`.
+        """Raise CheckpointError if the topics do not match the topics that `options` select.
 
-        A pattern or a group may have gained topics since.
+        For a pattern or a group, the options may also select topics that were created later.
         """
         strange = sorted(topic for topic in self.topics if not selects(options, topic))
         missing = sorted(set(named_topics(options)) - self.topics)
@@ -77,7 +83,7 @@ class Positions:
 def named_topics(options: ReadOptions) -> tuple[str, ...]:
     """Return the topics that the options name explicitly.
 
-    The result is empty for a pattern and a group, which may have no topic yet.
+    The result is empty if the options select topics by a pattern or a consumer group.
     """
     if options.assigned:
         return tuple(sorted({queue.topic for queue in options.assigned}))
@@ -112,10 +118,11 @@ def _selection(options: ReadOptions) -> str:
 
 
 def ranges_between(start: Positions, end: Positions) -> list[OffsetRange]:
-    """Return the ranges of a batch, sorted by queue.
+    """Return the range of offsets that a batch reads from each queue, sorted by queue.
 
-    A queue that is new in `end`, or whose offset decreases (its topic was created again), has no
-    range. The next batch starts at its offset in `end`.
+    A queue that is missing in `start` is not read. A queue whose offset decreases is not read
+    either, because its topic was created again. The next batch reads both from their offsets in
+    `end`.
     """
     return [
         OffsetRange(queue, start.of[queue], last)

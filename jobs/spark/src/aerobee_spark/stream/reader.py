@@ -1,7 +1,7 @@
-"""Read a stream. Spark asks the reader in the driver for the end of a batch, in tasks for the rows.
+"""Read a stream for Spark: decide the end of each batch in the driver, and read rows in tasks.
 
-A batch is a pure function of the positions before and after it and of the options. The reader also
-remembers broker addresses and waiting times, which may be lost at any time.
+The rows of a batch depend only on the offsets before and after it, and on the options. The reader
+also keeps broker addresses and waiting times, but a restart may lose them without harm.
 """
 
 from __future__ import annotations
@@ -37,7 +37,10 @@ log = logging.getLogger(__name__)
 
 
 class RocketMqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """The reader of `spark.readStream`. Spark pickles it for the workers before it connects."""
+    """Reads a stream for `spark.readStream`.
+
+    Spark pickles the reader for the workers, so the reader connects only when it is used.
+    """
 
     def __init__(
         self, options: ReadOptions, names: tuple[str, ...], watch: Watch | None = None
@@ -47,22 +50,22 @@ class RocketMqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         Args:
             options: the options of the read.
             names: the columns to read.
-            watch: the watch to use; None creates one at the first call.
+            watch: looks up the queues of the stream; None creates a Watch at the first use.
         """
         self.options = options
-        # The columns to read: a user's schema may select some of them.
+        # The names of the columns to read. A user's schema may select some of the columns.
         self.names = names
         self._admin: AdminClient | None = watch.admin if watch else None
         self._watch = watch
         self._patience: Patience | None = None
-        # The end of a run under Trigger.AvailableNow; None under other triggers.
+        # The offsets at which a run under Trigger.AvailableNow ends; None under other triggers.
         self._target: dict[Queue, int] | None = None
         self._latest: dict[str, Any] | None = None
 
     # ---- the end of a batch; in the driver ----
 
     def initialOffset(self) -> dict[str, Any]:
-        """Return the start of a query; Spark asks only at its first run.
+        """Return the offsets at which a query starts. Spark calls this only at its first run.
 
         Raises:
             MqError: a topic or group does not exist, or a broker is unavailable (unless the stream
@@ -84,7 +87,11 @@ class RocketMqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return Positions(start, frozenset(named_topics(options))).as_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """Return one limit for both options: Spark has no limit that combines two."""
+        """Return the limit of a batch from the options.
+
+        If both options are set, return only maxOffsetsPerTrigger, because Spark accepts one limit.
+        `latestOffset` also applies minOffsetsPerTrigger.
+        """
         if self.options.max_per_trigger is not None:
             return ReadMaxRows(self.options.max_per_trigger)
         if self.options.min_per_trigger is not None:
@@ -92,7 +99,7 @@ class RocketMqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """Return the end of the next batch.
+        """Return the offsets at which the next batch ends.
 
         Raises:
             CheckpointError: the checkpoint does not match the options.
@@ -111,11 +118,17 @@ class RocketMqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return Positions(end, frozenset(named_topics(self.options))).as_json()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """Return the ends of the queues at the last `latestOffset`, for Spark's progress."""
+        """Return the ends of the queues at the last call of `latestOffset`.
+
+        Spark puts them into its query progress.
+        """
         return self._latest
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Fix the end of the run. Queues of an unavailable broker keep their offset."""
+        """Set the offsets at which the run ends to the current ends of the queues.
+
+        Queues of an unavailable broker are not read in this run.
+        """
         self._target = {
             queue: at.max_offset for queue, at in self._watching().look().bounds.items()
         }
@@ -130,7 +143,10 @@ class RocketMqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return found.end
 
     def _waits(self, found: Advance) -> bool:
-        """Return whether the batch must wait. Not called under AvailableNow, which never waits."""
+        """Return whether the batch must wait for minOffsetsPerTrigger messages.
+
+        Do not call this under AvailableNow, because such a run does not wait.
+        """
         least = self.options.min_per_trigger
         if least is None:
             return False
@@ -193,9 +209,9 @@ class RocketMqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 class RefusedStreamReader(DataSourceStreamReader):
-    """A reader that raises an error of the options at its first call.
+    """A reader that raises an OptionError when Spark first calls it.
 
-    If the error were raised earlier, Spark would fail with an error of its own, which hides ours.
+    If the data source raised the error earlier, Spark would hide it behind its own error.
     """
 
     def __init__(self, error: OptionError) -> None:

@@ -1,7 +1,8 @@
-"""Look up what a stream can read, at every trigger: one call for each topic and broker.
+"""Look up the queues of a stream and their offsets at every trigger.
 
-A name server is asked for topics, queues and brokers every 5 s. If none answers, the known brokers
-are still asked. A broker that does not answer affects only its own queues.
+Each trigger makes one call for each topic and broker. Every 5 s, it also asks a name server for
+topics and brokers. If no name server answers, the known brokers are used. A broker that does not
+answer affects only its own queues.
 """
 
 from __future__ import annotations
@@ -26,16 +27,16 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# Longest delay until a new topic or broker is found. New queues of a known broker are found at
-# once.
+# The longest delay until a new topic or broker is found. New queues of a known topic and broker are
+# found at the next trigger.
 DISCOVERY_INTERVAL_S = 5.0
-# Interval between calls to a broker that a run waits for, in seconds.
+# The interval between calls while a run waits for a broker, in seconds.
 POLL_S = 0.2
 
 
 @dataclass(slots=True)
 class Watch:
-    """Remembers the addresses of the brokers, and which are unavailable; both may be forgotten."""
+    """Looks up the queues of a stream, and remembers the addresses of brokers between calls."""
 
     admin: AdminClient
     options: ReadOptions
@@ -43,20 +44,21 @@ class Watch:
     sleep: Callable[[float], None] = time.sleep
     # Broker name → address.
     addresses: dict[str, str] = field(default_factory=dict)
-    # Broker name, or "" for the name servers → reason for no answer. Each is logged once.
+    # Broker name, or "" for the name servers → error. Only brokers and name servers that do not
+    # answer are listed. Each outage is logged once.
     away: dict[str, MqError] = field(default_factory=dict)
     _places: set[Place] = field(default_factory=set)
     _discovered: bool = False
-    # Next time to ask a name server, on the monotonic clock.
+    # The next time to ask a name server, on the monotonic clock.
     _due_at: float = 0.0
 
     def look(self, known: Iterable[Queue] = (), *, must_exist: bool = False) -> Seen:
-        """Return the bounds of all queues that the options select, and of those already `known`.
+        """Ask brokers for the offsets of all queues that the options select.
 
         Args:
             known: queues to look up in addition.
-            must_exist: ask a name server even if the last answer is recent, and raise
-                TOPIC_NOT_EXIST for a missing topic that the options name.
+            must_exist: ask a name server even if its last answer is recent. If a topic that the
+                options name is missing, raise MqError with the code TOPIC_NOT_EXIST.
 
         Raises:
             MqError: no name server has answered so far.
@@ -82,11 +84,11 @@ class Watch:
         )
 
     def look_until(self, target: dict[Queue, int], known: Mapping[Queue, int]) -> Seen:
-        """Look up the bounds, and wait until the brokers of all unfinished queues answer.
+        """Look up offsets during a run that ends at `target`, and wait for unavailable brokers.
 
-        Spark ends a run under AvailableNow at the first trigger without new messages. So a
-        restarting broker is waited for, up to pullTimeoutMs. After that its queues leave the
-        target and keep their offset.
+        Wait until the brokers of all queues that have not reached `target` answer, but at most
+        pullTimeoutMs. Without the wait, Spark would end a run under AvailableNow while a broker
+        restarts. After the wait, remove the queues of brokers that do not answer from `target`.
         """
         until = self.monotonic() + self.options.pull_timeout_ms / 1000
         seen = self.look(known)
@@ -105,7 +107,11 @@ class Watch:
         return seen
 
     def _readable(self, answer: TopicBounds, known: frozenset[Queue]) -> dict[Queue, Bounds]:
-        """Return the readable queues. Queues above a reduced queue count are read to their end."""
+        """Return the offsets of the readable queues of a topic on one broker.
+
+        If the number of queues was reduced, the surplus queues in `known` stay readable, so that
+        the stream reads them to their end.
+        """
         if not answer.permission & READ:
             return {}
         found: dict[Queue, Bounds] = {}
@@ -162,7 +168,7 @@ class Watch:
     def _log_changes(
         self, places: Iterable[Place], answers: dict[Place, TopicBounds | MqError]
     ) -> None:
-        """Log once that a broker is unavailable, and once that it is available again."""
+        """Log once when a broker becomes unavailable, and once when it is available again."""
         silent: dict[str, MqError] = {}
         for place in places:
             answer = answers.get(place, _unregistered(place[1]))

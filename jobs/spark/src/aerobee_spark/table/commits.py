@@ -1,7 +1,7 @@
-"""Compute with the commits of a facts table: which files are valid, and what they hold.
+"""Find the valid commits of a facts table, and compute the offsets that they cover.
 
-A batch is visible as soon as its commit file exists, and not before. A commit with a higher `seq`
-is newer. This module does no I/O.
+A batch becomes visible when its commit file is created. A commit with a higher `seq` is newer. This
+module does no I/O.
 """
 
 from __future__ import annotations
@@ -20,11 +20,12 @@ VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class Landed:
-    """One queue in a commit.
+    """The messages of one queue that a commit added to the table.
 
     The batch read the queue offsets from `start` up to `end`, exclusive. `start` is None for the
-    first batch of a run, which starts at the first existing message. Offsets and store times
-    (milliseconds since the epoch) of its rows are None if it has no rows.
+    first batch of a run, which starts at the first existing message. The last four fields are the
+    lowest and highest offset and store time (milliseconds since the epoch) of its rows. They are
+    None without rows.
     """
 
     topic: str
@@ -33,7 +34,7 @@ class Landed:
     start: int | None
     end: int
     rows: int
-    # Offsets between start and end of which the broker no longer had the message.
+    # The number of offsets from start to end whose messages the broker had deleted before the read.
     lost: int = 0
     first_offset: int | None = None
     last_offset: int | None = None
@@ -49,9 +50,8 @@ class Landed:
 class Commit:
     """A committed batch.
 
-    `run` is the id of the streaming query, or "compact". `folder` holds its files, inside the
-    table.
-    `replaces` names commits that are no longer valid.
+    `run` is the id of the streaming query, or "compact". `folder` is the folder of its files,
+    relative to the table. `replaces` lists names of earlier commits that this commit makes invalid.
     """
 
     run: str
@@ -98,11 +98,11 @@ def active(commits: Iterable[Commit]) -> list[Commit]:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """The content of the table for one queue.
+    """The range of offsets of one queue that the table covers.
 
-    Offsets from `start` up to `end` were written. `lost` counts those in between that no commit
-    has.
-    `upto_ms` is the store time of the newest message, None without any.
+    The range begins at `start` and ends before `end`. `lost` is the number of offsets in the range
+    whose messages are missing in all commits. `upto_ms` is the store time of the newest message, or
+    None if the table has no message of the queue.
     """
 
     queue: Queue
@@ -113,7 +113,10 @@ class Span:
 
 
 def spans(commits: Iterable[Commit]) -> list[Span]:
-    """Return the span of each queue, sorted. Reading a queue twice does not change its span."""
+    """Return the range of offsets that commits cover of each queue, sorted by queue.
+
+    Offsets that several runs read are counted once.
+    """
     parts: dict[Queue, list[Landed]] = {}
     for commit in commits:
         for landed in commit.queues:
@@ -122,10 +125,10 @@ def spans(commits: Iterable[Commit]) -> list[Span]:
 
 
 def _span(queue: Queue, parts: list[Landed]) -> Span:
-    """Combine the parts of a queue.
+    """Compute the range of offsets of one queue from its parts in several commits.
 
-    The messages that a part should have read but has no row for are lost. If several runs read the
-    same offsets, the most complete part counts.
+    A message is lost if a part should have read it but has no row for it. If several runs read the
+    same offsets, the part with the fewest lost messages counts.
     """
     times = [part.last_ms for part in parts if part.last_ms is not None]
     begins = [_begin(part) for part in parts]
@@ -149,9 +152,10 @@ def _begin(part: Landed) -> int:
 
 
 def _missing(part: Landed, low: int, high: int) -> int:
-    """Return how many offsets from `low` to `high` the part lost.
+    """Estimate the number of lost messages of a part that have offsets from `low` to `high`.
 
-    Lost offsets below its first row are counted there; all others are counted at its end.
+    The exact offsets are known only below the first row of the part. All other lost messages are
+    counted at the end of the part.
     """
     if not part.lost:
         return 0

@@ -1,7 +1,7 @@
 """Manage the files of a facts table, and the locks of its writers.
 
-TABLE/_facts.json                      content of the table: group or topics
-TABLE/_commits/<run>-<n>.json          a commit; appears in one step
+TABLE/_facts.json                      description of the table: its group or topics
+TABLE/_commits/<run>-<n>.json          a commit; the complete file appears in one step
 TABLE/run=<query id>/batch=<n>/        the Parquet files of a batch
 TABLE/compact=<n>/day=<yyyy-mm-dd>/    files that a compaction joined
 TABLE/_checkpoint/                     Spark's checkpoint
@@ -28,14 +28,17 @@ _OURS = (ABOUT, COMMITS, CHECKPOINT, "_lock", "_compact.lock", "_locks")
 
 
 class FactsFiles:
-    """One facts table, in a folder or in another file system."""
+    """The files of one facts table, on a local disk or in another file system."""
 
     def __init__(self, place: Path | TableFiles) -> None:
         self.storage = LocalFiles(place) if isinstance(place, Path) else place
         self.where = self.storage.where
 
     def create(self, about: Mapping[str, Any]) -> None:
-        """Create the table, or check that it has the same content. Raise ReportError."""
+        """Create the table. If it exists, check that it is for the same group or topics.
+
+        Raise ReportError if it is for another group or other topics, or cannot be created.
+        """
         if not self.storage.exists(ABOUT):
             self.storage.make(COMMITS)
             foreign = [name for name in self.storage.names() if name not in _OURS]
@@ -55,7 +58,10 @@ class FactsFiles:
             )
 
     def about(self) -> dict[str, Any]:
-        """Return the content of the table. Raise ReportError if the folder is not a table."""
+        """Return the description of the table: its group or topics.
+
+        Raise ReportError if the folder is not a facts table.
+        """
         try:
             found: dict[str, Any] = json.loads(self.storage.read(ABOUT))
         except (OSError, ValueError):
@@ -73,17 +79,20 @@ class FactsFiles:
         return self._read(self._committed())
 
     def snapshot(self) -> list[Commit]:
-        """Return the valid commits, newest first. A running compaction keeps their files."""
+        """Return the valid commits, newest first.
+
+        Their files stay until the second compaction from now, so that the caller can read them.
+        """
         return active(self.commits())
 
     def is_committed(self, run: str, batch: int) -> bool:
         return self.storage.exists(_file_of(f"{run}-{batch}"))
 
     def next_seq(self) -> int:
-        """Return a sequence number above those of all commits.
+        """Return a sequence number that is higher than that of any commit.
 
-        Within a run, and within the compactions, the commit with the highest batch has the highest
-        `seq`. So only these are opened.
+        Only the last commit of each run, and of the compactions, is read, because it has the
+        highest sequence number.
         """
         newest: dict[str, int] = {}
         for name in self._committed():
@@ -93,10 +102,10 @@ class FactsFiles:
         return 1 + max((commit.seq for commit in self._read(names)), default=0)
 
     def commit(self, commit: Commit) -> None:
-        """Make the rows of a commit visible. Everything written before is on the disk then.
+        """Make the rows of a commit visible to readers, after its files are durable.
 
         Raises:
-            ReportError: a commit of this name with other rows exists.
+            ReportError: another job created a different commit with this name.
         """
         self.storage.sync(self.files(commit))
         content = json.dumps(commit.as_json()).encode()
@@ -131,7 +140,7 @@ class FactsFiles:
     # ---- locks ----
 
     def lock(self, name: str = "_lock") -> AbstractContextManager[Sequence[int]]:
-        """Hold a lock for the block (see TableFiles)."""
+        """Hold a lock of the table during the block. `TableFiles.lock` describes the result."""
         return self.storage.lock(name)
 
 
@@ -140,7 +149,7 @@ def _file_of(commit: str) -> str:
 
 
 def _describe(about: Mapping[str, Any]) -> str:
-    """Describe the content of a table."""
+    """Return the group or the topics of a table as text for an error."""
     if topics := about.get("topics"):
         return f"the topics {', '.join(topics)}"
     return f"the group {about.get('group')} ({', '.join(about.get('kinds', ()))})"

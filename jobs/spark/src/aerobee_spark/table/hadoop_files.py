@@ -1,12 +1,12 @@
 """Manage the files of a facts table at a URI, through the Hadoop FileSystem of the driver's Java.
 
-A file must appear in one step and must never replace another. There are two ways:
-- Conditional creation: the store creates a file only if it does not exist, and shows it when it is
-  closed. Hadoop's path capability is fs.option.create.conditional.overwrite (S3A).
-- Rename: the file is written under a hidden name and renamed. This works if a rename is one step
-  and replaces nothing, as in HDFS. The scheme file: checks the target before the rename, so there
-  only the lock keeps two writers apart.
-A file system with neither is rejected.
+A file must appear in one step and must not replace an existing file. There are two ways:
+- Conditional creation: the store creates a file only if it does not exist, and makes it visible
+  when it is closed. S3A has this capability (fs.option.create.conditional.overwrite).
+- Rename: the file is written under a hidden name and then renamed. This needs a rename in one step
+  that does not replace a file, as in HDFS. The scheme file: checks the target only before the
+  rename, so there only the lock prevents that two writers interfere.
+A file system that supports neither way is rejected.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ CREATED_ONCE = "created-once"
 
 
 class HadoopFiles:
-    """TableFiles at a URI.
+    """Accesses the files of a facts table at a URI; implements TableFiles.
 
     Args:
         spark: the session whose Java accesses the file system.
         uri: the folder of the table.
 
     Raises:
-        ReportError: Java does not have the file system, or cannot create a file in one step.
+        ReportError: Java does not support the file system, or cannot create a file in one step.
     """
 
     def __init__(self, spark: SparkSession, uri: str) -> None:
@@ -97,7 +97,10 @@ class HadoopFiles:
             stream.close()
 
     def _rename_into_place(self, name: str, content: bytes) -> None:
-        """Write under a hidden name and rename. A killed job leaves the hidden file behind."""
+        """Write a file under a hidden name and rename it.
+
+        If the job is killed in between, the hidden file stays.
+        """
         folder, _, last = name.rpartition("/")
         beside, target = self._path(f"{folder}/.{last}.{uuid.uuid4().hex}"), self._path(name)
         fs = self._jvm.org.apache.hadoop.fs
@@ -159,7 +162,7 @@ class HadoopFiles:
                         self._system.copyFromLocalFile(False, True, self._here(path), target)
 
     def sync(self, names: Iterable[str]) -> None:
-        """Do nothing: the file system has made a closed file durable, if it does so at all."""
+        """Do nothing, because the file system itself decides when a closed file is durable."""
 
     @contextmanager
     def lock(self, name: str) -> Iterator[Sequence[int]]:
@@ -170,15 +173,16 @@ class HadoopFiles:
             yield ()
 
     def _require_refusal(self, name: str) -> None:
-        """Create an existing file again, and raise ReportError if the store does not refuse.
+        """Raise ReportError if the store allows a file to be created again.
 
-        Some S3 stores ignore If-None-Match. There, one commit would replace another.
+        Some S3 stores ignore the condition If-None-Match, so that a commit could replace another
+        commit. The check creates the file `name` twice.
         """
         self.create(name, b"")
         try:
             self._create_if_none(name, b"")
         except ReportError:
-            return  # refused; if the error had another cause, the first commit fails with it
+            return  # refused as wanted; any other error will also occur at the first commit
         raise ReportError(
             f"{self.where} cannot hold a facts table: its store replaces an existing file "
             "despite the condition If-None-Match of S3; use a table in another store",
@@ -189,12 +193,12 @@ class HadoopFiles:
         return self._jvm.org.apache.hadoop.fs.Path(f"{self.where}/{name}".rstrip("/"))
 
     def _here(self, path: Path) -> Any:
-        """Return Hadoop's Path, which does not understand the escapes of Path.as_uri."""
+        """Return Hadoop's Path for a local path, without the escapes of Python's Path.as_uri."""
         return self._jvm.org.apache.hadoop.fs.Path(f"file://{path}")
 
     @contextmanager
     def _failures(self) -> Iterator[None]:
-        """Convert errors of Java to FileNotFoundError or ReportError."""
+        """Convert errors that Java raises in the block to FileNotFoundError or ReportError."""
         from py4j.protocol import Py4JJavaError
 
         try:

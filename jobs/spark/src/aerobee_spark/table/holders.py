@@ -1,11 +1,11 @@
 """Lock a table on a file system that has no locks.
 
-Each job writes a lock file of its own and then reads those of other jobs. Of two jobs at the same
-time, at least one sees the other and stops; both may stop.
+Each job writes its own lock file, and then reads the lock files of other jobs. If two jobs start at
+the same time, at least one of them finds the other's file and stops; both may stop.
 
-A lock file names the processes that hold the lock. If a job was killed, the next job on the same
-machine deletes its file. On another machine it is unknown whether the job still runs, so the
-operator must decide.
+A lock file contains the processes that hold the lock. If a job was killed, the next job on the same
+machine deletes its lock file. A job on another machine cannot check whether the killed job still
+runs, so it stops, and the operator must delete the file.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from aerobee_spark.table.storage import INTERVAL_S, LEFTOVER_S, TableFiles
 
 @contextmanager
 def held(files: TableFiles, folder: str, java: int) -> Iterator[None]:
-    """Hold the lock `folder` for the block, for this process and its Java.
+    """Hold a lock during the block, for this process and its Java process `java`.
 
-    Wait for the Java of a job that was killed on this machine. Raise ReportError if a job holds
-    the lock.
+    `folder` contains the lock files. If a job was killed on this machine, wait until its Java has
+    ended. Raise ReportError if a job holds the lock.
     """
     mine = f"{uuid.uuid4().hex}.json"
     files.make(folder)
@@ -45,7 +45,10 @@ def held(files: TableFiles, folder: str, java: int) -> Iterator[None]:
 
 
 def _pass(files: TableFiles, name: str) -> None:
-    """Wait until the holder has ended. Raise ReportError if it is still running."""
+    """Wait until the job that wrote a lock file no longer holds the lock.
+
+    Raise ReportError if the job is still running.
+    """
     deadline = time.monotonic() + LEFTOVER_S
     while True:
         try:
@@ -69,13 +72,13 @@ def _pass(files: TableFiles, name: str) -> None:
 
 
 def _machine() -> str:
-    """Return the host name and the id of its current boot."""
+    """Return the host name and boot id of this machine. The boot id changes with each boot."""
     boot = Path("/proc/sys/kernel/random/boot_id").read_text("utf-8").strip()
     return f"{socket.gethostname()} {boot}"
 
 
 def _process(number: int) -> str:
-    """Return process number and start time in ticks: the system reuses numbers."""
+    """Return the id and the start time of a process, which identify it even if ids are reused."""
     return f"{number} {_stat(number)[19]}"
 
 
@@ -89,5 +92,5 @@ def _lives(process: str) -> bool:
 
 
 def _stat(number: int) -> list[str]:
-    """Return the fields of proc(5) from the third one, the state, on."""
+    """Return the fields of /proc/<pid>/stat after the program name; the first one is the state."""
     return Path(f"/proc/{number}/stat").read_text("utf-8").rpartition(")")[2].split()

@@ -15,7 +15,7 @@ from aerobee_spark.table.storage import INTERVAL_S, LEFTOVER_S
 
 
 class LocalFiles:
-    """TableFiles in a local folder, without Java."""
+    """Accesses the files of a facts table in a local folder. Implements TableFiles without Java."""
 
     def __init__(self, path: Path) -> None:
         self.path = path.absolute()
@@ -40,7 +40,10 @@ class LocalFiles:
         return (self.path / name).read_bytes()
 
     def create(self, name: str, content: bytes) -> bool:
-        """Create a file in one step. Only the lock keeps two writers apart."""
+        """Create a complete file in one step. Return False if it exists already.
+
+        Only the lock prevents that two writers create the same file.
+        """
         path = self.path / name
         if path.exists():
             return False

@@ -1,7 +1,7 @@
 """Open a facts table by its path or URI.
 
-A path needs no Java. A URI is opened through Spark's Hadoop FileSystem, with a Spark session that
-lasts until the table is closed.
+A table at a path is opened without Java. A table at a URI is opened through Spark's Hadoop
+FileSystem, with a Spark session that lasts until the table is closed.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from aerobee_spark.table.hadoop_files import HadoopFiles
 from aerobee_spark.table.storage import Table
 
 _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
-# Characters that Spark reads as lists, patterns, queries or escapes, or that a URI must escape.
+# Characters that Spark interprets (lists, patterns, queries, escapes), or that a URI must escape.
 _MEANINGFUL = frozenset(",;[]{}()*?!^\\%#\"' ")
 
 
 def parse(text: str) -> Table:
-    """Parse a path or URI. Raise ReportError if a URI has a character with a meaning for Spark."""
+    """Parse a path or URI. Raise ReportError if a URI has a character that Spark interprets."""
     if not _URI.match(text):
         return Path(text)
     if found := _MEANINGFUL & set(text):
@@ -37,9 +37,9 @@ def parse(text: str) -> Table:
 
 @contextmanager
 def opened(table: Table) -> Iterator[FactsFiles]:
-    """Open a table for the block.
+    """Open a facts table for the block.
 
-    Raise ReportError if the table is at a URI, and Spark or Java is missing.
+    Raise ReportError if the table is at a URI but Spark or Java is missing.
     """
     if isinstance(table, Path):
         yield FactsFiles(table)

@@ -1,4 +1,7 @@
-"""Read the rows of a facts table: each message once, from the newest run that has it."""
+"""Read the rows of a facts table, each message once.
+
+If several commits have a message, the row of the newest commit is used.
+"""
 
 from __future__ import annotations
 
@@ -27,16 +30,16 @@ def read(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of commits, each message once.
 
-    Only the offsets of queues that several commits have are kept in memory.
+    Offsets are kept in memory only for queues of which several commits may have the same messages.
 
     Args:
         files: the table.
         commits: the commits to read, newest first, as `snapshot` returns them.
-        topics: yield only these topics; empty: all.
+        topics: the topics to yield. If empty, all topics are yielded.
 
     Raises:
-        ReportError: a commit has not the number of rows with which it was written. A second
-            compaction or a user has deleted files in the meantime.
+        ReportError: rows of a commit are missing, because a second compaction or a user has
+            deleted files in the meantime.
     """
     seen: dict[Queue, list[Offsets]] = {}
     for commit, older in zip(commits, _older_too(commits), strict=True):
@@ -71,9 +74,10 @@ def _batches(files: FactsFiles, name: str) -> Iterator[pa.RecordBatch]:
 
 
 def _older_too(commits: Sequence[Commit]) -> list[set[Queue]]:
-    """Return for each commit (newest first) the queues whose messages older commits may have too.
+    """Find the queues of each commit whose messages older commits may have too.
 
-    A queue is included if its offsets overlap the offsets that all older commits span.
+    `commits` is sorted from newest to oldest. A queue is included if its offsets in the commit
+    overlap the range from the lowest to the highest offset in older commits.
     """
     reach: dict[Queue, tuple[int, int]] = {}
     found = []
@@ -115,7 +119,7 @@ def _new(
 
 
 def _by_queue(batch: pa.RecordBatch) -> Iterator[tuple[Queue, npt.NDArray[np.bool_]]]:
-    """Yield the queues of a batch, with a mask of the rows of each."""
+    """Yield each queue of a batch, with a mask that selects its rows."""
     columns = [batch.column(name) for name in KEY]
     different = pa.table(columns, names=list(KEY)).group_by(list(KEY)).aggregate([]).to_pylist()
     for key in different:
@@ -126,13 +130,20 @@ def _by_queue(batch: pa.RecordBatch) -> Iterator[tuple[Queue, npt.NDArray[np.boo
 
 
 def landed_at(files: FactsFiles, names: Iterable[str]) -> dict[Queue, Landed]:
-    """Return `landed_in` for files of the table."""
+    """Return row count, offsets and store times of each queue in files of the table.
+
+    `landed_in` describes the result.
+    """
     with ExitStack() as stack:
         return landed_in([stack.enter_context(files.storage.local(name)) for name in names])
 
 
 def landed_in(paths: Sequence[Path]) -> dict[Queue, Landed]:
-    """Return rows, offsets and times of each queue in files; `end` follows the last row."""
+    """Return row count, offsets and store times of each queue in Parquet files.
+
+    `start` is None, and `end` is the offset after the last row, because files do not contain the
+    range that a batch read.
+    """
     found: dict[Queue, Landed] = {}
     names = [*KEY, "queueOffset", "storeTimestamp"]
     tables = [pq.read_table(path, columns=names) for path in paths]

@@ -1,7 +1,7 @@
 """Encode dead letters as messages to send again, by the rules of `aerobee dlq redrive`.
 
-Each row needs a Python step, because its properties decide the destination. Bodies stay in Arrow's
-memory. This module does no I/O.
+Python code runs for each row, because the properties of a dead letter decide its destination.
+Bodies are not copied into Python objects. This module does no I/O.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def encode(
     Args:
         batch: dead letters, as a read returned them.
         columns: the columns of the batch, by position.
-        target: where to send them.
+        target: the kind of topic to which dead letters are sent.
         first_row: number of the first row in the partition.
         now_ms: the current time, in milliseconds since the epoch.
 
@@ -61,12 +61,15 @@ def encode(
 
 
 def _order_key(properties: Mapping[str, str]) -> str | None:
-    """Return the key by which messages share a queue: the message group, or the lite topic."""
+    """Return the message group or the lite topic of a message, or None.
+
+    Messages with the same key must be sent to the same queue.
+    """
     return properties.get(names.SHARDING_KEY) or properties.get(names.LITE_TOPIC)
 
 
 def _dead_letters(rows: dict[str, Any]) -> Any:
-    """Return topic, properties and offset message id of each row."""
+    """Iterate over (topic, properties, offset message id) of each row."""
     given = (rows[name].to_pylist() for name in ("topic", "properties", "offsetMsgId"))
     return zip(*given, strict=True)
 
@@ -79,7 +82,7 @@ def _sent(  # noqa: PLR0917
     properties: list[tuple[str, str]] | None,
     offset_message_id: str | None,
 ) -> tuple[str, dict[str, str]]:
-    """Return the topic and the properties with which to send a dead letter."""
+    """Return the topic and the properties with which a dead letter is sent again."""
     if topic is None or properties is None or offset_message_id is None:
         reason = "topic, properties or offsetMsgId is null: read with includeProperties=true"
         raise RowError(row, reason, "properties")
@@ -98,7 +101,7 @@ def _sent(  # noqa: PLR0917
 def _bodies(rows: dict[str, Any], numbers: arrays.Ints) -> pa.Array:
     bodies = arrays.binary(rows["body"])
     sizes = arrays.sizes(bodies)
-    at = arrays.first(sizes == 0)  # true for a null too
+    at = arrays.first(sizes == 0)  # the size of null is 0
     if at is not None:
         raise RowError(int(numbers[at]), "the body is missing: read with includeBody=true", "body")
     if "bodySize" in rows:

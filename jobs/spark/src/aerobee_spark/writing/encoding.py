@@ -1,8 +1,8 @@
-"""Encode the rows of a frame as messages, checked by column, with their property strings.
+"""Check the rows of a DataFrame, and encode them as messages, column by column.
 
-A row that cannot be sent raises RowError with its number. The checks are those of the client's
-messages. Bodies stay in Arrow's memory. A repeated task gives its rows the same message ids. This
-module does no I/O.
+If a row cannot be sent, RowError names its number. The Python client applies the same checks to
+messages. Bodies are not copied into Python objects. If Spark repeats a task, its rows get the same
+message ids again. This module does no I/O.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ _HEX = np.frombuffer(b"0123456789ABCDEF", np.uint8)
 
 
 class MessageIds:
-    """The message ids of one task.
+    """Generates the message ids of one task.
 
-    An id has 32 hexadecimal digits, as the ids of RocketMQ's clients: 10 bytes of a hash of job and
-    partition, and 6 bytes with the number of the row in the partition.
+    Like ids of RocketMQ's clients, an id has 32 hexadecimal digits. They encode 10 bytes of a hash
+    of job and partition, and 6 bytes with the number of the row in the partition.
 
     Args:
         job: the same for each attempt of a task, and different for each job.
@@ -52,7 +52,7 @@ class MessageIds:
         self._prefix = hashlib.blake2b(name, digest_size=_PREFIX_BYTES).digest()
 
     def of(self, first_row: int, count: int) -> npt.NDArray[np.uint8]:
-        """Return the ids of `count` rows from `first_row` on, as a matrix of ASCII digits."""
+        """Return the ids of `count` rows from `first_row` on, one row of ASCII digits for each."""
         raw = np.empty((count, ID_BYTES // 2), np.uint8)
         raw[:, :_PREFIX_BYTES] = np.frombuffer(self._prefix, np.uint8)
         numbers = np.arange(first_row, first_row + count, dtype=">i8").view(np.uint8)
@@ -63,10 +63,11 @@ class MessageIds:
 
 @dataclass(frozen=True, slots=True)
 class Messages:
-    """Rows that can be sent.
+    """Encoded messages that can be sent, as one array for each attribute.
 
-    `rows` holds their numbers in the partition. `topics`, `queues` (broker name and queue id) and
-    `groups` hold the destination of each. A row without a priority has NONE in `priorities`.
+    `rows` has the number of each message's row in the partition. `topics`, `queues` (broker name
+    and queue id) and `groups` (message group) have the destination of each message. `priorities` is
+    NONE for a message without a priority.
     """
 
     rows: Ints
@@ -83,7 +84,7 @@ class Messages:
         return len(self.rows)
 
     def take(self, chosen: Ints) -> Messages:
-        """Return a copy of the messages at these positions."""
+        """Return a copy of the messages at the positions `chosen`."""
         indices = pa.array(chosen)
         return Messages(
             self.rows[chosen],
@@ -98,7 +99,7 @@ class Messages:
         )
 
     def part(self, start: int, stop: int) -> Messages:
-        """Return the messages at these positions, without a copy."""
+        """Return the messages from position `start` up to `stop`, exclusive, without a copy."""
         size = stop - start
         return Messages(
             self.rows[start:stop],
@@ -123,10 +124,10 @@ def encode(
     max_message_size: int,
     now_ms: int,
 ) -> Messages:
-    """Encode a batch.
+    """Encode the rows of a batch as messages.
 
     Args:
-        batch: rows of the frame.
+        batch: rows of the DataFrame.
         columns: the columns of the batch, by position.
         ids: a message id for each row (see MessageIds).
         first_row: number of the first row in the partition.
@@ -162,7 +163,7 @@ def encode(
 
 
 class _Rows:
-    """A batch, and the number of each row in the partition."""
+    """The columns of a batch by name, and the number of each row in the partition."""
 
     def __init__(self, batch: pa.RecordBatch, columns: FrameColumns, first_row: int) -> None:
         self.count = batch.num_rows
@@ -177,7 +178,7 @@ class _Rows:
         return None if column is None else arrays.binary(column)
 
     def ints(self, name: str) -> Ints:
-        """Return an integer column; 0 for null."""
+        """Return an integer column with 0 for null. A missing column is 0 everywhere."""
         column = self.get(name)
         if column is None:
             return np.zeros(self.count, np.int64)
@@ -245,7 +246,7 @@ def _topic_problem(topic: str) -> str:
         return f"clients cannot send to the system topic {topic}: choose another topic"
     if topics.is_retry(topic):
         return f"{topic} belongs to a consumer group: set the option topic to another topic"
-    if topics.is_dead_letter(topic):  # rows of a read; writing them back would duplicate them
+    if topics.is_dead_letter(topic):  # a read returned the rows; sending them would duplicate them
         return f"{topic} holds dead letters: set the option redrive, or topic to another topic"
     return ""
 
@@ -274,7 +275,7 @@ def _keys(rows: _Rows) -> pa.Array | None:
 
 
 def _joined_keys(rows: _Rows, column: pa.ListArray) -> pa.Array:
-    """Join several keys with spaces."""
+    """Join the keys of each message with spaces. Raise RowError for an invalid key."""
     keys, row_of = arrays.binary(column.flatten()), pc.list_parent_indices(column).to_numpy()
     at = arrays.first(arrays.sizes(keys) == 0)
     if at is None:
@@ -297,11 +298,14 @@ def _mapped(rows: _Rows) -> MapColumn:
 
 
 def _delays(rows: _Rows, now_ms: int) -> list[pa.Array]:
-    """Return the properties of deliverAt or delaySeconds; empty without such a column."""
+    """Encode the column deliverAt or delaySeconds as properties.
+
+    The list has one array of properties, or is empty if the batch has neither column.
+    """
     at, seconds = rows.get("deliverAt"), rows.get("delaySeconds")
     if at is not None:
         micros = at.cast(pa.int64()).fill_null(0).to_numpy()
-        ms, given = -(-micros // 1000), arrays.valid(at)  # rounded up: never early
+        ms, given = -(-micros // 1000), arrays.valid(at)  # round up: do not deliver early
         late = given & (ms > now_ms + _LONGEST_DELAY_MS)
         rows.refuse(late, "deliverAt is more than 3 days ahead: send it later", "deliverAt")
         return [_numbers(names.TIMER_DELIVER_MS, np.maximum(ms, 0), given)]
@@ -337,7 +341,10 @@ def _decoded(texts: Coded) -> Coded:
 
 
 def _queues(rows: _Rows, groups: Coded) -> Coded:
-    """Return the queues that rows choose. They override the message group of a row of a read."""
+    """Return the queues that the columns brokerName and queueId choose for rows.
+
+    A chosen queue takes precedence over a message group in the column properties.
+    """
     brokers, ids = rows.get("brokerName"), rows.get("queueId")
     if brokers is None or ids is None:
         return arrays.nothing(rows.count)
@@ -409,7 +416,10 @@ def _unique_keys(ids: Bytes) -> pa.Array:
 
 
 def _property(name: str, values: pa.Array | None) -> pa.Array:
-    """Return the encoded property for each value; empty if the value is null or empty."""
+    """Encode a property with this name for each value.
+
+    The result is empty for a value that is null or empty.
+    """
     prefix = f"{name}{names.NAME_END}".encode()
     found = arrays.joined(prefix, _without_empty(values), names.VALUE_END_BYTES)
     return found.fill_null(b"")
@@ -425,7 +435,7 @@ def _numbers(name: str, values: Ints, given: Mask) -> pa.Array:
 
 
 def compression(sys_flags: Ints) -> Ints:
-    """Return the bits of each sys flag that name the compression of the body."""
+    """Return only those bits of each sys flag that describe the compression of the body."""
     if not sys_flags.any():
         return sys_flags
     different, codes = np.unique(sys_flags, return_inverse=True)

@@ -1,8 +1,8 @@
-"""Check the column `properties` of a frame and encode it as property strings.
+"""Check the column `properties` of a DataFrame, and encode it as property strings.
 
-A property string is name 0x01 value 0x02 …, contiguous for each row. The checks are those of the
-client's messages. Reserved names are rejected, except in rows of a read: there brokers and clients
-have set them, and they are left out. This module does no I/O.
+A property string has the form name 0x01 value 0x02 name 0x01 value 0x02 …. The Python client
+applies the same checks to messages. Reserved names are rejected. But in rows that a read returned,
+they are left out, because brokers and clients have set them. This module does no I/O.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from aerobee_spark.writing.arrays import Coded, Ints, Mask
 from aerobee_wire import properties as names
 
 _SEPARATORS = (names.NAME_END_CODE, names.VALUE_END_CODE)
-# Reserved names that belong to the message. They stay if a row of a read is written again.
+# Reserved names that are kept if a row that a read returned is written again.
 _OF_THE_MESSAGE = (names.SHARDING_KEY, names.PRIORITY)
 _NO_PRIORITY = arrays.NONE
 
@@ -27,8 +27,9 @@ _NO_PRIORITY = arrays.NONE
 class MapColumn:
     """The encoded column `properties`.
 
-    `strings` is a pa.binary() with the part of each row's property string that its map adds.
-    `groups` and `priorities` come from the maps of rows of a read.
+    `strings` is an array of pa.binary() with the encoded properties of each row. `groups` and
+    `priorities` are the message groups and priorities among the properties. Only rows that a read
+    returned can have them there.
     """
 
     strings: pa.Array
@@ -37,13 +38,13 @@ class MapColumn:
 
 
 def encode(column: pa.MapArray, rows: Ints, of_a_read: Mask, *, keep_group: bool) -> MapColumn:
-    """Encode the column.
+    """Check and encode the column `properties`.
 
     Args:
         column: the maps of all rows.
         rows: the number of each row in the partition.
-        of_a_read: marks the rows of a read.
-        keep_group: use the message group in the map of a row of a read.
+        of_a_read: True for each row that a read returned.
+        keep_group: in such rows, keep the message group among the properties.
 
     Raises:
         RowError: a name or value is invalid.
@@ -63,7 +64,7 @@ def encode(column: pa.MapArray, rows: Ints, of_a_read: Mask, *, keep_group: bool
 
 
 class _Entries:
-    """The entries of all rows, flat, and the row of each."""
+    """The entries of the maps of all rows: names, values, and the row of each entry."""
 
     def __init__(self, column: pa.MapArray, rows: Ints) -> None:
         at = np.asarray(column.offsets).astype(np.int64)
@@ -76,7 +77,7 @@ class _Entries:
 
     def check(self) -> None:
         for what, array in (("name", self.names), ("value", self.values)):
-            bad = arrays.first(arrays.sizes(array) == 0)  # true for a null too
+            bad = arrays.first(arrays.sizes(array) == 0)  # the size of null is 0
             if bad is not None:
                 raise self.error(bad, f"has an empty {what}: remove the entry")
             bad = arrays.first_with(array, _SEPARATORS)
@@ -84,7 +85,7 @@ class _Entries:
                 raise self.error(bad, "has \\x01 or \\x02, which separate properties")
 
     def check_values(self, kept: Mask) -> None:
-        """Check the values to send, as brokers do."""
+        """Raise RowError if a value to send has a control character, which brokers reject."""
         values = self.values if kept.all() else self.values.filter(pa.array(kept))
         bad = arrays.first_with_control(values)
         if bad is not None:
@@ -99,7 +100,7 @@ class _Entries:
         return RowError(row, f"the property {name!r} {problem}", "properties")
 
     def of(self, names_of: Coded, name: str, kept: Mask) -> Coded:
-        """Return the kept value of one property for each row."""
+        """Return the value of one property for each row. Ignore entries that are not kept."""
         count = len(self.begins) - 1
         encoded = name.encode()
         if encoded not in names_of.values:
@@ -112,7 +113,7 @@ class _Entries:
         return Coded(values.values, codes)
 
     def strings(self, kept: Mask) -> pa.Array:
-        """Return the encoded kept entries of each row."""
+        """Return the encoded properties of each row. Leave out entries that are not kept."""
         entry_names, values, begins = self.names, self.values, self.begins
         if not kept.all():
             entry_names, values = (part.filter(pa.array(kept)) for part in (entry_names, values))
@@ -121,7 +122,7 @@ class _Entries:
             begins = before[begins]
         end, stop = names.NAME_END_BYTES, names.VALUE_END_BYTES
         encoded = arrays.joined(entry_names, end, values, stop)
-        # The entries of a row are contiguous, so their bytes are too.
+        # The entries of a row are contiguous, and therefore their encoded bytes are too.
         return arrays.from_parts(arrays.contents(encoded), arrays.offsets(encoded)[begins])
 
 
@@ -134,9 +135,9 @@ def _name_problem(name: str) -> str:
 
 
 def _kept(names_of: Coded, entries: _Entries, of_a_read: Mask, *, keep_group: bool) -> Mask:
-    """Mark the entries to send.
+    """Return which entries are sent.
 
-    Raise RowError for an illegal name, and for a reserved one in a row that was not read.
+    Raise RowError if a name is illegal, or if a row that no read returned has a reserved name.
     """
     kept = np.ones(len(names_of.codes), np.bool_)
     for code, name in enumerate(names_of.values):

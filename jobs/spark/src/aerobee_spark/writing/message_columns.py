@@ -1,7 +1,7 @@
-"""List the columns that a frame to write may have, and find them in a frame.
+"""List the columns that a DataFrame to write may have, and find them in a DataFrame.
 
-Kinds are Spark's names of types. A frame that was read can be written unchanged: the columns in
-which the broker describes a message are left out. This module does no I/O.
+Kinds are Spark's names of types. A DataFrame that was read can be written unchanged, because the
+columns that brokers set are ignored. This module does no I/O.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from aerobee_spark.errors import OptionError
 from aerobee_spark.reading.message_columns import COLUMNS as READ_COLUMNS
 
-# name → the types that it may have
+# column → the types that it may have
 COLUMNS: Mapping[str, tuple[str, ...]] = {
     "body": ("binary", "string"),
     "topic": ("string",),
@@ -26,10 +26,10 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
     "delaySeconds": ("int", "bigint", "double"),
     "brokerName": ("string",),
     "queueId": ("int",),
-    # In rows of a read, the bits that name the compression of the body are kept.
+    # Only the bits that describe the compression of the body are sent.
     "sysFlag": ("int",),
 }
-# Columns of a read that are not written. A row with a queue offset is a row of a read.
+# Columns that a read returns but a write ignores. A row with a queue offset comes from a read.
 LEFT_OUT = tuple(name for name in READ_COLUMNS if name not in COLUMNS)
 ROW_OF_A_READ = "queueOffset"
 # Columns that a redrive needs, and columns that it excludes.
@@ -39,9 +39,10 @@ _NOT_OF_A_REDRIVE = ("messageGroup", "deliverAt", "delaySeconds")
 
 @dataclass(frozen=True, slots=True)
 class FrameColumns:
-    """The columns of a frame, by position.
+    """The columns of a DataFrame, in their order.
 
-    `names` are the canonical names, `spelled` the names in the frame, `kinds` their types.
+    `names` are the canonical names, `spelled` are the names in the DataFrame, and `kinds` are the
+    types.
     """
 
     names: tuple[str, ...]
@@ -50,7 +51,7 @@ class FrameColumns:
 
     @classmethod
     def of(cls, columns: Sequence[tuple[str, str]]) -> FrameColumns:
-        """Find the known columns of a frame. Names match in any letter case (see `check_case`).
+        """Find the columns of a DataFrame. Names match in any letter case (see `check_case`).
 
         Args:
             columns: name and type of each column.
@@ -94,7 +95,7 @@ class FrameColumns:
                 )
 
     def check_topic(self, topic: str) -> None:
-        """Raise OptionError if neither the option nor a column names the topic."""
+        """Raise OptionError if neither the option topic nor a column names the topic."""
         if not topic and "topic" not in self:
             raise OptionError(
                 "the topic is missing: set the option topic, or add a column topic",
@@ -102,7 +103,10 @@ class FrameColumns:
             )
 
     def check_redrive(self) -> None:
-        """Raise OptionError if the frame lacks a column of dead letters, or has an excluded one."""
+        """Raise OptionError if the columns do not fit a redrive of dead letters.
+
+        A redrive needs some columns of a read, and excludes columns that set a destination or time.
+        """
         kinds = dict(zip(self.names, self.kinds, strict=True))
         for name in OF_A_REDRIVE:
             if kinds.get(name) != READ_COLUMNS[name]:

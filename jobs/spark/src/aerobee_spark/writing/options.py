@@ -1,6 +1,6 @@
 """Parse the options of a write: names, defaults and allowed values.
 
-docs/spark.md describes them. This module does no I/O.
+docs/spark.md describes the options. This module does no I/O.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ SPARKS_OWN = frozenset({"checkpointlocation", "queryname"})
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
     name_server: str
-    # Empty: the column topic names the topic.
+    # If empty, the column topic names the topic of each row.
     topic: str = ""
     create_topic: bool = False
-    # Limit for all tasks together; None: no limit.
+    # The limit for all tasks together. None stands for no limit.
     max_per_second: int | None = None
-    # Size of a body in bytes. The broker's maxMessageSize has the same default.
+    # The largest body in bytes. The broker's maxMessageSize has the same default.
     max_message_size: int = 4 * 1024 * 1024
     # Timeout of one request, including its retries.
     send_timeout_ms: int = 30_000
     # The message ids of a batch are derived from this id.
     write_id: str = ""
-    # Target to which dead letters are sent again; None: rows are new messages.
+    # The target to which dead letters are sent again. If None, rows are new messages.
     redrive: Target | None = None
 
     @classmethod

@@ -1,7 +1,7 @@
-"""Group messages into requests, each for one topic and queue.
+"""Group messages into requests. Each request is for one topic and queue.
 
 A request is large enough to keep the broker busy for a few milliseconds. Messages without a chosen
-queue or message group go to any queue. This module does no I/O.
+queue and without a message group may go to any queue. This module does no I/O.
 """
 
 from __future__ import annotations
@@ -19,17 +19,19 @@ from aerobee_spark.writing.arrays import NONE, Ints
 from aerobee_spark.writing.encoding import Messages
 from aerobee_wire.queues.choice import queue_of_group
 
-# Most messages, and most bytes of bodies and properties, in a request. A larger message goes alone.
+# The limits of a request: messages, and bytes of bodies and properties. A message that exceeds the
+# second limit is sent alone.
 MOST_MESSAGES = 4_096
 MOST_BYTES = 4 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One request.
+    """One request to send messages of one topic.
 
-    `messages` are its messages, kept to send them to another queue. `queue` is None for any queue.
-    `of_groups`: message groups chose the queue, not the rows.
+    `columns` is the encoded form of `messages`. `messages` are kept so that they can be sent to
+    another queue. If `queue` is None, the messages may go to any queue. `of_groups` is true if
+    message groups determined the queue, and false if the rows chose it.
     """
 
     messages: Messages
@@ -46,7 +48,7 @@ def requests(
     most_messages: int = MOST_MESSAGES,
     most_bytes: int = MOST_BYTES,
 ) -> Iterator[Request]:
-    """Yield the requests of each topic and queue, rows in order.
+    """Group messages into requests, in row order for each chosen queue.
 
     Args:
         messages: the messages to send.
@@ -55,7 +57,7 @@ def requests(
         most_bytes: most bytes of bodies and properties in a request.
 
     Raises:
-        RowError: a row chose a queue that does not exist; raised before the first request.
+        RowError: a row chose a queue that does not exist. It is raised before the first request.
     """
     places, codes = _places(messages, queues_of)
     for code, (topic, queue, of_groups) in enumerate(places):
@@ -72,7 +74,10 @@ _Place = tuple[str, MessageQueue | None, bool]
 def _places(
     messages: Messages, queues_of: Callable[[str], TopicQueues]
 ) -> tuple[list[_Place], Ints]:
-    """Return the distinct destinations, and the index of the destination of each message."""
+    """Return the distinct destinations of messages, and the index of each message's destination.
+
+    A destination is a topic and a queue, or a topic without a queue.
+    """
     topics, queues, groups = messages.topics, messages.queues, messages.groups
     keys = np.stack([topics.codes, queues.codes, groups.codes])
     if (keys == keys[:, :1]).all():
@@ -113,12 +118,12 @@ def _chosen(messages: Messages, mask: arrays.Mask) -> Messages:
     return messages if mask.all() else messages.take(np.flatnonzero(mask))
 
 
-# Sys flag and priority, which are equal for all messages of a request.
+# A sys flag, a priority, and messages that share them, because a request has only one of each.
 _Alike = tuple[int, int | None, Messages]
 
 
 def _alike(messages: Messages) -> Iterator[_Alike]:
-    """Group messages by sys flag and priority, in any order."""
+    """Group messages by sys flag and priority. This may change the order of the messages."""
     flags, priorities = messages.sys_flags, messages.priorities
     if (flags == flags[0]).all() and (priorities == priorities[0]).all():
         pairs = [(int(flags[0]), int(priorities[0]))]
@@ -130,7 +135,10 @@ def _alike(messages: Messages) -> Iterator[_Alike]:
 
 
 def _runs(messages: Messages) -> Iterator[_Alike]:
-    """Split messages of one queue in row order. A chosen queue needs no priority."""
+    """Split messages into parts with the same sys flag, in row order.
+
+    The priority is None, because it only matters for messages that may go to any queue.
+    """
     flags = messages.sys_flags
     starts = [0, *(np.flatnonzero(np.diff(flags)) + 1).tolist()]
     for start, stop in zip(starts, [*starts[1:], len(messages)], strict=True):

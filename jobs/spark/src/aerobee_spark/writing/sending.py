@@ -1,7 +1,7 @@
-"""Send the messages of a task: requests in flight, their order and rate, and a count.
+"""Send the messages of a task in order, limit their rate, and count them.
 
-Up to WINDOW requests are in flight. A queue that rows or message groups chose has only one at a
-time, so that its messages keep their order.
+Up to WINDOW requests are in flight. A queue that rows or message groups chose has only one request
+in flight at a time, so that its messages keep their order.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from aerobee_spark.writing.encoding import Messages
 from aerobee_spark.writing.requests import MOST_MESSAGES, Request, requests
 
 WINDOW = 4
-# A queue rejects messages with these codes after it was moved: its message groups use another one.
+# A broker rejects messages with these codes if the queue no longer accepts messages. Its message
+# groups then use other queues.
 _MOVED = frozenset({Code.NO_PERMISSION, Code.QUEUE_NOT_EXIST})
 # After these errors the broker may or may not have stored the messages.
 _PERHAPS_STORED = frozenset(
@@ -30,11 +31,11 @@ _PERHAPS_STORED = frozenset(
         Code.FLUSH_SLAVE_TIMEOUT,
     }
 )
-# After brokers know a task, it waits this long before it asks for the number of tasks: tasks that
-# start at the same time are known by then.
+# The wait after brokers know a task, before the task asks for the number of tasks. By then, brokers
+# also know other tasks that start at the same time.
 SETTLE_S = 0.3
-LONGEST_S = 5.0  # after this, a task that no broker knows assumes that it is alone
-# Interval between two requests: short at first, while other tasks start too.
+LONGEST_S = 5.0  # after this time, a task that no broker knows assumes that it is alone
+# The interval at which a task asks for the number of tasks. It is short while other tasks start.
 FIRST_INTERVAL_S = 0.1
 LONGEST_INTERVAL_S = 1.0
 # A request of a slow task holds at most the messages that it may send in this time.
@@ -44,18 +45,18 @@ POLL_S = 0.05
 
 @dataclass(slots=True)
 class Pace:
-    """The share of one task of `maxMessagesPerSecond`.
+    """Limits the rate of one task to its share of `maxMessagesPerSecond`.
 
-    Spark does not pass the number of tasks to a task. All tasks are producers of one group that is
-    named after the job, so the brokers know how many send now. A task asks them and divides the
-    rate.
+    The share is the rate divided by the number of tasks that send now. Spark does not pass this
+    number to a task. So all tasks are producers of one group that is named after the job, and a
+    task asks brokers for the number of producers.
 
     Args:
         rate: messages per second of all tasks together.
-        sharers: returns the number of tasks that send now, including this one as soon as brokers
-            know it. None if no broker answers; the share stays unchanged then.
-        monotonic: clock in seconds.
-        sleep: waits for seconds.
+        sharers: returns the number of tasks that send now, including this task as soon as brokers
+            know it. It returns None if no broker answers; then the share does not change.
+        monotonic: returns the time in seconds.
+        sleep: waits for a number of seconds.
     """
 
     rate: int
@@ -68,13 +69,13 @@ class Pace:
     _due_s: float = field(default=0.0, init=False)
 
     def most_messages(self, most: int) -> int:
-        """Return the size of the next request in messages, at most `most`."""
+        """Return the largest number of messages for the next request, up to `most`."""
         if not self._share:
             self._begin()
         return max(1, min(most, int(self._share * REQUEST_S)))
 
     def wait(self, messages: int) -> None:
-        """Wait until this number of messages may be sent."""
+        """Wait until the rate allows this number of messages to be sent."""
         now_s = self.monotonic()
         if now_s >= self._ask_at_s:
             self._ask()
@@ -99,7 +100,7 @@ class Pace:
 
 
 class Sender(Protocol):
-    """The calls of ColumnSender that a task uses."""
+    """The methods of ColumnSender that a task uses."""
 
     def send(
         self, columns: Columns, queue: MessageQueue | None = None, priority: int | None = None
@@ -109,13 +110,13 @@ class Sender(Protocol):
 
 
 class TaskSends:
-    """The sends of one task.
+    """Sends the messages of one task.
 
     Args:
         sender: sends requests to brokers.
         ready: called with each topic before its first message. It raises MqError if the topic
             does not accept messages.
-        pace: limits the rate; None sends as fast as the brokers accept.
+        pace: limits the rate. If None, messages are sent as fast as brokers accept them.
     """
 
     def __init__(self, sender: Sender, ready: Callable[[str], None], pace: Pace | None) -> None:
@@ -123,19 +124,20 @@ class TaskSends:
         self._ready = ready
         self._pace = pace
         self._in_flight: dict[Future[None], Request] = {}
-        # For each topic with message groups: the queues among which the groups were last divided.
+        # topic → the queues to which its message groups were last assigned
         self._divided: dict[str, TopicQueues] = {}
         self._topics: set[str] = set()
-        # Messages that brokers acknowledged, and messages of failed requests that may be stored.
+        # The number of messages that brokers acknowledged, and of messages in failed requests that
+        # brokers may have stored.
         self.sent = 0
         self.unknown = 0
 
     def put(self, messages: Messages) -> None:
-        """Send messages, after waiting for a free place in the window.
+        """Send messages. While WINDOW requests are in flight, wait before the next request.
 
         Raises:
-            RowError: a row cannot be sent; none of `messages` was sent.
-            MqError: a request failed, perhaps an earlier one.
+            RowError: a row cannot be sent. Then none of `messages` was sent.
+            MqError: a request of this call or of an earlier call failed.
         """
         for topic in messages.topics.values:
             self._queues(str(topic))  # registers this producer at brokers, which count it
@@ -146,12 +148,15 @@ class TaskSends:
             self._start(request)
 
     def finish(self) -> None:
-        """Wait for all requests in flight. Raise as `put` does."""
+        """Wait for all requests in flight. Raise MqError if a request fails."""
         while self._in_flight:
             self._settle()
 
     def give_up(self) -> None:
-        """Wait for the requests in flight after a failure, and count their messages."""
+        """Wait for the requests in flight after a failure, and count their messages.
+
+        This does not raise if more requests fail.
+        """
         wait(self._in_flight)
         for future, request in self._in_flight.items():
             self._count(request, future.exception())
@@ -164,7 +169,8 @@ class TaskSends:
         known = self._sender.queues(topic)
         before = self._divided.setdefault(topic, known)
         if before.in_order != known.in_order:
-            # Message groups now use other queues: finish the messages to the earlier ones first.
+            # Message groups use other queues now. To keep their order, wait until the messages to
+            # the earlier queues have been sent.
             self.finish()
             self._divided[topic] = known
         return known
@@ -181,7 +187,11 @@ class TaskSends:
         )
 
     def _settle(self) -> None:
-        """Wait until a request ends."""
+        """Wait until at least one request ends, and count its messages.
+
+        If a queue with message groups no longer accepts messages, send the messages to other
+        queues. Raise the error of any other failed request.
+        """
         done, _ = wait(self._in_flight, return_when=FIRST_COMPLETED)
         failures: list[tuple[Request, BaseException]] = []
         for future in done:
@@ -201,9 +211,10 @@ class TaskSends:
             self.unknown += len(request.columns)
 
     def _move(self, request: Request, refusal: MqError) -> None:
-        """Send messages of message groups again, to the queues that the groups use now.
+        """Send a refused request again, to the queues that its message groups use now.
 
-        No later message of these groups has been sent: their queue was busy.
+        The order is kept, because a queue has only one request in flight. So later messages of
+        these groups have not been sent. Raise `refusal` if a group still uses the same queue.
         """
         topic = request.columns.topic
         self._divided[topic] = self._sender.queues(topic, fresh=True)

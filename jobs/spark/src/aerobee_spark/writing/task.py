@@ -1,7 +1,8 @@
-"""Run a task of a write: encode Arrow batches and send the messages. Runs in Spark's workers.
+"""Run a task of a write in a Python worker of Spark: encode Arrow batches and send the messages.
 
-Batches and streams share it. This module imports grpc after the worker was forked. Each task has
-its own connection and is a producer of a group that is named after its job.
+Writes of batches and of streams both use this module. Import it only after the worker was forked,
+because it imports grpc. Each task has its own connection, and is a producer of a group that is
+named after its job.
 """
 
 from __future__ import annotations
@@ -38,7 +39,10 @@ GROUP_PREFIX = "spark_sink_"
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One task of a write. Message ids are derived from `job` and `partition`."""
+    """One task of a write.
+
+    The message ids depend only on `job` and `partition`, so that a repeated task uses the same ids.
+    """
 
     options: WriteOptions
     columns: FrameColumns
@@ -46,7 +50,10 @@ class Task:
     partition: int
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> int:
-        """Send all rows and return the number of messages. Raise WriteError."""
+        """Send all rows of the batches, and return the number of messages.
+
+        Raise WriteError if a message cannot be sent.
+        """
         group = producer_group(self.job)
         with ExitStack() as open_parts:
             options = ProducerOptions(
@@ -96,7 +103,7 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Topics:
-    """The topics of a task."""
+    """Checks that topics accept messages before a task sends to them, and creates topics."""
 
     options: WriteOptions
     sender: ColumnSender
@@ -105,8 +112,9 @@ class Topics:
     def ready(self, topic: str) -> None:
         """Wait until the topic accepts messages, or create it if the option createTopic is set.
 
-        If brokers of the topic are unavailable, or no broker is registered, they may be restarting.
-        So wait for them, up to sendTimeoutMs. Raise MqError with TOPIC_NOT_EXIST after that.
+        Wait up to sendTimeoutMs if brokers of the topic are unavailable or no broker is registered,
+        because they may be restarting. Raise MqError with the code TOPIC_NOT_EXIST if the topic is
+        still missing and may not be created.
         """
         deadline_s = time.monotonic() + self.options.send_timeout_ms / 1000
         backoff = Backoff(0.1, 2.0)
@@ -123,7 +131,7 @@ class Topics:
             else:
                 return
             self.sleep(backoff.next_s())
-        # Brokers create the topics of a group themselves.
+        # Do not create retry and dead-letter topics, because brokers create them.
         if not self.options.create_topic or group_of(topic) is not None:
             raise refusal
         self._create(topic)
@@ -144,7 +152,7 @@ class Topics:
 
 
 def _senders(admin: AdminClient, group: str) -> int | None:
-    """Return the number of producers in a group; None if no broker answers."""
+    """Return the number of producers in a producer group, or None if no broker answers."""
     try:
         clients = admin.list_clients(group, silent=[])
     except MqError as error:
@@ -154,5 +162,5 @@ def _senders(admin: AdminClient, group: str) -> int | None:
 
 
 def producer_group(job: str) -> str:
-    """Return the producer group of a job's tasks."""
+    """Return the name of the producer group to which all tasks of a job belong."""
     return GROUP_PREFIX + hashlib.blake2b(job.encode(), digest_size=8).hexdigest()

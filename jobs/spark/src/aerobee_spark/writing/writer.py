@@ -1,7 +1,7 @@
-"""Define the writers that Spark calls: one for a batch, one for each batch of a stream.
+"""Define the writers that Spark calls for batches and for streams.
 
-Spark pickles them for the workers, so they hold only values. This module imports neither grpc nor
-pyarrow.
+Spark pickles the writers for the workers, so they hold only plain values. This module must not
+import grpc or pyarrow.
 """
 
 from __future__ import annotations
@@ -43,14 +43,17 @@ class Sent(WriterCommitMessage):
 
 @dataclass(frozen=True, slots=True)
 class WritePlan:
-    """The options and columns of a write."""
+    """The checked options and columns of a write. Each task of the write gets a copy."""
 
     options: WriteOptions
     columns: FrameColumns
 
     @classmethod
     def of(cls, options: WriteOptions, schema: StructType, *, overwrite: bool) -> WritePlan:
-        """Check a write and return its plan. Raise OptionError if it is not possible."""
+        """Check the options and the schema of a write, and return its plan.
+
+        Raise OptionError if the write is not possible.
+        """
         if overwrite:
             raise OptionError(
                 "a topic cannot be overwritten: write with mode append (outputMode append for a "
@@ -65,7 +68,9 @@ class WritePlan:
         return cls(options, columns)
 
     def write(self, batches: Iterator[pa.RecordBatch], context: TaskContext, job: str) -> Sent:
-        """Run one task. Message ids are derived from `job`.
+        """Run one task of the write: send the rows of its batches.
+
+        The message ids depend on `job`, which must be the same for each attempt of the task.
 
         Raises:
             WriteError: a message was not sent.
@@ -83,7 +88,7 @@ class WritePlan:
 
 
 class RocketMqWriter(DataSourceArrowWriter):
-    """Writes a batch. All attempts of a task share the write id, and so the message ids."""
+    """Writes a batch. All attempts of a task use the same write id, and so the same message ids."""
 
     def __init__(self, plan: WritePlan) -> None:
         self.plan = plan
@@ -96,9 +101,10 @@ class RocketMqWriter(DataSourceArrowWriter):
 
 
 class RocketMqStreamWriter(DataSourceStreamArrowWriter):
-    """Writes a stream. A batch that is repeated after a crash has the same message ids.
+    """Writes a stream.
 
-    Message ids are derived from query and batch.
+    The message ids depend on the query and the number of the batch. So a batch that is repeated
+    after a crash has the same message ids.
     """
 
     def __init__(self, plan: WritePlan) -> None:
@@ -126,7 +132,10 @@ def _context() -> TaskContext:
 
 
 def _log_sent_messages(messages: list[WriterCommitMessage | None]) -> None:
-    """Log in the driver what a failed write has sent. An error here would hide the task's."""
+    """Log the number of messages that a failed write has sent.
+
+    This logs instead of raising an error, because that would hide the error of the task.
+    """
     done = [each.messages for each in messages if isinstance(each, Sent)]
     log.warning(
         "the write failed: %d of %d tasks had ended, and the %d messages that they sent remain",

@@ -1,1 +1,1 @@
-"""Users and policies. Independent of the public protocol."""
+"""Users of a proxy and their policies. This package does not depend on the public protocol."""

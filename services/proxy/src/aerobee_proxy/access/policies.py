@@ -1,11 +1,13 @@
-"""Policies for topics and consumer groups, and which of them decides a request. Pure.
+"""Evaluate policies for topics and consumer groups. This module does no I/O.
+
+A policy in the file of users is an object like this one:
 
     {"resource": "Topic:orders*", "actions": ["Pub", "Sub"], "decision": "ALLOW"}
 
 A resource is `Topic:NAME`, `Group:NAME`, `Topic:PREFIX*`, `Topic:*` or `*`. Of the policies that
-match, the one with the most specific resource decides. If several are equally specific, a denial
-decides. If no policy matches, the request is denied. Policies of type DEFAULT count only if no
-policy of type CUSTOM matches.
+match a request, the policy with the most specific resource decides. If several policies are equally
+specific, a policy that denies wins. If no policy matches, the request is denied. Policies of type
+DEFAULT count only if no policy of type CUSTOM matches.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ KEYS = frozenset({"resource", "actions", "decision", "policyType"})
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """A right that a request needs: one of these actions on this resource."""
+    """A right that a request needs: at least one of `actions` on one topic or consumer group."""
 
     kind: str
     name: str
@@ -54,7 +56,7 @@ class Policy:
 
     @property
     def rank(self) -> tuple[bool, bool, bool, int, bool]:
-        """The specificity: of the policies that match, the one with the greatest rank decides."""
+        """Return the sort key: of the policies that match, the one with the greatest decides."""
         literal = not self.pattern.endswith(ANY)
         return self.custom, self.kind != ANY, literal, len(self.pattern), not self.allow
 
@@ -69,9 +71,10 @@ def _decision(policies: Iterable[Policy], need: Need, action: str) -> bool:
 
 
 def policies_of(entry: object) -> list[Policy]:
-    """Return the policies of one entry of a user's "policies", one for each resource.
+    """Parse one entry of a user's "policies". Return one policy for each resource of the entry.
 
-    Raises ConfigError: its text follows "has a policy ", and its `about` follows "policies[0]".
+    Raises ConfigError if the entry is invalid. The caller puts "has a policy " before the text of
+    the error, and "policies[0]" (the index of the entry) before its `about`.
     """
     if not isinstance(entry, dict):
         raise ConfigError("it is not an object")

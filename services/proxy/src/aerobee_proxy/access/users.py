@@ -1,11 +1,13 @@
-"""The users of this proxy and their policies: a JSON file that is read again when it changes.
+"""Read the users of this proxy and their policies from a JSON file, again when the file changes.
+
+The file looks like this:
 
     {"users": [{"username": "billing", "password": "…", "userStatus": "enable",
                 "policies": [{"resource": "Topic:orders", "actions": ["Sub"]}]}]}
 
-If the file cannot be read at the start, the proxy does not start. If it is invalid later, the error
-is logged and the last good users stay. Thus an editing mistake does not lock out all users. A
-secret is never logged or shown.
+If the file cannot be read at the start, the proxy does not start. If the file is invalid later, the
+proxy logs the error and keeps the last valid users. Thus an editing mistake does not lock out all
+users. Secrets are not logged or printed.
 """
 
 from __future__ import annotations
@@ -40,7 +42,7 @@ class User:
 
 
 class Users:
-    """The users of one file. Raises ConfigError: when the file cannot be used."""
+    """The users of one file. The constructor raises ConfigError if the file cannot be used."""
 
     def __init__(self, path: Path) -> None:
         self._path = path.absolute()  # the working directory may change
@@ -53,7 +55,7 @@ class Users:
         return self._by_name.get(name)
 
     def refresh(self) -> None:
-        """Read the file again if it changed since the last time."""
+        """Read the file again if it changed since it was last read. Log an invalid file."""
         log = structlog.get_logger()
         try:
             found = self._stat()
@@ -85,9 +87,10 @@ class Users:
 
 
 def read_users(path: Path) -> Mapping[str, User]:
-    """Return name → user.
+    """Read a file of users. Return a mapping from name to user.
 
-    Raises ConfigError: it names the file and the entry, and shows no secret.
+    Raises ConfigError if the file cannot be read or is invalid. The error names the file and the
+    invalid entry, but does not contain a secret.
     """
     try:
         content: Any = json.loads(path.read_text(encoding="utf-8"))
@@ -113,10 +116,10 @@ def read_users(path: Path) -> Mapping[str, User]:
 
 
 def _user(entry: object) -> User:
-    """Return the user of one entry.
+    """Parse one entry of "users".
 
-    Raises ConfigError: its text follows "entry 1 of the file of users … ", and its `about` follows
-    "users[0]".
+    Raises ConfigError if the entry is invalid. The caller puts "entry 1 of the file of users … "
+    before the text of the error, and "users[0]" before its `about`.
     """
     if not isinstance(entry, dict):
         raise ConfigError("is not an object")

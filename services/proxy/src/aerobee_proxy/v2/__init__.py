@@ -1,1 +1,1 @@
-"""The public protocol apache.rocketmq.v2."""
+"""Serve the public protocol apache.rocketmq.v2."""

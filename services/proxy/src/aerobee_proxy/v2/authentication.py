@@ -1,11 +1,11 @@
-"""Authentication: the signature that the official SDKs put into the metadata of every call.
+"""Authenticate a call by the signature that the official SDKs put into its metadata.
 
     authorization: MQv2-HMAC-SHA1 Credential=NAME[/…], SignedHeaders=x-mq-date-time, Signature=HEX
 
-HEX is HMAC-SHA1 of the value of x-mq-date-time, keyed with the user's secret. Nothing else is
-signed. The time is not checked, because each SDK writes it in another format, some in local time
-without an offset. So an attacker who reads the metadata of one call can replay it: use TLS, or a
-network that you trust.
+HEX is the HMAC-SHA1 of the value of x-mq-date-time, keyed with the user's secret. The signature
+does not cover anything else. The time is not checked, because each SDK writes it in another format,
+and some SDKs use local time without an offset. So an attacker who reads the metadata of one call
+can replay the signature: use TLS or a trusted network.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ DATE_TIME_KEY = "x-mq-date-time"
 SCHEME = "MQv2-HMAC-SHA1"
 LONGEST_HEADER = 1_024
 
-# For an unknown name, this secret is used, so that timing does not reveal which names exist.
+# The secret of this user replaces that of an unknown user, so that the response time does not
+# reveal which users exist.
 _NOBODY = User("", b"nobody", enabled=False)
 
 
@@ -38,7 +39,11 @@ class Authentication:
         self._log_throttle = LogThrottle(clock)
 
     def check(self, metadata: Mapping[str, str], peer: str) -> User:
-        """Return the user who calls. Raises Refused: UNAUTHORIZED."""
+        """Return the user who signed the call.
+
+        Raises Refused with the code UNAUTHORIZED if the signature is missing or wrong, or the user
+        is unknown or disabled.
+        """
         try:
             return self._user_of(metadata)
         except Refused as refusal:
@@ -76,7 +81,7 @@ class Authentication:
 def parse(header: str) -> Mapping[str, str]:
     """Return the fields of an authorization header, with names in lower case.
 
-    Empty for another scheme.
+    Return an empty mapping if the header has another scheme.
     """
     scheme, _, rest = header[:LONGEST_HEADER].strip().partition(" ")
     if scheme != SCHEME:

@@ -1,8 +1,8 @@
-"""Authorization: the rights that each request needs. Pure.
+"""Check that a user has the rights that a request needs. This module does no I/O.
 
-Names are the stored ones, with their namespace. A retry topic belongs to its group. To send to it
-or read from it, a user needs Sub on that group; rights on topics do not count. A request that is
-not listed here is refused.
+Policies refer to stored names, which include the namespace. A retry topic belongs to its group: to
+send to the retry topic or to read from it, a user needs the right Sub on that group. Rights on
+topics do not count there. A request whose type is missing in NEEDS fails.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from aerobee_wire import topics
 
 
 def check(user: User, request: object) -> None:
-    """Check that the user has the rights for a request. Raises Refused: UNAUTHORIZED."""
+    """Raise Refused with the code UNAUTHORIZED if the user lacks a right for the request."""
     if user.super:
         return
     for need in NEEDS[type(request)](request):
@@ -51,7 +51,7 @@ def _subscribes(group: Resource, *of_topics: Resource) -> list[Need]:
 
 
 def _send(request: s.SendMessageRequest) -> list[Need]:
-    # One need for each topic, regardless of the number of messages.
+    # Check each topic once, regardless of the number of messages.
     topics = {stored_name(message.topic): message.topic for message in request.messages}
     return _publishes(*topics.values())
 

@@ -1,6 +1,7 @@
 """Register the clients of this proxy with all brokers, so that tools see them and groups exist.
 
-Delivery does not depend on it: a failed heartbeat is logged, and the next one follows soon.
+Message delivery does not depend on heartbeats. Most failures are only logged, because the next
+heartbeat of the client follows soon.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ LANGUAGE_KEY, VERSION_KEY = "x-mq-language", "x-mq-client-version"
 class ClientHeartbeats:
     """Sends heartbeats of clients to brokers.
 
-    `listen_port` returns the port of this proxy; it is known after the port is bound.
+    `listen_port` returns the port of this proxy. Heartbeats can be sent only after the port is
+    bound.
     """
 
     def __init__(
@@ -55,7 +57,8 @@ class ClientHeartbeats:
     async def of_consumer(self, session: Session, consumer_group: str, call: Call) -> None:
         """Send a consumer's heartbeat to every broker.
 
-        Raises MqError: SUBSCRIPTION_GROUP_NOT_EXIST when a broker answers that.
+        Raises MqError with the code SUBSCRIPTION_GROUP_NOT_EXIST if a broker refuses the group, or
+        MqError if no name server answers.
         """
         request = self._heartbeat(session, call)
         request.consumers.append(_consumer(session, consumer_group))
@@ -63,9 +66,9 @@ class ClientHeartbeats:
         await self._send(request)
 
     async def of_producer(self, session: Session, call: Call) -> None:
-        """Send a producer's heartbeat to every broker.
+        """Send a producer's heartbeat to every broker. Log failures.
 
-        Does nothing until the topics that it publishes to are known. Failures are logged.
+        Do nothing if the topics to which the producer publishes are not known yet.
         """
         topics = sorted(session.published())
         if not topics:
@@ -104,9 +107,9 @@ class ClientHeartbeats:
                 )
 
     async def repeat(self, broker_name: str, requests: Sequence[HeartbeatRequest]) -> None:
-        """Send heartbeats to a broker that does not know these clients.
+        """Send earlier heartbeats to a broker that may not know these clients. Log failures.
 
-        Its process or its master is another one now.
+        Used after a broker restarted, or after another replica became its master.
         """
         for first in range(0, len(requests), REPEATED_AT_ONCE):
             failures = await asyncio.gather(
@@ -126,10 +129,10 @@ class ClientHeartbeats:
                     )
 
     async def unregister(self, client_id: str, consumer_group: str) -> None:
-        """Remove a client from this group at every broker.
+        """Remove a consumer from one group at every broker, or a producer if the group is empty.
 
-        It stays in other groups, because the caller may not have rights on them. An empty group:
-        the client is a producer. A broker that does not answer eventually forgets a silent client.
+        The client stays in other groups, because the caller may lack rights on them. Failures are
+        only logged, because brokers eventually remove clients that send no heartbeats.
         """
         request = UnregisterClientRequest(
             client_id=client_id, consumer_group=consumer_group, publishing=not consumer_group
@@ -147,9 +150,10 @@ class ClientHeartbeats:
             log.warning("client_not_unregistered", reason=failure.message)
 
     async def live_members(self, broker_name: str, consumer_group: str) -> frozenset[str]:
-        """Return ids of clients whose last heartbeat at this broker is at most SILENCE_MS old.
+        """Return the ids of a group's clients with a heartbeat at this broker within SILENCE_MS.
 
-        Heartbeats through any proxy count. Raises MqError.
+        The broker counts heartbeats through any proxy. Raises MqError if the broker does not
+        answer.
         """
         request = ListClientsRequest(group=consumer_group)
         answer = await self._calls.call(broker_name, LIST_CLIENTS, request)

@@ -1,4 +1,4 @@
-"""Clients of lite topics: their settings, lost lite topics, and their end."""
+"""Serve clients of lite topics: check their settings, notify them of losses, and remove them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from aerobee_proxy.v2.settings import LITE_CONSUMERS
 from aerobee_proxy.v2.status import Refused, status
 
 _REPEATED_AT_ONCE = 64
-# Consumers that get a group's messages by topic, never by lite topic.
+# The client types that consume whole topics and cannot consume lite topics.
 _OTHERS = frozenset({ClientType.PUSH_CONSUMER, ClientType.SIMPLE_CONSUMER})
 
 
@@ -27,10 +27,10 @@ def is_lite(session: Session) -> bool:
 
 
 def check_binding(settings: Settings, policy: GroupPolicy) -> None:
-    """Check that the client's type fits its group.
+    """Raise Refused if the client's type does not fit its group.
 
-    A group that is bound to a parent has only lite clients, which subscribe to that parent. A group
-    that is not bound has only other clients. Raises Refused.
+    A group that is bound to a parent topic of lite topics rejects push and simple consumers, and
+    subscriptions to any other topic. A group without a parent topic rejects lite clients.
     """
     lite, kind = policy.lite, settings.client_type
     group = settings.subscription.group.name
@@ -58,7 +58,7 @@ def check_binding(settings: Settings, policy: GroupPolicy) -> None:
 
 
 def notify_lost(session: Session, names: Sequence[str]) -> None:
-    """Notify a client, on each of its streams, that another client took over lite topics."""
+    """Notify a client, on each of its streams, that another client took over these lite topics."""
     session.lite_topics.lost(names)
     for name in names:
         command = TelemetryCommand(
@@ -72,9 +72,9 @@ def notify_lost(session: Session, names: Sequence[str]) -> None:
 async def repeat_lite_topics(
     subscriptions: LiteSubscriptions, broker_name: str, sessions: Sequence[Session]
 ) -> None:
-    """Send lite topics to a broker that may not know these clients.
+    """Send the lite topics of clients to a broker that may not know these clients.
 
-    It was unavailable, or has another master.
+    Used after the broker was unavailable, or after another replica became its master.
     """
 
     async def repeat(session: Session) -> None:
@@ -85,14 +85,14 @@ async def repeat_lite_topics(
 
 
 class LiteDepartures:
-    """Notifies brokers, in the background, of lite clients that are gone."""
+    """Removes lite clients that have ended from brokers, in the background."""
 
     def __init__(self, subscriptions: LiteSubscriptions, background: Background) -> None:
         self._subscriptions = subscriptions
         self.background = background
 
     def left(self, session: Session) -> None:
-        """Remove a lite client from brokers; do nothing for any other client."""
+        """Start to remove a lite client from brokers. Do nothing for any other client."""
         if is_lite(session):
             for parent in session.subscriptions:
                 self.background.run(

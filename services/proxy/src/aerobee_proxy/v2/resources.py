@@ -1,7 +1,7 @@
-"""Names of topics and consumer groups: as clients use them, and as stored with their namespace.
+"""Convert names of topics and consumer groups between clients and brokers.
 
-A resource of namespace `ns` is stored as `ns%name`. In the name of a retry or dead-letter topic,
-the namespace follows the prefix. In responses to a client, its namespace is a separate field.
+Brokers store a resource of namespace `ns` as `ns%name`. In the name of a retry or dead-letter
+topic, the namespace follows the prefix. In responses to clients, the namespace is a separate field.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ FURTHER_SYSTEM_TOPICS = frozenset({"CHECKPOINT_TOPIC"})
 
 
 def stored_name(resource: Resource) -> str:
-    """Return the name under which brokers know the resource."""
+    """Return the name under which brokers store the resource, with its namespace."""
     prefix, name = _split_prefix(resource.name)
     space = resource.resource_namespace
     if not space or not name or name.startswith(space + SEPARATOR):
@@ -28,9 +28,9 @@ def stored_name(resource: Resource) -> str:
 
 
 def topic_name(topic: Resource) -> str:
-    """Return the stored name of a topic that clients may use.
+    """Return the stored name of a topic.
 
-    Raises Refused: ILLEGAL_TOPIC.
+    Raises Refused with the code ILLEGAL_TOPIC if the name is invalid, or belongs to a system topic.
     """
     return _topic_name(topic.name, topic.resource_namespace)
 
@@ -55,7 +55,8 @@ def _topic_name(name: str, namespace: str) -> str:
 def group_name(group: Resource) -> str:
     """Return the stored name of a consumer group.
 
-    Raises Refused: ILLEGAL_CONSUMER_GROUP.
+    Raises Refused with the code ILLEGAL_CONSUMER_GROUP if the name is invalid, or belongs to a
+    system group.
     """
     return _group_name(group.name, group.resource_namespace)
 
@@ -75,7 +76,7 @@ def _group_name(name: str, namespace: str) -> str:
 
 
 def known_name(stored: str, namespace: str) -> tuple[str, str]:
-    """Return (namespace, name) of a stored name, for a client with this namespace."""
+    """Split a stored name into (namespace, name) for a client that uses this namespace."""
     if namespace:
         prefix, name = _split_prefix(stored)
         if name.startswith(namespace + SEPARATOR):

@@ -1,14 +1,15 @@
-"""Routes as clients of the public protocol see them. Pure: without a cache or a name server.
+"""Convert routes of the name server into routes for clients of the public protocol.
 
-Every queue is reached through this proxy. Its endpoints are those that the client dialled, unless
-the operator advertises others. Thus NAT, port mappings and DNS names keep working.
+Clients reach every queue through this proxy. A route contains the endpoints that the client
+dialled, unless the operator advertises other endpoints. Thus NAT, port mappings and DNS names keep
+working. This module does no I/O and has no cache.
 
 Differences from RocketMQ's proxy:
 
-- A queue keeps its own id, also in a topic with unequal numbers of readable and writable queues.
-  RocketMQ's proxy renumbers queues, surplus queues first.
-- Brokers without a registered member are left out of routes. Brokers whose master is being elected
-  are not.
+- Queues keep their ids even if a topic has unequal numbers of readable and writable queues.
+  RocketMQ's proxy renumbers the queues in that case, with the surplus queues first.
+- Routes leave out a broker if none of its members is registered. Routes contain a broker whose
+  master is being elected.
 """
 
 from __future__ import annotations
@@ -40,14 +41,15 @@ from aerobee_proxy.cluster.topic_route import (
 from aerobee_proxy.config import ProxyOptions
 from aerobee_proxy.v2.status import Refused
 
-# Endpoints that a client dialled → endpoints that it must dial. See `endpoints_for`.
+# A function from the endpoints that a client dialled to the endpoints that it must dial. See
+# `endpoints_for`.
 EndpointsOf: TypeAlias = Callable[[Endpoints], Endpoints]
 
 ANY_QUEUE = -1  # in an assignment: any queue of the broker
 
 
 def message_queues(route: TopicRoute, topic: Resource, endpoints: Endpoints) -> list[MessageQueue]:
-    """Return the answer to QueryRoute, sorted by broker name and queue id."""
+    """Return the queues of a topic for QueryRoute, sorted by broker name and queue id."""
     types = accepted_types(route)
     return [
         MessageQueue(
@@ -65,10 +67,10 @@ def message_queues(route: TopicRoute, topic: Resource, endpoints: Endpoints) -> 
 def assignments(
     route: TopicRoute, topic: Resource, endpoints: Endpoints, *, fifo: bool
 ) -> list[Assignment]:
-    """Return the answer to QueryAssignment. It is the same for every member of a group.
+    """Return the queues to consume for QueryAssignment, the same for every member of a group.
 
-    If the order matters, it lists each queue. Otherwise, one queue of each broker stands for all of
-    its queues. Raises Refused: FORBIDDEN when no queue is readable.
+    With `fifo`, the result lists each readable queue. Otherwise, one entry for each broker stands
+    for all its queues. Raises Refused with the code FORBIDDEN if no queue is readable.
     """
     readable = readable_brokers(route)
     if not readable:
@@ -93,10 +95,10 @@ def assignments(
 def endpoints_for(
     options: ProxyOptions, listen_port: Callable[[], int], dialled: Endpoints
 ) -> Endpoints:
-    """Return the endpoints that a client must dial.
+    """Return the endpoints that a client must dial to reach this proxy.
 
-    `listen_port` returns the port of this proxy; it is known after the port is bound. Raises
-    Refused: ILLEGAL_ACCESS_POINT.
+    `listen_port` returns the port of this proxy. Call it only after the port is bound. Raises
+    Refused with the code ILLEGAL_ACCESS_POINT if the dialled endpoints are missing or invalid.
     """
     if options.advertised_endpoints:
         return parse_endpoints(options.advertised_endpoints)
@@ -122,7 +124,7 @@ def endpoints_for(
 
 
 def parse_endpoints(text: str) -> Endpoints:
-    """Return the endpoints of "host:port;host:port"; an IPv6 host is in brackets."""
+    """Parse endpoints in the form "host:port;host:port", with an IPv6 host in brackets."""
     addresses = []
     for part in filter(None, map(str.strip, text.split(";"))):
         host, _, port = part.rpartition(":")
@@ -139,7 +141,7 @@ def scheme_of(host: str) -> AddressScheme:
 
 
 def _permissions(data: QueueData) -> Iterator[Permission]:
-    """Yield the permission of each queue, from queue 0 on."""
+    """Yield the permission of each queue of a topic on one broker, starting with queue 0."""
     readable = data.read_queue_count if data.permission & READABLE else 0
     writable = data.write_queue_count if data.permission & WRITABLE else 0
     both = min(readable, writable)

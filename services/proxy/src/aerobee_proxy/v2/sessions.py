@@ -1,11 +1,11 @@
-"""The clients of this proxy: the settings and the telemetry streams of each.
+"""Keep a session for each client of this proxy, with its settings and its telemetry streams.
 
-A client is identified by its id, not by a connection: one SDK opens a channel for every route, and
-others hold two telemetry streams. If calls are signed, the user is part of the identity. A client
-that uses the id of another user's client does not get that client's commands and cannot end it.
+A client is identified by its client id, not by a connection: one SDK opens a channel for every
+route, and other SDKs hold two telemetry streams. If calls are signed, the user is part of the
+identity. Thus a client cannot use the session of another user's client with the same id.
 
-The state does not need to survive a restart. An unknown client is served like any other, and its
-settings arrive with its next telemetry stream.
+Sessions do not need to survive a restart. A proxy also serves clients that it does not know, and
+their settings arrive with their next telemetry streams.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from aerobee_wire.tags import ALL, SEPARATOR
 
 MAX_SESSIONS = 50_000  # limits the memory for calls that each use a new client id
 DEFAULT_REQUEST_TIMEOUT_MS = 3_000  # what all SDKs use
-# Heartbeats arrive every 10 s, those of one SDK every 30 s. A client without a stream that missed
-# one counts as gone for the renewal of its leases.
+# Heartbeats arrive every 10 s, or every 30 s from one SDK. If a client without a stream missed one
+# heartbeat, its leases are not renewed any longer.
 SILENCE_MS = 45_000
 EXPIRY_MS = SILENCE_MS  # a client without a stream and without a call expires after this
 
@@ -38,9 +38,9 @@ class CommandStream(Protocol):
 
 
 class _Membership:
-    """The group and the subscriptions in a client's settings.
+    """The group and the subscriptions in a client's settings, with stored names.
 
-    Computed once, because the settings of each member are compared with those of all members.
+    They are computed once for each change of settings, because they are read often.
     """
 
     def __init__(self, settings: Settings | None) -> None:
@@ -81,22 +81,23 @@ class Session:
     def keeps_order(self) -> bool | None:
         """Return whether the client consumes each message group in order.
 
-        It does if the proxy has answered that its subscription is FIFO. None before its settings
-        arrived.
+        A client does so if the proxy has answered that its subscription is FIFO. Return None before
+        the proxy has answered the client's settings.
         """
         return self._answered_fifo
 
     def answer_fifo(self, fifo: bool, *, first_counts: bool) -> None:
-        """Register that settings with this `fifo` are sent to the client.
+        """Register that the proxy answers the client's settings with this value of `fifo`.
 
-        `first_counts`: the client uses only the first answer to its settings, as push consumers do.
+        `first_counts` is true for push consumers, because they use only the first answer to their
+        settings.
         """
         if self._answered_fifo is None or not first_counts:
             self._answered_fifo = fifo
 
     @property
     def consumer_group(self) -> str:
-        """Return the stored name of its group; empty for producers and before settings arrive."""
+        """Return the stored name of the client's group; "" for producers and without settings."""
         return self.membership.group
 
     @property
@@ -106,10 +107,10 @@ class Session:
         return self._membership
 
     def published(self) -> Mapping[str, Resource]:
-        """Return stored name → the topic as the client names it.
+        """Return the topics that the client publishes to, by stored name.
 
-        It is read every second for every client, and is computed only when the client sent new
-        settings.
+        The values are the topics as the client names them. The mapping is computed only when the
+        client sent new settings, because it is read every second for every client.
         """
         if self._published_of is not self.settings:
             topics = self.settings.publishing.topics if self.settings is not None else ()
@@ -119,22 +120,25 @@ class Session:
         return self._published
 
     def sent_half(self, topic: str, resource: Resource) -> None:
-        """Register a half message to a stored topic.
+        """Register a topic to which the client sent a half message, by its stored name.
 
-        The client's settings may not name that topic.
+        `published()` then includes the topic, even if the client's settings do not name it.
         """
         self._half_topics[topic] = resource
         self.published()
         self._published.setdefault(topic, resource)
 
     def namespace_of(self, topic: str) -> str:
-        """Return the namespace under which the client publishes to a stored topic."""
+        """Return the namespace with which the client names a topic that it publishes to.
+
+        `topic` is the stored name. Return "" if the client does not publish to it.
+        """
         resource = self.published().get(topic)
         return resource.resource_namespace if resource is not None else ""
 
     @property
     def subscriptions(self) -> Mapping[str, FilterExpression]:
-        """Return stored name of a topic → its filter expression."""
+        """Return the filter expression of each subscribed topic, by stored name of the topic."""
         return self.membership.subscriptions
 
     @property
@@ -145,9 +149,9 @@ class Session:
 
 
 class Sessions:
-    """All sessions, by client id and user.
+    """All sessions of this proxy, by client id and user.
 
-    Times are monotonic, so that a change of the time of day does not end a session.
+    Pass monotonic times, so that a change of the system time does not end a session.
     """
 
     def __init__(self) -> None:
@@ -168,7 +172,7 @@ class Sessions:
         return self._by_id.get((client_id, user))
 
     def touch(self, client_id: str, now_ms: int, user: str = "") -> Session:
-        """Return the session of a client that makes a call; create it for an unknown client."""
+        """Return the session of a client that makes a call now. Create it for an unknown client."""
         session = self._by_id.get((client_id, user))
         if session is None:
             session = Session(client_id, now_ms, user=user)
@@ -204,7 +208,7 @@ class Sessions:
         return session
 
     def expire(self, now_ms: int) -> list[Session]:
-        """Remove and return clients without a stream that made no call for EXPIRY_MS."""
+        """Remove and return the sessions without a stream and without a call for EXPIRY_MS."""
         expired = [
             session
             for session in self
@@ -218,16 +222,16 @@ class Sessions:
         return list(self._by_group.get(consumer_group, ()))
 
     def producers_of(self, topic: str) -> list[Session]:
-        """Return clients with a stream that publish to this stored topic."""
+        """Return the sessions with a stream whose clients publish to this stored topic."""
         return [s for s in self if s.streams and topic in s.published()]
 
 
 def conflicts(members: list[Session]) -> dict[str, list[str]]:
-    """Return topics to which members of one group subscribe differently → sorted expressions.
+    """Return the topics to which members of one group subscribe with different filters.
 
-    Such a group loses messages without an error: other members never receive what one member's
-    filter drops. A topic that only some members subscribe to also counts, with "" for the other
-    members.
+    Such a group loses messages without an error, because one member's filter drops messages that
+    another member wants. Each topic maps to the sorted filter expressions. If only some members
+    subscribe to a topic, "" stands for the other members.
     """
     different = {member.membership.filters for member in members}
     if len(different) < 2:
@@ -241,7 +245,7 @@ def conflicts(members: list[Session]) -> dict[str, list[str]]:
 
 
 def _normal(expression: FilterExpression) -> str:
-    """Return the same text for expressions that differ only in spelling; never ""."""
+    """Return a text that is equal for expressions with the same meaning. It is not empty."""
     text = expression.expression.strip()
     if expression.type == FilterType.SQL:
         return text or ALL

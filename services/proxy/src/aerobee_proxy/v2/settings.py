@@ -1,7 +1,7 @@
-"""Settings negotiation: complete a client's settings with those that the proxy decides. Pure.
+"""Negotiate settings: complete a client's settings with the fields that the proxy decides.
 
-The answer is a copy of what the client sent. Only the fields that the server decides are
-overwritten, because one SDK adopts the namespace that it reads there.
+The answer is a copy of the client's settings with these fields changed. It must keep the other
+fields, because one SDK adopts the namespace of the answer. This module does no I/O.
 
 Some SDKs end their process unless the answer has these values above zero:
 
@@ -40,11 +40,11 @@ CONSUMERS = (
     | LITE_CONSUMERS
     | frozenset({ClientType.SIMPLE_CONSUMER, ClientType.PULL_CONSUMER})
 )
-MAX_SETTINGS_BYTES = 256 * 1024  # kept while the client lives; about 5,000 topics
+MAX_SETTINGS_BYTES = 256 * 1024  # about 5,000 topics; kept in memory while the client is connected
 
 
 def check_settings(settings: Settings) -> None:
-    """Check the settings. Raises Refused: for settings that no SDK sends."""
+    """Check a client's settings. Raises Refused if they are too large, incomplete or invalid."""
     if settings.ByteSize() > MAX_SETTINGS_BYTES:
         raise Refused(
             Code.BAD_REQUEST,
@@ -72,10 +72,10 @@ def check_settings(settings: Settings) -> None:
 def negotiate(
     settings: Settings, options: ProxyOptions, policy: GroupPolicy, *, fifo: bool
 ) -> Settings:
-    """Return the settings to answer with.
+    """Return the settings with which the proxy answers a client.
 
-    `policy` is that of a consumer's group. `fifo`: the consumer consumes all topics of its
-    subscription in order.
+    `policy` is the policy of the consumer's group; producers ignore it. `fifo` is true if the
+    consumer consumes all topics of its subscription in order.
     """
     answer = Settings()
     answer.CopyFrom(settings)
@@ -111,10 +111,11 @@ def _complete_subscriber(answer: Settings, options: ProxyOptions, policy: GroupP
     backoff = RetryPolicy(max_attempts=policy.max_attempts)
     language = answer.user_agent.language
     if exponential is None and language == Language.NODE_JS:
-        # This SDK supports only this kind. Without it, the SDK dead-letters an ordered message at
-        # its first failure. The real delays are those of the group (ChangeInvisibleDuration).
+        # The Node.js SDK supports only exponential backoff. Without one, it dead-letters an ordered
+        # message at the first failure. The proxy still applies the delays of the group, when the
+        # SDK calls ChangeInvisibleDuration.
         exponential = ExponentialRetryPolicy(delays[0], delays[-1])
-    # Python's SDK does not support the exponential kind, and would wait for a second each time.
+    # Python's SDK does not support exponential backoff, and would wait for a second each time.
     if exponential is not None and language != Language.PYTHON:
         backoff.exponential_backoff.CopyFrom(
             ExponentialBackoff(

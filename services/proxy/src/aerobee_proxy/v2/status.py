@@ -1,13 +1,13 @@
-"""The status of a response: maps each failure to the code for the client. The only such place.
+"""Map each exception to the status that a client gets.
 
-    TooMuchInFlight       from the chassis: TOO_MANY_REQUESTS
-    Refused               from the proxy itself: a code of the public protocol and a sentence
-    MqError               from a broker, a name server or `cluster`; its code is translated here
+    TooMuchInFlight       raised by the chassis; becomes TOO_MANY_REQUESTS
+    Refused               raised by the proxy, with a code of the public protocol
+    MqError               from a broker, a name server or `cluster`; TRANSLATION maps its code
     MessageTypeConflict,
-    BrokerAway            MqErrors with their own codes in the public protocol
+    BrokerAway            subclasses of MqError that have their own codes in the public protocol
 
-Each travels as a Status inside the response. Any other exception is a defect: the client gets
-INTERNAL_SERVER_ERROR, and the traceback is logged.
+The response contains the status. Any other exception is a defect: the client gets
+INTERNAL_SERVER_ERROR, and the proxy logs the traceback.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ class Refused(Exception):
         self.message = message
 
 
-# Code of a broker or name server → code of the public protocol. If another broker may accept the
-# message that this one refused, SDKs get a code at which they resend at once. If the cluster is
-# overloaded, they get TOO_MANY_REQUESTS, at which most SDKs wait before they resend.
+# Code of a broker or name server → code of the public protocol. If one broker refused a message
+# but another broker may accept it, SDKs get a code at which they resend at once. If the cluster is
+# overloaded, SDKs get TOO_MANY_REQUESTS, and most of them wait before they resend.
 TRANSLATION: Mapping[BrokerCode, Code] = {
     BrokerCode.SUCCESS: Code.OK,
     BrokerCode.SYSTEM_ERROR: Code.INTERNAL_SERVER_ERROR,
@@ -86,19 +86,19 @@ TRANSLATION: Mapping[BrokerCode, Code] = {
 }
 
 
-# Names of an enum are looked up in Python code. Do it here once, not for every response.
+# Protobuf looks up the values of an enum in Python code. Do it here once, not for every response.
 _KEPT_AS_THEY_ARE = frozenset({Code.OK, Code.ILLEGAL_INVISIBLE_TIME})
 
 
 def status(code: Code = Code.OK, message: str = "") -> Status:
-    """Return a Status; its message defaults to the name of the code."""
+    """Return a Status. The default of `message` is the name of the code."""
     return Status(code=code, message=message or Code.Name(code))
 
 
 def status_for(rpc: str, error: Exception) -> Status:
-    """Return the status of any exception.
+    """Return the status that the client gets for an exception.
 
-    A defect is logged with its traceback; the client does not get its details.
+    An unexpected exception is logged with its traceback, and the client does not get its details.
     """
     if isinstance(error, Refused):
         return status(error.code, error.message)
@@ -117,8 +117,8 @@ def status_for(rpc: str, error: Exception) -> Status:
 def named(found: Status) -> Status:
     """Return the status with the name of its code at the start of the message.
 
-    Some SDKs show users only the message, and users look for the name in it. The exception is
-    RocketMQ's text about invisible durations, which users look for without the name.
+    Some SDKs show users only the message, and users search it for the name of the code. The status
+    ILLEGAL_INVISIBLE_TIME is unchanged, because users search for RocketMQ's text of it.
     """
     if found.code in _KEPT_AS_THEY_ARE:
         return found
@@ -127,10 +127,11 @@ def named(found: Status) -> Status:
 
 
 def overall(entries: Iterable[Status]) -> Status:
-    """Return the status of a response with these entries, `named`.
+    """Combine the statuses of the entries of a response into the status of the response.
 
-    The code is the common one of all entries. It is MULTIPLE_RESULTS if their codes differ, and
-    INTERNAL_SERVER_ERROR without entries.
+    If all entries have the same code, return the status of the last entry. The code is
+    MULTIPLE_RESULTS if the codes of the entries differ, and INTERNAL_SERVER_ERROR without entries.
+    The message begins with the name of the code (`named`).
     """
     by_code = {entry.code: entry for entry in entries}
     if len(by_code) == 1:

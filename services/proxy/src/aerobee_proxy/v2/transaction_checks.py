@@ -1,11 +1,11 @@
-"""Check-back: pass a broker's question about a half message to a producer of this proxy.
+"""Pass a broker's checks of half messages to producers of this proxy.
 
-At each broker, this proxy is one client that produces for every topic of its producers. The topic
-is the producer group. The proxy holds a stream of notices open at each broker, and its heartbeats
-name those topics within a second of a change.
+This proxy registers at each broker as one producer client, with the topics of all its producers as
+producer groups. It holds a stream of notices open at each broker. Its heartbeats name new topics
+within a second.
 
-A check goes to one producer of the topic, to another one each time. The producer answers with an
-EndTransaction like any other.
+The proxy sends each check to one producer of the topic, and takes turns among them. The producer
+answers with an ordinary EndTransaction.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ from aerobee_wire.rpcs import HEARTBEAT, WATCH_CLIENT
 from aerobee_wire.status import MqError
 
 ROUND_S = 1.0
-LINKS_REFRESH_MS = 5_000  # to notice brokers that joined, left or came back
+LINKS_REFRESH_MS = 5_000  # interval to look for brokers that joined, left or are available again
 HEARTBEAT_MS = 20_000
 
 
 class TransactionChecks:
     """Receives checks from brokers and sends them to producers.
 
-    `max_body_size`: a compressed body is inflated up to this number of bytes. `may_publish`: (user,
-    stored topic) → whether the user still may publish there; without that right, the user's client
-    does not get the message.
+    Compressed bodies are decompressed up to `max_body_size` bytes. `may_publish(user, topic)`
+    returns whether a user still has the right to publish to a stored topic. Clients of users
+    without that right do not get checks.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class TransactionChecks:
         self._checks = 0
 
     async def run(self) -> None:
-        """Keep the links open until cancelled."""
+        """Keep a stream of notices open at each broker until this task is cancelled."""
         try:
             while True:
                 producers = (session for session in self._sessions if session.streams)
@@ -93,7 +93,10 @@ class TransactionChecks:
     # ---- links ----
 
     async def _refresh_links(self) -> None:
-        """Open a link to each broker, once this proxy has producers."""
+        """Open a stream of notices at each new broker, and close the streams of removed brokers.
+
+        Do nothing before this proxy has producers, or if the last refresh is recent.
+        """
         now_ms = self._clock.monotonic_ms()
         refreshed_ms = self._links_refreshed_ms
         recent = refreshed_ms is not None and now_ms - refreshed_ms < LINKS_REFRESH_MS
@@ -130,15 +133,15 @@ class TransactionChecks:
             await asyncio.sleep(ROUND_S)
 
     async def _watch(self, broker_name: str, address: str) -> None:
-        """Handle notices until the broker ends the stream. Raises MqError."""
+        """Handle notices until the broker ends the stream. Raises MqError if the stream fails."""
         request = WatchClientRequest(client_id=self._client_id)
         heartbeats: asyncio.Task[None] | None = None
         try:
             stream = self._transport.stream(address, WATCH_CLIENT, request)
             async with aclosing(stream) as notices:
                 async for notice in notices:
-                    # The broker forgets a client whose stream ends. So heartbeats start only after
-                    # it has seen the new stream.
+                    # A broker removes a client whose stream ends. So heartbeats start only after
+                    # the broker has opened the new stream.
                     if heartbeats is None:
                         heartbeats = asyncio.create_task(self._send_heartbeats(broker_name))
                     if notice.HasField("transaction_check"):
@@ -169,7 +172,7 @@ class TransactionChecks:
     # ---- checks ----
 
     def producers_of(self, topic: str) -> list[Session]:
-        """Return the clients that may get a check of a half message of this topic."""
+        """Return the sessions of the producers that may get a check for this stored topic."""
         producers = self._sessions.producers_of(topic)
         return [session for session in producers if self._may_publish(session.user, topic)]
 
@@ -191,7 +194,7 @@ class TransactionChecks:
         command = RecoverOrphanedTransactionCommand(
             message=message, transaction_id=transaction_id.encode(transaction)
         )
-        # Use any of its streams: some SDKs hold two, and one of them may be about to end.
+        # Choose a random stream: some SDKs hold two streams, and one of them may be about to end.
         stream = random.choice(list(session.streams))
         stream.offer(
             TelemetryCommand(status=status(), recover_orphaned_transaction_command=command)

@@ -1,7 +1,6 @@
-"""Translate messages of the public protocol for brokers, and stored records back. Pure.
+"""Translate messages between the public protocol and brokers. This module does no I/O.
 
-This is the only place where reconsume times (stored, from 0) become delivery attempts (public, from
-1).
+Brokers store reconsume times, which start at 0. Clients get delivery attempts, which start at 1.
 """
 
 from __future__ import annotations
@@ -38,12 +37,12 @@ LITE_TOPIC = "__LITE_TOPIC"
 
 _MAX_INT32 = 2**31 - 1
 
-# Names of an enum are looked up in Python code. Do it here once, not once per message.
+# Protobuf looks up the values of an enum in Python code. Do it here once, not once per message.
 _MD5 = DigestType.MD5
 _IDENTITY, _GZIP = Encoding.IDENTITY, Encoding.GZIP
 _NORMAL, _TRANSACTION = MessageType.NORMAL, MessageType.TRANSACTION
 
-# Properties that become separate fields with the same value.
+# Stored properties that become separate fields of the public message, with the same value.
 _FIELDS = {
     names.TAGS: "tag",
     names.SHARDING_KEY: "message_group",
@@ -56,9 +55,9 @@ _DELAY_NAMES = frozenset((names.TIMER_DELIVER_MS, names.TIMER_DELAY_SEC, names.T
 
 
 def message_type(message: Message) -> str:
-    """Return the type of a message, by its properties.
+    """Derive the type of a message from its system properties.
 
-    Of the declared types, only TRANSACTION counts.
+    The declared type is ignored, except for TRANSACTION.
     """
     system = message.system_properties
     if system.message_type == _TRANSACTION:
@@ -75,7 +74,7 @@ def message_type(message: Message) -> str:
 def to_broker(
     message: Message, message_type: str, topic: str, queue_id: int, peer: str
 ) -> BrokerMessage:
-    """Return a validated message for the broker. `peer` is the client's "host:port"."""
+    """Convert a validated message for the broker. `peer` is the client's "host:port"."""
     system = message.system_properties
     return BrokerMessage(
         topic=topic,
@@ -89,15 +88,15 @@ def to_broker(
 
 
 def subscription(topic: str, expression: FilterExpression) -> Subscription:
-    """Return a consumer's subscription to a topic, for the broker."""
+    """Convert a consumer's subscription to a topic for the broker."""
     kind = Subscription.SQL92 if expression.type == FilterType.SQL else Subscription.TAG
     return Subscription(topic=topic, expression=expression.expression, expression_type=kind)
 
 
 def _properties(message: Message, message_type: str, topic: str) -> dict[str, str]:
-    """Return the properties to store, the message id first, where brokers look for it.
+    """Return the properties to store with a message. The message id is the first property.
 
-    The client's delivery attempt and queue id are ignored.
+    The delivery attempt and the queue id that the client sent are ignored.
     """
     system = message.system_properties
     stored = {names.UNIQUE_KEY: system.message_id}
@@ -128,7 +127,7 @@ def _properties(message: Message, message_type: str, topic: str) -> dict[str, st
 
 
 def record_of(stored: StoredMessage) -> Record:
-    """Return the record of a message that a broker sent as a StoredMessage."""
+    """Convert a StoredMessage of a broker to a record."""
     record = Record()
     record.topic, record.body = stored.topic, stored.body
     record.queue_id, record.queue_offset = stored.queue_id, stored.queue_offset
@@ -147,25 +146,24 @@ def record_of(stored: StoredMessage) -> Record:
 
 
 def from_record(record: Record, *, namespace: str, max_body_size: int) -> Message:
-    """Return a stored message for a client. `MessageEncoder` describes the arguments."""
+    """Convert one stored message for a client. `MessageEncoder` describes the arguments."""
     message = Message()
     MessageEncoder(message, namespace=namespace, max_body_size=max_body_size).encode(record)
     return message
 
 
 class MessageEncoder:
-    """Turns stored messages into those of the public protocol, one after the other in `message`.
+    """Converts stored messages for clients, one after the other into the same `message`.
 
-    Messages of one batch usually differ only in body, id, offset and times: then only these fields
-    are set. Protobuf does not free memory of `message` before `message` itself is freed: use a new
-    encoder for each batch.
+    Messages of one batch usually differ only in body, id, offset and times. Then only these fields
+    are set. Use a new encoder for each batch, because protobuf does not free memory of `message`
+    before `message` itself is freed.
 
-    A compressed body is inflated, regardless of its compression. The reason is that the public
-    protocol only has GZIP, and SDKs disagree about whether that means gzip or zlib. If inflating
-    fails, the body stays compressed.
+    Compressed bodies are decompressed, because the public protocol only has GZIP, and SDKs disagree
+    whether that means gzip or zlib. If decompression fails, the body stays compressed.
 
-    Every body of up to `max_body_size` bytes (0 or less: MAX_BODY_BYTES) is inflated. Larger bodies
-    of one batch are inflated while they take at most MAX_BODY_BYTES together.
+    A body of up to `max_body_size` bytes is always decompressed; a limit of 0 or less means
+    MAX_BODY_BYTES. Larger bodies of one batch are decompressed up to MAX_BODY_BYTES in total.
     """
 
     def __init__(self, message: Message, *, namespace: str, max_body_size: int) -> None:
@@ -182,11 +180,12 @@ class MessageEncoder:
         self._stored_ms: int | None = None
 
     def encode(self, record: Record, receipt_handle: str = "", delivery_attempt: int = 0) -> None:
-        """Write a record into `message`.
+        """Convert one record into `message`.
 
-        A delivery attempt of 0 is computed from the reconsume times.
+        If `delivery_attempt` is 0, it is computed from the record's reconsume times.
         """
-        # All but the unique key. If the last record had the same, its fields are kept.
+        # Compare all properties except the unique key with those of the last record. If they are
+        # equal, `message` keeps the fields of that record.
         before, _name, rest = record.raw_properties.partition(_UNIQUE_KEY)
         unique, _, after = rest.partition(_VALUE_END)
         hosts = record.born_host_packed, record.store_host_packed
@@ -228,7 +227,7 @@ class MessageEncoder:
         return body, _IDENTITY
 
     def _encode_all(self, record: Record) -> SystemProperties:
-        """Set the fields that `encode` does not set for each record."""
+        """Clear `message`, and set the fields that several records of a batch may share."""
         # Set field by field: building and copying each submessage takes four times as long.
         message, stored = self._message, record.properties
         message.Clear()
@@ -249,8 +248,8 @@ class MessageEncoder:
                 setattr(system, field, value)
         if keys := stored.get(names.KEYS):
             system.keys.extend(filter(None, keys.split(names.KEY_SEPARATOR)))
-        # A classic producer may write any text, and a number out of the field's range would fail
-        # the whole batch.
+        # A producer of the classic protocol may write any text. A number out of the range of the
+        # field would fail the whole batch.
         priority = names.whole_number(stored.get(names.PRIORITY, ""))
         if priority is not None and 0 <= priority <= _MAX_INT32:
             system.priority = priority
@@ -267,10 +266,10 @@ class MessageEncoder:
 
 
 def stored_type(stored: dict[str, str]) -> MessageType:
-    """Return the message type, by the stored properties."""
+    """Derive the message type from the stored properties."""
     if stored.get(names.TRANSACTION_PREPARED) == "true":
         return MessageType.TRANSACTION
-    # In a retry, the delay level is that of the retry, not the sender's.
+    # The delay level of a message in a retry topic belongs to the retry. The sender did not set it.
     level = names.DELAY in stored and names.RETRY_TOPIC not in stored
     if level or not _DELAY_NAMES.isdisjoint(stored):
         return MessageType.DELAY
@@ -282,7 +281,7 @@ def stored_type(stored: dict[str, str]) -> MessageType:
 
 
 def md5_of(body: bytes) -> str:
-    """Return the MD5 in upper-case hex, the only spelling that all SDKs accept."""
+    """Return the MD5 of a body in upper-case hex, because some SDKs do not accept lower case."""
     return hashlib.md5(body, usedforsecurity=False).hexdigest().upper()
 
 

@@ -1,12 +1,12 @@
-"""Validate requests, rule by rule, before a broker is asked. Pure.
+"""Validate the fields of requests before the proxy calls a broker. This module does no I/O.
 
-Each function returns the value of a field that the rest of the proxy needs. If the field is
-invalid, it raises Refused with the code that the StatusCode table of the public protocol has for
-that RPC and field.
+Each function checks one field or message, and some functions return its converted value. If the
+field is invalid, the function raises Refused with the code that the public protocol defines for
+that field.
 
-Stricter than RocketMQ's proxy: a receipt handle must belong to the topic and the group of its
-request. Names that brokers use inside stored messages cannot be user properties. More lenient: a
-long poll with little time left is shortened instead of refused.
+Differences from RocketMQ's proxy: a transaction id or recall handle must belong to the topic of its
+request. Names that brokers use inside stored messages cannot be user properties. A long poll with
+little time left is shortened, but not refused.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ _MAX_MS = 10**18 - 1  # beyond any real time, and still a number that brokers ac
 
 
 def milliseconds(value: Duration | Timestamp) -> int:
-    """Return a duration, or the time since the epoch, in milliseconds.
+    """Convert a duration or a timestamp to milliseconds; a timestamp counts from the epoch.
 
-    Rounded down, and limited to 18 digits.
+    The result is rounded down and limited to 18 digits.
     """
     found = value.seconds * 1_000 + value.nanos // 1_000_000
     if -_MAX_MS <= found <= _MAX_MS:
@@ -48,7 +48,7 @@ def milliseconds(value: Duration | Timestamp) -> int:
 
 
 def delivery_ms(delivery: Timestamp) -> int:
-    """Return the first whole millisecond since the epoch that is not before `delivery`."""
+    """Convert a delivery time to milliseconds since the epoch, rounded up."""
     return milliseconds(delivery) + (delivery.nanos % 1_000_000 > 0)
 
 
@@ -96,15 +96,15 @@ def check_client_properties(pairs: Mapping[str, str]) -> None:
         raise Refused(Code.INVALID_CLIENT_PROPERTIES, f"the client properties {problem}")
 
 
-# A long poll ends before the client's deadline, so that a busy proxy still answers in time. It ends
-# earlier by a tenth of the remaining time, within these limits.
+# A long poll ends before the client's deadline, so that a busy proxy still answers in time. The
+# reserve is a tenth of the remaining time, within these limits.
 MIN_RESERVE_MS, MAX_RESERVE_MS = 500, 2_000
 
 
 def filter_of(expression: FilterExpression) -> tuple[str, str]:
-    """Return ("TAG" or "SQL92", expression).
+    """Check a filter. Return its kind ("TAG" or "SQL92") and its expression.
 
-    A tag expression is parsed here. SQL92 is parsed by brokers only.
+    The syntax of tag expressions is checked here, but only brokers check the syntax of SQL92.
     """
     if expression.type == FilterType.SQL:
         if not expression.expression.strip():
@@ -122,9 +122,9 @@ def filter_of(expression: FilterExpression) -> tuple[str, str]:
 
 
 def receive_duration_ms(duration: Duration | None, auto_renew: bool, options: ProxyOptions) -> int:
-    """Return the invisible duration of messages to receive.
+    """Return the invisible duration, in milliseconds, with which messages are received.
 
-    With `auto_renew`, it is the proxy's default.
+    With `auto_renew`, return the proxy's default instead of the client's duration.
     """
     if auto_renew:
         return options.default_invisible_time_mills
@@ -133,7 +133,7 @@ def receive_duration_ms(duration: Duration | None, auto_renew: bool, options: Pr
 
 
 def change_duration_ms(duration: Duration, options: ProxyOptions) -> int:
-    """Return a new invisible duration; 0 makes the message visible at once."""
+    """Return a new invisible duration in milliseconds; 0 makes the message visible at once."""
     return _invisible_ms(duration, 0, options.max_invisible_time_mills)
 
 
@@ -143,10 +143,11 @@ def polling_ms(
     request_timeout_ms: int,
     options: ProxyOptions,
 ) -> int:
-    """Return how long to hold a long poll: as the client asks, but ending before its deadline.
+    """Return the duration of a long poll in milliseconds.
 
-    `remaining_s` is the time until the deadline of the call. Two SDKs send only that deadline:
-    their poll ends half a request timeout before it.
+    It is the duration that the client requests, shortened so that the poll ends before the deadline
+    of the call. `remaining_s` is the time until that deadline. Two SDKs send only the deadline, so
+    their polls end half a request timeout before it.
     """
     longest = options.grpc_client_consumer_max_long_polling_timeout_millis
     remaining = None if remaining_s is None else int(remaining_s * 1_000)
@@ -183,7 +184,7 @@ _LITE_TOPIC = re.compile(r"[a-zA-Z0-9_-]+", re.ASCII)
 
 
 def topic_of(messages: Sequence[Message]) -> str:
-    """Return the stored name of the topic of all messages."""
+    """Return the stored name of the topic that all messages of a request must have."""
     if not messages:
         raise Refused(Code.MESSAGE_CORRUPTED, "the request holds no message")
     first = messages[0].topic
@@ -264,9 +265,9 @@ def check_body(body: bytes, options: ProxyOptions) -> None:
 
 
 def check_properties(message: Message, options: ProxyOptions) -> None:
-    """Check the user properties: their number, names and values.
+    """Check the number, names and values of the user properties.
 
-    Their size is checked together with tag and keys.
+    The limit of their size applies to user properties, tag and keys together.
     """
     pairs = message.user_properties
     if len(pairs) > options.user_property_max_num:
@@ -293,9 +294,9 @@ def check_properties(message: Message, options: ProxyOptions) -> None:
 
 
 def check_delivery_time(delivery: Timestamp, options: ProxyOptions, now_ms: int) -> None:
-    """Check that the delivery time is not too far ahead.
+    """Check that the delivery time is not too far in the future.
 
-    A time in the past is allowed: the message is delivered at once.
+    A time in the past is allowed. Then the message is delivered at once.
     """
     if milliseconds(delivery) - now_ms > options.max_delay_time_mills:
         raise Refused(
@@ -323,7 +324,7 @@ def check_lite_topic(name: str, options: ProxyOptions) -> None:
 
 
 def transaction_of(text: str, topic: str) -> TransactionId:
-    """Decode a transaction id, which must belong to this topic."""
+    """Decode a transaction id and check that it belongs to this topic."""
     if not text.strip():
         raise Refused(Code.INVALID_TRANSACTION_ID, "the request has no transaction id")
     try:
@@ -339,7 +340,7 @@ def transaction_of(text: str, topic: str) -> TransactionId:
 
 
 def recall_handle_of(text: str, topic: str) -> RecallHandle:
-    """Decode a recall handle, which must belong to this topic."""
+    """Decode a recall handle and check that it belongs to this topic."""
     try:
         handle = recall_handle.decode(text)
     except MqError as error:

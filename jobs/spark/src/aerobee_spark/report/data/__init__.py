@@ -1,1 +1,1 @@
-"""Compute the data of a report: facts, figures, coverage and summary."""
+"""Compute the data of a report: its plan, figures, coverage, forecast and summary."""

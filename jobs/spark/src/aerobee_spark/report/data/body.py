@@ -1,4 +1,4 @@
-"""Preview a body: JSON indented, text unchanged, other bytes as hex.
+"""Make a preview of a message body: indented JSON, text, or hex for other bytes.
 
 This module does no I/O.
 """
@@ -16,13 +16,13 @@ MOST_HEX_BYTES = 256
 
 
 def preview(body: bytes | None, sys_flag: int, *, whole_size: int) -> tuple[str | None, str]:
-    """Return text and kind of the first bytes of a body.
+    """Return a text that shows the first bytes of a body, and the kind of the body.
 
     The kind is json, text, hex, empty or omitted. Only the first bytes of a compressed body are
-    decompressed. A cut text ends in "…".
+    decompressed. A text that is cut ends in "…".
 
     Args:
-        body: the first bytes of the body; None if bodies are left out.
+        body: the first bytes of the body; None if bodies are excluded from the report.
         sys_flag: sys flag of the message, which names the compression.
         whole_size: size of the whole stored body, in bytes.
     """
@@ -42,9 +42,9 @@ def preview(body: bytes | None, sys_flag: int, *, whole_size: int) -> tuple[str 
 
 
 def _unpacked(body: bytes, sys_flag: int, cut: bool) -> tuple[bytes, bool]:
-    """Decompress the first bytes of a body, and return whether more follow.
+    """Return (the first decompressed bytes of a body, whether more bytes follow).
 
-    A body that cannot be decompressed is returned as stored.
+    If the body cannot be decompressed, return its stored bytes and `cut`.
     """
     try:
         start, is_whole = decompress_start(body, sys_flag, MOST_TEXT * 4)
@@ -56,7 +56,7 @@ def _unpacked(body: bytes, sys_flag: int, cut: bool) -> tuple[bytes, bool]:
 
 
 def _text(body: bytes, cut: bool) -> str | None:
-    """Decode a body; None if it is not UTF-8 or has control characters."""
+    """Decode a body as UTF-8. Return None if it is not UTF-8 or has control characters."""
     try:
         text = str(body, "utf-8")
     except UnicodeDecodeError as error:
@@ -67,7 +67,7 @@ def _text(body: bytes, cut: bool) -> str | None:
 
 
 def _json(text: str) -> str | None:
-    """Indent a JSON object or list; None for other text. A bare number stays text."""
+    """Indent a JSON object or list. Return None for any other text, even a JSON number."""
     if not text.lstrip().startswith(("{", "[")):
         return None
     try:

@@ -18,14 +18,17 @@ WIDTHS_MS = (
     *(n * DAY for n in (1, 2, 7, 30, 90, 365)),
 )
 MOST_COLUMNS = 60
-# Limit if the user chose the width.
+# The limit of buckets if the user chose the width.
 MOST_ASKED_COLUMNS = 1000
 _UNITS = {"s": SECOND, "m": MINUTE, "h": HOUR, "d": DAY}
 _WIDTH = re.compile(r"(\d+)([smhd])")
 
 
 def parse_width(text: str) -> int:
-    """Parse "30s", "5m", "1h" or "1d" into milliseconds. Raise ValueError."""
+    """Parse a duration such as "30s", "5m", "1h" or "1d" into milliseconds.
+
+    Raise ValueError for any other text.
+    """
     found = _WIDTH.fullmatch(text)
     if not found or not int(found.group(1)):
         raise ValueError(f"invalid width {text!r}: write 30s, 5m, 1h or 1d")
@@ -33,14 +36,14 @@ def parse_width(text: str) -> int:
 
 
 def choose(span: tuple[int, int] | None, asked_ms: int | None = None) -> int:
-    """Return the width of a bucket in milliseconds.
+    """Choose the width of a bucket of the timeline, in milliseconds.
 
-    It is `asked_ms`, unless that makes more than MOST_ASKED_COLUMNS columns. Otherwise it is the
-    smallest width that makes at most MOST_COLUMNS.
+    Return `asked_ms` if it makes at most MOST_ASKED_COLUMNS buckets. Otherwise, return the smallest
+    width that makes at most MOST_COLUMNS buckets.
 
     Args:
-        span: first and last store time, in milliseconds since the epoch.
-        asked_ms: the width that the user chose, in milliseconds.
+        span: first and last store time in milliseconds since the epoch; None without messages.
+        asked_ms: the width that the user chose, in milliseconds; None if the user chose none.
     """
     first, last = span or (0, 0)
     if asked_ms and _columns(first, last, asked_ms) <= MOST_ASKED_COLUMNS:

@@ -1,7 +1,7 @@
-"""Compare what a report had to read with what it read, to decide whether it is complete.
+"""Decide whether a report is complete: compare the planned messages with those that were read.
 
 A queue is complete if the number of rows equals the number of offsets in its range. A report is
-complete if all its queues are. This module does no I/O.
+complete if all its queues are complete. This module does no I/O.
 """
 
 from __future__ import annotations
@@ -21,15 +21,20 @@ def kind_of(topic: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class QueueCoverage:
-    """One queue of a report. Bounds and range are None if its broker did not answer."""
+    """The planned and the read messages of one queue of a report.
+
+    `bounds` has the minimum and maximum offset of the queue, and `wanted` is the range to read.
+    They are None if the broker did not answer.
+    """
 
     queue: Queue
     bounds: Bounds | None
     wanted: OffsetRange | None
     rows: int = 0
-    # Why the queue is incomplete; empty if it is complete.
+    # The reason why the queue is incomplete. It is empty if the queue is complete.
     problem: str = ""
-    # From a facts table only: store time of its newest message, in milliseconds since the epoch.
+    # The store time of the newest message in milliseconds since the epoch. Only set for reports
+    # from a facts table.
     upto_ms: int | None = None
 
     @property
@@ -60,7 +65,7 @@ class QueueCoverage:
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """All queues of the report, sorted."""
+    """The planned and the read messages of all queues of a report, sorted by queue."""
 
     queues: tuple[QueueCoverage, ...]
 
@@ -74,7 +79,7 @@ class Coverage:
 
     @property
     def expected(self) -> int | None:
-        """Return the number of messages to read; None if it is unknown for a queue."""
+        """Return the number of planned messages, or None if it is unknown for a queue."""
         counts = [queue.expected for queue in self.queues]
         return None if None in counts else sum(count or 0 for count in counts)
 
@@ -91,9 +96,9 @@ class Coverage:
 def with_rows(
     planned: Sequence[QueueCoverage], rows: Mapping[Queue, int], reasons: Mapping[Queue, str]
 ) -> Coverage:
-    """Return the coverage of a plan, with the number of rows read from each queue.
+    """Combine the plan of a report with the number of rows that were read from each queue.
 
-    `reasons` says why rows of a queue may be missing. It is used only for incomplete queues.
+    `reasons` has possible reasons for missing rows. Only reasons of incomplete queues are used.
     """
     return Coverage(tuple(_read(plan, rows.get(plan.queue, 0), reasons) for plan in planned))
 

@@ -1,8 +1,9 @@
-"""Define the facts: every message of the report as one Parquet row, read once from the broker.
+"""Define the facts of a report: Parquet files with one row for each message of the report.
 
-All figures are computed from these files, so they agree with each other and with the files. A row
-has the columns of the data source, `kind`, `consumerGroup`, the history of the message from its
-properties, and `producerHost`. Both engines write the same columns. Only `time_span` does I/O.
+Each message is read once from its broker, and all figures are computed from the facts. Thus the
+figures agree with each other and with the files. A row has the columns of the data source, `kind`,
+`consumerGroup`, `producerHost`, and columns from the properties that record earlier deliveries.
+Both engines write the same columns. Only `time_span` does I/O.
 """
 
 from __future__ import annotations
@@ -17,17 +18,18 @@ from aerobee_spark.reading.offsets import OffsetRange
 from aerobee_spark.report.request import ReportRequest
 from aerobee_wire import properties as props
 
-# Column → properties that may hold its value; the first existing one is used.
+# Column → properties that may have its value. The first property that exists is used.
 HISTORY = {
     "originTopic": (props.DLQ_ORIGIN_TOPIC, props.RETRY_TOPIC),
     "originMsgId": (props.DLQ_ORIGIN_MESSAGE_ID, props.ORIGIN_MESSAGE_ID),
     "reason": (props.DLQ_REASON,),
     "reasonDescription": (props.DLQ_REASON_DESCRIPTION,),
 }
-# The port at the end of a bornHost. It changes with every connection, so producerHost omits it.
+# Matches the port at the end of a bornHost. producerHost omits the port, because it changes with
+# every connection.
 PORT = ":[0-9]+$"
 
-# Time for a broker to restart while it is read, in milliseconds.
+# If a broker is unavailable, the read waits up to this time in milliseconds for it.
 PULL_TIMEOUT_MS = 30_000
 
 
@@ -36,13 +38,13 @@ def read_options(
 ) -> dict[str, str]:
     """Return options of the data source that read exactly `ranges`.
 
-    The read does not fail on data loss or an unavailable broker. Missing messages make the number
-    of rows too small, and the report is incomplete then.
+    The read does not fail if messages are lost or a broker is unavailable. Then the number of rows
+    is too small, and the report is incomplete.
 
     Args:
         request: the request for the report.
         ranges: the ranges to read.
-        tasks: fewest tasks to use.
+        tasks: the smallest number of tasks to use.
     """
     redact = {"redact": ",".join(request.redact)} if request.redact else {}
     return redact | {
@@ -59,7 +61,7 @@ def read_options(
 
 
 def _nested(rows: Iterable[tuple[str, str, int, int | None]]) -> dict[str, dict[str, Any]]:
-    """Nest offsets as topic → broker name → queue id → offset, the form of the options."""
+    """Convert offsets to the form of the options: topic → broker name → queue id → offset."""
     nested: dict[str, dict[str, Any]] = {}
     for topic, broker_name, queue_id, offset in rows:
         nested.setdefault(topic, {}).setdefault(broker_name, {})[str(queue_id)] = offset
@@ -67,9 +69,9 @@ def _nested(rows: Iterable[tuple[str, str, int, int | None]]) -> dict[str, dict[
 
 
 def time_span(folder: Path) -> tuple[int, int] | None:
-    """Return first and last store time of the facts in `folder`; None if there is no message.
+    """Return first and last store time of the messages in `folder`, or None without messages.
 
-    Times are in milliseconds since the epoch, from the statistics of the files.
+    The times are in milliseconds since the epoch. They come from the statistics of the files.
     """
     import pyarrow.dataset as ds
 

@@ -1,9 +1,9 @@
-"""Compute the figures of a report in SQL from the facts, with Spark or DuckDB.
+"""Compute the figures of a report with SQL queries over its messages, in Spark or DuckDB.
 
-One query groups by all dimensions (GROUPING SETS). Four more find messages that were dead-lettered
-again, dead letters that had been redriven, keys that many dead letters share, and samples. They run
-concurrently, because each is small and spends most of its time on planning, on one core. The
-results are plain rows; `summary.py` names the figures.
+One query counts messages by all dimensions (GROUPING SETS). Four other queries find messages that
+were dead-lettered again, dead letters that had been redriven, keys that many dead letters share,
+and samples. The queries run concurrently, because each is short and is planned on one core. The
+results are plain rows. `summary.py` gives the figures their names.
 """
 
 from __future__ import annotations
@@ -18,25 +18,26 @@ from aerobee_spark.report.request import DLQ
 from aerobee_wire import properties as props
 from aerobee_wire.record import COMPRESSED
 
-# Formats the arguments into a template.
+# A function that inserts its arguments into a template of an SQL expression.
 Expression = Callable[..., str]
 
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """Expressions that differ between the SQL of Spark and of DuckDB.
+    """Functions that write the SQL expressions in which Spark and DuckDB differ.
 
-    Each returns an expression for its arguments, which are expressions too. The queries are written
-    once.
+    Each function takes SQL expressions and returns an SQL expression. Thus one text of a query
+    serves both engines.
 
     Attributes:
-        millis: Of a timestamp, the milliseconds since the epoch.
-        quotient: Of a dividend and a divisor, the integer quotient.
-        quantiles: An aggregate: a list of the median and the 95th percentile; null without values.
-        distinct_words: One row for each distinct word. Words are separated by single spaces.
-        first_distinct: An aggregate: of a text and a number, the first distinct texts, sorted.
-        start: Of a binary and a length, the first bytes.
-        value: Of a map and a name, the value; null if it is missing.
+        millis: converts a timestamp to milliseconds since the epoch.
+        quotient: divides two integers and drops the remainder.
+        quantiles: aggregates numbers to a list of the median and the 95th percentile, or to null
+            without values.
+        distinct_words: splits a text at spaces into one row for each distinct word.
+        first_distinct: aggregates texts to a sorted list of distinct texts, up to a number of them.
+        start: returns the first bytes of a binary, up to a length.
+        value: returns the value of a name in a map, or null if the name is missing.
     """
 
     millis: Expression
@@ -51,7 +52,7 @@ class Dialect:
 SPARK = Dialect(
     millis="unix_millis({})".format,
     quotient="{} DIV {}".format,
-    # The relative error of the rank is 1/10,000: exact for up to some thousand values.
+    # An accuracy of 10,000 gives exact results for up to some thousand values.
     quantiles="percentile_approx({}, array(0.5D, 0.95D), 10000)".format,
     distinct_words="explode(array_distinct(split({}, ' ')))".format,
     first_distinct="slice(array_sort(collect_set({})), 1, {})".format,
@@ -70,20 +71,21 @@ DUCKDB = Dialect(
 
 
 Row = dict[str, Any]
-# Runs a query and returns its rows, each as column name → value.
+# A function that runs an SQL query and returns its rows, each as column name → value.
 Query = Callable[[str], list[Row]]
 
-# Most distinct values of one dimension; further values count only in the totals.
+# The largest number of distinct values of a dimension. Further values count only in the totals.
 MOST_VALUES = 1000
-# Most tags and reasons listed with a poison key.
+# The largest number of tags, and of reasons, that are listed with a poison key.
 MOST_NAMED = 5
-# Bytes of a body in a sample. A compressed body needs more: its first block must be whole.
+# The number of bytes of a body in a sample. A compressed body needs more bytes, because its first
+# block must be complete.
 SAMPLE_BYTES = 2048
 COMPRESSED_SAMPLE_BYTES = 256 * 1024
 NEWEST_OF_A_TAG = 3
 OLDEST = 5
 
-# dimension → columns, besides kind
+# dimension → the columns to group by, in addition to kind
 DIMENSIONS = {
     "queue": ("topic", "brokerName", "queueId"),
     "tag": ("tags",),
@@ -100,10 +102,10 @@ _COLUMNS = list(dict.fromkeys(name for names in DIMENSIONS.values() for name in 
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """The results of the queries.
+    """The results of the queries of a report.
 
-    `groups` holds rows by dimension, each with `kind` and the measures. Each other field holds the
-    result of one query.
+    `groups` has the rows of each dimension, such as the counts for each tag. Each other field has
+    the result of one query.
     """
 
     groups: dict[str, list[Row]] = field(default_factory=dict)
@@ -119,22 +121,22 @@ class Figures:
         }
 
     def of(self, dimension: str, kind: str) -> list[Row]:
-        """Return the rows of a dimension, most messages first."""
+        """Return the rows of a dimension for one kind of topic, those with most messages first."""
         return [row for row in self.groups.get(dimension, []) if row["kind"] == kind]
 
     def total(self, kind: str) -> Row:
-        """Return the totals; empty if there is no message of this kind."""
+        """Return the totals for one kind of topic, or {} if it has no messages."""
         return next(iter(self.of("total", kind)), {})
 
 
 def compute(query: Query, dialect: Dialect, *, bucket_ms: int, top: int) -> Figures:
-    """Compute the figures from the table or view `facts`.
+    """Compute the figures from the SQL table or view `facts`.
 
     Args:
         query: runs one query. It is called by several threads at the same time.
         dialect: the SQL dialect of `query`.
         bucket_ms: width of a bucket of the timeline, in milliseconds.
-        top: rows of a ranking.
+        top: the largest number of poison keys, and of samples.
     """
     questions: tuple[Callable[[], Any], ...] = (
         lambda: _groups(query, dialect, bucket_ms),
@@ -149,7 +151,7 @@ def compute(query: Query, dialect: Dialect, *, bucket_ms: int, top: int) -> Figu
 
 
 def _groups(query: Query, dialect: Dialect, bucket_ms: int) -> dict[str, list[Row]]:
-    """Return the rows by dimension. The grouping id of a row identifies its dimension."""
+    """Run the query that counts messages by all dimensions. Return the rows of each dimension."""
     ids = {_grouping_id(names): dimension for dimension, names in DIMENSIONS.items()}
     groups: dict[str, list[Row]] = {dimension: [] for dimension in DIMENSIONS}
     for row in query(_group_query(dialect, bucket_ms)):
@@ -158,7 +160,10 @@ def _groups(query: Query, dialect: Dialect, bucket_ms: int) -> dict[str, list[Ro
 
 
 def _grouping_id(names: tuple[str, ...]) -> int:
-    """Return SQL's grouping_id() over (kind, *_COLUMNS): one bit for each ungrouped column."""
+    """Return the value of SQL's grouping_id() in rows that are grouped by these columns.
+
+    It has a bit for each column of (kind, *_COLUMNS). The bit is 1 if the column is not grouped.
+    """
     bits = ["0", *("0" if name in names else "1" for name in _COLUMNS)]
     return int("".join(bits), 2)
 
@@ -167,7 +172,8 @@ def _group_query(dialect: Dialect, bucket_ms: int) -> str:
     columns = ", ".join(["kind", *_COLUMNS])
     sets = ", ".join(f"({', '.join(['kind', *names])})" for names in DIMENSIONS.values())
     stored = dialect.millis("storeTimestamp")
-    # At least 0, even if the producer's clock is ahead. Null if the born time is unknown.
+    # The duration is at least 0, even if the producer's clock is ahead of the broker's clock. It is
+    # null if the born time is unknown.
     duration = (
         "CASE WHEN bornTimestamp IS NOT NULL THEN "
         f"greatest({stored} - {dialect.millis('bornTimestamp')}, 0) END"
@@ -195,7 +201,7 @@ def _group_query(dialect: Dialect, bucket_ms: int) -> str:
     """
 
 
-# Counts by message id, which retries and dead letters keep.
+# This query counts by message id, because retries and dead letters keep the id of their message.
 _MESSAGES = f"""
   SELECT
     count_if(retries > 0) AS retried,
@@ -210,7 +216,7 @@ _MESSAGES = f"""
 
 
 def _redriven(dialect: Dialect) -> str:
-    """Count dead letters that were dead-lettered after a redrive, by number of redrives."""
+    """Return the SQL that counts redriven dead letters by their number of redrives."""
     return f"""
       SELECT times, count(*) AS messages
       FROM (
@@ -225,7 +231,10 @@ def _redriven(dialect: Dialect) -> str:
 
 
 def _poison_keys(dialect: Dialect, top: int) -> str:
-    """Find keys that several dead-lettered messages share: probably invalid input."""
+    """Return the SQL that finds keys of several dead-lettered messages (poison keys).
+
+    The input with such a key is probably invalid.
+    """
     return f"""
       SELECT
         key,
@@ -249,9 +258,10 @@ def _poison_keys(dialect: Dialect, top: int) -> str:
 
 
 def _samples(dialect: Dialect, top: int) -> str:
-    """Select the newest dead letters of each tag and reason, and the oldest of all.
+    """Return the SQL that selects samples of dead letters.
 
-    The limit for each tag and reason keeps one tag from filling the list.
+    It selects the newest dead letters of each tag and reason, and the oldest dead letters of all.
+    Each tag and reason has a limit, so that the samples show several of them.
     """
     columns = _sample_columns(dialect)
     return f"""
@@ -277,7 +287,10 @@ def _samples(dialect: Dialect, top: int) -> str:
 
 
 def _sample_columns(dialect: Dialect) -> str:
-    """Return the columns in the names and the order of summary.json; times in milliseconds."""
+    """Return the SQL columns of a sample.
+
+    They have the names and the order of summary.json. Times are in milliseconds since the epoch.
+    """
     length = (
         f"CASE WHEN (sysFlag & {COMPRESSED}) = 0 THEN {SAMPLE_BYTES} "
         f"ELSE {COMPRESSED_SAMPLE_BYTES} END"

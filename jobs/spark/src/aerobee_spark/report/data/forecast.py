@@ -1,7 +1,7 @@
-"""Describe the forecast of a report: settings of the group, trend, and expiry.
+"""Define the forecast of a report: retry settings of the group, trend, and expiry of dead letters.
 
-The brokers answer how the group retries, whether dead letters increase, and when retention deletes
-them. This module does no I/O.
+The trend shows whether the number of dead letters increases. The expiry is the time at which
+retention deletes dead letters. `plan.py` asks the brokers for the values. This module does no I/O.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ HORIZONS_H = (1, 6, 24)
 
 @dataclass(frozen=True, slots=True)
 class Trend:
-    """Dead letters stored in a window, and in the window of equal length before it.
+    """The number of dead letters in a time window, and in the window of equal length before it.
 
-    Times are in milliseconds since the epoch. `before` is too small if retention has deleted part
-    of the earlier window.
+    Times are in milliseconds since the epoch. If retention has deleted messages of the earlier
+    window, `before` is too small and `before_is_complete` is false.
     """
 
     since_ms: int
@@ -47,7 +47,10 @@ class Trend:
 
 @dataclass(frozen=True, slots=True)
 class DeadLettersOfFile:
-    """Dead letters in one file of a broker's commit log, which is deleted as a whole."""
+    """The number of dead letters in one file of a broker's commit log.
+
+    Retention deletes a file as a whole.
+    """
 
     count: int
     first_physical_offset: int
@@ -57,8 +60,9 @@ class DeadLettersOfFile:
 class BrokerExpiry:
     """The expiry of the dead letters of one broker.
 
-    `status` is None if the broker did not answer. `files` pairs the dead letters of a file with its
-    expiry in milliseconds since the epoch; 0 if it never expires by age.
+    `status` is None if the broker did not answer. `files` has the dead letters of each commit-log
+    file, with the expiry of the file in milliseconds since the epoch. The expiry is 0 if the file
+    does not expire by age.
     """
 
     broker_name: str
@@ -91,7 +95,7 @@ class BrokerExpiry:
 
 
 def used_percent(status: BrokerStatus) -> float | None:
-    """Return the used part of the store's disk in percent; None if its size is unknown."""
+    """Return the used part of the broker's disk in percent, or None if its size is unknown."""
     if not status.disk_total_bytes:
         return None
     used = status.disk_total_bytes - status.disk_free_bytes
@@ -100,7 +104,7 @@ def used_percent(status: BrokerStatus) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """The forecast of a report.
+    """The retry settings of the group, the trend, and the expiry of dead letters of each broker.
 
     `group` and `trend` are None if they are unknown. `expiries` is None if the report does not read
     dead letters.
@@ -119,7 +123,10 @@ class Forecast:
 
 
 def _expires(expiries: Sequence[BrokerExpiry]) -> dict[str, Any]:
-    """Return the sums over the brokers; null if a broker did not answer."""
+    """Return the JSON form of the expiry of dead letters, summed over all brokers.
+
+    Sums are None if a broker did not answer.
+    """
     known = all(each.status is not None for each in expiries)
     moments = [each.first_goes_ms for each in expiries if each.first_goes_ms is not None]
     return {
@@ -130,7 +137,7 @@ def _expires(expiries: Sequence[BrokerExpiry]) -> dict[str, Any]:
 
 
 def sum_of(counts: Iterable[int | None]) -> int | None:
-    """Return the sum; None if a count is unknown."""
+    """Return the sum of counts, or None if a count is unknown (None)."""
     found = list(counts)
     return None if None in found else sum(count or 0 for count in found)
 
@@ -139,7 +146,7 @@ def _settings(group: GroupDescription) -> Mapping[str, Any]:
     exponential = group.exponential_retry
     return {
         "max_attempts": group.max_attempts,
-        # Empty: the broker's delay levels from level 3 on, unless the delays are exponential.
+        # If empty, the broker's delay levels from level 3 on apply, unless delays are exponential.
         "retry_delays_ms": list(group.retry_delays_ms),
         "exponential_retry": None if exponential is None else asdict(exponential),
         "consume_enable": group.consume_enable,

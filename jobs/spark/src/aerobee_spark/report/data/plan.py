@@ -1,7 +1,8 @@
-"""Plan a report: find out what to read, why messages are missing, and the forecast.
+"""Ask brokers for the plan of a report, for the reasons of missing messages, and for the forecast.
 
-This module asks the brokers without Spark, so that a wrong name fails within a second. It streams
-the facts to find the commit-log files of dead letters, because retention deletes whole files.
+The plan lists the ranges of offsets to read. It is made without Spark, so that a wrong name fails
+within a second. The forecast reads the Parquet files of the report to find the commit-log files of
+dead letters, because retention deletes whole commit-log files.
 """
 
 from __future__ import annotations
@@ -34,10 +35,10 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 DAY_MS = 86_400_000
-# Most offsets in one request to a broker, which answers it at once.
+# The largest number of offsets in one request, so that the broker answers it at once.
 MOST_OFFSETS = 4096
 BATCH_ROWS = 65_536
-# Length of the physical offset at the end of an offset message id, in hex digits.
+# The number of hex digits of the physical offset at the end of an offset message id.
 _DIGITS = 16
 _VANISHED = (
     "the previous report read this queue, but no broker serves it: start its broker, or, if the "
@@ -46,12 +47,14 @@ _VANISHED = (
 
 
 def queues(request: ReportRequest, known: Iterable[Queue] = ()) -> list[QueueCoverage]:
-    """Return every queue of the report with bounds and range, or with a problem; sorted.
+    """Plan the report: return its queues with their ranges to read, sorted by queue.
+
+    If the broker of a queue does not answer, the queue has a problem instead of a range.
 
     Args:
         request: the request for the report.
-        known: the queues of the previous report. They reveal a broker that has been down until
-            its route expired.
+        known: the queues of the previous report. Queues that are missing now are added with a
+            problem, because the route of a broker that is down expires after a while.
 
     Raises:
         MqError: no name server answers, or the group does not exist.
@@ -77,7 +80,11 @@ def _planned(queue: Queue, answer: Bounds | MqError, wanted: OffsetRange | None)
 def reasons(
     request: ReportRequest, planned: Sequence[QueueCoverage], rows: Mapping[Queue, int]
 ) -> dict[Queue, str]:
-    """Return why messages of a queue are missing, as far as its broker can answer."""
+    """Return the reason why messages of each incomplete queue are missing.
+
+    `rows` is the number of rows read from each queue. The broker of the queue is asked for its
+    current offsets.
+    """
     short = {
         plan.queue: plan.wanted
         for plan in planned
@@ -110,7 +117,7 @@ def _reason(wanted: OffsetRange, answer: Bounds | MqError) -> str:
 def forecast(
     request: ReportRequest, planned: Sequence[QueueCoverage], facts: Path, now_ms: int
 ) -> Forecast:
-    """Return the forecast. Values that a broker does not return are left out.
+    """Ask brokers for the forecast. Values that brokers do not return are None.
 
     Args:
         request: the request for the report.
@@ -131,7 +138,7 @@ def forecast(
 
 
 def _or_none(ask: Callable[[], T]) -> T | None:
-    """Return the answer; None if the brokers do not answer or do not know it."""
+    """Return the result of `ask`. If it raises MqError, log a warning and return None."""
     try:
         return ask()
     except MqError as error:
@@ -142,9 +149,9 @@ def _or_none(ask: Callable[[], T]) -> T | None:
 def _trend(
     admin: AdminClient, request: ReportRequest, dead: Sequence[QueueCoverage], now_ms: int
 ) -> Trend | None:
-    """Compute the trend from the offsets at three times, without reading messages.
+    """Compute the trend of dead letters from the offsets at three times.
 
-    Return None if a broker did not answer.
+    No messages are read. Return None if a broker did not answer, or if the time window is empty.
     """
     until_ms = now_ms if request.until_ms is None else request.until_ms
     since_ms = until_ms - DAY_MS if request.since_ms is None else request.since_ms
@@ -163,7 +170,7 @@ def _trend(
 
 
 def _reaches_back(bounds: Bounds, offsets: OffsetRange) -> bool:
-    """Return whether retention cannot have deleted messages of the range."""
+    """Return whether retention has certainly not deleted messages at the start of the range."""
     return bounds.min_offset == 0 or offsets.start > bounds.min_offset
 
 
@@ -186,7 +193,7 @@ def _expiries(admin: AdminClient, dead: Sequence[QueueCoverage], facts: Path) ->
     answers: dict[str, BrokerStatus | str] = {}
     for plan in dead:
         name = plan.queue.broker_name
-        if plan.bounds is None:  # the broker did not answer before: do not wait for it again
+        if plan.bounds is None:  # the broker did not answer the plan, so do not wait for it again
             answers[name] = plan.problem
         elif name not in answers:
             answers[name] = _status(admin, name)
@@ -205,7 +212,7 @@ def _expiries(admin: AdminClient, dead: Sequence[QueueCoverage], facts: Path) ->
 
 
 def _status(admin: AdminClient, name: str) -> BrokerStatus | str:
-    """Return the status, or why it is unknown."""
+    """Return the status of a broker, or the reason why it is unknown."""
     try:
         status = admin.broker_status(name)
     except MqError as error:
@@ -230,7 +237,7 @@ def _expiry(
 def dead_letters_by_file(
     folder: Path, file_bytes: Mapping[str, int]
 ) -> dict[str, list[DeadLettersOfFile]]:
-    """Return broker name → files with dead letters, oldest first.
+    """Count the dead letters in each commit-log file. Return broker name → files, oldest first.
 
     Args:
         folder: the folder of the facts.

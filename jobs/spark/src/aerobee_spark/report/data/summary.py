@@ -1,7 +1,7 @@
-"""Build summary.json: the figures under stable names.
+"""Build summary.json, which has the figures of a report under stable names.
 
-docs/spark.md describes every key. A figure that the report did not read is null, not 0. This module
-reads no file except the previous summary (`PreviousReport`).
+docs/spark.md describes every key. A figure is null, not 0, if the report did not read its messages.
+The only file that this module reads is the previous summary (`PreviousReport`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Summary = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Earlier:
-    """The previous report in the folder: its time, and the offsets up to which it read."""
+    """The time of the previous report in the folder, and the offsets up to which it read."""
 
     generated_at: str
     # (broker name, queue id) of the dead-letter topic → end offset
@@ -36,7 +36,7 @@ class Earlier:
 
 
 def check_extra(extra: Mapping[str, Any]) -> None:
-    """Raise ReportError if `extra` has a key of the summary."""
+    """Raise ReportError if a figure of --extra-json has the name of a key of the summary."""
     taken = sorted(set(extra) & KEYS)
     if taken:
         raise ReportError(
@@ -57,14 +57,14 @@ def build(
     bucket_ms: int,
     earlier: Earlier | None,
 ) -> Summary:
-    """Build the summary.
+    """Build the content of summary.json.
 
     Args:
         request: the request for the report.
-        coverage: the queues and what was read of them.
+        coverage: the planned and the read messages of each queue.
         figures: the computed figures.
         engine: name of the engine that computed them.
-        forecast: the forecast.
+        forecast: the retry settings of the group, the trend, and the expiry of dead letters.
         now_ms: time of the report, in milliseconds since the epoch.
         bucket_ms: width of a bucket of the timeline, in milliseconds.
         earlier: the previous report in the folder; None if there is none.
@@ -139,7 +139,10 @@ def _dead_letters(request: ReportRequest, figures: Figures, now_ms: int) -> Summ
 
 
 def _counts(rows: Sequence[Row], column: str) -> dict[str, int]:
-    """Return value → messages, most first; "" counts messages without a value."""
+    """Return the number of messages for each value of a column, those with most messages first.
+
+    Messages without a value are counted under "".
+    """
     counts: dict[str, int] = {}
     for row in rows:
         value = "" if row[column] is None else str(row[column])
@@ -156,8 +159,8 @@ def _moment(ms: int | None, now_ms: int) -> Summary | None:
 def _new(request: ReportRequest, coverage: Coverage, earlier: Earlier | None) -> Summary:
     """Count the dead letters that the previous report did not read.
 
-    Without a previous report all are new. If a queue ends before the offset that was read, it was
-    purged, and all its dead letters are new.
+    Without a previous report, all dead letters are new. If a queue ends before the offset up to
+    which the previous report read, the queue was purged, and all its dead letters are new.
     """
     if DLQ not in request.kinds:
         return {"new_dead_letters": None, "new_since": None}
@@ -180,7 +183,7 @@ def _retries(request: ReportRequest, figures: Figures) -> Summary | None:
     return {
         "records": total.get("messages", 0),
         "messages": figures.messages.get("retried", 0),
-        # Null if the dead-letter topic was not read.
+        # This is null if the report did not read the dead-letter topic.
         "messages_dead_lettered": (
             figures.messages.get("retried_and_dead", 0) if DLQ in request.kinds else None
         ),
@@ -194,13 +197,13 @@ def _retries(request: ReportRequest, figures: Figures) -> Summary | None:
 
 
 def _timeline(request: ReportRequest, figures: Figures, bucket_ms: int) -> Summary:
-    """Return the counts by store time, without empty buckets."""
+    """Return the numbers of dead letters and retries by store time, without empty buckets."""
     buckets: dict[int, Summary] = {}
     names = {DLQ: "dead_letters", RETRY: "retries"}
     for kind in request.kinds:
         for row in figures.of("bucket", kind):
             start = row["bucket"]
-            if start is None:  # stored outside the years 1 to 9999
+            if start is None:  # the store time is outside the years 1 to 9999
                 continue
             empty = {"start": iso(start), "start_ms": start, "dead_letters": 0, "retries": 0}
             buckets.setdefault(start, empty)[names[kind]] = row["messages"]
@@ -220,14 +223,14 @@ def _sample(row: Row) -> Summary:
         "lite_topic": properties.get(props.LITE_TOPIC, ""),
         "born_at": iso(row["born_at"]),
         "stored_at": iso(row["stored_at"]),
-        # Only the user's properties; those of the protocol are columns or internal.
+        # Include only the user's properties. Properties of the protocol are columns or internal.
         "properties": {k: v for k, v in properties.items() if k not in props.RESERVED},
         "body_kind": kind,
         "body": text,
     }
 
 
-# The keys of every summary, from a report over nothing.
+# The keys of every summary. They are taken from the summary of an empty report.
 KEYS = frozenset(
     build(
         ReportRequest("", "", Path()),
@@ -244,16 +247,19 @@ KEYS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class PreviousReport:
-    """The previous report in the folder, for comparison with the new one.
+    """The previous report in the folder, for comparison with the new report.
 
-    `summary` is empty if there is none.
+    `summary` is empty if the folder has no previous report that can be compared.
     """
 
     summary: Mapping[str, Any]
 
     @classmethod
     def read(cls, path: Path, consumer_group: str) -> PreviousReport:
-        """Read a summary. An unreadable one, or one of another group or version, is ignored."""
+        """Read the summary of the previous report.
+
+        Ignore it if it cannot be read, or belongs to another group or version.
+        """
         try:
             loaded = json.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError):
@@ -271,7 +277,10 @@ class PreviousReport:
 
     @property
     def earlier(self) -> Earlier | None:
-        """Return what the previous report read; None if it did not read dead letters."""
+        """Return the time of the previous report and the offsets up to which it read dead letters.
+
+        Return None if it did not read dead letters.
+        """
         if DLQ not in self.summary.get("kinds", ()):
             return None
         read_to = {

@@ -1,5 +1,6 @@
-"""Run the engine that makes facts and figures: Spark, or a local one without Java.
+"""Write the messages of a report and compute its figures, with Spark or with a local engine.
 
-Both give the same results. Each has a function `make`, which writes the facts and returns the
-figures and the width of a bucket of the timeline in milliseconds.
+The local engine does not need Java. Both engines give the same results. Each has a function `make`,
+which writes the messages to Parquet files (facts), and returns the figures and the bucket width of
+the timeline.
 """

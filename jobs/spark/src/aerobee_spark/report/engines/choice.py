@@ -1,4 +1,4 @@
-"""Choose the engine by the request, the number of messages, and the installed packages."""
+"""Choose the engine of a report by the request, the number of messages, and installed packages."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ _PACKAGES = {LOCAL: "duckdb", SPARK: "pyspark"}
 @dataclass(frozen=True, slots=True)
 class Choice:
     engine: str
-    # Why `auto` did not choose the preferred engine for this number of messages; empty if it did.
+    # The reason why AUTO did not choose the preferred engine for this number of messages. It is
+    # empty if AUTO chose the preferred engine.
     because: str = ""
 
     def __str__(self) -> str:
@@ -29,10 +30,11 @@ def check(asked: str) -> None:
 
 
 def choose(asked: str, messages: int, *, local_up_to: int) -> Choice:
-    """Choose the engine.
+    """Choose the engine of a report.
 
-    AUTO prefers the local engine for up to `local_up_to` messages and Spark above. It uses the
-    other one if the preferred one cannot run. Under spark-submit AUTO is Spark.
+    AUTO prefers the local engine for up to `local_up_to` messages, and Spark for more messages. If
+    the preferred engine cannot run, AUTO chooses the other engine. Under spark-submit, AUTO always
+    chooses Spark.
 
     Raises:
         ReportError: no suitable engine can run.

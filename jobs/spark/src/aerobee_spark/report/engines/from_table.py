@@ -1,6 +1,6 @@
-"""Write the facts of a report from a facts table, without contacting a broker.
+"""Copy the messages of a report from a facts table, without contacting a broker.
 
-The table also has messages that retention has deleted from the broker.
+The table may also have messages that retention has deleted from the broker.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SCHEMA = local_facts.SCHEMA
 
 
 def write(request: ReportRequest, table: Table, folder: Path) -> list[QueueCoverage]:
-    """Write the facts of the report and return their coverage, sorted by queue.
+    """Write the messages of a report to a Parquet file, and count them for each queue.
 
     Args:
         request: the request for the report.
@@ -39,7 +39,7 @@ def write(request: ReportRequest, table: Table, folder: Path) -> list[QueueCover
 
     Raises:
         ReportError: the table does not exist, belongs to another group, lacks a topic, or needs
-            Spark that is not installed.
+            Spark, which is not installed.
     """
     with opened(table) as files:
         return _write(request, files, folder)
@@ -104,7 +104,10 @@ def _rows(
 
 
 def redacted_rows(request: ReportRequest, rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Redact rows, and derive the history columns again from the redacted properties."""
+    """Redact rows, and derive the columns that come from properties again.
+
+    The columns then have the redacted values too.
+    """
     if not request.redact:
         return rows
     message = pa.RecordBatch.from_arrays(
@@ -115,7 +118,11 @@ def redacted_rows(request: ReportRequest, rows: pa.RecordBatch) -> pa.RecordBatc
 
 
 def _covered(span: Span, rows: int, windowed: bool) -> QueueCoverage:
-    """Return the coverage of a queue. Within a time window, lost messages are unknown."""
+    """Return the planned and the read messages of a queue.
+
+    If the report is limited to a time window, lost messages are not counted, because their store
+    times are unknown.
+    """
     lost = 0 if windowed else span.lost
     problem = f"{lost} messages were deleted before the table got them" if lost else ""
     wanted = OffsetRange(span.queue, max(0, span.end - rows - lost), span.end)

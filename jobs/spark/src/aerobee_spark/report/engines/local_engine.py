@@ -1,7 +1,7 @@
-"""Make facts and figures without Spark: read in this process, compute with DuckDB over Parquet.
+"""Write the messages of a report and compute its figures without Spark, with DuckDB.
 
-DuckDB runs in this process and downloads no extensions. Data that does not fit into its memory goes
-to the folder of the unfinished report.
+DuckDB runs in this process and does not download extensions. If data exceeds its memory, DuckDB
+writes temporary files into the folder of the unfinished report.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from aerobee_spark.report.data.figures import DUCKDB, Figures, Row
 from aerobee_spark.report.publishing import plain_path
 from aerobee_spark.report.request import ReportRequest
 
-# Nulls are ordered as in Spark.
+# Settings of DuckDB. Null values are ordered as in Spark.
 _SETTINGS: dict[str, Any] = {
     "autoinstall_known_extensions": False,
     "autoload_known_extensions": False,
@@ -32,7 +32,7 @@ def make(
     folder: Path,
     on_step: Callable[[str], None],
 ) -> tuple[Figures, int]:
-    """Write the facts and compute the figures.
+    """Write the messages of a report to a Parquet file, and compute the figures.
 
     Args:
         request: the request for the report.
@@ -60,7 +60,7 @@ def make(
 
 
 def _compute(target: Path, scratch: Path, bucket_ms: int, top: int) -> Figures:
-    """Compute the figures. DuckDB uses `scratch` for data that exceeds its memory."""
+    """Compute the figures. DuckDB uses the folder `scratch` for data that exceeds its memory."""
     import duckdb
 
     settings = _SETTINGS | {"temp_directory": str(scratch)}

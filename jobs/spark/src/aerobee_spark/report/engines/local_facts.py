@@ -1,6 +1,7 @@
-"""Write facts without Spark: read range after range, decode as Spark's workers do, write one file.
+"""Write the messages of a report into one Parquet file (its facts), without Spark.
 
-Memory is bounded by the size of a row group, for any number of messages.
+Messages are decoded by the same code as in Spark's workers. The memory depends on the size of a row
+group, but not on the number of messages.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from aerobee_wire import topics
 from aerobee_wire.record import CorruptRecord
 
 FILE = "part-00000.parquet"
-# A row group is written when it has this number of rows, or of bytes in memory.
+# A row group is written when it reaches this number of rows, or this number of bytes in memory.
 GROUP_ROWS = 100_000
 GROUP_BYTES = 64 * 1024 * 1024
 
@@ -33,7 +34,7 @@ SCHEMA = pa.schema([*columns.ARROW_SCHEMA, *((name, pa.string()) for name in _AD
 
 
 def write(request: ReportRequest, ranges: Sequence[OffsetRange], folder: Path) -> None:
-    """Read `ranges` and write the facts to `folder`.
+    """Read the messages in `ranges`, and write them to a Parquet file in `folder`.
 
     Raises:
         MqError: the messages cannot be read.
@@ -77,7 +78,7 @@ def _batches(request: ReportRequest, ranges: Sequence[OffsetRange]) -> Iterator[
 
 
 def with_history(rows: pa.RecordBatch, consumer_group: str) -> pa.RecordBatch:
-    """Add the columns that facts have besides those of the data source."""
+    """Add the columns of a report's Parquet files that the data source does not have."""
     properties = rows.column("properties")
 
     def first_of(names: Sequence[str]) -> pa.Array:

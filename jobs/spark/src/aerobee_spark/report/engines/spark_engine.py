@@ -1,4 +1,7 @@
-"""Make facts and figures with Spark, in a session of its own or under spark-submit."""
+"""Write the messages of a report and compute its figures with Spark.
+
+Spark runs in a new session, or in the session of spark-submit.
+"""
 
 from __future__ import annotations
 
@@ -22,15 +25,15 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-# Characters that Spark reads as lists, patterns, URIs or escapes.
+# Characters in paths that Spark interprets as lists, patterns, URIs or escapes.
 MEANINGFUL = frozenset(",:;[]{}()*?!^\\%#\"' ")
-# Lines of Spark's log in the message of a failure.
+# The number of lines of Spark's log in the message of a failure.
 LOG_LINES = 15
 # Up to this number of messages, starting Spark takes longer than the work.
 FEW_MESSAGES = 300_000
-# The last line of a traceback that ends in an error of this project.
+# Matches the last line of a traceback that ends in an error of this project.
 _OUR_ERROR = re.compile(r"^\s*aerobee_\w+(?:\.\w+)*\.\w+: (.+)$", re.MULTILINE)
-# Below this number of messages a second task costs more than it saves.
+# Below this number of messages, a second task takes more time than it saves.
 MESSAGES_FOR_TWO_TASKS = 20_000
 
 
@@ -40,7 +43,7 @@ def make(
     folder: Path,
     on_step: Callable[[str], None],
 ) -> tuple[Figures, int]:
-    """Write the facts and compute the figures.
+    """Write the messages of a report to Parquet files, and compute the figures.
 
     Args:
         request: the request for the report.
@@ -52,7 +55,7 @@ def make(
         The figures, and the width of a bucket of the timeline in milliseconds.
 
     Raises:
-        ReportError: Spark fails; the message has the end of its log.
+        ReportError: Spark fails. The message contains the end of Spark's log.
     """
     log, brief = folder / "spark.log", sum(map(len, ranges)) <= FEW_MESSAGES
     with with_log_tail(log), spark_path(folder) as plain:
@@ -74,9 +77,9 @@ def make(
 def figures_of(
     spark: SparkSession, folder: Path, schema: StructType, *, bucket_ms: int, top: int
 ) -> Figures:
-    """Compute the figures of the facts in `folder`.
+    """Compute the figures of a report from the Parquet files in `folder`.
 
-    `schema` is the schema of its files, so that Spark does not need to read it from them.
+    `schema` is the schema of the Parquet files, so that Spark does not need to read it from them.
     """
     spark.read.schema(schema).parquet(str(folder)).createOrReplaceTempView("facts")
 
@@ -89,7 +92,10 @@ def figures_of(
 def write_facts(
     spark: SparkSession, request: ReportRequest, ranges: Sequence[OffsetRange], folder: Path
 ) -> StructType:
-    """Read `ranges` and write the facts to `folder`. Return the schema of the files."""
+    """Read the messages in `ranges`, and write them to Parquet files in `folder`.
+
+    Return the schema of the files.
+    """
     from aerobee_spark.reading.schema import SCHEMA
     from aerobee_spark.source import FORMAT, register
 
@@ -107,7 +113,7 @@ def write_facts(
 
 
 def with_history(rows: DataFrame, consumer_group: str) -> DataFrame:
-    """Add the columns that facts have besides those of the data source."""
+    """Add the columns of a report's Parquet files that the data source does not have."""
     from pyspark.sql import functions as F
 
     def first_of(names: Sequence[str]) -> Column:
@@ -126,9 +132,10 @@ def with_history(rows: DataFrame, consumer_group: str) -> DataFrame:
 
 @contextmanager
 def spark_failures_converted() -> Iterator[None]:
-    """Convert a failure inside Spark to a ReportError.
+    """Convert a failure of Spark in the block to a ReportError.
 
-    The message is that of this project's error if there is one, else the first line. It must be
+    If an error of this project caused the failure, the message is that of the error. Otherwise, it
+    is the first line of Spark's message. Use this inside the session, because the message must be
     read before Spark stops.
     """
     try:
@@ -142,7 +149,7 @@ def spark_failures_converted() -> Iterator[None]:
 
 @contextmanager
 def with_log_tail(log: Path) -> Iterator[None]:
-    """Add the end of Spark's log to a ReportError."""
+    """Add the end of Spark's log to a ReportError that is raised in the block."""
     try:
         yield
     except ReportError as error:
@@ -153,10 +160,11 @@ def with_log_tail(log: Path) -> Iterator[None]:
 
 @contextmanager
 def spark_path(folder: Path) -> Iterator[Path]:
-    """Create a link to `folder` for the block.
+    """Provide a path to `folder` without characters that Spark interprets, during the block.
 
-    Under spark-submit, yield the folder itself: workers write there, and a link of this machine
-    does not exist for them. Raise ReportError if its name has a character with a meaning for Spark.
+    The path is a link to the folder. Under spark-submit, it is the folder itself, because workers
+    on other machines do not have the link. Then raise ReportError if the path has a character that
+    Spark interprets.
     """
     if not session.is_submitted():
         with plain_path(folder) as link:

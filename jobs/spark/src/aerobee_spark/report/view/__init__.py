@@ -1,1 +1,1 @@
-"""Show a report as page, charts, tables, and in a terminal."""
+"""Show a report as an HTML page with charts, as tables, and as text in a terminal."""

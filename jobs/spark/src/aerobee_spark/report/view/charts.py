@@ -1,8 +1,7 @@
-"""Compute the geometry of the charts: numbers in, coordinates and labels out.
+"""Compute the coordinates and labels of the charts in a report.
 
-The template draws them; this module knows neither HTML nor colors. Horizontal coordinates are
-percentages, so that charts follow the width of the page. The timeline has its own units. This
-module does no I/O.
+A template draws the charts. Bars have horizontal coordinates in percent, so that they follow the
+width of the page. The timeline has fixed coordinates of its own. This module does no I/O.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from aerobee_spark.report.data.buckets import DAY, HOUR, MINUTE, SECOND
 
 MOST_BARS = 16
 
-# Size and margins of the timeline.
+# The size and the margins of the timeline.
 WIDTH, HEIGHT = 1000, 240
 LEFT, RIGHT, TOP, BOTTOM = 52, 8, 12, 30
 MOST_X_LABELS = 7
@@ -27,28 +26,28 @@ MOST_Y_STEPS = 5
 class Bar:
     label: str
     value: float
-    # Start and length, in percent of the width.
+    # The start and the length of the bar in percent of the width of the chart.
     x: float
     width: float
-    # Percent of the sum; None if the values are not parts of a whole.
+    # The value in percent of the sum of all values. None if the values are not parts of a whole.
     share: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Bars:
     bars: list[Bar]
-    # Number and sum of the values that are not shown.
+    # The number and the sum of the values that are not drawn.
     hidden: int = 0
     hidden_sum: float = 0
-    # Position of zero, in percent of the width.
+    # The position of the value 0 in percent of the width of the chart.
     zero: float = 0
 
 
 def bars(values: Mapping[str, float], *, parts: bool = True) -> Bars:
-    """Return one bar for each value, in the same order.
+    """Return a bar chart with one bar for each value, in the order of `values`.
 
-    If the values are `parts` of a whole, only the first MOST_BARS are drawn. Otherwise all are
-    drawn, negative ones to the left.
+    If the values are `parts` of a whole, only the first MOST_BARS values are drawn. Otherwise, all
+    values are drawn, and bars of negative values extend to the left.
     """
     shown = list(values.items())[: MOST_BARS if parts else None]
     low = min([0, *(value for _, value in shown)])
@@ -71,7 +70,10 @@ def bars(values: Mapping[str, float], *, parts: bool = True) -> Bars:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One bucket: dead letters below, retries above. y increases downwards."""
+    """A column of the timeline, which shows one bucket.
+
+    The lower part shows dead letters and the upper part shows retries. `y` increases downwards.
+    """
 
     x: float
     width: float
@@ -95,7 +97,7 @@ class Timeline:
     columns: list[Column]
     x_ticks: list[Tick]
     y_ticks: list[Tick]
-    # The bucket with most dead letters; if there are none, with most retries.
+    # The bucket with the most dead letters. Without dead letters, the bucket with the most retries.
     peak: Column
 
     width: int = WIDTH
@@ -106,12 +108,15 @@ class Timeline:
 
 
 def timeline(buckets: Sequence[Mapping[str, Any]], bucket_ms: int) -> Timeline | None:
-    """Return the timeline; None without buckets. Missing buckets in between are empty."""
+    """Return the timeline of the buckets, or None without buckets.
+
+    `buckets` lists only buckets with messages. The timeline has empty space for the others.
+    """
     if not buckets:
         return None
     first, last = buckets[0]["start_ms"], buckets[-1]["start_ms"]
     count = (last - first) // bucket_ms + 1
-    slot = (WIDTH - LEFT - RIGHT) / max(count, 6)  # a single bucket does not fill the box
+    slot = (WIDTH - LEFT - RIGHT) / max(count, 6)  # limits the width of the columns of few buckets
     most = max(each["dead_letters"] + each["retries"] for each in buckets)
     step = nice_step(most)
     top = -(-most // step) * step
@@ -150,7 +155,10 @@ def _column(bucket: Mapping[str, Any], position: int, slot: float, scale: float)
 
 
 def nice_step(most: int) -> int:
-    """Return the least of 1, 2, 5, 10, 20, … that reaches `most` in MOST_Y_STEPS steps."""
+    """Return the distance of the labels on the y axis, for values up to `most`.
+
+    It is the smallest of 1, 2, 5, 10, 20, … with which MOST_Y_STEPS steps reach `most`.
+    """
     power = 1
     while True:
         for factor in (1, 2, 5):
@@ -160,7 +168,10 @@ def nice_step(most: int) -> int:
 
 
 def time_label(ms: int, bucket_ms: int, span_ms: int) -> str:
-    """Return a label in UTC, as short as bucket width and span of the axis allow."""
+    """Return the label of a time on the x axis, in UTC.
+
+    The label is short if the bucket width and the time span of the axis allow it.
+    """
     moment = datetime.fromtimestamp(ms / 1000, UTC)
     if bucket_ms >= DAY:
         return moment.strftime("%Y-%m-%d")

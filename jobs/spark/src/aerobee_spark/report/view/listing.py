@@ -1,7 +1,7 @@
-"""List all dead letters: as CSV for a spreadsheet, and as JSON lines for a redrive.
+"""List all dead letters of a report, as CSV for a spreadsheet and as JSON lines for a redrive.
 
-This module streams the facts from Parquet in batches, so a million dead letters need little memory.
-It does not use Spark.
+This module reads the Parquet files of the report in batches, so a million dead letters need little
+memory. It does not use Spark.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from aerobee_wire import properties as props
 
 BATCH_ROWS = 8192
 
-# column of the facts → name in the listing
+# column of the Parquet files → name in the listing
 _COLUMNS = {
     "consumerGroup": "group",
     "topic": "topic",
@@ -43,7 +43,7 @@ _COLUMNS = {
     "producerHost": "producer",
     "bodySize": "body_size",
 }
-# Properties, read from the map of each row.
+# name in the listing → property of the message
 _FROM_PROPERTIES = {
     "lite_topic": props.LITE_TOPIC,
     "redrive_times": props.REDRIVE_TIMES,
@@ -88,7 +88,10 @@ def _plain(value: Any) -> Any:
 
 
 def write(folder: Path, csv_file: Path, redrive_file: Path) -> None:
-    """Write both files in one pass over the facts."""
+    """Write all dead letters to a CSV file, and the fields for a redrive to a JSON lines file.
+
+    `folder` has the Parquet files of the report, which are read only once.
+    """
     with redrive_file.open("w", encoding="utf-8") as redrive:
 
         def rows() -> Iterator[tuple[Any, ...]]:

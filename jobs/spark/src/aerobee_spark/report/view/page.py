@@ -1,7 +1,7 @@
-"""Render report.html: one self-contained file without scripts, light or dark.
+"""Render report.html, a self-contained page without scripts, in light and dark colors.
 
-This module prepares the summary for the template, which escapes every text of a user. This module
-does no I/O.
+This module prepares the summary for the template. The template escapes every text of a user. This
+module does no I/O except reading its templates.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ TEMPLATE = "page.html.j2"
 STYLE = "page.css"
 MOST_DELAYS = 4
 
-# key of the summary → heading of its bars
+# key of the summary → heading of its bar chart
 RANKINGS = {
     "dead_letters_by_tag": "By tag",
     "dead_letters_by_reason": "By reason",
@@ -33,7 +33,10 @@ SAMPLE_GROUPS = {"newest": "The newest of each tag and reason", "oldest": "The o
 
 
 def render(summary: Summary, extra: Mapping[str, Any]) -> str:
-    """Render the page. `extra` holds the figures of --extra-json, which the summary has too."""
+    """Render the page of a report.
+
+    `extra` has the figures of --extra-json. They are also part of the summary.
+    """
     templates = environment()
     return templates.get_template(TEMPLATE).render(
         s=summary,
@@ -59,7 +62,7 @@ def render(summary: Summary, extra: Mapping[str, Any]) -> str:
 
 
 def environment() -> Environment:
-    """Return the templates of reports, with the filters of this module."""
+    """Return the Jinja environment for the templates of reports, with the filters they use."""
     made = Environment(
         loader=PackageLoader("aerobee_spark", "report/view"),
         autoescape=True,
@@ -81,14 +84,17 @@ def environment() -> Environment:
 
 
 def style(templates: Environment) -> Markup:
-    """Return the style sheet: a file of the package, without any text of a user."""
+    """Return the style sheet of the pages, without escaping.
+
+    The style sheet is a file of the package, and does not contain text of a user.
+    """
     loader = templates.loader
     assert loader is not None
     return Markup(loader.get_source(templates, STYLE)[0])
 
 
 def verdict(summary: Summary) -> str:
-    """Return a sentence about the number of messages read."""
+    """Return a sentence about the number of messages that the report read."""
     queues = len(summary["queues"])
     where = f"in {number(queues)} {'queue' if queues == 1 else 'queues'}"
     if not summary["complete"]:
@@ -118,7 +124,10 @@ def _is_chart(value: Any) -> bool:
 
 
 def _extra_tables(extra: Mapping[str, Any]) -> Iterator[tuple[str, list[str], list[list[Any]]]]:
-    """Yield title, columns and rows of values that are neither a figure nor a chart."""
+    """Yield (title, columns, rows) of each value of --extra-json that is shown as a table.
+
+    Single figures and mappings of numbers are not shown as tables.
+    """
     for key, value in extra.items():
         if _is_figure(value) or _is_chart(value) or value is None or value in ({}, []):
             continue
@@ -137,7 +146,7 @@ def plain(value: Any) -> Any:
 
 
 def title(key: str) -> str:
-    """Make a title: "mean_delay_by_tag" → "Mean delay by tag"."""
+    """Convert a key of the summary to a title: "mean_delay_by_tag" → "Mean delay by tag"."""
     text = key.replace("_", " ").strip()
     return text[:1].upper() + text[1:]
 
@@ -146,7 +155,7 @@ def title(key: str) -> str:
 
 
 def number(value: Any) -> str:
-    """Format a number: 1234 → "1,234", 2.3 → "2.30", None → "–"."""
+    """Format a number for people: 1234 → "1,234", 2.3 → "2.30", None → "–"."""
     if value is None:
         return "–"
     if isinstance(value, bool):
@@ -159,7 +168,7 @@ def number(value: Any) -> str:
 
 
 def moment(value: str | None) -> str:
-    """Format a time of the summary (ISO 8601) as "2026-01-31 08:00:00 UTC"."""
+    """Convert a time of the summary (ISO 8601) to the form "2026-01-31 08:00:00 UTC"."""
     return "–" if value is None else f"{value[:10]} {value[11:19]} UTC"
 
 
@@ -170,12 +179,12 @@ def percent(value: float | None) -> str:
 
 
 def coordinate(value: float) -> str:
-    """Format a length or coordinate with at most two decimals."""
+    """Format a length or coordinate of a chart with at most two decimals."""
     return f"{value:.2f}".rstrip("0").rstrip(".")
 
 
 def delays(settings: Mapping[str, Any]) -> str:
-    """Format the retry delays of `group_settings`: "1 s, 5 s", "5 s, 10 s … 2 h"."""
+    """Format the retry delays of a group's settings, such as "1 s, 5 s" or "5 s, 10 s … 2 h"."""
     growing = settings["exponential_retry"]
     if growing:
         first, last = duration(growing["initial_ms"]), duration(growing["max_ms"])

@@ -1,7 +1,7 @@
-"""Build the tables of a report: the same rows as CSV, as HTML, and as text.
+"""Build the tables of a report, which are shown as CSV and HTML, and format text for a terminal.
 
-A table is a title, column names and rows of plain values. `show` formats the main figures for a
-terminal, in twenty lines. Only `write_csv` does I/O.
+A table has a title, column names, and rows of plain values. `show` formats the main figures for a
+terminal in about twenty lines. Only `write_csv` does I/O.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from aerobee_spark.report.data.summary import Summary
 from aerobee_spark.report.formats import duration
 
 BYTE_ORDER_MARK = "utf-8-sig"  # Excel reads UTF-8 only with this mark
-# A spreadsheet runs a cell with this start as a formula, and its text may come from a user.
+# A spreadsheet runs a cell that begins with one of these characters as a formula. The text may come
+# from a user.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
@@ -29,7 +30,7 @@ class Table:
 
 
 def tables_of(summary: Summary) -> list[Table]:
-    """Return the tables that have rows, and always the table of queues."""
+    """Return the tables of a report. Leave out empty tables, except for the table of queues."""
     made = [
         Table("queues", "Queues", _QUEUE_COLUMNS, _rows(summary["queues"], _QUEUE_COLUMNS)),
         *(_counts(name, title, summary[name]) for name, title in _COUNTS.items()),
@@ -67,12 +68,12 @@ _QUEUE_COLUMNS = (
     "complete",
     "problem",
 )
-# Keys of records that are not columns: they repeat another key, or are nested.
+# Keys of records that are not columns, because they repeat another key or are nested.
 _LEFT_OUT = ("start_ms", "properties", "body_kind")
 
 
 def _records(name: str, title: str, records: Sequence[Mapping[str, Any]]) -> Table:
-    """Make a table whose columns are the keys of the records, in their order."""
+    """Build a table from records. Its columns are the keys of the first record, in order."""
     columns = tuple(key for key in (records[0] if records else ()) if key not in _LEFT_OUT)
     return Table(name, title, columns, _rows(records, columns))
 
@@ -96,7 +97,10 @@ def write_csv(path: Path, columns: Sequence[str], rows: Iterable[Sequence[Any]])
 
 
 def guarded(value: Any) -> Any:
-    """Put an apostrophe before a text that a spreadsheet would run as a formula."""
+    """Convert a value for a CSV cell.
+
+    A text that a spreadsheet would run as a formula gets an apostrophe as its first character.
+    """
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, list):
@@ -110,9 +114,9 @@ def guarded(value: Any) -> Any:
 
 
 def as_text(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    """Align columns: numbers to the right, text to the left.
+    """Format rows as text with aligned columns: numbers to the right, text to the left.
 
-    Without column names there is no heading.
+    The first line has the column names. If all names are empty, this line is left out.
     """
     cells = [list(columns), *([_shown(value) for value in row] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
@@ -186,7 +190,7 @@ def _totals(summary: Summary) -> list[tuple[str, Any]]:
 
 
 def _forecast(summary: Summary) -> list[tuple[str, Any]]:
-    """Return the rows about expiry, trend and settings, as far as they are known."""
+    """Return (label, value) rows about expiry, trend and retry settings that are known."""
     expires, trend, group = summary["expires"], summary["trend"], summary["group_settings"]
     rows: list[tuple[str, Any]] = []
     if expires and summary["dead_letters"]:

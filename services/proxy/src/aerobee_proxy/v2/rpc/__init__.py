@@ -1,1 +1,1 @@
-"""The RPCs of apache.rocketmq.v2.MessagingService. Independent of the transport."""
+"""Handle the RPCs of apache.rocketmq.v2.MessagingService, independently of the transport."""

@@ -1,4 +1,4 @@
-"""RPCs of every client about itself: Heartbeat, NotifyClientTermination, SyncLiteSubscription."""
+"""Handle Heartbeat, NotifyClientTermination and SyncLiteSubscription."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ async def heartbeat(
     request: HeartbeatRequest,
     caller: Caller,
 ) -> HeartbeatResponse:
-    """Heartbeat: a client is alive. Heartbeats are passed on to all brokers.
+    """Handle Heartbeat: keep the client's session alive, and forward the heartbeat to all brokers.
 
-    The answer does not wait for a producer's heartbeat to reach brokers.
+    The answer to a consumer waits for the brokers, but the answer to a producer does not.
 
-    Codes: ILLEGAL_CONSUMER_GROUP, CONSUMER_GROUP_NOT_FOUND, UNRECOGNIZED_CLIENT_TYPE. Difference
-    from RocketMQ's proxy: a heartbeat that arrives before the settings of its client is accepted.
+    Codes: ILLEGAL_CONSUMER_GROUP, CONSUMER_GROUP_NOT_FOUND, UNRECOGNIZED_CLIENT_TYPE. Unlike
+    RocketMQ's proxy, this proxy accepts a heartbeat that arrives before the client's settings.
     """
 
     # Some SDKs omit the type in heartbeats that arrive before their settings.
@@ -66,17 +66,17 @@ async def notify_client_termination(
     request: NotifyClientTerminationRequest,
     caller: Caller,
 ) -> NotifyClientTerminationResponse:
-    """NotifyClientTermination: a client ends, and its session with it.
+    """Handle NotifyClientTermination: remove the session of a client that ends.
 
-    This RPC has only the codes that every RPC has. Difference from RocketMQ's proxy: an unknown
-    client is accepted, because a proxy that restarted does not know its earlier clients.
+    This RPC has only the codes that every RPC has. Unlike RocketMQ's proxy, this proxy accepts an
+    unknown client, because it does not know its earlier clients after a restart.
     """
 
     sessions.remove(caller.client_id, caller.session.user)
     departures.left(caller.session)
-    # Brokers give its messages to other members only after it is unregistered. This is done in the
-    # background, because a client that ends rarely waits for the answer. A producer does not name a
-    # group.
+    # Brokers give the client's messages to other members only after the client is unregistered.
+    # A background task does that, because a client that ends rarely waits for the answer. A
+    # producer does not name a group.
     group = stored_name(request.group) if request.group.name else ""
     unregistered = departures.background.run(heartbeats.unregister(caller.client_id, group))
     if group:
@@ -100,20 +100,20 @@ async def sync_lite_subscription(
     request: SyncLiteSubscriptionRequest,
     caller: Caller,
 ) -> SyncLiteSubscriptionResponse:
-    """SyncLiteSubscription: set which lite topics of a parent a client gets.
+    """Handle SyncLiteSubscription: change the lite topics of a parent topic that a client gets.
 
     Codes:
 
-        ILLEGAL_TOPIC                      also: the group is not bound to it
-        ILLEGAL_CONSUMER_GROUP             also: the group does not exist
+        ILLEGAL_TOPIC                      the name is invalid, or the group is not bound to it
+        ILLEGAL_CONSUMER_GROUP             the name is invalid, or the group does not exist
         ILLEGAL_LITE_TOPIC
         LITE_SUBSCRIPTION_QUOTA_EXCEEDED
         ILLEGAL_OFFSET
         PROXY_TIMEOUT
         BAD_REQUEST                        PARTIAL_ADD in a wildcard group
 
-    Differences from RocketMQ's proxy: names are checked in complete sets too. TIMESTAMP works, and
-    TAIL_N counts from the end. The broker counts what a client holds.
+    Differences from RocketMQ's proxy: COMPLETE_ADD checks the names of lite topics too. TIMESTAMP
+    works, and TAIL_N counts from the end. The broker counts a client's lite topics for the quota.
     """
 
     topic, group = topic_name(request.topic), group_name(request.group)
@@ -144,9 +144,10 @@ async def sync_lite_subscription(
 
 
 def _begin(option: OffsetOption) -> dict[str, Any]:
-    """Return the field of the broker's request for where the group begins.
+    """Convert the offset option into a field of the broker's request.
 
-    Empty for LAST.
+    The field sets the position at which the group begins to consume. Return an empty dict if the
+    option is missing, or is the policy LAST.
     """
     given = option.WhichOneof("offset_type")
     if given is None:

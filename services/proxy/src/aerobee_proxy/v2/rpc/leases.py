@@ -1,6 +1,6 @@
-"""RPCs that settle or change a lease. The result is durable before the answer.
+"""Handle AckMessage, ChangeInvisibleDuration and ForwardMessageToDeadLetterQueue.
 
-AckMessage, ChangeInvisibleDuration and ForwardMessageToDeadLetterQueue.
+These RPCs settle or change leases. The result is durable before the answer.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _DONE = AckMessageResultEntry(status=status())
 async def ack_message(
     acknowledgements: Acknowledgements, request: AckMessageRequest, caller: Caller
 ) -> AckMessageResponse:
-    """AckMessage: a consumer acknowledges messages.
+    """Handle AckMessage: acknowledge messages of a consumer.
 
     The acknowledgements are durable before the answer.
 
@@ -73,14 +73,12 @@ async def change_invisible_duration(
     request: ChangeInvisibleDurationRequest,
     caller: Caller,
 ) -> ChangeInvisibleDurationResponse:
-    """ChangeInvisibleDuration: a message becomes visible later, or sooner, than its lease said.
+    """Handle ChangeInvisibleDuration: change the time at which a leased message becomes visible.
 
-    Push consumers also use it to give a message back. Then the message is not redelivered sooner
-    than the retry policy of its group says. The reason is that one SDK asks for no delay,
-    regardless of its settings.
+    Push consumers also use this RPC to return a message. The message is then not redelivered before
+    the retry delay of its group, because one SDK asks for no delay regardless of its settings.
 
-    The lease stays the same: the receipt handle that came with the message stays valid beside the
-    new one.
+    The lease stays the same. Thus the old receipt handle stays valid beside the new receipt handle.
 
     Codes: ILLEGAL_TOPIC, ILLEGAL_CONSUMER_GROUP, ILLEGAL_INVISIBLE_TIME, INVALID_RECEIPT_HANDLE,
     PROXY_TIMEOUT.
@@ -116,7 +114,7 @@ async def forward_to_dead_letter_queue(
     request: ForwardMessageToDeadLetterQueueRequest,
     caller: Caller,
 ) -> ForwardMessageToDeadLetterQueueResponse:
-    """ForwardMessageToDeadLetterQueue: a FIFO consumer gives up a message for the next one.
+    """Handle ForwardMessageToDeadLetterQueue: move a FIFO consumer's message to the dead letters.
 
     The C++ SDK does not send a receipt handle. Its message is found by the message id among the
     leases that this proxy renews for the client.

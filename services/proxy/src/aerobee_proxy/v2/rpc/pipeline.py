@@ -1,7 +1,7 @@
-"""The steps around every RPC: admit the caller, authorize the request, answer a failure.
+"""Wrap every RPC handler: admit the caller, authorize the request, and answer failures.
 
-Failures travel as a Status inside the response; gRPC itself reports success. Only a telemetry
-stream may end with a gRPC error.
+A failure is reported as a Status inside the response, while gRPC itself reports success. Only a
+telemetry stream may end with a gRPC error.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ class Caller(NamedTuple):
     client_id: str
     session: Session
     call: Call
-    user: User | None  # None: without authentication
+    user: User | None  # None if authentication is off
 
 
 class NotAdmitted(Refused):
-    """The caller is unknown, lacks a right, or exceeds the limit of clients.
+    """The caller is not authenticated, lacks a right or a client id, or is one client too many.
 
     Codes: UNAUTHORIZED, CLIENT_ID_REQUIRED, TOO_MANY_REQUESTS.
     """
@@ -48,7 +48,8 @@ class NotAdmitted(Refused):
 class Pipeline:
     """Wraps handlers with the steps of every RPC.
 
-    If `authentication` is None, any client may call. `checks_rights`: check also the user's rights.
+    If `authentication` is None, any client may call. If `checks_rights` is true, the user's
+    policies must allow each request.
     """
 
     sessions: Sessions
@@ -58,9 +59,9 @@ class Pipeline:
     checks_rights: bool
 
     def admit(self, call: Call) -> Caller:
-        """Return the caller; create its session, or keep it alive.
+        """Authenticate the caller of an RPC, and create its session or keep its session alive.
 
-        Raises NotAdmitted.
+        Raises NotAdmitted if the caller may not use this proxy.
         """
         user = None
         try:
@@ -82,7 +83,7 @@ class Pipeline:
     def authorize(self, request: object, caller: Caller) -> None:
         """Check that the user has the rights that the request needs.
 
-        Raises NotAdmitted: UNAUTHORIZED.
+        Raises NotAdmitted with the code UNAUTHORIZED if the user lacks a right.
         """
         if caller.user is None or not self.checks_rights:
             return
@@ -99,10 +100,11 @@ class Pipeline:
         *needs: *Needs,
         failure_named: bool = False,
     ) -> Callable[[Q, Call], Awaitable[R]]:
-        """Return the handler in the form that the chassis expects.
+        """Wrap the handler of a unary RPC for the gRPC server.
 
-        `needs` are passed to the handler first. A failure becomes `response(status=…)`. With
-        `failure_named`, its message begins with the name of the code.
+        The wrapper passes `needs` to the handler as its first arguments. A failure becomes
+        `response(status=…)`. With `failure_named`, the message of the status begins with the name
+        of the code.
         """
 
         async def run(request: Q, call: Call) -> R:
@@ -123,9 +125,10 @@ class Pipeline:
         *needs: *Needs,
         last: Callable[[], R] | None = None,
     ) -> Callable[[Q, Call], Awaitable[R | None]]:
-        """Like `unary` for a stream of responses: a failure becomes its next message.
+        """Wrap the handler of an RPC that returns a stream of responses.
 
-        `last` creates the message that ends the stream, also after a failure.
+        The wrapper passes `needs` to the handler as its first arguments. A failure becomes the next
+        response of the stream. `last` creates the response that ends the stream in any case.
         """
 
         async def run(request: Q, call: Call) -> R | None:

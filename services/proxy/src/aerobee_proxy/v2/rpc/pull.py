@@ -1,10 +1,11 @@
-"""RPCs of a consumer that keeps its own offsets; RocketMQ's proxy does not serve them.
+"""Handle PullMessage, GetOffset, UpdateOffset and QueryOffset.
 
-PullMessage, and GetOffset, UpdateOffset, QueryOffset for the offsets of a group in a queue, and of
-the queue itself.
+These RPCs serve consumers that manage their own offsets; RocketMQ's proxy does not support them.
+GetOffset and UpdateOffset read and set the offset of a group in a queue. QueryOffset returns an
+offset of the queue itself: its beginning, its end, or the offset at a time.
 
-Codes of the RPCs of offsets: ILLEGAL_TOPIC, ILLEGAL_CONSUMER_GROUP, ILLEGAL_OFFSET,
-OFFSET_NOT_FOUND, TOPIC_NOT_FOUND, CONSUMER_GROUP_NOT_FOUND, BAD_REQUEST.
+Codes of GetOffset, UpdateOffset and QueryOffset: ILLEGAL_TOPIC, ILLEGAL_CONSUMER_GROUP,
+ILLEGAL_OFFSET, OFFSET_NOT_FOUND, TOPIC_NOT_FOUND, CONSUMER_GROUP_NOT_FOUND, BAD_REQUEST.
 """
 
 from __future__ import annotations
@@ -63,9 +64,10 @@ async def pull_message(
     request: PullMessageRequest,
     caller: Caller,
 ) -> None:
-    """PullMessage: messages of one queue, starting at an offset; the client stores the offset.
+    """Handle PullMessage: return messages of one queue, starting at an offset.
 
-    The stream: status, messages, next offset.
+    The stream consists of a status, the messages, and the offset to pull next. The proxy does not
+    store the offset.
 
     Codes: ILLEGAL_TOPIC, ILLEGAL_CONSUMER_GROUP, ILLEGAL_OFFSET, ILLEGAL_FILTER_EXPRESSION,
     ILLEGAL_POLLING_TIME, MESSAGE_NOT_FOUND, TOPIC_NOT_FOUND, FORBIDDEN.

@@ -1,16 +1,17 @@
-"""ReceiveMessage: messages on lease, from any broker of the topic.
+"""Handle ReceiveMessage: lease messages from the brokers of a topic to a consumer.
 
-The stream: status, messages, delivery timestamp; also without a message and after a failure.
+The stream consists of a status, the messages, and a delivery timestamp. It has a status and a
+delivery timestamp even without a message and after a failure.
 
-Of the queue that the client names, only its broker matters: it usually goes first. RocketMQ's proxy
-does not ask any other broker.
+The client names a queue, but only the broker of that queue matters: the proxy usually asks that
+broker first, and then the other brokers. RocketMQ's proxy does not ask any other broker.
 
-A lite client gets messages of the lite topics that it subscribes to. Its settings decide whether it
-is one. If another proxy has its settings, its group decides. The request does not matter. A batch
-may hold several lite topics, each in order. The receipt handle contains the lite topic, so that
-SDKs that do not send the lite topic can settle messages too. A push consumer holds a receive at
-each broker, so only the broker that it names is asked. A simple consumer names one broker, and all
-of them are asked.
+A lite client gets messages of the lite topics that it subscribes to. The client's settings declare
+a lite client. If another proxy has the settings, a client of a group with lite topics is a lite
+client. A response may contain messages of several lite topics, in order within each lite topic. The
+receipt handle contains the lite topic, because some SDKs do not send it when they settle a message.
+For a lite push consumer, the proxy asks only the named broker, because the consumer receives from
+each broker. For a lite simple consumer, the proxy asks all brokers.
 
 Codes: ILLEGAL_TOPIC, ILLEGAL_CONSUMER_GROUP, ILLEGAL_FILTER_EXPRESSION, ILLEGAL_INVISIBLE_TIME,
 ILLEGAL_POLLING_TIME, BAD_REQUEST, FORBIDDEN, MESSAGE_NOT_FOUND, TOPIC_NOT_FOUND,
@@ -45,12 +46,12 @@ from aerobee_wire.queues.lite import lease_topic_of
 from aerobee_wire.record import Record, iter_records
 
 _OK = ReceiveMessageResponse(status=status()).SerializeToString()
-# Leases that this proxy renews for one lite client, which has not settled them. RocketMQ's limit.
+# Most unsettled leases that this proxy renews for one lite client. This is RocketMQ's limit.
 MAX_RENEWED = 100
 
 
 class _Batch(NamedTuple):
-    """The messages of one pop; of a lite pop, those of one lite topic."""
+    """The messages that one pop returned. In a lite pop, all of them have the same lite topic."""
 
     pop: PopRequest
     answer: PopResponse
@@ -62,14 +63,14 @@ class _Batch(NamedTuple):
         return cls(pop, answer, list(records))
 
     def handles(self) -> Iterator[tuple[ReceiptHandle, str]]:
-        """Yield the receipt handle of each message with its message id."""
+        """Yield (receipt handle, message id) of each message."""
         for record, attempt in zip(self.records, self.answer.delivery_attempts, strict=True):
             message_id = record.unique_message_id or record.offset_message_id
             yield handle_for(record, attempt, self.pop, self.answer), message_id
 
 
 class _Limits(NamedTuple):
-    """The fields that pops and lite pops share."""
+    """The number of messages and the durations in a pop or lite pop."""
 
     max_messages: int
     invisible_duration_ms: int
@@ -150,7 +151,7 @@ async def _deliver(
         await caller.call.write_all(responses, more_follows=True)
         written = True
     finally:
-        if not written:  # it is unknown which messages arrived, so redeliver all
+        if not written:  # redeliver all, because it is unknown which messages arrived
             receiver.give_back(handles())
     receiver.delivered(sum(len(batch.records) for batch in batches))
 
@@ -158,10 +159,10 @@ async def _deliver(
 async def _is_lite(
     group_configs: GroupConfigCache, request: ReceiveMessageRequest, caller: Caller
 ) -> bool:
-    """Return whether the client gets lite topics.
+    """Return whether the client gets messages of lite topics.
 
-    If another proxy has its settings, its group decides. Otherwise, the client would get all
-    messages of the parent.
+    If another proxy has the client's settings, return whether the client's group is bound to lite
+    topics. Without this rule, the client would get all messages of the parent topic.
     """
     if caller.session.settings is not None:
         return is_lite(caller.session)
@@ -170,7 +171,7 @@ async def _is_lite(
 
 
 def delivery_timestamp(clock: Clock) -> ReceiveMessageResponse:
-    """Return the last message of every stream."""
+    """Return the last response of every ReceiveMessage stream: the time of delivery."""
     response = ReceiveMessageResponse()
     response.delivery_timestamp.FromMilliseconds(clock.now_ms())
     return response
@@ -200,13 +201,13 @@ async def _pop_request(
     request: ReceiveMessageRequest,
     caller: Caller,
 ) -> tuple[PopRequest, bool]:
-    """Return the pop, and whether the group consumes the topic in order."""
+    """Return the pop request for the broker, and whether the group consumes the topic in order."""
     topic, group = topic_name(request.message_queue.topic), group_name(request.group)
     filter_of(request.filter_expression)
     policy = await group_configs.policy(group)
     ordered = await group_configs.is_ordered(policy, topic)
     keeps_order = caller.session.keeps_order
-    if keeps_order is None:  # settings unknown: with the order ON, all members were answered FIFO
+    if keeps_order is None:  # settings unknown; all members are FIFO if the group's order is ON
         keeps_order = policy.order is ConsumeOrder.ON
     limits = _limits(options, request, caller)
     pop = PopRequest(

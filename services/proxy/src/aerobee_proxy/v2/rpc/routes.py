@@ -1,4 +1,4 @@
-"""RPCs of every client about routes: QueryRoute and QueryAssignment."""
+"""Handle QueryRoute and QueryAssignment."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ async def query_route(
     request: QueryRouteRequest,
     caller: Caller,
 ) -> QueryRouteResponse:
-    """QueryRoute: the queues of a topic, all of them reached through this proxy.
+    """Handle QueryRoute: return the queues of a topic, with endpoints of this proxy.
 
-    Codes: ILLEGAL_ACCESS_POINT, ILLEGAL_TOPIC, TOPIC_NOT_FOUND, PROXY_TIMEOUT. Difference from
-    RocketMQ's proxy: an unknown topic is created if brokers create topics automatically.
+    Codes: ILLEGAL_ACCESS_POINT, ILLEGAL_TOPIC, TOPIC_NOT_FOUND, PROXY_TIMEOUT. Unlike RocketMQ's
+    proxy, this proxy creates an unknown topic if brokers create topics automatically.
     """
 
     topic = topic_name(request.topic)
@@ -44,7 +44,7 @@ async def query_assignment(
     request: QueryAssignmentRequest,
     caller: Caller,
 ) -> QueryAssignmentResponse:
-    """QueryAssignment: the queues of a topic that a group consumes; the same for each member.
+    """Handle QueryAssignment: return the queues of a topic, the same for each member of a group.
 
     Codes: ILLEGAL_ACCESS_POINT, ILLEGAL_TOPIC, ILLEGAL_CONSUMER_GROUP, FORBIDDEN, TOPIC_NOT_FOUND,
     PROXY_TIMEOUT.

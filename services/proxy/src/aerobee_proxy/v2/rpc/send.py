@@ -1,4 +1,4 @@
-"""RPCs of producers: SendMessage, RecallMessage and EndTransaction."""
+"""Handle SendMessage, RecallMessage and EndTransaction."""
 
 from __future__ import annotations
 
@@ -58,15 +58,15 @@ async def send_message(
     request: SendMessageRequest,
     caller: Caller,
 ) -> SendMessageResponse:
-    """SendMessage: one or several messages of one topic, each with its own outcome.
+    """Handle SendMessage: send one or several messages of one topic.
 
     Codes: MULTIPLE_RESULTS, ILLEGAL_TOPIC, ILLEGAL_MESSAGE_TAG / KEY / GROUP / PROPERTY_KEY / ID,
     ILLEGAL_DELIVERY_TIME, MESSAGE_PROPERTY_CONFLICT_WITH_TYPE, MESSAGE_CORRUPTED, FORBIDDEN,
     TOPIC_NOT_FOUND, MESSAGE_BODY_TOO_LARGE / EMPTY, MESSAGE_PROPERTIES_TOO_LARGE, PROXY_TIMEOUT,
     MASTER_PERSISTENCE_TIMEOUT, SLAVE_PERSISTENCE_TIMEOUT, HA_NOT_AVAILABLE, TOO_MANY_REQUESTS.
 
-    Difference from RocketMQ's proxy: several messages have several entries. Each has its own recall
-    handle if its delivery time is ahead.
+    The response has one entry with a status for each message, unlike that of RocketMQ's proxy. The
+    entry of a message with a future delivery time contains a recall handle.
     """
 
     messages = request.messages
@@ -113,18 +113,20 @@ async def _places_elsewhere(
     sent: Sequence[tuple[BrokerQueue, object]],
     outcomes: Sequence[SendOutcome | Exception],
 ) -> dict[int, BrokerQueue]:
-    """Return place → queue, for messages that another broker may store.
+    """Choose queues on other brokers for messages that their first broker refused.
 
-    The broker that they were sent to did not store them.
+    Return the queue for each index in `messages`. Messages that were stored, or that other brokers
+    would refuse too, are left out.
     """
     found: dict[int, BrokerQueue] = {}
-    # Their broker is draining, or the topic was closed there.
+    # The broker of these messages is draining, or does not allow writes to the topic any longer.
     refused = [n for n, each in enumerate(outcomes) if _is(each, BrokerCode.NO_PERMISSION)]
     if refused and (changed := await sender.changed_route(route)):
         for n in refused:
             system = messages[n].system_properties
             found[n] = sender.choose_queue(changed, _line(system), system.priority)
-    # Their broker has too few replicas in sync. A message group stays with its broker.
+    # The broker of these messages has too few replicas in sync. Messages of a message group or lite
+    # topic stay with their broker, because their order matters.
     for n in [n for n, each in enumerate(outcomes) if _is(each, BrokerCode.SLAVE_NOT_AVAILABLE)]:
         system = messages[n].system_properties
         if not _line(system):
@@ -135,7 +137,7 @@ async def _places_elsewhere(
 
 
 def _line(system: SystemProperties) -> str:
-    """Return what keeps messages in one queue: their message group, or their lite topic."""
+    """Return the message group or the lite topic, which keep messages in one queue, or ""."""
     return system.message_group or system.lite_topic
 
 
@@ -172,7 +174,7 @@ async def recall_message(
     request: RecallMessageRequest,
     caller: Caller,
 ) -> RecallMessageResponse:
-    """RecallMessage: a producer withdraws a message before its delivery time.
+    """Handle RecallMessage: cancel a delayed message before its delivery time.
 
     The recall is durable before the answer.
 
@@ -182,12 +184,12 @@ async def recall_message(
         TOPIC_NOT_FOUND
         MESSAGE_PROPERTY_CONFLICT_WITH_TYPE   the topic does not accept delayed messages
         BAD_REQUEST                           the recall handle is invalid or of another topic, or
-                                              the message was delivered or recalled before
+                                              the message has been delivered or recalled
         PROXY_TIMEOUT
         MASTER_PERSISTENCE_TIMEOUT
 
-    Differences from RocketMQ's proxy: the RPC is on by default, and a second recall fails. An
-    invalid handle is the caller's error, not an internal error.
+    Differences from RocketMQ's proxy: the RPC is on by default, and a second recall fails. The code
+    for an invalid handle is BAD_REQUEST, not an internal error.
     """
 
     topic = topic_name(request.topic)
@@ -203,7 +205,7 @@ async def recall_message(
     return RecallMessageResponse(status=status(), message_id=answer.unique_message_id)
 
 
-# Any other resolution means that the producer does not know yet.
+# Any other resolution means that the producer does not know the result of the transaction yet.
 _RESOLUTIONS: Mapping[int, broker.Resolution] = {
     TransactionResolution.COMMIT: broker.COMMIT,
     TransactionResolution.ROLLBACK: broker.ROLLBACK,
@@ -213,7 +215,7 @@ _RESOLUTIONS: Mapping[int, broker.Resolution] = {
 async def end_transaction(
     batches: BrokerBatches, counts: ProxyCounts, request: EndTransactionRequest, caller: Caller
 ) -> EndTransactionResponse:
-    """EndTransaction: a producer commits its half message or rolls it back.
+    """Handle EndTransaction: commit a producer's half message, or roll it back.
 
     The result is durable before the answer.
 

@@ -1,20 +1,19 @@
-"""Telemetry: the stream on which a client sends its settings and receives commands.
+"""Serve Telemetry, the stream on which a client sends its settings and receives commands.
 
-Settings are answered at once. The same answer is repeated a second later, because one SDK misses an
-answer that arrives during its start.
+The proxy usually answers settings at once. It repeats the answer a second later, because one SDK
+misses an answer that arrives during its start.
 
-The proxy must know from brokers and name servers whether a push consumer's group consumes all its
-topics in order. A push consumer is answered only after that, because SDKs use only the first
-answer. A consumer that was not answered FIFO gets the messages of a message group one by one
-(Session.keeps_order).
+To answer a push consumer, the proxy must know whether the group consumes all its topics in order.
+The answer waits until brokers and name servers are available, because SDKs of push consumers use
+only the first answer.
 
 The stream stays open until the client ends it, with these exceptions:
 
-    the caller is not admitted   one command with the status, then the stream ends with the same
-                                 text: Go's SDK ignores the status of a command
-    the settings are refused     the stream ends with INVALID_ARGUMENT
-    the proxy stops              the stream ends in order: if it were reset, Rust's SDK would loop
-                                 without a pause
+    the caller is not admitted   the proxy sends one command with the status, and ends the stream
+                                 with the same text, because Go's SDK ignores the command's status
+    the settings are refused     the proxy ends the stream with INVALID_ARGUMENT
+    the proxy stops              the proxy ends the stream with OK, because Rust's SDK would loop
+                                 without a pause after a reset
 """
 
 from __future__ import annotations
@@ -45,13 +44,13 @@ from aerobee_wire.status import MqError
 REPEAT_AFTER_S = 1.0
 RETRY_AFTER_S = 1.0  # between attempts to get a group's policy, while no broker answers
 CONFLICT_LOG_EVERY_MS = 60_000
-# Limits of the commands queued for a client that does not read. One may hold a whole message.
+# Limits of the commands queued for a client that does not read. A command may contain a message.
 MAX_QUEUED = 1_000
 MAX_QUEUED_BYTES = 16 * 1024 * 1024
 
 
 class TelemetryStream:
-    """One stream of a client: commands are queued, and one task writes them."""
+    """One telemetry stream of a client. Commands are queued, and one task writes them."""
 
     def __init__(self, call: Call) -> None:
         self._call = call
@@ -71,10 +70,10 @@ class TelemetryStream:
         self._queue.put_nowait(command)
 
     def offer_twice(self, command: TelemetryCommand) -> None:
-        """Queue a command now and again REPEAT_AFTER_S later.
+        """Queue a command now, and once more REPEAT_AFTER_S later.
 
-        An earlier repetition is cancelled because it is out of date. Besides, a client that keeps
-        sending settings must not fill the memory.
+        An earlier repetition that is still pending is cancelled because it is out of date. This
+        also limits the memory for a client that keeps sending settings.
         """
         self.offer(command)
         self.cancel_repetition()
@@ -86,7 +85,10 @@ class TelemetryStream:
             self._repetition.cancel()
 
     def end(self) -> bool:
-        """Make `write` return after the queued commands; return False if the queue is full."""
+        """Make `write` return after it wrote the queued commands.
+
+        Return False, without an effect, if the queue is full.
+        """
         if self._queue.full():
             return False
         self._queue.put_nowait(None)
@@ -138,7 +140,7 @@ class Telemetry:
             self._open.discard(task)
 
     def close(self) -> None:
-        """End the open streams, and later ones at once."""
+        """End all open streams. Streams that clients open after this call end at once."""
         self._closing.set()
         for task in self._open:
             task.cancel()
@@ -153,7 +155,8 @@ class Telemetry:
         caller.session.streams.add(stream)
         try:
             async for command in requests:
-                # Its session may have expired or ended meanwhile; then a new one is created.
+                # The client's session may have expired or ended meanwhile. Then `admit` creates a
+                # new session.
                 caller = self._pipeline.admit(call)
                 caller.session.streams.add(stream)
                 if command.WhichOneof("command") != "settings":
@@ -165,7 +168,7 @@ class Telemetry:
                         self._answer_later(caller, command.settings, stream)
                     )
                     later.add_done_callback(partial(_end_refused, serving))
-            if stream.end():  # a client that ended its requests still gets the queued commands
+            if stream.end():  # the client ended its requests, but still gets the queued commands
                 await asyncio.wait([writer])
         except asyncio.CancelledError:
             if (refusal := _refusal(later)) is None:
@@ -184,9 +187,10 @@ class Telemetry:
                 self._departures.left(caller.session)
 
     async def _answer(self, caller: Caller, settings: Settings, stream: TelemetryStream) -> bool:
-        """Answer settings.
+        """Answer the client's settings on the stream.
 
-        Returns False if the group's policy, or the type of a topic, is still unknown.
+        Return False if no server could report the group's policy or the type of a topic. Then no
+        answer was sent.
         """
         self._pipeline.authorize(settings, caller)
         check_settings(settings)
@@ -215,8 +219,8 @@ class Telemetry:
     async def _policy(self, settings: Settings) -> tuple[GroupPolicy, bool] | None:
         """Return the policy of a consumer's group, and whether it consumes all its topics in order.
 
-        If no server answers, return None for a push consumer, because it needs to know the order.
-        Other clients get the policy of a new group.
+        If no server answers, return None for a push consumer, because its answer must contain the
+        order. For other clients, return the policy of a new group.
         """
         if settings.WhichOneof("pub_sub") != "subscription":
             return GroupPolicy(), False
@@ -230,11 +234,11 @@ class Telemetry:
         except MqError as error:
             structlog.get_logger().warning("group_policy_unknown", reason=error.message)
             return None if settings.client_type in PUSH_CONSUMERS else (GroupPolicy(), False)
-        # A group with the order ON is ordered even without topics.
+        # A group whose order is ON consumes in order even if the settings name no topic yet.
         return policy, policy.order is ConsumeOrder.ON or (bool(ordered) and all(ordered))
 
     def _check_conflicts(self, caller: Caller) -> None:
-        """Count and log topics to which members of the caller's group subscribe differently."""
+        """Count and log the topics to which members of the caller's group subscribe differently."""
         group = caller.session.consumer_group
         if not group:
             return
@@ -249,14 +253,14 @@ class Telemetry:
 
 
 def _refusal(later: asyncio.Task[None] | None) -> BaseException | None:
-    """Return why settings whose answer was delayed cannot be accepted."""
+    """Return the exception with which a delayed answer to settings failed, or None."""
     return None if later is None or not later.done() or later.cancelled() else later.exception()
 
 
 def _end_refused(serving: asyncio.Task[object], later: asyncio.Task[None]) -> None:
-    """End the stream as if the settings were refused at once.
+    """End the stream if a delayed answer to settings failed.
 
-    The client is waiting for an answer.
+    The client then gets the same error as for settings that are refused at once.
     """
     if _refusal(later) is not None:
         serving.cancel()
