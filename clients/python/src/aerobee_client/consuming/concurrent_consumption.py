@@ -78,7 +78,7 @@ class ConcurrentConsumption:
         self._runner.set_concurrency(concurrency)
 
     def resume(self, process_queue: ProcessQueue) -> None:
-        """Continue with a queue whose pause has ended."""
+        """Pass the held messages of a queue to the listener after its pause has ended."""
         for batch in self._held.pop(process_queue, ()):
             self._again(batch)
 
@@ -158,7 +158,7 @@ class ConcurrentConsumption:
     def _consume_later(
         self, process_queue: ProcessQueue, message: ReceivedMessage, rejection: Rejection
     ) -> None:
-        """Pass a rejected message to the listener again after its delay.
+        """Pass a rejected message to the listener again after a delay.
 
         The delay is the one that the listener asked for, or CONSUME_AGAIN_S.
         """
