@@ -69,10 +69,9 @@ class _Owned:
 class Assignment:
     """Acquires, pulls and releases the queues that this member of a consumer group owns.
 
-    `pull(process_queue, queue_offset)` pulls messages into a process queue until that is
-    dropped. `request_rebalance` is called when a queue was lost between two rebalances. If
-    `locked_queues` is given, it locks each queue before the pull begins, and releases it
-    afterwards.
+    `pull(process_queue, queue_offset)` pulls messages into a process queue until that is dropped.
+    `request_rebalance` is called when a queue was lost between two rebalances. If `locked_queues`
+    is given, it locks each queue before the pull begins, and releases it afterwards.
     """
 
     def __init__(
@@ -158,8 +157,8 @@ class Assignment:
     async def rebalance(self, topics: Collection[str]) -> bool:
         """Acquire this member's share of `topics` and release the other queues.
 
-        Return False if some queues of the share are not acquired yet, for example because a
-        route or an offset could not be fetched. Then the caller rebalances again soon.
+        Return False if some queues of the share are not acquired yet, for example because a route
+        or an offset could not be fetched. Then the caller rebalances again soon.
         """
         resubscribed, self._resubscribed = self._resubscribed, set()
         await self._release(
@@ -197,8 +196,8 @@ class Assignment:
     def on_offset_moved(self, process_queue: ProcessQueue, queue_offset: int) -> None:
         """Drop the pulled messages of a queue, and pull it from `queue_offset` on.
 
-        The broker answered a pull with OFFSET_MOVED: the requested messages are deleted, or
-        the group's offset was reset.
+        The broker answered a pull with OFFSET_MOVED: the requested messages are deleted, or the
+        group's offset was reset.
         """
         queue = process_queue.queue
         if process_queue.dropped:
@@ -265,8 +264,8 @@ class Assignment:
     async def on_lock_regained(self, queue: MessageQueue) -> None:
         """Continue with a queue whose lock was free for a while.
 
-        If another member committed a higher offset in the meantime, pulling restarts from
-        that offset. Raises MqError if the committed offset cannot be loaded.
+        If another member committed a higher offset in the meantime, pulling restarts from that
+        offset. Raises MqError if the committed offset cannot be loaded.
         """
         stored = await self._offsets.load(queue.topic, queue.broker_name)
         committed, owned = stored.get(queue.queue_id, -1), self._owned.get(queue)
@@ -308,8 +307,8 @@ class Assignment:
     ) -> list[MessageQueue] | None:
         """Return the queues of `topic` that this member should own.
 
-        Return None if this client is not among the members yet, or if the topic has no
-        readable queue.
+        Return None if this client is not among the members yet, or if the topic has no readable
+        queue.
         """
         queues = await self._instance.routes.subscribe_queues(topic)
         if not queues:
@@ -369,9 +368,9 @@ class Assignment:
     async def _acquire(self, queues: list[MessageQueue]) -> bool:
         """Start to pull `queues`. Return False if another member still has some of them.
 
-        In that case the caller acquires these queues again soon. Raises MqError if a broker
-        does not answer or refuses a queue. The other queues are acquired first, so that one
-        broker does not delay them.
+        In that case the caller acquires these queues again soon. Raises MqError if a broker does
+        not answer or refuses a queue. The other queues are acquired first, so that one broker does
+        not delay them.
         """
         away: set[str] = set()
         failure: MqError | None = None
@@ -414,8 +413,7 @@ class Assignment:
     async def _start_offset(self, queue: MessageQueue, taken: Taken) -> int:
         """Return the offset where the member starts to pull a queue. Raises MqError.
 
-        This is the committed offset, or the offset that the options select if none is
-        committed.
+        This is the committed offset, or the offset that the options select if none is committed.
         """
         queue_offset = taken.offsets.get(queue.queue_id)
         return await self._initial_offset(queue) if queue_offset is None else queue_offset

@@ -97,8 +97,8 @@ class PassOver(Rejections):
     def send(self, message: ReceivedMessage, rejection: Rejection) -> asyncio.Future[bool]:
         """Decide whether a rejected message is skipped (result True) or retried (result False).
 
-        It is skipped after the last attempt, if the listener dead-letters it, or if the
-        listener timed out.
+        It is skipped after the last attempt, if the listener dead-letters it, or if the listener
+        timed out.
         """
         done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         last = (

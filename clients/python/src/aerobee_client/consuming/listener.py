@@ -76,8 +76,7 @@ class Consume:
     def call(self, given: list[ReceivedMessage]) -> Verdicts:
         """Call the listener in the current thread. Never raises.
 
-        A request whose producer no longer waits for a reply counts as consumed without a
-        call.
+        A request whose producer no longer waits for a reply counts as consumed without a call.
         """
         try:
             messages = self._awaited(given)
@@ -140,8 +139,8 @@ class Consume:
     ) -> Verdicts:
         """Return one verdict for each message in `given`.
 
-        `answer` holds the verdicts for `called`, the messages that the listener got. The
-        other messages count as consumed.
+        `answer` holds the verdicts for `called`, the messages that the listener got. The other
+        messages count as consumed.
         """
         log.debug("%d requests were past their TTL", len(given) - len(called))
         by_message = dict(zip(called, answer, strict=True))

@@ -44,9 +44,9 @@ class Membership(Generic[C]):
     """A membership in a consumer group.
 
     `subscriptions` maps topics to subscriptions; the caller may change it while the membership
-    lasts. `offsets` holds the offsets of messages that `consumption` has processed.
-    `on_failure` is called with each pull that fails. `statistics` returns the statistics that a
-    heartbeat reports. Assignment explains `locked_queues` and `callbacks`.
+    lasts. `offsets` holds the offsets of messages that `consumption` has processed. `on_failure` is
+    called with each pull that fails. `statistics` returns the statistics that a heartbeat reports.
+    Assignment explains `locked_queues` and `callbacks`.
     """
 
     def __init__(
@@ -98,8 +98,8 @@ class Membership(Generic[C]):
     async def start(self, commit_interval_s: float | None = None) -> None:
         """Join the group and acquire this member's share of the queues.
 
-        `commit_interval_s` is the time between two commits; None means COMMIT_INTERVAL_S.
-        If this method raises MqError, the caller must still call `close`.
+        `commit_interval_s` is the time between two commits; None means COMMIT_INTERVAL_S. If this
+        method raises MqError, the caller must still call `close`.
         """
         await self._offsets.open()
         self._instance.start(
@@ -125,8 +125,8 @@ class Membership(Generic[C]):
     async def close(self, timeout_s: float) -> None:
         """Wait for running listeners, commit the offsets, and unregister.
 
-        The last two steps also run if this call is cancelled. Heartbeats continue until the
-        offsets are committed, so that no other member gets the queues earlier.
+        The last two steps also run if this call is cancelled. Heartbeats continue until the offsets
+        are committed, so that no other member gets the queues earlier.
         """
         async with AsyncExitStack() as steps:  # they run in reverse order
             steps.push_async_callback(self._offsets.close)

@@ -28,8 +28,8 @@ _OPENING = '{"offsetTable":{'
 class OffsetFile:
     """A file of offsets. Its methods block, so call them in a thread.
 
-    They raise MqError: with the code INVALID_PARAMETER if the file cannot be read or written,
-    and ILLEGAL_OPERATION if another consumer uses it.
+    They raise MqError: with the code INVALID_PARAMETER if the file cannot be read or written, and
+    ILLEGAL_OPERATION if another consumer uses it.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:

@@ -112,8 +112,8 @@ class OffsetTable(ABC):
     ) -> None:
         """Store the offsets that changed since the last commit: of `queues`, or of all queues.
 
-        The next commit retries offsets that cannot be stored now. `on_topic_deleted` is
-        called with each queue whose broker no longer has the topic.
+        The next commit retries offsets that cannot be stored now. `on_topic_deleted` is called with
+        each queue whose broker no longer has the topic.
         """
 
 
@@ -168,8 +168,8 @@ class OffsetStore(OffsetTable):
     async def release(self, queues: Collection[MessageQueue]) -> None:
         """Commit the offsets of queues and release the queues.
 
-        After that, another member may read the offsets. If a broker did not accept the
-        offset of a queue, that queue is not released.
+        After that, another member may read the offsets. If a broker did not accept the offset of a
+        queue, that queue is not released.
         """
         await self.commit(queues)
         by_broker: dict[str, list[MessageQueue]] = {}

@@ -18,8 +18,8 @@ from aerobee_client.options.consumer import ReadingOptions
 class Allowance:
     """Limits the messages and bytes that several process queues may hold together.
 
-    The queues of a topic, or all queues of a consumer, share one allowance. A limit of None
-    means no limit. Paused queues do not count.
+    The queues of a topic, or all queues of a consumer, share one allowance. A limit of None means
+    no limit. Paused queues do not count.
     """
 
     def __init__(self, max_messages: int | None, max_bytes: int | None) -> None:
@@ -55,12 +55,12 @@ class Allowance:
 class ProcessQueue:
     """The pulled messages of a message queue, from its acquisition to its release.
 
-    If a message queue is acquired again, it gets a new process queue. `dropped` marks the old
-    one, whose messages are ignored.
+    If a message queue is acquired again, it gets a new process queue. `dropped` marks the old one,
+    whose messages are ignored.
 
-    `pulled_to` is the offset to pull next, initially the start offset. While `paused` is set,
-    the client does not pull the queue or pass its messages to a listener. `allowances` limit
-    the messages that this and other process queues hold together.
+    `pulled_to` is the offset to pull next, initially the start offset. While `paused` is set, the
+    client does not pull the queue or pass its messages to a listener. `allowances` limit the
+    messages that this and other process queues hold together.
     """
 
     def __init__(
@@ -105,8 +105,7 @@ class ProcessQueue:
     def consumed_to(self) -> int:
         """The offset that may be committed.
 
-        This is the offset of the first message here, or the next offset to pull if there is
-        none.
+        This is the offset of the first message here, or the next offset to pull if there is none.
         """
         return next(iter(self._waiting)) if self._waiting else self.pulled_to
 
@@ -120,8 +119,8 @@ class ProcessQueue:
     def put(self, messages: Sequence[ReceivedMessage], pulled_to: int, max_offset: int = 0) -> None:
         """Add `messages`, which are sorted by queue offset and follow all earlier messages.
 
-        `pulled_to` is the offset to pull next. Messages below it that are not in `messages`
-        were filtered out. `max_offset` is the end offset of the message queue.
+        `pulled_to` is the offset to pull next. Messages below it that are not in `messages` were
+        filtered out. `max_offset` is the end offset of the message queue.
         """
         before = self._size_bytes
         for message in messages:

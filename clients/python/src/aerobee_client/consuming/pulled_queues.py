@@ -37,10 +37,10 @@ class Consumption(Protocol):
 class PulledQueues:
     """The queues that a client pulls.
 
-    `subscriptions` maps topics to subscriptions; the caller may change it. `consumption` gets
-    the messages. `on_failure` is called with each pull that fails, and `request_rebalance` when
-    a queue was lost between two rebalances. Assignment explains `locked_queues` and
-    `callbacks`. `failures` counts failed pulls.
+    `subscriptions` maps topics to subscriptions; the caller may change it. `consumption` gets the
+    messages. `on_failure` is called with each pull that fails, and `request_rebalance` when a queue
+    was lost between two rebalances. Assignment explains `locked_queues` and `callbacks`. `failures`
+    counts failed pulls.
     """
 
     def __init__(

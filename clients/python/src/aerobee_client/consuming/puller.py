@@ -71,8 +71,7 @@ class TopicSubscription:
     def of(cls, topic: str, expression: str | Sql, version: int) -> Self:
         """Parse an expression. Do not check SQL92, because only a broker can parse it.
 
-        Raises MqError with the code SUBSCRIPTION_PARSE_FAILED for an invalid expression of
-        tags.
+        Raises MqError with the code SUBSCRIPTION_PARSE_FAILED for an invalid expression of tags.
         """
         if isinstance(expression, Sql):
             return cls(topic, expression.expression, frozenset(), version, is_sql=True)
@@ -103,11 +102,11 @@ def ignore_failure(_queue: MessageQueue, _error: MqError) -> None:
 class Puller:
     """Pulls message queues.
 
-    `on_messages` is called after each pull, with the messages that were put into a process
-    queue; the list may be empty. `on_offset_moved` is called with the new offset if the broker
-    moves the offset, and then the loop ends. `on_topic_deleted` is called when the broker no
-    longer has the topic, and then the loop ends too. `on_failure` is called with each failure.
-    `consumer_group` is "" to read without a group.
+    `on_messages` is called after each pull, with the messages that were put into a process queue;
+    the list may be empty. `on_offset_moved` is called with the new offset if the broker moves the
+    offset, and then the loop ends. `on_topic_deleted` is called when the broker no longer has the
+    topic, and then the loop ends too. `on_failure` is called with each failure. `consumer_group` is
+    "" to read without a group.
     """
 
     instance: ClientInstance
@@ -170,8 +169,8 @@ class Puller:
     ) -> message_pb2.PullRequest:
         """Return a pull request.
 
-        If `room` is false, the request only detects OFFSET_MOVED: it asks for one message
-        and does not wait for new messages.
+        If `room` is false, the request only detects OFFSET_MOVED: it asks for one message and does
+        not wait for new messages.
         """
         queue = process_queue.queue
         return message_pb2.PullRequest(
@@ -237,8 +236,8 @@ class PullSource:
     ) -> message_pb2.PullResponse:
         """Pull from the first replica that serves the queue.
 
-        Raises the MqError of the master, or MqError with the code BROKER_NOT_EXIST if there
-        is no master.
+        Raises the MqError of the master, or MqError with the code BROKER_NOT_EXIST if there is no
+        master.
         """
         instance, queue, choice = self._instance, self._queue, self._choice
         while True:

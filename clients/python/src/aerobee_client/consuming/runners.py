@@ -97,8 +97,7 @@ class Runner(ABC):
 class ThreadRunner(Runner):
     """Runs listeners that are plain functions, on threads.
 
-    The threads are daemons, so that a listener that never returns does not keep the program
-    alive.
+    The threads are daemons, so that a listener that never returns does not keep the program alive.
     """
 
     def __init__(self, consume: Consume, concurrency: int, clock: Clock, on_done: OnDone) -> None:

@@ -59,8 +59,8 @@ class Rejection:
     """The reason and the retry options of a message that is sent back.
 
     `delay_level` is 0 for the retry policy of the group, 1 to 18 for this level, or negative to
-    dead-letter the message at once. If `delay_ms` is not None, it replaces the level. If
-    `counted` is false, the message keeps its reconsume times.
+    dead-letter the message at once. If `delay_ms` is not None, it replaces the level. If `counted`
+    is false, the message keeps its reconsume times.
     """
 
     reason: str
@@ -149,8 +149,8 @@ class SendBack(Rejections):
     async def drain(self) -> None:
         """Wait until no message is pending.
 
-        From now on, if a broker fails once, all pending messages of that broker are given
-        up. They are redelivered to the next owner of their queues.
+        From now on, if a broker fails once, all pending messages of that broker are given up. They
+        are redelivered to the next owner of their queues.
         """
         self._draining = True
         while self._senders:
@@ -197,9 +197,9 @@ class SendBack(Rejections):
     async def _send(self, broker_name: str, batch: Sequence[_Entry]) -> list[bool]:
         """Return for each entry whether the broker has stored it. Raises MqError.
 
-        An older broker would ignore a delay, and would count a failure that is not to be
-        counted. Entries that need these features are not sent to it; this member retries
-        their messages itself.
+        An older broker would ignore a delay, and would count a failure that is not to be counted.
+        Entries that need these features are not sent to it; this member retries their messages
+        itself.
         """
         if any(entry.rejection.needs_send_back_delay for entry in batch) and not (
             self._instance.has_capability(broker_name, client_pb2.SEND_BACK_DELAY)

@@ -41,8 +41,7 @@ class AssignmentCallbacks:
     async def revoked(self, queues: Iterable[MessageQueue]) -> None:
         """Notify the application of lost queues, after their pulls have stopped.
 
-        If the member can still commit the offsets of these queues, it commits them
-        afterwards.
+        If the member can still commit the offsets of these queues, it commits them afterwards.
         """
         if self._on_revoked:
             await _notify(self._on_revoked, queues)

@@ -56,8 +56,8 @@ def begin_send(
 ) -> tuple[Message, HookedSend | None]:
     """Return the message to send, and a hook for the end of the send.
 
-    The hook is None if no interceptor needs it. If a `before_send` raises, this function raises
-    the same error, after it has notified the interceptors that already follow the message.
+    The hook is None if no interceptor needs it. If a `before_send` raises, this function raises the
+    same error, after it has notified the interceptors that already follow the message.
     """
     message, added, send = begin_single_send(message, interceptors)
     return message if added is None else added.copied_to(message), send

@@ -38,8 +38,8 @@ class Interceptor:
     def before_send(self, message: Message) -> Message | AddedProperty | None:
         """Inspect a message before its send. Called once per send, even if the send is retried.
 
-        It runs on the thread and in the context of the sender. An MqError that it raises
-        reaches the sender unchanged.
+        It runs on the thread and in the context of the sender. An MqError that it raises reaches
+        the sender unchanged.
 
         Args:
             message: The message to send.
@@ -81,8 +81,8 @@ class Interceptor:
     ) -> None:
         """Observe the end of a request that sent messages. Runs on the event loop.
 
-        One request may carry several messages. A message that the client refuses does not
-        cause a request.
+        One request may carry several messages. A message that the client refuses does not cause a
+        request.
 
         Args:
             topic: The topic of the messages.

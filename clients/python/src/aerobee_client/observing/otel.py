@@ -141,8 +141,8 @@ class _Processing(NamedTuple):
 class Telemetry(Interceptor):
     """The interceptor that traces and measures.
 
-    Each event is identified by an object that the methods before and after the event both get.
-    This is the message that is sent, or the list of messages that a listener gets.
+    Each event is identified by an object that the methods before and after the event both get. This
+    is the message that is sent, or the list of messages that a listener gets.
     """
 
     def __init__(self, tracing: Tracing, measurements: Measurements) -> None:
@@ -188,8 +188,8 @@ class Telemetry(Interceptor):
     def _begin(self, message: Message, current: Context, *, plain: bool, expected: bool) -> Message:
         """Begin a span for a send, if the sampler wants one. Return the message to send.
 
-        `expected` is true if the send will probably be sampled. Otherwise the sampler gets
-        only the topic.
+        `expected` is true if the send will probably be sampled. Otherwise the sampler gets only the
+        topic.
         """
         attributes = of_send(message.topic)
         span = self._tracing.tracer().start_span(
@@ -328,8 +328,8 @@ class Telemetry(Interceptor):
     def _producers(self, messages: Sequence[ReceivedMessage]) -> list[SpanContext] | None:
         """Return the spans of the sends of sampled messages.
 
-        Return None if the messages belong only to unsampled traces; then the operation gets
-        no span.
+        Return None if the messages belong only to unsampled traces; then the operation gets no
+        span.
         """
         sampled = [may_be_sampled(message) for message in messages]
         if self._tracing.follows_unsampled:
@@ -360,8 +360,8 @@ def _end(span: Span, reason: str | None, description: str, at_ns: int | None = N
 class Measurements:
     """The metrics of a client.
 
-    To record one value takes a third of the time of a send. Metrics are therefore recorded once
-    per request or call, and not once per message.
+    To record one value takes a third of the time of a send. Metrics are therefore recorded once per
+    request or call, and not once per message.
     """
 
     def __init__(self, meter: Meter) -> None:

@@ -34,8 +34,8 @@ Bounds = Mapping[str, tuple[float, float]]
 def check_bounds(options: DataclassInstance, bounds: Bounds) -> None:
     """Check the type and the bounds of each option. The type is that of the default.
 
-    If the default is None, None is also valid and means that the option is not set. Raises
-    MqError with the code INVALID_PARAMETER, whose text names the option and its bounds or type.
+    If the default is None, None is also valid and means that the option is not set. Raises MqError
+    with the code INVALID_PARAMETER, whose text names the option and its bounds or type.
     """
     for field in fields(options):
         name, default, value = field.name, field.default, getattr(options, field.name)
@@ -87,8 +87,7 @@ def check_value(name: str, value: float | timedelta | None, lowest: float, highe
 def with_settings(options: type[O], settings: Mapping[str, Any]) -> O:
     """Create the options of a client from the keyword arguments of its constructor.
 
-    Raises MqError with the code INVALID_PARAMETER for an unknown argument or a value out of
-    bounds.
+    Raises MqError with the code INVALID_PARAMETER for an unknown argument or a value out of bounds.
     """
     check_names(settings, [field.name for field in fields(options)])
     return options(**settings)

@@ -85,11 +85,11 @@ def check_receive(max_messages: int, invisible_duration: timedelta, wait: timede
 class OffsetOption:
     """The position in a lite topic at which a group starts when a client subscribes to it.
 
-    The position applies even if the group has read the lite topic before. Leases that the group
-    has on messages of the lite topic become invalid. With `LAST_OFFSET`, the default, the group
-    resumes at its position, and a new group starts at the first message. The other options are
-    `MIN_OFFSET` (first message), `MAX_OFFSET` (behind the last message), `of_offset`, `of_tail`
-    and `of_timestamp`.
+    The position applies even if the group has read the lite topic before. Leases that the group has
+    on messages of the lite topic become invalid. With `LAST_OFFSET`, the default, the group resumes
+    at its position, and a new group starts at the first message. The other options are `MIN_OFFSET`
+    (first message), `MAX_OFFSET` (behind the last message), `of_offset`, `of_tail` and
+    `of_timestamp`.
 
     Attributes:
         begin: The field of the request to the broker; "" for none.

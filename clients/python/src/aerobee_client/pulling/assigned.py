@@ -28,8 +28,8 @@ RETRY_S = 1.0  # after a failure to fetch a route or an offset
 class Assigned:
     """Pulls the chosen queues.
 
-    `subscriptions` is by topic. After the caller has changed `chosen` or `subscriptions`, it
-    calls `changed`.
+    `subscriptions` is by topic. After the caller has changed `chosen` or `subscriptions`, it calls
+    `changed`.
     """
 
     def __init__(
@@ -78,8 +78,8 @@ class Assigned:
     async def acquire(self) -> None:
         """Acquire the chosen queues and release all other queues.
 
-        Raises MqError if a chosen queue cannot be acquired. All others are acquired first,
-        and the failed queue is retried later.
+        Raises MqError if a chosen queue cannot be acquired. All others are acquired first, and the
+        failed queue is retried later.
         """
         async with self._acquiring:
             failure: MqError | None = None

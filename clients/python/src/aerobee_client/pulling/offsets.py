@@ -26,9 +26,9 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 class PullOffsets(OffsetStore):
     """The offsets of a pull consumer.
 
-    If `consumer_group` is "", offsets are neither loaded nor committed. Without `auto_commit`,
-    only `commit_now` or a reset by a broker (`set`) changes an offset. `on_settle` is called
-    before commits and before queues are released, and may advance offsets.
+    If `consumer_group` is "", offsets are neither loaded nor committed. Without `auto_commit`, only
+    `commit_now` or a reset by a broker (`set`) changes an offset. `on_settle` is called before
+    commits and before queues are released, and may advance offsets.
     """
 
     def __init__(

@@ -101,8 +101,7 @@ class Reader:
     ) -> None:
         """Read exactly the queues in `chosen` from now on.
 
-        The caller may change `chosen` and `subscriptions`, and then calls this method
-        again.
+        The caller may change `chosen` and `subscriptions`, and then calls this method again.
         """
         if self._assigned is not None:
             self._assigned.changed()
@@ -121,8 +120,8 @@ class Reader:
     def subscriptions_changed(self, topic: str) -> None:
         """Continue to read after the subscription of `topic` was changed or removed.
 
-        Assigned queues continue at their positions, and queues of a group member at the
-        committed offsets.
+        Assigned queues continue at their positions, and queues of a group member at the committed
+        offsets.
         """
         if self._assigned is not None:
             assignment = self._assigned.assignment
@@ -148,8 +147,8 @@ class Reader:
     async def process_queue(self, queue: MessageQueue) -> ProcessQueue:
         """Return the process queue of a queue that is read. An assigned queue is acquired first.
 
-        Raises MqError with the code ILLEGAL_OPERATION if this consumer does not read the
-        queue. Raises another MqError if an assigned queue cannot be acquired.
+        Raises MqError with the code ILLEGAL_OPERATION if this consumer does not read the queue.
+        Raises another MqError if an assigned queue cannot be acquired.
         """
         source = self._source
         found = None if source is None else source.assignment.process_queue(queue)
@@ -163,8 +162,7 @@ class Reader:
     async def seek_within_bounds(self, queue: MessageQueue, queue_offset: int) -> None:
         """Seek to an offset after a check that the queue has it.
 
-        Raises MqError with the code INVALID_PARAMETER, whose text names the bounds of the
-        queue.
+        Raises MqError with the code INVALID_PARAMETER, whose text names the bounds of the queue.
         """
         self.check_read(queue)
         begin, end = (await bounds(self.instance, [queue]))[queue]
@@ -177,8 +175,8 @@ class Reader:
     def seek(self, offsets: Mapping[MessageQueue, int]) -> None:
         """Continue to read queues at these offsets.
 
-        If this consumer does not read one of the queues, no queue changes, and MqError with
-        the code ILLEGAL_OPERATION is raised.
+        If this consumer does not read one of the queues, no queue changes, and MqError with the
+        code ILLEGAL_OPERATION is raised.
         """
         for queue in offsets:
             self.check_read(queue)
@@ -191,8 +189,8 @@ class Reader:
     def pause(self, queues: Collection[MessageQueue]) -> None:
         """Pause queues. They are not pulled, and their messages do not count for thresholds.
 
-        If this consumer does not read one of the queues, no queue is paused, and MqError
-        with the code ILLEGAL_OPERATION is raised.
+        If this consumer does not read one of the queues, no queue is paused, and MqError with the
+        code ILLEGAL_OPERATION is raised.
         """
         for queue in queues:
             self.check_read(queue)
@@ -217,8 +215,8 @@ class Reader:
     def left(self, ends: Mapping[MessageQueue, int]) -> dict[MessageQueue, int]:
         """Return the positions of the queues that are not yet read to their `ends`.
 
-        Queues that this consumer does not read are left out. The position is -1 for a queue
-        that is not acquired yet.
+        Queues that this consumer does not read are left out. The position is -1 for a queue that is
+        not acquired yet.
         """
         source = self._source
         left: dict[MessageQueue, int] = {}
@@ -264,8 +262,8 @@ class Reader:
     async def commit(self, offsets: Mapping[MessageQueue, int] | None) -> dict[MessageQueue, int]:
         """Commit offsets. If `offsets` is None, commit the positions of all queues.
 
-        Raises MqError with the code INVALID_PARAMETER, whose text names the bounds of a
-        queue. Raises also the errors of `process_queue`.
+        Raises MqError with the code INVALID_PARAMETER, whose text names the bounds of a queue.
+        Raises also the errors of `process_queue`.
         """
         self._check_group()
         positions = {

@@ -29,11 +29,11 @@ class Lent:
     """A group of messages that another thread takes one by one.
 
     A loop of the plain pull consumer therefore calls the consumer's thread only once for all
-    available messages. Each message counts as a poll: it is consumed when the thread takes the
-    next message.
+    available messages. Each message counts as a poll: it is consumed when the thread takes the next
+    message.
 
-    The reading thread calls `take`, and the event loop calls all other methods. A message
-    leaves the deque once, by `take` or by `end`, in either thread.
+    The reading thread calls `take`, and the event loop calls all other methods. A message leaves
+    the deque once, by `take` or by `end`, in either thread.
     """
 
     def __init__(self, items: list[Item]) -> None:
@@ -71,8 +71,8 @@ class Lent:
     def end(self) -> tuple[list[Item], list[Item]]:
         """Return the items taken since the last `consumed`, and the items that were not taken.
 
-        After that, `take` returns None. Items are removed from the end of the deque,
-        because the thread may take items from its beginning at the same time.
+        After that, `take` returns None. Items are removed from the end of the deque, because the
+        thread may take items from its beginning at the same time.
         """
         rest: list[Item] = []
         while self._left:
@@ -90,8 +90,8 @@ class UnreadMessages:
     """The consumption of a pull consumer. Only one task may poll at a time.
 
     If `on_returned` is not None, it is called after each poll that returns messages, with these
-    messages and the duration of the poll in seconds. `tally` counts consumed messages, and the
-    time that the caller took for each poll.
+    messages and the duration of the poll in seconds. `tally` counts consumed messages, and the time
+    that the caller took for each poll.
     """
 
     def __init__(
@@ -178,8 +178,8 @@ class UnreadMessages:
     def end_lending(self) -> None:
         """Take back the messages that another thread has not taken yet.
 
-        They become unread again. The last message that the thread took counts as returned
-        by a poll.
+        They become unread again. The last message that the thread took counts as returned by a
+        poll.
         """
         lent, self._lent = self._lent, None
         if lent is None:
@@ -261,12 +261,12 @@ class UnreadMessages:
     ) -> list[ReceivedMessage]:
         """Return up to `max_messages`, in order within each queue.
 
-        Wait up to `timeout_s` for the first message. Return [] if none arrives, or if the
-        consumer is closed. If `ends` is given, return only messages of these queues below
-        these offsets, and return as soon as a pull or a failure of any queue is reported.
+        Wait up to `timeout_s` for the first message. Return [] if none arrives, or if the consumer
+        is closed. If `ends` is given, return only messages of these queues below these offsets, and
+        return as soon as a pull or a failure of any queue is reported.
 
-        Raises MqError: refusals of brokers that arrived in the meantime, ILLEGAL_OPERATION
-        while another poll waits, and INVALID_PARAMETER for an invalid `max_messages`.
+        Raises MqError: refusals of brokers that arrived in the meantime, ILLEGAL_OPERATION while
+        another poll waits, and INVALID_PARAMETER for an invalid `max_messages`.
         """
         if max_messages < 1:
             raise invalid_parameter(f"max_messages is {max_messages}: give 1 or more")

@@ -48,8 +48,7 @@ class HalfMessage(NamedTuple):
     def stored(cls, result: SendResult) -> HalfMessage:
         """Create a HalfMessage from the result of a send.
 
-        Raises MqError with the code VERSION_NOT_SUPPORTED if the broker stored a normal
-        message.
+        Raises MqError with the code VERSION_NOT_SUPPORTED if the broker stored a normal message.
         """
         queue = result.queue
         if not result.transaction_id:
@@ -136,8 +135,8 @@ class _End:
 class TransactionEnds:
     """Sends the commits and rollbacks of one producer. Runs on its event loop.
 
-    `on_end` is called after each of them with the message id, the name of the resolution, and
-    the error or None.
+    `on_end` is called after each of them with the message id, the name of the resolution, and the
+    error or None.
     """
 
     def __init__(
@@ -161,8 +160,8 @@ class TransactionEnds:
         """Commit or roll back a transaction, even if the caller does not wait for the future.
 
         The future raises MqError: INVALID_TRANSACTION_ID (the transaction is not open),
-        TOPIC_NOT_EXIST (the topic was deleted), and the last error if the broker has not
-        answered before the deadline.
+        TOPIC_NOT_EXIST (the topic was deleted), and the last error if the broker has not answered
+        before the deadline.
         """
         future: asyncio.Future[None] = self._loop.create_future()
         if self._on_end is not None:

@@ -34,9 +34,9 @@ _RESOLVED = {
 class Transaction:
     """A transaction. Its `async with` block stores the half message and ends the transaction.
 
-    The transaction commits at the end of the block, and rolls back if the block raises. If
-    neither reaches the broker before the deadline, or if the process dies inside the block, the
-    check decides.
+    The transaction commits at the end of the block, and rolls back if the block raises. If neither
+    reaches the broker before the deadline, or if the process dies inside the block, the check
+    decides.
 
     Args:
         message: The message.

@@ -74,8 +74,8 @@ class QueueLock:
 class LockKeeper:
     """Keeps the queue locks of one member.
 
-    `on_lost` is called with a queue whose lock another member has. `on_regained` is awaited
-    with a queue whose lock was free for a while, because another member may have had it. While
+    `on_lost` is called with a queue whose lock another member has. `on_regained` is awaited with a
+    queue whose lock was free for a while, because another member may have had it. While
     `on_regained` raises MqError, the lock is not trusted, and the next renewal calls it again.
     """
 
@@ -106,8 +106,8 @@ class LockKeeper:
     async def start(self) -> None:
         """Start the periodic renewal of locks.
 
-        Raises MqError with the code REQUEST_CODE_NOT_SUPPORTED if a broker does not support
-        queue locks.
+        Raises MqError with the code REQUEST_CODE_NOT_SUPPORTED if a broker does not support queue
+        locks.
         """
         addresses = self._instance.routes.master_addresses()
         await asyncio.gather(*map(self._check_supported, addresses))
@@ -182,8 +182,8 @@ class LockKeeper:
     ) -> list[MessageQueue] | None:
         """Request locks at one broker. Return the queues whose lock this member has now.
 
-        Return None if the broker did not answer or the link to it is not up. With `renew`,
-        skip queues that were unlocked in the meantime.
+        Return None if the broker did not answer or the link to it is not up. With `renew`, skip
+        queues that were unlocked in the meantime.
         """
         async with self._calls.setdefault(broker_name, asyncio.Lock()):
             address = self._address_of(broker_name)

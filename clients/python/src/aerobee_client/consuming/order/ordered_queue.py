@@ -20,8 +20,8 @@ from aerobee_client.message import ReceivedMessage
 class OrderedGroup:
     """Messages that are consumed one after the other.
 
-    `waiting` starts with the next message; a message that fails stays first. `consumed` holds
-    the consumed messages that are not committed yet; without automatic commit only.
+    `waiting` starts with the next message; a message that fails stays first. `consumed` holds the
+    consumed messages that are not committed yet; without automatic commit only.
     """
 
     def __init__(self, key: str) -> None:
@@ -78,8 +78,8 @@ class OrderedGroup:
     def commit(self, message: ReceivedMessage | None) -> list[ReceivedMessage]:
         """Commit consumed messages, up to `message` if it is given, and return them.
 
-        If the listener is still processing `message`, that message is also returned, but
-        stays in `waiting` until the listener returns.
+        If the listener is still processing `message`, that message is also returned, but stays in
+        `waiting` until the listener returns.
         """
         if message is None:
             count = len(self.consumed)

@@ -42,10 +42,10 @@ DEAD_LETTER_AGAIN_S = 1.0  # after the broker did not accept a dead letter
 class ListenerBatch(Batch):
     """Messages of one ordered group, for consecutive calls of the listener.
 
-    Each call gets `call_size` messages. A batch saves a round trip to the event loop for each
-    call. It ends when a message is rejected, the queue is stopped, its lock is not trusted, or
-    MAX_MS have passed. `call` and `call_async` return verdicts only for the messages that the
-    listener got, which are the first ones of the batch.
+    Each call gets `call_size` messages. A batch saves a round trip to the event loop for each call.
+    It ends when a message is rejected, the queue is stopped, its lock is not trusted, or MAX_MS
+    have passed. `call` and `call_async` return verdicts only for the messages that the listener
+    got, which are the first ones of the batch.
     """
 
     queue: OrderedQueue
@@ -68,8 +68,7 @@ class ListenerBatch(Batch):
     def _calls(self, found: Verdicts) -> Iterator[list[ReceivedMessage]]:
         """Yield the messages of each listener call.
 
-        The caller must add the verdicts of a call to `found` before it asks for the next
-        messages.
+        The caller must add the verdicts of a call to `found` before it asks for the next messages.
         """
         until_ms = self.clock.monotonic_ms() + MAX_MS
         for start in range(0, len(self.messages), self.call_size):
@@ -316,9 +315,8 @@ class OrderlyConsumption:
     async def commit(self, message: ReceivedMessage | None) -> None:
         """Commit the messages that the listener has consumed, of every queue.
 
-        If `message` is given, commit only its ordered group, up to `message`. Raises
-        MqError with the code QUEUE_LOCK_NOT_HELD if the member has lost the queue of
-        `message`.
+        If `message` is given, commit only its ordered group, up to `message`. Raises MqError with
+        the code QUEUE_LOCK_NOT_HELD if the member has lost the queue of `message`.
         """
         chosen = self._chosen(message)
         for queue, group in chosen:
@@ -329,8 +327,7 @@ class OrderlyConsumption:
     def roll_back(self, message: ReceivedMessage | None) -> None:
         """Pass uncommitted messages to the listener again, after the suspend time.
 
-        If `message` is given, roll back only its ordered group. Raises MqError like
-        `commit`.
+        If `message` is given, roll back only its ordered group. Raises MqError like `commit`.
         """
         for queue, group in self._chosen(message):
             group.roll_back()
