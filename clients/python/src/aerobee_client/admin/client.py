@@ -1,6 +1,6 @@
 """Administer topics, groups, offsets and brokers, and read messages; with and without asyncio.
 
-To read messages does not need a consumer group and does not commit offsets. Changes are sent to
+Reading messages does not need a consumer group and does not commit offsets. Changes are sent to
 every master of the cluster, because each broker has its own topics and groups.
 """
 
@@ -30,9 +30,9 @@ from aerobee_wire.status import Code, MqError, invalid_parameter
 class AsyncAdminClient(TopicAdmin, GroupAdmin, LiteAdmin, DivergedAdmin):
     """Administers a cluster, for asyncio. `async with AsyncAdminClient(...)` closes it.
 
-    To close the client ends its connections. Every method raises MqError: NamesrvUnreachable,
-    BrokerUnreachable, RequestTimeout, or the refusal of a broker. The text of the error names the
-    broker.
+    The client keeps its connections open until it is closed. Every method raises MqError:
+    NamesrvUnreachable, BrokerUnreachable, RequestTimeout, or the refusal of a broker. The text of
+    the error names the broker.
 
     Args:
         namesrv: The addresses of the name servers, "host:port;host:port" or a sequence. Default:

@@ -360,7 +360,7 @@ def _end(span: Span, reason: str | None, description: str, at_ns: int | None = N
 class Measurements:
     """The metrics of a client.
 
-    To record one value takes a third of the time of a send. Metrics are therefore recorded once per
+    Recording one value takes a third of the time of a send. Metrics are therefore recorded once per
     request or call, and not once per message.
     """
 

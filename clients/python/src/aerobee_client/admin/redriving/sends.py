@@ -208,8 +208,8 @@ async def send_run(producer: AsyncProducer, run: Sequence[Send]) -> None:
 async def wait_for(futures: Iterable[asyncio.Future[SendResult] | asyncio.Task[None]]) -> None:
     """Wait until all futures are done. A cancellation does not cancel them.
 
-    One request completes many futures. To wait for one future after the other costs one wait per
-    request, but `asyncio.wait` would schedule a callback for each future.
+    One request completes many futures. Waiting for one future after the other therefore costs one
+    wait per request. `asyncio.wait` for all futures would schedule a callback for each.
     """
     for future in futures:
         if not future.done():
