@@ -29,6 +29,7 @@ CLEAN = (
     "README.md",
     "SECURITY.md",
     "clients/cli/src",
+    "clients/cluster/src",
     "clients/python/src",
     "deploy",
     "docs/adr",

@@ -144,9 +144,12 @@ def test_the_go_sdk_is_pinned_and_its_sums_name_no_address(folder: Path) -> None
 @pytest.mark.parametrize("distribution", distributions(), ids=lambda d: d.name)
 def test_what_a_distribution_needs_is_locked(distribution: Distribution) -> None:
     assert unmet(distribution.third_party, LOCK) == []
-    if distribution.folder.parent.name == "services" or distribution.name == "aerobee-wire":
+    if distribution.folder.parent.name == "services" or distribution.name in (
+        "aerobee-wire",
+        "aerobee-cluster",
+    ):
         assert unmet(distribution.third_party, IMAGE_LOCKS["services"]) == []
-    if distribution.name in ("aerobee-wire", "aerobee-client", "aerobee-spark"):
+    if distribution.name in ("aerobee-wire", "aerobee-cluster", "aerobee-client", "aerobee-spark"):
         needs = distribution.needs("compression", "spark", "jre")
         assert unmet(needs, IMAGE_LOCKS["spark"]) == []
 

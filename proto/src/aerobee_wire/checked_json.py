@@ -1,8 +1,8 @@
-"""JSON objects in files, with a checksum, because a flipped bit often leaves valid JSON.
+"""Encode and decode JSON files with a checksum, because a flipped bit often leaves valid JSON.
 
 A file has two lines: the object, and `{"crc32":"…"}` with the CRC-32 of the first line in eight
-hexadecimal digits. A file without the second line is accepted: an older version or a person wrote
-it. White space at the end is ignored, because editors add a newline.
+hexadecimal digits. A file without the second line is accepted, because an older version or a person
+wrote it. White space at the end is ignored, because editors add a newline.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def encode(content: Mapping[str, Any]) -> bytes:
 
 
 def encode_text(text: str) -> bytes:
-    """Return the content of a file. `text`: the JSON object, on one line."""
+    """Return the content of a file. `text` is the JSON object on one line."""
     line = text.encode()
     return line + b"\n" + _checksum(line)
 
@@ -28,7 +28,7 @@ def encode_text(text: str) -> bytes:
 def decode(data: bytes) -> dict[str, Any]:
     """Return the object in a file.
 
-    Raises ValueError when the checksum does not match, or the content is not a JSON object.
+    Raises ValueError if the checksum does not match, or if the content is not a JSON object.
     """
     data = data.rstrip()
     lines, newline, last = data.rpartition(b"\n")

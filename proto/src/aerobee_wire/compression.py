@@ -1,4 +1,4 @@
-"""Compression of message bodies: zlib, LZ4 frames and Zstandard frames, as in RocketMQ's clients.
+"""Compress and decompress message bodies: zlib, LZ4 and Zstandard, as in RocketMQ's clients.
 
 Bit 0 of a record's sys flag says whether its body is compressed; bits 8 to 10 are the method. The
 packages `lz4` and `zstandard` are optional. They are imported when a body first needs them.
@@ -15,7 +15,7 @@ from aerobee_wire.record import COMPRESSED
 from aerobee_wire.status import Code, MqError, invalid_parameter
 
 COMPRESSION_MASK = 0x700  # bits of the sys flag for the method
-MAX_BODY_BYTES = 64 * 1024 * 1024  # against small bodies that would decompress to gigabytes
+MAX_BODY_BYTES = 64 * 1024 * 1024  # small bodies could decompress to gigabytes
 
 ZLIB, LZ4, ZSTD = "zlib", "lz4", "zstd"
 # The method for bits 8 to 10 of the sys flag. Clients that knew only zlib wrote 0. The SDKs of
@@ -33,15 +33,15 @@ _ZLIB_OR_GZIP = 47  # wbits of zlib: either format, detected by its header
 
 
 def compression_bits(sys_flag: int) -> int:
-    """Return the bits of a sys flag for the compression; 0 if the body is not compressed."""
+    """Return the compression bits of a sys flag, or 0 if the body is not compressed."""
     return sys_flag & (COMPRESSED | COMPRESSION_MASK) if sys_flag & COMPRESSED else 0
 
 
 def check_method(method: str) -> None:
-    """Check that a method can be used.
+    """Check that a compression method can be used.
 
-    Raises MqError INVALID_PARAMETER when SYS_FLAGS does not contain `method`, or its package is
-    missing.
+    Raises MqError with the code INVALID_PARAMETER if SYS_FLAGS does not contain `method`, or if the
+    method's package is missing.
     """
     if method not in SYS_FLAGS:
         known = ", ".join(SYS_FLAGS)
@@ -71,10 +71,10 @@ def compress(body: bytes, method: str, level: int) -> bytes:
 
 
 def decompress(body: bytes, sys_flag: int, max_bytes: int = MAX_BODY_BYTES) -> bytes:
-    """Return the body as the producer provided it; `body` itself if it is not compressed.
+    """Return the decompressed body, or `body` itself if it is not compressed.
 
-    Raises MqError MESSAGE_ILLEGAL when the method is unknown, its package is not installed, the
-    body is damaged, or the result exceeds `max_bytes`.
+    Raises MqError with the code MESSAGE_ILLEGAL if the method is unknown, its package is not
+    installed, the body is damaged, or the result exceeds `max_bytes`.
     """
     if not sys_flag & COMPRESSED:
         return body
@@ -95,10 +95,10 @@ def decompress(body: bytes, sys_flag: int, max_bytes: int = MAX_BODY_BYTES) -> b
 
 
 def decompress_start(body: bytes, sys_flag: int, max_bytes: int) -> tuple[bytes, bool]:
-    """Decompress the first `max_bytes` of a body, of which only the beginning may be given.
+    """Decompress the first `max_bytes` of a body. `body` may be only the beginning of it.
 
-    Return the available bytes, and whether they are the whole body. Raises MqError MESSAGE_ILLEGAL
-    like `decompress`.
+    Return the available bytes, and whether they are the whole body. Raises the same MqError as
+    `decompress`.
     """
     method = _method(sys_flag)
     if method == ZSTD:

@@ -1,6 +1,6 @@
-"""Rules for consuming the messages of a topic in order.
+"""Decide whether the messages of a topic are consumed in order.
 
-Broker and proxy decide alike, from the group's setting and the topic's type.
+Broker and proxy make the same decision from the group's setting and the topic's type.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ ORDERED_TYPES = frozenset({"FIFO", "LITE"})
 class ConsumeOrder(Enum):
     """The order setting of a consumer group.
 
-    In order, the messages of a message group are delivered one after the other, to any consumer.
-    The values are those of the contract's enum.
+    If it applies, the messages of a message group are delivered one after the other, to any
+    consumer. The values are those of the protobuf enum.
     """
 
     AUTO = 0  # on topics of the types FIFO and LITE
@@ -30,10 +30,10 @@ class ConsumeOrder(Enum):
 
     @classmethod
     def of(cls, number: int, *, orderly: bool) -> ConsumeOrder:
-        """Return the setting for a number of the contract and `consume_message_orderly`.
+        """Return the setting for a protobuf enum value and the field `consume_message_orderly`.
 
-        Peers of version 0.1 send only the latter. Raises ValueError for an unknown number, or if
-        the two contradict each other.
+        Peers of version 0.1 send only the field. Raises ValueError for an unknown value, or if the
+        value and the field contradict each other.
         """
         order = cls(number)
         if not orderly:

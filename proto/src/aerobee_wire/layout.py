@@ -1,7 +1,7 @@
-"""A binary layout of named fields of fixed size, big-endian, declared once.
+"""Describe a binary layout of named fields of fixed size, big-endian, in one declaration.
 
-Code that encodes, decodes, measures or reads it over arrays takes its `struct.Struct`, its offsets
-or its array type from the one declaration. This module does not know our formats.
+Code that encodes, decodes or measures the layout, or reads arrays of it, takes the `struct.Struct`,
+the offsets or the array type from this declaration. This module does not know Aerobee's formats.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ _KINDS = {"b": "i", "h": "i", "i": "i", "q": "i", "B": "u", "H": "u", "I": "u", 
 
 
 class Layout:
-    """Consecutive fields without padding, each a name and its code in `struct`'s notation."""
+    """Consecutive fields without padding. A field is a name and its code in `struct`'s notation."""
 
     def __init__(self, *fields: tuple[str, str]) -> None:
         self._codes = dict(fields)
@@ -25,17 +25,17 @@ class Layout:
         self._offsets = dict(zip(self._codes, ends, strict=False))
 
     def offset_of(self, name: str) -> int:
-        """Return the offset of the field's first byte."""
+        """Return the offset of a field's first byte."""
         return self._offsets[name]
 
     def with_codes(self, **codes: str) -> Layout:
-        """Return the same fields, some of them with other codes."""
+        """Return a layout with the same fields, some of them with other codes."""
         return Layout(*(self._codes | codes).items())
 
     def merged(self, first: str, last: str) -> Layout:
-        """Return the same bytes, in which the fields from `first` to `last` are one.
+        """Return a layout in which the fields from `first` to `last` are one field of bytes.
 
-        The merged field is called `first`.
+        The merged field has the name `first`. The size of the layout does not change.
         """
         chosen = self._between(first, last)
         merged = f"{sum(self._sizes[name] for name in chosen)}s"
@@ -43,9 +43,9 @@ class Layout:
         return Layout(*kept).with_codes(**{first: merged})
 
     def view(self, *names: str) -> struct.Struct:
-        """Return a struct that reads only these fields, in declared order.
+        """Return a struct that reads only the named fields, in declared order.
 
-        Unpack it from the position of the first byte.
+        Unpack it from the first byte of the whole layout.
         """
         assert list(names) == sorted(names, key=self._offsets.__getitem__), "not in their order"
         format_, end = ">", 0
@@ -56,13 +56,13 @@ class Layout:
         return struct.Struct(format_)
 
     def part(self, first: str, last: str) -> struct.Struct:
-        """Return a struct that packs the fields from `first` to `last`, and nothing before them."""
+        """Return a struct that packs only the fields from `first` to `last`."""
         return struct.Struct(
             ">" + "".join(map(self._codes.__getitem__, self._between(first, last)))
         )
 
     def array_fields(self) -> list[tuple[str, str]]:
-        """Return the fields for `numpy.dtype`; a field of bytes is opaque ("V8")."""
+        """Return the fields for `numpy.dtype`. A field of bytes has an opaque type such as "V8"."""
         return [
             (name, f">{_KINDS[code]}{size}" if code in _KINDS else f"V{size}")
             for (name, code), size in zip(self._codes.items(), self._sizes.values(), strict=True)

@@ -1,4 +1,4 @@
-"""Message ids: the offset message id of the broker, and the unique id of the sender.
+"""Encode message ids: the offset message id of the broker, and the unique id of the sender.
 
 An offset message id is upper-case hex of the store host (IP 4 or 16 bytes, port 4 bytes) and the
 physical offset (8 bytes).
@@ -6,7 +6,7 @@ physical offset (8 bytes).
 A unique id is upper-case hex of these fields: IP (4 or 16 bytes), process id (2), a number of the
 process (4), milliseconds since the start of the month (4), a counter (2).
 
-Both have 32 or 56 digits.
+Both kinds of ids have 32 or 56 digits.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from aerobee_wire.status import invalid_parameter
 
 _OFFSET_V4 = struct.Struct(">4siq")
 _OFFSET_V6 = struct.Struct(">16siq")
-# Two digits of each byte: looking them up takes half as long as formatting a number.
+# The two hex digits of each byte. A look-up takes half as long as formatting a number.
 _HEX = tuple(f"{byte:02X}" for byte in range(256))
 
 
 def pack_host(host: str) -> bytes:
-    """Return the address bytes (4 or 16) and port (4) of "ip:port".
+    """Return the address (4 or 16 bytes) and the port (4 bytes) of "ip:port".
 
-    Raises ValueError for a host name or a bad port.
+    Raises ValueError for a host name or an invalid port.
     """
     ip, _, port = host.rpartition(":")
     return ipaddress.ip_address(ip.strip("[]")).packed + int(port).to_bytes(4, "big")
@@ -36,7 +36,7 @@ def pack_host(host: str) -> bytes:
 
 @functools.lru_cache(maxsize=1_024)  # a few hosts, each in thousands of records
 def unpack_host(packed: bytes) -> str:
-    """Return the "ip:port" of 8 or 20 bytes, with an IPv6 address in brackets."""
+    """Return the "ip:port" in 8 or 20 bytes, with an IPv6 address in brackets."""
     port = int.from_bytes(packed[-4:], "big")
     if len(packed) == 8:
         return f"{packed[0]}.{packed[1]}.{packed[2]}.{packed[3]}:{port}"
@@ -49,7 +49,10 @@ def offset_message_id(packed_host: bytes, physical_offset: int) -> str:
 
 
 def parse_offset_message_id(message_id: str) -> tuple[str, int]:
-    """Return (store host "ip:port", physical offset). Raises MqError INVALID_PARAMETER."""
+    """Return the store host ("ip:port") and the physical offset in an offset message id.
+
+    Raises MqError with the code INVALID_PARAMETER.
+    """
     try:
         data = bytes.fromhex(message_id)
     except ValueError:
@@ -62,10 +65,10 @@ def parse_offset_message_id(message_id: str) -> tuple[str, int]:
 
 
 class UniqueIds:
-    """A generator of unique ids.
+    """Generate unique ids.
 
-    The ids of one generator differ by the counter; generators differ by address, process id and
-    number. `number` is a 32-bit number that is different for each generator of the process.
+    The ids of one generator differ by the counter. Generators differ by address, process id and
+    `number`, a 32-bit number that is different for each generator of the process.
     """
 
     def __init__(self, ip: str, process_id: int, number: int) -> None:
@@ -96,7 +99,7 @@ class UniqueIds:
         self._head = f"{self._prefix}{now_ms - self._month_start_ms:08X}"
 
     def make_batch(self, now_ms: int, number: int) -> list[str]:
-        """Return many new ids as from `make`, in two thirds of the time."""
+        """Return `number` new ids, in two thirds of the time that calls of `make` take."""
         if not number:
             return []
         head, first = self.make(now_ms)[:-4], self._counter

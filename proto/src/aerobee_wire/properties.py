@@ -1,4 +1,4 @@
-"""The properties string of a message, and RocketMQ's names.
+"""Encode and decode the properties string of a message, and define RocketMQ's property names.
 
 The form is: name 0x01 value 0x02, repeated, in UTF-8. The last 0x02 is written too. The string has
 at most 32,767 bytes (a signed short in the record).
@@ -18,8 +18,8 @@ NAME_END_CODE, VALUE_END_CODE = ord(NAME_END), ord(VALUE_END)  # as an item of b
 MAX_BYTES = 32_767
 _SEPARATORS = str.maketrans({NAME_END: " ", VALUE_END: " "})
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
-# Bytes that do not occur in control characters, except for the separators. 0xC2 begins control
-# characters of two bytes.
+# All bytes that cannot be part of a control character, and the two separators. 0xC2 begins the
+# control characters of two bytes.
 _PLAIN_BYTES = bytes({*range(256)} - {*range(32), 0x7F, 0xC2} | {1, 2})
 _WHOLE_NUMBER = re.compile(r"-?[0-9]{1,18}")
 KEY_SEPARATOR = " "
@@ -96,13 +96,13 @@ RESERVED = frozenset(
 
 
 def has_control(text: str) -> bool:
-    """Return whether a text has control characters, such as NUL, CR and LF."""
+    """Return whether a text contains control characters, such as NUL, CR and LF."""
     # Printable text has no control characters, and this check is five times faster.
     return not text.isprintable() and _CONTROL.search(text) is not None
 
 
 def check_user_property_name(name: str) -> None:
-    """Check the name of a user property. Raises MqError MESSAGE_ILLEGAL."""
+    """Check the name of a user property. Raises MqError with the code MESSAGE_ILLEGAL."""
     if not name or name.isspace():
         raise _illegal("the name of a property is empty or blank: give one")
     if name in RESERVED:
@@ -114,10 +114,10 @@ def check_user_property_name(name: str) -> None:
 
 
 def check_user_property(name: str, value: str) -> None:
-    """Check a property that a user sets. Raises MqError MESSAGE_ILLEGAL.
+    """Check a property that a user sets. Raises MqError with the code MESSAGE_ILLEGAL.
 
-    Producers, the proxy and brokers all call this, so that the same properties pass on every path.
-    A property without a value passes, and is dropped as in RocketMQ.
+    Producers, the proxy and brokers all call this, so that they accept the same properties. A
+    property without a value is accepted, and dropped as in RocketMQ.
     """
     check_user_property_name(name)
     if has_control(value):
@@ -130,8 +130,8 @@ def check_user_property(name: str, value: str) -> None:
 def is_plain(encoded: bytes) -> bool:
     """Return whether encoded properties pass `check_sent` by their bytes alone.
 
-    They may be those of one message or of many. They usually pass, except for the text of some
-    languages. The check takes 30 ns per message.
+    The bytes may contain the properties of one message or of many. They usually pass, except for
+    text in some languages. The check takes 30 ns per message.
     """
     return (
         not encoded.translate(None, _PLAIN_BYTES)
@@ -141,9 +141,9 @@ def is_plain(encoded: bytes) -> bool:
 
 
 def check_sent(encoded: bytes) -> None:
-    """Check encoded properties. Raises MqError MESSAGE_ILLEGAL.
+    """Check encoded properties. Raises MqError with the code MESSAGE_ILLEGAL.
 
-    They must be UTF-8, and the properties that a user set must be legal.
+    They must be UTF-8, and the properties that a user set must be valid.
     """
     check_encoding(encoded)
     if not is_plain(encoded):
@@ -151,10 +151,10 @@ def check_sent(encoded: bytes) -> None:
 
 
 def check_sent_properties(properties: Mapping[str, str]) -> None:
-    """Check properties by name, as `check_sent` does.
+    """Check decoded properties with the same rules as `check_sent`.
 
-    A message that was stored before, and is sent again, keeps its properties. If several are
-    illegal, the error names the first in alphabetical order, because a map has no order.
+    A stored message that is sent again keeps its properties without a check. If several properties
+    are invalid, the error names the first in alphabetical order, because a map has no order.
     """
     if not properties.keys().isdisjoint((REDRIVE_TIMES, RESENT_FROM)):
         return
@@ -177,7 +177,7 @@ def _illegal(text: str) -> MqError:
 def encode(properties: Mapping[str, str]) -> bytes:
     """Return the properties string.
 
-    Raises MqError MESSAGE_ILLEGAL for a separator inside a name or value.
+    Raises MqError with the code MESSAGE_ILLEGAL if a name or value contains a separator.
     """
     text = "".join([f"{name}\x01{value}\x02" for name, value in properties.items()])
     if text.count(NAME_END) != len(properties) or text.count(VALUE_END) != len(properties):
@@ -190,7 +190,7 @@ def encode(properties: Mapping[str, str]) -> bytes:
 
 
 def check_encoding(encoded: bytes) -> None:
-    """Check that properties are UTF-8. Raises MqError MESSAGE_ILLEGAL."""
+    """Check that properties are UTF-8. Raises MqError with the code MESSAGE_ILLEGAL."""
     try:
         encoded.decode()
     except UnicodeDecodeError as error:
@@ -202,10 +202,10 @@ def check_encoding(encoded: bytes) -> None:
 
 
 def decode(encoded: bytes) -> dict[str, str]:
-    """Return name → value.
+    """Return a map from property name to value.
 
-    An entry with an empty name or without a value is dropped, as in RocketMQ. Bytes that are not
-    UTF-8 are replaced, so that one bad message cannot stop a reader.
+    Entries with an empty name or without a value are dropped, as in RocketMQ. Bytes that are not
+    UTF-8 are replaced, so that one invalid message cannot stop a reader.
     """
     result = {}
     for entry in encoded.decode("utf-8", "replace").split(VALUE_END):
@@ -218,8 +218,8 @@ def decode(encoded: bytes) -> dict[str, str]:
 def split(encoded: bytes, chosen: frozenset[str]) -> tuple[dict[str, str], str]:
     """Split a properties string into the `chosen` properties and the string of the others.
 
-    The chosen ones are decoded as by `decode`. The string of the others is unchanged, so a caller
-    that changes a few of many properties does not need to decode and encode the rest.
+    The chosen properties are decoded as by `decode`. The string of the others is unchanged. So a
+    caller that changes a few properties need not decode and encode the others.
     """
     found, others = {}, []
     for entry in encoded.decode("utf-8", "replace").split(VALUE_END):
@@ -250,16 +250,16 @@ def get(encoded: bytes, name: bytes) -> bytes | None:
 
 
 def whole_number(value: str | bytes) -> int | None:
-    """Return the number in ASCII digits, with or without a minus; None for anything else.
+    """Return the number in ASCII digits, with or without a minus, or None for other texts.
 
-    More digits than a 64-bit number has also give None.
+    Numbers with more than 18 digits also give None.
     """
     text = value if isinstance(value, str) else value.decode("ascii", "replace")
     return int(text) if _WHOLE_NUMBER.fullmatch(text) else None
 
 
 def cut(text: str, limit: int) -> str:
-    """Return as much of the text as fits into `limit` bytes of UTF-8, in whole characters."""
+    """Return the beginning of a text that fits into `limit` bytes of UTF-8, in whole characters."""
     encoded = text.encode("utf-8", "replace")
     if len(encoded) <= limit:
         return encoded.decode()
@@ -267,8 +267,8 @@ def cut(text: str, limit: int) -> str:
 
 
 def value_of(text: str, limit: int) -> str:
-    """Return any text as a value of at most `limit` bytes.
+    """Return any text as a valid property value of at most `limit` bytes.
 
-    It is cut as by `cut`, with spaces in place of the separators.
+    The text is cut as by `cut`, and separators are replaced by spaces.
     """
     return cut(text.translate(_SEPARATORS), limit)

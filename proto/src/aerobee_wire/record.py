@@ -1,6 +1,7 @@
-"""The record of the commit log: RocketMQ's layout, big-endian, one message per record.
+"""Encode and decode the record of the commit log, in RocketMQ's layout, big-endian.
 
-Pure: bytes in, bytes out; it does not use files. Layout and limits: docs/storage_format.md.
+A record contains one message. The module is pure: it maps bytes to values and does not use files.
+Layout and limits are in docs/storage_format.md.
 """
 
 from __future__ import annotations
@@ -83,9 +84,9 @@ _SIZE_AND_QUEUE_OFFSET = HEADER_LAYOUT.view("total_size", "queue_offset")
 
 
 class CorruptRecord(Exception):
-    """Bytes that are not a whole, undamaged record.
+    """The bytes are not a whole, undamaged record.
 
-    `reason` says what is wrong; `about` is the field that shows it.
+    `reason` says why; `about` is the field with the wrong value.
     """
 
     def __init__(self, reason: str, about: str) -> None:
@@ -96,7 +97,7 @@ class CorruptRecord(Exception):
 
 @dataclass(slots=True, init=False, eq=False, repr=False)
 class Record:
-    """A decoded record. Properties and ids are decoded at the first access."""
+    """A decoded record. Its properties and ids are decoded at the first access."""
 
     topic: str
     queue_id: int
@@ -136,7 +137,7 @@ class Record:
 
     @property
     def unique_message_id(self) -> str:
-        """Return the property UNIQ_KEY; empty if the message has none."""
+        """Return the property UNIQ_KEY, or "" if the message has none."""
         return self.properties.get(props.UNIQUE_KEY, "")
 
 
@@ -149,20 +150,20 @@ def host_bits(born_host: bytes, store_host: bytes) -> int:
 
 
 def crc_tail(crc: int) -> bytes:
-    """Return the last property of a record, from the CRC of the bytes before it."""
+    """Return the last property of a record, which contains the CRC of the bytes before it."""
     return (_CRC_TAIL_BACKWARDS % (crc & CRC_MASK))[::-1]
 
 
 def crc_tails(crcs: Iterable[int]) -> list[bytes]:
-    """Return `crc_tail` of each, with one call less per record."""
+    """Return `crc_tail` of each CRC. This needs one call less per record."""
     text, mask = _CRC_TAIL_BACKWARDS, CRC_MASK
     return [(text % (crc & mask))[::-1] for crc in crcs]
 
 
 def has_crc_tail(tail: bytes) -> bool:
-    """Return whether the last 20 bytes of a record hold its CRC.
+    """Return whether the last 20 bytes of a record are its CRC property.
 
-    Raises CorruptRecord when most of the fixed bytes match, because the CRC property is damaged.
+    Raises CorruptRecord if only most of the fixed bytes match, because the property is damaged.
     """
     if tail[:9] == CRC_NAME and tail[19:] == CRC_END:
         return True
@@ -173,9 +174,9 @@ def has_crc_tail(tail: bytes) -> bool:
 
 
 def is_damaged_tail(tail: bytes, crc: int) -> bool:
-    """Return whether the last 20 bytes of a record held its CRC, and most of them still do.
+    """Return whether the last 20 bytes of a record are a damaged CRC property.
 
-    `crc` is that of the bytes before them.
+    `crc` is the CRC of the bytes before them.
     """
     return sum(map(int.__eq__, tail, crc_tail(crc))) >= TAIL_ALIKE
 
@@ -269,7 +270,10 @@ def iter_records(buffer: bytes | memoryview, *, check_crc: bool = True) -> Itera
 
 
 def iter_raw(buffer: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yield (queue offset, bytes) of each record in `buffer`, which must hold whole records."""
+    """Yield the queue offset and the bytes of each record in `buffer`.
+
+    `buffer` must contain whole records.
+    """
     position, end = 0, len(buffer)
     while position < end:
         size, queue_offset = _SIZE_AND_QUEUE_OFFSET.unpack_from(buffer, position)
@@ -295,9 +299,10 @@ def encode(
     prepared_transaction_offset: int = 0,
     whole_crc: bool = False,
 ) -> bytes:
-    """Return a record. Hosts are packed (8 or 20 bytes); they set the host bits of `sys_flag`.
+    """Encode a record.
 
-    `whole_crc`: append the CRC of the record as the last property.
+    Hosts are packed (8 or 20 bytes); they determine the host bits of `sys_flag`. If `whole_crc` is
+    True, the CRC of the record is appended as its last property.
     """
     name = topic.encode()
     tail_bytes = CRC_TAIL_BYTES if whole_crc else 0

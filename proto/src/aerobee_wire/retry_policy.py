@@ -1,4 +1,4 @@
-"""RocketMQ's exponential retry policy of a consumer group.
+"""Define RocketMQ's exponential retry policy of a consumer group.
 
 Each delay before a retry is a multiple of the previous delay.
 """
@@ -12,14 +12,14 @@ _MAX_EXPONENT = 32  # as in RocketMQ
 
 @dataclass(frozen=True, slots=True)
 class ExponentialRetryPolicy:
-    """An exponential policy. The defaults are RocketMQ's: 5 s, 10 s, 20 s … 2 h."""
+    """An exponential retry policy. The defaults are RocketMQ's: 5 s, 10 s, 20 s … 2 h."""
 
     initial_ms: int = 5_000
     max_ms: int = 7_200_000
     multiplier: int = 2
 
     def delay_ms(self, attempt: int) -> int:
-        """Return the delay after a failure in this delivery attempt, counted from 1."""
+        """Return the delay after a failure in this delivery attempt, which is counted from 1."""
         exponent = min(max(attempt, 1) - 1, _MAX_EXPONENT)
         factor: int = self.multiplier**exponent
         return min(self.max_ms, self.initial_ms * factor)
@@ -27,7 +27,7 @@ class ExponentialRetryPolicy:
     def delays_ms(self) -> tuple[int, ...]:
         """Return the delays after the attempts 1, 2 and so on.
 
-        The last one also applies to all later attempts.
+        The last delay also applies to all later attempts.
         """
         delays = [self.delay_ms(1)]
         for attempt in range(2, _MAX_EXPONENT + 2):

@@ -1,6 +1,7 @@
-"""The RPCs between clients, proxy, broker and name server, as values: path, request and response.
+"""Describe the RPCs between clients, proxy, broker and name server as values.
 
-The path comes from the contract's descriptors. This module does not know transports.
+A value has the path and the types of request and response. The path comes from the protobuf
+descriptors. This module does not know transports.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from google.protobuf.message import Message
 
 
 class Request(Protocol):
-    """A protobuf message, or an object that encodes itself as one."""
+    """A protobuf message, or an object that can encode itself as one."""
 
     def SerializeToString(self) -> bytes: ...  # protobuf's name
 
@@ -35,9 +36,10 @@ _FIELD_NUMBER = 0x78  # the bits of the field number in a tag of one byte
 
 
 def blob_tag(message: type[Message], field: str) -> bytes:
-    """Return the tag of a field of bytes or of a message, which precedes its length.
+    """Return the tag byte of a protobuf field that contains bytes or a message.
 
-    The field number must be below 16, so that the tag is one byte.
+    In an encoded message, the tag precedes the length of the field. The field number must be below
+    16, so that the tag is one byte.
     """
     number = message.DESCRIPTOR.fields_by_name[field].number
     assert 0 < number < 16
@@ -45,7 +47,7 @@ def blob_tag(message: type[Message], field: str) -> bytes:
 
 
 def varint(number: int) -> bytes:
-    """Return protobuf's encoding of a number from 0 on: 7 bits per byte, the lowest first."""
+    """Return protobuf's encoding of a number ≥ 0: 7 bits per byte, with the lowest bits first."""
     encoded = bytearray()
     while number > 0x7F:
         encoded.append(number & 0x7F | 0x80)
@@ -55,9 +57,9 @@ def varint(number: int) -> bytes:
 
 
 class Blob(NamedTuple):
-    """A field in an encoded message.
+    """The place of a field in an encoded protobuf message.
 
-    It has the position of its tag, and the beginning and the end of its content.
+    `at` is the position of its tag; `begin` and `end` are the limits of its content.
     """
 
     at: int
@@ -66,10 +68,10 @@ class Blob(NamedTuple):
 
 
 def find_blob(encoded: bytes, begin: int, end: int, tag: bytes) -> Blob | None:
-    """Find the first field with this `blob_tag` in an encoded message.
+    """Find the first field with the tag `tag` in an encoded message.
 
-    Return None if the message is cut off, does not have the field, or has a field before it that is
-    neither number nor blob.
+    Return None if the message is cut off, does not have the field, or has an earlier field that is
+    neither a number nor bytes.
     """
     at = begin
     try:
@@ -84,7 +86,7 @@ def find_blob(encoded: bytes, begin: int, end: int, tag: bytes) -> Blob | None:
 
 
 def _varint_at(encoded: bytes, at: int) -> tuple[int, int]:
-    """Return the number there, and the position after it. Raises IndexError."""
+    """Return the number at position `at`, and the position after it. Raises IndexError."""
     number = shift = 0
     while (byte := encoded[at]) > 0x7F:
         number |= (byte & 0x7F) << shift
@@ -104,7 +106,7 @@ M = TypeVar("M", bound=Message)
 class Rpc(Generic[Q, R]):
     """An RPC with one request, and a response or a stream of responses.
 
-    `path`: "/package.Service/Method", as in gRPC.
+    `path` is "/package.Service/Method", as in gRPC.
     """
 
     path: str
@@ -117,9 +119,9 @@ class Rpc(Generic[Q, R]):
 
 
 def rpc(request: type[M], response: type[R]) -> Rpc[M, R]:
-    """Return the only RPC of the contract with this `request`; each RPC has its own request type.
+    """Return the RPC with this request type. Each RPC has its own request type.
 
-    Raises TypeError when there is none, or its response is of another type.
+    Raises TypeError if there is no such RPC, or if its response has another type.
     """
     for service in request.DESCRIPTOR.file.services_by_name.values():
         for method in service.methods:

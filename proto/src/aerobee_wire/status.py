@@ -1,9 +1,9 @@
-"""Response codes and the only error type that crosses the wire.
+"""Define the response codes, and the only error type that is sent between processes.
 
-A failed RPC carries a gRPC status whose details are the message, and trailing metadata that any
-language can read (`trailers_of`, `error_from`). Numbers are RocketMQ's (ResponseCode,
-RemotingSysResponseCode); those from 1001 on are Aerobee's own. Services subclass MqError; the
-code crosses the wire, the class does not.
+A failed RPC carries a gRPC status whose details are the message. Its trailing metadata contains the
+other data, which any language can read (`trailers_of`, `error_from`). Numbers are RocketMQ's
+(ResponseCode, RemotingSysResponseCode); numbers from 1001 on are Aerobee's own. Services subclass
+MqError; the receiver gets the code, but not the class.
 """
 
 from __future__ import annotations
@@ -120,13 +120,15 @@ RETRYABLE = frozenset(
 
 
 class MqError(Exception):
-    """A failure, with the information that the caller needs to act.
+    """A failure, with the information that the caller needs to react.
 
-    `message`: one sentence that says what is wrong and what to do. `retryable`: the same request
-    may succeed later, or on another broker. `retry_after_ms`: a sensible wait before the retry, if
-    known. `about`: what to change, as the name of a field, a property or an option, or the path of
-    a file; empty if none of these applies. `master_address`: "host:port" of the broker that can
-    serve the request, if this broker cannot and knows the other.
+    - `message` is one sentence that says what is wrong and how to solve it.
+    - `retryable` is True if the same request may succeed later, or on another broker.
+    - `retry_after_ms` is a sensible wait before the retry, if known.
+    - `about` names the thing to change: a field, a property, an option or the path of a file; "" if
+      none of these applies.
+    - `master_address` is the "host:port" of the broker that can serve the request, if this broker
+      cannot but knows it.
     """
 
     def __init__(
@@ -151,14 +153,14 @@ class MqError(Exception):
         return f"{type(self).__name__}({self.code.name}, {self.message!r})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle the whole state, although subclasses take other arguments.
+        """Pickle the whole state, because subclasses take other arguments.
 
-        An error then leaves a pool of processes unchanged.
+        With this, a pool of processes can return an error unchanged.
         """
         return _restored, (type(self), self.args, self.__dict__)
 
     def add_context(self, where: str) -> None:
-        """Put the place `where` the error happened in front of the message."""
+        """Put `where`, the place of the error, in front of the message."""
         self.message = f"{where}: {self.message}"
         self.args = (self.message,)
 
@@ -180,12 +182,12 @@ def _restored(kind: type[MqError], args: tuple[object, ...], state: dict[str, ob
 
 
 def grpc_status_of(code: Code) -> str:
-    """Return the name of the gRPC status that carries `code`."""
+    """Return the name of the gRPC status for `code`."""
     return GRPC_STATUS.get(code, "INTERNAL")
 
 
 def trailers_of(error: MqError) -> tuple[tuple[str, str], ...]:
-    """Return the trailing metadata of a failed RPC."""
+    """Return the trailing metadata for a failed RPC."""
     trailers = [
         (CODE_KEY, error.code.name),
         (CODE_NUMBER_KEY, str(int(error.code))),
@@ -222,14 +224,14 @@ def error_from(message: str, trailers: Iterable[tuple[str, str | bytes]]) -> MqE
 
 
 class EntryResult(Protocol):
-    """The answer to one entry of a request."""
+    """The result of one entry of a request."""
 
     code: int
     message: str
 
 
 def failure_of(result: EntryResult) -> MqError | None:
-    """Return the failure of one entry; None if it succeeded."""
+    """Return the failure of one entry, or None if the entry succeeded."""
     if result.code == Code.SUCCESS:
         return None
     try:

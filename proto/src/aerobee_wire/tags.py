@@ -1,7 +1,8 @@
-"""Tags: Java's string hash, the tags code of a consume-queue unit, and tag expressions.
+"""Compute tags codes with Java's string hash, and parse tag expressions.
 
-A broker compares only tags codes, which may collide; a consumer compares the tags themselves.
-Source: RocketMQ's ConsumeQueue and FilterAPI, Java's String.hashCode.
+A consume queue entry contains the tags code of its message. A broker compares only tags codes,
+which may collide; a consumer compares the tags themselves. Source: RocketMQ's ConsumeQueue and
+FilterAPI, Java's String.hashCode.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ SEPARATOR = "||"
 def java_hash(text: str) -> int:
     """Return Java's String.hashCode, a signed 32-bit number.
 
-    It is the 31-polynomial over UTF-16 units.
+    It is a polynomial with the factor 31 over UTF-16 code units.
     """
     result = 0
     units = text.encode("utf-16-be", "surrogatepass")
@@ -25,14 +26,15 @@ def java_hash(text: str) -> int:
 
 
 def tags_code(tags: str | None) -> int:
-    """Return the code of a message's TAGS; 0 for a message without tags."""
+    """Return the code of a message's tags, or 0 for a message without tags."""
     return java_hash(tags) if tags else 0
 
 
 def parse_expression(expression: str) -> frozenset[str]:
-    """Return the tags of "a || b"; empty for "*" or "", which match every message.
+    """Return the tags of an expression such as "a || b".
 
-    Raises MqError SUBSCRIPTION_PARSE_FAILED when there is a separator and no tag.
+    The result is empty for "*" or "", which match every message. Raises MqError with the code
+    SUBSCRIPTION_PARSE_FAILED for an expression with only separators.
     """
     stripped = expression.strip()
     if stripped in ("", ALL):

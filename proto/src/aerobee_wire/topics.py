@@ -1,4 +1,4 @@
-"""Topic and group names: their rules, the system names, and the names that are built from a group.
+"""Define topic and group names: their rules, system names, and names derived from a group.
 
 Only this module writes `%RETRY%` and `%DLQ%`. Source: RocketMQ's TopicValidator and MixAll.
 """
@@ -24,14 +24,14 @@ OP_HALF_TOPIC = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 CHECK_MAX_TIME_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
 TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
 TIMER_TOPIC = SYSTEM_PREFIX + "wheel_timer"
-# One queue each. A record holds the progress of the delivery of delayed messages.
+# Each topic has one queue. A record contains the progress of the delivery of delayed messages.
 SCHEDULE_PROGRESS_TOPIC = SYSTEM_PREFIX + "SCHEDULE_PROGRESS"
 TIMER_PROGRESS_TOPIC = SYSTEM_PREFIX + "TIMER_PROGRESS"
 POP_JOURNAL_PREFIX = SYSTEM_PREFIX + "REVIVE_LOG_"
 # The journal of topics, groups and consumer offsets, for a broker whose log has replicas.
 METADATA_LOG_TOPIC = SYSTEM_PREFIX + "METADATA_LOG"
 METADATA_CHANGE_QUEUE = 0
-METADATA_DELETION_QUEUE = 1  # deletions of topics: a replica acts at the place of the record
+METADATA_DELETION_QUEUE = 1  # topic deletions; a replica applies one when it derives the record
 LITE_JOURNAL_PREFIX = SYSTEM_PREFIX + "LITE_REVIVE_LOG_"
 
 MAX_TOPIC_CHARACTERS = 127
@@ -81,7 +81,7 @@ def pop_journal_topic(cluster: str) -> str:
 
 
 def lite_journal_topic(cluster: str) -> str:
-    """Return the topic for the journal of the leases of lite topics."""
+    """Return the topic in which the brokers of a cluster journal the leases of lite topics."""
     return LITE_JOURNAL_PREFIX + cluster
 
 
@@ -102,7 +102,7 @@ def is_system_group(consumer_group: str) -> bool:
 
 
 def group_of(topic: str) -> str | None:
-    """Return the consumer group of a retry or dead-letter topic; None for any other topic."""
+    """Return the consumer group of a retry or dead-letter topic, or None for other topics."""
     for prefix in (RETRY_PREFIX, DLQ_PREFIX):
         if topic.startswith(prefix):
             return topic[len(prefix) :]
@@ -110,13 +110,19 @@ def group_of(topic: str) -> str | None:
 
 
 def check_topic(topic: str) -> None:
-    """Check a topic name. Raises MqError INVALID_PARAMETER, which names the broken rule."""
+    """Check a topic name.
+
+    Raises MqError with the code INVALID_PARAMETER, which names the violated rule.
+    """
     limit = MAX_DERIVED_TOPIC_CHARACTERS if group_of(topic) is not None else MAX_TOPIC_CHARACTERS
     _check("topic", topic, limit)
 
 
 def check_group(group: str) -> None:
-    """Check a group name. Raises MqError INVALID_PARAMETER, which names the broken rule."""
+    """Check a group name.
+
+    Raises MqError with the code INVALID_PARAMETER, which names the violated rule.
+    """
     _check("group", group, MAX_GROUP_CHARACTERS)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from google.protobuf.message import Message
 
-from aerobee_wire.rpcs import Rpc
+from aerobee_wire.rpcs import Request, Rpc
 from aerobee_wire.status import Code, MqError
 
 
@@ -24,7 +24,7 @@ class FakeTransport:
         self.gate.set()
 
     async def call(
-        self, address: str, rpc: Rpc[Any, Any], request: Message, *, timeout_s: float
+        self, address: str, rpc: Rpc[Any, Any], request: Request, *, timeout_s: float
     ) -> Any:
         self.calls.append((address, rpc.method, request))
         await self.gate.wait()
@@ -38,7 +38,7 @@ class FakeTransport:
         return answer(address, request)
 
     async def stream(
-        self, address: str, rpc: Rpc[Any, Any], request: Message
+        self, address: str, rpc: Rpc[Any, Any], request: Request
     ) -> AsyncGenerator[Any, None]:
         """`answers` has a function of (address, request) that makes an asynchronous iterator."""
         self.calls.append((address, rpc.method, request))

@@ -11,7 +11,6 @@ from datetime import timedelta
 from typing import Unpack
 
 from aerobee_client.cluster.client_instance import ClientInstance
-from aerobee_client.cluster.transport import Transport
 from aerobee_client.leasing.lease_consumer import (
     INVISIBLE_DURATION,
     POLL,
@@ -31,6 +30,7 @@ from aerobee_client.options.lease_consumer import (
 )
 from aerobee_client.runtime.clock import Clock, SystemClock
 from aerobee_client.runtime.facade import blocking
+from aerobee_cluster.transport import Transport
 from aerobee_wire.topics import check_topic
 
 

@@ -26,7 +26,6 @@ from aerobee.broker.v1 import client_pb2
 from aerobee_client.cluster.client_instance import ClientInstance
 from aerobee_client.cluster.latency_detector import LatencyDetector
 from aerobee_client.cluster.latency_fault import LatencyFault
-from aerobee_client.cluster.transport import Transport
 from aerobee_client.errors import ClientClosed
 from aerobee_client.message import Message, check_message, check_messages
 from aerobee_client.message_queue import MessageQueue
@@ -54,6 +53,7 @@ from aerobee_client.sending.cross_thread_queue import CrossThreadQueue, QueuedSe
 from aerobee_client.sending.order.queue_choice import QueueChoice, Selector
 from aerobee_client.sending.sender import Sender
 from aerobee_client.sending.single_sends import SingleSends
+from aerobee_cluster.transport import Transport
 from aerobee_wire.topics import check_group
 
 DEFAULT_GROUP = "DEFAULT_PRODUCER"

@@ -26,7 +26,6 @@ from typing import TypeVar, Unpack
 
 from aerobee_client.cluster.client_instance import ClientInstance
 from aerobee_client.cluster.expression_check import check_expression
-from aerobee_client.cluster.transport import Transport
 from aerobee_client.consuming.puller import TopicSubscription
 from aerobee_client.errors import ClientClosed
 from aerobee_client.message import ReceivedMessage
@@ -47,6 +46,7 @@ from aerobee_client.requesting import Replier
 from aerobee_client.runtime.clock import Clock, SystemClock
 from aerobee_client.runtime.facade import Done, StartedFacade, blocking, like, on_loop, settled
 from aerobee_client.runtime.fork import PROCESS
+from aerobee_cluster.transport import Transport
 from aerobee_wire.status import MqError, illegal_operation, invalid_parameter
 from aerobee_wire.tags import ALL
 from aerobee_wire.topics import check_group, check_topic

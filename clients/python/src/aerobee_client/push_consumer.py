@@ -17,7 +17,6 @@ from typing import Unpack
 
 from aerobee_client.cluster.client_instance import ClientInstance
 from aerobee_client.cluster.order_warning import FifoWarning
-from aerobee_client.cluster.transport import Transport
 from aerobee_client.consuming.broadcasting import LocalOffsets, PassOver
 from aerobee_client.consuming.concurrent_consumption import ConcurrentConsumption
 from aerobee_client.consuming.listener import BatchListener, Listener, consume_of
@@ -47,6 +46,7 @@ from aerobee_client.runtime.facade import (
     settled,
 )
 from aerobee_client.runtime.fork import PROCESS
+from aerobee_cluster.transport import Transport
 from aerobee_wire.status import MqError, illegal_operation, invalid_parameter
 from aerobee_wire.tags import ALL
 from aerobee_wire.topics import check_group, check_topic, retry_topic

@@ -21,10 +21,10 @@ from aerobee.broker.v1 import client_pb2, message_pb2
 from aerobee_client.cluster.client_instance import ClientInstance
 from aerobee_client.errors import ClientClosed, RequestTimeout
 from aerobee_client.message import Message, ReceivedMessage
-from aerobee_client.runtime.backoff import Backoff
 from aerobee_client.runtime.facade import StartedClient
 from aerobee_client.runtime.fork import PROCESS
 from aerobee_client.send_result import DroppedReplies, Reply
+from aerobee_cluster.backoff import Backoff
 from aerobee_wire import properties as names
 from aerobee_wire import rpcs
 from aerobee_wire.status import Code, MqError, invalid_parameter

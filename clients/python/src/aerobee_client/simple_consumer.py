@@ -15,7 +15,6 @@ from typing import Unpack
 from aerobee.broker.v1 import message_pb2
 
 from aerobee_client.cluster.client_instance import ClientInstance
-from aerobee_client.cluster.transport import Transport
 from aerobee_client.leasing.lease_consumer import (
     INVISIBLE_DURATION,
     POLL,
@@ -36,6 +35,7 @@ from aerobee_client.options.lease_consumer import (
 from aerobee_client.runtime.clock import Clock, SystemClock
 from aerobee_client.runtime.facade import Done, blocking, on_loop, settled
 from aerobee_client.runtime.fork import PROCESS
+from aerobee_cluster.transport import Transport
 from aerobee_wire.status import Code, MqError, invalid_parameter
 from aerobee_wire.tags import ALL, parse_expression
 from aerobee_wire.topics import check_topic

@@ -18,7 +18,6 @@ from typing import Self, Unpack
 
 from aerobee.broker.v1 import client_pb2
 
-from aerobee_client.cluster.transport import Transport
 from aerobee_client.errors import ClientClosed
 from aerobee_client.message import Message, check_message
 from aerobee_client.observing.hooks import notify
@@ -31,6 +30,7 @@ from aerobee_client.send_result import SendResult, TransactionResolution, Transa
 from aerobee_client.transactions.checks import Check, TransactionChecks, checked, is_coroutine
 from aerobee_client.transactions.ends import TransactionEnds, half
 from aerobee_client.transactions.transaction import Transaction
+from aerobee_cluster.transport import Transport
 
 AsyncExecute = Callable[[Message], TransactionResolution | Awaitable[TransactionResolution]]
 Execute = Callable[[Message], TransactionResolution]

@@ -14,7 +14,14 @@ from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
-PACKAGES = ("aerobee_spark", "pyspark_aerobee", "aerobee_client", "aerobee_wire", "aerobee")
+PACKAGES = (
+    "aerobee_spark",
+    "pyspark_aerobee",
+    "aerobee_client",
+    "aerobee_cluster",
+    "aerobee_wire",
+    "aerobee",
+)
 
 
 def write(target: Path) -> int:

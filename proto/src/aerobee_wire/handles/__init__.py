@@ -1,1 +1,4 @@
-"""Texts that clients keep and return. Each names a lease, a delayed message or a half message."""
+"""Encode and decode the texts that clients keep and return.
+
+Each text names a lease, a delayed message or a half message.
+"""

@@ -1,7 +1,7 @@
-"""Text that clients keep and return unchanged: a payload and its CRC-32, in base64 for URLs.
+"""Encode a payload with its CRC-32 as text that clients keep and return unchanged.
 
-The CRC-32 has 4 bytes, big-endian. The base64 has no padding. The checksum detects text that was
-damaged or made up; it is not a signature.
+The text is base64 for URLs without padding. The CRC-32 has 4 bytes, big-endian. The checksum
+detects damaged or invented text; it is not a signature.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _CHECKSUM = struct.Struct(">I")
 
 
 def max_characters(head_bytes: int, names: int) -> int:
-    """Return the length of the longest text of `head_bytes` and this number of names."""
+    """Return the length of the longest text of `head_bytes` bytes and `names` names."""
     return 4 * (head_bytes + names * (1 + MAX_NAME_BYTES) + _CHECKSUM.size) // 3 + 1
 
 
@@ -32,7 +32,8 @@ def to_text(payload: bytes) -> str:
 def payload_in(text: str, *, least_bytes: int, most_characters: int) -> bytes:
     """Return the payload of a text that `to_text` wrote.
 
-    Raises ValueError when the text is not exactly that. Its message continues "the text …".
+    Raises ValueError if `to_text` did not write the text. The error message continues the words
+    "the text …".
     """
     if len(text) > most_characters:
         raise ValueError("is too long")
@@ -41,7 +42,7 @@ def payload_in(text: str, *, least_bytes: int, most_characters: int) -> bytes:
         data = binascii.a2b_base64(written.translate(_FROM_URLS) + _PADDING[len(written) % 4])
     except ValueError:
         raise ValueError("is not base64") from None
-    # Decoding skips foreign characters and spare bits. Accept only the exact text.
+    # Decoding ignores invalid characters and unused bits. So accept only the exact text.
     if len(data) < least_bytes + _CHECKSUM.size or _encoded(data) != written:
         raise ValueError("is damaged")
     payload = data[: -_CHECKSUM.size]
@@ -51,12 +52,15 @@ def payload_in(text: str, *, least_bytes: int, most_characters: int) -> bytes:
 
 
 def names_to_bytes(names: Sequence[bytes]) -> bytes:
-    """Return each name after its length. Raises ValueError for a name of more than 255 bytes."""
+    """Return the names, each with its length before it. Raises ValueError above 255 bytes."""
     return b"".join(bytes((len(name),)) + name for name in names)
 
 
 def names_in(payload: bytes, position: int, count: int) -> list[str]:
-    """Return the names from `position` to the end. Raises ValueError unless there are `count`."""
+    """Return the names in `payload` from `position` to the end.
+
+    Raises ValueError if there are not exactly `count` names.
+    """
     names = []
     try:
         for _ in range(count):

@@ -1,7 +1,7 @@
-"""Leases as brokers name them, from the receipt handles that clients hold. Pure functions.
+"""Convert the receipt handles of clients to the leases of brokers, and back. Pure functions.
 
-A message that a classic consumer sent back waits in the retry topic of its group. Its lease is on
-that topic, but its receipt handle names the topic that it was sent to.
+A message that a classic consumer sent back is in the retry topic of its group. Its lease is on that
+topic, but its receipt handle names the topic to which the message was first sent.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ LeaseKey = tuple[str, str, int, int, int]
 def handle_of(text: str, topic: str, consumer_group: str) -> ReceiptHandle:
     """Decode a receipt handle.
 
-    Raises MqError INVALID_RECEIPT_HANDLE, also if the handle belongs to another topic or group.
+    Raises MqError with the code INVALID_RECEIPT_HANDLE if the text is not a handle, or if the
+    handle belongs to another topic or group.
     """
     handle = receipt_handle.decode(text)
     check_handle(handle, topic, consumer_group)
@@ -40,7 +41,7 @@ def check_handle(handle: ReceiptHandle, topic: str, consumer_group: str) -> None
 
 
 def is_of(handle: ReceiptHandle, topic: str) -> bool:
-    """Return whether the message belongs to this topic, or to a lite topic under it."""
+    """Return whether the message of a handle belongs to `topic`, or to a lite topic under it."""
     if handle.topic == topic:
         return True
     found = lite_topic_of(handle.topic) if is_line(handle.topic) else None
@@ -59,7 +60,7 @@ def lease_of(handle: ReceiptHandle) -> Lease:
 
 
 def lease_set_of(handle: ReceiptHandle, queue_offsets: Sequence[int]) -> LeaseSet:
-    """Return the leases of handles that differ from this one only in the queue offset."""
+    """Return the leases of all handles that differ from `handle` only in the queue offset."""
     return LeaseSet(
         consumer_group=handle.consumer_group,
         topic=physical_topic(handle),
@@ -71,7 +72,7 @@ def lease_set_of(handle: ReceiptHandle, queue_offsets: Sequence[int]) -> LeaseSe
 
 
 def key_of(handle: ReceiptHandle) -> LeaseKey:
-    """Return the key of a lease, which is the same for all its handles, even after renewals."""
+    """Return the key of a lease. All its handles have the same key, even after renewals."""
     return (
         handle.broker_name,
         physical_topic(handle),
@@ -82,7 +83,7 @@ def key_of(handle: ReceiptHandle) -> LeaseKey:
 
 
 def keys_of(handle: ReceiptHandle, queue_offsets: Sequence[int]) -> list[LeaseKey]:
-    """Return the keys of handles that differ from this one only in the queue offset."""
+    """Return the keys of handles that differ from `handle` only in the queue offset."""
     broker_name, topic, queue_id, _, lease_id = key_of(handle)
     return [(broker_name, topic, queue_id, offset, lease_id) for offset in queue_offsets]
 
@@ -93,7 +94,10 @@ def physical_topic(handle: ReceiptHandle) -> str:
 
 
 def handle_for(record: Record, attempt: int, pop: PopRequest, answer: PopResponse) -> ReceiptHandle:
-    """Return the receipt handle of a message that `answer` leased. `attempt` counts from 1."""
+    """Return the receipt handle of a message that `answer` leased.
+
+    `attempt` is the delivery attempt, counted from 1.
+    """
     return ReceiptHandle(
         broker_name=answer.broker_name,
         topic=pop.topic,
@@ -119,9 +123,10 @@ def handles_of(pop: PopRequest, answer: PopResponse) -> list[ReceiptHandle]:
 
 
 def handle_encoder(pop: PopRequest, answer: PopResponse) -> Callable[[Record, int], str]:
-    """Return a function from (record, delivery attempt) to the text of `handle_for`.
+    """Return a function that maps (record, delivery attempt) to the text of `handle_for`.
 
-    It is cheaper, because it encodes the fields that all messages of a pop share only once.
+    The function is cheaper than `handle_for`, because it encodes the common fields of a pop only
+    once.
     """
     encode = receipt_handle.encoder_of_pop(
         broker_name=answer.broker_name,
@@ -141,7 +146,7 @@ def handle_encoder(pop: PopRequest, answer: PopResponse) -> Callable[[Record, in
 def invisible_change(handle: ReceiptHandle, duration_ms: int, *, counted: bool) -> InvisibleChange:
     """Return a change that makes the message visible after `duration_ms`.
 
-    Unless it is `counted`, the next delivery has the same attempt number as this one.
+    If `counted` is False, the next delivery has the same attempt number as the present one.
     """
     return InvisibleChange(
         lease=lease_of(handle), invisible_duration_ms=duration_ms, uncounted=not counted

@@ -1,4 +1,4 @@
-"""Recall handles: the text by which a producer recalls a delayed message before its delivery.
+"""Encode and decode recall handles: a producer uses them to recall a delayed message.
 
 RocketMQ's form is "v1 topic brokerName timestamp uniqueKey" in base64 for URLs. The timestamp is
 the deliver time plus one millisecond.
@@ -20,7 +20,7 @@ MAX_CHARACTERS = 2_048
 
 @dataclass(frozen=True, slots=True)
 class RecallHandle:
-    """A delayed message. `deliver_ms`: milliseconds since the epoch."""
+    """The name of a delayed message. `deliver_ms` is in milliseconds since the epoch."""
 
     topic: str
     broker_name: str
@@ -29,7 +29,7 @@ class RecallHandle:
 
 
 def encode(handle: RecallHandle) -> str:
-    """Return the text for the producer."""
+    """Return the recall handle for the producer."""
     text = (
         f"v1 {handle.topic} {handle.broker_name} {handle.deliver_ms + _AFTER_MS} "
         f"{handle.unique_key}"
@@ -38,7 +38,10 @@ def encode(handle: RecallHandle) -> str:
 
 
 def decode(text: str) -> RecallHandle:
-    """Return the delayed message. Raises MqError INVALID_PARAMETER for an invalid recall handle."""
+    """Return the delayed message that a recall handle names.
+
+    Raises MqError with the code INVALID_PARAMETER for an invalid recall handle.
+    """
     try:
         if len(text) > MAX_CHARACTERS:
             raise ValueError

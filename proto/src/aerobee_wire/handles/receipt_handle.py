@@ -1,12 +1,11 @@
-"""Receipt handles: the text by which a consumer acknowledges a message that is leased to it.
+"""Encode and decode receipt handles: a consumer uses them to acknowledge a leased message.
 
-Clients must not interpret it. A handle names the lease completely. Therefore, any proxy can send
-the ack to the right broker, which knows whether the lease is still alive. A checksum detects
-handles that were damaged or made up. It is not a signature: an ack needs the same permission as a
-receive.
+Clients must not interpret a handle. A handle names the lease completely. So any proxy can send the
+ack to the right broker, which knows whether the lease is still valid. A checksum detects damaged or
+invented handles. It is not a signature: an ack needs the same permission as a receive.
 
-A handle has the fields of `HEAD`, then 1 + n bytes each for broker name, topic and consumer group
-in UTF-8. `checked_text` writes it as text.
+A handle has the fields of `HEAD`. Then broker name, topic and consumer group follow in UTF-8, each
+with its length in one byte before it. `checked_text` encodes these bytes as text.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ MAX_CHARACTERS = checked_text.max_characters(_HEAD.size, _NAMES)
 
 
 class ReceiptHandle(NamedTuple):
-    """One lease. Names have at most 255 bytes in UTF-8."""
+    """The name and the times of one lease. Names have at most 255 bytes in UTF-8."""
 
     broker_name: str
     # The topic of the subscription, also for a message in the retry topic.
@@ -60,12 +59,15 @@ class ReceiptHandle(NamedTuple):
 
     @property
     def expires_ms(self) -> int:
-        """Return when the lease ends, if it was not renewed or changed since. Milliseconds."""
+        """Return when the lease ends, in milliseconds since the epoch.
+
+        The value does not include later renewals or changes of the lease.
+        """
         return self.pop_time_ms + self.invisible_duration_ms
 
 
 def encode(handle: ReceiptHandle) -> str:
-    """Return the text for the client."""
+    """Return the receipt handle as text for the client."""
     encoder = encoder_of_pop(
         broker_name=handle.broker_name,
         topic=handle.topic,
@@ -90,7 +92,7 @@ def encoder_of_pop(
     invisible_duration_ms: int,
     fifo: bool,
 ) -> Callable[[int, int, int, bool], str]:
-    """Return an encoder for the messages of one pop.
+    """Return a function that encodes receipt handles for the messages of one pop.
 
     Its arguments are queue id, queue offset, delivery attempt, and whether the message is in the
     retry topic.
@@ -114,7 +116,7 @@ def _encoded_names(*names: str) -> bytes:
 def decode(text: str) -> ReceiptHandle:
     """Return the lease that `text` names.
 
-    Raises MqError INVALID_RECEIPT_HANDLE for anything that `encode` did not write.
+    Raises MqError with the code INVALID_RECEIPT_HANDLE if `encode` did not write the text.
     """
     common, queue_offset = split(text)
     known = decode_common(common)
@@ -124,8 +126,8 @@ def decode(text: str) -> ReceiptHandle:
 def split(text: str) -> tuple[bytes, int]:
     """Split a text into the handle without its queue offset, and the queue offset.
 
-    This is for many handles of one pop: one `decode_common` serves all handles that differ only in
-    the queue offset. Raises MqError like `decode`.
+    With this, one call of `decode_common` decodes all handles of a pop that differ only in the
+    queue offset. Raises the same MqError as `decode`.
     """
     try:
         payload = checked_text.payload_in(
@@ -141,9 +143,9 @@ def split(text: str) -> tuple[bytes, int]:
 
 @lru_cache(maxsize=256)
 def decode_common(common: bytes) -> ReceiptHandle:
-    """Return the lease of the handles with these bytes. Its queue offset is 0.
+    """Decode a handle without its queue offset, as returned by `split`.
 
-    Raises MqError like `decode`.
+    The queue offset of the result is 0. Raises the same MqError as `decode`.
     """
     payload = common[: _QUEUE_OFFSET.start] + bytes(8) + common[_QUEUE_OFFSET.start :]
     try:

@@ -1,11 +1,12 @@
-"""Transaction ids: the text by which a producer of the public protocol ends a transaction.
+"""Encode and decode transaction ids: a producer uses them to end a transaction.
 
-Clients must not interpret it. An id names the half message completely. Therefore, any proxy can end
-the transaction at the right broker, which knows whether it is still open. A checksum detects ids
-that were damaged or made up. It is not a signature: ending needs the same permission as sending.
+Clients must not interpret an id. An id names the half message completely. So any proxy can end the
+transaction at the right broker, which knows whether it is still open. A checksum detects damaged or
+invented ids. It is not a signature: ending a transaction needs the same permission as sending.
 
-An id has the fields of `HEAD`, then 1 + n bytes each for broker name, producer group and the
-broker's transaction id in UTF-8. `checked_text` writes it as text.
+An id has the fields of `HEAD`. Then broker name, producer group and the broker's transaction id
+follow in UTF-8, each with its length in one byte before it. `checked_text` encodes these bytes as
+text.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ MAX_CHARACTERS = checked_text.max_characters(_HEAD.size, _NAMES)
 
 @dataclass(frozen=True, slots=True)
 class TransactionId:
-    """One transaction. Names have at most 255 bytes in UTF-8."""
+    """The name of one transaction. Names have at most 255 bytes in UTF-8."""
 
     broker_name: str
     producer_group: str
@@ -39,9 +40,9 @@ class TransactionId:
 
 
 def encode(transaction: TransactionId) -> str:
-    """Return the text for the client.
+    """Return the transaction id as text for the client.
 
-    Raises MqError INVALID_PARAMETER for a name that is too long.
+    Raises MqError with the code INVALID_PARAMETER for a name that is too long.
     """
     texts = (transaction.broker_name, transaction.producer_group, transaction.transaction_id)
     names = [text.encode() for text in texts]
@@ -58,7 +59,7 @@ def encode(transaction: TransactionId) -> str:
 def decode(text: str) -> TransactionId:
     """Return the transaction that `text` names.
 
-    Raises MqError INVALID_TRANSACTION_ID for anything that `encode` did not write.
+    Raises MqError with the code INVALID_TRANSACTION_ID if `encode` did not write the text.
     """
     try:
         payload = checked_text.payload_in(

@@ -1,1 +1,1 @@
-"""The message queues of a topic and the choice of one for a message, for proxy and client."""
+"""Find the message queues of a topic, and choose one for a message, for proxy and client."""

@@ -1,6 +1,6 @@
-"""A client's view of the members of a broker, from what name servers report. Pure.
+"""Determine the members of a broker, for a client, from reports of name servers. Pure.
 
-Name servers report members by a stream, and in the routes that the client asks for. If there are
+Name servers report members by a stream, and in the routes that the client requests. If there are
 several name servers, some of them may be outdated.
 """
 
@@ -10,19 +10,22 @@ from collections.abc import Collection, Mapping
 
 from aerobee.namesrv.v1.namesrv_pb2 import TopicRoute
 
-# An epoch that no name server has repeated for this time is forgotten: the group may have started
-# again from a low epoch. A name server that has lost a master has removed it by then.
+# An epoch that no name server has repeated for this time is forgotten, because the group may have
+# started again from a low epoch. A name server removes a lost master within this time.
 FORGET_MS = 180_000
 
 
 class NewestEpochs:
-    """The newest epoch of each broker name. Times are milliseconds of one monotonic clock."""
+    """Remember the newest epoch of each broker name. Times are ms of one monotonic clock."""
 
     def __init__(self) -> None:
         self._reported: dict[str, tuple[int, int]] = {}  # epoch, time of the report
 
     def believes(self, broker_name: str, epoch: int, now_ms: int) -> bool:
-        """Return False if a name server recently reported a higher epoch; else store this one."""
+        """Return whether to accept a report with this epoch, and store the epoch if so.
+
+        The result is False if a name server recently reported a higher epoch.
+        """
         newest, reported_ms = self._reported.get(broker_name, (0, now_ms))
         if epoch < newest and now_ms - reported_ms < FORGET_MS:
             return False
@@ -37,9 +40,10 @@ def names_broker(route: TopicRoute, broker_name: str) -> bool:
 def with_addresses(
     route: TopicRoute, brokers: Collection[str], addresses: Mapping[str, Mapping[int, str]]
 ) -> TopicRoute:
-    """Return the route with the addresses of these brokers: name → id → "host:port".
+    """Return the route with these addresses for `brokers`.
 
-    If they are already in the route, return the same object.
+    `addresses` maps broker name to broker id to "host:port". If the route has the same addresses
+    already, return the same object.
     """
     differ = [
         index

@@ -1,10 +1,10 @@
-"""The choice of the message queue for a message group or a priority. Pure.
+"""Choose the message queue for a message group or a priority. Pure.
 
-Proxy and client choose alike, so that all senders together keep a message group in one queue.
+Proxy and client make the same choice, so that all senders use the same queue for a message group.
 
-Message groups are spread by a jump consistent hash of Java's string hash. One more queue takes over
-about 1/n of the groups, and the other groups stay. SDKs use other hashes, so the queue that an SDK
-names is ignored.
+Message groups are distributed by a jump consistent hash of Java's string hash. A new queue takes
+over about 1/n of the groups, and the other groups stay. SDKs use other hashes, so the queue that an
+SDK names is ignored.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ T = TypeVar("T")
 
 
 def jump_hash(key: int, buckets: int) -> int:
-    """Return the bucket, from 0, of a signed 64-bit key.
+    """Return the bucket of a signed 64-bit key: a number from 0 to `buckets` - 1.
 
     The algorithm is the jump consistent hash (Lamping, Veach 2014).
     """
@@ -55,15 +55,15 @@ def _index_of_group(message_group: str, queue_count: int) -> int:
 
 
 def queue_of_group(message_group: str, queues: Sequence[T]) -> T:
-    """Return the queue of a message group among `queues`, which must be sorted and not empty."""
+    """Return the queue of a message group. `queues` must be sorted and not empty."""
     return queues[_index_of_group(message_group, len(queues))]
 
 
 def queues_of_priority(queues: Sequence[Q], priority: int) -> list[Q]:
     """Return the queue of each broker for a priority.
 
-    Queue 0 has the lowest priority. The last queue has all priorities from its number on. `queues`
-    must be sorted.
+    Queue 0 has the lowest priority. The last queue takes all priorities that are equal to or above
+    its number. `queues` must be sorted.
     """
     by_broker: dict[str, list[Q]] = {}
     for queue in queues:
@@ -72,7 +72,10 @@ def queues_of_priority(queues: Sequence[Q], priority: int) -> list[Q]:
 
 
 def check_message_group(message_group: str) -> None:
-    """Check a message group by the rules of the public protocol. Raises MqError MESSAGE_ILLEGAL."""
+    """Check a message group by the rules of the public protocol.
+
+    Raises MqError with the code MESSAGE_ILLEGAL.
+    """
     size = len(message_group.encode("utf-8", "surrogatepass"))
     if size > MAX_MESSAGE_GROUP_BYTES or not message_group.strip() or _has_control(message_group):
         raise MqError(

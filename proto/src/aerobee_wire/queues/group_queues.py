@@ -1,4 +1,4 @@
-"""The writable queues in a route, and the queues of message groups. Pure.
+"""Find the writable queues in a route, and the queues of message groups. Pure.
 
 Message groups wait for a broker that is temporarily missing.
 """
@@ -20,17 +20,17 @@ _WRITABLE = 2  # a bit of a topic's permission
 
 
 def masters(route: TopicRoute) -> set[str]:
-    """Return the names of the brokers that have a master."""
+    """Return the broker names that have a master."""
     return {data.broker_name for data in route.brokers if _MASTER_ID in data.addresses}
 
 
 def being_elected(route: TopicRoute) -> set[str]:
-    """Return the names of the brokers whose replicas are electing a master."""
+    """Return the broker names whose replicas are electing a master."""
     return {data.broker_name for data in route.brokers if data.addresses} - masters(route)
 
 
 def writable_counts(route: TopicRoute) -> dict[str, int]:
-    """Return broker name → number of writable queues of the topic, sorted by name.
+    """Return a map from broker name to its number of writable queues, sorted by name.
 
     Brokers that are electing a master are included.
     """
@@ -44,24 +44,24 @@ def writable_counts(route: TopicRoute) -> dict[str, int]:
 
 
 def order_topic_counts(order_topic_config: str) -> dict[str, int]:
-    """Return broker name → queues of an order topic config such as "broker-a:4;broker-b:4"."""
+    """Return a map from broker name to queue count, from a text like "broker-a:4;broker-b:4"."""
     pairs = (part.partition(":") for part in order_topic_config.split(";") if part)
     return {name: int(count or 0) for name, _, count in pairs}
 
 
 class GroupQueues(Generic[Q]):
-    """The queues over which the message groups of one topic are spread.
+    """The queues over which the message groups of one topic are distributed.
 
     If the topic has an order topic config, these are its queues. Otherwise, they are all writable
-    queues, and those of brokers that have left the route.
+    queues, and the queues of brokers that have left the route.
 
-    A broker that leaves the route is nearly always restarting. If its message groups moved to
-    another broker and back, they would be out of order. Therefore, they wait for it, up to AWAY_MS;
-    after that, another broker takes them. During an election, they wait while there are replicas. A
-    broker that is in the route but does not accept messages (it drains) loses its message groups at
-    once.
+    A broker that leaves the route is usually restarting. If its message groups moved to another
+    broker and back, their messages would be out of order. So the message groups wait for the
+    broker, up to AWAY_MS. After that, another broker takes them. During an election, they wait
+    while there are replicas. A broker that is in the route but does not accept messages (it drains)
+    loses its message groups at once.
 
-    `make`: broker name and queue id → queue. Times are of any monotonic clock.
+    `make` returns the queue for a broker name and queue id. Times are of any monotonic clock.
     """
 
     def __init__(self, make: Callable[[str, int], Q]) -> None:
@@ -71,7 +71,7 @@ class GroupQueues(Generic[Q]):
         self._queues: list[Q] = []
 
     def update(self, route: TopicRoute, now_ms: int) -> None:
-        """Apply the current route from the name servers."""
+        """Apply the present route from the name servers."""
         if route.order_topic_config:
             self._away_since_ms.clear()
             self._set(order_topic_counts(route.order_topic_config))
@@ -83,13 +83,13 @@ class GroupQueues(Generic[Q]):
         self._set({**away, **writable_counts(route)})
 
     def at(self, now_ms: int) -> Sequence[Q]:
-        """Return the queues, sorted; empty if no queue is writable."""
+        """Return the queues, sorted, or an empty sequence if no queue is writable."""
         if self._away_since_ms:
             self._forget_lost(now_ms)
         return self._queues
 
     def _forget_lost(self, now_ms: int) -> None:
-        """Drop brokers that have been missing for AWAY_MS."""
+        """Remove the brokers that have been missing for AWAY_MS."""
         lost = [name for name, ms in self._away_since_ms.items() if now_ms - ms >= AWAY_MS]
         for name in lost:
             del self._away_since_ms[name]

@@ -1,7 +1,7 @@
-"""Lite topics: their names, and the attributes of parents and of groups. Pure.
+"""Define the names of lite topics, and the attributes of their parents and groups. Pure.
 
-A lite topic is a named sequence of messages under a topic of the type LITE, its parent. It is
-created by its first message. A consumer group is bound to one parent. Names are RocketMQ's.
+A lite topic is a named sequence of messages under a topic of the type LITE, its parent. Its first
+message creates it. A consumer group is bound to one parent. The names of attributes are RocketMQ's.
 """
 
 from __future__ import annotations
@@ -50,12 +50,15 @@ _BOOLEANS = ("true", "false")
 
 
 class LiteGroup(NamedTuple):
-    """The settings for lite topics of a group that is bound to a parent.
+    """The lite settings of a group that is bound to a parent.
 
-    `quota`: the number of lite topics that one client may subscribe to; negative for any number.
-    `wildcard`: every client gets all lite topics of the parent. `resets_evicted`,
-    `resets_unsubscribed`: whether the group starts again from the beginning in a lite topic that a
-    client lost to another client, or unsubscribed from.
+    - `quota` is the number of lite topics to which one client may subscribe; it is negative for any
+      number.
+    - `wildcard` is True if every client gets all lite topics of the parent.
+    - `resets_evicted` is True if the group starts again from the beginning in a lite topic that a
+      client lost to another client.
+    - `resets_unsubscribed` is True if the group starts again from the beginning in a lite topic
+      from which a client unsubscribed.
     """
 
     parent: str
@@ -80,7 +83,7 @@ def is_legal_name(name: str) -> bool:
 
 
 def check_name(name: str) -> None:
-    """Check a name. Raises MqError INVALID_PARAMETER, about `lite_topic`."""
+    """Check the name of a lite topic. Raises MqError with the code INVALID_PARAMETER."""
     if not is_legal_name(name):
         raise invalid_parameter(
             f"the lite topic {name[:MAX_NAME_BYTES]!r} is illegal: it has 1 to {MAX_NAME_BYTES} "
@@ -90,7 +93,10 @@ def check_name(name: str) -> None:
 
 
 def lease_topic_of(parent: str, name: str) -> str:
-    """Return the topic of a lite topic's leases: RocketMQ's name of a light queue."""
+    """Return the topic name that the leases of a lite topic use.
+
+    It is RocketMQ's name of a light queue.
+    """
     return f"{_PREFIX}{parent}{_SEPARATOR}{name}"
 
 
@@ -99,7 +105,7 @@ def is_line(topic: str) -> bool:
 
 
 def lite_topic_of(line: str) -> LiteTopic | None:
-    """Return the lite topic; None for the name of an ordinary topic, which does not contain $."""
+    """Return the lite topic of a name that `lease_topic_of` made, or None for another name."""
     if not line.startswith(_PREFIX):
         return None
     parent, separator, name = line[len(_PREFIX) :].rpartition(_SEPARATOR)
@@ -107,9 +113,9 @@ def lite_topic_of(line: str) -> LiteTopic | None:
 
 
 def ttl_minutes(attributes: Mapping[str, str]) -> int | None:
-    """Return how many minutes a lite topic of this parent stays after its last message.
+    """Return for how many minutes after its last message a lite topic of this parent exists.
 
-    None means forever. Raises MqError INVALID_PARAMETER.
+    Return None for no limit. Raises MqError with the code INVALID_PARAMETER.
     """
     value = attributes.get(TTL_ATTRIBUTE)
     if value is None:
@@ -121,9 +127,10 @@ def ttl_minutes(attributes: Mapping[str, str]) -> int | None:
 
 
 def group_of(attributes: Mapping[str, str]) -> LiteGroup | None:
-    """Return the lite settings of a group; None if it is not bound to a parent.
+    """Return the lite settings of a group, or None if it is not bound to a parent.
 
-    Raises MqError INVALID_PARAMETER, also for lite attributes of a group that is not bound.
+    Raises MqError with the code INVALID_PARAMETER for an invalid attribute, and for lite attributes
+    of a group that is not bound.
     """
     parent = attributes.get(BIND_ATTRIBUTE, "")
     if not parent:

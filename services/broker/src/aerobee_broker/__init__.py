@@ -1,3 +1,3 @@
-"""The broker: stores messages on a commit log and gives them to consumers. Knows no route."""
+"""Store messages on a commit log and deliver them to consumers. A broker knows no routes."""
 
 import aerobee_chassis.structlog_without_rich  # noqa: F401  # before anything imports structlog or grpc

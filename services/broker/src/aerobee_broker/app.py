@@ -1,8 +1,8 @@
-"""Run the process of a broker: the order in which its components start and stop.
+"""Run the process of a broker, and start and stop its components in order.
 
 Start: store (locked, recovered), tables, delayed messages, port, metrics, name servers. Stop is the
-reverse: name servers first, so that clients look elsewhere, and the store last, with everything
-flushed.
+reverse. The name servers are first, so that clients find other brokers. The store is last, after
+everything is flushed.
 """
 
 from __future__ import annotations
@@ -47,12 +47,15 @@ from aerobee_chassis.rpc.server import Server
 from aerobee_chassis.rpc.services import Adapt
 from aerobee_wire.status import Code, MqError, grpc_status_of, trailers_of
 
-STOP_GRACE_S = 5.0  # seconds, as long as a flush may take; long polls and streams are ended before
-PORT_ATTEMPTS = 5  # attempts, because another process may take the free port first
+STOP_GRACE_S = 5.0  # seconds, the limit of a flush; long polls and streams are ended before that
+PORT_ATTEMPTS = 5  # another process may take the free port first
 
 
 class BrokerApp(App):
-    """Run a broker. `clock`, `disk`, `rng` and `adapt` (of the services) are for tests."""
+    """Run a broker.
+
+    Tests replace `clock`, `disk` and `rng`, and wrap the services with `adapt`.
+    """
 
     def __init__(
         self,
@@ -160,7 +163,7 @@ class BrokerApp(App):
     async def _start_replica(
         self, environment: Environment, identity: Identity, port: int
     ) -> Mapping[str, object]:
-        """Start a replica, whose port is open before it has a role."""
+        """Start a replica. Its port opens before the replica has a role."""
         options, reader = self.options, WorkerThread("log reader")
         await self.lifecycle.start(Step(stop=reader.close))
         replica = ReplicaProcess(environment, identity, reader, self._fail)
@@ -187,7 +190,7 @@ class BrokerApp(App):
         self.fail(StartError(error.message, error.about))
 
     async def sever(self) -> None:
-        """Close every connection at once, as the end of a killed process does."""
+        """Close every connection at once, as if the process was killed."""
         if self._server is not None:
             await self._server.sever()
 
@@ -223,7 +226,7 @@ class BrokerApp(App):
 
 
 async def close_store(store: MessageStore, flusher: Worker) -> None:
-    """Close the store. A failure is logged; the next start recovers as after a crash."""
+    """Close the store. Log a failure; the next start then recovers as after a crash."""
     try:
         await flusher(store.close)  # on the thread where upkeep may still be running
     except MqError as error:
@@ -231,7 +234,7 @@ async def close_store(store: MessageStore, flusher: Worker) -> None:
 
 
 def failure_of(error: Exception) -> Failure | None:
-    """Return the failure that an error of the domain is for its caller."""
+    """Return the gRPC failure for an error of the broker, or None for an unknown error."""
     if isinstance(error, TooMuchInFlight):
         error = MqError(Code.SYSTEM_BUSY, str(error), retry_after_ms=RETRY_AFTER_MS)
     if isinstance(error, MqError):

@@ -1,6 +1,6 @@
-"""Wire the parts of a broker, and the gRPC services over them.
+"""Connect the parts of a broker, and bind them to gRPC services.
 
-The module starts nothing: `app` and the tests start `components`.
+The module starts nothing: `app` and the tests start the result of `components`.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ class Broker:
     """Own the parts of a broker.
 
     `announce` registers changed topics with the name servers. `spread` creates a topic on the other
-    brokers of the cluster. `replicas` are those of this broker's log; if it has any, `table_upkeep`
-    saves the journalled tables.
+    brokers of the cluster. `replicas` are the replicas of this broker's log. If there are any,
+    `table_upkeep` saves the journalled tables.
     """
 
     def __init__(
@@ -135,7 +135,7 @@ class Broker:
     def components(self) -> tuple[Component, ...]:
         """Return the components in the order of their start.
 
-        They are stopped in reverse: delivery ends, then everything is flushed, then the tables are
+        They stop in reverse order: delivery ends, then everything is flushed, then the tables are
         saved.
         """
         journal = () if self._core.journal is None else (self._core.journal,)
@@ -157,7 +157,7 @@ class Broker:
         )
 
     async def save_tables(self) -> None:
-        """Save consumer offsets, and topics and groups that a full disk kept from being saved."""
+        """Save consumer offsets. Save topics and groups too, if an earlier save failed."""
         if self._table_upkeep is not None:
             await self._table_upkeep.save()
         else:
@@ -166,7 +166,7 @@ class Broker:
     def due_in_ms(self) -> float | None:
         """Return the ms until time alone triggers an action: a delivery, a lease end, a check.
 
-        Returns None if no action is pending, and a value below 0 if it is under way.
+        Return None if no action is pending, and a negative value if an action is due or running.
         """
         checks_ms = self.transaction_checks.schedule.due_in_ms()
         waits = (
@@ -179,7 +179,7 @@ class Broker:
         return min((wait for wait in waits if wait is not None), default=None)
 
     def end_long_calls(self) -> None:
-        """End long polls and streams, which would use up the grace period of a stop."""
+        """End long polls and streams, because they would use up the grace period of a stop."""
         self.clients.close()
         self.polls.close()
         self.lite.dispatch.ready.close()

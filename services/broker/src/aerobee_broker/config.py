@@ -1,11 +1,15 @@
-"""Define the options of a broker, with RocketMQ's keys where it has them.
+"""Define the options of a broker. Options that RocketMQ has too have RocketMQ's keys.
 
 The module depends on neither files nor the command line.
 
-Defaults differ from RocketMQ's in: flushDiskType (SYNC_FLUSH: what is acknowledged is durable),
-pullBatchMaxMessageCount (4096: answers are raw slices of the log), recallMessageEnable (on),
-enablePropertyFilter (on: a subscription without a filter costs nothing), enabledAppendPropCRC (on:
-damage anywhere in a record is found), bindAddress (loopback).
+These defaults differ from RocketMQ's:
+
+- flushDiskType is SYNC_FLUSH, so that acknowledged messages are durable.
+- pullBatchMaxMessageCount is 4096, because an answer is copied from the log without decoding.
+- recallMessageEnable is on.
+- enablePropertyFilter is on, because a subscription without a filter has no cost.
+- enabledAppendPropCRC is on, so that damage anywhere in a record is detected.
+- bindAddress is the loopback address.
 """
 
 from __future__ import annotations
@@ -161,7 +165,7 @@ class BrokerOptions(Options):
 
     @property
     def is_replicated(self) -> bool:
-        """Return whether the log of this broker has copies on others, or is a copy."""
+        """Return whether this broker is a replica: its log is copied, or is a copy."""
         return self.broker_role != "ASYNC_MASTER" or self.total_replicas > 1 or self.is_elected
 
     @property
@@ -175,9 +179,9 @@ class BrokerOptions(Options):
 
     @property
     def is_synchronous(self) -> bool:
-        """Return whether this broker, as master, acknowledges a send only with its copies.
+        """Return whether this broker, as master, acknowledges a message only when replicas have it.
 
-        A promoted SLAVE requires as many copies as its own inSyncReplicas says.
+        A promoted SLAVE requires as many copies as its own option inSyncReplicas.
         """
         return self.broker_role == "SYNC_MASTER" or (
             self.broker_role == "SLAVE" and self.in_sync_replicas > 1
@@ -187,8 +191,8 @@ class BrokerOptions(Options):
     def is_learner(self) -> bool:
         """Return whether this replica never joins the in-sync set.
 
-        A group without etcd relies on totalReplicas copies to know whether a promotion loses
-        anything, so further replicas only read.
+        A group without etcd needs to know that there are totalReplicas copies, to decide whether a
+        promotion loses messages. So additional replicas only read.
         """
         beyond = 1 < self.total_replicas <= self.broker_id and not self.is_elected
         return self.async_learner or beyond
@@ -199,7 +203,7 @@ class BrokerOptions(Options):
 
     @property
     def delay_levels_ms(self) -> tuple[int, ...]:
-        """Return the delay of level 1, 2, … in milliseconds."""
+        """Return the delays of the levels 1, 2, … in milliseconds."""
         return parse_delay_levels(self.message_delay_level)
 
     @property
@@ -272,10 +276,10 @@ class BrokerOptions(Options):
 
     @model_validator(mode="after")
     def _watermarks(self) -> Self:
-        """Check that the watermarks that guard the disk ascend.
+        """Check that the watermarks of disk usage ascend.
 
-        diskMaxUsedSpaceRatio may be above them, as in the files of many RocketMQ clusters. In that
-        case diskSpaceCleanForciblyRatio is the first to act.
+        diskMaxUsedSpaceRatio may be above them, as in the configuration files of many RocketMQ
+        clusters. In this case diskSpaceCleanForciblyRatio is the first limit that takes effect.
         """
         if not (
             self.disk_space_clean_forcibly_ratio
@@ -391,14 +395,14 @@ class BrokerOptions(Options):
 
 
 def _check_address(text: str) -> None:
-    """Raise ValueError for a text that is neither "host:port" nor empty."""
+    """Check that a text is "host:port" or empty. Raises ValueError."""
     host, _, port = text.rpartition(":")
     if text and (not host or not port.isdigit() or int(port) > 65_535):
         raise ValueError(f'invalid host:port {text!r}; separate several name servers with ";"')
 
 
 def parse_delay_levels(text: str) -> tuple[int, ...]:
-    """Return the milliseconds of each level of a text like "1s 5s 1m 2h". Raises ValueError."""
+    """Return the delay of each level, in ms, of a text like "1s 5s 1m 2h". Raises ValueError."""
     matches = [_DELAY.fullmatch(word) for word in text.split()]
     if not matches or len(matches) > MAX_DELAY_LEVELS or not all(matches):
         raise ValueError(

@@ -1,13 +1,13 @@
 """Define the disk for the store and the tables: files by offset, durable after a sync.
 
-There are two implementations: `RealDisk`, over the operating system, and the simulated disk of the
-fault tests, whose power can be cut. What is durable, on both:
+There are two implementations: `RealDisk`, on the operating system, and the simulated disk of the
+fault tests, whose power can be cut. On both:
 
-- bytes: after `DiskFile.sync` of the file that they were written to; so is the size of the file
-- names (created, renamed, removed): after `Disk.sync_directory` of the directory
+- Written bytes, and the size of a file, are durable after `DiskFile.sync`.
+- Names (created, renamed, removed) are durable after `Disk.sync_directory` of their directory.
 
-Reading is by `pread`, never by memory map. A sector that cannot be read is then an OSError of one
-call and does not end the process. And no page fault stops the loop while it holds the GIL.
+Files are read with `pread`, never with a memory map. So a sector that cannot be read causes an
+OSError of one call, and does not end the process. And no page fault blocks the event loop.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ class DiskFile(Protocol):
     path: Path
 
     def pread(self, size: int, offset: int) -> bytes:
-        """Return up to `size` bytes; fewer only at the end of the file."""
+        """Return `size` bytes from `offset` on, or fewer at the end of the file."""
 
     def pwrite(self, data: bytes | bytearray | memoryview, offset: int) -> None:
-        """Write all of `data`."""
+        """Write all of `data` at `offset`."""
 
     def sync(self) -> None:
-        """Make everything durable that was written before."""
+        """Make all earlier writes durable."""
 
     def size(self) -> int: ...
 
@@ -42,7 +42,7 @@ class DiskFile(Protocol):
         """Cut or extend the file; the extension reads as zeros and takes no space."""
 
     def allocate(self, size: int) -> None:
-        """Extend the file to `size` with zeros, and take the space now."""
+        """Extend the file to `size` with zeros, and reserve the space on the disk now."""
 
     def close(self) -> None: ...
 
@@ -57,7 +57,7 @@ class FileLock(Protocol):
 class Usage:
     """The usage of the file system of a path, in bytes.
 
-    `free` is what this process may use.
+    `free` is the space that this process may use.
     """
 
     used: int
@@ -80,7 +80,7 @@ class Disk(Protocol):
     def exists(self, path: Path) -> bool: ...
 
     def list(self, directory: Path) -> list[str]:
-        """Return the sorted names; empty if the directory does not exist."""
+        """Return the sorted names in a directory, or an empty list if it does not exist."""
 
     def make_directory(self, path: Path) -> None:
         """Create a directory and its parents; do nothing if it exists."""
@@ -96,12 +96,12 @@ class Disk(Protocol):
     def sync_directory(self, path: Path) -> None: ...
 
     def lock(self, path: Path) -> FileLock | None:
-        """Lock a file; return None when another process holds the lock."""
+        """Lock a file. Return None if another process holds the lock."""
 
     def usage(self, path: Path) -> Usage: ...
 
 
-# Linux has both; macOS has neither, and fsync is the next best there.
+# Linux has both functions. macOS has neither, so fsync is used there.
 _sync: Callable[[int], None] = getattr(os, "fdatasync", os.fsync)
 _fallocate: Callable[[int, int, int], None] | None = getattr(os, "posix_fallocate", None)
 
@@ -188,7 +188,7 @@ class RealDisk:
             os.close(fd)
 
     def lock(self, path: Path) -> RealFile | None:
-        """Lock with flock: the kernel releases it when the process ends, however it ends."""
+        """Lock with flock, which the kernel releases even if the process crashes."""
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -207,7 +207,7 @@ class RealDisk:
 
 
 def read_file(disk: Disk, path: Path) -> bytes:
-    """Return the whole content. Raises FileNotFoundError."""
+    """Return the whole content of a file. Raises FileNotFoundError."""
     file = disk.open(path)
     try:
         return file.pread(file.size(), 0)
@@ -218,8 +218,8 @@ def read_file(disk: Disk, path: Path) -> bytes:
 def replace_file(disk: Disk, path: Path, data: bytes, *, keep_backup: bool = False) -> None:
     """Replace the file atomically. Raises OSError.
 
-    A reader, also after a power cut, finds the old content or the new one. With `keep_backup`, the
-    old content stays as `path` + ".bak".
+    A reader finds either the old or the new content, also after a power cut. With `keep_backup`,
+    the old content is kept as `path` + ".bak".
     """
     new = path.with_name(path.name + ".tmp")
     file = disk.open(new, create=True)

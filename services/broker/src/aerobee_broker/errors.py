@@ -1,4 +1,4 @@
-"""Define the broker's errors. The code crosses the wire, the class does not.
+"""Define the broker's errors. A caller in another process receives the code, not the class.
 
 MqError (aerobee_wire.status)
 ├── StoreError
@@ -12,6 +12,7 @@ MqError (aerobee_wire.status)
 │   ├── CutRefused          SYSTEM_ERROR           the log cannot be cut there
 │   ├── StoreReadError      SYSTEM_ERROR           a derived file cannot be read
 │   │   └── TransientReadError  the log cannot be read for now; the caller retries
+│   │       └── RepairPending   the record is damaged; another replica may have it
 │   ├── MessageNotFound     QUERY_NOT_FOUND        there is no record at that physical offset
 │   ├── MessageCorrupted    MESSAGE_CORRUPTED      there is one, and its check fails
 │   └── StoreOpenError      SYSTEM_ERROR           the store cannot be opened
@@ -57,28 +58,28 @@ _UNREADABLE = (errno.EIO, errno.EBADMSG, getattr(errno, "EUCLEAN", errno.EIO))
 
 
 def is_unreadable(error: Exception) -> bool:
-    """Return whether the disk failed to read, as opposed to a shortage of the process."""
+    """Return whether the disk failed to read, and the process does not only lack a resource."""
     cause = error if isinstance(error, OSError) else error.__cause__
     return isinstance(cause, OSError) and cause.errno in _UNREADABLE
 
 
 def place(path: Path) -> str:
-    """Return the folder and name of a file of the store.
+    """Return the folder and name of a file of the store, without the path of the store.
 
-    Clients read the texts of errors; they must not learn where the store lies.
+    Clients read error messages, and must not learn the location of the store.
     """
     return f"{path.parent.name}/{path.name}"
 
 
 def reason_of(error: OSError) -> str:
-    """Return the reason that the system gives, with the `place` of the file."""
+    """Return the reason that the operating system gives, with the `place` of the file."""
     if not isinstance(error.filename, str) or not error.strerror:
         return str(error)
     return f"{place(Path(error.filename))}: {error.strerror}"
 
 
 class StoreError(MqError):
-    """A failure between the store and its disk, or a message that it cannot keep."""
+    """A failure between the store and its disk, or a message that the store cannot keep."""
 
 
 class MessageIllegal(StoreError):
@@ -103,7 +104,7 @@ class StoreReadOnly(StoreError):
 class NotMaster(StoreError):
     """The broker is not master.
 
-    `reason` is what it is instead, and which broker is master as far as it knows.
+    `reason` says which role the broker has, and which broker is master if that is known.
     """
 
     def __init__(self, reason: str) -> None:
@@ -116,7 +117,8 @@ class NotMaster(StoreError):
 class NotServed(MqError):
     """The present role does not serve this call.
 
-    `role` is what this broker is. `master_address` is the "host:port" of its master; "" if unknown.
+    `role` describes the role of this broker. `master_address` is the "host:port" of its master, or
+    "" if unknown.
     """
 
     def __init__(self, role: str, master_address: str) -> None:
@@ -131,7 +133,7 @@ class NotServed(MqError):
 class MembersNotKnown(MqError):
     """A new master does not yet know all members of a group.
 
-    With an incomplete list, each listed member would take the queues of all members.
+    With an incomplete list, the listed members would also take the queues of the missing members.
     """
 
     def __init__(self, left_ms: int) -> None:
@@ -154,7 +156,10 @@ class StoreFlushError(StoreError):
 
 
 class ChunkRefused(StoreError):
-    """A replica cannot append these bytes; it requests again from the end of its log."""
+    """A replica cannot append these bytes of a master's log.
+
+    The replica starts again with a handshake, and requests the log from its own end.
+    """
 
     def __init__(self, physical_offset: int, reason: str) -> None:
         super().__init__(
@@ -182,7 +187,7 @@ class StoreReadError(StoreError):
 
 
 class TransientReadError(StoreReadError):
-    """The log cannot be read for now. No damage is known: a later read may succeed."""
+    """The log cannot be read for now. Damage is not known, so a later read may succeed."""
 
     def __init__(self, error: OSError) -> None:
         advice = "check the disk: the read is retried, for a minute at least"
@@ -195,13 +200,25 @@ class TransientReadError(StoreReadError):
         )
 
 
+class RepairPending(TransientReadError):
+    """The record is damaged, and another replica may have it: a later read may succeed."""
+
+    def __init__(self, physical_offset: int) -> None:
+        StoreError.__init__(
+            self,
+            Code.SYSTEM_ERROR,
+            f"the record at physical offset {physical_offset} is damaged, and is being repaired "
+            "from another replica; retry",
+        )
+
+
 class MessageNotFound(StoreError):
     def __init__(self, message: str) -> None:
         super().__init__(Code.QUERY_NOT_FOUND, message)
 
 
 class MessageCorrupted(StoreError):
-    """A record fails its check. `file` and `physical_offset` say where it is."""
+    """A record fails its check. `file` and `physical_offset` locate the record."""
 
     def __init__(self, file: Path, physical_offset: int, reason: str) -> None:
         super().__init__(
@@ -252,7 +269,10 @@ class NoPermission(MqError):
 
 
 class TopicNotExist(MqError):
-    """The topic does not exist. `remedy` is what to do; the default suits any topic."""
+    """The topic does not exist.
+
+    `remedy` says how to solve that. The default is right for any topic.
+    """
 
     def __init__(self, topic: str, remedy: str = "") -> None:
         remedy = remedy or (
@@ -285,7 +305,10 @@ class GroupNotExist(MqError):
 
 
 class QueueLockNotHeld(MqError):
-    """The caller does not hold a queue lock. `holder` is a client id; "" if it is free."""
+    """The caller does not hold the lock of a queue.
+
+    `holder` is the client id of the holder, or "" if the lock is free.
+    """
 
     def __init__(self, consumer_group: str, topic: str, queue_id: int, holder: str) -> None:
         reason = (
@@ -349,7 +372,7 @@ class FlushSlaveTimeout(FlushTimeout):
 
 
 class Deposed(MqError):
-    """Another replica became master while a call was under way."""
+    """Another replica became master while a call was running."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -360,7 +383,7 @@ class Deposed(MqError):
 
 
 class TooFewReplicas(MqError):
-    """Too few replicas are in sync. `missing` names the others as an operator knows them."""
+    """Too few replicas are in sync. `missing` names the other replicas for the operator."""
 
     def __init__(self, in_sync: int, required: int, missing: str) -> None:
         super().__init__(
@@ -397,9 +420,9 @@ class NotRecalled(MqError):
 
 
 class RequesterAbsent(MqError):
-    """The requester does not wait for replies here.
+    """The requester does not wait for replies at this broker.
 
-    `may_return`: its stream broke just now, or this broker has just started.
+    `may_return` is True if its stream broke just now, or if this broker has just started.
     """
 
     def __init__(self, client_id: str, *, may_return: bool) -> None:
@@ -421,7 +444,7 @@ class TooManyReplies(MqError):
 
 
 class ReplicaRefused(MqError):
-    """A slave cannot follow this master until the operator changes `about`."""
+    """A slave cannot follow this master until the operator changes the setting in `about`."""
 
     def __init__(self, message: str, about: str) -> None:
         super().__init__(Code.ILLEGAL_OPERATION, message, about=about)
@@ -437,7 +460,7 @@ class StreamBroken(MqError):
 
 
 class MasterOutdated(MqError):
-    """A slave knows a higher epoch than this master's: `highest`."""
+    """A replica knows an epoch, `highest`, that is higher than the epoch of this master."""
 
     def __init__(self, master: str, epoch: int, highest: int) -> None:
         super().__init__(

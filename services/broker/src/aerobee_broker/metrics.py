@@ -1,4 +1,4 @@
-"""Export the metrics of a broker, under RocketMQ's names. This module makes no decisions.
+"""Export the metrics of a broker, under RocketMQ's names.
 
 Totals are kept beside the Prometheus counters, for GetBrokerStatus and tests.
 """
@@ -98,8 +98,7 @@ class BrokerMetrics:
         self._scrubbed = counter("scrubbed_bytes", "Bytes of the log that scrubs have checked.")
         self._repaired = counter("repaired_records", "Records repaired from other replicas.")
         self._size = histogram("message_size", "Bytes of a body, mean of a request.", _SIZES)
-        # Looked up once for each topic and group: finding a counter by its labels costs 3 µs a
-        # request.
+        # Cached for each topic and group, because finding a counter by its labels takes 3 µs.
         self._stored: dict[tuple[str, str], tuple[Counter, Counter]] = {}
         self._delivered: dict[tuple[str, str], tuple[Counter, Counter]] = {}
         self._mean_size = self._size.labels(*self._node)
@@ -114,7 +113,7 @@ class BrokerMetrics:
         )
 
     def stored(self, topic: str, count: int, size: int, message_type: str = "NORMAL") -> None:
-        """Count `count` messages of a producer; `size` is the bytes of their bodies."""
+        """Count `count` messages from a producer; `size` is the bytes of their bodies."""
         self.messages_in += count
         messages, sizes = self._stored.get((topic, message_type)) or self._stored_counters(
             topic, message_type
@@ -163,13 +162,19 @@ class BrokerMetrics:
         self._given_up.labels(*self._node, topic).inc()
 
     def half_messages(self, by_topic: Mapping[str, int]) -> None:
-        """Set topic → half messages whose transaction is open; other topics have none."""
+        """Set the number of half messages with an open transaction, for each topic.
+
+        Topics that `by_topic` does not contain get 0.
+        """
         self._half_topics |= by_topic.keys()
         for topic in self._half_topics:
             self._half.labels(*self._node, topic).set(by_topic.get(topic, 0))
 
     def lite_topics_expired(self, parent: str, count: int, unsettled: Mapping[str, int]) -> None:
-        """Count expired lite topics; `unsettled` maps consumer group to unsettled messages."""
+        """Count expired lite topics.
+
+        `unsettled` maps each consumer group to the number of messages that it had not settled.
+        """
         self._lite_topics.labels(*self._node, parent).inc(count)
         for consumer_group, messages in unsettled.items():
             self._lite_unsettled.labels(*self._node, parent, consumer_group).inc(messages)
@@ -192,7 +197,7 @@ class BrokerMetrics:
         self._repaired.labels(*self._node).inc(repaired)
 
     def set(self, name: str, value: float) -> None:
-        """Set a gauge without labels of its own, by its name without the prefix."""
+        """Set a gauge that has no labels of its own. `name` is its name without the prefix."""
         self._gauges[name].set(value)
 
     def lag(self, topic: str, consumer_group: str, messages: int) -> None:
@@ -205,9 +210,9 @@ def _flag(value: bool) -> str:
 
 
 def memory_limit() -> int:
-    """Return the bytes that this process may hold.
+    """Return how many bytes of memory this process may use.
 
-    This is the limit of its control group as a container sees it, or the memory of the machine.
+    This is the limit of its control group in a container, or the memory of the machine.
     """
     limit = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     try:
@@ -218,7 +223,7 @@ def memory_limit() -> int:
 
 
 def resident_memory() -> int:
-    """Return the bytes of memory that this process holds; 0 if the system does not report it."""
+    """Return how many bytes of memory this process uses, or 0 if that is unknown."""
     try:
         pages = int(_STATM.read_text(encoding="ascii").split()[1])
     except (OSError, IndexError, ValueError):

@@ -1,15 +1,18 @@
-"""Run the scrub beside all other work, slowly enough not to disturb sends.
+"""Check the whole log in the background (scrub), slowly enough not to delay sends.
 
-A piece takes the processor for a fraction of a millisecond, with a pause after it. The pause keeps
-to `scrubRate`, and to at most 1 % of one processor. A round begins at once if the store was not
-closed in order, otherwise when the last one is `scrubInterval` ago. If a reader missed a record,
-the scrub looks there within a second.
+The scrub reads the log in pieces. A piece takes a fraction of a millisecond of processor time, and
+a pause follows. The pause limits the scrub to `scrubRate`, and to at most 1 % of one processor.
+
+The next scrub of the log begins `scrubInterval` after the previous one. If the store was not closed
+in order, a scrub begins at once. If a reader finds a missing or damaged record, the scrub checks
+that place within a second.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 
 import structlog
@@ -25,14 +28,15 @@ LOOK_S = 0.5
 SMALLEST_PIECE, LARGEST_PIECE = 64 << 10, 512 << 10  # bytes
 PIECE_RECORDS = 500  # 0.7 ms of the processor, which is the longest wait of the loop
 RECORD_S = 130e-6  # seconds of pause for each record, which takes 1.3 µs of the processor
-# Times as fast after a round has found damage: the rest is more important than a few sends.
+# Speed-up after damage was found, because finding the rest of it is more important than sends.
 HURRY = 8
 
 
 class Scrubbing:
     """Scrub the open store.
 
-    `find_store` returns it, or None while there is none. Another store may be open later.
+    `find_store` returns the open store, or None if no store is open. It may return another store
+    later.
     """
 
     def __init__(
@@ -43,7 +47,7 @@ class Scrubbing:
         worker: Worker,
         metrics: BrokerMetrics,
     ) -> None:
-        """Create it. `worker` is a thread for the scrub alone."""
+        """Create the object. `worker` is a thread that only the scrub uses."""
         self._find_store = find_store
         self._interval_ms = options.scrub_interval
         self._rate = options.scrub_rate
@@ -53,10 +57,10 @@ class Scrubbing:
         self._store: MessageStore | None = None
         self._scrub: Scrub | None = None
         self._last_ms = clock.monotonic_ms()
-        self._repaired = 0  # of this store, at the last measurement
+        self._repaired = 0  # repaired records of this store at the last measurement
 
     async def run(self) -> None:
-        """Scrub until it is cancelled."""
+        """Scrub until the task is cancelled."""
         try:
             while True:
                 await asyncio.sleep(LOOK_S)
@@ -90,13 +94,16 @@ class Scrubbing:
         self._metrics.damage(len(damage.ranges), damage.damaged_bytes, self._repaired - before)
 
     async def _look_at_suspects(self, store: MessageStore, scrub: Scrub) -> None:
-        while store.damage.suspects:
-            suspect = store.damage.suspects.popleft()
+        suspects = store.damage.suspects
+        while suspects:
+            suspect = suspects[0]  # readers wait at a suspect: it stays until it has been read
             try:
                 scrub.note(await self._worker(partial(scrub.read_near, suspect, SMALLEST_PIECE)))
             except OSError as error:
                 structlog.get_logger().warning("scrub_put_off", reason=str(error))
                 return
+            with suppress(ValueError):  # newer suspects may have displaced it
+                suspects.remove(suspect)
 
     async def _round(self, store: MessageStore, scrub: Scrub) -> None:
         began_ms, known = self._clock.monotonic_ms(), store.damage.damaged_bytes

@@ -24,7 +24,7 @@ def periodic_work(
 ) -> list[PeriodicTask]:
     """Return the periodic tasks of a broker.
 
-    Delivery of delayed messages and expiry of leases have their own loops.
+    Delivery of delayed messages and expiry of leases are separate tasks.
     """
     options, store = environment.options, broker.store
 

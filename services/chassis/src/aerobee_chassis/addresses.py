@@ -1,4 +1,4 @@
-"""Addresses: convert grpc's form to "host:port", with IPv6 in brackets."""
+"""Convert gRPC's form of addresses to "host:port", with IPv6 in brackets."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from functools import lru_cache
 
 @lru_cache(maxsize=1_024)  # each call has one, and a connection makes many calls
 def peer_address(peer: str) -> str:
-    """Return the "host:port" of grpc's "ipv4:127.0.0.1:5123" or "ipv6:%5B::1%5D:5123".
+    """Return the "host:port" of a gRPC peer: "ipv4:127.0.0.1:5123" or "ipv6:%5B::1%5D:5123".
 
-    For a unix domain socket, return the file's name if it is an address, because a relay binds such
-    a name. Otherwise, return "unix".
+    For a Unix domain socket, return the file's name if the name is an address, because a relay
+    binds such a name. Otherwise return "unix".
     """
     kind, _, address = urllib.parse.unquote(peer).partition(":")
     if kind in ("ipv4", "ipv6"):
@@ -23,7 +23,7 @@ def peer_address(peer: str) -> str:
 def join_address(host: str, port: int) -> str:
     """Return "host:port", with an IPv6 host in brackets.
 
-    "unix:PATH" has no port and is returned unchanged.
+    A host "unix:PATH" is returned unchanged, because it needs no port.
     """
     if host.startswith("unix:"):
         return host
@@ -31,6 +31,6 @@ def join_address(host: str, port: int) -> str:
 
 
 def split_address(address: str) -> tuple[str, int]:
-    """Return host, without brackets, and port of "host:port". Raises ValueError."""
+    """Return the host, without brackets, and the port of "host:port". Raises ValueError."""
     host, _, port = address.rpartition(":")
     return host.strip("[]"), int(port)

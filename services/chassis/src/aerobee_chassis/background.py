@@ -1,6 +1,6 @@
-"""Background work: components with a task each, and tasks that outlive the RPC that started them.
+"""Run background work: components with a task each, and tasks that outlive their RPC.
 
-A failure is a defect. It is logged, and does not end a component's task or the process.
+An exception in the work is a bug. It is logged, and ends neither the component nor the process.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class BackgroundTask(Component):
 class PeriodicTask(BackgroundTask):
     """Run `work` every `interval_s`, starting after one interval.
 
-    A failed round is not repeated.
+    If a run fails, the next run is one interval later.
     """
 
     def __init__(self, name: str, interval_s: float, work: Work) -> None:
@@ -70,8 +70,8 @@ class PeriodicTask(BackgroundTask):
 async def until_one_ends(*works: Coroutine[Any, Any, None]) -> None:
     """Run coroutines concurrently until one ends, then cancel the others and wait for them.
 
-    Raises the exception of the first one that ends. If several end at once, raises one of their
-    exceptions.
+    Raises the exception of the coroutine that ended first. If several end at once, raises one of
+    their exceptions.
     """
     tasks = [asyncio.create_task(work) for work in works]
     try:
@@ -85,7 +85,7 @@ async def until_one_ends(*works: Coroutine[Any, Any, None]) -> None:
 
 
 class Background:
-    """Tasks that outlive the RPC that started them."""
+    """Run tasks that outlive the RPC that started them."""
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[None]] = set()
@@ -97,7 +97,7 @@ class Background:
         return task
 
     async def close(self) -> None:
-        """Wait for running tasks; cancel those that take longer than GRACE_S."""
+        """Wait for running tasks, and cancel tasks that take longer than GRACE_S."""
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=GRACE_S)
         for task in self._tasks:

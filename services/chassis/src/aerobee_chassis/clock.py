@@ -1,8 +1,8 @@
-"""Wall clock and monotonic clock, as an argument that tests replace.
+"""Define the wall clock and the monotonic clock, as an argument that tests can replace.
 
-A test may advance the time of a whole process (`aerobee_suite`): its clocks and its loop. However,
-the liveness of peers is always judged in real time: by `Clock.real`, and in tasks that are started
-inside `real_time`.
+A test may advance the time of a whole process, which affects its clocks and its event loop
+(`aerobee_suite`). The liveness of peers always uses real time: `Clock.real`, and tasks that are
+started inside `real_time`.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from typing import Protocol
 
 class Clock(Protocol):
     def now_ms(self) -> int:
-        """Return milliseconds since the Unix epoch. May jump."""
+        """Return the milliseconds since the Unix epoch. The value may jump."""
 
     def monotonic_ms(self) -> int:
-        """Return milliseconds since an unspecified start. Never goes back."""
+        """Return the milliseconds since an unspecified start. The value never goes back."""
 
     @property
     def real(self) -> Clock:
-        """Return the clock for the liveness of peers, which tests do not advance."""
+        """Return the clock for the liveness of peers. Tests do not advance it."""
 
 
 class SystemClock:
@@ -43,9 +43,9 @@ IN_REAL_TIME: ContextVar[bool] = ContextVar("in_real_time", default=False)
 
 @contextlib.contextmanager
 def real_time() -> Iterator[None]:
-    """Keep real time for the tasks and timers that are started inside.
+    """Use real time for the tasks and timers that are started inside this context.
 
-    Has no effect on a loop whose time is not advanced.
+    This has an effect only on an event loop whose time a test can advance.
     """
     token = IN_REAL_TIME.set(True)
     try:
@@ -55,10 +55,10 @@ def real_time() -> Iterator[None]:
 
 
 def deadline_in(seconds: float) -> float:
-    """Return a deadline for gRPC: by the wall clock, in seconds since the Unix epoch."""
+    """Return a deadline for gRPC: a wall-clock time in seconds since the Unix epoch."""
     return time.time() + seconds
 
 
 def seconds_until(deadline: float) -> float:
-    """Return the seconds until a deadline of `deadline_in`; negative after it."""
+    """Return the seconds until a deadline from `deadline_in`, negative if it has passed."""
     return deadline - time.time()

@@ -1,4 +1,4 @@
-"""The command line of a service: reads its options, prints errors in them, and runs it."""
+"""Implement the command line of a service: read its options, print errors, run the service."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ EXIT_BAD_OPTIONS = 2
 
 @dataclass(frozen=True, slots=True)
 class Flag:
-    """A short form for one key: `--port P` for `listenPort`."""
+    """A short form for an option: `--port P` for the key `listenPort`."""
 
     name: str
     metavar: str
@@ -43,7 +43,7 @@ def run(
 ) -> int:
     """Run a service with the options of command line, environment and file; return the exit code.
 
-    `service`: its name in the log. `arguments`: None for those of the process.
+    `service` is its name in the log. `arguments` is None to use the arguments of the process.
     """
     parser = _parser(f"python -m aerobee_{service}", description, example, flags)
     given = parser.parse_args(arguments)

@@ -1,12 +1,13 @@
-"""Options of a service: one model per process, from command line, `--set`, environment and file.
+"""Load the options of a service: one model per process, from several sources.
 
-Precedence: command line > --set > environment > file > default. Environment variables are
+The precedence is: command line, --set, environment, file, default. Environment variables are
 AEROBEE_<FIELD> (for example AEROBEE_LISTEN_PORT) and those in a model's `environment_aliases` (for
 example NAMESRV_ADDR). A file is RocketMQ's `broker.conf` (key=value lines) or a JSON object.
 
-A key that only RocketMQ has is collected for one warning. It is rejected if the user would miss its
-effect. A key that differs from a known one only in its case is read as that key, with a note. An
-unknown key is rejected with the nearest known one as a hint.
+A key that only RocketMQ has is ignored, and one warning lists these keys. If the user would miss
+the effect of such a key, it is rejected. A key that differs from a known key only in its case is
+read as the known key, with a note. An unknown key is rejected, with the nearest known key as a
+hint.
 """
 
 from __future__ import annotations
@@ -43,8 +44,8 @@ OptionsType = TypeVar("OptionsType", bound="Options")
 class Promise(NamedTuple):
     """The reason for rejecting a key.
 
-    `kept`: accepted values, in lower case, which ask for no more than this service does. `instead`:
-    why other values are rejected, and what to do.
+    `kept` contains accepted values, in lower case, that ask for nothing beyond this service.
+    `instead` says why other values are rejected, and how to change them.
     """
 
     kept: frozenset[str]
@@ -53,11 +54,14 @@ class Promise(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class KnownKeys:
-    """Keys of RocketMQ's files that a service knows besides its own options, from a TOML table.
+    """RocketMQ's keys that a service knows besides its own options, from a TOML table.
 
-    Each key is in the table once. `harmless`: keys without effect here. `promises`: a key, or the
-    beginning of keys and "*", that promises a feature which this service does not have. `renamed`:
-    another name of an option → its key.
+    Each key is in the table once.
+
+    - `harmless` contains keys without effect here.
+    - `promises` contains keys for a feature that this service does not have. A key may end with
+      "*", which matches every ending.
+    - `renamed` maps another name of an option to its key.
     """
 
     harmless: frozenset[str] = frozenset()
@@ -66,10 +70,10 @@ class KnownKeys:
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Read a table from a TOML file.
+        """Read the table from a TOML file.
 
-        It has `harmless`, keys separated by white space; `[renamed]`; and `[[refused]]` with
-        `keys`, `kept` and `instead`.
+        The file has `harmless`, with keys separated by white space; `[renamed]`; and `[[refused]]`
+        with `keys`, `kept` and `instead`.
         """
         table = tomllib.loads(path.read_text(encoding="utf-8"))
         promises = {
@@ -80,15 +84,15 @@ class KnownKeys:
         return cls(frozenset(table["harmless"].split()), promises, table.get("renamed", {}))
 
     def __iter__(self) -> Iterator[str]:
-        """Iterate over all keys. A key is repeated for each of its places in the table."""
+        """Iterate over all keys of the table."""
         yield from self.harmless
         yield from self.promises
         yield from self.renamed
 
     def promise(self, key: str) -> Promise | None:
-        """Return the reason for rejecting `key`; None if it is not such a key.
+        """Return the reason for rejecting `key`, or None if the key is not rejected.
 
-        The case is ignored for keys of which only the beginning is known.
+        The case is ignored for entries that end with "*".
         """
         if key in self.promises:
             return self.promises[key]
@@ -126,8 +130,9 @@ class Options(BaseModel):
     metrics_prom_exporter_host: str = "127.0.0.1"
     metrics_prom_exporter_port: Port = 0  # each service has its own default
     log_level: Literal["debug", "info", "warning", "error"] = "info"
-    # Aerobee's own: the limit for the bytes of requests that were read and of answers that were
-    # not taken. A caller that takes nothing of its answer for the time below is disconnected.
+    # Not in RocketMQ: the limit for the bytes of requests that were read and of answers that
+    # callers have not read. A caller that reads nothing of its answer for the time below is
+    # disconnected.
     max_in_flight_bytes: int = Field(default=256 * MIB, ge=16 * MIB)
     stalled_client_timeout_millis: Milliseconds = 30_000
 
@@ -137,7 +142,7 @@ class Options(BaseModel):
 
     @property
     def ignored_keys(self) -> tuple[str, ...]:
-        """Return RocketMQ's keys that were given and have no effect here, sorted."""
+        """Return the given keys that only RocketMQ has and that have no effect here, sorted."""
         return self._ignored
 
     @property
@@ -145,7 +150,7 @@ class Options(BaseModel):
         """Return a hint for each misspelt environment variable.
 
         Example: "AEROBEE_LISTEN_PROT: did you mean AEROBEE_LISTEN_PORT?". A variable is misspelt if
-        it has no effect and is similar to one that has.
+        it has no effect and is similar to a variable that has an effect.
         """
         return self._misspelt
 
@@ -155,17 +160,17 @@ class Options(BaseModel):
         return self._notes
 
     def to_json(self) -> dict[str, Any]:
-        """Return key → value, as `--print-config` shows it."""
+        """Return a map from key to value, as `--print-config` shows it."""
         return self.model_dump(by_alias=True, mode="json")
 
     @classmethod
     def keys_shown(cls) -> list[str]:
-        """Return the keys, spelt as in files and `--print-config`."""
+        """Return the keys as they are spelt in files and by `--print-config`."""
         return [info.alias or name for name, info in cls.model_fields.items()]
 
     @classmethod
     def keys(cls) -> dict[str, str]:
-        """Return every accepted spelling of a key → field name."""
+        """Return a map from every accepted spelling of a key to its field name."""
         spellings = {name: name for name in cls.model_fields}
         for name, info in cls.model_fields.items():
             spellings[info.alias or name] = name
@@ -174,7 +179,7 @@ class Options(BaseModel):
 
     @classmethod
     def known_key(cls, key: str) -> str | None:
-        """Return the known spelling of `key`, ignoring the case; None for an unknown key."""
+        """Return the known spelling of `key`, ignoring the case, or None for an unknown key."""
         known = {*cls.keys(), *cls.known_keys}
         if key in known:
             return key
@@ -185,7 +190,10 @@ class Options(BaseModel):
 
     @classmethod
     def from_values(cls, values: Mapping[str, Any]) -> Self:
-        """Create options from key → value. Raises ConfigError for an unknown key or a bad value."""
+        """Create options from keys and their values.
+
+        Raises ConfigError for an unknown key or an invalid value.
+        """
         spellings = cls.keys()
         options: dict[str, Any] = {}
         ignored = set()
@@ -217,14 +225,14 @@ def load(
 ) -> OptionsType:
     """Load options of type `model` from all sources.
 
-    `sets` holds "key=value" strings. A `cli` value of None counts as not given. Raises ConfigError,
-    also for a key that `sets` repeats.
+    `sets` contains "key=value" strings. A value None in `cli` means that the option is not given.
+    Raises ConfigError, for example if `sets` repeats a key.
     """
     fields = model.keys()
     notes: list[str] = []
 
     def known(pairs: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
-        """Yield field name and value of each pair; the key itself if it is not an option."""
+        """Yield the field name and the value of each pair. Yield other keys unchanged."""
         for given, value in pairs:
             key = model.known_key(given) or given
             if key != given:
@@ -253,7 +261,7 @@ def load(
 def read_file(path: Path) -> list[tuple[str, Any]]:
     """Read keys and values, in order, from a JSON object or from key=value lines.
 
-    A line that starts with # or ! is a comment. A repeated key is returned each time. Raises
+    A line that starts with # or ! is a comment. A key that occurs twice is returned twice. Raises
     ConfigError.
     """
     try:
@@ -299,7 +307,7 @@ def _each_once(model: type[Options], pairs: Iterable[tuple[str, Any]]) -> dict[s
 
 
 def _shown(model: type[Options], name: str) -> str:
-    """Return the key of a field, spelt as in files; other keys unchanged."""
+    """Return the key of a field as it is spelt in files. Return other names unchanged."""
     info = model.model_fields.get(name)
     return (info.alias if info else None) or name
 

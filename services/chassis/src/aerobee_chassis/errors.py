@@ -1,4 +1,4 @@
-"""The reasons why a service cannot start, or stops itself. The user gets one line for each.
+"""Define the reasons why a service cannot start or stops itself, as one line for the user.
 
 StartError
 ├── ConfigError        a bad option
@@ -12,8 +12,8 @@ from __future__ import annotations
 class StartError(Exception):
     """A service cannot start, or must stop.
 
-    The message is one line that says why, and what to do. `about`: what to change, as the key of an
-    option, the path of a file or an address; empty if none of these applies.
+    The message is one line with the reason and a remedy. `about` names the thing to change: the key
+    of an option, the path of a file, an address, or "".
     """
 
     def __init__(self, message: str, about: str = "") -> None:
@@ -22,7 +22,10 @@ class StartError(Exception):
 
 
 class ConfigError(StartError):
-    """A bad option, or an error in a file that an option names (`about`: "users[0].password")."""
+    """An option is invalid, or a file that an option names has an error.
+
+    For a file, `about` is a path in its content such as "users[0].password".
+    """
 
 
 class PortInUse(StartError):

@@ -1,10 +1,10 @@
 """Query a service's grpc.health.v1: `python -m aerobee_chassis.healthcheck HOST:PORT`.
 
-It speaks HTTP/2 itself, because importing gRPC takes more processor time than the services need
-while they are idle. It first tries plaintext, then TLS without verifying the certificate: the
+The module implements HTTP/2 itself, because importing gRPC takes more processor time than the idle
+services use. It first tries plaintext, then TLS without verifying the certificate, because the
 request has no secrets.
 
-Exit codes: 0 the service is serving, 1 it is not or did not answer, 2 bad command line.
+Exit codes: 0 the service is serving, 1 it is not serving or did not answer, 2 bad command line.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def ask_over_tls(host: str, port: int) -> bool:
 
 
 def ask(connection: socket.socket) -> bool:
-    """Return whether the other side of a connection answers SERVING. Raises OSError."""
+    """Return whether the service behind a connection answers SERVING. Raises OSError."""
     connection.settimeout(TIMEOUT_S)
     connection.sendall(request() + frame(DATA, END_STREAM, 1, EMPTY_MESSAGE))
     received, answer = b"", b""
@@ -76,7 +76,7 @@ def ask(connection: socket.socket) -> bool:
 
 
 def request(path: str = "/grpc.health.v1.Health/Check", stream: int = 1) -> bytes:
-    """Return the preface of a connection, and the headers of a gRPC call."""
+    """Return the bytes that begin a connection and a gRPC call: preface and headers."""
     fields = {
         ":method": "POST",
         ":scheme": "http",

@@ -1,6 +1,6 @@
-"""The lifecycle of a service: its components start in order and stop in reverse order.
+"""Start the components of a service in order, and stop them in reverse order.
 
-This module does not know components by name. `process` handles signals.
+This module does not know specific components. `process` handles signals.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ class Component:
         """Load the state from disk, before any component starts. May block."""
 
     def restore_slices(self) -> Iterable[None]:
-        """Restore in steps, between which the loop does other work.
+        """Restore the state in steps, between which the event loop does other work.
 
         `Lifecycle.start` calls this. By default, it calls `restore` as a single step. Components
-        start after all of them are restored.
+        start after all components are restored.
         """
         self.restore()
         return ()
@@ -36,11 +36,11 @@ class Component:
         """Start working. Raises StartError."""
 
     async def stop(self) -> None:
-        """Stop working. Called once, also after a `start` that failed."""
+        """Stop working. This is called once, also if `start` failed."""
 
 
 class Step(Component):
-    """A component made of single functions."""
+    """A component that consists of single functions."""
 
     def __init__(
         self,
@@ -68,16 +68,16 @@ class Step(Component):
 
 
 class Lifecycle:
-    """The running components of a service."""
+    """Start and stop the components of a service."""
 
     def __init__(self) -> None:
         self._stops = AsyncExitStack()
 
     async def start(self, *components: Component) -> None:
-        """Restore all components, then start them one after the other.
+        """Restore all components, and then start them one after the other.
 
-        May be called again with more components. Raises the exception of a component; `stop` then
-        stops those that were started.
+        May be called again with more components. Raises the exception of a component. After that,
+        `stop` stops the components that were started.
         """
         for component in components:
             for _ in component.restore_slices():
@@ -95,7 +95,7 @@ class Lifecycle:
 
 
 class App(ABC):
-    """A service as a process runs it. `_start_components` creates its components."""
+    """A service that a process runs. `_start_components` creates its components."""
 
     def __init__(self) -> None:
         self.lifecycle = Lifecycle()
@@ -112,7 +112,7 @@ class App(ABC):
         return str(self.ready_fields["address"])
 
     def fail(self, error: StartError) -> None:
-        """End the process, because a problem after its start prevents it from continuing."""
+        """End the process because of an error after the start."""
         self._failure = self._failure or error
         self._failed.set()
 
@@ -123,7 +123,7 @@ class App(ABC):
         raise self._failure
 
     async def start(self) -> None:
-        """Start the service, which is serving when this returns. Raises StartError."""
+        """Start the service. It is serving when this returns. Raises StartError."""
         self.ready_fields = await self._start_components()
         self.serving = True
 
@@ -134,4 +134,4 @@ class App(ABC):
 
     @abstractmethod
     async def _start_components(self) -> Mapping[str, object]:
-        """Start everything on `lifecycle`; return the ready fields. Raises StartError."""
+        """Start all components with `lifecycle`, and return the ready fields. Raises StartError."""

@@ -1,4 +1,4 @@
-"""Logs: one JSON object per line on stdout. Possible secrets and message bodies are redacted."""
+"""Write logs: one JSON object per line on stdout, without secrets and message bodies."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ LEVELS = ("debug", "info", "warning", "error")
 
 
 def redact(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
-    """Replace the values of REDACTED_KEYS."""
+    """Replace the values of the keys in REDACTED_KEYS."""
     for key in REDACTED_KEYS & event.keys():
         event[key] = "[redacted]"
     return event
 
 
 def configure(service: str, level: str = "info") -> None:
-    """Set up structlog and the standard library's logging for this process.
+    """Configure structlog and the standard library's logging for this process.
 
     Every line has `timestamp` (UTC, ISO 8601), `level`, `event` and `service`. Raises ValueError
-    for a level that is not one of LEVELS.
+    for a level that is not in LEVELS.
     """
     if level not in LEVELS:
         raise ValueError(f"unknown log level {level!r}: use one of {', '.join(LEVELS)}")

@@ -1,6 +1,7 @@
-"""The HTTP endpoint of a service: /metrics for Prometheus, /healthz (alive), /readyz (serving).
+"""Serve a service's HTTP endpoint: /metrics for Prometheus, /healthz (alive), /readyz (serving).
 
-It is off by default. When it is on, it loads prometheus_client: 4 MB with its imports.
+The endpoint is off by default. When it is on, it loads prometheus_client, which takes 4 MB with its
+imports.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ if TYPE_CHECKING:
 
 
 class MetricsEndpoint(Component):
-    """Serves the metrics of `collector` on a thread that sleeps between scrapes.
+    """Serve the metrics of `collector` on a thread that sleeps between scrapes.
 
-    `collector`, and `ready` at every /readyz, are called on other threads.
+    `collector` is called at each scrape and `ready` at each /readyz, both on other threads.
     """
 
     def __init__(self, options: Options, collector: Collector, ready: Callable[[], bool]) -> None:
@@ -36,7 +37,7 @@ class MetricsEndpoint(Component):
 
     @property
     def ready_fields(self) -> Mapping[str, object]:
-        """Return `metrics`: "host:port" after the start; empty if metrics are off."""
+        """Return `metrics`, the "host:port" of the endpoint, or {} if it does not run."""
         if self._server is None:
             return {}
         return {"metrics": join_address(self._host, int(self._server.server_address[1]))}

@@ -1,7 +1,7 @@
-"""The lifecycle of a service process: start, report ready, wait for a signal, stop, exit code.
+"""Run a service process: start, report ready, wait for a signal, stop, return the exit code.
 
-Exit codes: 0 stopped on request, 1 could not start or found that it must not run, 2 bad command
-line or options.
+Exit codes: 0 stopped on request; 1 could not start, or found later that it must not run; 2 bad
+command line or options.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ LARGEST_POOLED_BYTES = 16 << 20
 KEPT_FREE_BYTES = 32 << 20
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # from malloc.h
 # glibc does not return free memory between used blocks. After a burst of large messages, or after
-# thousands of clients have left, that is most of the process. It is returned when the memory in use
-# has fallen by this much since an earlier check.
+# thousands of clients have left, most memory of the process is free. It is returned when the memory
+# in use has fallen by this much since an earlier check.
 RETURNED_BYTES = 16 << 20
 LOOK_S = 10.0
 
@@ -49,11 +49,12 @@ def run(
     loops: LoopKinds = STANDARD_LOOPS,
     on_ready: Callable[[Mapping[str, object]], None] | None = None,
 ) -> int:
-    """Run an app until SIGTERM or SIGINT; return the exit code.
+    """Run an app until SIGTERM or SIGINT, and return the exit code.
 
     `make_app` runs inside the event loop. A StartError is printed as one line on stderr. Any other
-    exception while starting is a defect and keeps its traceback. `on_ready` gets the fields of the
-    ready line, which is then not logged. `loops` can provide loops that keep another time.
+    exception during the start is a bug and keeps its traceback. `on_ready` receives the fields of
+    the log line `ready`; that line is then not logged. `loops` can provide event loops with a
+    simulated time.
     """
     try:
         with asyncio.Runner(loop_factory=lambda: make_loop(transport, loops)) as runner:
@@ -103,7 +104,7 @@ async def _until_set(event: asyncio.Event) -> None:
 
 
 def _keep_freed_memory() -> None:
-    """Keep freed memory in this process. C libraries other than glibc have no such setting."""
+    """Configure glibc to keep freed memory in this process. Do nothing with another C library."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
         mallopt(_M_MMAP_THRESHOLD, LARGEST_POOLED_BYTES)
@@ -113,7 +114,7 @@ def _keep_freed_memory() -> None:
 async def _return_memory() -> None:
     """Return free memory to the kernel periodically.
 
-    Only glibc ≥ 2.33 reports how much memory is in use.
+    Only glibc 2.33 and later reports how much memory is in use.
     """
     libc = ctypes.CDLL(None)
     trim, info = getattr(libc, "malloc_trim", None), getattr(libc, "mallinfo2", None)
@@ -131,7 +132,7 @@ async def _return_memory() -> None:
 
 
 class _MallocInfo(ctypes.Structure):
-    """`struct mallinfo2` of malloc.h."""
+    """The C structure `mallinfo2` of malloc.h."""
 
     _fields_ = [
         (name, ctypes.c_size_t)

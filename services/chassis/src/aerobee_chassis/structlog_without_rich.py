@@ -1,8 +1,8 @@
-"""Import structlog without rich, which it would otherwise import for consoles.
+"""Import structlog without rich, which structlog would import for consoles.
 
 Services do not write to a console. Rich would take 5 MB of each process and 40 ms of its start. The
-package of each service imports this first. The package of the chassis does not, because a relay
-(`tls_port`) imports neither.
+package of each service imports this module first. The chassis package itself does not, because a
+relay (`tls_port`) imports neither structlog nor rich.
 """
 
 import sys

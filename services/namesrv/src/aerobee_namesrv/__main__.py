@@ -1,4 +1,4 @@
-"""`python -m aerobee_namesrv`: the command line of a name server."""
+"""Run the command line of a name server: `python -m aerobee_namesrv`."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""The process of a name server: its background work, and the order of start and stop.
+"""Run the process of a name server: background work, and the order of start and stop.
 
 The start order is: the key-value file, background work, metrics, port. The stop order is the
-reverse, except that the streams of brokers and clients end before the port closes. A stream lasts
-as long as its client, so an open one would use up the grace period.
+reverse, except that the streams of brokers and clients end before the port closes. Open streams
+would use up the grace period, because they last as long as their clients.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ async def scan_for_expired(
     interval_ms: int,
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
 ) -> None:
-    """Submit expired brokers for removal every `interval_ms`, the first time after at most 5 s.
+    """Submit expired brokers for removal every `interval_ms`; the first scan is after 5 s or less.
 
-    A late scan is skipped: this process was suspended, and the heartbeats that arrived meanwhile
-    have not been read yet.
+    A scan that is late is skipped, because this process was suspended. The heartbeats that arrived
+    during that time have not been read yet.
     """
     pause_ms = min(FIRST_SCAN_MS, interval_ms)
     while True:
@@ -68,7 +68,7 @@ STOP_GRACE_S = 2.0  # no call takes longer
 
 
 class NamesrvApp(App):
-    """A name server. Only tests pass `clock` and `adapt`, which wraps the services."""
+    """Run a name server. Only tests pass `clock` and `adapt`, which wraps the services."""
 
     def __init__(
         self, options: NamesrvOptions, clock: Clock | None = None, *, adapt: Adapt = tuple
@@ -124,7 +124,7 @@ class NamesrvApp(App):
 
 
 def failure_of(error: Exception) -> Failure | None:
-    """Return the gRPC failure that the caller gets for an error of the domain."""
+    """Return the gRPC failure for an error of the name server, or None for an unknown error."""
     if isinstance(error, TooMuchInFlight):
         error = MqError(Code.SYSTEM_BUSY, str(error), retry_after_ms=RETRY_AFTER_MS)
     if isinstance(error, MqError):

@@ -1,6 +1,7 @@
-"""Options of the name server: RocketMQ's keys where it has one, and which may change at run time.
+"""Define the options of the name server, and which options may change at run time.
 
-This module does not read files or the command line.
+Options that RocketMQ has too have RocketMQ's keys. This module does not read files or the command
+line.
 
 The defaults differ from RocketMQ's for bindAddress (loopback) and kvConfigPath (below ~/aerobee).
 """
@@ -74,17 +75,17 @@ class RuntimeOptions:
         self.now = options
 
     def entries(self) -> dict[str, str]:
-        """Return the text value of each key."""
+        """Return a map from key to value, with each value as text."""
         return {
             key: value if isinstance(value, str) else json.dumps(value)
             for key, value in self.now.to_json().items()
         }
 
     def update(self, entries: Mapping[str, str]) -> None:
-        """Change all `entries`, or none.
+        """Change all options in `entries`, or none if an error is raised.
 
-        Raises MqError: NO_PERMISSION for a key that can only be set at start, INVALID_PARAMETER for
-        an unknown key or a bad value.
+        Raises MqError with the code NO_PERMISSION for a key that can only be set at the start.
+        Raises MqError with the code INVALID_PARAMETER for an unknown key or an invalid value.
         """
         try:
             # Check for unknown keys and bad values first: a misspelt key is unknown, not forbidden.

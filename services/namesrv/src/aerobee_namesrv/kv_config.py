@@ -1,8 +1,8 @@
-"""The key-value configuration: namespace → key → value, stored in one JSON file of RocketMQ's form.
+"""Keep the key-value configuration in one JSON file of RocketMQ's format.
 
-Each change replaces the whole file and keeps the previous one as `.bak`, so that after a crash one
-of the two is whole. The file has a checksum, because JSON with a flipped bit can still be valid.
-This module does not interpret the values.
+It maps namespace to key to value. Each change replaces the whole file and keeps the previous one as
+`.bak`. So after a crash, at least one of the two files is intact. The file has a checksum, because
+JSON with a flipped bit can still be valid. This module does not interpret the values.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Table = dict[str, dict[str, str]]
 
 
 def replace_file(path: Path, content: bytes) -> None:
-    """Replace a file so that a crash leaves the old one or the new one. Raises OSError."""
+    """Replace a file so that a crash leaves either the old or the new content. Raises OSError."""
     new = path.with_name(path.name + ".tmp")
     with new.open("wb") as file:
         file.write(content)
@@ -39,10 +39,10 @@ def replace_file(path: Path, content: bytes) -> None:
 
 
 class KVConfigManager:
-    """The table in memory and its file. Every change is durable when the call returns.
+    """Own the table in memory and its file. Every change is durable when the call returns.
 
-    `replace` writes the file. Tests pass one that fails. Only one process can use the file: `open`
-    holds a lock beside it until `close`.
+    `replace` writes the file; tests pass a function that fails. Only one process can use the file:
+    `open` holds a lock beside it until `close`.
     """
 
     def __init__(self, path: Path, replace: Callable[[Path, bytes], None] = replace_file) -> None:
@@ -53,10 +53,10 @@ class KVConfigManager:
         self._table: Table = {}
 
     def open(self) -> None:
-        """Load the file, or its backup if the file is broken.
+        """Load the file, or its backup if the file is damaged.
 
-        Raises StartError: when the directory cannot be used, another name server uses the file, or
-        neither file can be read.
+        Raises StartError if the directory cannot be used, if another name server uses the file, or
+        if neither file can be read.
         """
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
@@ -72,7 +72,7 @@ class KVConfigManager:
             self._lock = None
 
     def get(self, namespace: str, key: str) -> str:
-        """Return a value. Raises MqError QUERY_NOT_FOUND when the key does not exist."""
+        """Return a value. Raises MqError with the code QUERY_NOT_FOUND for a missing key."""
         value = self._table.get(namespace, {}).get(key)
         if value is None:
             raise MqError(
@@ -83,7 +83,10 @@ class KVConfigManager:
         return value
 
     def entries(self, namespace: str) -> Mapping[str, str]:
-        """Return key → value. Raises MqError QUERY_NOT_FOUND when the namespace does not exist."""
+        """Return the map from key to value of a namespace.
+
+        Raises MqError with the code QUERY_NOT_FOUND if the namespace does not exist.
+        """
         if namespace not in self._table:
             raise MqError(
                 Code.QUERY_NOT_FOUND,
@@ -93,21 +96,21 @@ class KVConfigManager:
         return self._table[namespace]
 
     def order_topic_config(self) -> Mapping[str, str]:
-        """Return topic → "broker-a:4;broker-b:4". Empty if no client has set any."""
+        """Return a map from topic to its ordered queues, for example "broker-a:4;broker-b:4"."""
         return self._table.get(ORDER_TOPIC_CONFIG, {})
 
     def put(self, namespace: str, key: str, value: str) -> None:
         """Store a value.
 
-        Raises MqError SYSTEM_ERROR when the file cannot be written. In that case, nothing is
+        Raises MqError with the code SYSTEM_ERROR if the file cannot be written. Then nothing is
         changed.
         """
         self._write({**self._table, namespace: {**self._table.get(namespace, {}), key: value}})
 
     def delete(self, namespace: str, key: str) -> None:
-        """Delete a key and keep its namespace, even if empty.
+        """Delete a key and keep its namespace, even if it becomes empty.
 
-        A missing key is not an error. Raises MqError like `put`.
+        A missing key is not an error. Raises the same MqError as `put`.
         """
         kept = dict(self._table.get(namespace, {}))
         if kept.pop(key, None) is not None:
@@ -167,7 +170,7 @@ def _encode(table: Table) -> bytes:
 
 
 def _decode(content: bytes) -> Table:
-    """Return the table. Raises ValueError, which describes the problem."""
+    """Return the table in a file's content. Raises ValueError with a description of the problem."""
     table = checked_json.decode(content).get("configTable")
     if not isinstance(table, dict):
         raise ValueError("no object configTable in it")

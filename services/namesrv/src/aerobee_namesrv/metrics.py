@@ -1,7 +1,7 @@
-"""Metrics of a name server, read from its tables at each scrape.
+"""Collect the metrics of a name server from its tables at each scrape.
 
-A scrape runs on another thread. It reads only lengths and numbers, which is safe. prometheus_client
-is imported at the first scrape, because metrics are off by default.
+A scrape runs on another thread, which is safe because it reads only lengths and numbers.
+prometheus_client is imported at the first scrape, because metrics are off by default.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class RouteCounts:
 
 
 class NamesrvCollector:
-    """A collector for `CollectorRegistry.register`."""
+    """Collect the metrics. Register it with `CollectorRegistry.register`."""
 
     def __init__(
         self,

@@ -13,10 +13,11 @@ from apache.rocketmq.v2 import service_pb2 as pb
 from aerobee_chassis.background import Background
 from aerobee_chassis.clock import Clock
 from aerobee_chassis.rpc.in_flight import bounds_of
+from aerobee_cluster.transport import Transport
 from aerobee_proxy.access.users import Users
 from aerobee_proxy.cluster.batches import BrokerBatches
 from aerobee_proxy.cluster.broker_calls import BrokerCalls
-from aerobee_proxy.cluster.broker_watch import BrokerWatch
+from aerobee_proxy.cluster.broker_watch import broker_watch
 from aerobee_proxy.cluster.group_configs import GroupConfigCache
 from aerobee_proxy.cluster.leasing.acknowledge import Acknowledgements
 from aerobee_proxy.cluster.leasing.lease_renewal import LeaseRenewal
@@ -25,7 +26,6 @@ from aerobee_proxy.cluster.leasing.receive import Receiver
 from aerobee_proxy.cluster.route_cache import RouteCache
 from aerobee_proxy.cluster.send import MessageSender
 from aerobee_proxy.cluster.topic_creation import TopicCreation
-from aerobee_proxy.cluster.transport import Transport
 from aerobee_proxy.config import ProxyOptions
 from aerobee_proxy.counts import ProxyCounts
 from aerobee_proxy.v2 import authorization
@@ -84,7 +84,9 @@ class Proxy:
         self.batches = BrokerBatches(self.calls, self.route_cache)
         self.group_configs = GroupConfigCache(self.calls, self.route_cache, clock)
         self.heartbeats = ClientHeartbeats(self.calls, self.route_cache, clock, listen_port)
-        self.broker_watch = self._make_broker_watch(transport)
+        self.broker_watch = broker_watch(
+            transport, options.namesrvs, self.route_cache, calls.availability
+        )
         self.lease_renewal = LeaseRenewal(
             self.batches,
             clock,
@@ -130,11 +132,6 @@ class Proxy:
             departures=self.departures,
         )
         self.rpcs = self._rpcs(listen_port)
-
-    def _make_broker_watch(self, transport: Transport) -> BrokerWatch:
-        return BrokerWatch(
-            transport, self.options.namesrvs, self.route_cache, self.calls.availability
-        )
 
     def _make_transaction_checks(self, transport: Transport) -> TransactionChecks:
         return TransactionChecks(

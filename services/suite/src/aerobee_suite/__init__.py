@@ -1,3 +1,3 @@
-"""Name server, broker and proxy in one process, on one event loop."""
+"""Run a name server, a broker and a proxy in one process, on one event loop."""
 
 import aerobee_chassis.structlog_without_rich  # noqa: F401  # before anything imports structlog or grpc

@@ -1,4 +1,4 @@
-"""`python -m aerobee_suite`: the command line of a suite."""
+"""Run the command line of a suite: `python -m aerobee_suite`."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def run(options: SuiteOptions, *, test_control: bool) -> int:
-    """Run a suite until SIGTERM or SIGINT; return the exit code."""
+    """Run a suite until SIGTERM or SIGINT, and return the exit code."""
     transport = options.broker.grpc_transport
     if not test_control:
         return process.run(lambda: SuiteApp(options), transport)
@@ -79,7 +79,7 @@ def _warn(options: SuiteOptions) -> None:
 
 
 def _stop_at_end_of_stdin() -> None:
-    """Stop this process when its parent closes stdin or ends."""
+    """Stop this process when its parent closes stdin or exits."""
     while os.read(0, 1024):
         pass
     os.kill(os.getpid(), SIGTERM)

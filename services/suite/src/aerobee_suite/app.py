@@ -1,6 +1,7 @@
-"""The process of a suite: starts name server, broker and proxy, and stops them in reverse order.
+"""Run the process of a suite: name server, broker and proxy.
 
-All three share one event loop. They communicate by gRPC, as separate processes do.
+The services start in this order, and stop in reverse order. All three share one event loop. They
+communicate by gRPC, like separate processes.
 """
 
 from __future__ import annotations
@@ -20,9 +21,10 @@ from aerobee_suite.options import BROKER, NAMESRV, PROXY, SuiteOptions
 
 
 class SuiteApp(App):
-    """A suite.
+    """Run a suite.
 
-    `control` has faults and time for tests (`--test-control`), and is None without them.
+    `control` lets tests cause faults and advance time (`--test-control`). It is None outside of
+    tests.
     """
 
     def __init__(self, options: SuiteOptions, control: Control | None = None) -> None:
@@ -70,7 +72,7 @@ class SuiteApp(App):
 
 
 class _Member(Component):
-    """A service as a component of the suite."""
+    """Make a service a component of the suite."""
 
     def __init__(self, app: App) -> None:
         self._app = app

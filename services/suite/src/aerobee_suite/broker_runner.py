@@ -1,4 +1,7 @@
-"""The broker of a suite, which tests may kill and restart while the other services keep running."""
+"""Run the broker of a suite.
+
+Tests may kill and restart it while the other services keep running.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +20,9 @@ from aerobee_wire.status import illegal_operation
 
 @dataclass(slots=True, eq=False)
 class BrokerRunner:
-    """The broker and its restarts.
+    """Start, stop, kill and restart the broker.
 
-    If `options` leave the port free, the first start chooses one and later starts reuse it.
+    If `options` leave the port free, the first start chooses a port, and later starts use it again.
     """
 
     options: BrokerOptions
@@ -31,7 +34,7 @@ class BrokerRunner:
 
     @property
     def address(self) -> str:
-        """Return the "host:port", also while the broker is down; empty before the first start."""
+        """Return the broker's "host:port", also while it is down, or "" before the first start."""
         return self._address
 
     @property
@@ -40,7 +43,7 @@ class BrokerRunner:
 
     @property
     def upkeep(self) -> Sequence[PeriodicTask]:
-        """Return the periodic work of the running broker."""
+        """Return the periodic tasks of the running broker."""
         return self._app.upkeep if self._app is not None else ()
 
     async def start(self, namesrv: str = "") -> None:
@@ -69,13 +72,14 @@ class BrokerRunner:
     async def kill(self) -> None:
         """Simulate kill -9 for the clients and the files of the broker.
 
-        Connections break in the middle of calls, and nothing is written afterwards. The data that
-        the kernel had is kept. Raises MqError ILLEGAL_OPERATION when the broker is not running.
+        Connections break during calls, and nothing is written afterwards. Data that was written to
+        the operating system is kept. Raises MqError with the code ILLEGAL_OPERATION if the broker
+        does not run.
         """
         app = self._app
         if app is None:
             raise illegal_operation("the broker does not run: restart it before you kill it")
-        # Do not await between these two: a write in between would be lost but acknowledged.
+        # Do not await between these two calls: a write between them would be lost but acknowledged.
         self._disk.die()
         await app.sever()
         await self.stop()

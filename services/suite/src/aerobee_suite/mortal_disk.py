@@ -1,7 +1,7 @@
-"""A disk that discards all writes after its process was killed.
+"""Provide a disk that discards all writes after its process was "killed".
 
 A broker that shares its process with other services cannot be killed alone. Instead, it is stopped
-on a disk that no longer writes, so its files stay as they were at that moment.
+on a disk that no longer writes. So its files stay as they were at that moment.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from aerobee_broker.disk import RealDisk, RealFile, Usage
 
 
 class MortalDisk:
-    """A `Disk` that acts as the real one until `die` is called."""
+    """A `Disk` that behaves like the real one until `die` is called."""
 
     def __init__(self) -> None:
         self._disk = RealDisk()
@@ -61,7 +61,7 @@ class MortalDisk:
 
 
 class MortalFile:
-    """A `DiskFile` of a MortalDisk."""
+    """An open file of a MortalDisk. Implements `DiskFile`."""
 
     __slots__ = ("_disk", "_file", "path")
 

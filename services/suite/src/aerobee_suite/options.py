@@ -1,8 +1,8 @@
-"""Options of the three services, read from one command line.
+"""Read the options of the three services from one command line.
 
-`--set KEY=VALUE` sets an option of the broker. `namesrv.KEY=VALUE` and `proxy.KEY=VALUE` set those
-of the other services. Ports, host and data directory are flags of the command line. All other
-options may also come from the environment, as for a separate service.
+`--set KEY=VALUE` sets an option of the broker. `namesrv.KEY=VALUE` and `proxy.KEY=VALUE` set
+options of the other services. Ports, host and data directory are flags of the command line. All
+other options may also come from the environment, as for a separate service.
 """
 
 from __future__ import annotations
@@ -24,14 +24,17 @@ O = TypeVar("O", bound=Options)  # noqa: E741
 
 @dataclass(frozen=True, slots=True)
 class SuiteOptions:
-    """Options of all services. Broker and proxy get the name server's address after its start."""
+    """The options of all services.
+
+    Broker and proxy get the name server's address after it has started.
+    """
 
     namesrv: NamesrvOptions
     broker: BrokerOptions
     proxy: ProxyOptions
 
     def each(self) -> Iterable[tuple[str, Options]]:
-        """Return the name and the options of each service."""
+        """Return pairs of the name and the options of each service."""
         return ((NAMESRV, self.namesrv), (BROKER, self.broker), (PROXY, self.proxy))
 
 
@@ -39,7 +42,7 @@ class SuiteOptions:
 class Places:
     """The listen addresses and the data directory of the services.
 
-    Port 0: use a free port. None: use the environment, `--set` or the default.
+    For port 0, a free port is used. For None, the environment, `--set` or the default is used.
     """
 
     data: Path | None = None

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.slow
 
 TEST_FILE = "test_orders.py"  # docs/testing.md runs: pytest test_orders.py
 RUN_TIMEOUT_S = 120.0
-OURS = ("aerobee-wire", "aerobee-client", "aerobee-suite")
+OURS = ("aerobee-wire", "aerobee-cluster", "aerobee-client", "aerobee-suite")
 
 
 @pytest.fixture(scope="module")

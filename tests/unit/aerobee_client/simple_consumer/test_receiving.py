@@ -9,8 +9,8 @@ import pytest
 
 from aerobee_client.errors import ClientClosed
 from aerobee_client.leasing.leased_message import LeasedMessage
-from aerobee_client.leasing.receiving import receiver
 from aerobee_client.options.consumer import Sql
+from aerobee_cluster.receiving import VISIT_S
 from aerobee_wire.status import Code
 from support.client.leasing import (
     GROUP,
@@ -153,7 +153,7 @@ async def test_what_comes_late_goes_to_a_receive_that_waits(two: Leasing) -> Non
     two.brokers["a"].flusher.hold()
     loop = asyncio.get_running_loop()
     waiting = asyncio.create_task(consumer.receive(32, LEASE, seconds(15)))
-    await asyncio.sleep(receiver.VISIT_S + 0.5)
+    await asyncio.sleep(VISIT_S + 0.5)
     began_s = loop.time()
     two.brokers["a"].flusher.let_go()
     assert deliveries(await waiting) == [(b"x", 1)]
@@ -182,7 +182,7 @@ async def test_a_broker_that_hangs_holds_up_one_receive_only(two: Leasing) -> No
         got += await consumer.receive(1, LEASE, seconds(5))
         await asyncio.sleep(0.5)
     assert len(got) == 40
-    assert loop.time() - began_s < 40 * 0.5 + receiver.VISIT_S + 0.5
+    assert loop.time() - began_s < 40 * 0.5 + VISIT_S + 0.5
     two.brokers["a"].flusher.let_go()
     for number in range(6):
         await two.send(b"%d" % number, to="b")

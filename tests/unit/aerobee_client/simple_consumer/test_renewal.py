@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from aerobee_client.errors import Code
-from aerobee_client.leasing.renewal import MAX_RENEWED_MS
+from aerobee_cluster.leases import MAX_RENEWED_MS
 from support.client.leasing import LEASE, NO_WAIT, Leasing, deliveries, seconds
 from support.codes import raises_code
 

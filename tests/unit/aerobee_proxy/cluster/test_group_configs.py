@@ -9,10 +9,10 @@ import pytest
 from aerobee.broker.v1.admin_pb2 import ExponentialRetry, GetGroupResponse, GroupConfig
 from aerobee.namesrv.v1.namesrv_pb2 import BrokerData, GetClusterInfoResponse, GetTopicRouteResponse
 
+from aerobee_cluster.single_flight import STALE_WAIT_S
 from aerobee_proxy.cluster.broker_calls import BrokerCalls
 from aerobee_proxy.cluster.group_configs import REFRESH_MS, GroupConfigCache, GroupPolicy
 from aerobee_proxy.cluster.route_cache import RouteCache
-from aerobee_proxy.cluster.single_flight import STALE_WAIT_S
 from aerobee_wire.consume_order import ConsumeOrder
 from aerobee_wire.retry_policy import ExponentialRetryPolicy
 from aerobee_wire.rpcs import GET_GROUP

@@ -14,8 +14,8 @@ from aerobee.namesrv.v1.namesrv_pb2 import (
     TopicRoute,
 )
 
+from aerobee_cluster.single_flight import RETRY_AFTER_MS, STALE_WAIT_S
 from aerobee_proxy.cluster.route_cache import BROKERS_REFRESH_MS, EXPIRE_MS, REFRESH_MS, RouteCache
-from aerobee_proxy.cluster.single_flight import RETRY_AFTER_MS, STALE_WAIT_S
 from aerobee_wire.rpcs import GET_TOPIC_ROUTE
 from aerobee_wire.status import Code, MqError
 from support.clock.manual_clock import ManualClock

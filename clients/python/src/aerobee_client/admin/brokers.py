@@ -16,9 +16,9 @@ from google.protobuf.message import Message
 
 from aerobee_client.cluster.client_instance import ClientInstance
 from aerobee_client.cluster.route_cache import MASTER_ID
-from aerobee_client.cluster.transport import Transport
 from aerobee_client.errors import BrokerUnreachable
 from aerobee_client.runtime.facade import AsyncClient
+from aerobee_cluster.transport import Transport
 from aerobee_wire import rpcs
 from aerobee_wire.rpcs import Request, Rpc
 from aerobee_wire.status import Code, MqError, invalid_parameter

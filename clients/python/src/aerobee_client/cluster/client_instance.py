@@ -13,16 +13,19 @@ from importlib.metadata import version
 from typing import Any
 
 from aerobee.broker.v1 import client_pb2
+from aerobee.namesrv.v1 import namesrv_pb2
 
 from aerobee_client.cluster.broker_link import BrokerLink, OnLink, OnNotice, ignore_link
-from aerobee_client.cluster.broker_watch import BrokerWatch
 from aerobee_client.cluster.namesrv import NamesrvClient, namesrv_addresses
 from aerobee_client.cluster.route_cache import RouteCache
-from aerobee_client.cluster.transport import GrpcTransport, Q, R, Transport
+from aerobee_client.cluster.transport import GrpcTransport
 from aerobee_client.errors import BrokerUnreachable
 from aerobee_client.runtime.clock import Clock, SystemClock
 from aerobee_client.runtime.fork import PROCESS
+from aerobee_cluster.broker_watch import BrokerWatch
+from aerobee_cluster.transport import Q, R, Transport
 from aerobee_wire.rpcs import Rpc
+from aerobee_wire.status import MqError
 
 log = logging.getLogger(__name__)
 
@@ -129,7 +132,13 @@ class ClientInstance:
         self._watches = watches
         refreshing = self._refresh_forever(whole_cluster=whole_cluster)
         self._refresher = asyncio.create_task(refreshing, name="route refresh")
-        watch = BrokerWatch(self.transport, self.namesrv, self.routes)
+        watch = BrokerWatch(
+            self.transport,
+            self.namesrv.addresses,
+            self.routes.learn,
+            on_moved=_log_moved,
+            on_lost=_log_lost,
+        )
         self._broker_watcher = asyncio.create_task(watch.run(), name="broker watch")
 
     def call_broker(
@@ -313,3 +322,15 @@ class ClientInstance:
     def _is_expectant(self) -> bool:
         age_ms = self.clock.monotonic_ms() - self._began_ms
         return age_ms < FIRST_MS or self.routes.expects_broker()
+
+
+def _log_moved(members: namesrv_pb2.BrokerMembers, _former: str) -> None:
+    name, address = members.broker_name, members.addresses[0]
+    log.info("the master of %s is now at %s (epoch %d)", name, address, members.epoch)
+
+
+def _log_lost(namesrv: str, failure: Exception | None) -> None:
+    if failure is None or isinstance(failure, MqError):
+        log.debug("brokers are not watched at %s: %s", namesrv, failure or "it ended the stream")
+    else:
+        log.error("brokers are not watched at %s", namesrv, exc_info=failure)

@@ -15,9 +15,9 @@ from typing import TypeVar
 
 from google.protobuf.message import Message
 
-from aerobee_client.cluster.transport import Transport
 from aerobee_client.errors import BrokerUnreachable, NamesrvUnreachable, RequestTimeout
 from aerobee_client.runtime.fork import PROCESS
+from aerobee_cluster.transport import Transport
 from aerobee_wire.rpcs import Request, Rpc
 from aerobee_wire.status import Code, MqError
 

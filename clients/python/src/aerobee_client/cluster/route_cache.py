@@ -10,7 +10,6 @@ unknown uses the route of the default topic, and the broker then creates the top
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -24,6 +23,7 @@ from aerobee_client.cluster.namesrv import NamesrvClient
 from aerobee_client.message import Message
 from aerobee_client.message_queue import MessageQueue
 from aerobee_client.runtime.clock import Clock
+from aerobee_cluster.single_flight import SingleFlight
 from aerobee_wire import rpcs
 from aerobee_wire.queues.broker_members import NewestEpochs, with_addresses
 from aerobee_wire.queues.choice import queue_of_group, queues_of_priority
@@ -173,13 +173,16 @@ class RouteCache:
     _entries: dict[str, _Entry] = field(default_factory=dict, init=False)
     _addresses: dict[str, dict[int, str]] = field(default_factory=dict, init=False)
     _asked_ms: dict[str, int] = field(default_factory=dict, init=False)
-    _pending: dict[str, asyncio.Task[TopicRoute]] = field(default_factory=dict, init=False)
+    _flights: SingleFlight[TopicRoute] = field(init=False)
     # Names of all brokers; None if only brokers of routes count.
     _cluster: set[str] | None = field(default=None, init=False)
     _group_queues: dict[str, GroupQueues[MessageQueue]] = field(default_factory=dict, init=False)
     # Brokers that disappeared from routes: name → time in ms of the monotonic clock.
     _away_since_ms: dict[str, int] = field(default_factory=dict, init=False)
     _epochs: NewestEpochs = field(default_factory=NewestEpochs, init=False)
+
+    def __post_init__(self) -> None:
+        self._flights = SingleFlight(self.clock)
 
     def is_known(self, topic: str) -> bool:
         """Return whether `publish_info` answers without asking a name server."""
@@ -313,24 +316,11 @@ class RouteCache:
 
     async def refresh(self, topic: str) -> TopicRoute:
         """Ask a name server now. Single flight: concurrent callers share one request."""
-        task = self._pending.get(topic)
-        if task is None:
-            task = asyncio.ensure_future(self._fetch(topic))
-            self._pending[topic] = task
-            task.add_done_callback(lambda done: self._fetched(topic, done))
-        return await asyncio.shield(task)
-
-    def _fetched(self, topic: str, task: asyncio.Task[TopicRoute]) -> None:
-        self._pending.pop(topic, None)
-        if not task.cancelled():
-            task.exception()  # retrieved here, in case every caller was cancelled
+        return await self._flights.do(topic, partial(self._fetch, topic))
 
     async def close(self) -> None:
         """Cancel the requests in flight."""
-        pending = list(self._pending.values())
-        for task in pending:
-            task.cancel()
-        await asyncio.gather(*pending, return_exceptions=True)
+        await self._flights.close()
 
     async def refresh_soon(self, topic: str) -> None:
         """Ask a name server, unless it was asked within MIN_REFRESH_INTERVAL_MS.

@@ -8,18 +8,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from operator import methodcaller
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, cast
 
 import grpc
-from google.protobuf.message import Message
 
 from aerobee_client.errors import BrokerUnreachable, RequestTimeout
 from aerobee_client.runtime.fork import PROCESS
-from aerobee_wire.rpcs import Request, Rpc
+from aerobee_cluster.transport import CODE_OF_STATUS, Q, R
+from aerobee_wire.rpcs import Rpc
 from aerobee_wire.status import Code, MqError, error_from
-
-Q = TypeVar("Q", bound=Request)
-R = TypeVar("R", bound=Message)
 
 # enough for a batch of large messages; the servers have the same limit
 MAX_MESSAGE_BYTES = 64 * 1024 * 1024
@@ -50,28 +47,6 @@ Connect = Callable[[str], grpc.aio.Channel]
 CallMetadata = Callable[[str, bytes], Sequence[tuple[str, str | bytes]]]
 
 CLOSED = "the connection was closed during the call: by this client, or for a new master"
-
-# For failures without one of our codes: grpc itself failed, or the peer is another server.
-_CODE_OF_STATUS = {
-    grpc.StatusCode.UNIMPLEMENTED: Code.REQUEST_CODE_NOT_SUPPORTED,
-    grpc.StatusCode.RESOURCE_EXHAUSTED: Code.MESSAGE_ILLEGAL,  # over 64 MiB, in either direction
-    grpc.StatusCode.INVALID_ARGUMENT: Code.INVALID_PARAMETER,
-}
-
-
-class Transport(Protocol):
-    """The network that the client needs. Addresses are "host:port"."""
-
-    async def call(self, address: str, rpc: Rpc[Q, R], request: Q, *, timeout_s: float) -> R:
-        """Call an RPC. Raises MqError: BrokerUnreachable, RequestTimeout, or the peer's refusal."""
-
-    def stream(self, address: str, rpc: Rpc[Q, R], request: Q) -> AsyncGenerator[R, None]:
-        """Yield the responses of a server stream. Raises like `call`, also after some responses."""
-
-    async def drop(self, address: str) -> None:
-        """Fail calls in flight at an address with BrokerUnreachable. Later calls reconnect."""
-
-    async def close(self) -> None: ...
 
 
 def plaintext(address: str) -> grpc.aio.Channel:
@@ -167,7 +142,10 @@ def _with_metadata(
 
 
 class GrpcTransport:
-    """`Transport` over `grpc.aio`. Use and close it on one event loop."""
+    """`Transport` over `grpc.aio`. Use and close it on one event loop.
+
+    Calls raise BrokerUnreachable, RequestTimeout, or the peer's refusal.
+    """
 
     def __init__(self, channels: Channels | None = None) -> None:
         self._channels = channels or Channels()
@@ -229,5 +207,5 @@ def translated(error: grpc.aio.AioRpcError, address: str, timeout_s: float) -> M
         return RequestTimeout(address, timeout_s)
     if status in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED):
         return BrokerUnreachable(address, details or status.name)
-    code = _CODE_OF_STATUS.get(status, Code.SYSTEM_ERROR)
+    code = CODE_OF_STATUS.get(status.name, Code.SYSTEM_ERROR)
     return MqError(code, f"{address} refused the request: {status.name}: {details}")

@@ -21,7 +21,7 @@ from aerobee_client.consuming.process_queue import ProcessQueue
 from aerobee_client.message import ReceivedMessage, received
 from aerobee_client.message_queue import MessageQueue
 from aerobee_client.options.consumer import Sql
-from aerobee_client.runtime.backoff import Backoff
+from aerobee_cluster.backoff import Backoff
 from aerobee_wire import rpcs
 from aerobee_wire.queues.replica_choice import MASTER_ID, ReplicaChoice
 from aerobee_wire.status import Code, MqError

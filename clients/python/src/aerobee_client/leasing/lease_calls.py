@@ -9,8 +9,7 @@ work already done, the attempt whose answer was lost has done it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from typing import Generic, NamedTuple, TypeVar, cast
 
 from aerobee.broker.v1 import message_pb2, pop_pb2
@@ -18,8 +17,9 @@ from google.protobuf.message import Message
 
 from aerobee_client.cluster.client_instance import ClientInstance
 from aerobee_client.errors import RequestTimeout
-from aerobee_client.runtime.backoff import Backoff
-from aerobee_client.runtime.batcher import Batcher
+from aerobee_cluster.backoff import Backoff
+from aerobee_cluster.batcher import Batchers
+from aerobee_cluster.leases import ack_failures, is_over
 from aerobee_wire import rpcs
 from aerobee_wire.handles.leases import invisible_change, lease_of, lease_set_of, physical_topic
 from aerobee_wire.handles.receipt_handle import ReceiptHandle
@@ -71,27 +71,19 @@ class Answered(NamedTuple, Generic[R]):
     repeated: bool  # an earlier attempt may have been executed
 
 
-class _Batchers(dict[str, Batcher[I, O]], Generic[I, O]):
-    """A batcher for each broker name, made at first use."""
-
-    def __init__(self, send: Callable[[str, Sequence[I]], Awaitable[Sequence[O]]]) -> None:
-        super().__init__()
-        self._send = send
-
-    def __missing__(self, broker_name: str) -> Batcher[I, O]:
-        batcher = self[broker_name] = Batcher(partial(self._send, broker_name), MAX_LEASES)
-        return batcher
-
-
 class LeaseCalls:
     """Calls about leases. `timeout_s`: the time limit of a call, including retries."""
 
     def __init__(self, instance: ClientInstance, timeout_s: float) -> None:
         self._instance = instance
         self._timeout_s = timeout_s
-        self._acks: _Batchers[ReceiptHandle, Outcome] = _Batchers(self._ack)
-        self._changes: _Batchers[Change, Changed | MqError] = _Batchers(self._change)
-        self._dead_letters: _Batchers[DeadLetterEntry, Outcome] = _Batchers(self._dead_letter)
+        self._acks: Batchers[ReceiptHandle, Outcome] = Batchers(self._ack, max_items=MAX_LEASES)
+        self._changes: Batchers[Change, Changed | MqError] = Batchers(
+            self._change, max_items=MAX_LEASES
+        )
+        self._dead_letters: Batchers[DeadLetterEntry, Outcome] = Batchers(
+            self._dead_letter, max_items=MAX_LEASES
+        )
 
     async def acknowledge(self, handles: Sequence[ReceiptHandle]) -> Sequence[Outcome]:
         """Acknowledge leases and return the outcome of each.
@@ -115,7 +107,7 @@ class LeaseCalls:
     # ---- sharing requests ----
 
     async def _share(
-        self, batchers: _Batchers[I, O], items: Sequence[I], handles: Sequence[ReceiptHandle]
+        self, batchers: Batchers[I, O], items: Sequence[I], handles: Sequence[ReceiptHandle]
     ) -> Sequence[O]:
         names = [handle.broker_name for handle in handles]
         if not names:
@@ -137,14 +129,15 @@ class LeaseCalls:
         return [outcomes[place] for place in range(len(items))]
 
     async def _share_at(
-        self, first: ReceiptHandle, batchers: _Batchers[I, O], items: Sequence[I]
+        self, first: ReceiptHandle, batchers: Batchers[I, O], items: Sequence[I]
     ) -> Sequence[O]:
         """Submit items to the broker of `first`, the handle of an item."""
         broker_name = first.broker_name
         try:
             async with asyncio.timeout(self._timeout_s):
                 await self._find(broker_name, first.topic)
-                return await batchers[broker_name].submit(items)
+                # A failure of one item is an MqError, which is an outcome.
+                return cast("Sequence[O]", await batchers[broker_name].submit_all(items))
         except TimeoutError:
             failure: MqError = RequestTimeout(f"broker {broker_name}", self._timeout_s)
         except MqError as error:
@@ -206,16 +199,11 @@ class LeaseCalls:
             ]
         )
         answer, _ = await self.call(broker_name, _routed_topic(handles[0]), rpcs.ACK, request)
-        if answer.lease_sets != len(sets):  # its answer is empty, as if all were acknowledged
-            raise MqError(
-                Code.VERSION_NOT_SUPPORTED,
-                f"broker {broker_name} acknowledges no sets of leases: it is older than this "
-                "client, so bring it to the same version",
-            )
+        failures = ack_failures(answer, len(sets), broker_name=broker_name, caller="client")
         outcomes: list[Outcome] = [None] * len(handles)
-        places = list(sets.values())
-        for refused in answer.failures:
-            outcomes[places[refused.lease_set][refused.place]] = failure_of(refused.result)
+        for own, failed in zip(sets.values(), failures, strict=True):
+            for index, failure in failed.items():
+                outcomes[own[index]] = failure
         return outcomes
 
     async def _change(
@@ -257,8 +245,7 @@ class LeaseCalls:
 
     def _was_done(self, handle: ReceiptHandle, failure: MqError) -> bool:
         """Return whether a lease ended early because of the attempt whose answer was lost."""
-        ended = failure.code is Code.INVALID_RECEIPT_HANDLE
-        return ended and handle.expires_ms > self._instance.now_ms_at(handle.broker_name)
+        return is_over(failure) and handle.expires_ms > self._instance.now_ms_at(handle.broker_name)
 
 
 def _routed_topic(handle: ReceiptHandle) -> str:

@@ -17,13 +17,13 @@ from dataclasses import dataclass
 from aerobee_client.leasing.lease_calls import Change, Changed, LeaseCalls
 from aerobee_client.leasing.leased_message import LeasedMessage
 from aerobee_client.runtime.clock import Clock
+from aerobee_cluster.leases import MAX_RENEWED_MS, is_over
 from aerobee_wire.handles.leases import LeaseKey, key_of
 from aerobee_wire.handles.receipt_handle import ReceiptHandle
-from aerobee_wire.status import Code, MqError
+from aerobee_wire.status import MqError
 
 log = logging.getLogger(__name__)
 
-MAX_RENEWED_MS = 3 * 3_600_000
 RETRY_MS = 1_000  # after a failed renewal
 TOGETHER_MS = 100  # renewals that are due within this time share a request
 
@@ -178,8 +178,8 @@ class LeaseRenewal:
         now_ms = self._clock.monotonic_ms()
         tracked.uncertain = True
         tracked.due_ms = now_ms + RETRY_MS
-        over = now_ms >= tracked.message.until_ms
-        if not self._is_tracked(tracked) or not (over or error.code is Code.INVALID_RECEIPT_HANDLE):
+        ended = now_ms >= tracked.message.until_ms
+        if not self._is_tracked(tracked) or not (ended or is_over(error)):
             return
         log.warning("the lease of %r is lost: %s", tracked.message, error)
         self._drop(tracked)

@@ -13,9 +13,10 @@ from aerobee_client.leasing.leased_message import LeasedMessage
 from aerobee_client.leasing.renewal import LeaseRenewal, Renewal
 from aerobee_client.observing.statistics import ConsumerStatistics, Tally
 from aerobee_client.runtime.clock import Clock
+from aerobee_cluster.leases import is_over
 from aerobee_wire.handles.leases import key_of
 from aerobee_wire.handles.receipt_handle import ReceiptHandle
-from aerobee_wire.status import Code, MqError
+from aerobee_wire.status import MqError
 
 FORGET_INTERVAL_MS = 10_000  # between two checks for leases that have ended
 
@@ -218,9 +219,7 @@ class Settlements:
         asked = list(zip(handles, outcomes, strict=True))
         count([handle for handle, outcome in asked if not isinstance(outcome, MqError)])
         over = [
-            handle
-            for handle, outcome in asked
-            if isinstance(outcome, MqError) and outcome.code is Code.INVALID_RECEIPT_HANDLE
+            handle for handle, outcome in asked if isinstance(outcome, MqError) and is_over(outcome)
         ]
         self._on_lease.failed(over, sent_back=False)
 
@@ -263,7 +262,7 @@ def _is_settled(leased: Leased) -> bool:
 
 def _has_ended(outcome: Outcome) -> bool:
     """Return whether the lease needs no renewal after a call."""
-    return outcome is None or outcome.code is Code.INVALID_RECEIPT_HANDLE
+    return outcome is None or is_over(outcome)
 
 
 def _handle(leased: Leased) -> ReceiptHandle:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 from aerobee_client.message_queue import MessageQueue
 from aerobee_client.options.producer import ProducerOptions
-from aerobee_client.runtime.backoff import Backoff
+from aerobee_cluster.backoff import Backoff
 from aerobee_wire.status import Code, MqError
 
 # Refusals after which another broker is tried, as in RocketMQ's producer.

@@ -20,8 +20,8 @@ import pyarrow as pa
 from aerobee_client import AdminClient
 from aerobee_client.errors import Code
 from aerobee_client.options.producer import ProducerOptions
-from aerobee_client.runtime.backoff import Backoff
 from aerobee_client.sending.columns import ColumnSender
+from aerobee_cluster.backoff import Backoff
 from aerobee_spark.errors import MqError, WriteError
 from aerobee_spark.reading.planning import connect
 from aerobee_spark.writing import dead_letters

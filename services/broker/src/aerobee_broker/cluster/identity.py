@@ -1,4 +1,4 @@
-"""The identity of a broker, and how it finds its addresses: for clients, and in message ids."""
+"""Define the identity of a broker, and find its addresses for clients and for message ids."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ class Identity:
 
     - `address`: the "host:port" that clients dial.
     - `store_host`: the "ip:port" in offset message ids.
-    - `broker_id`: depends on the role, 0 for a master; `number`: from the options, whatever the
-      role.
+    - `broker_id`: the id that depends on the role; 0 for a master.
+    - `number`: the id from the options, in every role.
     - `process_id`: a random name for this process.
-    - `store_id`: that of a replica's store, otherwise "".
+    - `store_id`: the store id of a replica; "" for an unreplicated broker.
     """
 
     cluster: str
@@ -41,8 +41,9 @@ _WILDCARDS = ("", "0.0.0.0", "::", "[::]")
 def advertised_host(chosen: str, bound: str, namesrvs: Sequence[str]) -> str:
     """Return the host that clients dial.
 
-    This is the operator's choice (brokerIP1), else the bound address, else the local end of a
-    connection to a name server. May query DNS.
+    This is the operator's choice (brokerIP1). If it is not set, it is the bound address, unless
+    that is a wildcard. Otherwise it is the local end of a connection to a name server. May query
+    DNS.
     """
     if chosen:
         return chosen
@@ -56,7 +57,7 @@ def advertised_host(chosen: str, bound: str, namesrvs: Sequence[str]) -> str:
 
 
 def store_ip(host: str) -> str:
-    """Return the IP address of a host, for offset message ids; loopback if it has none."""
+    """Return the IP address of a host, for offset message ids, or loopback if it has none."""
     try:
         return str(ipaddress.ip_address(host.strip("[]")))
     except ValueError:
@@ -70,7 +71,7 @@ def store_ip(host: str) -> str:
 def free_port(host: str) -> int:
     """Return a port that is free now. Another process may take it before it is used.
 
-    Raises PortInUse when this host has no such address.
+    Raises PortInUse if `host` is not an address of this machine.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family) as probe:
@@ -83,9 +84,9 @@ def free_port(host: str) -> int:
 
 
 def _own_address(namesrv: str) -> str | None:
-    """Return our address for connections to a name server.
+    """Return the local address of a connection to a name server, or None if there is no route.
 
-    Connecting a datagram socket sends nothing.
+    The probe connects a datagram socket, which sends nothing.
     """
     host, _, port = namesrv.rpartition(":")
     try:

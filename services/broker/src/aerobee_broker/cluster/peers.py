@@ -1,8 +1,8 @@
-"""Create a topic on the other brokers when a send creates it here, so that load spreads.
+"""Create a topic on the other brokers when a send creates it here, to spread the load.
 
-A name server reports which brokers have TBW102, the topic that marks brokers where a send may
-create topics. The new topic is created on each master that lacks it. A failure is logged: a first
-message creates the topic there as well.
+A name server reports which brokers have TBW102. That topic marks brokers on which a send may create
+topics. The new topic is created on each master that lacks it. A failure is only logged, because the
+first message to that broker creates the topic there too.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Peers:
     async def create(self, config: TopicConfig) -> None:
         """Create the topic on the other brokers. Never raises.
 
-        This broker serves the topic even if the others do not have it.
+        This broker serves the topic even if the other brokers do not have it.
         """
         try:
             addresses = await self._others()
@@ -78,7 +78,7 @@ class Peers:
             )
 
     async def _create_new(self, caller: Caller, address: str, config: TopicConfig) -> bool:
-        """Create the topic there; return False and change nothing if it exists."""
+        """Create the topic on the broker at `address`. Return False if it exists there already."""
         get = admin_pb2.GetTopicRequest(topic=config.topic)
         try:
             await caller.call(address, rpcs.GET_TOPIC, get, timeout_s=TIMEOUT_S)

@@ -1,8 +1,9 @@
 """Register this broker and its topics with every name server, and keep it registered.
 
-There is one link per name server. Name servers share no data, so each link knows what its own
-server has. A link registers, then holds the stream WatchRegistration open; its end is the first
-sign that the name server is gone. Without any name server the broker serves, and keeps retrying.
+There is one link per name server. Name servers share no data, so each link knows which topics its
+own name server has. A link registers, and then holds the stream WatchRegistration open. If the
+stream ends, the name server is probably gone. Without any name server the broker serves clients,
+and retries to register.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from aerobee_wire.status import Code, MqError, error_from
 FIRST_BACK_OFF_S = 0.2
 # For up to this time, a restarted name server returns routes without this broker.
 LONGEST_BACK_OFF_S = 1.0
-# Seconds that a change of topics waits for a name server that does not answer.
+# How many seconds a change of topics waits for a name server that does not answer.
 ANNOUNCE_TIMEOUT_S = 3.0
 UNREGISTER_TIMEOUT_S = 2.0
 SHORTEST_PERIOD_MS, LONGEST_PERIOD_MS = 10_000, 60_000
@@ -45,9 +46,10 @@ class Timing:
 
 
 def unreachable(code: Code, kind: str) -> ErrorOf:
-    """Return the error factory for failed calls to a name server or a broker (`kind`).
+    """Return a function that makes the error for a failed call to a name server or broker.
 
-    The error is the one in the answer, otherwise `code`.
+    The error is the one in the answer. If the answer has none, it is an MqError with `code`. `kind`
+    names the server in the message.
     """
 
     def error_of(address: str, failure: CallFailed) -> MqError:
@@ -60,7 +62,7 @@ def unreachable(code: Code, kind: str) -> ErrorOf:
 
 
 class Link:
-    """Keep the registration with one name server. Closes `caller` when it stops."""
+    """Keep this broker registered with one name server. `stop` closes `caller`."""
 
     def __init__(
         self,
@@ -76,8 +78,9 @@ class Link:
     ) -> None:
         """Create the link.
 
-        `twins` is notified whether another process has this broker's number. `epoch` returns the
-        newest epoch of a replicated log; a name server refuses an older master.
+        `twins` is notified whether another process is registered with this broker's number. `epoch`
+        returns the newest epoch of a replicated log; a name server refuses a master with an older
+        epoch.
         """
         self.address = address
         self.registered = False
@@ -107,7 +110,7 @@ class Link:
         self._task = asyncio.get_running_loop().create_task(self._run(), name=self.address)
 
     async def announce(self) -> bool:
-        """Wait until the name server has the present topics; return whether it has them."""
+        """Wait until the name server has the present topics, and return whether it has them."""
         wanted = self._topics.revision
         try:
             async with asyncio.timeout(ANNOUNCE_TIMEOUT_S):
@@ -121,7 +124,11 @@ class Link:
         return self.registered
 
     async def route(self, topic: str, timeout_s: float) -> namesrv_pb2.TopicRoute:
-        """Return the route of a topic. Raises MqError, also with code TOPIC_NOT_EXIST."""
+        """Return the route of a topic.
+
+        Raises MqError with the code TOPIC_NOT_EXIST if no broker serves the topic, and other errors
+        of the call.
+        """
         request = namesrv_pb2.GetTopicRouteRequest(topic=topic)
         response = await self._caller.call(
             self.address, rpcs.GET_TOPIC_ROUTE, request, timeout_s=timeout_s
@@ -133,7 +140,10 @@ class Link:
         self._changed.set()
 
     async def stop(self, *, unregister: bool = True) -> None:
-        """Stop. With `unregister` False, a link of this broker with another role follows."""
+        """Stop the link.
+
+        Set `unregister` to False if another link registers this broker with another role.
+        """
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
@@ -171,7 +181,7 @@ class Link:
             back_off_s = min(2 * back_off_s, LONGEST_BACK_OFF_S)
 
     async def _keep_registered(self) -> None:
-        """Register changes at once, and everything every period, until the stream ends or fails."""
+        """Register changes at once, and all topics every period, until the stream ends or fails."""
         stream = asyncio.get_running_loop().create_task(self._watch())
         try:
             while not stream.done():
@@ -209,7 +219,7 @@ class Link:
         self._wake_announcers()
 
     def _wake_announcers(self) -> None:
-        """Let the callers that wait in `announce` check again."""
+        """Wake the callers that wait in `announce`, so that they check again."""
         updated, self._updated = self._updated, None
         if updated is not None:
             updated.set_result(None)
@@ -280,7 +290,7 @@ def holder_of(process: namesrv_pb2.BrokerProcess) -> Holder:
 
 
 def to_message(config: TopicConfig, permitted: int = ~0) -> namesrv_pb2.TopicConfig:
-    """Return the message of a topic. `permitted` are the permission bits that stay."""
+    """Return the protobuf message of a topic. `permitted` masks its permission bits."""
     return namesrv_pb2.TopicConfig(
         topic=config.topic,
         read_queue_count=config.read_queue_count,
@@ -293,7 +303,7 @@ def to_message(config: TopicConfig, permitted: int = ~0) -> namesrv_pb2.TopicCon
 
 
 class Registration(Component):
-    """Own the links to all name servers. `make_link` is called by `start`."""
+    """Own the links to all name servers. `start` calls `make_link` for each address."""
 
     def __init__(self, addresses: Sequence[str], make_link: Callable[[str], Link]) -> None:
         self._addresses = addresses
@@ -301,13 +311,17 @@ class Registration(Component):
         self._links: list[Link] = []
 
     async def start(self) -> None:
-        """Start the links; return when each has tried once, or after ANNOUNCE_TIMEOUT_S."""
+        """Start the links, and return when each has tried to register.
+
+        Return after ANNOUNCE_TIMEOUT_S at the latest.
+        """
         await self._begin(lambda: False)
 
     async def start_anywhere(self) -> None:
-        """Start the links; return once one name server knows this broker, else as `start`.
+        """Start the links, and return when one name server has registered this broker.
 
-        A name server whose machine is lost must not delay an election.
+        If none does, return at the same time as `start`. A name server whose machine is lost must
+        not delay an election.
         """
         await self._begin(lambda: any(link.registered for link in self._links))
 
@@ -331,16 +345,16 @@ class Registration(Component):
                 task.cancel()
 
     async def announce(self) -> list[str]:
-        """Register changed topics; return the name servers that did not get them."""
-        links = self._links  # may be those of another role once all have answered
+        """Register changed topics, and return the name servers that did not receive them."""
+        links = self._links  # another role may replace the links before all have answered
         known = await asyncio.gather(*(link.announce() for link in links))
         return [link.address for link, knows in zip(links, known, strict=True) if not knows]
 
     async def route(self, topic: str, timeout_s: float) -> namesrv_pb2.TopicRoute | None:
         """Return the route from the first name server that answers.
 
-        Returns None when no broker serves the topic, or this broker is not registered anywhere.
-        Raises MqError when all fail.
+        Return None if no broker serves the topic, or if this broker is not registered at any name
+        server. Raises MqError if all calls fail.
         """
         failure: MqError | None = None
         for link in self._links:
@@ -364,6 +378,6 @@ class Registration(Component):
         await asyncio.gather(*(link.stop() for link in self._links))
 
     async def hand_over(self) -> None:
-        """End the links but leave this broker registered, because another role registers it."""
+        """End the links but keep this broker registered, because another role follows."""
         links, self._links = self._links, []
         await asyncio.gather(*(link.stop(unregister=False) for link in links))

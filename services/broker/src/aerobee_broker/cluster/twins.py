@@ -1,10 +1,10 @@
-"""Detect another process with the number of this broker, and stop the second one.
+"""Detect another process with the number of this broker, and stop the second process.
 
-Name servers reject the process that came second. A name server cannot distinguish a living process
-from one whose machine is lost: noticing that takes up to 90 s (`SERVER_OPTIONS` of the chassis). So
-this broker asks the other process itself. Only if that answers, this one is a twin, and stops.
-Otherwise it waits until it is registered. A process that was registered stops only for one that
-started earlier.
+Name servers reject the process that registers second. A name server needs up to 90 s to notice that
+the machine of a process is lost (`SERVER_OPTIONS` of the chassis). So this broker calls the other
+process itself. If that process answers, this broker is the second one, and stops. If it does not
+answer, this broker waits until it is registered. A process that was registered before stops only
+for a process that started earlier.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from aerobee_chassis.rpc.caller import Caller
 from aerobee_wire import rpcs
 from aerobee_wire.status import Code, MqError
 
-# A process that was just killed, or is stopping in order, is gone by then.
+# After this time, a process that was killed or is stopping no longer answers.
 PATIENCE_MS = 10_000
 ANSWER_S = 3.0
 
@@ -30,7 +30,8 @@ ANSWER_S = 3.0
 class Holder:
     """The process that a name server has registered.
 
-    `store_id` is "" if the store has none. `start_timestamp_ms` is by the clock of that process.
+    `store_id` is "" if the process has no store id. `start_timestamp_ms` is a time of that
+    process's clock.
     """
 
     address: str
@@ -51,7 +52,7 @@ class BrokerIdInUse(MqError):
 
 
 class Twins:
-    """Handle what name servers report of this process. Closes `caller` when it stops."""
+    """Handle the registrations and rejections that name servers report. `close` closes `caller`."""
 
     def __init__(
         self,
@@ -60,7 +61,7 @@ class Twins:
         caller: Caller,
         stop: Callable[[BrokerIdInUse], None],
     ) -> None:
-        """Create it. `stop` ends the process."""
+        """Create the object. `stop` is called with an error that must end the process."""
         self._identity = identity
         self._clock = clock
         self._caller = caller
@@ -79,7 +80,7 @@ class Twins:
     async def rejected(self, namesrv: str, holder: Holder) -> None:
         """Record that this name server rejects this process because of `holder`.
 
-        Ends the process if it is the second one, and the other one lives.
+        End this process if it is the second one and the other process answers.
         """
         now_ms = self._clock.monotonic_ms()
         if namesrv not in self._rejected_ms:
@@ -109,9 +110,9 @@ class Twins:
     def _came_second(self, holder: Holder) -> bool:
         """Return whether this process is the second one, which must stop.
 
-        A process that some name server has registered may be the one that clients use. So it stops
-        only for a process that started earlier. Both processes compare the same two times, so at
-        most one of them stops, whatever their clocks.
+        A process that a name server has registered may be the one that clients use. So it stops
+        only for a process that started earlier. Both processes compare the same two start times. So
+        at most one of them stops, even if their clocks differ.
         """
         own_ms = self._identity.start_timestamp_ms
         return not self._registered or holder.start_timestamp_ms < own_ms
@@ -119,7 +120,7 @@ class Twins:
     async def _answers(self, address: str) -> bool:
         """Return whether the other process answers.
 
-        An error counts as an answer: a replica that is not master returns one.
+        An error counts as an answer, because a replica that is not master returns one.
         """
         request = admin_pb2.GetBrokerStatusRequest()
         try:

@@ -1,1 +1,1 @@
-"""Decide when an append is durable, and end the waits for it."""
+"""Flushes appends to the disk, and ends the waits for appends that are durable."""

@@ -1,21 +1,21 @@
-"""Decide when an append counts: the common part of synchronous and asynchronous flush.
+"""Decides when an append may be acknowledged and is visible, for both flush types.
 
-Two things let an append count: the disk, and the replicas of this broker if it has any. A commit
-keeps its own watermarks. The store's `flushed_offset` is not suitable: the flusher's thread sets it
-before the loop confirms. A reader that asks between the two would not find the message yet. Its
-`confirmed_offset` ends with the last record, so it excludes a blank after that record.
+The decision depends on the disk, and on the replicas of this broker if it has any. A commit has
+four watermarks. Each watermark is a physical offset that never decreases. A method that waits has
+the name of its watermark:
 
-Four watermarks, all physical offsets that never fall. A wait has the name of its watermark:
+    sent      sends that end at or below this offset may be acknowledged
+    settled   other requests may be acknowledged up to this offset: leases, acknowledgements of
+              messages, rollbacks of transactions. They continue if too few replicas are left for
+              sends, so `settled` may be higher than `sent`
+    flushed   all bytes below this offset are durable here and on the replicas that the commit waits
+              for, whatever the flush type is
+    visible   the confirm offset. Messages below it may be read, because no failover removes them.
+              It is at most `flushed`. It is lower if another replica may become master
 
-    sent      sends that end at or below it may be acknowledged
-    settled   everything else that a client waits for may be acknowledged: leases, acknowledgements
-              of messages, transactions that are rolled back. These continue when too few replicas
-              are left for sends, so it may be ahead of `sent`
-    flushed   everything below is durable here and on all replicas that are waited for, whatever the
-              flush type
-    visible   the confirm offset: everything below may be shown, because no failover takes it back.
-              At most `flushed`; it stays behind if a replica that is not waited for may become
-              master
+The commit does not use the offsets of the store. The flusher thread changes `flushed_offset` before
+the event loop makes the messages visible. `confirmed_offset` is the end of the last record, so it
+excludes a blank record after it.
 """
 
 from __future__ import annotations
@@ -41,35 +41,36 @@ class Watermarks(NamedTuple):
 
 
 class Replicas(Protocol):
-    """The replicas of this broker, as its commit sees them.
+    """The interface through which a commit uses the replicas of this broker.
 
     `ReplicationSender` implements it, and calls `Commit.advance` when a replica has progressed.
-    `ALONE` is a broker without replicas: what is on its own disk counts.
+    `ALONE` implements it for a broker without replicas.
     """
 
     @property
     def ship_at_once(self) -> bool:
-        """Return whether what is written is shipped at once.
+        """Return whether replicas receive written data before it is synced.
 
-        If so, `written` is called before the sync, so that the data is shipped meanwhile; otherwise
-        after it.
+        If so, the commit calls `written` before the sync, so that both happen at the same time.
+        Otherwise it calls `written` after the sync.
         """
 
     def written(self, end_offset: int) -> None:
-        """Record that the operating system has the log up to here: it may be shipped."""
+        """Note that the log is written up to this physical offset. Replicas may receive it now."""
 
     def watermarks(self, own: int, flushed: int) -> tuple[int, int, int, int]:
         """Return the four present watermarks, as Watermarks or as a plain tuple.
 
-        `own` is what this broker holds as its flush type demands: `flushed` with synchronous flush,
-        what is written with asynchronous flush. `flushed` is what is durable here.
+        `flushed` is the end of the data that is durable on this broker. `own` is the end of the
+        data that its flush type requires: durable data with synchronous flush, written data with
+        asynchronous flush.
         """
 
     def check_sends(self) -> None:
         """Check that a message of a producer may be stored. Raises TooFewReplicas if not."""
 
     def slaves_at(self, physical_offset: int) -> Collection[int]:
-        """Return the ids, as name servers have them, of slaves that have the log at this offset."""
+        """Return the broker ids of slaves that have the log up to this physical offset."""
 
 
 class _Alone:
@@ -95,10 +96,10 @@ OnArrivals = Callable[[list[Arrival]], None]
 
 
 class Commit(ABC):
-    """Make appends durable, then visible. Implemented by GroupCommit and IntervalCommit.
+    """Makes appends durable, and then visible. GroupCommit and IntervalCommit implement it.
 
-    `on_arrivals` is called with what has become visible. Each wait ends after `timeout_ms` with
-    FlushTimeout, or with FlushSlaveTimeout if only replicas are waited for.
+    `on_arrivals` is called when messages have become visible. A wait ends after `timeout_ms` with
+    FlushTimeout, or with FlushSlaveTimeout if this broker has the data and only replicas lack it.
     """
 
     def __init__(
@@ -115,7 +116,7 @@ class Commit(ABC):
         self._on_arrivals = on_arrivals
         self._replicas = replicas
         self._timeout_ms = timeout_ms
-        self._on_disk = store.flushed_offset  # as far as the loop knows
+        self._on_disk = store.flushed_offset  # after the last flush that the event loop knows
         self._visible = store.confirmed_offset
         self._sent = self._settled = self._flushed = self._visible
         self._sent_waiters = CommitWaiters(timeout_ms, self._expired)
@@ -128,7 +129,7 @@ class Commit(ABC):
 
     @property
     def is_awaited(self) -> bool:
-        """Return whether any caller waits for a flush."""
+        """Return whether a caller waits for one of the watermarks."""
         return any(self._waiters)
 
     @property
@@ -143,45 +144,46 @@ class Commit(ABC):
     @property
     @abstractmethod
     def _own(self) -> int:
-        """Return the end of what this broker holds as its flush type demands."""
+        """Return the end of the data that the flush type requires: durable or written data."""
 
     # ---- waits ----
 
     async def sent(self, end_offset: int) -> None:
-        """Return when sends up to this physical offset may be acknowledged.
+        """Wait until sends up to this physical offset may be acknowledged.
 
-        Raises StoreWriteError, StoreFlushError, DiskFull or StoreReadOnly when the append was
-        rolled back. Raises FlushTimeout when it stands in the log, and may become durable later.
+        Raises StoreWriteError, StoreFlushError, DiskFull or StoreReadOnly if the append was rolled
+        back. Raises FlushTimeout if the append is in the log and may become durable later.
         """
         if end_offset > self._sent:
             await self._wait(self._sent_waiters, end_offset)
 
     async def settled(self, end_offset: int) -> None:
-        """Return as `sent` does, for appends that are not sends.
+        """Wait until appends other than sends may be acknowledged up to this physical offset.
 
-        It waits only for the present replicas, even if sends require more.
+        The wait includes only the present replicas, even if sends require more. Raises like `sent`.
         """
         if end_offset > self._settled:
             await self._wait(self._settled_waiters, end_offset)
 
     async def flushed(self, end_offset: int) -> None:
-        """Return when everything below is on the disk and on all replicas that are waited for.
+        """Wait until all bytes below this physical offset are durable, whatever the flush type is.
 
-        The flush type does not matter. Raises like `sent`.
+        They are then on this disk and on the replicas that the commit waits for. Raises like
+        `sent`.
         """
         if end_offset > self._flushed:
             await self._wait(self._flushed_waiters, end_offset)
 
     async def visible(self, end_offset: int) -> None:
-        """Return when everything below is visible. Raises like `sent`."""
+        """Wait until all messages below this physical offset are visible. Raises like `sent`."""
         if end_offset > self._visible:
             await self._wait(self._visible_waiters, end_offset)
 
     def flushing(self, end_offset: int) -> asyncio.Future[None]:
-        """Return `flushed` as a future, whose wait begins with this call.
+        """Wait like `flushed`, but return a future whose wait begins with this call.
 
-        A coroutine might begin to wait only after the append was rolled back. It would then wait
-        for another append that has taken the same offsets.
+        A coroutine could begin its wait after a rollback of the append. It would then wait for
+        another append at the same offsets.
         """
         if end_offset <= self._flushed:
             done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -211,27 +213,27 @@ class Commit(ABC):
 
     @abstractmethod
     def schedule(self) -> None:
-        """Schedule the write of what was appended, and its flush."""
+        """Schedule a write and a flush of all appended data."""
 
     async def drain(self) -> None:
-        """Flush everything before a stop. Does not wait for replicas.
+        """Flush all appended data before a stop, without waiting for replicas.
 
-        What cannot be flushed is logged.
+        A failure is logged.
         """
-        # A task that is cancelled before it began does not clear `_task`.
+        # A task that is cancelled before its start does not clear `_task`.
         while (task := self._task) is not None and not task.done():
             await asyncio.wait([task])
 
     def give_up(self, error: MqError) -> None:
-        """End every present and future wait with this error.
+        """End all present and future waits with this error.
 
-        Another broker now decides the outcome of what is waited for.
+        Call it when another broker decides whether the appends remain.
         """
         self._given_up = error
         self._fail_waiters(error, above=-1)
 
     def advance(self) -> None:
-        """Make visible what the watermarks have passed, and end the waits for it.
+        """Update the watermarks, make messages visible, and end the waits that are fulfilled.
 
         Call it after a flush, and when a replica has progressed or the set of replicas has changed.
         """
@@ -254,15 +256,15 @@ class Commit(ABC):
             self._on_arrivals(arrivals)
 
     def _fail_waiters(self, error: Exception, above: int) -> None:
-        # The first are callbacks that roll back what is in memory (DurableLog.when_flushed).
+        # The first waiters include callbacks that roll back tables (DurableLog.when_flushed).
         for waiters in self._waiters:
             waiters.fail(error, above)
 
     def _fail(self, error: MqError, above: int) -> None:
-        """Fail every waiter above this offset, and refuse appends for one turn of the loop.
+        """Fail all waits above this physical offset, and refuse appends for one loop iteration.
 
-        The waiters can then first roll back what they did in memory. Otherwise an entry that builds
-        on it would stay in the log.
+        The waiters first roll back their changes in memory. Otherwise an append that depends on
+        these changes could stay in the log.
         """
         self._fail_waiters(error, above)
         self._store.flush.block_appends(error)
@@ -270,15 +272,15 @@ class Commit(ABC):
 
 
 class CommitWaiters:
-    """Keep the futures that wait for a physical offset, as a queue because offsets only grow.
+    """Keeps the futures that wait for a physical offset, in the order of their offsets.
 
-    One timer watches the oldest waiter: a timer for each would cost more than the wait.
+    One timer watches the oldest waiter, because a timer for each waiter would be too expensive.
     """
 
     def __init__(self, timeout_ms: int, expired: Callable[[int], Exception]) -> None:
-        """Create an empty queue.
+        """Create an empty queue of waiters.
 
-        `expired` returns the error with which the wait for an offset ends after `timeout_ms`.
+        A wait ends after `timeout_ms`, with the error that `expired` returns for its offset.
         """
         self._timeout_ms = timeout_ms
         self._expired = expired
@@ -298,7 +300,7 @@ class CommitWaiters:
         return future
 
     def release_up_to(self, offset: int) -> None:
-        """End the waits for `offset` or less."""
+        """End the waits for physical offsets at or below `offset`, without an error."""
         queue = self._queue
         while queue and queue[0][0] <= offset:
             future = queue.popleft()[2]
@@ -306,7 +308,7 @@ class CommitWaiters:
                 future.set_result(None)
 
     def fail(self, error: Exception, above: int) -> None:
-        """End the waits for more than the offset `above` with the error."""
+        """End the waits for physical offsets above `above` with this error."""
         queue = self._queue
         self._queue = deque(waiter for waiter in queue if waiter[0] <= above)
         for end_offset, _, future in queue:

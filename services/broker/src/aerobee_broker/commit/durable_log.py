@@ -1,8 +1,8 @@
-"""Append to the commit log, then wait until the append is flushed.
+"""Appends to the commit log, and waits until the append is flushed.
 
-A flush timeout is not a failure: the append stands in the log, and storing the messages again would
-deliver them twice. So a wait that must know the outcome is begun again, unless the append was
-rolled back between the timeout and now.
+After a flush timeout, the append is still in the log, so storing the messages again would deliver
+them twice. A wait that must know the outcome is therefore repeated after a timeout, unless the
+append was rolled back.
 """
 
 from __future__ import annotations
@@ -18,33 +18,33 @@ from aerobee_broker.errors import FlushTimeout, TooMuchUnflushed
 from aerobee_broker.store.message_store import MessageStore
 from aerobee_broker.store.messages import Appended, AppendedBatch, NewBatch, NewMessage
 
-# Senders wait for the disk, each with its messages in memory: above this limit they are refused,
-# and so are pops and send-backs. Acknowledgements are accepted: they are small, and each is stored
-# once.
+# Messages of senders that wait for the disk take memory. Above this limit of bytes, the broker
+# refuses sends, pops and send-backs. It accepts acknowledgements, because they are small, and each
+# is stored once.
 MAX_UNFLUSHED_BYTES = 256 * 1024 * 1024
 
 Flushed = Callable[[BaseException | None], None]
 
 
 class DurableLog:
-    """Combine the store and its commit.
+    """Combines the store and its commit.
 
     A caller with work between append and wait appends to `store`. Then it calls `sent`,
-    `settled`, `flushed`, `visible` or `when_flushed`: each covers what was appended before.
+    `settled`, `flushed`, `visible` or `when_flushed`. Each of these covers all earlier appends.
     """
 
     def __init__(self, store: MessageStore, commit: Commit) -> None:
         self.store = store
         self._commit = commit
-        # Call it before a send is stored. Raises TooFewReplicas.
+        # Call it before storing a send. Raises TooFewReplicas.
         self.check_replicas = commit.check_sends
 
     # ---- append and wait ----
 
     async def put(self, messages: Sequence[NewMessage], *, wait: bool = True) -> list[Appended]:
-        """Append messages of a client; they may be acknowledged when it returns.
+        """Append messages of a client, and wait until they may be acknowledged.
 
-        Without `wait` it returns at once, and the flush is only scheduled.
+        Without `wait`, only schedule the flush and return at once.
 
         Raises TooFewReplicas, TooMuchUnflushed, and the errors of MessageStore.append and
         Commit.sent.
@@ -58,17 +58,20 @@ class DurableLog:
         return appended
 
     async def put_batch(self, batch: NewBatch) -> AppendedBatch:
-        """Append messages of one topic and queue, as `put` does."""
+        """Append messages of one topic and queue, and wait until they may be acknowledged.
+
+        Raises like `put`.
+        """
         self.check_sends()
         appended = self.store.append_batch(batch)
         await self._commit.sent(self.store.end_offset)
         return appended
 
     async def put_accepted(self, messages: Sequence[NewMessage]) -> list[Appended]:
-        """Append messages that were accepted before and move to another topic.
+        """Append messages that were accepted earlier and move to another topic.
 
-        Returns when they are on the disk, however long that takes. Raises MqError when they are not
-        in the log.
+        Wait until they are on the disk, without a time limit. Raises MqError if they are not in the
+        log.
         """
         appended = self.store.append(messages, reserve=True)
         end_offset = self.store.end_offset
@@ -85,50 +88,55 @@ class DurableLog:
                 return appended
 
     def check_sends(self) -> None:
-        """Check that messages of clients may be stored. Raises TooFewReplicas, TooMuchUnflushed."""
+        """Check that the broker may store messages of clients.
+
+        Raises TooFewReplicas, TooMuchUnflushed.
+        """
         self.check_replicas()
         self.check_room()
 
     def check_room(self) -> None:
-        """Check that clients may add to the log. Raises TooMuchUnflushed."""
+        """Check that the log does not have too many unflushed bytes. Raises TooMuchUnflushed."""
         unflushed = self.store.end_offset - self.store.confirmed_offset
         if unflushed > MAX_UNFLUSHED_BYTES:
             raise TooMuchUnflushed(unflushed)
 
-    # ---- wait for what was appended ----
+    # ---- wait for earlier appends ----
 
     # These are not coroutines, because every pop and acknowledgement waits here.
 
     def sent(self) -> Coroutine[Any, Any, None]:
-        """Return when it may be acknowledged as a send. Raises like Commit.sent."""
+        """Wait until all earlier sends may be acknowledged. Raises like Commit.sent."""
         return self._commit.sent(self.store.end_offset)
 
     def settled(self) -> Coroutine[Any, Any, None]:
-        """Return when an append that is not a send may be acknowledged. Raises like `sent`."""
+        """Wait until earlier appends other than sends may be acknowledged. Raises like `sent`."""
         return self._commit.settled(self.store.end_offset)
 
     def flushed(self, end_offset: int | None = None) -> Coroutine[Any, Any, None]:
-        """Return when it is on the disk, whatever the flush type. Raises like Commit.flushed.
+        """Wait until earlier appends are on the disk, whatever the flush type is.
 
-        With `end_offset` it covers only what is below.
+        With `end_offset`, wait only for the log below this physical offset. Raises like
+        Commit.flushed.
         """
         return self._commit.flushed(self.store.end_offset if end_offset is None else end_offset)
 
     def visible(self, end_offset: int | None = None) -> Coroutine[Any, Any, None]:
-        """Return when it is visible, and no failover takes it back. Raises like Commit.visible.
+        """Wait until earlier appends are visible, so that no failover removes them.
 
-        With `end_offset` it covers only what is below.
+        With `end_offset`, wait only for the log below this physical offset. Raises like
+        Commit.visible.
         """
         return self._commit.visible(self.store.end_offset if end_offset is None else end_offset)
 
     def when_flushed(self, then: Flushed) -> asyncio.Future[None]:
-        """Call `then(None)` when it is on the disk, or `then(error)` when it was rolled back.
+        """Call `then(None)` when earlier appends are on the disk, or `then(error)` on a rollback.
 
-        The latter is called before anything is appended again, so that `then` can roll back what is
+        After a rollback, `then` is called before the next append, so that it can roll back changes
         in memory.
 
-        Returns the first wait, which may end with FlushTimeout. Await it with `asyncio.shield`:
-        cancelling it would cancel the call of `then`.
+        Return a future of the first wait, which may end with FlushTimeout. Await the future with
+        `asyncio.shield`, because its cancellation would cancel the call of `then`.
         """
         return self._watch(self.store.end_offset, then)
 
@@ -145,13 +153,14 @@ class DurableLog:
         return flushing
 
     def _is_rolled_back(self, end_offset: int) -> bool:
-        """Return whether the append was rolled back.
+        """Return whether the append that ends at this physical offset was rolled back.
 
-        This is exact in the turn of the loop in which a wait has ended. Appends are blocked until
-        then (Commit._fail), so no other append can have reached the offset.
+        The result is exact only in the event loop iteration in which a wait for the append ended.
+        Appends are blocked during that iteration (Commit._fail), so the log cannot have grown to
+        the offset again.
         """
         return self.store.end_offset < end_offset
 
     def schedule_flush(self) -> None:
-        """Schedule a flush after an append that no caller waits for."""
+        """Schedule a flush. Call it after an append without a wait."""
         self._commit.schedule()

@@ -1,7 +1,8 @@
-"""Flush asynchronously: acknowledge once written, flush to disk by time and by amount.
+"""Flushes asynchronously: acknowledges written messages, and flushes by time and by amount.
 
-What is not flushed yet is not visible either: a power cut then loses only messages that no consumer
-saw. So a consumer that waits in a long poll makes the next interval flush, however little there is.
+A message that is not flushed is not visible, so a power cut loses only messages that no consumer
+has seen. If a consumer waits in a long poll, the flush is therefore due at the next interval, even
+for few bytes.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ PAGE_BYTES = 4_096
 class FlushTiming(NamedTuple):
     """The timing of flushes.
 
-    Every `interval_ms` it is flushed if `least_pages` are written, or if the last flush was
-    `thorough_interval_ms` ago.
+    The commit checks every `interval_ms` whether a flush is due. It is due if at least
+    `least_pages` are written, or if the last flush was `thorough_interval_ms` ago.
     """
 
     interval_ms: int
@@ -33,7 +34,10 @@ class FlushTiming(NamedTuple):
 
 
 class IntervalCommit(Commit):
-    """Flush as `timing` says, and when `is_awaited`: a reader waits for messages."""
+    """Flushes by time and by amount, as `timing` says.
+
+    A flush is also due if `is_awaited` returns True, because a reader waits for messages.
+    """
 
     def __init__(
         self,
@@ -77,7 +81,7 @@ class IntervalCommit(Commit):
             self._written = self._store.flush.write()
         except MqError as error:
             structlog.get_logger().error("write_failed", reason=error.message)
-            # What earlier writes took stays in the log, and is flushed as before.
+            # The bytes of earlier writes stay in the log, and are flushed as before.
             self._fail(error, above=self._written)
             return
         self._replicas.written(self._written)
@@ -86,7 +90,7 @@ class IntervalCommit(Commit):
             self._task = asyncio.get_running_loop().create_task(self._run(), name="interval commit")
 
     async def _run(self) -> None:
-        """Flush while there is written data that is not flushed."""
+        """Flush until all written data is on the disk."""
         try:
             while self._written > self._on_disk:
                 if not self._draining:

@@ -1,4 +1,7 @@
-"""Run blocking calls on a thread, awaited on the loop. Do not use it for computation."""
+"""Runs blocking calls on a thread, so that the event loop can await them.
+
+Do not use the thread for computations.
+"""
 
 from __future__ import annotations
 
@@ -14,16 +17,16 @@ Job = tuple[Callable[[], Any], asyncio.Future[Any]]
 
 
 class Worker(Protocol):
-    """Run a blocking function off the loop. Tests run it in place."""
+    """Runs a blocking function outside the event loop. Tests run it directly."""
 
     def __call__(self, function: Callable[[], T], /) -> Awaitable[T]: ...
 
 
 class WorkerThread:
-    """Run functions one at a time, in the order in which they are submitted.
+    """Runs functions one at a time, in the order in which they are submitted.
 
-    Every flush uses it. `run_in_executor` takes twice the processor time, 60 µs: it has a future on
-    either side of the thread, and locks around both.
+    Every flush uses such a thread. `run_in_executor` would take twice the processor time, 60 µs,
+    because it uses two futures with locks.
     """
 
     def __init__(self, name: str) -> None:
@@ -33,7 +36,10 @@ class WorkerThread:
         self._thread.start()
 
     def __call__(self, function: Callable[[], T], /) -> Awaitable[T]:
-        """Run the function on the thread. Raises RuntimeError after `close`."""
+        """Run the function on the thread, and return a future of its result.
+
+        Raises RuntimeError after `close`.
+        """
         if self._closed:
             raise RuntimeError(f"the thread {self._thread.name} is closed")
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
@@ -41,7 +47,7 @@ class WorkerThread:
         return future
 
     def close(self) -> None:
-        """Wait until everything that was submitted has run."""
+        """Wait until all submitted functions have run, and end the thread."""
         self._closed = True
         self._jobs.put(None)
         self._thread.join()
@@ -57,7 +63,7 @@ class WorkerThread:
             # The loop may be closed; then no task awaits the result.
             with contextlib.suppress(RuntimeError):
                 future.get_loop().call_soon_threadsafe(*outcome)
-            del job, function, future, outcome  # not kept in memory while the thread is idle
+            del job, function, future, outcome  # frees their memory while the thread is idle
 
 
 def _set_result(future: asyncio.Future[T], result: T) -> None:

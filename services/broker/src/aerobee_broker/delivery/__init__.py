@@ -1,4 +1,4 @@
-"""Message delivery: the recipient, time and number of deliveries of each message.
+"""Message delivery: decides which consumer gets each message, when, and how often.
 
-Does not access files or the network.
+This package does not access files or the network.
 """

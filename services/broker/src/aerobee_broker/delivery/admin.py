@@ -19,7 +19,7 @@ from aerobee_broker.registry.groups import GroupRegistry
 from aerobee_broker.registry.topics import TopicRegistry
 from aerobee_broker.store.message_store import MessageStore
 
-# Fields of a TopicConfig that no update changes.
+# The fields of a TopicConfig that an update cannot change.
 _NO_SETTINGS = ("topic", "shrunk_from")
 
 
@@ -27,7 +27,7 @@ _NO_SETTINGS = ("topic", "shrunk_from")
 class TopicUpdate:
     before: TopicConfig
     after: TopicConfig
-    # Queue id → number of messages, for queues that are no longer read.
+    # Queue id → number of messages, for queues that consumers do not read after the update.
     unreadable: Mapping[int, int]
     unreachable_namesrvs: Sequence[str] = ()
 
@@ -47,10 +47,19 @@ class Administration:
     async def update_topic(
         self, given: TopicConfig, named: Collection[str], *, dry_run: bool, force: bool
     ) -> TopicUpdate:
-        """Change the `named` settings to those of `given`; with `dry_run`, only check.
+        """Change settings of a topic.
 
-        Raises TopicNotExist, InvalidParameter, NoPermission, and, without `force`,
-        MessagesUnreadable.
+        Args:
+            given: The topic with its new settings.
+            named: The names of the settings to change. The others stay as they are.
+            dry_run: Check the update and return its result, but do not apply it.
+            force: Apply the update even if consumers can then not read some messages.
+
+        Raises:
+            TopicNotExist: The topic does not exist.
+            InvalidParameter: A setting is invalid.
+            NoPermission: The topic is a system topic.
+            MessagesUnreadable: Consumers could not read some messages, and `force` is false.
         """
         before = self.topics.get(given.topic)
         after = updated(before, given, named, fixed=_NO_SETTINGS)
@@ -64,9 +73,10 @@ class Administration:
         return TopicUpdate(before, after, unreadable, put.unreachable_namesrvs)
 
     def _unreadable(self, before: TopicConfig, after: TopicConfig) -> dict[int, int]:
-        """Return queue id → number of messages, for queues that the change makes unreadable.
+        """Return queue id → number of messages, for queues that consumers can then not read.
 
-        Includes queues without messages that will get some, and that no consumer reads.
+        Contains the queues with messages that the change takes from consumers, and the queues that
+        the change opens to producers only.
         """
         topic, most = after.topic, max(before.queue_count, after.queue_count)
         messages = {
@@ -86,10 +96,10 @@ class Administration:
     async def delete_topic(self, topic: str) -> bool:
         """Delete a topic with its consumer offsets and consume queues; return whether it existed.
 
-        Raises the errors of the store; if its log rejects records, nothing has changed.
+        Raises the errors of the store. If the log rejects records, nothing has changed.
 
-        Everything is done before the first await: a send may recreate the topic at any moment, and
-        its messages then belong to the new topic.
+        All changes in memory are made before the first await, because a send may recreate the topic
+        during an await. Otherwise, messages of the new topic could be deleted.
         """
         logged: list[asyncio.Future[None] | None] = []
 
@@ -104,7 +114,8 @@ class Administration:
 
         queue_ids = self.store.queues(topic)
         removed = await self.topics.remove(topic, forget)
-        if removed:  # with a save by interval, a kill could leave them to a recreated topic
+        # Save the offsets now. After a crash, a recreated topic would otherwise get the old ones.
+        if removed:
             await self.saved_offsets.save()
         for durable in filter(None, logged):
             await asyncio.shield(durable)
@@ -113,8 +124,8 @@ class Administration:
     async def delete_group(self, consumer_group: str, *, remove_offsets: bool) -> bool:
         """Delete a group; return whether it existed. Raises the errors of `delete_topic`.
 
-        Everything is done before the first await, because a consumer may recreate the group at any
-        moment. If saving fails, a second deletion still finds everything that is left.
+        All changes in memory are made before the first await, because a consumer may recreate the
+        group during an await. If saving fails, the caller can repeat the deletion.
         """
         logged: list[asyncio.Future[None] | None] = []
 

@@ -1,7 +1,7 @@
 """Draining: a broker rejects new messages of producers until it is empty and can be removed.
 
-Its topics stay readable. Consumption, retries, delayed messages and open transactions continue, all
-on this broker. Draining survives restarts.
+Its topics stay readable. Consumption, retries, delayed messages and open transactions continue on
+this broker. After a restart, the broker continues to drain.
 """
 
 from __future__ import annotations
@@ -25,12 +25,18 @@ from aerobee_wire import topics as names
 
 @dataclass(frozen=True, slots=True)
 class Remaining:
-    """The messages that still have to leave the broker; zero counts are left out.
+    """The numbers of messages that a draining broker still has. Zero counts are left out.
 
-    `lags`: consumer group, topic, messages not consumed. `in_flight`: popped and not acknowledged.
-    `delayed_messages`: by delay queue. `half_messages`: by topic. Draining does not wait for
-    `dead_letters` (by topic) and for `unread_topics`, which no group has read. They become
-    unavailable when the broker is removed.
+    Attributes:
+        draining_since_ms: The time at which draining began; 0 if the broker does not drain.
+        lags: (consumer group, topic, number of messages that the group has not consumed).
+        in_flight: The number of messages that were popped and not acknowledged.
+        delayed_messages: Name of a delay queue → number of messages that wait in it.
+        half_messages: Topic → number of half messages.
+        dead_letters: Dead-letter topic → number of messages. Draining does not wait for them, so
+            they become unavailable when the broker is removed.
+        unread_topics: Topic that no group reads → number of messages. Draining does not wait for
+            these messages either.
     """
 
     draining_since_ms: int
@@ -55,12 +61,12 @@ class Draining:
     backlog: Backlog
 
     async def put(self, draining: bool) -> tuple[bool, list[str]]:
-        """Begin or end draining; durable on return.
+        """Begin or end draining. The change is durable on return.
 
-        Returns whether anything changed, and the unreachable name servers. Raises MqError
-        SYSTEM_ERROR if it cannot be saved.
+        Returns whether the state changed, and the name servers that could not be notified. Raises
+        MqError with the code SYSTEM_ERROR if the state cannot be saved.
         """
-        # Also if an earlier call was cancelled, or could not save it.
+        # True also if an earlier call changed the state, but was cancelled or could not save it.
         changed = self.drain.put(draining) or self.drain.refuses != draining
         await self.saved_drain.save()
         unreachable = await self.topics.register_all() if changed else []
@@ -70,7 +76,10 @@ class Draining:
         return changed, unreachable
 
     async def remaining(self) -> Remaining:
-        """Return what remains. Raises the errors of a read of lite topics."""
+        """Return the numbers of messages that are still on this broker.
+
+        Raises StoreReadError or OSError if a lite topic cannot be read.
+        """
         in_flight = self.leases.in_flight()
         bound = dict(self.lite_lag.bound())
         lags = [lag for lag in self._lags() if bound.get(lag[0]) != lag[1]]
@@ -100,7 +109,7 @@ class Draining:
         )
 
     def _lags(self) -> Iterator[tuple[str, str, int]]:
-        """Yield the lags, including topics that a group has subscribed to but not read yet."""
+        """Yield (group, topic, lag) for each topic that a group subscribes to or has offsets in."""
         for group in self.groups.table.all():
             consumer_group = group.consumer_group
             if not self.groups.is_system(consumer_group):
@@ -108,7 +117,7 @@ class Draining:
                     yield consumer_group, topic, self.offset_queries.lag(consumer_group, topic)
 
     def _stored(self, topic: str) -> int:
-        """Return the number of messages that can still be read."""
+        """Return the number of messages of a topic that the store still has."""
         return sum(
             self.store.max_offset(topic, queue_id) - self.store.min_offset(topic, queue_id)
             for queue_id in self.store.queues(topic)

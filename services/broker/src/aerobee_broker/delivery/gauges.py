@@ -1,4 +1,4 @@
-"""The broker's own numbers as gauges for Prometheus, and its backlog."""
+"""Measures the state of the broker (storage, clients, backlog, lags) as gauges for Prometheus."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ LITE_TOPICS_A_ROUND = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """The waiting calls and messages of the broker.
+    """The parts of the broker in which calls or messages wait.
 
-    Calls wait for messages; messages wait for their time or for the end of their transaction.
+    Calls wait for messages. Messages wait for their delivery time or the end of their transaction.
     """
 
     polls: LongPolls
@@ -36,7 +36,10 @@ class Backlog:
     transactions: Transactions
 
     def delayed(self) -> dict[str, int]:
-        """Return delay level name, or "timers" → number of waiting messages, without zeros."""
+        """Return the numbers of delayed messages, without zeros.
+
+        The keys are the names of delay queues, and "timers" for messages with their own time.
+        """
         waiting = self.timers.waiting
         return self.levels.undelivered() | ({"timers": waiting} if waiting else {})
 
@@ -53,7 +56,7 @@ class Gauges:
     offset_queries: OffsetQueries
 
     def measure(self, broker_permission: int) -> None:
-        """Update the gauges; fast enough to call every few seconds."""
+        """Update all gauges. This is fast enough to be called every few seconds."""
         store, backlog, clients = self.store, self.backlog, self.clients.all()
         leases = self.leases.counts()
         for name, value in (
@@ -80,18 +83,21 @@ class Gauges:
 
 @dataclass(slots=True, eq=False)
 class LiteGauges:
-    """Gauges of the lag of groups that are bound to a parent of lite topics.
+    """Measures the lag of each group that is bound to a parent of lite topics.
 
-    After a round that visited many lite topics, rounds are skipped, so that a round visits at most
-    `LITE_TOPICS_A_ROUND` lite topics on average.
+    After a measurement that visited many lite topics, the next calls of `measure` do nothing. On
+    average, a call visits at most `LITE_TOPICS_A_ROUND` lite topics.
     """
 
     lag: LiteLag
     metrics: BrokerMetrics
-    _idle: int = field(default=0, init=False)  # rounds
+    _idle: int = field(default=0, init=False)  # number of calls of `measure` to skip
 
     async def measure(self) -> None:
-        """Measure the lags; called every 10 s. A queue that cannot be read is logged."""
+        """Measure the lags. Called every 10 s.
+
+        If the lag of a group cannot be read, logs a warning and continues with the next group.
+        """
         if self._idle:
             self._idle -= 1
             return

@@ -2,15 +2,16 @@
 
 Each change is a log record, so that each replica has all changes in their order.
 
-When a table's file is written (`PersistentTable`), the table is compared with the journal, and the
-differences are logged. The file is written only after the record is confirmed. So a caller that
-waits for the file may acknowledge a change that no failover undoes. The file contains no other
-changes. Consumer offsets are written every `flushConsumerOffsetInterval`: after a failover, groups
-repeat at most the messages of that interval.
+Before a table's file is written (`PersistentTable`), the table is compared with the journal, and
+the differences are logged. The file is written only after the record of these differences is
+confirmed, and contains only confirmed changes. A caller that has waited for the file can therefore
+acknowledge its change: a failover does not undo the change. Consumer offsets are written every
+`flushConsumerOffsetInterval`. After a failover, groups consume again at most the messages of that
+interval.
 
 The position of two kinds of records in the log matters: the deletion of a topic, and the creation
-of a parent of lite topics. They are logged in the turn of the event loop in which the change
-happens. If the log loses such a record, it is logged again before any other record of the journal.
+of a parent of lite topics. Such a record is appended in the same iteration of the event loop as its
+change. If the log loses such a record, it is logged again before any other record of the journal.
 """
 
 from __future__ import annotations
@@ -37,14 +38,14 @@ _QUEUE = names.METADATA_DELETION_QUEUE
 
 
 def unlogged_deletions(store: MessageStore) -> list[str]:
-    """Return the deleted topics whose deletion is missing in the confirmed journal.
+    """Return the deleted topics whose deletion record is missing in the confirmed journal.
 
-    A master deletes a topic before the deletion is in the log. A crash may happen in between. A
-    full disk may undo the record, and other messages may be in its place when it is logged again.
+    A record may be missing because a master deletes a topic before it logs the deletion. A crash
+    may happen in between, or the log may roll the record back because the disk is full.
 
-    After the confirmed part, only deletions at the end of the log are included. A topic that has
-    messages again is left out: it was recreated when there was no journal, or the journal contains
-    its deletion. Raises StoreReadError.
+    A deletion above the confirmed offset is included only if no record of the log follows it. A
+    topic that has messages again is left out, because it was recreated: either the broker had no
+    journal then, or the journal contains the deletion. Raises StoreReadError.
     """
     found = {
         topic: below
@@ -69,7 +70,10 @@ def unlogged_deletions(store: MessageStore) -> list[str]:
 
 
 class MetadataJournal(Component):
-    """The journal of one epoch. At `restore`, the tables must match the journal."""
+    """The metadata journal that a master writes during one epoch.
+
+    The tables must match the journal when `restore` is called.
+    """
 
     def __init__(self, log: DurableLog, saved: SavedTables, clock: Clock) -> None:
         self._log = log
@@ -80,7 +84,10 @@ class MetadataJournal(Component):
         self._unlogged: list[TopicDeletion | ParentCreation] = []
 
     def restore(self) -> None:
-        """Compare the tables with the journal, and start to lead it. Raises StoreReadError."""
+        """Start to record changes of the tables, and find topic deletions that are not logged.
+
+        Raises StoreReadError.
+        """
         for name, table in self._saved.tables.by_name().items():
             file = self._saved.files[name]
             is_known = file.position is not None or not file.is_there
@@ -109,7 +116,7 @@ class MetadataJournal(Component):
             if error is not None and change is not None:
                 changes.lose(change)
 
-        # Shielded: cancelling it would cancel the call of `ended`.
+        # Shielded, because cancelling the future would also cancel the call of `ended`.
         confirmed = asyncio.shield(self._log.when_flushed(ended))
         confirmed.add_done_callback(_seen)
         return Logged(self._log.store.end_offset, confirmed)
@@ -125,9 +132,10 @@ class MetadataJournal(Component):
     # ---- records whose position matters ----
 
     def create_parent(self, topic: str) -> None:
-        """Log a topic of type LITE; call before its row is added and its first message is stored.
+        """Log the creation of a topic of type LITE.
 
-        Raises the errors of the store.
+        Call this before the topic's row is added, and before its first message is stored. Raises
+        the errors of the store.
         """
         creation = ParentCreation(topic)
         self._unlogged.append(creation)
@@ -142,8 +150,9 @@ class MetadataJournal(Component):
     def delete_topic(self, topic: str) -> None:
         """Delete a topic in the store, and log the deletion.
 
-        The caller must remove the topic's rows in the same turn of the event loop. Raises the
-        errors of the store, without any change. The deletion is confirmed when a later `log` is.
+        The caller must remove the topic's rows from the tables before its next await. The deletion
+        is confirmed when the next `log` is confirmed. If this raises an error of the store, nothing
+        has changed.
         """
         store = self._log.store
         store.check_open_to_appends(reserve=True)
@@ -155,7 +164,10 @@ class MetadataJournal(Component):
             structlog.get_logger().warning("deletion_not_logged", topic=topic, reason=error.message)
 
     def _log_at_its_place(self) -> None:
-        """Append the unlogged records. Raises the errors of the store."""
+        """Append the deletions and creations that are not in the log.
+
+        Raises the errors of the store.
+        """
         while self._unlogged:
             record = self._unlogged[0]
             if isinstance(record, TopicDeletion):
@@ -180,7 +192,7 @@ class MetadataJournal(Component):
         self._touch()
 
     def _touch(self) -> None:
-        """Make the next save log the tables' current rows of the topic."""
+        """Make the next save compare the topics and the consumer offsets with the journal."""
         self._saved.tables.topics.touch()
         self._saved.tables.offsets.touch()
 

@@ -1,8 +1,9 @@
 """Applies the metadata journal to the tables of a replica, in the order of the log.
 
-At the start, it applies the records that the tables' files lack; while following, the confirmed
-records. The store halts after the deletion of a topic and the creation of a parent of lite topics
-(`store/follow.py`). So these are applied before later messages are derived. Runs no loop.
+At startup, it applies the records that are newer than the files of the tables. While the replica
+follows a master, it applies records when they are confirmed. The store halts after the deletion of
+a topic and after the creation of a parent of lite topics (`store/follow.py`). These records are
+therefore applied before later messages are added to the consume queues.
 """
 
 from __future__ import annotations
@@ -29,7 +30,10 @@ _QUEUES = (names.METADATA_CHANGE_QUEUE, names.METADATA_DELETION_QUEUE)
 
 
 class ReplicaParents(Protocol):
-    """The parents of lite topics. Changes are durable on return; calls raise StoreWriteError."""
+    """Stores which topics are parents of lite topics.
+
+    Each change is durable on return. If a change cannot be stored, the call raises StoreWriteError.
+    """
 
     def add_parent(self, parent: str) -> None: ...
 
@@ -37,7 +41,10 @@ class ReplicaParents(Protocol):
 
 
 class MetadataReplay:
-    """Applies the journal. Call `restore` first, after loading the tables from their files."""
+    """Applies the records of the metadata journal to the tables of a replica.
+
+    Load the tables from their files, and then call `restore` before any other method.
+    """
 
     def __init__(self, store: MessageStore, saved: SavedTables, parents: ReplicaParents) -> None:
         self._store = store
@@ -48,7 +55,7 @@ class MetadataReplay:
         self._next = dict.fromkeys(_QUEUES, 0)  # queue offsets
 
     def restore(self) -> int:
-        """Apply the records that the files lack; return their number.
+        """Apply the records that are newer than the tables' files; return their number.
 
         Blocks the event loop. Raises StoreReadError, StoreWriteError.
         """
@@ -72,9 +79,9 @@ class MetadataReplay:
         return self._created | {each.topic for each in topics if each.message_type == LITE}
 
     def take_over(self, position: int) -> None:
-        """Continue with the tables of another replica.
+        """Continue after the tables were replaced by those of another replica.
 
-        They include that replica's journal below this physical offset.
+        `position` is the physical offset below which the new tables include all journal records.
         """
         self._positions = dict.fromkeys(self._positions, position)
         for queue_id in _QUEUES:
@@ -82,18 +89,18 @@ class MetadataReplay:
         self._saved.journal.applied_to(position)
 
     def arrived(self, arrivals: Sequence[Arrival]) -> None:
-        """Apply the records among newly derived messages.
+        """Apply the journal records among messages that were just added to the consume queues.
 
-        Raises the errors of `apply`; the caller must then call it again.
+        Raises the errors of `apply`. After an error, the caller must call this method again.
         """
         halted = self._store.follower.halted
         if halted or any(arrival.topic == names.METADATA_LOG_TOPIC for arrival in arrivals):
             self.apply()
 
     def apply(self) -> int:
-        """Apply all records that are derived and not applied; return their number.
+        """Apply all visible records that are not applied yet; return their number.
 
-        Raises StoreReadError, or StoreWriteError if a deletion or a parent is not durable.
+        Raises StoreReadError, or StoreWriteError if a deletion or a parent cannot be stored.
         """
         store, count = self._store, 0
         for record in heapq.merge(*map(self._records, _QUEUES), key=_place):
@@ -138,7 +145,7 @@ class MetadataReplay:
 
 
 def records_from(store: MessageStore, queue_id: int, offset: int) -> Iterator[Record]:
-    """Yield the visible records of one queue of the journal, from a queue offset on.
+    """Yield the visible records of one queue of the journal, starting at a queue offset.
 
     Raises StoreReadError.
     """

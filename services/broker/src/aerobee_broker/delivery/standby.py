@@ -1,7 +1,8 @@
-"""The lease table that a slave keeps up to date, in case it becomes master.
+"""The lease table that a slave keeps up to date, in case the slave becomes master.
 
-Built from the lease journal of the slave's log, with its own snapshot. Without it, a new master
-would have to read the journal from the point at which it began to follow.
+The slave builds the table from the lease journal in its log, and saves it in its own snapshot.
+Without the table, a new master would have to read all records of the lease journal since it became
+a slave.
 """
 
 from __future__ import annotations
@@ -19,15 +20,15 @@ from aerobee_wire.status import MqError
 
 
 class WarmLeases:
-    """A lease table that follows the journal up to the queue offset `position`.
+    """A slave's lease table, up to date with the lease journal below the queue offset `position`.
 
-    `table`: all its content is confirmed. `snapshot`: its file.
+    `table` contains only confirmed changes. `snapshot` is the file of the table.
     """
 
     def __init__(
         self, store: MessageStore, table: LeaseTable, snapshot: PersistentTable, topic: str
     ) -> None:
-        """Load the snapshot. `topic`: of the lease journal. Raises ConfigFileDamaged."""
+        """Load the snapshot. `topic` is the lease journal's topic. Raises ConfigFileDamaged."""
         self._store = store
         self._table = table
         self._snapshot = snapshot
@@ -37,22 +38,25 @@ class WarmLeases:
         self.position = first_record(store, topic, table.loaded_position)  # queue offset
 
     def hand_over(self) -> LeaseTable:
-        """Return the table to the new master, which owns the table and its file from now on."""
+        """Return the table to the part of this broker that becomes master.
+
+        The new master owns the table and its file, so `try_save` saves nothing from now on.
+        """
         self._is_handed_over = True
         return self._table
 
     def take(self, content: dict[str, Any]) -> None:
-        """Replace the table by the snapshot of the master. The caller must `save` it.
+        """Replace the content of the table by a snapshot of the master.
 
-        Raises ConfigFileDamaged.
+        The caller must call `save` afterwards. Raises ConfigFileDamaged.
         """
         self._snapshot.take(content)
         self.position = self._table.loaded_position
 
     def step(self) -> bool:
-        """Apply some of the visible records; return True if more are left.
+        """Apply up to SLICE_RECORDS visible records to the table.
 
-        Raises StoreReadError.
+        Returns True if more records may be left. Raises StoreReadError.
         """
         count = 0
         for behind in apply_records(self._store, self._table, self._topic, self.position):
@@ -65,9 +69,10 @@ class WarmLeases:
         return count == SLICE_RECORDS
 
     async def catch_up(self) -> None:
-        """Apply all visible records.
+        """Apply all visible records of the lease journal to the table.
 
-        Runs in slices, because a blocked event loop could not renew leases. Raises StoreReadError.
+        Yields to the event loop between batches of records, so that other tasks are not blocked.
+        Raises StoreReadError.
         """
         more = self.step()
         while more:
@@ -81,7 +86,7 @@ class WarmLeases:
     async def stop(self) -> None:
         """Apply the visible records, and log a failure.
 
-        Saves nothing, because a new master takes the table over.
+        The table is not saved, because a new master may use it next.
         """
         try:
             await self.catch_up()
@@ -89,6 +94,6 @@ class WarmLeases:
             structlog.get_logger().error("leases_not_applied", reason=error.message)
 
     async def try_save(self) -> None:
-        """Save the snapshot unless the table was handed over; log a failure."""
+        """Save the snapshot, and log a failure. Do nothing after `hand_over`."""
         if not self._is_handed_over:
             await self._snapshot.try_save()

@@ -1,1 +1,1 @@
-"""Subscription filters: by tag, or by an SQL92 expression."""
+"""Filters of subscriptions, which select messages by tag or by an SQL92 expression."""

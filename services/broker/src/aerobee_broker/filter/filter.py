@@ -1,8 +1,8 @@
-"""Subscription filters: by tag, or by an SQL92 condition over the properties.
+"""Filters of subscriptions, which select messages by tag or by an SQL92 condition.
 
-A filter is compiled once per expression and is pure. Tags are compared twice. First by code, on the
-20-byte units of the consume queue, without reading a message. Then as text, because two tags may
-have the same code.
+Each expression is compiled once, and a filter has no state. A filter compares tags twice. First it
+compares their codes in the consume queue, without reading messages. Then it compares the text,
+because two tags may have the same code.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ CACHED_FILTERS = 100  # RocketMQ's limit
 class Filter:
     expression_type: ExpressionType
     expression: str
-    # Codes of the matching tags; None: a consume-queue unit alone does not exclude a message.
+    # Codes of the matching tags, or None if tags codes cannot exclude a message.
     tags_codes: frozenset[int] | None = None
     tags: frozenset[str] = frozenset()
     condition: Condition | None = None
@@ -44,7 +44,7 @@ class Filter:
 
 
 def matching_records(wanted: Filter, records: bytes) -> list[bytes]:
-    """Return the stored records that match, byte for byte. The store has checked their CRCs."""
+    """Return the bytes of each stored record that matches. The CRCs must be checked already."""
     matching = []
     position = 0
     for record in iter_records(records, check_crc=False):
@@ -56,11 +56,14 @@ def matching_records(wanted: Filter, records: bytes) -> list[bytes]:
 
 @functools.lru_cache(maxsize=CACHED_FILTERS)
 def compile_filter(expression_type: ExpressionType, expression: str) -> Filter:
-    """Compile a filter. Raises MqError SUBSCRIPTION_PARSE_FAILED that describes the problem."""
+    """Compile a filter.
+
+    Raises MqError with the code SUBSCRIPTION_PARSE_FAILED if the expression is invalid.
+    """
     if expression_type == "TAG":
         wanted = tags.parse_expression(expression)
         return Filter("TAG", expression, tags.codes_of(wanted), wanted)
-    # The parser's library takes 40 ms to import, so only a broker with SQL filters imports it.
+    # The parser takes 40 ms to import, so only a broker with SQL filters imports it.
     from aerobee_broker.filter.sql92 import compile_condition
 
     return Filter("SQL92", expression, condition=compile_condition(expression))

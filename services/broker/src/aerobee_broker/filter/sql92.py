@@ -1,22 +1,21 @@
-"""SQL92 conditions over the properties of a message, compiled once into functions.
+"""Compiles SQL92 conditions over the properties of a message into functions.
 
-A condition does not use subscriptions or messages. It maps properties, all of them strings, to
-true, false or null. Only true is a match. Logic is three-valued (Kleene). The grammar is
-`sql92.lark`.
+A condition maps properties, which are strings, to true, false or null. A message matches only if
+the result is true. The logic is three-valued (Kleene). The grammar is in `sql92.lark`.
 
-Differences from SQL that RocketMQ's users rely on:
+These rules differ from SQL, because users of RocketMQ rely on them:
 
-* A property is read as the type of the number that it is compared with: as a 32-bit integer for an
-  integer literal of 32 bits, as a 64-bit integer for a larger one, as a float for a float literal.
-  Two properties compare with < as floats. If a property cannot be read as that type, the whole
-  condition fails: no match, regardless of OR or NOT around it, unless an AND or OR was decided
+* A property is read as the type of the number that it is compared with. An integer literal of 32
+  bits makes it a 32-bit integer, a larger one a 64-bit integer, and a float literal a float. The
+  operator < reads two properties as floats. If a property cannot be read as this type, the whole
+  condition does not match, even inside OR or NOT. The exception is an AND or OR that is decided
   before.
-* `a = b` is null without a, false without b alone, and true without both.
-* CONTAINS, STARTSWITH, ENDSWITH are false without the property, and so are their NOT forms.
+* `a = b` is null if only a is missing, false if only b is missing, and true if both are missing.
+* CONTAINS, STARTSWITH and ENDSWITH are false if the property is missing, and also with NOT.
 * A property alone is never true.
 
-Differences from RocketMQ: NOT binds looser than a comparison, as in SQL (there `NOT a = 'x'` never
-matches), and text after a complete condition is an error.
+These rules differ from RocketMQ. NOT has a lower precedence than a comparison, as in SQL. In
+RocketMQ, `NOT a = 'x'` never matches. Text after a complete condition is an error.
 """
 
 from __future__ import annotations
@@ -60,7 +59,7 @@ class Condition:
 
 
 def compile_condition(text: str) -> Condition:
-    """Compile a condition. Raises FilterSyntaxError that describes the problem and its place."""
+    """Compile a condition. Raises FilterSyntaxError with the problem and its position."""
     if len(text) > MAX_CHARACTERS:
         raise FilterSyntaxError(
             f"the filter has {len(text)} characters: use at most {MAX_CHARACTERS}", "length"
@@ -90,7 +89,7 @@ def _parser() -> Lark:
         grammar,
         parser="lalr",
         lexer="basic",  # keywords are reserved everywhere
-        transformer=SimpleNamespace(**made),  # called bottom-up
+        transformer=SimpleNamespace(**made),  # lark calls its functions bottom-up
         g_regex_flags=re.ASCII | re.IGNORECASE,  # in Unicode, "ſ" would match "S"
     )
 

@@ -1,7 +1,8 @@
-"""The semantics of SQL92 conditions: operands are functions over properties, and can be combined.
+"""The semantics of SQL92 conditions, which are built from operands.
 
-Independent of the syntax: `sql92.py` states the rules and calls this module while parsing. Each
-function here returns a new operand, or raises FilterSyntaxError.
+An operand is a function of the properties of a message. Most functions of this module combine
+operands to a new operand, or raise FilterSyntaxError. The module does not depend on the syntax:
+`sql92.py` describes the rules, and calls this module while it parses.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ from typing import Any
 
 from aerobee_wire.status import Code, MqError
 
-MAX_DEPTH = 64  # far below the interpreter's recursion limit; real filters have less than 10
+MAX_DEPTH = 64  # far below the recursion limit of Python; real filters have less than 10
 
 INT_RANGE = range(-(2**31), 2**31)
 LONG_RANGE = range(-(2**63), 2**63)
-MIN_DOUBLE = 5e-324  # the smallest above zero; RocketMQ rejects a literal below it, even 0.0
+MIN_DOUBLE = 5e-324  # the lowest above zero; RocketMQ rejects a lower literal, even 0.0
 MAX_DIGITS = 64
 
 Properties = Mapping[str, str]
@@ -33,9 +34,10 @@ _FLOAT = re.compile(r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)[fF
 
 
 class FilterSyntaxError(MqError):
-    """A filter expression that cannot be compiled.
+    """A filter expression is invalid.
 
-    `about`: the invalid operator or kind of operand, or "character 5", the place of a syntax error.
+    `about` is the invalid operator or kind of operand. For a syntax error, it is the position, such
+    as "character 5".
     """
 
     def __init__(self, message: str, about: str) -> None:
@@ -43,7 +45,7 @@ class FilterSyntaxError(MqError):
 
 
 class NotReadable(ValueError):
-    """A property cannot be read as the type it is compared with, so the condition fails."""
+    """A property cannot be read as the type of the other operand. The condition fails."""
 
 
 class Kind(Enum):
@@ -64,7 +66,7 @@ class Operand:
     evaluate: Evaluate
     depth: int = 1
     literal: bool = False
-    value: Value = None  # of a literal
+    value: Value = None  # value of a literal
     property: str | None = None
 
 
@@ -73,7 +75,7 @@ def literal(kind: Kind, value: Value) -> Operand:
 
 
 def named(name: str) -> Operand:
-    """Return the property of that name."""
+    """Return an operand whose value is the property of this name."""
     return Operand(Kind.TEXT, operator.methodcaller("get", name), property=name)
 
 
@@ -95,7 +97,7 @@ def floating(text: str) -> Operand:
 
 
 def negative(operand: Operand) -> Operand:
-    """Return minus a number; minus a property is always null."""
+    """Negate a number. The negative of a property is null."""
     if operand.kind in NUMBERS and not isinstance(operand.value, str | None):
         return literal(operand.kind, -operand.value)
     if operand.literal or operand.kind is Kind.BOOLEAN:
@@ -104,17 +106,17 @@ def negative(operand: Operand) -> Operand:
 
 
 def conjunction(*operands: Operand) -> Operand:
-    """Return AND: false if one is false, else null if one is null.
+    """Combine operands with AND: false if one is false, otherwise null if one is null.
 
-    May not evaluate the later operands.
+    Operands after the first false one are not evaluated.
     """
     return _chain(operands, decides=False)
 
 
 def disjunction(*operands: Operand) -> Operand:
-    """Return OR: true if one is true, else null if one is null.
+    """Combine operands with OR: true if one is true, otherwise null if one is null.
 
-    May not evaluate the later operands.
+    Operands after the first true one are not evaluated.
     """
     return _chain(operands, decides=True)
 
@@ -136,7 +138,7 @@ def _chain(operands: Sequence[Operand], *, decides: bool) -> Operand:
 
 
 def negation(operand: Operand) -> Operand:
-    """Return NOT: null stays null."""
+    """Negate an operand with NOT. The negation of null is null."""
     inner = condition(operand).evaluate
 
     def evaluate(properties: Properties) -> Value:
@@ -147,7 +149,10 @@ def negation(operand: Operand) -> Operand:
 
 
 def condition(operand: Operand) -> Operand:
-    """Return the operand as a condition. A property alone is null if missing, else false."""
+    """Convert an operand to a condition.
+
+    A property alone is null if it is missing, and false otherwise.
+    """
     if operand.kind is Kind.BOOLEAN or (operand.literal and operand.kind is Kind.UNKNOWN):
         return operand
     if operand.property is None:
@@ -184,7 +189,7 @@ def is_null(operand: Operand) -> Operand:
 
 
 def ordered(compare: Callable[[Any, Any], bool], left: Operand, right: Operand) -> Operand:
-    """Return a comparison, one of > >= < <=. Null if a side is null."""
+    """Compare operands with one of > >= < <=. The result is null if an operand is null."""
     for operand in (left, right):
         if operand.kind is Kind.BOOLEAN or (operand.literal and operand.kind not in NUMBERS):
             problem = "> >= < <= and BETWEEN compare numbers and properties only"
@@ -220,7 +225,7 @@ def not_between(operand: Operand, low: Operand, high: Operand) -> Operand:
 
 
 def among(operand: Operand, texts: frozenset[str]) -> Operand:
-    """Return IN: null if the property is missing."""
+    """Test a property with IN. The result is null if the property is missing."""
     if operand.property is None:
         problem = "a property stands before IN, and strings in its parentheses"
         raise FilterSyntaxError(problem, "IN")
@@ -234,9 +239,9 @@ def among(operand: Operand, texts: frozenset[str]) -> Operand:
 
 
 def text_test(test: Callable[[str, str], bool], operand: Operand, text: str) -> Operand:
-    """Return CONTAINS, STARTSWITH or ENDSWITH.
+    """Test an operand with CONTAINS, STARTSWITH or ENDSWITH.
 
-    False for a missing or non-text value or an empty literal.
+    The result is false if the value is missing or not a text, or if the literal `text` is empty.
     """
     get = operand.evaluate
 
@@ -256,7 +261,10 @@ def _deeper(*operands: Operand) -> int:
 
 
 def _readers(left: Kind, right: Kind) -> tuple[Read, Read] | None:
-    """Return functions that make two values comparable; None if the kinds are not comparable."""
+    """Return one function for each side that makes the values comparable.
+
+    Return None if the kinds are not comparable.
+    """
     if left is right or (left in NUMBERS and right in NUMBERS) or Kind.UNKNOWN in (left, right):
         return _same, _same
     if left is Kind.TEXT:

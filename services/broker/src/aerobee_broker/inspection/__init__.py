@@ -1,5 +1,5 @@
-"""Inspects the store of a broker. Changes nothing.
+"""Inspects the store of a broker without changing it.
 
-`check` verifies the store and `dump` prints it, both after the broker has stopped. `version` prints
-the versions of Aerobee that open the store.
+`check` verifies the store of a stopped broker, and `dump` prints it. `version` prints the versions
+of Aerobee that open the store.
 """

@@ -1,7 +1,7 @@
-"""`python -m aerobee_broker.inspection`: the command line. Parses, prints, sets the exit code.
+"""The command line of `python -m aerobee_broker.inspection`, which `aerobee store` runs.
 
-Exit codes: 0 no problem; 1 problems found, or the store cannot be read, for example because a later
-version of Aerobee wrote it; 2 invalid command line.
+The exit code is 0 without problems, and 2 for an invalid command line. It is 1 if problems were
+found, or if the store cannot be read, for example because a later version of Aerobee wrote it.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def main(arguments: list[str] | None = None) -> int:
         return EXIT_BAD_OPTIONS
     except StartError as error:
         print(f"error: {error}", file=sys.stderr)
-    except BrokenPipeError:  # the pipe is closed; without this, the flush at exit raises again
+    except BrokenPipeError:  # the reader closed the pipe; otherwise the flush at exit raises again
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except OSError as error:
         print(f"error: {error.filename or given.directory}: {error.strerror}", file=sys.stderr)
@@ -122,7 +122,7 @@ def _check(given: argparse.Namespace, options: BrokerOptions) -> int:
 def _unit_codes(store: StoppedStore, options: BrokerOptions) -> dict[str, TagsCode]:
     try:
         return unit_codes(store.disk, store.path, options)
-    except ConfigFileDamaged:  # the report names topics.json; each parent also has a folder
+    except ConfigFileDamaged:  # the report has this problem; each parent also has a folder
         return codes_of(options, parents_on_disk(store.disk, store.path / "lite") or ())
 
 
@@ -164,7 +164,10 @@ def _dump(given: argparse.Namespace) -> int:
 
 
 def _as_array(records: Iterable[Record]) -> Iterator[str]:
-    """Yield one JSON array, one record a line, without holding all records in memory."""
+    """Yield the lines of a JSON array, one line for each record.
+
+    The memory holds only one record at a time.
+    """
     opening = "["
     for record in records:
         yield opening + json.dumps(dump.to_json(record), ensure_ascii=False)

@@ -1,8 +1,8 @@
-"""Verifies a store: every record with its CRC, every unit, every index entry, every JSON file.
+"""Verifies a store: records and their CRCs, consume queues, index entries and JSON files.
 
-Consume queues and index are derived again from the log, in a scratch directory, and compared with
-those of the store. A torn tail, and files that the next start rebuilds, are notes and not problems:
-no acknowledged message is lost by them.
+The check derives consume queues and index again from the log, in a temporary directory, and
+compares them with the files of the store. It reports a torn tail, and files that the next start
+rebuilds, only as notes. They are not problems, because they do not lose acknowledged messages.
 """
 
 from __future__ import annotations
@@ -36,7 +36,10 @@ _SCRATCH_FILES = 256
 
 @dataclass(slots=True)
 class Report:
-    """The findings. `notes` are not problems: the next start recovers from them."""
+    """The result of a check.
+
+    `notes` has findings that are not problems, because the next start recovers from them.
+    """
 
     path: Path
     format: dict[str, Any] | None = None  # from config/format.json, if the file exists
@@ -53,7 +56,7 @@ class Report:
     problems: list[Problem] = field(default_factory=list)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the report for `json.dumps` with `default=str`."""
+        """Return the report as values for `json.dumps` with `default=str`."""
         return {"path": self.path, "ok": not self.problems, **asdict(self)}
 
 
@@ -64,7 +67,10 @@ def check(
     tags_code_of: dict[str, TagsCode],
     progress: Progress,
 ) -> Report:
-    """Read and check everything once. `tags_code_of` is the same as for `MessageStore`."""
+    """Read and check all files of the store.
+
+    `tags_code_of` must be the same as for `MessageStore`.
+    """
     found = None if store.format is None else store.format.to_json()
     report = Report(store.path, found, len(store.log.starts), problems=store.problems)
     with tempfile.TemporaryDirectory(prefix="aerobee-check-") as scratch:
@@ -92,7 +98,7 @@ def check(
 
 
 class Rebuilt:
-    """Consume queues and index, derived again from the log in a scratch directory."""
+    """Derives consume queues and index again from the log, in a temporary directory."""
 
     def __init__(
         self,
@@ -120,7 +126,7 @@ class Rebuilt:
     def add(self, records: Records, end: int, lost_bytes: int) -> None:
         """Add records that end at the physical offset `end`.
 
-        `lost_bytes`: the damage before them, in total.
+        `lost_bytes` is the total number of damaged bytes before them.
         """
         self._deriver.add_lost_bytes(lost_bytes - self._lost_bytes)
         self._lost_bytes = lost_bytes
@@ -146,9 +152,9 @@ def _note_state(store: StoppedStore, walk: Walk, report: Report) -> None:
 
 
 def _note_replica(store: StoppedStore, end: int, report: Report) -> None:
-    """Report the additional state of a replica. `end`: the end of the log.
+    """Report the state that only replicas have. `end` is the end of the log.
 
-    It consists of epochs, a tail that may exist only on this disk, and an unfinished copy.
+    This state consists of epochs, unconfirmed bytes, an unfinished copy, and cut bytes.
     """
     config = store.path / "config"
     epochs, unfinished = (
@@ -182,7 +188,7 @@ def _note_replica(store: StoppedStore, end: int, report: Report) -> None:
 
 
 def check_json(disk: Disk, folder: Path, problems: list[Problem]) -> None:
-    """Check that every JSON file of the configuration can be read."""
+    """Check that every JSON file in this folder can be read. Add failures to `problems`."""
     known = {problem.file for problem in problems}
     for name in disk.list(folder):
         if name.endswith(".json") and folder / name not in known:

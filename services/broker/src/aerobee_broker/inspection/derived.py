@@ -1,4 +1,4 @@
-"""Compares the consume queues and the index of a store with those derived from its log."""
+"""Compares the consume queues and the index of a store with new ones derived from its log."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from aerobee_broker.store.messages import UNIT
 from aerobee_broker.store.options import StoreOptions
 from aerobee_wire import topics as names
 
-_UNITS = 65_536  # compared at once: 1.3 MB
+_UNITS = 65_536  # units that one step compares: 1.3 MB
 _REPORTED_A_QUEUE = 3  # differing units of one queue that are reported one by one
 _ENTRY = np.dtype(ENTRY_LAYOUT.array_fields())
 Entries = npt.NDArray[Any]
@@ -34,7 +34,10 @@ Entries = npt.NDArray[Any]
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Adds differences to `store.problems`; those that only options explain go to `notes`."""
+    """Compares consume queues and index, and adds differences to `store.problems`.
+
+    A difference that other options of the broker explain is added to `notes`.
+    """
 
     store: StoppedStore
     options: StoreOptions
@@ -43,10 +46,10 @@ class Comparison:
     # ---- consume queues ----
 
     def queues(self, expected: ConsumeQueues) -> tuple[int, int]:
-        """Compare the consume queues. Return the numbers of queues and of units compared.
+        """Compare the consume queues. Return the number of queues and of compared units.
 
-        Only the units of records below the checkpoint are compared. The next start writes later
-        ones.
+        `expected` has the queues that were derived from the log. Units whose records the checkpoint
+        does not cover are not compared, because the next start writes them.
         """
         store = self.store
         if store.checkpoint is None:
@@ -68,7 +71,7 @@ class Comparison:
     def _queue(
         self, expected: ConsumeQueues, found: ConsumeQueues, name: tuple[str, int], end: int
     ) -> int:
-        """Compare the units of one queue below the queue offset `end`. Return how many."""
+        """Compare the units of a queue below the queue offset `end`, and return their number."""
         queue, other = expected.table[name], found.make(*name)
         directory = found.directory(other)
         if other.visible != end:
@@ -112,9 +115,10 @@ class Comparison:
     # ---- index ----
 
     def index(self, expected: Index) -> int:
-        """Compare the index. Return the number of entries compared.
+        """Compare the index. Return the number of compared entries.
 
-        Only entries of records below the end of the index in the checkpoint are compared.
+        `expected` is the index that was derived from the log. Entries of records that the
+        checkpoint does not cover are not compared.
         """
         store, options = self.store, self.options
         if store.checkpoint is None:
@@ -148,7 +152,7 @@ class Comparison:
         return len(right)
 
     def _entries(self, path: Path, count: int) -> Entries:
-        """Return the entries of a file. `count` 0: as many as its header states."""
+        """Return the entries of an index file. If `count` is 0, take the count from its header."""
         file = self.store.open_files.get(path)
         if not count:
             count = IndexFile.of_header(path, file.pread(HEADER.size, 0)).count
@@ -156,7 +160,10 @@ class Comparison:
         return np.frombuffer(file.pread((count - 1) * ENTRY.size, at), dtype=_ENTRY)
 
     def _check_chains(self, path: Path, entries: Entries) -> None:
-        """Check that each slot points to its newest entry, and each entry to the previous one."""
+        """Check the links of an index file.
+
+        Each hash slot must point to its newest entry, and each entry to the previous one.
+        """
         slot_count = self.options.index_slot_count
         slots = entries["hash"].astype(np.int64) % slot_count
         order = np.argsort(slots, kind="stable")
@@ -179,7 +186,7 @@ class Comparison:
 
 
 def _differing(wanted: bytes, there: bytes) -> list[int]:
-    """Return the numbers of the units that differ."""
+    """Return the numbers of the units that differ between two sequences of units."""
     pairs = range(0, len(wanted), UNIT_SIZE)
     return [
         at // UNIT_SIZE for at in pairs if wanted[at : at + UNIT_SIZE] != there[at : at + UNIT_SIZE]
@@ -189,8 +196,8 @@ def _differing(wanted: bytes, there: bytes) -> list[int]:
 def _has_another_delay(wanted: bytes, there: bytes) -> bool:
     """Return whether two units differ only in the deliver time, by whole seconds.
 
-    Delay levels have no fractions of a second. A flipped bit does not look like that, because a
-    power of 2 is never a multiple of 1,000.
+    Delays of levels are whole seconds. A flipped bit never changes a time by whole seconds, because
+    a power of 2 is not a multiple of 1,000.
     """
     *right, right_ms = UNIT.unpack(wanted)
     *found, found_ms = UNIT.unpack(there)
@@ -206,7 +213,7 @@ def _lowest(entries: Entries) -> int:
 
 
 def _pairs(entries: Entries, low: int, end: int) -> Entries:
-    """Return (physical offset, hash) of the entries of records in [low, end), sorted."""
+    """Return the sorted (physical offset, hash) of entries whose records are in [low, end)."""
     physical_offsets = entries["physical_offset"]
     chosen = entries[(physical_offsets >= low) & (physical_offsets < end)]
     pairs = np.empty(len(chosen), dtype=[("physical_offset", np.int64), ("hash", np.int64)])

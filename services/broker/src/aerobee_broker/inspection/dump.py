@@ -12,9 +12,9 @@ from aerobee_wire.record import Record, decode
 
 
 def dump(store: StoppedStore, *, topic: str | None, begin: int) -> Iterator[Record]:
-    """Yield whole records, from the first one at or after the physical offset `begin`.
+    """Yield whole records, from the first one at or after the physical offset `begin` on.
 
-    Damage between them is added to `store.problems`.
+    With `topic`, yield only its records. Add damage between the records to `store.problems`.
     """
     low = store.log.starts[0] if store.log.starts else 0
     first: int | None = max(begin, low)
@@ -32,7 +32,7 @@ def dump(store: StoppedStore, *, topic: str | None, begin: int) -> Iterator[Reco
 
 
 def to_json(record: Record) -> dict[str, Any]:
-    """Return everything in a record except its body."""
+    """Return all fields of a record except its body."""
     return {
         "physical_offset": record.physical_offset,
         "store_size": record.store_size,
@@ -54,7 +54,7 @@ def to_json(record: Record) -> dict[str, Any]:
 
 
 def to_line(record: Record) -> str:
-    """Return the record on one line, for people."""
+    """Return the record as one line of text for the operator."""
     properties = record.properties
     parts = [
         f"{record.physical_offset:>14}",

@@ -1,6 +1,6 @@
-"""The files of a store that no broker has open, for reading only.
+"""Opens the store of a stopped broker for reading only.
 
-A broker that opens the store would extend, cut and rebuild files. This module does not change them.
+A broker that opens a store extends, cuts and rebuilds files. This module does not change files.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MAX_OPEN_FILES = 64
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One problem. `physical_offset` is -1 if the problem is not in the bytes of the log."""
+    """A problem of a file. `physical_offset` is -1 if it is not in the bytes of the log."""
 
     file: Path
     what: str
@@ -56,14 +56,15 @@ class StoppedStore:
             self._lock.close()
 
     def end_of_files(self) -> int:
-        """Return the physical offset after the last file."""
+        """Return the physical offset after the last log file."""
         return self.log.starts[-1] + self.log.file_size if self.log.starts else 0
 
 
 def directory_of(path: Path) -> Path:
-    """Return the directory that contains commitlog/, given that directory or the one of --data.
+    """Return the directory that contains commitlog/.
 
-    Raises StartError.
+    `path` is this directory, or the value of the broker's option --data. Raises StartError if no
+    store is found.
     """
     for candidate in (path, path / "store", path / "broker" / "store"):
         if (candidate / "commitlog").is_dir():
@@ -75,7 +76,7 @@ def directory_of(path: Path) -> Path:
 
 
 def open_stopped(path: Path, disk: Disk) -> StoppedStore:
-    """Lock the store and find its files.
+    """Lock the store of a stopped broker, and find its files.
 
     Raises StartError if a broker has the store open, or if this build cannot read it.
     """
@@ -104,7 +105,10 @@ def open_stopped(path: Path, disk: Disk) -> StoppedStore:
 
 
 def _format(disk: Disk, path: Path, problems: list[Problem]) -> Format | None:
-    """Return the format of the store. Add damage to `problems`. Raises StartError."""
+    """Return the format of the store. Add a damaged file to `problems`.
+
+    Raises StartError if this build cannot read the store.
+    """
     file = FormatFile(disk, path)
     try:
         file.load()
@@ -116,7 +120,7 @@ def _format(disk: Disk, path: Path, problems: list[Problem]) -> Format | None:
 
 
 def _file_size(disk: Disk, path: Path, checkpoint: Checkpoint | None) -> int:
-    """Return the size of a log file: from the checkpoint, else the size of the first file."""
+    """Return the size of a log file from the checkpoint, or else the size of the first file."""
     if checkpoint is not None:
         return checkpoint.file_size
     for name in disk.list(path / "commitlog"):
@@ -134,7 +138,10 @@ def size_of(disk: Disk, path: Path) -> int:
 
 
 def _starts(disk: Disk, log: CommitLog, problems: list[Problem]) -> list[int]:
-    """Return where the log files start. Add wrong names and sizes to `problems`."""
+    """Return the physical offsets at which the log files start.
+
+    Add missing files, and wrong names and sizes, to `problems`.
+    """
     starts = [start for name in disk.list(log.folder) if (start := start_of(name)) is not None]
     for index, start in enumerate(starts):
         path = log.path_of(start)
@@ -150,7 +157,7 @@ def _starts(disk: Disk, log: CommitLog, problems: list[Problem]) -> list[int]:
 
 
 def _deleted_topics(disk: Disk, path: Path, problems: list[Problem]) -> dict[str, int]:
-    """Return topic → physical offset below which its records are deleted."""
+    """Return a map from deleted topics to the physical offsets of their deletions."""
     file = path / "config" / "deletedTopics.json"
     try:
         found = decode(read_file(disk, file))
@@ -163,13 +170,12 @@ def _deleted_topics(disk: Disk, path: Path, problems: list[Problem]) -> dict[str
 
 
 class Walk:
-    """A walk through the log from record to record; reports damage as recovery would.
+    """Reads the log from record to record, and reports damage like recovery.
 
-    Iterate over it for (records, physical offset after them), then read its fields.
-
-    `end`: the physical offset at which the records end. `tail`: the damage of the torn tail there,
-    which the next start truncates; empty without a torn tail. `lost_bytes`: bytes of the log before
-    `end` that do not belong to a record.
+    Iterate over the object for pairs of records and the physical offset after them. Then read these
+    fields: `end` is the physical offset at which the records end. `tail` is the reason of a torn
+    tail at `end`, which the next start truncates, or "". `lost_bytes` is the number of damaged
+    bytes before `end`.
     """
 
     def __init__(self, store: StoppedStore, begin: int | None = None) -> None:
@@ -204,7 +210,10 @@ class Walk:
         self._check_durable_end(at)
 
     def _behind(self, physical_offset: int, end: End) -> int | None:
-        """Return where the next whole record after a bad one begins; None: the log ends there."""
+        """Return the physical offset of the next whole record after a bad one.
+
+        Return None if the log ends at the bad record.
+        """
         checkpoint = self._store.checkpoint
         durable = checkpoint.flushed if checkpoint else None
         if durable is not None and physical_offset >= durable:
@@ -224,7 +233,7 @@ class Walk:
         return next_at
 
     def _check_durable_end(self, end: int) -> None:
-        """Check that the log reaches the durable end."""
+        """Report a problem if the log ends before the durable end of the checkpoint."""
         checkpoint = self._store.checkpoint
         if checkpoint is not None and end < checkpoint.flushed:
             what = f"the log ends here, and it was durable up to {checkpoint.flushed}"

@@ -1,4 +1,4 @@
-"""The broker's small tables and their JSON files under `config/`.
+"""The broker's tables of topics, consumer groups and offsets, with JSON files under `config/`.
 
-Independent of messages and of the wire format.
+The tables do not depend on messages or on the wire format.
 """

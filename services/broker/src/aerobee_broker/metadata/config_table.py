@@ -1,4 +1,4 @@
-"""Tables of configurations by name: of topics, and of consumer groups. Their updates."""
+"""Base of the tables of topics and of consumer groups, and updates of their settings."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Config(Protocol):
 
     @property
     def features(self) -> set[str]:
-        """Return the features of the store's format that this configuration uses."""
+        """Return the format features (`store/format.py`) that this configuration uses."""
 
     def to_json(self) -> dict[str, Any]: ...
 
@@ -33,7 +33,7 @@ D = TypeVar("D", bound="DataclassInstance")
 
 
 class ConfigTable(JournalledTable, Generic[C]):
-    """Name → configuration. Reads are dictionary look-ups: one per send request."""
+    """A table that maps names to configurations. A read costs one dictionary look-up."""
 
     def __init__(self, clock: Clock) -> None:
         super().__init__(clock)
@@ -42,7 +42,7 @@ class ConfigTable(JournalledTable, Generic[C]):
     @staticmethod
     @abstractmethod
     def config_from_json(name: str, content: Mapping[str, Any], /) -> C:
-        """Return a configuration. Raises KeyError, TypeError, ValueError."""
+        """Create a configuration from JSON. Raises KeyError, TypeError, ValueError."""
 
     def __len__(self) -> int:
         return len(self._configs)
@@ -57,7 +57,7 @@ class ConfigTable(JournalledTable, Generic[C]):
         return list(self._configs.values())
 
     def put(self, config: C) -> bool:
-        """Add or replace a configuration. Return False if it existed, changed or not."""
+        """Add or replace a configuration. Return whether its name is new in the table."""
         known = self._configs.get(config.name)
         if known != config:
             self._configs[config.name] = config
@@ -109,10 +109,10 @@ class ConfigTable(JournalledTable, Generic[C]):
 
 
 def updated(known: D, given: D, named: Collection[str], *, fixed: Collection[str]) -> D:
-    """Return `known` with the `named` settings of `given`.
+    """Return a copy of `known` in which the settings `named` have the values of `given`.
 
-    Attributes are merged: an empty value removes an attribute. `fixed`: fields that are not
-    settings, such as the name. Raises InvalidParameter for a name that is not a setting.
+    Attributes are merged, and an attribute with an empty value is removed. `fixed` has the fields
+    that are not settings, such as the name. Raises InvalidParameter for an unknown setting.
     """
     settings = {each.name for each in fields(known)}.difference(fixed)
     unknown = sorted(set(named) - settings)

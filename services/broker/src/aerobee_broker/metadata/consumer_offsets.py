@@ -1,7 +1,7 @@
-"""The consumer offset of each group in each message queue: `consumerOffset.json`.
+"""The consumer offsets of each group in each message queue, stored in `consumerOffset.json`.
 
-A commit overwrites the offset, also with a lower one. The file is written every few seconds: a
-crash loses the last commits, and those messages are redelivered.
+A commit overwrites the offset, even with a lower one. The file is written every few seconds. A
+crash loses the last commits, so the messages of these commits are redelivered.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from aerobee_chassis.clock import Clock
 
 _COMMITS_PER_VERSION = 500
 _SEPARATOR = "@"  # legal names do not contain it
-# Twice the longest long poll: a running consumer has pulled within this time.
+# Twice the longest long poll, because a running consumer pulls within this time.
 RESET_HOLDS_MS = 60_000
 
 
 class ConsumerOffsets(JournalledTable):
-    """(topic, consumer group) → queue id → queue offset of the next message to consume.
+    """Stores the queue offset of the next message for each group, topic and queue.
 
-    A reset also leaves a mark. Commits of the consumer are ignored until its next pull returns the
-    reset, because a commit under way would overwrite it. The mark expires after a minute, because a
-    group that commits without pulling never receives the reset.
+    A reset of an offset also leaves a mark. While the mark exists, commits of the group are
+    ignored, because they would overwrite the reset. The next pull receives the new offset and
+    removes the mark. The mark expires after a minute, because some groups commit without pulls.
     """
 
     ROWS = "offsetTable"
@@ -39,14 +39,14 @@ class ConsumerOffsets(JournalledTable):
         return self._offsets.get((topic, consumer_group), {}).get(queue_id)
 
     def of(self, consumer_group: str, topic: str) -> Mapping[int, int]:
-        """Return queue id → queue offset."""
+        """Return the offsets of a group in a topic, as a map from queue id to queue offset."""
         return self._offsets.get((topic, consumer_group), {})
 
     def topics_of(self, consumer_group: str) -> list[str]:
         return sorted(topic for topic, group in self._offsets if group == consumer_group)
 
     def begun(self) -> set[str]:
-        """Return the topics of which any group has consumed a message."""
+        """Return the topics in which at least one group has an offset above 0."""
         return {topic for (topic, _), queues in self._offsets.items() if any(queues.values())}
 
     def commit(self, consumer_group: str, topic: str, queue_id: int, queue_offset: int) -> None:
@@ -61,7 +61,7 @@ class ConsumerOffsets(JournalledTable):
             self._committed(key)
 
     def reset(self, consumer_group: str, topic: str, queue_id: int, queue_offset: int) -> None:
-        """Move the group. Commits of a running consumer before its next pull are ignored."""
+        """Set the offset of a group. Until its next pull, commits of the group are ignored."""
         key = (topic, consumer_group)
         self._offsets.setdefault(key, {})[queue_id] = queue_offset
         until_ms = self._clock.monotonic_ms() + RESET_HOLDS_MS
@@ -69,7 +69,7 @@ class ConsumerOffsets(JournalledTable):
         self._committed(key)
 
     def take_reset(self, consumer_group: str, topic: str, queue_id: int) -> int | None:
-        """Return the offset that the queue was reset to, once; None if the mark is missing."""
+        """Return the offset of a reset and remove its mark, or None without a mark."""
         if not self._resets or not self._is_marked((topic, consumer_group), queue_id):
             return None
         return self._unmark((topic, consumer_group), queue_id)
@@ -142,7 +142,7 @@ class ConsumerOffsets(JournalledTable):
             self._row_changed(key)
 
     def _committed(self, key: tuple[str, str]) -> None:
-        """Count a commit. As in RocketMQ, hundreds of commits are one data version."""
+        """Count a changed offset. As in RocketMQ, only every 500th one makes a new data version."""
         self.revision += 1
         self._row_changed(key)
         self._commits += 1

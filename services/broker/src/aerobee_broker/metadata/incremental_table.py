@@ -1,11 +1,11 @@
-"""A persistent table of any size: a save appends the changed rows to its change file.
+"""Saves a table by appending its changed rows to a change file beside the JSON file.
 
 The cost of a save therefore depends on the number of changed rows. The JSON file is written again
-after as many rows were appended as the table has.
+when the number of appended rows reaches the number of rows in the table.
 
 The member `changes` of the JSON file is the number of the last change that the file includes. A
-start applies the later changes. A JSON file without that member was written by an older version:
-the change file is then ignored.
+start applies the later changes. An older version writes the JSON file without that member. In this
+case, a start ignores the change file.
 """
 
 from __future__ import annotations
@@ -36,20 +36,20 @@ from aerobee_wire.checked_json import encode_text
 
 _CRC = b"%08x "
 _CRC_SIZE = 9
-_OBJECT = b'{"number":'  # how an object begins; the quotes are escaped inside a string
+_OBJECT = b'{"number":'  # begin of each object; inside a string, the quotes would be escaped
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_circular=False).encode
 
 
 class ChangeFile:
     """The change file that belongs to the JSON file `path`; its suffix is `.changes`.
 
-    A line is one change: eight hexadecimal digits, the CRC-32 of the JSON object; a space; the
+    Each line is a change. It consists of a CRC-32 as eight hexadecimal digits, a space, and a JSON
     object. The first member of the object is `number`, which counts the changes of the table. A
-    change is durable when `append` returns. A power cut tears at most the last line, because only
-    one line at a time is on its way to the disk.
+    change is durable when `append` returns. A power cut tears at most the last line, because each
+    line is durable before the next one is written.
 
-    `rotate` renames the file to `.bak` after the JSON file has received all of its changes. A start
-    that loads the backup of the JSON file needs both change files.
+    `rotate` renames the file to `.changes.bak` after the JSON file has received all of its changes.
+    A start that loads the backup of the JSON file needs both change files.
     """
 
     def __init__(self, disk: Disk, path: Path) -> None:
@@ -61,7 +61,7 @@ class ChangeFile:
         self._is_named = False  # whether the name of the file is certainly durable
 
     def load(self, *, with_backup: bool) -> list[dict[str, Any]]:
-        """Return the changes on the disk, oldest first. Write nothing.
+        """Read the changes on the disk, oldest first.
 
         With `with_backup`, the changes of the rotated file come first. Raises ConfigFileDamaged.
         """
@@ -75,9 +75,9 @@ class ChangeFile:
         return found + newest
 
     def append(self, number: int, change: Mapping[str, Any]) -> None:
-        """Append a change. Blocks for a disk flush.
+        """Append a change durably. The call blocks for a disk flush.
 
-        Raises OSError; the next call then overwrites what this one wrote.
+        Raises OSError. After an error, the next call overwrites the bytes of the failed call.
         """
         text = _encode({"number": number, **change}).encode()
         line = _CRC % zlib.crc32(text) + text + b"\n"
@@ -95,13 +95,16 @@ class ChangeFile:
         self._end += len(line)
 
     def rotate(self) -> None:
-        """Rename the file to its backup: the JSON file has all of its changes. Raises OSError."""
+        """Rename the file to its backup. The JSON file must have all changes. Raises OSError."""
         if self._end:
             self._disk.rename(self.path, self._backup)
         self._end, self._is_named = 0, False
 
     def clear(self) -> None:
-        """Remove both files, because their JSON file no longer exists. Raises OSError."""
+        """Remove the change file and its backup. Raises OSError.
+
+        Call it if the changes do not belong to the present JSON file.
+        """
         for path in (self.path, self._backup):
             if self._disk.exists(path):
                 self._disk.remove(path)
@@ -109,7 +112,7 @@ class ChangeFile:
         self._end, self._is_named = 0, False
 
     def _read(self, path: Path) -> tuple[list[dict[str, Any]], int, int]:
-        """Return the changes of one file, where the last one ends, and how many bytes follow."""
+        """Return the changes in a file, the end of the last one, and the number of later bytes."""
         try:
             data = read_file(self._disk, path)
         except FileNotFoundError:
@@ -139,7 +142,7 @@ class ChangeFile:
 
 
 def _change_at(data: bytes, begin: int) -> dict[str, Any] | None:
-    """Return the change whose line begins at `begin`, or None if it is not whole."""
+    """Return the change whose line begins at this position, or None if it is not whole."""
     end = data.find(b"\n", begin)
     text = data[begin + _CRC_SIZE : end]
     if end < 0 or data[begin : begin + _CRC_SIZE] != _CRC % zlib.crc32(text):
@@ -149,7 +152,10 @@ def _change_at(data: bytes, begin: int) -> dict[str, Any] | None:
 
 
 def _has_whole_change(data: bytes, begin: int) -> bool:
-    """Return whether a whole change begins anywhere after `begin`. A torn write leaves none."""
+    """Return whether a whole change begins after this position.
+
+    If so, the file is damaged, because a torn write leaves no whole change.
+    """
     at = data.find(_OBJECT, begin)
     while at >= 0:
         if at >= begin + _CRC_SIZE and _change_at(data, at - _CRC_SIZE) is not None:
@@ -158,14 +164,14 @@ def _has_whole_change(data: bytes, begin: int) -> bool:
     return False
 
 
-_NUMBER = "changes"  # a member of the JSON file, besides RocketMQ's
+_NUMBER = "changes"  # a member of the JSON file that RocketMQ does not have
 LEAST_APPENDED = 4096  # rows to append before the JSON file is written again
-_SLICE_ROWS = 256  # rows encoded in one turn of the loop: 1 to 2 ms
+_SLICE_ROWS = 256  # rows to encode before other tasks may run: 1 to 2 ms
 T = TypeVar("T")
 
 
 def load_table(table: JournalledTable, disk: Disk, path: Path) -> None:
-    """Load a table from its JSON file `path` and its change file. Write nothing.
+    """Load a table from its JSON file `path` and its change file, without writing a file.
 
     Raises ConfigFileDamaged.
     """
@@ -177,7 +183,7 @@ def load_table(table: JournalledTable, disk: Disk, path: Path) -> None:
 
 
 class _Content(NamedTuple):
-    """The content of the JSON file at one turn of the loop."""
+    """The content for the JSON file, taken at one moment."""
 
     number: int
     head: Mapping[str, Any]
@@ -185,7 +191,7 @@ class _Content(NamedTuple):
 
 
 class IncrementalTable(PersistentTable):
-    """A table, its JSON file and its change file."""
+    """Saves a table to its JSON file and its change file."""
 
     def __init__(
         self,
@@ -203,14 +209,14 @@ class IncrementalTable(PersistentTable):
         self._number = 0  # the number of the newest change
         self._appended = 0  # rows appended since the JSON file was written
         self._is_continued = False  # whether the change file continues the JSON file
-        self._missing: list[range] = []  # numbers of changes that are missing in the files
-        self._due: _Content | None = None  # for the JSON file, after the change is appended
+        self._missing: list[range] = []  # numbers of missing changes
+        self._due: _Content | None = None  # next content of the JSON file
 
     # ---- load ----
 
     def _load_content(self, content: dict[str, Any]) -> None:
         super()._load_content(content)
-        # A backup written by an older version: the changes appended since then belong to it.
+        # A backup without a number was written by an older version. The later changes belong to it.
         number = content.get(_NUMBER, 0 if self._file.is_backup else None)
         self._is_continued = number is not None
         self._number, self._appended = int(number or 0), 0
@@ -261,7 +267,10 @@ class IncrementalTable(PersistentTable):
         self._begin_compaction()
 
     def _begin_compaction(self) -> None:
-        """Start a task of its own: the change is durable, so its caller does not need to wait."""
+        """Start a task that writes the JSON file, if it is due.
+
+        The change is already durable, so the caller of `save` does not wait for the task.
+        """
         if self._due is not None:
             self._write_under_way = asyncio.get_running_loop().create_task(
                 self._compact(self._due), name=f"compact {self._file.path.name}"
@@ -309,11 +318,14 @@ class IncrementalTable(PersistentTable):
         return _Content(number, head, {key: kept(row) for key, row in self._rows.rows().items()})
 
     async def _compact(self, content: _Content) -> None:
-        """Write the JSON file. Log a failure: the file only makes the next start shorter."""
+        """Write the JSON file, and log a failure.
+
+        A failure is harmless, because the change file has all changes.
+        """
         try:
             await self._replace(content)
         except OSError as error:
-            self._appended = 0  # the next attempt comes after as many rows again
+            self._appended = 0  # so the next attempt waits for the same number of rows
             structlog.get_logger().warning(
                 "table_not_compacted", file=str(self._file.path), reason=error.strerror
             )
@@ -335,7 +347,7 @@ class IncrementalTable(PersistentTable):
         self._is_continued, self._appended = True, 0
 
     async def _encoded(self, content: _Content) -> str:
-        """Encode the content in slices, because a blocked loop does not serve clients."""
+        """Encode the content in slices, so that the event loop can serve clients in between."""
         table = self._rows
         rows = []
         for count, (key, row) in enumerate(content.rows.items(), start=1):

@@ -1,17 +1,18 @@
 """The records of the metadata journal, which replicate topics, groups and consumer offsets.
 
-Pure functions: they turn changes of a table into records, and records into changes.
+The functions convert changes of a table into records, and records into changes. They have no state.
 
 The records are messages of the system topic rmq_sys_METADATA_LOG. Their order is therefore the
 order of the changes, and they share log, replication and recovery with all other messages:
 
-    queue 0   changes of a table: the rows as they are now, not the operation. Applying a change
-              twice, or to a table that already has it, does no harm
-    queue 1   changes that also act on the store, at their place in the log. The deletion of a
-              topic: earlier messages are deleted, later ones belong to a topic that was created
-              again. The creation of a parent of lite topics: later units have other codes
+    queue 0   changes of a table. A record has the changed rows, not the operation, so a change may
+              be applied twice
+    queue 1   changes that also act on the store, at their position in the log. If a topic is
+              deleted, its earlier messages are deleted, and later ones belong to a new topic. If a
+              parent of lite topics is created, its later consume queue units have other codes
 
-The body is one JSON object with its kind in "kind". Rows have the format of their table's file.
+The body is a JSON object. Its member "kind" is the kind of the record. Rows have the format of the
+file of their table.
 """
 
 from __future__ import annotations
@@ -27,17 +28,17 @@ from aerobee_broker.metadata.topics import Topics
 from aerobee_broker.store.messages import NewMessage
 from aerobee_wire import topics as names
 
-MAX_BODY = 256 * 1024  # of a record; a single row may be larger
+MAX_BODY = 256 * 1024  # bytes of a record; a single row may be larger
 _DELETION = "deleteTopic"
 _PARENT = "createParent"
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_circular=False).encode
 
 
 class TableChange(NamedTuple):
-    """A change of the JournalledTables field `table`.
+    """A change of the table that is the field `table` of JournalledTables.
 
-    `version`: the version of the whole table after this change. `put`: rows by name. `anew`: the
-    table had no rows before.
+    `version` is the version of the table after the change. `put` has the added and changed rows by
+    name. If `anew` is True, the change first removes all rows.
     """
 
     table: str
@@ -50,8 +51,8 @@ class TableChange(NamedTuple):
 class TopicDeletion(NamedTuple):
     """The deletion of a topic.
 
-    Records of the topic at the physical offset `below` or later belong to a topic that was created
-    again. The topic has no records between `below` and the position of this record.
+    Messages of the topic before the physical offset `below` are deleted. Later messages belong to
+    a topic that was created again. The topic has no messages between `below` and this record.
     """
 
     topic: str
@@ -59,7 +60,10 @@ class TopicDeletion(NamedTuple):
 
 
 class ParentCreation(NamedTuple):
-    """The creation of a topic of the type LITE, logged before its first message and its row."""
+    """The creation of a topic of the type LITE.
+
+    This record precedes the first message of the topic and the change of the table.
+    """
 
     topic: str
 
@@ -68,7 +72,7 @@ MetadataRecord = TableChange | TopicDeletion | ParentCreation
 
 
 class JournalledTables(NamedTuple):
-    """The tables that a replicated broker journals. Each field has the name of its table."""
+    """The tables that a replicated broker journals. Field names are the names of the tables."""
 
     topics: Topics
     groups: SubscriptionGroups
@@ -82,7 +86,7 @@ class JournalledTables(NamedTuple):
 
 
 def messages(record: MetadataRecord, now_ms: int) -> list[NewMessage]:
-    """Return the messages to append, in order. A large change becomes several messages."""
+    """Encode a record as messages to append. A large change becomes several messages."""
     topic = names.METADATA_LOG_TOPIC
     if not isinstance(record, TableChange):
         kind = _DELETION if isinstance(record, TopicDeletion) else _PARENT
@@ -140,10 +144,10 @@ def _text(value: object) -> str:
 
 
 def apply(record: MetadataRecord, tables: JournalledTables, stale: Collection[str] = ()) -> None:
-    """Apply a record to the tables. The caller applies it to the store.
+    """Apply a record to the tables. The caller must apply it to the store.
 
-    `stale`: names of tables that are newer than the record; they are not changed. Raises
-    AttributeError, KeyError, TypeError or ValueError for invalid rows; then nothing is changed.
+    `stale` has the names of tables that are newer than the record. They are not changed. Raises
+    AttributeError, KeyError, TypeError or ValueError for invalid rows, before changing a table.
     """
     if isinstance(record, TopicDeletion):
         if "topics" not in stale:

@@ -1,6 +1,6 @@
-"""Persistent tables, written to their files on a worker thread.
+"""Saves tables to JSON files on a worker thread.
 
-One write runs at a time; it takes the newest content.
+One write of a file runs at a time, and each write has the newest content of the table.
 """
 
 from __future__ import annotations
@@ -23,20 +23,21 @@ from aerobee_wire.status import Code, MqError
 class JsonFile:
     """A JSON file that is replaced atomically, with its previous content in `.bak`.
 
-    Order of a write: temporary file, fsync, old file to `.bak`, rename, fsync of the directory.
-    After a power cut at any moment, one of the two files is whole.
+    A write syncs a temporary file, renames the old file to `.bak`, renames the temporary file, and
+    syncs the directory. After a power cut at any time, one of the two files is whole.
     """
 
     def __init__(self, disk: Disk, path: Path) -> None:
         self.path = path
-        self.problem = ""  # why `load` used the backup, until the next `write`
+        self.problem = ""  # reason why `load` used the backup, until the next `write`
         self.is_backup = False  # whether `load` used the backup, until the next `write`
         self._disk = disk
 
     def load(self) -> dict[str, Any] | None:
-        """Return the content of the file, else that of `.bak`, or None if neither file exists.
+        """Return the content of the file, or of `.bak` if the file is missing or damaged.
 
-        Raises ConfigFileDamaged if files exist but none can be read.
+        Return None if neither file exists. Raises ConfigFileDamaged if no existing file can be
+        read.
         """
         backup = self.path.with_name(self.path.name + ".bak")
         problems = []
@@ -55,20 +56,24 @@ class JsonFile:
         return None
 
     def write(self, data: bytes) -> None:
-        """Replace the content with `data`. Raises OSError. Blocks for two or three disk flushes."""
+        """Replace the content of the file. Raises OSError.
+
+        The call blocks for two or three disk flushes.
+        """
         # A damaged file must not replace the intact backup.
         replace_file(self._disk, self.path, data, keep_backup=not self.problem)
         self.problem, self.is_backup = "", False
 
 
-_POSITION = "journalPosition"  # a member of the file, besides RocketMQ's
+_POSITION = "journalPosition"  # a member of the file that RocketMQ does not have
 
 
 class Logged(NamedTuple):
     """The journal position of a table.
 
-    `position`: physical offset; the journal below it has the whole content of the table.
-    `confirmed` returns when a failover can no longer roll that back; None: that is already so.
+    The journal below the physical offset `position` has the whole content of the table. Await
+    `confirmed` to wait until no failover can remove this part of the journal. It is None if this is
+    already so.
     """
 
     position: int
@@ -77,11 +82,14 @@ class Logged(NamedTuple):
 
 class Journal(Protocol):
     def log(self, table: Table) -> Logged:
-        """Log the changes of the table to the journal. Raises the errors of the store."""
+        """Append the changes of the table to the journal, and return its new position.
+
+        Raises the errors of an append to the store.
+        """
 
 
 class Prepared(NamedTuple):
-    """A write, prepared in one turn of the loop, to be made after `logged` is confirmed."""
+    """A write with content from one moment. It may start only after `logged` is confirmed."""
 
     logged: Logged
     write: Callable[[], Awaitable[None]]
@@ -91,13 +99,12 @@ _NOT_LOGGED = Logged(0, None)
 
 
 class PersistentTable:
-    """A table and its file.
+    """Saves a table to its JSON file.
 
-    `logged`: returns when the log durably has everything in the table. The file of such a table is
-    written only after that, because it must not contain an ack that a power cut rolls back.
-    `journal`: for a replicated broker; the file then has the confirmed content and its journal
-    position. `require`: called with the features of the table before they are written to the file
-    or the journal; raises MqError.
+    Await `logged` to wait until the log durably has everything in the table. A write waits for it,
+    because the file must not contain an ack that a power cut rolls back. A replicated broker passes
+    `journal`. The file then has the confirmed content of the table and its journal position.
+    `require` is called with the features of the table before they are written. It raises MqError.
     """
 
     def __init__(
@@ -110,7 +117,7 @@ class PersistentTable:
         *,
         require: Callable[[Collection[str]], None] = lambda features: None,
     ) -> None:
-        self.position: int | None = None  # as in the file; None: it was written without a journal
+        self.position: int | None = None  # in the file; None if it was written without a journal
         self.is_there = False  # whether the file exists
         self._table = table
         self._file = file
@@ -131,7 +138,7 @@ class PersistentTable:
         return is_there
 
     def read(self) -> bool:
-        """Do the same as `load`, without a log event."""
+        """Fill the table like `load`, but without log events."""
         content = self._file.load()
         if content is None:
             return False
@@ -145,14 +152,14 @@ class PersistentTable:
         return True
 
     def _report(self) -> None:
-        """Log problems of the file."""
+        """Log an error if `load` used the backup."""
         if self._file.problem:
             structlog.get_logger().error(
                 "config_file_damaged", reason=self._file.problem, taken="the backup: .bak"
             )
 
     def _load_content(self, content: dict[str, Any]) -> None:
-        """Fill the table.
+        """Fill the table with the content of the file.
 
         Raises AttributeError, KeyError, TypeError, ValueError, ConfigFileDamaged.
         """
@@ -176,7 +183,7 @@ class PersistentTable:
             raise ConfigFileDamaged(self._file.path, text) from None
 
     def encoded(self) -> tuple[bytes, Logged]:
-        """Return the new content of the file, and what must be confirmed before the write.
+        """Return the new content of the file, and the journal position to wait for.
 
         Raises the errors of `require` and of the store.
         """
@@ -189,16 +196,16 @@ class PersistentTable:
         return _NOT_LOGGED if self._journal is None else self._journal.log(self._table)
 
     def _position_member(self, position: int | None) -> dict[str, int]:
-        """Return the position as a member of a file; empty without a journal."""
+        """Return a journal position as a member of the JSON file, or {} without a journal."""
         if self._journal is None or position is None:
             return {}
         return {_POSITION: position}
 
     async def save(self) -> None:
-        """Return when the present content of the table is durable. Callers share a write.
+        """Save the table, and return when its present content is durable.
 
-        Raises MqError DISK_FULL or SYSTEM_ERROR if the file cannot be written, and the errors of
-        `logged` and `require`.
+        Concurrent callers share a write. Raises MqError with the code DISK_FULL or SYSTEM_ERROR if
+        the file cannot be written, and the errors of `logged` and `require`.
         """
         wanted = self._table.revision
         while self._saved < wanted:
@@ -210,7 +217,7 @@ class PersistentTable:
             await asyncio.shield(self._write_under_way)
 
     async def try_save(self) -> None:
-        """Save periodically: log a failure; the next call retries."""
+        """Save the table, but log a failure instead of raising it. The next call retries."""
         try:
             await self.save()
         except MqError as error:
@@ -219,7 +226,10 @@ class PersistentTable:
             )
 
     async def finish(self) -> None:
-        """Save for the last time: an older version finds all of the table in the JSON file."""
+        """Save the table before a stop.
+
+        Afterwards the JSON file alone has the whole table, so that older versions can read it.
+        """
         await self.try_save()
 
     async def _write(self) -> None:

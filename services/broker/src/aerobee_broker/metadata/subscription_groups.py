@@ -1,6 +1,6 @@
-"""The consumer groups of this broker: `subscriptionGroup.json`.
+"""The configurations of the consumer groups, which are stored in `subscriptionGroup.json`.
 
-Independent of clients and offsets.
+Connected clients and consumer offsets are kept elsewhere.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ DEFAULT_RETRY_MAX_TIMES = 16
 # the 18 delay levels, starts at level 3.
 _POLICY_SKIP = 2
 _EXPONENTIAL = "EXPONENTIAL"
-# Aerobee's own, besides RocketMQ's consumeMessageOrderly (docs/adr/0012-order-by-default.md).
+# A key of Aerobee, besides RocketMQ's consumeMessageOrderly (docs/adr/0012-order-by-default.md).
 _CONSUME_ORDER = "consumeOrder"
 
 TOOLS_GROUP = "TOOLS_CONSUMER"
@@ -44,12 +44,12 @@ class SubscriptionGroup:
     consume_broadcast_enable: bool = True
     consume_order: ConsumeOrder = ConsumeOrder.AUTO
     retry_queue_count: int = 1
-    # The number of delivery attempts is this + 1.
+    # The number of delivery attempts is this number + 1.
     retry_max_times: int = DEFAULT_RETRY_MAX_TIMES
-    # The delays before retry 1, 2, …; later retries use the last one. Empty: the delay levels from
-    # level 3 on.
+    # The delays before retry 1, 2, and so on. Later retries use the last delay. If it is empty, the
+    # retries use the delay levels from level 3 on.
     retry_delays_ms: tuple[int, ...] = ()
-    # Replaces these delays.
+    # Replaces `retry_delays_ms`, if it is given.
     exponential_retry: ExponentialRetryPolicy | None = None
     broker_id: int = 0
     which_broker_when_consume_slowly: int = 1
@@ -64,7 +64,7 @@ class SubscriptionGroup:
 
     @property
     def features(self) -> set[str]:
-        """Return the features of the store's format that this group uses."""
+        """Return the format features (`store/format.py`) that this group uses."""
         return set() if self.exponential_retry is None else {EXPONENTIAL_RETRY}
 
     def to_json(self) -> dict[str, Any]:
@@ -129,11 +129,10 @@ class SubscriptionGroup:
 
 
 def _order(content: Mapping[str, Any]) -> ConsumeOrder:
-    """Return the order of a stored group.
+    """Return the consume order in the JSON of a group.
 
-    Stores of RocketMQ and of version 0.1 have only consumeMessageOrderly, whose false was not
-    chosen by a user: it becomes AUTO. If RocketMQ or version 0.1 has written a store of this
-    version, the key `consumeOrder` is lost.
+    RocketMQ and version 0.1 write only the key consumeMessageOrderly. Its value false was not
+    chosen by a user, so it becomes AUTO. These versions drop the key `consumeOrder`.
     """
     if content.get("consumeMessageOrderly"):
         return ConsumeOrder.ON
@@ -141,7 +140,7 @@ def _order(content: Mapping[str, Any]) -> ConsumeOrder:
 
 
 def _exponential(policy: Mapping[str, Any]) -> ExponentialRetryPolicy | None:
-    """Return the exponential policy, or None if the policy is the customised one."""
+    """Parse an exponential retry policy. Return None for the customised policy."""
     if policy.get("type") != _EXPONENTIAL:
         return None
     values = policy.get("exponentialRetryPolicy") or {}
@@ -154,7 +153,7 @@ def _exponential(policy: Mapping[str, Any]) -> ExponentialRetryPolicy | None:
 
 
 def _delays(policy: Mapping[str, Any]) -> tuple[int, ...]:
-    """Return the delays of the customised policy."""
+    """Return the retry delays (ms) of a customised retry policy."""
     listed = (policy.get("customizedRetryPolicy") or {}).get("next") or ()
     return tuple(map(int, listed[_POLICY_SKIP:] or listed[-1:]))
 
@@ -168,7 +167,7 @@ class SubscriptionGroups(ConfigTable[SubscriptionGroup]):
         self._forbidden: dict[str, Any] = {}
 
     def head_to_json(self) -> dict[str, Any]:
-        # RocketMQ's; kept, but without effect here.
+        # This table of RocketMQ is kept, but has no effect in Aerobee.
         return {**super().head_to_json(), "forbiddenTable": self._forbidden}
 
     def load(self, content: dict[str, Any]) -> None:

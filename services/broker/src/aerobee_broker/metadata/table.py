@@ -1,6 +1,7 @@
-"""The base of the tables.
+"""The base classes of the broker's tables.
 
-A table has a data version, which is sent to other processes, and a revision, which is not.
+A table has a data version, which other processes receive. It also has a revision, which is used
+only within the process.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from aerobee_chassis.clock import Clock
 
 @dataclass(frozen=True, slots=True)
 class DataVersion:
-    """The version of a table: two tables with the same version have the same content."""
+    """The version of a table. Two tables with the same version have the same content."""
 
     state_version: int = 0
     timestamp_ms: int = 0
@@ -41,15 +42,15 @@ class DataVersion:
         )
 
 
-_LEAST_KEPT = 1024  # changed keys to keep at least
+_LEAST_KEPT = 1024  # number of changed keys that a table of any size may keep
 
 
 class Table(ABC):
     """A table of the broker.
 
-    `revision` counts the changes since the process started; it identifies what was saved or
-    registered last. Every change calls `_changed`. `features`: features of the store's format that
-    a build must know to read what the table has ever contained (`store/format.py`).
+    `revision` counts the changes since the process started. It identifies the content that was
+    saved or registered last. Every change calls `_changed`. `features` has all format features that
+    the table has ever used (`store/format.py`).
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -60,18 +61,21 @@ class Table(ABC):
 
     @abstractmethod
     def to_json(self) -> dict[str, Any]:
-        """Return the content of the file."""
+        """Return the content of the table's JSON file."""
 
     @abstractmethod
     def load(self, content: dict[str, Any]) -> None:
-        """Fill the table from the content of its file. Raises KeyError, TypeError, ValueError."""
+        """Fill the table with the content of its JSON file.
+
+        Raises KeyError, TypeError, ValueError.
+        """
 
     def touch(self) -> None:
-        """Request that the file is written again although nothing has changed."""
+        """Let the next save write the file even if the table has not changed."""
         self.revision += 1
 
     def take(self, content: dict[str, Any]) -> None:
-        """Load the content into a table that is in use."""
+        """Replace the content of a table that is in use. Let the next save write it."""
         self.load(content)
         self.touch()
 
@@ -91,14 +95,14 @@ class JournalledTable(Table):
 
     def __init__(self, clock: Clock) -> None:
         super().__init__(clock)
-        self._changed_at: dict[Any, int] = {}  # key → revision; the newest change comes last
-        self._all_changed_at = 0  # revision; earlier changes are not listed
+        self._changed_at: dict[Any, int] = {}  # key → revision of its last change, oldest first
+        self._all_changed_at = 0  # revision; changes up to it are not listed
 
     def changed_keys(self, revision: int) -> list[Any] | None:
-        """Return the keys of rows put or removed after `revision`, or None if they are unknown.
+        """Return the keys of rows that were put or removed after `revision`.
 
-        They are in the order of their last change. If they are unknown, compare all rows. The cost
-        depends on the number of keys returned.
+        The keys are in the order of their last change. Return None if the keys are unknown. The
+        caller must then compare all rows. The cost depends on the number of returned keys.
         """
         if revision < self._all_changed_at:
             return None
@@ -115,7 +119,7 @@ class JournalledTable(Table):
 
     @abstractmethod
     def head_to_json(self) -> dict[str, Any]:
-        """Return the members of the file besides the rows."""
+        """Return all members of the JSON file except the rows."""
 
     def take(self, content: dict[str, Any]) -> None:
         super().take(content)
@@ -123,15 +127,15 @@ class JournalledTable(Table):
 
     @abstractmethod
     def rows(self) -> Mapping[Any, Any]:
-        """Return key → row, the table's own mapping. Do not keep it."""
+        """Return the rows by key. The mapping changes with the table, so do not keep it."""
 
     @abstractmethod
     def name_of(self, key: Any) -> str:
-        """Return the name of the row in JSON."""
+        """Return the name that identifies the row of this key in JSON."""
 
     @abstractmethod
     def row_to_json(self, row: Any) -> Any:
-        """Return the row in the format of a journal record."""
+        """Convert a row to JSON, for the file and for journal records."""
 
     @abstractmethod
     def take_rows(
@@ -142,9 +146,10 @@ class JournalledTable(Table):
         *,
         anew: bool,
     ) -> None:
-        """Apply rows of another replica: by name, as JSON. With `anew`, they are all the rows.
+        """Apply changes from a journal record or a change file. Rows have names and are JSON.
 
-        Raises KeyError, TypeError or ValueError; then the table is unchanged.
+        With `anew`, first remove all rows. Raises KeyError, TypeError or ValueError before changing
+        the table.
         """
 
     def _take(
@@ -156,7 +161,7 @@ class JournalledTable(Table):
         *,
         anew: bool,
     ) -> None:
-        """Apply parsed rows of another replica to `rows`, like `take_rows`."""
+        """Apply parsed changes to `rows`, for an implementation of `take_rows`."""
         self.revision += 1
         self.version = version
         if anew:
@@ -170,9 +175,9 @@ class JournalledTable(Table):
             self._row_changed(key)
 
     def _row_changed(self, key: Any) -> None:
-        """Record that the row changes at the present revision.
+        """Record that a row changes at the present revision.
 
-        The table keeps up to two entries a row and 1,024 more, because removed rows count too.
+        Removed rows need an entry too, so the table keeps up to two entries a row and 1,024 more.
         """
         changed_at = self._changed_at
         changed_at.pop(key, None)
@@ -187,5 +192,5 @@ class JournalledTable(Table):
 
 
 def kept(row: Any) -> Any:
-    """Return a copy of a mutable row: rows of consumer offsets change."""
+    """Return a row for later comparison: a copy if the row may change."""
     return dict(row) if isinstance(row, dict) else row

@@ -1,6 +1,8 @@
-"""The journal of the journalled tables: the changes that it lacks, and its position in their files.
+"""Connects the replicated tables with the metadata journal and with their JSON files.
 
-`TableJournal` and `SavedTables` say what a write of the files waits for, by role.
+The metadata journal is a system topic that replicates the changes of these tables. The classes find
+the changes that the journal does not have yet, and record in each file the journal position that it
+covers.
 """
 
 from __future__ import annotations
@@ -16,12 +18,12 @@ from aerobee_chassis.clock import Clock
 
 
 class TableChanges:
-    """The changes of one table that the journal does not have yet.
+    """Finds the changes of one table that the journal does not have yet.
 
-    A save finds them by comparing the rows that were touched since the previous save.
+    It compares the rows that changed since the previous `take` with their journalled content.
 
     With `is_known`, the journal already has the present content of the table. Otherwise the first
-    change contains the whole table. `take` counts rows as journalled; `lose` reverses that.
+    change contains the whole table. `take` counts the rows as journalled, and `lose` reverses this.
     """
 
     def __init__(self, name: str, table: JournalledTable, *, is_known: bool) -> None:
@@ -31,15 +33,15 @@ class TableChanges:
         self._version: DataVersion | None = None
         self._anew = not is_known
         self._lost: set[str] = set()  # names of rows whose change was rolled back
-        self._compared_at = -1  # revision; -1: compare all rows
-        self._forgotten: set[Any] = set()  # keys to compare even if they were not touched
+        self._compared_at = -1  # revision of the last comparison; -1 to compare all rows
+        self._forgotten: set[Any] = set()  # keys to compare even if the rows have not changed
         if is_known:
             self._compared_at = table.revision
             self._known = {key: kept(row) for key, row in table.rows().items()}
             self._version = table.version
 
     def take(self) -> TableChange | None:
-        """Return what has changed since the previous change, or None if nothing has."""
+        """Return the rows that have changed since the previous `take`, or None without changes."""
         table, known = self._table, self._known
         rows = table.rows()
         keys = self._keys_to_compare()
@@ -76,7 +78,7 @@ class TableChanges:
         removed.add(name)
 
     def lose(self, change: TableChange) -> None:
-        """Repeat a change that the log has rolled back in the next change."""
+        """Let the next `take` repeat a change that the log has rolled back."""
         self._anew = self._anew or change.anew
         self._lost.update(change.put, change.removed)
         if self._anew:
@@ -85,7 +87,10 @@ class TableChanges:
         self._version = None
 
     def forget(self, keys: list[Any]) -> None:
-        """Forget rows that another journal record deletes. A row created again counts as new."""
+        """Forget rows that another kind of journal record deletes.
+
+        A row that is created again then counts as new.
+        """
         for key in keys:
             self._known.pop(key, None)
             self._forgotten.add(key)
@@ -96,14 +101,14 @@ class TableChanges:
 
 
 class TableJournal:
-    """The journal of a replica. While it follows, everything in its tables is confirmed.
+    """The journal of a replica, which is a slave or a master.
 
-    `lead` turns it into the journal of a master permanently: a deposed master loads its tables
-    again.
+    On a slave, the tables contain only confirmed changes. `lead` turns the object into the journal
+    of a master permanently, because a deposed master loads its tables again.
     """
 
     def __init__(self) -> None:
-        self.applied = 0  # physical offset; the tables contain all journal records below it
+        self.applied = 0  # physical offset below which the tables contain all journal records
         self._leader: Journal | None = None
 
     def applied_to(self, physical_offset: int) -> None:
@@ -120,37 +125,40 @@ class TableJournal:
 
 
 class SavedTables(NamedTuple):
-    """The journalled tables, their files by the name of the table, and the journal."""
+    """The journalled tables, their journal, and their files.
+
+    `files` maps the name of each table to its file.
+    """
 
     tables: JournalledTables
     files: Mapping[str, PersistentTable]
     journal: TableJournal
 
     def needed_from(self) -> int:
-        """Return the physical offset from which the log has journal records that a file lacks."""
+        """Return the lowest physical offset of journal records that a file may lack."""
         positions = [file.position for file in self.files.values()]
         return min(self.journal.applied if at is None else at for at in positions)
 
     def refresh(self, below: int) -> None:
-        """Request a write of the files whose position is below this physical offset."""
+        """Request a write of the files whose journal position is below this physical offset."""
         for name, table in self.tables.by_name().items():
             if (self.files[name].position or 0) < below:
                 table.touch()
 
     async def save(self) -> None:
-        """Save the files. Log a failure."""
+        """Save the tables that have changed. Log failures instead of raising them."""
         for file in self.files.values():
             await file.try_save()
 
 
-# Each file is rewritten once in this time; otherwise a start would read a long journal.
+# Each file is rewritten after this time, so that a start does not read a long journal.
 REWRITE_MS = 3_600_000
 
 
 class TableUpkeep:
-    """Saves the journalled tables of a replica in any role; create one per store.
+    """Saves the journalled tables of a replica in any role. Create one object for each store.
 
-    Retention keeps the log from the oldest journal position of the files on.
+    It lets retention keep the log from the oldest journal position of the files on.
     """
 
     def __init__(self, store: MessageStore, saved: SavedTables, clock: Clock) -> None:
@@ -161,9 +169,10 @@ class TableUpkeep:
         store.cleaning.protect(saved.needed_from)
 
     async def save(self) -> None:
-        """Save changed tables, and rewrite files that are old or keep files of the log.
+        """Save the tables that have changed.
 
-        A failure is logged.
+        Also rewrite files that are old, or whose journal position keeps old files of the log.
+        Failures are logged.
         """
         now_ms = self._clock.monotonic_ms()
         below = self._store.cleaning.wanted_below

@@ -1,4 +1,4 @@
-"""The topics of this broker: `topics.json`. Their configuration, not their messages."""
+"""The configurations of the topics of this broker, which are stored in `topics.json`."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ WRITE = 2
 INHERIT = 1
 READ_WRITE = READ | WRITE
 
-MESSAGE_TYPE = "message.type"  # an attribute
-UNSPECIFIED = "UNSPECIFIED"  # its value until the first message that names its type
+MESSAGE_TYPE = "message.type"  # name of an attribute
+UNSPECIFIED = "UNSPECIFIED"  # value of this attribute until a message states its type
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +29,8 @@ class TopicConfig:
     topic_sys_flag: int = 0
     order: bool = False
     attributes: Mapping[str, str] = field(default_factory=dict)
-    # Number of queues before the topic was shrunk: messages in queues beyond the present ones are
-    # unreadable by intent. 0: the topic was not shrunk.
+    # Number of queues before the topic was shrunk, or 0 if it was not. Messages in the queues that
+    # were removed are unreadable by intent.
     shrunk_from: int = 0
 
     @property
@@ -47,23 +47,23 @@ class TopicConfig:
 
     @property
     def message_type(self) -> str:
-        """The type of the messages; empty: the topic does not name one."""
+        """The message type of the topic, or "" if the topic does not have one."""
         return self.attributes.get(MESSAGE_TYPE, "")
 
     @property
     def by_priority(self) -> bool:
-        """Return whether each queue is a priority: queues with higher ids are popped first."""
+        """Return whether the queue id is a priority, so that higher ids are popped first."""
         return self.message_type == "PRIORITY"
 
     @property
     def features(self) -> set[str]:
-        """Return the features of the store's format that this topic uses."""
+        """Return the format features (`store/format.py`) that this topic uses."""
         found = {LITE_TOPICS} if self.message_type == LITE else set()
         return found | {SHRUNK_TOPICS} if self.shrunk_from else found
 
     @property
     def queue_count(self) -> int:
-        """The number of queues that exist: to write, to read, or both."""
+        """The number of existing queues: the higher of the read and the write queue count."""
         return max(self.read_queue_count, self.write_queue_count)
 
     def to_json(self) -> dict[str, Any]:
@@ -76,7 +76,7 @@ class TopicConfig:
             "topicSysFlag": self.topic_sys_flag,
             "order": self.order,
             "attributes": dict(self.attributes),
-            # Aerobee's own, besides RocketMQ's keys.
+            # A key that RocketMQ does not have.
             **({"shrunkFrom": self.shrunk_from} if self.shrunk_from else {}),
         }
 
@@ -99,12 +99,18 @@ class Topics(ConfigTable[TopicConfig]):
     config_from_json = TopicConfig.from_json
 
     def register_all(self) -> None:
-        """Register every topic again, because the permission of this broker has changed."""
+        """Count every topic as changed, because the permission of this broker has changed.
+
+        The broker then registers all topics again.
+        """
         self._changed()
         self._rows_replaced()
 
     def remove_row(self, topic: str) -> None:
-        """Remove a topic by the journal, which has the version in a separate record."""
+        """Remove a topic that a journal record deletes, without a new data version.
+
+        A separate journal record has the new version.
+        """
         if self._configs.pop(topic, None) is not None:
             self.revision += 1
             self._row_changed(topic)

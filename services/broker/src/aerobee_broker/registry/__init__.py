@@ -1,1 +1,1 @@
-"""The topics, consumer groups and clients of this broker."""
+"""Keep the topics, consumer groups and clients of this broker."""

@@ -1,6 +1,6 @@
-"""The permission of this broker for producers and consumers, and whether it drains.
+"""Keep the permission of this broker for producers and consumers, and its drain state.
 
-It is `brokerPermission`, without the write permission while the broker drains.
+The permission is `brokerPermission`, without the write permission while the broker drains.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from aerobee_chassis.clock import Clock
 
 
 class Drain(Table):
-    """The drain state of this broker: `brokerDrain.json`.
+    """The drain state of this broker, saved in `brokerDrain.json`.
 
-    `since_ms`: wall-clock time at which draining began; 0: this broker does not drain. `refuses`:
-    whether producers are refused. That begins after the name servers were notified.
+    `since_ms` is the wall-clock time at which draining began, or 0 if this broker does not drain.
+    `refuses` is True while producers are refused. That begins after the name servers were notified.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -26,7 +26,7 @@ class Drain(Table):
         self.refuses = False
 
     def put(self, draining: bool) -> bool:
-        """Start or end draining. Return False if that changes nothing."""
+        """Start or end draining. Return False if the state is already the wanted one."""
         if draining == bool(self.since_ms):
             return False
         self.since_ms = self._clock.now_ms() if draining else 0
@@ -46,14 +46,17 @@ class Drain(Table):
 
 
 class BrokerPermission:
-    """The permission. `configured`: RocketMQ's `brokerPermission`, 4 to read plus 2 to write."""
+    """Check the permission of this broker.
+
+    `configured` is RocketMQ's `brokerPermission`: 4 to read plus 2 to write.
+    """
 
     def __init__(self, configured: int, drain: Drain) -> None:
         self._configured = configured
         self._drain = drain
 
     def bits(self) -> int:
-        """Return the bits to register with the name servers. Topics do not get more than these."""
+        """Return the permission bits to register. A topic gets at most these bits."""
         return self._configured & ~WRITE if self._drain.since_ms else self._configured
 
     def check_send(self) -> None:
@@ -63,7 +66,10 @@ class BrokerPermission:
             raise NoPermission("this broker drains (aerobee broker drain): send to another")
 
     def check_send_back(self) -> None:
-        """Check that consumers may send back, also while the broker drains. Raises NoPermission."""
+        """Check that consumers may send messages back. Raises NoPermission.
+
+        They may also do so while the broker drains.
+        """
         if not self._configured & WRITE:
             raise NoPermission(
                 "this broker does not accept messages (brokerPermission): send to another",

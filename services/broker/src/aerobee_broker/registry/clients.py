@@ -1,7 +1,8 @@
-"""The live clients of this broker: their producer groups, consumer groups and subscriptions.
+"""Keep the live clients of this broker: their groups and subscriptions.
 
-A client is live while it sends heartbeats. It is forgotten after `timeout_ms` without one, or at
-once when its notice stream (WatchClient) ends. Memory only: heartbeats fill it after a restart.
+A client is live while it sends heartbeats. The broker forgets a client after `timeout_ms` without a
+heartbeat, or at once when the client's notice stream (WatchClient) ends. The data is in memory
+only; after a restart, heartbeats fill it again.
 """
 
 from __future__ import annotations
@@ -54,13 +55,16 @@ MAX_PENDING_CHECKS = 1_000  # per client
 
 @dataclass(frozen=True, slots=True)
 class CheckNotice:
-    """Ask the client about a transaction, named by the queue offset of its half message."""
+    """Ask the client for the outcome of a transaction.
+
+    `half_message` is the queue offset of its half message.
+    """
 
     half_message: int
 
 
 class Watch:
-    """The pending notices of one client. A pending notice is not added twice."""
+    """The pending notices of one client. A notice that is pending already is not added again."""
 
     def __init__(self, client_id: str) -> None:
         self.client_id = client_id
@@ -74,7 +78,7 @@ class Watch:
         self._pending.set()
 
     def check(self, half_message: int) -> bool:
-        """Add a check. Return False if too many are pending."""
+        """Add a request for the outcome of a transaction. Return False if too many are pending."""
         if len(self._checks) >= MAX_PENDING_CHECKS:
             return False
         self._checks[half_message] = None
@@ -86,9 +90,10 @@ class Watch:
         self._pending.set()
 
     async def next(self) -> list[str | CheckNotice]:
-        """Wait for notices. Return the groups whose members changed, sorted, then the checks.
+        """Wait for notices and return them.
 
-        The result is empty when the watch has ended.
+        The groups whose members changed come first, sorted; the transaction checks follow. The
+        result is empty if the watch has ended.
         """
         await self._pending.wait()
         if self._ended:
@@ -102,9 +107,9 @@ class Watch:
 class Clients:
     """The live clients.
 
-    `notifies`: whether the members of a group are notified of changes. `on_conflict` is called when
-    members of a group begin to differ in settings that must be equal, and when their differences
-    change. It is called at most once a minute per group.
+    - `notifies` returns whether the members of a group are notified of changes.
+    - `on_conflict` is called when members of a group begin to differ in settings that must be
+      equal, and when their differences change. It is called at most once a minute per group.
     """
 
     def __init__(
@@ -129,14 +134,14 @@ class Clients:
         self._listed_from_ms = clock.monotonic_ms()
 
     def expect_all(self) -> None:
-        """Expect all clients to register again, because this broker follows another master.
+        """Expect all clients to register again, because this broker has become master.
 
-        For GATHERING_MS it does not list the members of groups.
+        For GATHERING_MS, `listed_members` does not list the members of groups.
         """
         self._listed_from_ms = self._clock.monotonic_ms() + GATHERING_MS
 
     def listed_members(self, consumer_group: str) -> list[str]:
-        """Return the members, for a member that divides queues by them. Raises MembersNotKnown."""
+        """Return the members, for a client that assigns queues by them. Raises MembersNotKnown."""
         left_ms = self._listed_from_ms - self._clock.monotonic_ms()
         if left_ms > 0:
             raise MembersNotKnown(left_ms)
@@ -169,16 +174,16 @@ class Clients:
         ]
 
     def broadcasts(self, consumer_group: str) -> bool:
-        """Return whether all members broadcast. Each then keeps its own offsets, not the broker."""
+        """Return whether all members use broadcasting. Then each member keeps its own offsets."""
         consumers = self.consumers(consumer_group)
         return bool(consumers) and all(
             consumer.message_model is MessageModel.BROADCASTING for consumer in consumers
         )
 
     def producers(self) -> dict[str, list[Watch]]:
-        """Return producer group → the watches of its live clients, by client id.
+        """Return a map from producer group to the watches of its live clients, by client id.
 
-        A client without a watch cannot be asked about a transaction.
+        A client without a watch is left out, because it cannot be asked about a transaction.
         """
         found: dict[str, list[Watch]] = {}
         for client_id in sorted(self._watches.keys() & self._clients.keys()):
@@ -187,11 +192,14 @@ class Clients:
         return found
 
     def subscriptions(self, consumer_group: str) -> Mapping[str, Subscription] | None:
-        """Return topic → the newest subscription of all members; None without members."""
+        """Return a map from topic to the newest subscription of the members, or None.
+
+        It is None if the group has no members.
+        """
         return self._subscriptions.get(consumer_group)
 
     def note_pull(self, client_id: str, consumer_group: str, topic: str, queue_id: int) -> None:
-        """Note a pull for `owners`. Pulls of unknown clients are ignored."""
+        """Record a pull, for `owners`. Ignore pulls of unknown clients."""
         client = self._clients.get(client_id)
         if client is not None and consumer_group in client.consumers:
             client.last_pulls_ms[consumer_group, topic, queue_id] = self._clock.monotonic_ms()
@@ -203,7 +211,7 @@ class Clients:
             client.last_pulls_ms.pop((consumer_group, topic, queue_id), None)
 
     def owners(self, consumer_group: str) -> Mapping[tuple[str, int], str]:
-        """Return (topic, queue id) → the member that pulled from the queue last."""
+        """Return a map from (topic, queue id) to the member that last pulled from the queue."""
         latest: dict[tuple[str, int], tuple[int, str]] = {}
         for client_id in self._members.get(consumer_group, ()):
             for (group, topic, queue_id), at_ms in self._clients[client_id].last_pulls_ms.items():
@@ -213,9 +221,9 @@ class Clients:
         return {queue: client_id for queue, (_, client_id) in latest.items()}
 
     def queues_of(self, client: Client) -> list[tuple[str, str, int]]:
-        """Return the (group, topic, queue id) that the client pulls, sorted.
+        """Return the queues that the client pulls, as a sorted list of (group, topic, queue id).
 
-        If the group divides its queues, queues that another client pulled later are left out.
+        If a group divides its queues, the list excludes queues that another client pulled later.
         """
         divided = {
             group: self.owners(group)
@@ -234,9 +242,9 @@ class Clients:
     def heartbeat(self, client: Client) -> None:
         """Replace the groups of the client's previous heartbeat.
 
-        A proxy may not know the subscriptions of a client that registered them at another proxy;
-        the previous subscriptions then stay. A proxy may report a producer under the id of a
-        consumer; the consumer then stays.
+        A proxy may not know the subscriptions of a client that registered them at another proxy.
+        Then the previous subscriptions stay. A proxy may also report a producer under the id of a
+        consumer. Then the consumer stays.
         """
         before = self._clients.get(client.client_id)
         if before is not None and before.consumers and client.published_topics:
@@ -263,9 +271,9 @@ class Clients:
         consumer_group: str = "",
         publishing: bool = False,
     ) -> None:
-        """Forget the given groups of a client, and its published topics if `publishing`.
+        """Forget the given groups of a client, and its published topics if `publishing` is True.
 
-        Without any of these, forget the client.
+        If no group is given and `publishing` is False, forget the client.
         """
         client = self._clients.get(client_id)
         if client is None:
@@ -292,7 +300,7 @@ class Clients:
             self._update_groups(client_id, dict(client.consumers))
 
     def scan(self) -> list[str]:
-        """Forget clients without a heartbeat for `timeout_ms`. Return their ids."""
+        """Forget the clients that sent no heartbeat for `timeout_ms`, and return their ids."""
         limit = self._clock.monotonic_ms() - self._timeout_ms
         silent = [
             client.client_id
@@ -306,7 +314,7 @@ class Clients:
     # ---- notices ----
 
     def watch(self, client_id: str) -> Watch:
-        """Return a watch for the notices to this client from now on. End its earlier watch."""
+        """Return a new watch for the notices to this client, and end its earlier watch."""
         earlier = self._watches.get(client_id)
         if earlier is not None:
             earlier.end()
@@ -314,13 +322,13 @@ class Clients:
         return watch
 
     def end_watch(self, watch: Watch) -> None:
-        """Forget the client, because its stream ended, unless it already has a new watch."""
+        """Forget the client because its stream ended, unless the client has a newer watch."""
         if self._watches.get(watch.client_id) is watch:
             del self._watches[watch.client_id]
             self.forget(watch.client_id)
 
     def close(self) -> None:
-        """End every watch, in order to stop."""
+        """End every watch, so that the broker can stop."""
         for watch in self._watches.values():
             watch.end()
 
@@ -385,7 +393,7 @@ class Clients:
 def _with_subscriptions(
     consumers: Mapping[str, Consumer], before: Mapping[str, Consumer]
 ) -> Mapping[str, Consumer]:
-    """Return `consumers`; one that pops without subscriptions keeps its previous ones."""
+    """Return `consumers` with previous subscriptions where a popping consumer has none."""
     return {
         group: before[group]
         if consumer.consume_type is ConsumeType.POP

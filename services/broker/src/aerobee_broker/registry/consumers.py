@@ -1,6 +1,6 @@
-"""A client's description of one of its consumer groups, and conflicts between members.
+"""Describe the consumer groups of a client, and find conflicts between members of a group.
 
-Pure functions and values.
+The module has only values and pure functions.
 """
 
 from __future__ import annotations
@@ -38,19 +38,19 @@ class ConsumeFrom(Enum):
 class Subscription:
     topic: str
     filter: Filter
-    # Time at which the client made it, milliseconds since the epoch; the newest in a group counts.
+    # When the client subscribed, in ms since the epoch; the newest subscription of a group counts.
     version: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Consumer:
-    """One consumer group of one client."""
+    """The description of one consumer group by one of its members."""
 
     consume_type: ConsumeType = ConsumeType.PUSH
     message_model: MessageModel = MessageModel.CLUSTERING
     consume_from: ConsumeFrom = ConsumeFrom.LAST_OFFSET
     subscriptions: Mapping[str, Subscription] = field(default_factory=dict)
-    # How the group divides the queues among its members, by RocketMQ's name; "": not reported.
+    # RocketMQ's name of the strategy that assigns queues to members; "" if it is not reported.
     strategy: str = ""
     # Counters that the client reports: they differ in each heartbeat and have no effect here.
     statistics: Statistics = field(default_factory=dict, compare=False)
@@ -63,7 +63,7 @@ class Consumer:
 
 @dataclass(frozen=True, slots=True)
 class Differences:
-    """Settings that differ between the members of a group and must be equal."""
+    """Settings that differ between the members of a group although they must be equal."""
 
     # Topic → filter expressions of the members.
     subscriptions: Mapping[str, list[str]] = field(default_factory=dict)
@@ -85,11 +85,11 @@ def differences(consumers: Collection[Consumer]) -> Differences:
 def _different_filters(consumers: Collection[Consumer]) -> dict[str, list[str]]:
     """Return the topics for which the members have different filters.
 
-    A message is delivered to one member. If the filter of that member drops it, the other members
-    do not receive it, and the group loses it unnoticed.
+    A message is delivered to one member. If the filter of that member drops it, no other member
+    receives it, and the group loses it unnoticed.
 
-    A topic that only some members subscribe to counts too, as "" for the other members. A member
-    without subscriptions does not count yet. Retry topics do not count, because only classic
+    A topic that only some members subscribe to counts too; the other members have "" as filter. A
+    member without subscriptions does not count yet. Retry topics do not count, because only classic
     clients name them.
     """
     members = [consumer.subscriptions for consumer in consumers if consumer.subscriptions]
@@ -101,9 +101,9 @@ def _different_filters(consumers: Collection[Consumer]) -> dict[str, list[str]]:
 def _different_settings(consumers: Collection[Consumer]) -> dict[str, list[str]]:
     """Return the settings that differ between the members.
 
-    With different strategies, some queues have two readers and some have none. Members that pull
-    and members that pop read the same messages, and so do members that broadcast beside members
-    that do not. A member that does not name a strategy does not count.
+    With different strategies, some queues have two readers and other queues have none. A member
+    that does not name a strategy does not count. If some members pull and some pop, they read the
+    same messages twice. The same is true if only some members broadcast.
     """
     found = {
         "strategy": {each.strategy for each in consumers if each.strategy and each.divides_queues},

@@ -1,4 +1,7 @@
-"""The consumer groups of this broker. A group has a retry topic from its creation on."""
+"""Keep the consumer groups of this broker.
+
+A group has a retry topic from its creation on.
+"""
 
 from __future__ import annotations
 
@@ -54,15 +57,17 @@ class GroupRegistry:
         return group
 
     def ready(self, consumer_group: str) -> SubscriptionGroup | None:
-        """Return the group if it is durable, else None."""
+        """Return the group if it exists and is saved durably, or None."""
         return None if consumer_group in self._unsaved else self.table.get(consumer_group)
 
     async def for_client(self, consumer_group: str) -> SubscriptionGroup:
-        """Return the group, durable. Create it if it is new and auto-creation is enabled.
+        """Return the group after it is saved. Create it if it is new and auto-creation is enabled.
 
-        On a full disk, a group with the default settings is returned before it is saved: consumers
-        free space, and after a crash the next client creates the same group. Raises GroupNotExist,
-        InvalidParameter, and MqError SYSTEM_ERROR if it cannot be saved.
+        On a full disk, a group with the default settings is returned before it is saved. Consumers
+        free space, and after a crash the next client creates the same group.
+
+        Raises GroupNotExist, InvalidParameter. Raises MqError with the code SYSTEM_ERROR if the
+        group cannot be saved.
         """
         group = self.ready(consumer_group)
         if group is not None:
@@ -86,9 +91,9 @@ class GroupRegistry:
         return self.get(consumer_group)  # it may have been changed or deleted meanwhile
 
     async def put(self, group: SubscriptionGroup, *, only_new: bool = False) -> bool:
-        """Create (True) or change (False) a group. With `only_new`, an existing group is unchanged.
+        """Create or change a group, and return whether it was created.
 
-        Raises InvalidParameter.
+        With `only_new`, an existing group stays unchanged. Raises InvalidParameter.
         """
         self._check(group)
         known = self.table.get(group.consumer_group)
@@ -108,9 +113,12 @@ class GroupRegistry:
     async def update(
         self, given: SubscriptionGroup, named: Collection[str], *, dry_run: bool
     ) -> tuple[SubscriptionGroup, SubscriptionGroup]:
-        """Change the `named` settings to those of `given`. Return the group before and after.
+        """Change the settings in `named` to the values in `given`.
 
-        With `dry_run`, nothing changes. Raises GroupNotExist, InvalidParameter.
+        With `dry_run`, the group stays unchanged. Raises GroupNotExist, InvalidParameter.
+
+        Returns:
+            The group before and after the change.
         """
         before = self.get(given.consumer_group)
         after = updated(before, given, named, fixed=_NO_SETTINGS)
@@ -122,8 +130,8 @@ class GroupRegistry:
     def remove(self, consumer_group: str, forget: Callable[[], None]) -> bool:
         """Delete a group. Return False if it does not exist. Call `save` afterwards.
 
-        Its retry and dead-letter topics stay. `forget` removes the data of the group in other
-        tables; if it raises, nothing is deleted. Raises NoPermission for a system group.
+        The group's retry and dead-letter topics stay. `forget` removes the data of the group in
+        other tables; if it raises, nothing is deleted. Raises NoPermission for a system group.
         """
         if self.is_system(consumer_group):
             raise NoPermission(f"{consumer_group} is a system group: it cannot be deleted")

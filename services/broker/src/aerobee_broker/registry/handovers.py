@@ -1,11 +1,11 @@
-"""Handovers of message queues between the members of a consumer group.
+"""Hand over message queues between the members of a consumer group.
 
-The next member reads the group's offset only after the previous member has committed it. It
-therefore does not receive messages a second time.
+The next member reads the group's offset only after the previous member has committed it. So the
+next member does not receive messages a second time.
 
-The member that pulled a queue last owns it until it releases the queue or leaves the group. Pulls
-are not refused: a member may pull a queue that another member owns, for example after a crash that
-no broker noticed.
+The last member that pulled from a queue owns the queue until it releases the queue or leaves the
+group. Pulls are not refused. A member may pull from a queue of another member, for example after a
+crash that no broker noticed.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ class Handovers:
     def take(
         self, consumer_group: str, client_id: str, topic: str, queue_ids: Iterable[int]
     ) -> dict[int, str]:
-        """Give a member queues of a topic. Return queue id → owner of those it does not get.
+        """Give a member queues of a topic. Return the other owners of queues that it does not get.
 
-        `client_id` is notified when the owner releases them. A client that is not a member gets no
-        queues and is not notified.
+        The result maps queue id to owner. `client_id` is notified when the owner releases a queue.
+        A client that is not a member gets no queues and is not notified.
         """
         if not self._clients.is_member(consumer_group, client_id):
             return {}
@@ -60,7 +60,10 @@ class Handovers:
             self._clients.notify_member(consumer_group, each)
 
     def _left(self, consumer_group: str, client_id: str) -> None:
-        """Forget what a leaving member waits for. All members are notified when a member leaves."""
+        """Forget the queues that a leaving member waits for.
+
+        All other members are notified separately when a member leaves.
+        """
         awaited = self._awaited.get(consumer_group, {})
         for queue in list(awaited):
             awaited[queue].discard(client_id)

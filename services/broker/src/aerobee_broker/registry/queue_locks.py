@@ -1,8 +1,9 @@
-"""Queue locks: let only one member of a consumer group consume a message queue.
+"""Lock message queues, so that one member of a consumer group consumes a queue at a time.
 
-With them the group consumes the queue in order. A lock ends LOCK_MS after its holder last asked for
-it, or at once when the holder leaves the group. Memory only: after a restart the members lock
-again. This is RocketMQ's REBALANCE LOCK with a fence: `check` refuses requests of other clients.
+With locks, the group consumes a queue in order. A lock ends LOCK_MS after its holder last asked for
+it, or at once when the holder leaves the group. Locks are in memory only; after a restart the
+members lock again. This is RocketMQ's REBALANCE LOCK with a fence: `check` refuses requests of
+other clients.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ Queue = tuple[str, int]
 class _Lock:
     """A lock on a queue.
 
-    `epoch`: identifies the period of this holder. `asked_ms`: monotonic. `refused`: clients that
-    were refused the lock meanwhile.
+    `epoch` identifies the period of this holder. `asked_ms` is the monotonic time of the holder's
+    last request. `refused` contains the clients that asked for the lock meanwhile.
     """
 
     client_id: str
@@ -39,7 +40,8 @@ class _Lock:
 class Holder:
     """The holder of a queue.
 
-    `client_id` "": the queue does not exist. `epoch` 0: the holder is not the client that asked.
+    `client_id` is "" if the queue does not exist. `epoch` is 0 if the holder is not the client that
+    asked.
     """
 
     client_id: str
@@ -56,7 +58,7 @@ class QueueLocks:
         clients.on_leave(self._left)
 
     def lock(self, consumer_group: str, client_id: str, queues: Iterable[Queue]) -> list[Holder]:
-        """Lock the free queues and renew those that `client_id` holds. Return each queue's holder.
+        """Lock the free queues and renew the locks of `client_id`; return each queue's holder.
 
         Raises NotAMember.
         """
@@ -76,7 +78,7 @@ class QueueLocks:
             lock.refused.add(client_id)
             return Holder(lock.client_id, 0)
         else:
-            # Not below the time of day, so that an epoch does not repeat after a restart.
+            # The epoch is at least the wall-clock time, so that it does not repeat after a restart.
             self._last_epoch = max(self._last_epoch + 1, self._clock.now_ms())
             lock = locks[queue] = _Lock(client_id, self._last_epoch, now_ms)
         return Holder(client_id, lock.epoch)
@@ -98,10 +100,10 @@ class QueueLocks:
     def check(
         self, consumer_group: str, topic: str, queue_id: int, client_id: str, *, locked: bool
     ) -> None:
-        """Check a client's access to a queue.
+        """Check that a client may access a queue.
 
-        Raises QueueLockNotHeld if another client holds the lock. With `locked`, it also raises if
-        `client_id` does not hold it.
+        Raises QueueLockNotHeld if another client holds the lock. If `locked` is True, it also
+        raises the error if no client holds the lock.
         """
         locks = self._locks.get(consumer_group)
         if locks is None and not locked:
@@ -117,7 +119,7 @@ class QueueLocks:
             raise QueueLockNotHeld(consumer_group, topic, queue_id, holder)
 
     def holders(self, consumer_group: str) -> Mapping[Queue, str]:
-        """Return topic and queue id → client id."""
+        """Return a map from (topic, queue id) to the client that holds the lock."""
         now_ms = self._clock.monotonic_ms()
         return {
             queue: lock.client_id

@@ -1,7 +1,7 @@
-"""The streams that carry replies to the requesting clients.
+"""Keep the streams that carry replies to the clients that sent the requests.
 
-A reply is written by the RPC that brought it, which is answered afterwards. Only the RPCs wait
-here, and nothing is stored. Memory only.
+The RPC that brings a reply writes it to the stream, and is answered after that. A reply is never
+stored, so only RPCs wait here. The data is in memory only.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Write = Callable[[Reply], Awaitable[None]]
 
 
 class ReplyStream:
-    """The stream of one client."""
+    """The stream that carries replies to one client."""
 
     def __init__(self, client_id: str, write: Write) -> None:
         self.client_id = client_id
@@ -53,7 +53,7 @@ class ReplyStream:
 
 
 class ReplyStreams:
-    """The open streams. `max_body_size`: limit of a reply, in bytes."""
+    """The open streams. `max_body_size` is the limit of a reply's body, in bytes."""
 
     def __init__(self, clock: Clock, max_body_size: int) -> None:
         self._clock = clock
@@ -64,7 +64,7 @@ class ReplyStreams:
         self._broken: dict[str, int] = {}
 
     def open(self, client_id: str, write: Write) -> ReplyStream:
-        """Send replies to the client along `write` from now on."""
+        """Send replies to the client with `write` from now on."""
         stream = self._streams[client_id] = ReplyStream(client_id, write)
         self._broken.pop(client_id, None)
         return stream
@@ -82,11 +82,11 @@ class ReplyStreams:
         self._broken[stream.client_id] = now_ms
 
     def client_left(self, client_id: str) -> None:
-        """Forget the client's broken stream: the client reports that it does not return."""
+        """Forget the client's broken stream, because the client has reported that it stops."""
         self._broken.pop(client_id, None)
 
     async def pass_on(self, client_id: str, reply: Reply) -> None:
-        """Write the reply to the stream of the client, then return.
+        """Write the reply to the stream of the client, and return after it is written.
 
         Raises MessageIllegal, RequesterAbsent, TooManyReplies.
         """

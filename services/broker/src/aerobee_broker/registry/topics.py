@@ -1,8 +1,8 @@
-"""The topics of this broker, and their creation: by an administrator, a message or a group.
+"""Keep the topics of this broker, and create them for administrators, messages and groups.
 
-A topic is published when it is in `topics.json` and registered with every reachable name server; a
-send to it waits for that. The rules are those of RocketMQ's TopicConfigManager: an unknown topic
-inherits from TBW102.
+A topic is published when it is saved in `topics.json` and registered with every reachable name
+server. A send to a new topic waits for that. The rules are those of RocketMQ's TopicConfigManager:
+an unknown topic inherits from TBW102.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from aerobee_wire.properties import whole_number
 from aerobee_wire.queues import lite
 from aerobee_wire.status import Code, MqError
 
-# Registers the present topics with the name servers; returns the unreachable name servers.
+# Register the present topics with the name servers, and return the unreachable name servers.
 Announce = Callable[[], Awaitable[list[str]]]
-# Creates a topic on the other brokers.
+# Create a topic on the other brokers.
 Spread = Callable[[TopicConfig], Awaitable[None]]
 
-CLIENT_DEFAULT_QUEUES = 4  # of a topic that a send creates, unless the sender names a number
+CLIENT_DEFAULT_QUEUES = 4  # queues of a topic that a send creates without a queue count
 MAX_QUEUES = 65_536
 ALL_PERMISSIONS = 15
 MESSAGE_TYPES = (
@@ -86,7 +86,7 @@ class TopicRegistry:
     # ---- use ----
 
     def ready(self, topic: str) -> TopicConfig | None:
-        """Return the topic if it is published, else None."""
+        """Return the topic if it is published, or None."""
         return None if topic in self._publishing else self.table.get(topic)
 
     def get(self, topic: str) -> TopicConfig:
@@ -96,7 +96,7 @@ class TopicRegistry:
         return config
 
     def is_readable(self, topic: str, queue_id: int) -> bool:
-        """Return whether the topic has this queue to read."""
+        """Return whether the topic has the read queue `queue_id`."""
         config = self.table.get(topic)
         return config is not None and 0 <= queue_id < config.read_queue_count
 
@@ -121,7 +121,8 @@ class TopicRegistry:
     async def for_group(self, topic: str, queue_count: int = 1) -> TopicConfig:
         """Return the retry or dead-letter topic of a group. Create it if it is new.
 
-        On a full disk it is published before it is saved: a start creates the same topic again.
+        On a full disk, the topic is published before it is saved. That is safe because the next
+        start creates the same topic again.
         """
         config = self.table.get(topic)
         if config is None or config.queue_count < queue_count:
@@ -143,7 +144,7 @@ class TopicRegistry:
     # ---- administration ----
 
     async def put(self, config: TopicConfig, *, only_new: bool = False) -> PutResult:
-        """Create or change a topic. With `only_new`, an existing topic is unchanged.
+        """Create or change a topic. With `only_new`, an existing topic stays unchanged.
 
         Raises InvalidParameter, NoPermission.
         """
@@ -169,7 +170,7 @@ class TopicRegistry:
         return PutResult(created, await self._publish_change(config.topic))
 
     async def specify_type(self, topic: str, message_type: str) -> str:
-        """Set the type of a topic without one. Return the type that the topic has now, published.
+        """Set the type of a topic without a type, publish it, and return the topic's type.
 
         Raises TopicNotExist, InvalidParameter.
         """
@@ -187,9 +188,9 @@ class TopicRegistry:
         return self.get(topic).message_type
 
     async def register_all(self) -> list[str]:
-        """Register all topics after a change of the broker's permission.
+        """Register all topics again after a change of the broker's permission.
 
-        Returns the unreachable name servers.
+        Return the unreachable name servers.
         """
         self.table.register_all()
         await self._saved.save()
@@ -198,8 +199,9 @@ class TopicRegistry:
     async def remove(self, topic: str, forget: Callable[[], None]) -> bool:
         """Delete a topic. Return False if it does not exist.
 
-        `forget` removes the data of the topic in other tables, in the same loop turn. Raises
-        NoPermission for a system topic, and the errors of `forget`; then nothing is deleted.
+        `forget` removes the data of the topic from other tables, in the same iteration of the event
+        loop. Raises NoPermission for a system topic, and the errors of `forget`. After an error
+        nothing is deleted.
         """
         if self.is_system(topic):
             raise NoPermission(f"{topic} is a system topic: it cannot be deleted")
@@ -230,10 +232,10 @@ class TopicRegistry:
 
     @staticmethod
     def _check_type_change(known: TopicConfig | None, config: TopicConfig) -> None:
-        """Check that the topic does not become or cease to be of type LITE.
+        """Check that a topic keeps or never gets the type LITE. Raises InvalidParameter.
 
-        The units of a queue contain either the lite topics or the tags of its messages, from the
-        first message on. Raises InvalidParameter.
+        An entry of a consume queue contains either the lite topic or the tag of its message, from
+        the first message on.
         """
         if known is None or known.message_type == config.message_type:
             return
@@ -274,7 +276,7 @@ class TopicRegistry:
     # ---- at the start ----
 
     def create_system_topics(self, *, journalled: bool = False) -> None:
-        """Create the system topics. `journalled`: the log of the broker has replicas."""
+        """Create the system topics. `journalled` is True if the log has replicas."""
         options = self._options
         inherit = {
             options.broker_cluster_name: (16, options.cluster_topic_enable),
@@ -308,10 +310,10 @@ class TopicRegistry:
             self.table.put(config)
 
     def adopt(self, stored: Iterable[tuple[str, Iterable[int]]]) -> list[str]:
-        """Add topics and queues that exist in the store but not in the table. Return their names.
+        """Add topics and queues of the store that the table lacks, and return the changed topics.
 
-        They are missing if `topics.json` is older than the log or was lost. `stored`: topics and
-        their queue ids.
+        The table lacks them if `topics.json` is older than the log or was lost. `stored` contains
+        topics with their queue ids.
         """
         adopted = []
         for topic, queue_ids in stored:
@@ -334,9 +336,10 @@ class TopicRegistry:
     async def _ensure_published(
         self, topic: str, *, spread: TopicConfig | None = None, must_save: bool = True
     ) -> list[str]:
-        """Publish a topic, unless a task publishes it already. Return the unreachable name servers.
+        """Publish a topic, or wait for the task that already publishes it.
 
-        `spread`: create this topic on the other brokers too. `must_save`: fail if the disk is full.
+        If `spread` is set, create that topic on the other brokers too. If `must_save` is True, fail
+        when the disk is full. Return the unreachable name servers.
         """
         task = self._publishing.get(topic)
         if task is None:
@@ -346,7 +349,11 @@ class TopicRegistry:
         return await asyncio.shield(task)
 
     async def _publish_change(self, topic: str, *, must_save: bool = True) -> list[str]:
-        """Publish again: a running task may have read the table before the change."""
+        """Publish a topic after a change.
+
+        A task that already publishes the topic may have read the table before the change. So wait
+        for that task first.
+        """
         while (task := self._publishing.get(topic)) is not None:
             await asyncio.wait([task])
         return await self._ensure_published(topic, must_save=must_save)

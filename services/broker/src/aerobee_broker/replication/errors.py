@@ -1,13 +1,13 @@
-"""Define why a replica is not made master, and why a master rejects requests.
+"""Define the errors of promotions, and of a master that rejects requests.
 
-The code crosses the wire, the class does not.
+A caller in another process receives the code, not the class.
 
     NotElectable       ILLEGAL_OPERATION      as master it might lack acknowledged messages
     LogDamaged         MESSAGE_CORRUPTED      no replica follows before the damaged log is repaired
     NotCaughtUp        FLUSH_SLAVE_TIMEOUT    no replica can take over without a loss yet
     NotPromoted        SERVICE_NOT_AVAILABLE  it is not master; the promotion may be retried
     ReplicaNotRemoved  SLAVE_NOT_AVAILABLE    an asynchronous master might lose what it accepts
-    NumberInUse        SERVICE_NOT_AVAILABLE  another replica follows with the number of this one
+    NumberInUse        SERVICE_NOT_AVAILABLE  another replica follows with the same number
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class LogDamaged(MqError):
 
 
 class NotElectable(MqError):
-    """The replica may not become master; `reason` also says what to do instead."""
+    """The replica may not become master. `reason` also says which action helps."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(Code.ILLEGAL_OPERATION, f"not made master: {reason}", about="brokerId")
@@ -55,7 +55,10 @@ class NotPromoted(MqError):
 
 
 class ReplicaNotRemoved(MqError):
-    """An asynchronous group cannot remove late replicas; `late` are their ids."""
+    """An asynchronous group cannot remove late replicas; `late` are their ids.
+
+    The late replicas stay in the in-sync set, and may be elected.
+    """
 
     def __init__(self, late: Sequence[int]) -> None:
         names = ", ".join(map(str, late))
@@ -69,7 +72,10 @@ class ReplicaNotRemoved(MqError):
 
 
 class NumberInUse(MqError):
-    """Two replicas have one number; `holder` and `replica` are number and store id of each."""
+    """Two replicas have the same brokerId.
+
+    `holder` and `replica` name each replica by its number and store id.
+    """
 
     def __init__(self, holder: str, replica: str) -> None:
         super().__init__(

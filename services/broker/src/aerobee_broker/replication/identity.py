@@ -1,7 +1,7 @@
-"""Identify a replica: by the number that its operator gave it, and the id of its store.
+"""Identify a replica by the number that its operator gave it and the id of its store.
 
-The store id distinguishes an empty or exchanged disk from the previous disk under the same number.
-Such a disk is a new replica, and what was known of the old one does not apply to it.
+The store id distinguishes an empty or exchanged disk from the previous disk with the same number. A
+replica with such a disk is a new replica, and knowledge about the old one does not apply to it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _STORE_ID_BITS = 64
 
 
 class Replica(NamedTuple):
-    """Identify a replica.
+    """The identity of a replica.
 
     `replica_id` is its number in the broker group: 0 or more, and independent of its role.
     `store_id` is 16 hexadecimal digits.
@@ -34,8 +34,8 @@ class Replica(NamedTuple):
 class IdentityFile:
     """Keep the store id in `brokerIdentity.json`.
 
-    It is not a secret, and it is not backed up. A copy of the directory must not count as a second
-    store, and is refused because of its id.
+    The store id is not a secret, and the file has no backup copy. A copy of the directory must not
+    count as a second store, so the master refuses it because of the equal id.
     """
 
     def __init__(self, disk: Disk, path: Path, rng: random.Random) -> None:
@@ -58,8 +58,8 @@ class IdentityFile:
     def renew(self) -> str:
         """Give the store a new id, durably, and return it. Raises OSError.
 
-        The store is then a new replica, in no in-sync set. Use it for a store that may have lost
-        what it confirmed.
+        The store then counts as a new replica, which is in no in-sync set. Use this for a store
+        that may have lost confirmed messages.
         """
         store_id = f"{self._rng.getrandbits(_STORE_ID_BITS):016x}"
         self._disk.make_directory(self._path.parent)

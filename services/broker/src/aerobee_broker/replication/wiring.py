@@ -1,4 +1,4 @@
-"""Wire a replicated broker: its port, its store, its roles, and what decides them."""
+"""Connect the parts of a replicated broker: its port, its store, and the choice of its role."""
 
 from __future__ import annotations
 
@@ -73,7 +73,8 @@ _SERVICES = [
 class ReplicaProcess:
     """Connect the parts of a replica.
 
-    `services` are those of the port, whatever the role. `roles` is set by `components`.
+    `services` is the list of services of the port; it is the same in every role. `components` sets
+    `roles`.
     """
 
     def __init__(
@@ -83,7 +84,7 @@ class ReplicaProcess:
         reader: Worker,
         stop: Callable[[MqError], None],
     ) -> None:
-        """Create the parts. `stop` ends the process because of an error."""
+        """Create the parts. `stop` is called with an error that must end the process."""
         self._environment = environment
         own = self._own = ReplicaStore(environment, identity.store_host)
         self._name_servers = NameServerRegistration(
@@ -146,7 +147,7 @@ class ReplicaProcess:
         return ReplicaCalls(Caller(unreachable(Code.BROKER_UNREACHABLE, "the replica")), wait_s)
 
     async def _peers(self) -> list[str]:
-        """Return the known addresses of other replicas of the group, the master first."""
+        """Return the known addresses of other replicas of the group, with the master first."""
         group = await self._masters.group()
         slave = None if self.roles is None else self.roles.slave
         found = [
@@ -250,9 +251,9 @@ class OpenedStore(Component):
 
 
 def refuse_replica(environment: Environment) -> None:
-    """Refuse to start an unreplicated broker on the store of a replica.
+    """Check that the store does not belong to a replica, before an unreplicated broker starts.
 
-    Its writes would be unknown to the masters of that replica. Raises StoreOpenError.
+    The masters of the replica would not know the writes of such a broker. Raises StoreOpenError.
     """
     epochs = environment.path / "config" / "epochs.json"
     if environment.disk.exists(epochs):

@@ -1,1 +1,4 @@
-"""The RPCs of the broker, one file per service. Handlers translate; they do not decide."""
+"""Implement the RPCs of the broker, one file per service.
+
+The handlers convert messages. They do not decide.
+"""

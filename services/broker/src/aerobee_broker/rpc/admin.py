@@ -1,10 +1,10 @@
-"""AdminService: topics, consumer groups, and the numbers of the running broker.
+"""Implement AdminService: topics, consumer groups, and the status of the running broker.
 
 Codes: INVALID_PARAMETER, NO_PERMISSION (a system topic or group), TOPIC_NOT_EXIST,
 SUBSCRIPTION_GROUP_NOT_EXIST, SYSTEM_ERROR (a table could not be saved).
 
 Difference from Apache's server: PutTopic is answered only after the topic is durable and registered
-at the name servers, and lists the unreachable name servers.
+at the name servers. The answer lists the unreachable name servers.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from aerobee_wire.status import Code, MqError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatusReport:
-    """Reports the numbers of the broker. Counters start with the process."""
+    """Report the status and the counters of the broker. Counters start with the process."""
 
     identity: Identity
     store: MessageStore
@@ -49,7 +49,7 @@ class StatusReport:
     clock: Clock
 
     def status(self, physical_offsets: Sequence[int] = ()) -> pb.GetBrokerStatusResponse:
-        """Return the status, with the expiries of the records at `physical_offsets`."""
+        """Return the status, with the expiry times of the records at `physical_offsets`."""
         usage = self.disk.usage(self.store_path)
         identity, metrics, store = self.identity, self.metrics, self.store
         options, now_ms = self.options, self.clock.now_ms()
@@ -91,7 +91,7 @@ class StatusReport:
         )
 
 
-# Expiries in one GetBrokerStatus: each costs a read of one or two records.
+# Limit of one GetBrokerStatus: the expiry of each offset costs a read of one or two records.
 MOST_OFFSETS = 4096
 
 

@@ -1,4 +1,4 @@
-"""ClientService: heartbeats, watches and locks of clients.
+"""Implement ClientService: heartbeats, watches and queue locks of clients.
 
 RPCs: Heartbeat, UnregisterClient, WatchClient, ListGroupMembers, LockQueues, UnlockQueues,
 ListClients.

@@ -1,6 +1,7 @@
-"""Conversion between protobuf messages and the broker's values.
+"""Convert between protobuf messages and the broker's values.
 
-Rejects malformed messages (INVALID_PARAMETER, SUBSCRIPTION_PARSE_FAILED) and decides nothing else.
+The functions reject malformed messages with the codes INVALID_PARAMETER and
+SUBSCRIPTION_PARSE_FAILED. They decide nothing else.
 """
 
 from __future__ import annotations
@@ -55,7 +56,10 @@ _STATUS = {
 
 
 def code_and_message(error: MqError | None) -> dict[str, Any]:
-    """Return these two fields of an entry's result; SUCCESS without an error."""
+    """Return the fields `code` and `message` of an entry's result.
+
+    Without an error, the code is SUCCESS and there is no message.
+    """
     if error is None:
         return {"code": int(Code.SUCCESS)}
     return {"code": int(error.code), "message": error.message}
@@ -66,7 +70,10 @@ def code_and_message(error: MqError | None) -> dict[str, Any]:
 
 @lru_cache(maxsize=1_024)  # hosts; packing one takes 5 µs
 def born_host(given: str, peer: str) -> bytes:
-    """Return the packed host of a message: `given` by the sender, else the peer of its call."""
+    """Return the packed host of a message's sender.
+
+    The host is `given` if the sender set it; otherwise it is the peer of the call.
+    """
     if not given:
         return _UNKNOWN_HOST if peer == "unix" else pack_host(peer)
     try:
@@ -107,9 +114,9 @@ def encoded_properties(message: message_pb2.Message) -> bytes:
 
 
 def new_message(message: message_pb2.Message, peer: str) -> NewMessage:
-    """Return a message with encoded properties, for the fast path.
+    """Return a message for the fast path, whose properties are encoded already.
 
-    `queue_id` -1: the broker chooses a queue.
+    Its `queue_id` is -1 if the broker is to choose a queue.
     """
     return NewMessage(
         message.topic,
@@ -126,7 +133,7 @@ def new_message(message: message_pb2.Message, peer: str) -> NewMessage:
 def send_batch(batch: message_pb2.MessageBatch, peer: str) -> SendBatch:
     return SendBatch(
         topic=batch.topic,
-        # A slice is a list, which is faster to iterate, and it is iterated several times.
+        # `[:]` makes a list, which is faster to iterate than a protobuf field.
         body_sizes=batch.body_sizes[:],
         bodies=batch.bodies,
         properties_sizes=batch.properties_sizes[:],
@@ -266,12 +273,12 @@ def transaction_check(check: Check) -> client_pb2.TransactionCheck:
 
 
 def subscription(given: message_pb2.Subscription) -> Subscription:
-    """Convert a subscription. Raises MqError SUBSCRIPTION_PARSE_FAILED."""
+    """Convert a subscription. Raises MqError with the code SUBSCRIPTION_PARSE_FAILED."""
     return Subscription(given.topic, filter_of(given), given.version)
 
 
 def filter_of(given: message_pb2.Subscription) -> Filter:
-    """Convert the filter of a subscription. Raises MqError SUBSCRIPTION_PARSE_FAILED."""
+    """Convert a subscription's filter. Raises MqError with the code SUBSCRIPTION_PARSE_FAILED."""
     match given.expression_type:
         case message_pb2.Subscription.TAG:
             return compile_filter("TAG", given.expression)
@@ -294,7 +301,7 @@ def consumer(data: client_pb2.ConsumerData) -> Consumer:
 def numbers(
     statistics: client_pb2.ConsumerStatistics | client_pb2.ProducerStatistics,
 ) -> Statistics:
-    """Return the fields that are not 0."""
+    """Return the statistics that are not 0, by name."""
     return {field.name: value for field, value in statistics.ListFields()}
 
 
@@ -410,13 +417,13 @@ _ORDER = ("order", "consume_message_orderly")
 
 
 def group_settings(fields: Iterable[str]) -> set[str]:
-    """Return the settings of a SubscriptionGroup for these fields of GroupConfig."""
+    """Return the names of SubscriptionGroup's fields for names of GroupConfig's fields."""
     return {"consume_order" if name in _ORDER else name for name in fields}
 
 
 def to_group(group: SubscriptionGroup) -> admin_pb2.GroupConfig:
     fields = asdict(group)
-    del fields["group_sys_flag"]  # the contract does not have this field
+    del fields["group_sys_flag"]  # GroupConfig does not have this field
     order = fields.pop("consume_order")
     fields |= {"order": order.value, "consume_message_orderly": order is ConsumeOrder.ON}
     return admin_pb2.GroupConfig(**fields)

@@ -1,9 +1,10 @@
-"""LiteService: SyncLiteTopics, LitePop, ListLiteTopics, ListLiteClients.
+"""Implement LiteService: SyncLiteTopics, LitePop, ListLiteTopics, ListLiteClients.
 
 Codes: SUBSCRIPTION_GROUP_NOT_EXIST, TOPIC_NOT_EXIST, NO_PERMISSION, INVALID_PARAMETER,
-LITE_SUBSCRIPTION_QUOTA_EXCEEDED, ILLEGAL_OPERATION; LitePop also has the codes of Pop. Difference
-from Apache's server: the answers to a client's own calls list the lite topics that it has lost.
-They therefore reach the client through any proxy.
+LITE_SUBSCRIPTION_QUOTA_EXCEEDED, ILLEGAL_OPERATION. LitePop also has the codes of Pop.
+
+Difference from Apache's server: the answers to a client's own calls list the lite topics that the
+client has lost. So the client receives this list through any proxy.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""MessageService: Send, SendBack, RecallMessage, SendReply.
+"""Implement MessageService: Send, SendBack, RecallMessage, SendReply.
 
-Its RPCs Pull, GetMessage and QueryMessages are in `reads.py`.
+The RPCs Pull, GetMessage and QueryMessages are in `reads.py`.
 
 Codes (message.proto lists them for each RPC): MESSAGE_ILLEGAL, INVALID_PARAMETER, QUEUE_NOT_EXIST,
 TOPIC_NOT_EXIST, NO_PERMISSION, SUBSCRIPTION_GROUP_NOT_EXIST, SUBSCRIPTION_NOT_EXIST,
@@ -8,9 +8,12 @@ SUBSCRIPTION_PARSE_FAILED, QUEUE_LOCK_NOT_HELD, QUERY_NOT_FOUND, MESSAGE_CORRUPT
 ILLEGAL_OPERATION (a recall), CONSUMER_NOT_ONLINE (a reply), FLUSH_DISK_TIMEOUT,
 SERVICE_NOT_AVAILABLE, DISK_FULL, FLOW_CONTROL, SYSTEM_BUSY, SYSTEM_ERROR.
 
-Differences from Apache's server: a Send carries many messages; SendBack is answered entry by entry;
-a send checks the topic's own write permission; a pull from an offset outside the queue is answered
-with OFFSET_MOVED, which is not an error.
+Differences from Apache's server:
+
+- A Send carries many messages.
+- SendBack is answered entry by entry.
+- A send checks the write permission of its topic.
+- A pull from an offset outside the queue is answered with OFFSET_MOVED, which is not an error.
 """
 
 from __future__ import annotations
@@ -127,13 +130,14 @@ def _send_back_result(outcome: Outcome) -> pb.SendBackResult:
 
 
 class TransactionRpcs:
-    """TransactionService: EndTransaction.
+    """Implement TransactionService: EndTransaction.
 
     Codes of an entry: SUCCESS, INVALID_TRANSACTION_ID, TOPIC_NOT_EXIST, MESSAGE_CORRUPTED. Codes of
     the RPC: INVALID_PARAMETER, FLUSH_DISK_TIMEOUT, SERVICE_NOT_AVAILABLE, DISK_FULL.
 
-    Differences from Apache's server: a request ends any number of transactions. It is answered
-    entry by entry after the ends are durable. An end after the immunity time is valid too.
+    Differences from Apache's server: a request ends any number of transactions, and has one result
+    for each. It is answered after the ends are durable. An end after the immunity time is valid
+    too.
     """
 
     def __init__(self, transactions: Transactions) -> None:

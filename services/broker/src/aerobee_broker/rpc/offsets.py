@@ -1,10 +1,12 @@
-"""OffsetService: the offsets of consumer groups. Those of queues are in `reads.py`.
+"""Implement OffsetService: the offsets of consumer groups.
+
+The RPCs for the offsets of queues are in `reads.py`.
 
 Codes: TOPIC_NOT_EXIST, SUBSCRIPTION_GROUP_NOT_EXIST, INVALID_PARAMETER (a queue that the topic does
 not have, a negative offset), QUEUE_LOCK_NOT_HELD, ILLEGAL_OPERATION (a member consumes the topic).
 
-Difference from Apache's server: the answer omits a queue without a stored offset instead of
-guessing an offset; the caller decides where to begin.
+Difference from Apache's server: the answer omits a queue without a stored offset, and does not
+guess one. The caller decides where to begin.
 """
 
 from __future__ import annotations

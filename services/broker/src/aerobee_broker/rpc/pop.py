@@ -1,16 +1,16 @@
-"""PopService: Pop, Notification, Ack, ChangeInvisibleDuration, DeadLetter.
+"""Implement PopService: Pop, Notification, Ack, ChangeInvisibleDuration, DeadLetter.
 
-For administrators also ListBlockedMessageGroups and SkipMessage.
+The RPCs for administrators are ListBlockedMessageGroups and SkipMessage.
 
 Codes of Pop and Notification: NO_PERMISSION, SUBSCRIPTION_GROUP_NOT_EXIST, TOPIC_NOT_EXIST,
 POLLING_FULL, SUBSCRIPTION_PARSE_FAILED. Codes of a lease: SUCCESS, INVALID_RECEIPT_HANDLE,
-INVALID_PARAMETER (its new duration), QUERY_NOT_FOUND (a dead letter: the message is no longer
+INVALID_PARAMETER (its new duration), QUERY_NOT_FOUND (the message of a dead letter is no longer
 stored). Codes of each RPC: INVALID_PARAMETER, FLUSH_DISK_TIMEOUT, SERVICE_NOT_AVAILABLE, DISK_FULL,
 SYSTEM_BUSY.
 
-Differences from Apache's server: a request settles leases of any groups and topics, lease by lease.
-The proxy makes the receipt handles; the broker identifies a lease by queue, queue offset and lease
-id.
+Differences from Apache's server: a request settles leases of any groups and topics, and has one
+result for each lease. The proxy makes the receipt handles; the broker identifies a lease by queue,
+queue offset and lease id.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from aerobee_broker.rpc import convert
 from aerobee_chassis.rpc.call import Call
 from aerobee_wire.status import Code
 
-# Limit per request: a few bytes name a lease, and its answer is a hundred times as large.
+# Limit per request: the answer for a lease is a hundred times as large as its name.
 MAX_LEASES = 400_000
 MAX_BLOCKED_GROUPS = 1_000  # limit per answer: each group costs a read of its first message
 _DONE = pb.LeaseResult(code=int(Code.SUCCESS))
@@ -99,7 +99,7 @@ class PopRpcs:
                 f"{count} leases are too many for one request: divide it, {MAX_LEASES} are allowed"
             )
         lease_sets = [_lease_set(lease, (lease.queue_offset,)) for lease in request.leases]
-        # A slice is a list, which is faster to iterate.
+        # `[:]` makes a list, which is faster to iterate than a protobuf field.
         lease_sets += [_lease_set(leases, leases.queue_offsets[:]) for leases in request.lease_sets]
         response = pb.AckResponse(results=[_DONE] * single, lease_sets=len(lease_sets) - single)
         for set_index, index, error in await self._leases.ack(lease_sets):

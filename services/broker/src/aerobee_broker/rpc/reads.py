@@ -1,7 +1,7 @@
-"""The RPCs that a broker answers from its store alone, also as a slave.
+"""Implement the RPCs that a broker answers from its store alone, as master or slave.
 
-Pull, GetMessage and QueryMessages of MessageService; GetQueueOffsets and SearchOffset of
-OffsetService. Codes: `messages.py`, `offsets.py`.
+These are Pull, GetMessage and QueryMessages of MessageService, and GetQueueOffsets and SearchOffset
+of OffsetService. `messages.py` and `offsets.py` list their codes.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ _FOREVER_MS = (1 << 63) - 1
 
 
 class Pulls(Protocol):
-    """The Pull of a master or of a slave."""
+    """Answer pulls; a master and a slave have different implementations."""
 
     async def pull(self, request: PullRequest) -> tuple[ReadResult, int]: ...
 
 
 class LookupRpcs:
-    """Look-ups by position in the log, which is the same on all replicas."""
+    """Look up messages by their position in the log, which is the same on all replicas."""
 
     def __init__(self, store: MessageStore) -> None:
         self._store = store
@@ -43,7 +43,7 @@ class LookupRpcs:
             case "physical_offset":
                 record = self._store.get(request.physical_offset)
             case "offset_message_id":
-                # The host in the id is ignored: the broker may have moved.
+                # The host in the id is ignored, because the broker may have another address now.
                 _, physical_offset = parse_offset_message_id(request.offset_message_id)
                 record = self._store.get(physical_offset)
             case _:

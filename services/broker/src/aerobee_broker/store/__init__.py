@@ -1,1 +1,4 @@
-"""The store: bytes on a disk. Synchronous, with one owner; independent of RPCs and delivery."""
+"""The store keeps the messages on a disk. One event loop owns it, and its calls are synchronous.
+
+The store does not depend on RPCs or on delivery.
+"""

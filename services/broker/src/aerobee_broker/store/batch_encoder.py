@@ -1,8 +1,8 @@
-"""The records of a batch of one topic and queue, made field by field instead of one by one.
+"""Encodes a batch of one topic and queue field by field instead of record by record.
 
-The bytes are identical to those of `append.py`. Each step is one pass over a list with the loop
-inside the interpreter. What all records share is packed once. Measured at 1 KiB in batches of 128:
-1.5 µs a message, where the loop of `append.py` takes 2.5.
+The bytes are identical to those of `append.py`. Each step is one pass over a list, with the loop
+inside the interpreter. Fields that all records share are packed once. A message of 1 KiB takes
+1.5 µs in batches of 128; the loop of `append.py` takes 2.5 µs.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ _TAGS_INSIDE = VALUE_END_BYTES + TAGS
 _LENGTH = struct.Struct(">H")
 _MAGIC = record.HEADER_LAYOUT.part("magic_code", "magic_code")
 _QUEUE_AND_FLAG = record.HEADER_LAYOUT.part("queue_id", "flag")
-# By the host bits of the sys flag: the fields that the records of a batch share, packed once, and
-# the header that takes them as one field.
+# Both are keyed by the host bits of the sys flag. `_COMMON` packs the fields that all records of a
+# batch share. `_HEADER` packs a header with these fields as one field.
 _COMMON = {
     bits: layout.part("sys_flag", "prepared_transaction_offset")
     for bits, layout in record.HEADER_LAYOUTS.items()
@@ -41,7 +41,7 @@ _HEADER = {
 
 
 class BatchEncoder:
-    """Encodes the records of one batch. `born_host` and `store_host` are packed."""
+    """Encodes the records of one batch. `born_host` and `store_host` are packed bytes."""
 
     def __init__(
         self,
@@ -69,7 +69,10 @@ class BatchEncoder:
         ]
 
     def records(self, physical_offsets: Sequence[int]) -> list[bytes]:
-        """Return the records at these physical offsets as bytes, `parts_each` items a record."""
+        """Encode the records for these physical offsets.
+
+        Each record consists of `parts_each` items of the list.
+        """
         batch, topic = self._batch, self._queue.topic
         heads = map(
             self.header.pack,
@@ -119,7 +122,7 @@ class BatchEncoder:
         )
 
     def units(self, physical_offsets: Sequence[int], tags_codes: TagsCodes) -> bytes:
-        """Return the units of the records at these physical offsets, concatenated."""
+        """Encode the consume queue units of the records at these physical offsets."""
         codes = self._codes(tags_codes)
         return b"".join(map(UNIT.pack, physical_offsets, self.sizes, codes))
 

@@ -1,15 +1,15 @@
-"""Truncate a log after the last record that it shares with its master's. Keep the cut bytes.
+"""Truncates the log after the last record that it shares with the log of its master.
 
-    diverged/EPOCH-OFFSET.log   the bytes of the log from this physical offset to its end
+    diverged/EPOCH-OFFSET.log   the cut bytes, from this physical offset to the end of the log
 
-The order is safe against a crash at any point. The copy is durable before anything is removed. The
-checkpoint is lowered next, because everything that it calls durable must exist at a start. Then the
-log is cut and zeros are written after its end. They are synced before the replica confirms anything
-that is written there. A cut that a crash interrupted is repeated, and finds its copy.
+The order of the steps is safe against a crash. First, the cut bytes are copied durably. Next, the
+checkpoint is lowered, because everything below its offsets must exist at a start. Then the log is
+cut, and zeros are written and synced after its end. If a crash interrupts a cut, the next cut
+repeats the steps and finds the copy.
 
-A cut at or above the confirm offset changes only the log, because nothing after that offset is
-derived. A cut below it follows an election that gave up confirmed messages. Queues and index are
-then rebuilt, so the store must be opened again.
+A cut at or above the confirm offset changes only the log, because queues and index have nothing
+after that offset. A cut below it follows an election that gave up confirmed messages. Queues and
+index are then rebuilt, so the store must be opened again.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from aerobee_broker.store.derived.dispatch import Dispatch
 from aerobee_broker.store.log.commit_log import CommitLog
 from aerobee_broker.store.retention.deleted_topics import DeletedTopics
 
-_COPY_BYTES = 1 << 20  # copied at once
+_COPY_BYTES = 1 << 20  # that one read and one write copy
 
 
 class Cut(NamedTuple):
     """The result of a cut from the physical offset `begin` to `end`.
 
-    `path`: the file that keeps the cut bytes; None: there were none. `confirmed`: some of them had
-    been confirmed. Then the store must be opened again, and it must take the tables of its master,
-    whose consumer offsets lie within the remaining queues.
+    `path` is the file that keeps the cut bytes, or None if there were none. `confirmed` is True if
+    confirmed messages were cut. Then the store must be opened again, and must copy the tables of
+    its master, whose consumer offsets fit the shorter queues.
     """
 
     begin: int
@@ -46,7 +46,7 @@ class Cut(NamedTuple):
 class Cutter:
     """Cuts the log, and keeps the cut bytes in `folder`.
 
-    Blocks; runs while no other part uses the store.
+    The methods block. No other part may use the store meanwhile.
     """
 
     disk: Disk
@@ -59,10 +59,11 @@ class Cutter:
     def cut(self, physical_offset: int, epoch: int) -> Cut:
         """Cut the log at the end of a record.
 
-        `epoch`: the epoch in which the cut bytes were written, if known; it only names the copy.
+        `epoch` is the epoch in which the cut bytes were written, if known. It is used only in the
+        name of the copy.
 
-        Raises CutRefused if the position is invalid or something is not flushed, and OSError; retry
-        after an OSError.
+        Raises CutRefused if the position is invalid or the log is not flushed. Raises OSError if
+        the disk fails; the caller may then retry.
         """
         log = self.log
         if not log.min_offset <= physical_offset <= log.end:
@@ -88,7 +89,7 @@ class Cutter:
         self.checkpoint_file.write(replace(found, flushed=physical_offset, confirmed=confirmed))
 
     def _copy(self, begin: int, end: int, epoch: int) -> Path:
-        """Return the file that durably contains these bytes. Write it if it does not exist."""
+        """Return a file with a durable copy of this range of the log. Write it if it is missing."""
         self.disk.make_directory(self.folder)
         path = self.folder / f"{epoch}-{begin}.log"
         number = 1
@@ -112,7 +113,7 @@ class Cutter:
         return path
 
     def _holds(self, path: Path, begin: int, end: int) -> bool:
-        """Return whether the file begins with these bytes, because the cut was begun earlier."""
+        """Return whether the file is a copy of this range, left by an interrupted cut."""
         file = self.disk.open(path)
         try:
             return file.size() >= end - begin and all(
@@ -124,7 +125,10 @@ class Cutter:
             file.close()
 
     def _pieces(self, begin: int, end: int) -> list[int]:
-        """Return where to read. A piece does not span two files of the log."""
+        """Return the physical offsets at which reads of a range begin.
+
+        No read spans two files of the log.
+        """
         pieces = []
         at = begin
         while at < end:

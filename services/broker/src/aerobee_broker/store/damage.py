@@ -1,15 +1,15 @@
-"""Reports of the store to its owner: events to log, and damaged records.
+"""Reports events and damaged records of the store to its owner.
 
 A damaged range is a part of the log below its durable end that does not contain a whole record. It
-begins where a whole record ends, and ends where a whole record begins, or with the durable log. A
-replica can repair it from another replica (`replication/role/integrity/`).
+begins at the end of a whole record. It ends at the start of a whole record, or at the durable end
+of the log. A replica can repair it from another replica (`replication/role/integrity/`).
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,15 +19,15 @@ EventListener = Callable[[str, Mapping[str, object]], None]  # event, fields
 DamageListener = Callable[[Path, int, str], None]  # file, physical offset, reason
 
 _REMEMBERED = 1_000
-_OFFSETS = 10_000  # reported once; more offsets than these may be reported twice
+_OFFSETS = 10_000  # offsets that are reported only once; further ones may be reported twice
 
 
 def ignore_event(event: str, fields: Mapping[str, object]) -> None:
-    """Ignore an event: the listener of a store whose events are not logged."""
+    """Ignore an event. Use this listener for a store whose events are not logged."""
 
 
 class DamagedRange(NamedTuple):
-    """A range of physical offsets: of the first damaged byte, and after the last one."""
+    """A damaged part of the log, from the physical offset `begin` to below `end`."""
 
     begin: int
     end: int
@@ -38,27 +38,34 @@ class DamagedRange(NamedTuple):
 
 
 class DamageRegister:
-    """Reports each damaged record once, and remembers the last ones.
+    """Reports each damaged record once, and remembers the last 1,000 reports.
 
-    `ranges`: known damage that is not repaired, by offset, without overlaps. `suspects`: physical
-    offsets at which a reader missed a record; the scrub checks these first.
+    `ranges` has the known damage that is not repaired, in the order of offsets and without
+    overlaps. `suspects` has the physical offsets at which a reader did not find a whole record. The
+    scrub checks these first.
+    `repairable` is true if other replicas may have the records.
     """
 
-    def __init__(self, on_event: EventListener) -> None:
+    def __init__(self, on_event: EventListener, *, repairable: bool = False) -> None:
+        self.repairable = repairable
         self.count = 0
         self.last: deque[Corruption] = deque(maxlen=_REMEMBERED)
         self.ranges: list[DamagedRange] = []
         self.suspects: deque[int] = deque(maxlen=_REMEMBERED)
         self._event = on_event
         self._offsets: set[int] = set()
+        self._given_up: list[DamagedRange] = []  # no other replica has these
 
     def report(self, file: Path, physical_offset: int, reason: str) -> None:
-        """Report that the bytes at this physical offset are not a record, or a damaged one."""
+        """Report that no whole record is at this physical offset.
+
+        The offset becomes a suspect.
+        """
         if self._report(file, physical_offset, reason):
             self.suspects.append(physical_offset)
 
     def report_range(self, file: Path, damaged: DamagedRange, reason: str) -> None:
-        """Report damage with known bounds, like `report`."""
+        """Report damage with known bounds, and add it to `ranges`."""
         self._report(file, damaged.begin, reason)
         if damaged.size > 0:
             self._add(damaged)
@@ -77,7 +84,7 @@ class DamageRegister:
         return True
 
     def _add(self, damaged: DamagedRange) -> None:
-        """Add a range. Overlapping ranges become one: both begin and end at a whole record."""
+        """Add a damaged range, and merge it with the ranges that it overlaps."""
         apart = [each for each in self.ranges if not _overlap(each, damaged)]
         joined = [each for each in self.ranges if _overlap(each, damaged)]
         begin = min([damaged.begin, *(each.begin for each in joined)])
@@ -85,8 +92,33 @@ class DamageRegister:
         apart.insert(bisect_left(apart, (begin, end)), DamagedRange(begin, end))
         self.ranges = apart
 
+    @property
+    def is_pending(self) -> bool:
+        """Return whether some damage may still be repaired."""
+        if not self.repairable:
+            return False
+        return bool(self.suspects) or any(map(self._is_pending, self.ranges))
+
+    def may_be_repaired(self, physical_offset: int) -> bool:
+        """Return whether the bytes at this physical offset are damaged and may be repaired."""
+        if not self.repairable:
+            return False
+        return physical_offset in self.suspects or any(
+            each.begin <= physical_offset < each.end and self._is_pending(each)
+            for each in self.ranges
+        )
+
+    def _is_pending(self, damaged: DamagedRange) -> bool:
+        return not any(
+            each.begin <= damaged.begin and damaged.end <= each.end for each in self._given_up
+        )
+
+    def give_up(self, lost: Sequence[DamagedRange]) -> None:
+        """Record that no other replica has the records of these ranges. Readers then skip them."""
+        self._given_up += [each for each in lost if self._is_pending(each)]
+
     def first_behind(self, physical_offset: int) -> DamagedRange | None:
-        """Return the first range that ends after this physical offset."""
+        """Return the first damaged range that ends after this physical offset, or None."""
         return next((each for each in self.ranges if each.end > physical_offset), None)
 
     @property
@@ -94,12 +126,15 @@ class DamageRegister:
         return sum(each.size for each in self.ranges)
 
     def clear_range(self, begin: int, end: int) -> None:
-        """Clear a range that was read and is whole. Cheap when no damage is known."""
+        """Record that all records between two physical offsets were read and are whole.
+
+        The call is cheap if no damage is known.
+        """
         if self.ranges:
             self.clear(DamagedRange(begin, end))
 
     def clear(self, whole: DamagedRange) -> None:
-        """Record that this part of the log is whole again. New damage in it is reported again."""
+        """Record that this part of the log is whole again. Later damage in it is reported again."""
         kept = []
         for each in self.ranges:
             if not _overlap(each, whole):
@@ -114,14 +149,15 @@ class DamageRegister:
                 if part.size > 0
             ]
         self.ranges = kept
+        self._given_up = [each for each in self._given_up if not _overlap(each, whole)]
         self._offsets = {at for at in self._offsets if not whole.begin <= at < whole.end}
 
     def end_at(self, physical_offset: int) -> None:
-        """Forget damage at or after this physical offset: the log was cut there."""
+        """Forget damage at or after this physical offset, because the log was cut there."""
         self.clear(DamagedRange(physical_offset, 1 << 62))
 
     def begin_at(self, physical_offset: int) -> None:
-        """Forget damage before this physical offset: the log before it has expired."""
+        """Forget damage before this physical offset, because that part of the log has expired."""
         if self.ranges and self.ranges[0].begin < physical_offset:
             self.clear(DamagedRange(0, physical_offset))
 

@@ -1,13 +1,13 @@
-"""The flush: writes appended bytes to the disk, or rolls them back. Independent of records.
+"""Writes appended bytes to the disk, or rolls them back.
 
     append (memory) → seal → write (operating system) → sync (disk) → confirm: visible
 
-A message is visible only after it is durable. After a failed sync the store is read-only
-permanently. The system may have dropped what it could not write, so a later successful sync proves
-nothing.
+A message is visible only after it is durable. After a failed sync, the store is read-only
+permanently. The operating system may have dropped pages that it could not write, so a later
+successful sync proves nothing.
 
-Owned by the loop's thread. `write_sealed`, `write_and_sync` and `sync` run on the flusher's thread,
-one at a time.
+The event loop's thread owns the object. `write_sealed`, `write_and_sync` and `sync` run on the
+flusher thread, one at a time.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ class Flush:
         *,
         replicated: bool,
     ) -> None:
-        self.read_only_reason = ""  # empty: the store accepts appends
-        self.role_reason = ""  # why this broker's role does not accept appends; empty: it does
+        self.read_only_reason = ""  # reason why the store is read-only, or ""
+        self.role_reason = ""  # reason why the role of this broker refuses appends, or ""
         self.rollback_count = 0  # number of rollbacks of appends that could not be written
         self.append_error: MqError | None = None  # set while appends are blocked
         self._log = log
@@ -54,17 +54,17 @@ class Flush:
         self._event = on_event
         self._replicated = replicated
 
-    # ---- whether appends are taken ----
+    # ---- accept or refuse appends ----
 
     def block_appends(self, error: MqError) -> None:
-        """Let appends fail with this error until `unblock_appends`."""
+        """Refuse appends with this error until `unblock_appends`."""
         self.append_error = error
 
     def unblock_appends(self) -> None:
         self.append_error = None
 
     def close_to_appends(self, reason: str) -> None:
-        """Let appends fail with NotMaster until `open_to_appends`: this replica only follows."""
+        """Refuse appends with NotMaster until `open_to_appends`, because this replica follows."""
         self.role_reason = reason
 
     def open_to_appends(self) -> None:
@@ -77,15 +77,15 @@ class Flush:
             self._event("store_read_only", {"file": str(path), "reason": reason})
 
     def close(self) -> None:
-        """Refuse appends and flushes from now on: the store is closed."""
+        """Refuse appends and flushes from now on, because the store is closed."""
         self.read_only_reason = self.read_only_reason or "it is closed"
 
     # ---- the steps ----
 
     def seal(self) -> None:
-        """Hand everything appended until now to the next write. Runs on the loop.
+        """Let the next write include everything that is appended now. Call it on the event loop.
 
-        Raises StoreReadOnly; then the appends are rolled back.
+        Raises StoreReadOnly, after rolling back the appends that are not written.
         """
         if self.read_only_reason and self._log.end > self._log.written:
             self.roll_back()
@@ -93,10 +93,10 @@ class Flush:
         self._log.seal()
 
     def write(self) -> int:
-        """Hand everything appended to the operating system, with one write a file.
+        """Write all appended bytes to the operating system, with one write for each file.
 
-        Returns the physical offset up to which it was written. Raises StoreWriteError, or DiskFull
-        if there is no room; then the appends since the last write are rolled back.
+        Return the physical offset after them. Raises StoreWriteError, or DiskFull if the disk is
+        full, after rolling back the appends since the last write.
         """
         self.seal()
         try:
@@ -106,18 +106,19 @@ class Flush:
             raise
 
     def write_and_sync(self) -> int:
-        """Write what was sealed, and `sync`. Runs on the flusher's thread.
+        """Write all sealed bytes, and make them durable. Call it on the flusher thread.
 
-        Returns the result of `sync`. Raises the errors of both; then `roll_back` must follow on the
-        loop.
+        Return the result of `sync`. Raises the errors of `write_sealed` and `sync`. After an error,
+        call `roll_back` on the event loop.
         """
         self.write_sealed()
         return self.sync()
 
     def write_sealed(self) -> int:
-        """Write what was sealed. Runs on the flusher's thread.
+        """Write all sealed bytes to the operating system. Call it on the flusher thread.
 
-        Raises the errors of `write`; then `roll_back` must follow on the loop.
+        Return the physical offset after them. Raises StoreWriteError, DiskFull. After an error,
+        call `roll_back` on the event loop.
         """
         try:
             return self._log.write()
@@ -136,7 +137,10 @@ class Flush:
             raise StoreWriteError(f"the message was not stored: {self.read_only_reason}") from error
 
     def roll_back(self) -> None:
-        """Roll back what was not written. Runs on the loop, while no write is under way."""
+        """Roll back all appends that are not written.
+
+        Call it on the event loop. Do not call it during a write.
+        """
         self.rollback_count += 1
         self._log.drop_unwritten()
         self._dispatch.roll_back(self._log.written)
@@ -147,9 +151,10 @@ class Flush:
             self.become_read_only(f"writing failed: {place(path)}: {error.strerror}", path)
 
     def sync(self) -> int:
-        """Make everything durable that was written when it began. Runs on the flusher's thread.
+        """Make all bytes durable that are written now. Call it on the flusher thread.
 
-        Returns that physical offset. Raises StoreFlushError; the store is read-only then.
+        Return the physical offset after them. Raises StoreFlushError, after making the store
+        read-only.
         """
         if self.read_only_reason:
             raise StoreFlushError(f"nothing was flushed: {self.read_only_reason}")
@@ -169,9 +174,9 @@ class Flush:
         return flushed
 
     def confirm(self, confirmed: int) -> list[Arrival]:
-        """Make everything visible that ends at or below `confirmed`. Runs on the loop.
+        """Make all messages visible that end at or below a physical offset, which is durable.
 
-        `confirmed` must be durable. Returns the queues that received messages.
+        Return an arrival for each queue that received messages. Call it on the event loop.
         """
         if self._replicated:
             self.note_confirmed(confirmed)
@@ -179,8 +184,8 @@ class Flush:
         return self._dispatch.confirm(confirmed)
 
     def note_confirmed(self, confirmed: int) -> None:
-        """Note that the replicas have everything below `confirmed`. Runs on the loop.
+        """Note that the replicas have all records below the physical offset `confirmed`.
 
-        The checkpoint passes this offset to a later start.
+        The checkpoint stores this offset for a later start. Call it on the event loop.
         """
         self._log.confirmed = max(self._log.confirmed, confirmed)

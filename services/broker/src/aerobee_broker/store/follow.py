@@ -1,26 +1,28 @@
-"""Following: keeps the log of a replica identical to its master's, and derives its messages.
+"""Keeps the log of a replica identical to the log of its master.
+
+To *derive* records means to add them to consume queues and index, which makes them visible.
 
     append (memory) → Flush.seal, write_and_sync (disk) → report → confirm → derive: visible
 
-`append` takes the chunks of the master's `LogShipper.read`: whole records of one file, at their
-physical offset. Nothing is derived from them before the master reports them as confirmed, so that a
-cut of this log changes only the log. Large pieces are derived at once, because numpy takes 0.3 to 1
-ms for any piece, however small. Measured, 1 KiB messages: 5.1 µs each in pieces of 256 KiB, 2.1 of
-1 MiB, 1.7 of 2 MiB, and no less in larger ones.
+`append` receives the chunks that `LogShipper.read` returns on the master. The follower derives
+records only after the master reports them as confirmed, so that a cut of this log changes only the
+log. It derives large pieces, because numpy takes 0.3 to 1 ms even for a small piece. A message of
+1 KiB takes 5.1 µs in pieces of 256 KiB, 2.1 µs in pieces of 1 MiB, and 1.7 µs in larger pieces.
 
-A record of the halt queue requests an action at its place in the log. For example, a topic is
-deleted there, and later messages belong to a new topic of that name. Deriving halts after such a
-record until `resume`. If the broker starts before that, nothing after the record counts as
+A record of the halt queue requests an action at its position in the log. For example, a topic is
+deleted at this position, and later messages belong to a new topic of that name. Deriving halts
+after such a record until `resume`. If the broker restarts before that, no later record counts as
 confirmed.
 
-Deriving also stops before damage, until it is repaired from another replica. A replica that must
-lead with damage derives what it has (`derive_over_damage`).
+Deriving also stops before damage, until the damage is repaired from another replica. A replica that
+must lead in spite of damage skips the damage (`derive_over_damage`).
 
-While a replica follows, its store refuses appends (`Flush.close_to_appends`). To become master:
-`confirm` up to the end of the log; `derive_all`; for each halt, `resume` and `derive_all` again;
-then `Flush.open_to_appends`.
+While a replica follows, its store refuses appends (`Flush.close_to_appends`). To become master,
+call `confirm` with the end of the log, and `derive_all`. For each halt, call `resume` and
+`derive_all` again. Then call `Flush.open_to_appends`.
 
-Owned by the loop's thread. `begin_at` blocks, and runs while no other part uses the store.
+The event loop's thread owns the object. `begin_at` blocks, and no other part may use the store
+meanwhile.
 """
 
 from __future__ import annotations
@@ -41,8 +43,8 @@ from aerobee_broker.store.retention.deleted_topics import DeletedTopics
 from aerobee_broker.store.retention.retention import Retention
 from aerobee_wire import topics as names
 
-PIECE_BYTES = 2 << 20  # derived at once: a few ms of the loop
-PIECE_MS = 25  # or everything that has waited this long
+PIECE_BYTES = 2 << 20  # derived with one call: a few ms of the event loop
+PIECE_MS = 25  # after this time, a smaller piece is derived
 HALT_QUEUE = (names.METADATA_LOG_TOPIC, names.METADATA_DELETION_QUEUE)  # topic, queue id
 
 
@@ -64,23 +66,23 @@ class LogFollower:
         self._damage = damage
         self._event = on_event
         self._lost_bytes = 0
-        self._due_ms = 0  # monotonic: when everything waiting is derived, however little
-        self._reported = 0  # the confirm offset, up to the durable end of this log
+        self._due_ms = 0  # monotonic time at which a piece of any size is derived
+        self._reported = 0  # the lower of the confirm offset and the durable end of this log
         self._over_damage = False
-        self.halted = False  # after a record of the halt queue
+        self.halted = False  # whether deriving halted after a record of the halt queue
 
     def begin(self, lost_bytes: int) -> None:
-        """Begin after recovery. `lost_bytes`: the damage that it found."""
+        """Begin after recovery, which found this number of damaged bytes."""
         self._lost_bytes = lost_bytes
         self._reported = self._log.confirmed
 
     # ---- the log ----
 
     def append(self, physical_offset: int, data: Part, *, check_crc: bool = False) -> int:
-        """Append whole records of one file. Return where the next ones begin.
+        """Append whole records of one file, and return the physical offset of the next record.
 
-        The caller has checked the CRC over all bytes; with `check_crc`, each record's own CRC is
-        checked too. `Flush.seal` and `write_and_sync` follow.
+        The caller has checked the CRC over all bytes. With `check_crc`, also check the CRC of each
+        record. The caller must then call `Flush.seal` and `Flush.write_and_sync`.
 
         Raises ChunkRefused if the records do not continue this log, StoreReadOnly, DiskFull.
         """
@@ -110,11 +112,11 @@ class LogFollower:
         if end.stop is not Stop.BLANK and end.at != len(data):
             raise ChunkRefused(physical_offset + end.at, f"the master has damage: {end.reason}")
 
-    # ---- what is derived ----
+    # ---- derive confirmed records ----
 
     @property
     def underived(self) -> int:
-        """Confirmed bytes of the log that are not derived, up to the first damage."""
+        """The number of confirmed bytes before the first damage that queues and index lack."""
         return max(0, self._limit - self._dispatch.confirmed)
 
     @property
@@ -125,28 +127,30 @@ class LogFollower:
         return min(self._reported, damaged.begin)
 
     def derive_over_damage(self) -> None:
-        """Derive over damage from now on: this replica leads, and no other has what it lost."""
+        """Let `derive` skip damage from now on, because no other replica can repair this one."""
         self._over_damage = True
 
     def confirm(self, confirmed: int, monotonic_ms: int) -> None:
-        """Note that the replicas in sync have everything below `confirmed`. `derive` follows.
+        """Note that the replicas in sync have all records below the physical offset `confirmed`.
 
-        The offset counts up to the durable end of this log.
+        The part after the durable end of this log is ignored. Call `derive` afterwards.
         """
         if not self.underived:
             self._due_ms = monotonic_ms + PIECE_MS
         self._reported = max(self._reported, min(confirmed, self._log.flushed))
 
     def resume(self) -> None:
-        """Continue after a halt: the action of the halt queue's record is durably done."""
+        """Continue after a halt. The action that the record requested must be durable."""
         self.halted = False
         self._flush.note_confirmed(self._dispatch.confirmed)
 
     def derive(self, monotonic_ms: int, *, at_once: bool = False) -> list[Arrival]:
-        """Derive a piece of what is confirmed. Return the queues that received messages.
+        """Add a piece of the confirmed records to queues and index.
 
-        Derives only if enough bytes wait, or they have waited long enough, or with `at_once`; not
-        while halted. Raises StoreReadError; then repeat the call.
+        Return an arrival for each queue that received messages.
+
+        Do nothing while halted. Do nothing if few bytes wait and have not waited for `PIECE_MS`,
+        unless `at_once` is True. Raises StoreReadError; the caller must then repeat the call.
         """
         waiting = self.underived
         is_due = at_once or waiting >= PIECE_BYTES or monotonic_ms >= self._due_ms
@@ -157,9 +161,12 @@ class LogFollower:
         return arrivals
 
     def derive_all(self, below: int | None = None) -> list[Arrival]:
-        """Derive everything confirmed below this physical offset, up to the next halt.
+        """Add all confirmed records up to the next halt or damage to queues and index.
 
-        Blocks for about 1 ms a MiB. Raises StoreReadError.
+        With `below`, add only records below this physical offset.
+
+        Return an arrival for each piece and queue. The call blocks for about 1 ms a MiB. Raises
+        StoreReadError.
         """
         limit = self._limit if below is None else min(below, self._limit)
         arrivals: list[Arrival] = []
@@ -214,7 +221,7 @@ class LogFollower:
         self.halted = deriver.halted_at is not None
         return arrivals
 
-    # ---- the first of a copy ----
+    # ---- start of a copy ----
 
     def begin_at(
         self,
@@ -222,12 +229,12 @@ class LogFollower:
         fronts: Mapping[tuple[str, int], int],
         deleted_topics: Mapping[str, int] | None = None,
     ) -> None:
-        """Begin a log without records where that of the master begins, durably.
+        """Start the log of an empty store at the physical offset where the master's log begins.
 
-        `fronts` and `deleted_topics`: those of the master's `MessageStore`. May be repeated until a
-        record is appended.
+        `fronts` and `deleted_topics` come from the `MessageStore` of the master. The change is
+        durable. The call may be repeated until a record is appended.
 
-        Blocks. Raises ChunkRefused if the log has records; OSError.
+        The call blocks. Raises ChunkRefused if the log has records, or OSError.
         """
         if self._log.end != self._log.min_offset:
             raise ChunkRefused(physical_offset, "the log is not empty")

@@ -1,9 +1,9 @@
-"""The format of a store, `config/format.json`: what a build must know to open the store.
+"""The format of a store, `config/format.json`, which lists the features that a build needs.
 
-A store has a format version and the *features* that it has used. A feature is something in its
-files that builds before a certain version cannot read, or read wrongly. The file names that version
-for each feature, so a build without the feature can report which Aerobee is needed. A feature is
-durable in this file before any other file uses it. It is never removed.
+A store has a format version, and *features* that it has used. A feature is content of its files
+that builds before a certain version cannot read, or misread. The file names that version for each
+feature, so a build without the feature can report which version of Aerobee is needed. A feature is
+durable in this file before any other file uses it. A feature is never removed.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ NOT_REPLICATED = frozenset({TABLE_CHANGES})
 class StoreTooNew(StoreOpenError):
     """The store needs a later version of Aerobee.
 
-    `needed`: the lowest version that opens the store. `what`: what this build does not know.
+    `needed` is the lowest version that opens the store. `what` describes the feature or format
+    version that this build does not know.
     """
 
     def __init__(self, path: Path, needed: str, what: str) -> None:
@@ -57,7 +58,10 @@ class StoreTooNew(StoreOpenError):
 
 @dataclass(frozen=True, slots=True)
 class Build:
-    """A version of Aerobee, and its features with the version that introduced each."""
+    """A version of Aerobee, and the features that it knows.
+
+    `features` maps each feature to the version that introduced it.
+    """
 
     version: str
     features: Mapping[str, str]
@@ -71,11 +75,11 @@ THIS_BUILD = Build(metadata.version("aerobee-broker"), FEATURES)
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """The content of the file.
+    """The content of `config/format.json`.
 
-    `since`: the first Aerobee that reads this `version`. `required`: feature → the Aerobee that
-    introduced it. `others`: members that a later version has added and that are not needed to open
-    the store.
+    `since` is the first version of Aerobee that reads the format version `version`. `required` maps
+    each required feature to the version of Aerobee that introduced it. `others` has members that a
+    later version of Aerobee has added, and that are not needed to open the store.
     """
 
     version: int = FORMAT_VERSION
@@ -104,14 +108,14 @@ class Format:
 
 
 class FormatFile:
-    """The file of the format.
+    """Reads and writes `config/format.json`.
 
-    `current`: the content since `load`; None if the file is missing. Owned by the loop; used on the
-    flusher's thread only while the store opens, when no other part uses it.
+    `current` is the present content of the file, or None if the file is missing. The event loop
+    owns the object. The flusher thread may use it only while the store opens.
     """
 
     def __init__(self, disk: Disk, store: Path, build: Build = THIS_BUILD) -> None:
-        """Create the file object. `store`: the directory of the store."""
+        """Create the object without reading the file. `store` is the directory of the store."""
         self.build = build
         self.path = store / "config" / FILE_NAME
         self.current: Format | None = None
@@ -123,11 +127,11 @@ class FormatFile:
 
     @property
     def required(self) -> frozenset[str]:
-        """The features that the file names."""
+        """The features that the file lists as required."""
         return frozenset(self.current.required if self.current is not None else ())
 
     def load(self) -> None:
-        """Read the file, before any other file of the store is used. Change nothing.
+        """Read the file without changing it. Call this before using any other file of the store.
 
         Raises StoreTooNew if this build does not know a feature or the format version,
         StoreOpenError if the file is damaged, and OSError.
@@ -156,10 +160,10 @@ class FormatFile:
             raise StoreTooNew(self._store, newest(map(found.required.__getitem__, unknown)), what)
 
     def note(self, features: Collection[str] = ()) -> str:
-        """Record features of a store that has just been opened, and this build as its writer.
+        """Record features of a store that was just opened, and this build as its writer.
 
-        Returns "" if that is durable, else why it failed: a full disk must not prevent the opening
-        of a store. `require` retries later.
+        Return "" if the change is durable, or the reason of a failure. A failure is not raised,
+        because a full disk must not prevent the opening of a store. `require` retries the write.
         """
         self._wanted.update(features)
         try:
@@ -171,7 +175,7 @@ class FormatFile:
         return ""
 
     def require(self, features: Collection[str]) -> None:
-        """Return after features are durable in the file. Call it before another file uses them.
+        """Record features durably in the file. Call this before another file uses them.
 
         Raises DiskFull, StoreWriteError.
         """
@@ -206,7 +210,7 @@ class FormatFile:
 
 
 def newest(versions: Iterable[str]) -> str:
-    """Return the highest of some versions, "" if there are none."""
+    """Return the highest of some versions, or "" without any."""
     return max(versions, key=_parts, default="")
 
 

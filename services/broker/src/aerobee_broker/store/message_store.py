@@ -1,19 +1,19 @@
-"""The message store: a commit log and what is derived from it, behind one interface.
+"""The message store: a commit log and the files derived from it, behind one interface.
 
     DATA/broker/store/
       commitlog/      records, the source of everything else              may never be lost
-      consumequeue/   where the records of each message queue are         may be lost: rebuilt
-      index/          where the records of each key are                   may be lost: rebuilt
-      checkpoint      up to where the files above are durable             may be lost: rebuilt
+      consumequeue/   positions of the records of each message queue      may be lost: rebuilt
+      index/          positions of the records of each key                may be lost: rebuilt
+      checkpoint      offsets up to which the files above are durable     may be lost: rebuilt
       diverged/       bytes that were cut off the log                     (`cut.py`)
       abort           exists while the store is open, or after a crash
       lock            held while the store is open
-      config/deletedTopics.json   topic → physical offset: its records below are deleted
+      config/deletedTopics.json   topic → physical offset below which its records are deleted
 
 append (memory) → write (operating system) → sync (disk) → confirm: visible (`flush.py`).
 
-Owned by one thread, the loop's. `maintain_files`, and the methods of `flush` that say so, run on
-another one, the flusher's.
+The event loop's thread owns the store. `maintain_files`, and the methods of `flush` that say so,
+run on the flusher thread.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ from aerobee_broker.store.retention.retention import Retention
 from aerobee_broker.store.ship import LogShipper
 from aerobee_wire.message_id import pack_host
 
-_HELD_MS = 10_000  # for a clock that is behind the last store time
+_HELD_MS = 10_000  # a clock may be this far behind the last store time
 
 
 class Clock(Protocol):
@@ -75,12 +75,12 @@ class Clock(Protocol):
 
 
 class MessageStore:
-    """The parts of the store, connected.
+    """Connects the parts of the store.
 
     `flush` makes appends durable and visible. `cleaning` deletes log files that have expired.
-    `follower` takes in the log of a master (`follow.py`), and `shipper` reads it there (`ship.py`).
-    The methods that read are the reader's own (`reading/reader.py`). `damage`: the damage of the
-    log found since the start; `repair` repairs it (`integrity/repair.py`).
+    `follower` appends the log of a master on a slave (`follow.py`), and `shipper` reads it on the
+    master (`ship.py`). The methods that read are methods of Reader (`reading/reader.py`). `damage`
+    is the damage of the log found since the start. `repair` repairs it (`integrity/repair.py`).
     """
 
     def __init__(
@@ -94,10 +94,10 @@ class MessageStore:
         tags_code_of: Mapping[str, TagsCode] | None = None,
         on_event: EventListener = ignore_event,
     ) -> None:
-        """Create a closed store. `open` must follow, which reads the first file.
+        """Create a closed store, without reading a file. Call `open` next.
 
-        `tags_code_of`: topics whose units contain another code than the hash of TAGS, for example a
-        deliver time. `on_event` receives a name and fields, to be logged as they are.
+        `tags_code_of` has the topics whose consume queues contain another code than the hash of
+        TAGS, for example a deliver time. `on_event` receives the name and fields of events to log.
         """
         self.path = path
         self._clock = clock
@@ -105,7 +105,7 @@ class MessageStore:
         self._event = on_event
         self._options = options
         self._lock: FileLock | None = None
-        self.damage = DamageRegister(on_event)
+        self.damage = DamageRegister(on_event, repairable=options.replicated)
         self._deleted_topics = DeletedTopics(disk, path / "config" / "deletedTopics.json")
         self._open_files = OpenFiles(disk, options.max_open_files)
         self._log = CommitLog(
@@ -150,7 +150,7 @@ class MessageStore:
         self.min_offset, self.max_offset = reader.min_offset, reader.max_offset
         self.search_offset = reader.search_offset
         self.repair = LogRepair(disk, log, dispatch, self._derived_flush, self.damage)
-        self.ended_in_order = True  # whether it was closed in order before it was opened
+        self.ended_in_order = True  # whether the last process closed the store in order
 
     # ---- open, close ----
 
@@ -201,8 +201,8 @@ class MessageStore:
     def close(self) -> None:
         """Make everything appended durable, and close the store.
 
-        The checkpoint covers everything confirmed, so the next open does not need to read it.
-        Raises StoreWriteError, StoreFlushError; then the next open reads it.
+        The checkpoint covers all confirmed messages, so the next `open` does not need to read them.
+        Raises StoreWriteError, StoreFlushError. After an error, the next `open` reads them.
         """
         try:
             if not self.flush.read_only_reason:
@@ -226,7 +226,7 @@ class MessageStore:
             raise StoreFlushError(f"the store in {self.path} was not closed: {error}") from error
 
     def abandon(self) -> None:
-        """Release files and lock as a crash would: the next open recovers."""
+        """Release the files and the lock without a flush. The next `open` recovers the store."""
         self.flush.close()
         self._log.abandon()
         self._open_files.close()
@@ -235,7 +235,7 @@ class MessageStore:
             self._lock.close()
             self._lock = None
 
-    # ---- where things are ----
+    # ---- positions and state ----
 
     @property
     def end_offset(self) -> int:
@@ -252,7 +252,7 @@ class MessageStore:
 
     @property
     def confirmed_offset(self) -> int:
-        """The physical offset below which everything is visible."""
+        """The physical offset below which all messages are visible."""
         return self._dispatch.confirmed
 
     @property
@@ -266,12 +266,12 @@ class MessageStore:
 
     @property
     def corruptions(self) -> Sequence[Corruption]:
-        """The last 1,000 damaged records."""
+        """The last damaged records found, at most 1,000."""
         return self.damage.last
 
     @property
     def disk_full_reason(self) -> str:
-        """Why producers are refused; empty if they are not."""
+        """The reason why the store refuses producers, or "" if it accepts them."""
         if self._dispatch.error is not None:
             return f"consume queues cannot be written: {self._dispatch.error}"
         return self._retention.full
@@ -279,11 +279,11 @@ class MessageStore:
     # ---- append ----
 
     def append(self, messages: Sequence[NewMessage], *, reserve: bool = False) -> list[Appended]:
-        """Assign offsets to the messages, all or none. `flush` follows.
+        """Append all messages or none, in memory. The caller must then use `flush`.
 
-        `reserve`: messages that were accepted earlier and are now on their way to another topic.
-        They may use the space that the warning watermark keeps from producers, and be larger than a
-        producer may send now. Raises MessageIllegal, DiskFull, StoreReadOnly, NotMaster.
+        Use `reserve` for messages that were accepted earlier and move to another topic. They may
+        use the disk space that the warning watermark keeps from producers, and may be larger than
+        messages of producers. Raises MessageIllegal, DiskFull, StoreReadOnly, NotMaster.
         """
         self.check_open_to_appends(reserve=reserve)
         return self._appender.append(messages, self._store_time(), accepted=reserve)
@@ -291,17 +291,18 @@ class MessageStore:
     def append_batch(self, batch: NewBatch) -> AppendedBatch:
         """Append messages of one topic and queue.
 
-        Makes the same records as `append`, in less than half the time for a large batch. Raises the
-        same errors.
+        The method makes the same records as `append`, and takes less than half the time for a large
+        batch. Raises the same errors as `append`.
         """
         self.check_open_to_appends(reserve=False)
         return self._appender.append_batch(batch, self._store_time())
 
     def _store_time(self) -> int:
-        """Return the store time, which does not fall if the clock is up to 10 s behind.
+        """Return the store time (ms) for the next message.
 
-        That happens with the clock of a new master, or one that was set. If the clock was set back
-        further, the store time follows it: messages in a delay level wait from their store time.
+        If the clock is up to 10 s behind the last store time, return the last store time, so that
+        store times do not decrease. The clock of a new master may be behind. If the clock was set
+        back further, the store time follows it, because delay levels count from the store time.
         """
         now_ms, last_ms = self._clock.now_ms(), self._dispatch.stored_ms
         return last_ms if now_ms < last_ms <= now_ms + _HELD_MS else now_ms
@@ -319,9 +320,9 @@ class MessageStore:
             raise DiskFull(refused)
 
     def set_tags_code(self, topic: str, code: TagsCode) -> None:
-        """Set the code that new units of a topic without one carry instead of the hash of TAGS.
+        """Let the consume queues of a new topic contain this code instead of the hash of TAGS.
 
-        The next open of the store must pass it to the constructor.
+        The constructor must receive the code when the store is opened the next time.
         """
         self._tags_code_of[topic] = code
 
@@ -332,11 +333,11 @@ class MessageStore:
     # ---- deletion ----
 
     def delete_topic(self, topic: str, below: int | None = None) -> None:
-        """Remove the messages of a topic at once; their bytes stay until their files expire.
+        """Remove the messages of a topic at once. Their bytes stay until their files expire.
 
-        A topic of the same name starts at offset 0. `below`: the physical offset of the deletion,
-        if that is not the end of the log. A replica passes it, and has derived exactly up to it.
-        Raises StoreWriteError.
+        A later topic of the same name starts at queue offset 0. `below` is the physical offset of
+        the deletion, by default the end of the log. A replica passes the offset up to which its
+        queues have all records. Raises StoreWriteError.
         """
         place = self._log.end if below is None else below
         try:
@@ -347,14 +348,14 @@ class MessageStore:
         directory = self._queues.folder / topic
         try:
             self._queues.delete_topic(topic)
-        except OSError as error:  # the directory takes space until the next start deletes it
+        except OSError as error:  # it uses disk space until the next start deletes it
             fields = {"directory": str(directory), "reason": str(error)}
             self._event("directory_left", fields)
         self.cleaning.cancel_removals_in(directory)
         self._derived_flush.request()
 
     def deleted_at_end(self) -> list[str]:
-        """Return the topics that were deleted after the last record of the log.
+        """Return the topics whose deletions come after the last record of the log.
 
         No record of the log proves these deletions. Raises OSError.
         """
@@ -367,9 +368,9 @@ class MessageStore:
         ]
 
     def undo_deletions(self, topics: Collection[str]) -> None:
-        """Undo deletions that the log of another master does not have. Raises OSError.
+        """Undo deletions that the log of another master does not have, and close the store.
 
-        Closes the store; queues and index are rebuilt when it is opened again.
+        The next `open` rebuilds queues and index. Raises OSError.
         """
         self._checkpoint_file.write(
             Checkpoint(self._log.file_size, flushed=self._log.flushed, confirmed=0)
@@ -378,12 +379,12 @@ class MessageStore:
         self.abandon()
 
     def take_deletions(self, deleted_topics: Mapping[str, int]) -> None:
-        """Add the deletions of the store that this one is a copy of. Raises OSError."""
+        """Add the deletions of the store that this store copies. Raises OSError."""
         self._deleted_topics.take({**self.deleted_topics, **deleted_topics})
 
     @property
     def deleted_topics(self) -> Mapping[str, int]:
-        """Topic → physical offset below which its records are deleted."""
+        """Deleted topic → physical offset below which the records of the topic are deleted."""
         return self._deleted_topics.offsets
 
     # ---- replicas ----
@@ -396,20 +397,20 @@ class MessageStore:
         return Scrub(self._disk, self._log, self.damage, partial(self.read, max_messages=1))
 
     def fronts(self, begin: int = 0) -> dict[tuple[str, int], int]:
-        """Return topic and queue id → next queue offset, for queues without later records.
+        """Return the next queue offset of each queue without records at or after `begin`.
 
-        These are the queues whose messages have all expired or are before the physical offset
-        `begin`. A copy of this store whose log begins there must know them
-        (`LogFollower.begin_at`). Raises StoreReadError.
+        The keys are (topic, queue id). All messages of these queues have expired, or are before the
+        physical offset `begin`. A copy of this store whose log begins at `begin` needs these
+        offsets (`LogFollower.begin_at`). Raises StoreReadError.
         """
         self._queues.trim_all_to(self._log.min_offset)
         return self._queues.fronts(max(begin, self._log.min_offset))
 
     def cut(self, physical_offset: int, epoch: int) -> Cut:
-        """End the log at this physical offset, and keep what followed (`cut.py`).
+        """End the log at this physical offset, and keep the cut bytes in a file (`cut.py`).
 
-        Blocks; no other part may use the store meanwhile. If confirmed messages were cut, the store
-        is closed and must be opened again. Raises CutRefused, OSError.
+        The method blocks, and no other part may use the store meanwhile. If confirmed messages were
+        cut, it closes the store, which must then be opened again. Raises CutRefused, OSError.
         """
         cutter = Cutter(
             self._disk,
@@ -428,7 +429,10 @@ class MessageStore:
     # ---- upkeep ----
 
     def maintain(self, now_ms: int) -> None:
-        """Do a bounded step of checkpoint and retention. Runs on the loop, once a second."""
+        """Do a bounded amount of work for checkpoint and retention.
+
+        Call it on the event loop, once a second.
+        """
         if self.flush.read_only_reason:
             return
         try:
@@ -441,10 +445,10 @@ class MessageStore:
         self.damage.begin_at(self.min_physical_offset)
 
     def maintain_files(self) -> bool:
-        """Allocate the next file, remove expired ones, sync derived files.
+        """Allocate the next log file, remove expired files, and sync derived files.
 
-        Runs on the flusher's thread after each `maintain`, for a few milliseconds. Returns True to
-        be called again at once.
+        Call it on the flusher thread after each `maintain`. A call takes a few milliseconds. Return
+        True if the caller must call it again at once.
         """
         if self.flush.read_only_reason:
             return False
@@ -465,5 +469,5 @@ class MessageStore:
         try:
             self._log.allocate_next_file()
         except OSError as error:
-            # The append that needs the file retries, and fails with the right error.
+            # The write that needs the file allocates it, and fails with the right error.
             self._event("allocation_failed", {"file": str(self._log.folder), "reason": str(error)})

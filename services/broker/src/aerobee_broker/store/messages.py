@@ -1,4 +1,4 @@
-"""The values of the store's interface: messages to append, results of reads, units. No files."""
+"""The values that the store receives and returns: messages to append, results of reads, units."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from aerobee_wire import properties as props
 from aerobee_wire.layout import Layout
 from aerobee_wire.record import Record
 
-# A unit of a consume queue.
+# A unit is an entry of a consume queue.
 UNIT_LAYOUT = Layout(
     ("physical_offset", "q"),
     ("size", "i"),  # of the record in bytes
@@ -21,13 +21,16 @@ UNIT_LAYOUT = Layout(
 UNIT = UNIT_LAYOUT.struct
 assert UNIT.size == 20
 Unit = tuple[int, int, int]  # physical offset, size, tags code
-# The size in a unit whose record is lost (RocketMQ fills the front of a queue with such units).
+# The size in a unit whose record is lost (RocketMQ fills the start of a queue with such units).
 LOST_SIZE = 0x7FFF_FFFF
 
 
 @dataclass(slots=True)
 class NewMessage:
-    """A message to append. `properties` is the encoded string; hosts are "ip:port" or packed."""
+    """A message to append.
+
+    `properties` is their encoded string. `born_host` is "ip:port", or its packed bytes.
+    """
 
     topic: str
     queue_id: int
@@ -44,9 +47,9 @@ class NewMessage:
     def copy_of(
         cls, record: Record, topic: str, queue_id: int, properties: dict[str, str]
     ) -> NewMessage:
-        """Return the message of a stored record, to be stored again.
+        """Return a new message with the content of a stored record and these properties.
 
-        It is not a half message: `prepared_transaction_offset` is not copied.
+        The copy is never a half message: `prepared_transaction_offset` is not copied.
         """
         return cls(
             topic=topic,
@@ -65,8 +68,9 @@ class NewMessage:
 class NewBatch:
     """Messages (one or more) of one topic and queue to append.
 
-    `properties`: the encoded string of each body. `flags`: the flag of each; empty: all are 0.
-    `sys_flag` has no transaction bits: messages with them are appended one by one.
+    `properties` has the encoded properties of each body. `flags` has the flag of each message; if
+    it is empty, all flags are 0. `sys_flag` must not have transaction bits, because messages with
+    them are appended one by one.
     """
 
     topic: str
@@ -92,7 +96,10 @@ class NewBatch:
 
 
 class AppendedBatch(NamedTuple):
-    """The offsets of a batch: queue offsets are consecutive; records are not if a file ends."""
+    """The offsets of an appended batch.
+
+    The queue offsets are consecutive. If a log file ends within the batch, the records are not.
+    """
 
     first_queue_offset: int
     physical_offsets: list[int]
@@ -107,7 +114,10 @@ class Appended(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Arrival:
-    """Messages of one queue became visible: from `first_offset` to below `max_offset`."""
+    """Notifies that messages of one queue became visible.
+
+    Their queue offsets are `first_offset` and higher, below `max_offset`.
+    """
 
     topic: str
     queue_id: int
@@ -132,8 +142,9 @@ class ReadStatus(Enum):
 class ReadResult:
     """The result of a read.
 
-    `records`: as they are stored, concatenated. `next_begin_offset`: where to continue. `is_all`: a
-    read there would find nothing now; False if that is unknown.
+    `records` are the concatenated bytes of the stored records. `next_begin_offset` is the queue
+    offset of the next read. `is_all` is True if that read would find nothing now, and False if this
+    is unknown.
     """
 
     status: ReadStatus
@@ -147,7 +158,7 @@ class ReadResult:
 
 
 class Corruption(NamedTuple):
-    """Bytes that should be a record and are not, or no longer are."""
+    """A damaged position: the bytes there should be a valid record, but are not."""
 
     file: Path
     physical_offset: int
@@ -160,9 +171,9 @@ class RollBacks(Protocol):
 
 
 class LeasableQueues(Protocol):
-    """The queues that contain leased messages, as leases use them.
+    """The methods of message queues that leases use.
 
-    They are those of MessageStore, or other queues with the same methods.
+    MessageStore and the lite topics implement them.
     """
 
     @property

@@ -1,8 +1,8 @@
-"""Shipping: reads the log for a replica, in chunks of whole records, byte for byte.
+"""Reads the log for a replica, in chunks of whole records, byte for byte.
 
-Only bytes that the operating system has taken are read. The bytes of a failed write are never below
-`CommitLog.written`, and other records take their place. Records from a file are checked before they
-are sent, so that damage never spreads to another replica.
+The shipper reads only bytes below `CommitLog.written`. The bytes of a failed write are never below
+that offset, and later records replace them. Records from a file are checked before they are sent,
+so that damage never spreads to another replica.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ from aerobee_broker.store.log.whole_records import IDENTITY, whole_records
 
 
 class Chunk(NamedTuple):
-    """Whole records of one file, with the blank record if it ends them.
+    """Consecutive whole records of one log file.
 
-    The next chunk begins at `end`, which is the start of the next file after a blank record.
+    The chunk includes the blank record if it reaches the end of the file. The next chunk begins at
+    the physical offset `end`: after a blank record, at the start of the next file.
     """
 
     physical_offset: int
@@ -33,8 +34,8 @@ class Chunk(NamedTuple):
 class LogShipper:
     """Reads the log for one replica.
 
-    It opens a file of its own, so that one thread may use it beside the loop. A file that retention
-    removes stays readable to its end.
+    The shipper has its own file handle, so that a thread other than the event loop's may use it. If
+    retention removes the file during a read, the shipper can still read it to its end.
     """
 
     def __init__(self, disk: Disk, log: CommitLog, damage: DamageRegister) -> None:
@@ -43,11 +44,12 @@ class LogShipper:
         self._damage = damage
 
     def read(self, physical_offset: int, max_bytes: int, limit: int | None = None) -> Chunk | None:
-        """Return a chunk of at most `max_bytes`, or one record; None if nothing more is written.
+        """Return the chunk of at most `max_bytes` that begins at this physical offset.
 
-        The chunk does not end after `limit`, which is the end of a record. Raises MessageNotFound
-        below the start of the log, MessageCorrupted if a record is missing or damaged,
-        TransientReadError.
+        A larger record is returned alone. Return None at the end of the written log, or at `limit`.
+        The chunk does not extend beyond `limit`, which is the end of a record. Raises
+        MessageNotFound before the start of the log, MessageCorrupted if the first record is missing
+        or damaged, TransientReadError.
         """
         log = self._log
         written = log.written if limit is None else min(limit, log.written)
@@ -73,9 +75,9 @@ class LogShipper:
         return self._checked(Chunk(physical_offset, data[: whole.length], whole.end), room)
 
     def _checked(self, chunk: Chunk, room: int) -> Chunk:
-        """Return the chunk up to its first damaged record.
+        """Return the part of the chunk before its first damaged record.
 
-        Raises MessageCorrupted if that is the first record.
+        Raises MessageCorrupted if the first record is damaged.
         """
         from aerobee_broker.store.recovery.scan import Stop, scan  # numpy: only if a slave lags
 
@@ -93,7 +95,7 @@ class LogShipper:
         return MessageCorrupted(self._log.path_of(physical_offset), physical_offset, reason)
 
     def check(self, begin: int, end: int) -> None:
-        """Check each record that has a byte between two physical offsets.
+        """Check each record that overlaps a range of physical offsets.
 
         `end` must be the end of a record. Raises MessageCorrupted, TransientReadError.
         """
@@ -109,9 +111,9 @@ class LogShipper:
             raise TransientReadError(error) from error
 
     def crc(self, begin: int, end: int) -> int:
-        """Return the CRC-32 of the log between two physical offsets. Raises TransientReadError.
+        """Return the CRC-32 of all bytes of the log between two physical offsets.
 
-        It is equal for two logs with equal bytes there.
+        Raises TransientReadError.
         """
         crc = 0
         while begin < end:

@@ -1,1 +1,1 @@
-"""The wiring: creates the parts of a broker and connects them. Starts nothing."""
+"""Create the parts of a broker and connect them. This package starts nothing."""

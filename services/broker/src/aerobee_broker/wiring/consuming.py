@@ -1,4 +1,4 @@
-"""The wiring of pull, pop and the offsets of groups."""
+"""Create and connect the parts for pull, pop and the offsets of groups."""
 
 from __future__ import annotations
 
@@ -89,5 +89,5 @@ class Consuming:
 
 
 def slow_reader_bytes(options: BrokerOptions) -> int:
-    """Return the lag in bytes beyond which a reader is sent to a slave."""
+    """Return the lag in bytes above which a consumer should read from a slave."""
     return memory_limit() * options.access_message_in_memory_max_ratio // 100

@@ -1,4 +1,4 @@
-"""The wiring of the shared parts: the log, the registries and the long polls."""
+"""Create and connect the shared parts: the log, the registries and the long polls."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from aerobee_broker.wiring.tables import Tables
 class Core:
     """The objects that the other parts of the wiring share.
 
-    Only the wiring uses it: each object receives just the objects that it needs.
+    Only the wiring uses this class. Each object receives only the objects that it needs.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class Core:
         self.tables = tables
         self.replicas = replicas
         self.permission = BrokerPermission(options.broker_permission, tables.drain)
-        self.polls = LongPolls()
+        self.polls = LongPolls(is_repairing=lambda: store.damage.is_pending)
         self.arrivals = Arrivals(self.polls)
         self.commit = self._make_commit(replicas)
         self.log = DurableLog(store, self.commit)
@@ -76,7 +76,7 @@ class Core:
         self.replies = ReplyStreams(environment.clock.real, options.max_message_size)
 
     def restore_registries(self) -> None:
-        """Add to the tables what they must contain besides their files."""
+        """Add system topics, predefined groups and topics of the store to the loaded tables."""
         self.topics.create_system_topics(journalled=self.journal is not None)
         self.groups.create_predefined()
         stored = [(topic, self.store.queues(topic)) for topic in self.store.topics()]
@@ -87,9 +87,10 @@ class Core:
             )
 
     def _on_new_parent(self, parent: str) -> None:
-        """Prepare for the first message of a parent, before it is sent.
+        """Prepare for the first message of a parent topic, before the message is sent.
 
-        The replicas then derive the message as this broker does. Raises the errors of the store.
+        After that the replicas derive the message in the same way as this broker. Raises the errors
+        of the store.
         """
         self.environment.format.require({LITE_TOPICS})
         if self.journal is not None:

@@ -1,4 +1,7 @@
-"""The environment of a broker: options, clock, disk, threads, metrics; stand-ins in tests."""
+"""Define the environment of a broker: options, clock, disk, threads and metrics.
+
+Tests use replacements for some of these.
+"""
 
 from __future__ import annotations
 
@@ -19,9 +22,11 @@ from aerobee_chassis.rpc.in_flight import InFlight
 class Environment:
     """The environment of a broker.
 
-    `path`: the directory of the store. `format`: the features that a build must know to open it.
-    `flusher` flushes the log and maintains the store; `writer` writes the tables. `in_flight`: the
-    memory that the server holds for calls.
+    - `path` is the directory of the store.
+    - `format` records the features that a build must know to open the store.
+    - `flusher` is the thread that flushes the log and maintains the store.
+    - `writer` is the thread that writes the tables.
+    - `in_flight` counts the memory that the server holds for calls.
     """
 
     options: BrokerOptions

@@ -1,4 +1,4 @@
-"""The wiring of lite topics: a lease space over lines, and what offers lines to clients."""
+"""Create and connect the parts for lite topics: their leases, pops, subscriptions and TTL."""
 
 from __future__ import annotations
 

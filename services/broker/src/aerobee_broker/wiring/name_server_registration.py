@@ -21,9 +21,9 @@ from aerobee_wire.status import Code, MqError
 
 
 class NameServerRegistration:
-    """Own the current registration of a replica, and make that of any broker.
+    """Own the current registration of a replica, and create registrations for any broker.
 
-    `identity` is that of this broker; `broker_id` in it depends on the role of a replica.
+    `identity` is the identity of this broker. For a replica, its `broker_id` depends on the role.
     """
 
     def __init__(
@@ -33,10 +33,10 @@ class NameServerRegistration:
         stop: Callable[[MqError], None],
         store_id: Callable[[], str] = lambda: "",
     ) -> None:
-        """Create it without a registration.
+        """Create the object without a registration.
 
-        `stop` ends the process if another one has its number. `store_id` is called after the store
-        is open.
+        `stop` is called with an error if another process has the same number; it must end the
+        process. `store_id` is called after the store is open.
         """
         self.identity = identity
         self._options = environment.options
@@ -55,9 +55,10 @@ class NameServerRegistration:
     def make(
         self, broker_id: int, tables: Tables, epoch: Callable[[], int] = lambda: 0
     ) -> Registration:
-        """Return a registration under this broker id.
+        """Return a new registration with this broker id, which is not started yet.
 
-        A replica passes it to `switch`. A broker without replicas starts and stops it itself.
+        A replica passes the registration to `switch`. A broker without replicas starts and stops it
+        itself.
         """
         options, identity = self._options, self.as_broker(broker_id)
         permission = BrokerPermission(options.broker_permission, tables.drain)

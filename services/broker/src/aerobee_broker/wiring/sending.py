@@ -1,4 +1,4 @@
-"""The wiring of sends: delayed messages, transactions, sends and send-backs."""
+"""Create and connect the parts for sends: delayed messages, transactions, send-backs."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ class Sending:
 
 
 def unique_ids(store_host: str, rng: random.Random) -> UniqueIds:
-    """Return a generator of ids for messages without one. `store_host`: "ip:port"."""
+    """Return a generator of unique ids for messages without an id. `store_host` is "ip:port"."""
     ip = store_host.rpartition(":")[0].strip("[]")
     return UniqueIds(ip, os.getpid(), rng.getrandbits(32))
 

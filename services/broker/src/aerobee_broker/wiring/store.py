@@ -1,4 +1,4 @@
-"""Opens the store of a broker: its options, its events and the unit codes of its topics."""
+"""Open the store of a broker with its options, its log events and the codes of its topics."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ _ERRORS = frozenset({"corrupt_record", "store_read_only"})
 def open_store(environment: Environment, store_host: str) -> MessageStore:
     """Open the store. Blocks, for a long time after a crash.
 
-    `store_host`: "ip:port", for offset message ids. Raises StoreOpenError; its subclass StoreTooNew
-    is raised before any file of the store is changed.
+    `store_host` is the "ip:port" in offset message ids. Raises StoreOpenError. Its subclass
+    StoreTooNew is raised before any file of the store is changed.
     """
 
     def on_event(event: str, fields: Mapping[str, object]) -> None:
@@ -93,7 +93,10 @@ def store_options(options: BrokerOptions) -> StoreOptions:
 
 
 def unit_codes(disk: Disk, path: Path, options: BrokerOptions) -> dict[str, TagsCode]:
-    """Return `codes_of` the LITE topics in the store at `path`. Raises ConfigFileDamaged."""
+    """Return the result of `codes_of` for the LITE topics in the store at `path`.
+
+    Raises ConfigFileDamaged.
+    """
     parents = parents_on_disk(disk, path / "lite") if is_of_replica(disk, path, options) else None
     if parents is None:
         topics = Topics(SystemClock())
@@ -103,17 +106,18 @@ def unit_codes(disk: Disk, path: Path, options: BrokerOptions) -> dict[str, Tags
 
 
 def is_of_replica(disk: Disk, path: Path, options: BrokerOptions) -> bool:
-    """Return whether the log at `path` has replicas, even if `options` are not its broker's.
+    """Return whether the log at `path` has replicas, by `options` or by the files of the store.
 
-    The tables of such a store may be older than its log.
+    The tables of such a store may be older than its log. `options` need not be the options of the
+    store's broker.
     """
     return options.is_replicated or disk.exists(path / "config" / "epochs.json")
 
 
 def codes_of(options: BrokerOptions, parents: Iterable[str]) -> dict[str, TagsCode]:
-    """Return the topics whose consume-queue units do not contain the hash of the tags.
+    """Return a map from topic to the function that makes the code in its consume queue entries.
 
-    `parents`: the topics of the type LITE.
+    Other topics have the hash of the tags as code. `parents` contains the topics of the type LITE.
     """
     return {
         names.SCHEDULE_TOPIC: partial(deliver_time, options.delay_levels_ms),

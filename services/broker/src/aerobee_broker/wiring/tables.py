@@ -1,4 +1,4 @@
-"""The tables of a broker and their files under `config/`."""
+"""Create the tables of a broker, and load and save their files under `config/`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,11 @@ from aerobee_chassis.lifecycle import Component
 
 
 class Tables(Component):
-    """The tables. If `replicated`, topics, groups and consumer offsets are journalled."""
+    """Own the tables and their files.
+
+    If `replicated` is True, changes of topics, groups and consumer offsets go to a journal in the
+    log.
+    """
 
     def __init__(self, environment: Environment, *, replicated: bool = False) -> None:
         self._environment = environment
@@ -55,15 +59,16 @@ class Tables(Component):
         return SavedTables(tables, dict(zip(tables.by_name(), files, strict=True)), journal)
 
     def restore(self) -> None:
-        """Load the files, once: a new master continues with its present tables.
+        """Load the files at the first call.
 
-        Raises ConfigFileDamaged.
+        Later calls do nothing, because a new master continues with the tables that it has. Raises
+        ConfigFileDamaged.
         """
         if not self._is_restored:
             self.load()
 
     def load(self) -> None:
-        """Load the files as they are now. Raises ConfigFileDamaged."""
+        """Load the files, and replace the contents of the tables. Raises ConfigFileDamaged."""
         for saved in self.all_saved:
             saved.load()
         store_format = self._environment.format
@@ -75,21 +80,27 @@ class Tables(Component):
         self._is_restored = True
 
     async def start(self) -> None:
-        """Save what the other components restored.
+        """Save the changes that other components made while they restored their state.
 
         A full disk does not stop the start, because retention may free space.
         """
         await self.save()
 
     async def stop(self) -> None:
-        """Save the tables. A replica that only changes its role does not rewrite the JSON files."""
+        """Save the tables.
+
+        A replica that only changes its role does not rewrite the JSON files.
+        """
         if self.journalled is None:
             await self.finish()
         else:
             await self.save()
 
     async def finish(self) -> None:
-        """Write all of the tables to the JSON files, for older versions: the process stops."""
+        """Write the whole tables to the JSON files before the process stops.
+
+        Older versions of the broker can read only these files.
+        """
         for saved in self.all_saved:
             await saved.finish()
 
@@ -98,7 +109,7 @@ class Tables(Component):
             await saved.try_save()
 
     async def save_incremental(self) -> None:
-        """Save the tables for which the cost of a save depends on the number of changes."""
+        """Save the tables that write only their changes: topics, groups and consumer offsets."""
         for saved in (self.saved_topics, self.saved_groups, self.saved_offsets):
             await saved.try_save()
 

@@ -1,1 +1,1 @@
-"""The gRPC servers and channels, over either of two transports."""
+"""Provide gRPC servers and channels on two alternative transports."""

@@ -1,15 +1,15 @@
-"""The view that a handler has of an RPC. It is the same for each transport.
+"""Define how a handler sees an RPC. It is the same for each transport.
 
-A handler is a coroutine over plain messages:
+A handler is a coroutine that receives and returns protobuf messages:
 
     async def get_route(self, request: RouteRequest, call: Call) -> RouteResponse      # unary
     async def watch(self, request: WatchRequest, call: Call) -> None           # server stream
     async def collect(self, requests: AsyncIterator[Part], call: Call) -> Sum  # client stream
     async def talk(self, requests: AsyncIterator[Line], call: Call) -> None    # both ways
 
-A server stream ends when its handler returns; a message that the handler returns is the last one. A
-stream of requests ends after the caller's last request. If the caller leaves, the handler gets
-CancelledError or the end of its requests, whichever is noticed first.
+A server stream ends when its handler returns. A message that the handler returns is the last one of
+the stream. A stream of requests ends after the caller's last request. If the caller disconnects,
+the handler gets a CancelledError or the end of its requests, whichever comes first.
 """
 
 from __future__ import annotations
@@ -26,38 +26,38 @@ class Call(Protocol):
 
     @property
     def metadata(self) -> Mapping[str, str]:
-        """Return the caller's metadata, text values only; of a repeated key, the last value."""
+        """Return the text values of the caller's metadata; the last value of a repeated key."""
 
     @property
     def peer(self) -> str:
-        """Return the caller's "host:port" (IPv6 in brackets); "unix" for a local socket."""
+        """Return the caller's "host:port" (IPv6 in brackets), or "unix" for a local socket."""
 
     def time_remaining_s(self) -> float | None:
-        """Return the seconds until the caller's deadline, or None if it set none."""
+        """Return the seconds until the caller's deadline, or None without a deadline."""
 
     def cancelled(self) -> bool:
-        """Return whether the caller has left."""
+        """Return whether the caller has disconnected or cancelled the call."""
 
     async def write(self, message: Message | bytes) -> None:
-        """Send one message of a server stream; bytes are a message that is already serialized.
+        """Send one message of a server stream. Bytes are a message that is already serialized.
 
-        If two tasks write at once, one waits.
+        If two tasks write at the same time, one of them waits.
         """
 
     async def write_all(
         self, messages: Iterable[Message | bytes], *, more_follows: bool = False
     ) -> None:
-        """Send several messages in order; return when the last one was handed to gRPC.
+        """Send several messages in order, and return when the last message was passed to gRPC.
 
-        This is cheaper than sending them one by one. `more_follows`: the handler writes again at
-        once, or ends. In that case, gRPC may hold these messages back, to send them together with
-        the next ones.
+        This is cheaper than sending them one by one. Set `more_follows` if the handler writes again
+        at once, or ends. Then gRPC may delay these messages to send them together with the next
+        ones.
         """
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """The way in which a failed RPC ends for its caller."""
+    """The status, message and trailers that the caller of a failed RPC receives."""
 
     status: str  # name of a gRPC status, e.g. "NOT_FOUND"
     message: str
@@ -65,10 +65,10 @@ class Failure:
 
 
 class Handler(Protocol):
-    """A coroutine that returns the response.
+    """A coroutine that handles an RPC and returns the response.
 
-    For a server stream, it returns the last response, or None if all were written. If the caller
-    streams, `request` is an AsyncIterator of requests.
+    For a server stream, it returns the last response, or None if it has written all of them. If the
+    caller streams, `request` is an AsyncIterator of requests.
     """
 
     async def __call__(self, request: Any, call: Call, /) -> Message | None: ...

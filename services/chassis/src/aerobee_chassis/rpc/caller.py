@@ -1,6 +1,6 @@
-"""Calls to other services: one channel per address, messages in and out.
+"""Call other services: protobuf messages in and out, with one channel per address.
 
-A failure is raised as an error of the domain. This module does not retry or choose
+A failed call raises an error of the caller's domain. This module neither retries nor chooses
 addresses.
 """
 
@@ -24,34 +24,43 @@ from aerobee_chassis.rpc.transport import (
 R = TypeVar("R", bound=Message)
 R_co = TypeVar("R_co", bound=Message, covariant=True)
 
-# Creates the domain error for a failed call to that "host:port".
+# Create the domain error for a failed call to a "host:port".
 ErrorOf = Callable[[str, CallFailed], Exception]
 
 
 class Rpc(Protocol[R_co]):
-    """An RPC as a value."""
+    """An RPC as a value: its path and the type of its response."""
 
     @property
     def path(self) -> str:
-        """Return "/package.Service/Method"."""
+        """Return the path of the RPC in gRPC's form "/package.Service/Method"."""
 
     @property
     def response(self) -> type[R_co]: ...
 
 
+class Request(Protocol):
+    """A protobuf message, or an object that encodes itself as one."""
+
+    def SerializeToString(self) -> bytes: ...  # protobuf's name
+
+
 class Caller:
-    """Makes calls. Create, use and close it on one event loop. Addresses are "host:port"."""
+    """Call RPCs at addresses of the form "host:port".
+
+    Create, use and close the object on one event loop.
+    """
 
     def __init__(self, error_of: ErrorOf, tls: ChannelTls | None = None) -> None:
-        """Set up without connecting. `tls` applies to every channel; None means plaintext."""
+        """Create the object without connecting. `tls` is for every channel; None is plaintext."""
         self._error_of = error_of
         self._tls = tls
         self._channels: dict[str, Channel] = {}
 
-    async def call(self, address: str, rpc: Rpc[R], request: Message, *, timeout_s: float) -> R:
+    async def call(self, address: str, rpc: Rpc[R], request: Request, *, timeout_s: float) -> R:
         """Call an RPC and return its response.
 
-        Raises the error that `error_of` makes of a failure.
+        Raises the error that `error_of` makes from a failure.
         """
         channel = self._channels.get(address) or self._channel(address)
         try:
@@ -62,8 +71,8 @@ class Caller:
         except DecodeError:
             raise self._error_of(address, _unreadable(rpc)) from None
 
-    async def stream(self, address: str, rpc: Rpc[R], request: Message) -> AsyncGenerator[R, None]:
-        """Yield the messages of the other side until it ends the stream. Raises like `call`."""
+    async def stream(self, address: str, rpc: Rpc[R], request: Request) -> AsyncGenerator[R, None]:
+        """Yield the messages of a server stream until it ends. Raises the same errors as `call`."""
         channel = self._channels.get(address) or self._channel(address)
         answers = channel.stream(rpc.path, request.SerializeToString())
         try:
@@ -79,9 +88,9 @@ class Caller:
     async def exchange(
         self, address: str, rpc: Rpc[R], *, timeout_s: float | None = None
     ) -> AsyncIterator[Conversation[R]]:
-        """Start an RPC with streams both ways, which ends with the block.
+        """Start an RPC with streams in both directions. The RPC ends with the `async with` block.
 
-        Raises like `call`. The reads and writes of the conversation do so too.
+        Raises the same errors as `call`. The reads and writes of the conversation raise them too.
         """
         channel = self._channels.get(address) or self._channel(address)
 
@@ -97,7 +106,7 @@ class Caller:
     async def drop(self, address: str) -> None:
         """Close the channel to an address, so that the next call connects again.
 
-        Calls in progress on that channel fail with CANCELLED.
+        Running calls on that channel fail with CANCELLED.
         """
         channel = self._channels.pop(address, None)
         if channel is not None:
@@ -118,7 +127,10 @@ def _unreadable(rpc: Rpc[Message]) -> CallFailed:
 
 
 class Conversation(Generic[R]):
-    """An exchange of messages. Raises the error that `failed` makes of a failure."""
+    """A running RPC with streams in both directions.
+
+    All methods raise the error that `failed` makes from a failure.
+    """
 
     def __init__(
         self, exchange: Exchange, rpc: Rpc[R], failed: Callable[[CallFailed], Exception]
@@ -137,7 +149,7 @@ class Conversation(Generic[R]):
         await self._exchange.done_writing()
 
     async def read(self) -> R | None:
-        """Return the next message; None if the other side has ended the call."""
+        """Return the next message, or None if the other side has ended the call."""
         answer = await self.read_encoded()
         try:
             return None if answer is None else self._rpc.response.FromString(answer)
@@ -145,7 +157,7 @@ class Conversation(Generic[R]):
             raise self._failed(_unreadable(self._rpc)) from None
 
     async def read_encoded(self) -> bytes | None:
-        """Return the next message as bytes; None as in `read`."""
+        """Return the next message as bytes, or None if the other side has ended the call."""
         try:
             return await self._exchange.read()
         except CallFailed as failure:

@@ -1,11 +1,12 @@
-"""The bytes that a server holds for calls: requests that it has read, and answers not yet sent.
+"""Limit the bytes that a server holds for calls: received requests, and answers not yet sent.
 
-gRPC reports the size of a request only when all of it is in memory. Therefore, a request is read
-when there is room for a large one, and unused room is released after it has arrived. A waiting
-request stays with its caller, except for its first `LOOKAHEAD_BYTES`. Methods that may have large
-requests leave some room for other methods, so that an acknowledgement does not wait for sends.
+gRPC reports the size of a request only when all of it is in memory. So a request is read only when
+a large request would fit. After it has arrived, the unused part of this reservation is released. A
+waiting request stays with its caller, except for its first `LOOKAHEAD_BYTES`. Methods that may have
+large requests leave some space for other methods, so that an acknowledgement does not wait for
+sends.
 
-This module does not know transports or clocks. The transports count and ask here.
+This module does not depend on transports or clocks. The transports call it.
 """
 
 from __future__ import annotations
@@ -22,18 +23,18 @@ DEFAULT_LIMIT_BYTES = 256 * 1024 * 1024
 DEFAULT_STALL_S = 30.0
 # A body of 4 MiB, which is the default of maxMessageSize, with its properties.
 RESERVED_BYTES = 4 * 1024 * 1024 + 256 * 1024
-# gRPC takes this much of each request before the server reads it: its window of a stream.
+# gRPC receives this much of each request before the server reads it (the window of a stream).
 LOOKAHEAD_BYTES = 512 * 1024
 MAX_WAITING = 100_000  # calls of methods that have only small requests
 # Less than the 3 s that SDKs give a call, so that they get the reason instead of a timeout.
 WAIT_S = 2.0
-RETRY_AFTER_MS = 1_000  # the wait that a refused caller is asked for
-# An answer up to this size is always sent: it may say why there is no other.
+RETRY_AFTER_MS = 1_000  # a refused caller should wait this long
+# An answer up to this size is always sent, because it may be an error message.
 SMALL_ANSWER_BYTES = 64 * 1024
 
 
 class TooMuchInFlight(Exception):
-    """The process holds as many bytes for calls as it may. This call was not executed."""
+    """The process holds the maximum of bytes for calls. This call was not executed."""
 
     def __init__(self, limit: int) -> None:
         super().__init__(
@@ -43,7 +44,7 @@ class TooMuchInFlight(Exception):
 
 
 def bounds_of(options: Options) -> InFlight:
-    """Return new bounds for one server."""
+    """Return a new `InFlight` for one server, with the limits in the options."""
     return InFlight(
         options.max_in_flight_bytes, stall_s=options.stalled_client_timeout_millis / 1_000
     )
@@ -54,22 +55,25 @@ class Reader(Protocol):
 
     @property
     def kind(self) -> object:
-        """Return the same value for all calls of one method."""
+        """Return a value that is the same for all calls of one method."""
 
     def read(self, reserved: int) -> None:
-        """Start reading. `reserved` bytes are counted for it: see `InFlight.arrived`."""
+        """Start reading the request.
+
+        `reserved` bytes are reserved for it until `InFlight.arrived` is called.
+        """
 
     def refuse(self) -> None:
-        """End the call, because too many bytes are in flight."""
+        """End the call with an error, because too many bytes are in flight."""
 
 
 class InFlight:
-    """The bounds of one server.
+    """Limit the bytes in flight of one server.
 
-    `limit`: bytes of requests and answers together. Answers take at most half of it, so that
-    callers that do not read leave room for requests. One request has at most a quarter of the
-    limit, and at most MAX_MESSAGE_BYTES. `stall_s`: a caller that takes nothing of an answer for
-    this time is disconnected.
+    `limit` is the maximum of the bytes of requests and answers together. Answers take at most half
+    of it, so that callers that do not read leave space for requests. One request has at most a
+    quarter of the limit, and at most MAX_MESSAGE_BYTES. A caller that reads nothing of an answer
+    for `stall_s` is disconnected.
     """
 
     def __init__(
@@ -79,17 +83,17 @@ class InFlight:
         self.stall_s = stall_s
         self.largest_request = min(MAX_MESSAGE_BYTES, limit // 4)
         self.requests = 0  # bytes that are read or reserved
-        self.answers = 0  # bytes that no caller has taken yet
+        self.answers = 0  # bytes that callers have not read yet
         self.peak = 0  # the highest sum of both
         self.refused = 0  # calls
         self.cut = 0  # calls whose caller did not read
         self._answer_limit = limit // 2
         self._usual = self._reserved = min(RESERVED_BYTES, self.largest_request)
         self._reading = 0
-        # Kind of calls → whether one of them had a large request. A missing kind may have one.
+        # Kind of calls → True if one of them had a large request. A missing kind may have one too.
         self._is_large: dict[object, bool] = {}
         self._large_limit = limit - max(limit // 8, self._usual)
-        # Each waiting call may have LOOKAHEAD_BYTES: a quarter of the limit for all of them.
+        # Each waiting call holds up to LOOKAHEAD_BYTES; all of them up to a quarter of the limit.
         self._large_places = max(1, limit // 4 // LOOKAHEAD_BYTES)
         # Each entry has the time when its wait ends. Calls with small requests go first.
         self._small_waiting: deque[tuple[float, Reader]] = deque()
@@ -104,7 +108,7 @@ class InFlight:
     # ---- requests ----
 
     def admit(self, reader: Reader, now_s: float) -> None:
-        """Let a call read its request now, or when there is room; or refuse it."""
+        """Let a call read its request now, or put it into a queue, or refuse it."""
         total = self.requests + self.answers + self._reserved
         is_large = self._is_large.get(reader.kind)
         if is_large is False:
@@ -120,9 +124,9 @@ class InFlight:
             self._refuse(reader)
 
     def arrived(self, reader: Reader, reserved: int, size: int) -> None:
-        """Record that a request was read: `size` bytes are held now.
+        """Record that a request was read, and that it has `size` bytes.
 
-        A size of 0 means that it will not be read.
+        A size of 0 means that the request will not be read.
         """
         if size > LOOKAHEAD_BYTES:
             self._is_large[reader.kind] = True
@@ -131,25 +135,25 @@ class InFlight:
         self._reading -= 1
         self.requests += size - reserved
         if size > self._reserved:
-            # More requests of this size are probably on their way: read fewer at a time.
+            # More requests of this size will probably follow, so read fewer at a time.
             self._reserved = size
         elif not self._reading and not self.waiting:
             self._reserved = self._usual
         self._go_on()
 
     def done(self, size: int) -> None:
-        """Release the request of an ended call."""
+        """Release the bytes of a request whose call has ended."""
         self.requests -= size
         self._go_on()
 
     def expire(self, now_s: float) -> None:
-        """Refuse the calls whose request has waited for WAIT_S."""
+        """Refuse the calls whose requests have waited for WAIT_S."""
         for waiting in (self._small_waiting, self._large_waiting):
             while waiting and waiting[0][0] <= now_s:
                 self._refuse(waiting.popleft()[1])
 
     def forget(self, reader: Reader) -> None:
-        """Remove a call that has ended and may be waiting."""
+        """Remove a call that has ended from the queues, if it is waiting."""
         for waiting in (self._small_waiting, self._large_waiting):
             for entry in [entry for entry in waiting if entry[1] is reader]:
                 waiting.remove(entry)
@@ -157,9 +161,9 @@ class InFlight:
     # ---- answers ----
 
     def check_room(self, size: int) -> None:
-        """Check that an answer of `size` bytes has room. Raises TooMuchInFlight.
+        """Check that an answer of `size` bytes fits into the limits. Raises TooMuchInFlight.
 
-        This is for handlers that may as well not answer.
+        This is for handlers that can return an error instead of the answer.
         """
         answers = self.answers + size
         has_room = answers <= self._answer_limit and self.requests + answers <= self.limit
@@ -168,19 +172,19 @@ class InFlight:
             raise TooMuchInFlight(self.limit)
 
     def answering(self, size: int) -> None:
-        """Count bytes that are to be sent."""
+        """Count `size` bytes of an answer that will be sent."""
         self.answers += size
         total = self.requests + self.answers
         self.peak = max(self.peak, total)
 
     def answered(self, size: int) -> None:
-        """Release bytes that were sent or given up."""
+        """Release `size` bytes of an answer that were sent or discarded."""
         self.answers -= size
         self._wake()
         self._go_on()
 
     async def room(self, timeout_s: float) -> None:
-        """Wait until there is room for a large answer. Raises TooMuchInFlight after `timeout_s`."""
+        """Wait until a large answer fits. Raises TooMuchInFlight after `timeout_s`."""
         try:
             async with asyncio.timeout(timeout_s):
                 while self.is_full:
@@ -198,7 +202,7 @@ class InFlight:
 
     @property
     def is_full(self) -> bool:
-        """Return whether answers leave no room for another large one."""
+        """Return whether the held answers leave no space for another large answer."""
         return self.answers > 0 and not self._has_room
 
     # ---- steps ----
@@ -208,7 +212,7 @@ class InFlight:
         return self.answers + self._usual <= self._answer_limit
 
     def _wake(self) -> None:
-        """Wake the first call that waits for room: the next answer may fill it again."""
+        """Wake the first call that waits in `room`. Its answer may take all the free space."""
         while self._for_room and not self.is_full:
             waiter = self._for_room.popleft()
             if not waiter.done():  # otherwise, its call is over
@@ -222,7 +226,7 @@ class InFlight:
         reader.read(self._reserved)
 
     def _go_on(self) -> None:
-        """Let waiting calls read, as far as there is room now."""
+        """Let waiting calls read their requests while there is free space."""
         while self._small_waiting or self._large_waiting:
             waiting, limit = self._small_waiting, self.limit
             if not waiting:
@@ -242,12 +246,11 @@ if TYPE_CHECKING:
 
 
 class InFlightCollector:
-    """A collector for `CollectorRegistry.register`, or for use inside another collector.
+    """Collect the metrics of `InFlight` for Prometheus.
 
-    A scrape runs on another thread. It reads only numbers, which is safe. prometheus_client is
-    imported at the first scrape, because metrics are off by default.
-
-    `prefix`: the beginning of each metric's name.
+    Register it with `CollectorRegistry.register`, or use it inside another collector. A scrape runs
+    on another thread, which is safe because it reads only numbers. prometheus_client is imported at
+    the first scrape, because metrics are off by default. Each metric's name begins with `prefix`.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""The event loop of a service, which determines the transport of its calls."""
+"""Create the event loop of a service, which determines the transport of its calls."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Transport: TypeAlias = Literal["COMPLETION_QUEUE", "AIO"]
 
 
 class LoopKinds(NamedTuple):
-    """The class of the loop for each transport. Subclasses may keep another time."""
+    """The class of the event loop for each transport. A subclass may simulate time."""
 
     completion_queue: type[CompletionQueueLoop]
     aio: Callable[[], asyncio.AbstractEventLoop]
@@ -33,7 +33,7 @@ STANDARD_LOOPS = LoopKinds(CompletionQueueLoop, asyncio.new_event_loop)
 
 
 def make_loop(transport: Transport, kinds: LoopKinds = STANDARD_LOOPS) -> asyncio.AbstractEventLoop:
-    """Make a loop for `transport`, or for grpc.aio if the completion queue is not available."""
+    """Create a loop for `transport`, or for grpc.aio if the completion queue is unavailable."""
     if transport == "COMPLETION_QUEUE":
         try:
             return new_completion_queue_loop(kinds.completion_queue)
@@ -54,7 +54,7 @@ def make_listener(
     in_flight: InFlight | None = None,
     refuse: Refuse = refuse_plainly,
 ) -> Listener:
-    """Make a listener for the running loop."""
+    """Create a listener for the running loop."""
     loop, bounds = asyncio.get_running_loop(), in_flight or InFlight()
     if isinstance(loop, CompletionQueueLoop):
         return CompletionQueueListener(loop, services, run, bounds, refuse)
@@ -64,7 +64,7 @@ def make_listener(
 def open_channel(
     target: str, options: Sequence[tuple[str, int]], tls: ChannelTls | None = None
 ) -> Channel:
-    """Open a channel to "host:port" for the running loop. Without `tls`, it uses plaintext."""
+    """Open a channel to "host:port" on the running loop. Without `tls`, it uses plaintext."""
     loop = asyncio.get_running_loop()
     if isinstance(loop, CompletionQueueLoop):
         return CompletionQueueChannel(loop, target, options, tls)

@@ -1,6 +1,7 @@
-"""A gRPC server over plain handlers (`call`), on the transport of the loop that it starts on.
+"""Run a gRPC server for handlers (`call`), on the transport of the running event loop.
 
-It includes grpc.health.v1 and server reflection. Errors cross the wire only here.
+The server includes grpc.health.v1 and server reflection. Only this module converts exceptions to
+gRPC statuses.
 """
 
 from __future__ import annotations
@@ -28,20 +29,21 @@ from aerobee_chassis.rpc.standard_services import (
 from aerobee_chassis.rpc.transport import Listener, UnreadableRequest, parsed
 
 FailureOf = Callable[[Exception], Failure | None]
-# Returns the message that an RPC answers when too many bytes are in flight. None: it fails instead.
+# Return the answer of an RPC when too many bytes are in flight, or None to let it fail.
 BusyAnswer = Callable[[Method], Message | None]
 
 DEFAULT_GRACE_S = 5.0
 
 
 class Server(Component):
-    """Serves `services` on one port: `port`, or a free one if it is 0.
+    """Serve `services` on one port: `port`, or a free one if it is 0.
 
-    `failure_of`: the failure that the caller gets for an exception of the domain. If it returns
-    None, the caller gets INTERNAL without details, and the log gets a traceback. `grace_s`: how
-    long `stop` waits for calls in progress. `in_flight`: the bounds for the bytes that the server
-    holds for calls. A refused call gets `busy_answer`; if that is None, it gets the failure of
-    TooMuchInFlight.
+    - `failure_of` returns the failure that the caller gets for an exception of the domain. If it
+      returns None, the caller gets INTERNAL without details, and the log gets a traceback.
+    - `grace_s` is how long `stop` waits for running calls.
+    - `in_flight` limits the bytes that the server holds for calls.
+    - `busy_answer` returns the answer for a call that is refused because of that limit. If it
+      returns None, the caller gets the failure of TooMuchInFlight.
     """
 
     def __init__(
@@ -73,7 +75,7 @@ class Server(Component):
 
     @property
     def address(self) -> str:
-        """Return the "host:port" that the server listens on, after the start."""
+        """Return the "host:port" on which the server listens, after the start."""
         return join_address(self._host, self.port)
 
     async def start(self) -> None:
@@ -95,16 +97,16 @@ class Server(Component):
         self._health.set(serving)
 
     async def stop(self) -> None:
-        """Refuse new calls, wait up to `grace_s` for those in progress, then cancel them."""
+        """Refuse new calls, wait up to `grace_s` for running calls, and then cancel them."""
         if self._listener is not None:
             self._health.close()
             await self._listener.stop(self._grace_s)
             self._listener = None
 
     async def sever(self) -> None:
-        """Close every connection at once, in the middle of calls.
+        """Close every connection at once, during calls too.
 
-        Peers see the same when a process is killed. `stop` must still be called.
+        For clients, this looks as if the process was killed. `stop` must still be called.
         """
         if self._listener is not None:
             self._health.close()

@@ -1,4 +1,4 @@
-"""The gRPC services as values: their methods, each with its handler."""
+"""Describe gRPC services as values: their methods, each with its handler."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ class Service:
     methods: tuple[Method, ...]
 
 
-# Changes what a server serves: a test's refusals, or a service beside those of the process.
+# Change the services of a server. Tests use it to add services or to let calls fail.
 Adapt = Callable[[Sequence[Service]], Sequence[Service]]
 
 
 def bind(descriptor: ServiceDescriptor, *handlers: object) -> Service:
     """Return the service of `descriptor` with one handler for each RPC.
 
-    The handler is the coroutine with the RPC's name in snake_case, from any of `handlers`. Raises
-    TypeError when a coroutine is missing, or two handlers have it.
+    The handler is a coroutine method of one of the objects in `handlers`, with the RPC's name in
+    snake_case. Raises TypeError if a method is missing, or if two objects have it.
     """
     methods = []
     for method in descriptor.methods:
@@ -51,9 +51,9 @@ def bind(descriptor: ServiceDescriptor, *handlers: object) -> Service:
 
 
 def bind_part(descriptor: ServiceDescriptor, *handlers: object) -> Service:
-    """Return the service of `descriptor`, with only the RPCs that `handlers` implement.
+    """Return the service of `descriptor` with only the RPCs that `handlers` implement.
 
-    There must be at least one.
+    `handlers` must implement at least one RPC.
     """
     methods = [
         _method(method, coroutines[0])
@@ -65,7 +65,7 @@ def bind_part(descriptor: ServiceDescriptor, *handlers: object) -> Service:
 
 
 def _coroutines(method: MethodDescriptor, handlers: Sequence[object]) -> tuple[str, list[Handler]]:
-    """Return the name of the coroutine for an RPC, and the existing coroutines."""
+    """Return the name of the coroutine method for an RPC, and the methods that exist."""
     name = re.sub(r"(?<!^)(?=[A-Z])", "_", method.name).lower()
     found = [getattr(owner, name, None) for owner in handlers]
     return name, [cast(Handler, each) for each in found if inspect.iscoroutinefunction(each)]

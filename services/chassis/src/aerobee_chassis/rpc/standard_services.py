@@ -1,4 +1,4 @@
-"""The services that every server has: grpc.health.v1 and server reflection."""
+"""Implement the services that every server has: grpc.health.v1 and server reflection."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _Status = pb.HealthCheckResponse
 
 
 class ServiceNotFound(Exception):
-    """The requested service is not one of this server."""
+    """The server does not have the requested service."""
 
 
 class Health:
-    """The status of the process and of each of its services: NOT_SERVING until `set`."""
+    """Report the status of the process and of each of its services."""
 
     def __init__(self, services: Iterable[str]) -> None:
-        """Start as NOT_SERVING. `services`: their names; the empty name is the process itself."""
+        """Start with NOT_SERVING. `services` are names; the empty name is the process itself."""
         self._names = frozenset(("", *services))
         self._serving = False
         self._closed = False
@@ -35,7 +35,7 @@ class Health:
             self._wake()
 
     def close(self) -> None:
-        """Switch to NOT_SERVING for good: notify watchers and end their streams."""
+        """Switch to NOT_SERVING for the rest of the process: notify watchers, end their streams."""
         self._closed = True
         self._serving = False
         self._wake()
@@ -50,7 +50,7 @@ class Health:
         return pb.HealthListResponse(statuses={name: self._answer(name) for name in self._names})
 
     async def watch(self, request: pb.HealthCheckRequest, call: Call) -> None:
-        """Send the status now, and again whenever it changes."""
+        """Send the status now, and again after each change."""
         sent = None
         while True:
             changed = self._changed
@@ -76,7 +76,7 @@ REFLECTION = reflection_pb2.DESCRIPTOR.services_by_name["ServerReflection"]
 
 
 class Reflection:
-    """Server reflection: grpc's own servicer, on any transport."""
+    """Server reflection on any transport, implemented by grpc's own servicer."""
 
     def __init__(self, services: Iterable[str]) -> None:
         self._servicer: Any = reflection.ReflectionServicer([*services, reflection.SERVICE_NAME])

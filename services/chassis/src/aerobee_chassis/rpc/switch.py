@@ -1,6 +1,6 @@
-"""Services whose handlers change while the server runs.
+"""Provide services whose handlers can change while the server runs.
 
-A process that changes its role serves the handlers of its current role. Its port is open from the
+A process that changes its role serves the handlers of its present role. Its port is open from the
 start.
 """
 
@@ -18,7 +18,7 @@ from aerobee_chassis.rpc.services import Service, declare
 
 
 class Switch:
-    """Handlers that can be replaced. Give `services` to the server.
+    """Own replaceable handlers. Pass `services` to the server.
 
     A call without a handler ends with the error that `refusal` creates.
     """
@@ -32,7 +32,7 @@ class Switch:
         self.services = [declare(each, self._handler) for each in descriptors]
 
     def serve(self, services: Sequence[Service]) -> None:
-        """Direct new calls to these services. Calls in progress continue."""
+        """Send new calls to these services. Running calls continue."""
         self._handlers = {
             f"{service.name}/{method.name}": method.handler
             for service in services
@@ -40,9 +40,10 @@ class Switch:
         }
 
     async def end_calls(self, but: Sequence[Service] = ()) -> None:
-        """Refuse calls until `serve`, and cancel those in progress, except calls of `but`.
+        """Refuse calls until `serve`, and cancel running calls, except calls of `but`.
 
-        Their callers do not learn the outcome. Returns after the cancelled handlers have ended.
+        The callers of cancelled calls do not learn the outcome. Returns after the cancelled
+        handlers have ended.
         """
         self.serve(but)
         calls = [task for task, path in self._calls.items() if path not in self._handlers]

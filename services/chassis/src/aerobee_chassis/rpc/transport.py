@@ -1,7 +1,7 @@
-"""The interface of a transport: a listener that runs methods, and channels to other services.
+"""Define the interface of a transport: a listener that serves calls, and channels for calls.
 
-There are two transports: grpc.aio (`aio`), and gRPC's completion queue, at which the loop itself
-waits (`completion_queue`).
+There are two transports: grpc.aio (`aio`), and gRPC's completion queue, at which the event loop
+itself waits (`completion_queue`).
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ CALL_ENDED = "UNAVAILABLE", "the other side has ended the call"  # of a later wr
 
 SERVER_OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.max_send_message_length", -1),
-    # gRPC takes this much of a request before the server reads it. By default, it measures how much
-    # is on its way, and takes several MiB of each request.
+    # gRPC receives this much of a request before the server reads it. By default, gRPC probes the
+    # bandwidth, and then receives several MiB of each request.
     ("grpc.http2.bdp_probe", 0),
     ("grpc.http2.lookahead_bytes", LOOKAHEAD_BYTES),
     # By default, two servers may share a port and its calls, unnoticed. Reject the second one.
     ("grpc.so_reuseport", 0),
-    # A silent peer is pinged, and its connection is closed if it does not answer. A consumer's
-    # machine may vanish without closing its connection, and its leases must not be renewed for
+    # A silent peer is pinged, and its connection is closed if it does not answer. The machine of a
+    # consumer may be lost without closing its connection. Then its leases must not be renewed for
     # hours.
     ("grpc.keepalive_time_ms", 60_000),
     ("grpc.http2.ping_timeout_ms", 30_000),
@@ -43,8 +43,8 @@ SERVER_OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.server.max_pending_requests_hard_limit", 200_000),
 )
 
-# A server that returns is found within a second (grpc's default: 120 s). A server that is frozen or
-# disconnected is noticed after 20 s.
+# A restarted server is found within a second (grpc's default: 120 s). A server that is frozen or
+# disconnected is detected after 20 s.
 CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
     ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
@@ -57,12 +57,12 @@ CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.enable_http_proxy", 0),
 )
 
-# Runs one method of the service with that name; raises only CancelledError. None: the handler has
-# written all responses to the call.
+# Run one method of the service with that name. The result is None if the handler has written all
+# responses to the call. Raises only CancelledError.
 Run = Callable[[str, Method, Any, Call], Awaitable[Message | Failure | None]]
 
 
-# Returns how a call of this method ends when too many bytes are in flight.
+# Return the outcome of a call of this method when too many bytes are in flight.
 Refuse = Callable[[Method], Message | Failure]
 
 
@@ -71,46 +71,50 @@ def server_options(in_flight: InFlight) -> tuple[tuple[str, int], ...]:
 
 
 class Listener(Protocol):
-    """Serves services on one port. Use it on one event loop."""
+    """Serve services on one port. Use the object on one event loop."""
 
     def bind(self, target: str) -> int:
-        """Bind the port of "host:port", 0 for a free one, and return it. Raises OSError."""
+        """Bind "host:port", with port 0 for a free port, and return the port. Raises OSError."""
 
     async def start(self) -> None: ...
 
     async def stop(self, grace_s: float) -> None:
-        """Refuse new calls, wait up to `grace_s` for those in progress, then cancel them."""
+        """Refuse new calls, wait up to `grace_s` for running calls, and then cancel them."""
 
 
 class Exchange(Protocol):
-    """A call in which both sides write messages at any time. One task reads, one writes.
+    """A call with streams in both directions. One task may read while another one writes.
 
-    It ends with the caller's block, and when a read or write is cancelled. If the other side has
-    not ended by then, the call is cancelled for it too.
+    The call ends with the caller's `async with` block, and when a read or write is cancelled. If
+    the other side has not ended the call by then, it is cancelled there too.
     """
 
     async def write(self, message: bytes) -> None:
-        """Return when the flow control of the other side lets the message pass.
+        """Write a message, and return when flow control allows more messages.
 
-        Raises CallFailed when the call is over. The message may not have been read.
+        The other side may not have read the message yet. Raises CallFailed if the call has ended.
         """
 
     async def done_writing(self) -> None:
-        """Let the other side read to the end of what was written; it may continue to write.
+        """End the stream of written messages; the other side may continue to write.
 
-        Does nothing when the call is over.
+        Do nothing if the call has ended.
         """
 
     async def read(self) -> bytes | None:
-        """Return the next message; None if the other side has ended the call. Raises CallFailed."""
+        """Return the next message, or None if the other side has ended the call.
+
+        Raises CallFailed.
+        """
 
 
 @dataclass(frozen=True, slots=True)
 class ChannelTls:
-    """The certificates of a channel in TLS, in PEM.
+    """The certificates of a TLS channel, in PEM.
 
-    `authorities`: one of these signed the certificate of the other side. `certificate`, `key`:
-    those of this side; empty to present none.
+    `authorities` contains the authorities that may have signed the certificate of the other side.
+    `certificate` and `key` are presented to the other side; they are empty if this side presents
+    none.
     """
 
     authorities: bytes
@@ -125,10 +129,10 @@ class ChannelTls:
 
 
 class Channel(Protocol):
-    """Connects at its first use, and again after the connection was lost."""
+    """Call the RPCs of one service process. It connects at the first call, and reconnects later."""
 
     async def unary(self, path: str, request: bytes, timeout_s: float) -> bytes:
-        """Call and return the answer. `path`: "/package.Service/Method". Raises CallFailed."""
+        """Call `path` ("/package.Service/Method"), and return the answer. Raises CallFailed."""
 
     def stream(self, path: str, request: bytes) -> AsyncGenerator[bytes, None]:
         """Yield the messages of a server stream. Raises CallFailed."""
@@ -136,19 +140,22 @@ class Channel(Protocol):
     def exchange(
         self, path: str, timeout_s: float | None = None
     ) -> AbstractAsyncContextManager[Exchange]:
-        """Start a call with streams both ways, which lasts up to `timeout_s`. Raises CallFailed."""
+        """Start a call with streams in both directions, for up to `timeout_s`.
+
+        Raises CallFailed.
+        """
 
     async def close(self) -> None:
-        """Close the channel. Calls in progress, and those that begin later, fail with CANCELLED."""
+        """Close the channel. Running calls and later calls fail with CANCELLED."""
 
 
 class CallFailed(Exception):
-    """A call whose status is not OK."""
+    """A call ended with a status that is not OK."""
 
     def __init__(
         self, status: str, message: str, trailers: tuple[tuple[str, str | bytes], ...] = ()
     ) -> None:
-        """Store the outcome. `status`: the name of a gRPC status, for example "NOT_FOUND"."""
+        """Store the outcome. `status` is the name of a gRPC status, for example "NOT_FOUND"."""
         super().__init__(message)
         self.status = status
         self.message = message
@@ -164,7 +171,7 @@ def serialized(message: Message | bytes) -> bytes:
 
 
 def parsed(method: Method, data: bytes) -> Any:
-    """Return the message of a request. Raises UnreadableRequest."""
+    """Parse the bytes of a request. Raises UnreadableRequest."""
     try:
         return method.request.FromString(data)
     except DecodeError as error:
@@ -172,6 +179,6 @@ def parsed(method: Method, data: bytes) -> Any:
 
 
 async def parsed_each(method: Method, requests: AsyncIterator[bytes]) -> AsyncIterator[Any]:
-    """Yield the messages of a stream of requests. Raises UnreadableRequest."""
+    """Parse and yield the requests of a stream. Raises UnreadableRequest."""
     async for data in requests:
         yield parsed(method, data)

@@ -1,1 +1,1 @@
-"""A port for TLS and plaintext: a relay process in front of the server's local socket."""
+"""Serve TLS and plaintext on one port, with a relay process in front of the server's socket."""

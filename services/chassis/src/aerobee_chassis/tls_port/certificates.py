@@ -1,6 +1,7 @@
-"""The certificate of a relay: from files, which are reloaded when they change, or self-signed.
+"""Load the certificate of a relay from files, or create a self-signed one.
 
-This module imports `ssl` only when there is a certificate to load.
+Files are reloaded when they change. This module imports `ssl` only when there is a certificate to
+load.
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ MAKER = "aerobee_chassis.tls_port.self_signed"
 
 
 class Certificates:
-    """Provides the certificate of a relay.
+    """Provide the certificate of a relay.
 
-    `directory`: a private folder for the self-signed key, because `ssl` only reads files.
+    `directory` is a private folder for the self-signed key, because `ssl` can only read files.
     """
 
     def __init__(
@@ -43,14 +44,14 @@ class Certificates:
         self._seen: Stamp = ()
 
     def start(self) -> None:
-        """Load the files, if they are given. Raises CertificateError."""
+        """Load the certificate files, if the settings name them. Raises CertificateError."""
         if self._settings.cert_path:
             self._loaded = self._seen = self._stamp()
             self._context = self._load()
             self._poller.call_later(self._settings.watch_interval_ms / 1000, self._check_files)
 
     def when_ready(self, callback: Callable[[ssl.SSLContext], None]) -> None:
-        """Call back at once, or when the self-signed certificate has been made."""
+        """Call `callback` with the certificate at once, or after the self-signed one is created."""
         if self._context is not None:
             callback(self._context)
             return
@@ -80,7 +81,7 @@ class Certificates:
     def _check_files(self) -> None:
         now, before = self._stamp(), self._seen
         self._seen = now
-        # The two files are not replaced atomically: load them after they have stopped changing.
+        # The two files are not replaced atomically, so load them after they have stopped changing.
         if now == before and now != self._loaded:
             self._loaded = now
             try:

@@ -1,8 +1,8 @@
-"""One relayed connection: bytes from client to server and back, with backpressure and half-close.
+"""Relay the bytes of one connection in both directions, with backpressure and half-close.
 
-Both ends are non-blocking. Bytes that an end does not take at once are kept. No more bytes are read
-from the other end until it has taken them. When many connections keep bytes, each reads less at a
-time.
+Both sockets are non-blocking. Bytes that one side does not accept at once are kept. Until it
+accepts them, no more bytes are read from the other side. If many connections keep bytes, each
+connection reads smaller chunks.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from typing import Protocol
 
     class End(Protocol):
-        """A socket, or TLS over one. Raises BlockingIOError when it would wait."""
+        """A socket, or TLS over a socket. Raises BlockingIOError instead of waiting."""
 
         def fileno(self) -> int: ...
 
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
 
 
 CHUNK_BYTES = 256 * 1024
-SMALL_CHUNK_BYTES = 16 * 1024  # while KEPT_BYTES are kept: one record of TLS
+SMALL_CHUNK_BYTES = 16 * 1024  # one TLS record; used while KEPT_BYTES or more are kept
 KEPT_BYTES = 64 * 1024 * 1024
 NOTHING = memoryview(b"")
 
 
 class Kept:
-    """The bytes that all connections of a relay keep for ends that do not take them yet."""
+    """The number of bytes that all connections of a relay keep until the receiver accepts them."""
 
     __slots__ = ("size",)
 
@@ -51,9 +51,9 @@ class Kept:
 
 
 class Direction:
-    """From `source` to `sink`.
+    """One direction of a connection, from `source` to `sink`.
 
-    It has ended if the source has no more bytes, or the sink takes none.
+    It has ended if the source has no more bytes, or the sink accepts no more.
     """
 
     __slots__ = ("ended", "pending", "sink", "source")
@@ -74,9 +74,9 @@ class Direction:
 
 
 class Connection:
-    """Relays between `client` and `backend` until both directions have ended or an end broke.
+    """Relay between `client` and `backend` until both directions have ended or a side fails.
 
-    It then closes both ends. All connections of a thread share `buffer` and `kept`.
+    After that, close both sides. All connections of a thread share `buffer` and `kept`.
     """
 
     __slots__ = ("_backend", "_buffer", "_client", "_down", "_kept", "_poller", "_up")
@@ -160,7 +160,7 @@ class Connection:
         if way is self._down:
             self.close()
         else:
-            # The server has closed, and its last bytes may have the reason: still send them.
+            # The server has closed. Its last bytes may contain the reason, so still send them.
             self._ended(way)
 
     def _ended(self, way: Direction) -> None:

@@ -17,7 +17,7 @@ IN, OUT = select.EPOLLIN, select.EPOLLOUT
 
 
 class Poller:
-    """Calls callbacks from `run` when a descriptor is ready or a timer is due."""
+    """Run callbacks when a file descriptor is ready or a timer is due."""
 
     def __init__(self, monotonic_s: Callable[[], float] = time.monotonic) -> None:
         self._now_s = monotonic_s
@@ -28,9 +28,9 @@ class Poller:
         self._running = False
 
     def wait_for(self, fd: int, interest: int, on_event: OnEvent) -> None:
-        """Call `on_event(events)` whenever `fd` is ready for `interest` (IN, OUT, both).
+        """Call `on_event(events)` whenever `fd` is ready for `interest` (IN, OUT or both).
 
-        Interest 0 stops this, also for hang-ups, which `epoll` would otherwise report repeatedly.
+        Interest 0 stops the calls, also for hang-ups, which `epoll` would report repeatedly.
         """
         known = self._waiting.get(fd)
         if not interest:
@@ -51,7 +51,7 @@ class Poller:
         heapq.heappush(self._timers, (self._now_s() + delay_s, next(self._order), callback))
 
     def run(self) -> None:
-        """Run until `stop`."""
+        """Run the callbacks until `stop` is called."""
         self._running = True
         poll, waiting = self._epoll.poll, self._waiting
         while self._running:

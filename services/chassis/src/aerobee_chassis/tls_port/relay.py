@@ -1,16 +1,16 @@
-"""The process behind a TLS port, which relays bytes to the server's unix domain socket.
+"""Run the process that serves a TLS port, and relay bytes to the server's Unix domain socket.
 
-It looks at the first byte of each connection, and terminates TLS if the client speaks it. It does
-not know gRPC.
+The relay reads the first byte of each connection. If the client uses TLS, the relay terminates TLS.
+It does not interpret gRPC.
 
     python -m aerobee_chassis.tls_port.relay        started by `supervisor`, not by hand
 
-Its stdin has one JSON line, a `RelaySettings`. Later, the word "drain" makes it stop accepting
-connections. At the end of stdin it exits, so that it never outlives its server. Its stdout has one
-JSON object per line: events for the server to log or to count.
+The first line of its stdin is a `RelaySettings` as JSON. Later, the word "drain" makes it stop
+accepting connections. At the end of stdin it exits, so it never runs longer than its server. Its
+stdout has one JSON object per line: events for the server to log or to count.
 
-It has one thread and one buffer. It imports little and takes 10 MB. It imports `ssl` when a
-certificate is given, or when the first client speaks TLS.
+It has one thread and one buffer. It imports few modules and takes 10 MB. It imports `ssl` when a
+certificate is given, or when the first client uses TLS.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from aerobee_chassis.tls_port.tls import TlsEnd
 
 STDIN = 0
-# The type of a TLS handshake record; an HTTP/2 connection begins with "P".
+# The first byte of a TLS handshake record. An HTTP/2 connection begins with "P".
 TLS_FIRST_BYTE = b"\x16"
 # The pause between attempts to connect to the server while its backlog is full.
 BACKEND_RETRY_S = 0.02
@@ -53,7 +53,7 @@ REPORT_COUNTS_S = 0.5
 class Hello:
     """A connection before its bytes are relayed.
 
-    Its steps are: first byte, TLS handshake, connection to the server.
+    The steps are: first byte, TLS handshake, connection to the server.
     """
 
     __slots__ = ("_client", "_peer", "_relay", "over")
@@ -122,7 +122,7 @@ class Hello:
             self._relay.poller.wait_for(end.fileno(), interest, lambda _: self._handshake(end))
 
     def _connect(self) -> None:
-        """Connect to the server from a socket whose file is named after the client's address.
+        """Connect to the server from a socket that is named after the client's address.
 
         The server then sees that address as its peer.
         """
@@ -238,12 +238,13 @@ def text_of(address: tuple[str, int]) -> str:
 
 
 def report(event: str, **fields: object) -> None:
-    """Write an event to stdout. Raises BrokenPipeError when the server has exited."""
+    """Write an event to stdout. Raises BrokenPipeError if the server has exited."""
     os.write(1, json.dumps({"event": event, **fields}).encode() + b"\n")
 
 
 def main() -> int:
-    # Ctrl-C reaches every process of a terminal: the server stops in order, and then this one.
+    # Ctrl-C reaches every process of a terminal. The server stops in order, and then ends this
+    # process.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     line = read_line()
@@ -259,15 +260,15 @@ def main() -> int:
         return 1
     except BrokenPipeError:
         pass  # the server has exited
-    # A server that was killed has left its directory behind.
+    # A server that was killed has not removed its directory.
     remove(os.path.dirname(settings.backend))
     return 0
 
 
 def read_line() -> str:
-    """Read the first line of stdin, byte by byte; empty if stdin has ended.
+    """Read the first line of stdin, byte by byte, or return "" if stdin has ended.
 
-    The rest of stdin is for `Relay`.
+    Later bytes of stdin are left for `Relay`.
     """
     line = b""
     while byte := os.read(STDIN, 1):
@@ -287,7 +288,7 @@ def remove(directory: str) -> None:
 def allow_many_files() -> None:
     """Raise the soft limit of open files, which is 1,024 on many systems.
 
-    A connection takes two descriptors.
+    This is needed because a connection takes two descriptors.
     """
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -1,7 +1,7 @@
-"""Make a self-signed certificate: `python -m aerobee_chassis.tls_port.self_signed NAME …`.
+"""Create a self-signed certificate: `python -m aerobee_chassis.tls_port.self_signed NAME …`.
 
-It writes private key and certificate to stdout, in PEM. It is a separate program, so that a
-long-running process does not keep the library (20 MB) in memory.
+The program writes the private key and the certificate to stdout, in PEM. It is a separate program,
+so that a long-running process does not keep the library (20 MB) in memory.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ CLOCK_SKEW = datetime.timedelta(days=1)
 
 
 def make(names: list[str], now: datetime.datetime) -> bytes:
-    """Make a key and a certificate for host names and IP addresses.
+    """Create a key and a certificate for host names and IP addresses.
 
-    P-256: every TLS library of the last decade accepts it.
+    The key is on the curve P-256, which every TLS library of the last decade accepts.
     """
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, COMMON_NAME)])

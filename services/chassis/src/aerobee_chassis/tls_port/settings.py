@@ -1,4 +1,4 @@
-"""Settings of a TLS port. The relay gets them as one JSON line."""
+"""Define the settings of a TLS port. The relay receives them as one JSON line."""
 
 from __future__ import annotations
 
@@ -12,11 +12,14 @@ Mode = Literal["permissive", "enforcing"]
 
 @dataclass(frozen=True, slots=True)
 class TlsSettings:
-    """The TLS options: `permissive` accepts TLS and plaintext, `enforcing` accepts TLS only.
+    """The TLS options.
+
+    The mode `permissive` accepts TLS and plaintext; `enforcing` accepts only TLS.
 
     Without `cert_path` and `key_path` (PEM files), clients get a self-signed certificate. It is
-    made when the first client speaks TLS, and is never left in a file. The files are checked every
-    `watch_interval_ms`, and reloaded when they have changed and then stayed the same.
+    created when the first client uses TLS, and is never left in a file. With files, they are
+    checked every `watch_interval_ms`. They are reloaded after they have changed and then stayed the
+    same for one interval.
     """
 
     mode: Mode = "permissive"
@@ -30,9 +33,9 @@ class TlsSettings:
 class RelaySettings:
     """The settings of a relay.
 
-    `listeners`: listening file descriptors. `backend`: the path of the server's socket, in a
-    private directory. A client has `hello_timeout_ms` to send its first byte and to complete a TLS
-    handshake.
+    `listeners` contains listening file descriptors. `backend` is the path of the server's socket,
+    in a private directory. A client has `hello_timeout_ms` to send its first byte and to complete a
+    TLS handshake.
     """
 
     listeners: tuple[int, ...]

@@ -1,4 +1,4 @@
-"""A server behind a port that accepts both TLS and plaintext: runs the server and its relay.
+"""Run a server and a relay process that accepts TLS and plaintext on one port for it.
 
 The relay is a separate process (`relay`), so that TLS and relaying do not take time from the
 server's event loop. The listening sockets belong to this process, so that the port stays bound if
@@ -36,7 +36,8 @@ START_TIMEOUT_S = 20.0
 STOP_TIMEOUT_S = 5.0
 RESTART_S = 0.5
 LONGEST_RESTART_S = 10.0
-# sun_path holds 107 bytes. Beside the server's socket, there is one named after each caller.
+# A socket path (sun_path) has at most 107 bytes. The directory contains the server's socket, and a
+# socket named after each caller.
 MAX_DIRECTORY = 107 - len("/[0000:0000:0000:0000:0000:ffff:255.255.255.255]:65535")
 
 OnReport = Callable[[str, Mapping[str, Any]], None]
@@ -44,12 +45,12 @@ OnReport = Callable[[str, Mapping[str, Any]], None]
 
 @dataclass(slots=True)
 class ConnectionCounts:
-    """The number of connections since the start, under the field names that the relay reports."""
+    """The number of connections since the start. The relay's reports use the same field names."""
 
     plaintext: int = 0
     tls: int = 0
-    # Closed by the relay: silent for too long, plaintext where TLS is enforced, or a failed
-    # handshake.
+    # The relay closes these connections: silent for too long, plaintext although TLS is enforced,
+    # or a failed handshake.
     silent: int = 0
     refused_plaintext: int = 0
     failed_handshakes: int = 0
@@ -58,11 +59,12 @@ class ConnectionCounts:
 
 
 class TlsServer(Component):
-    """Serves TLS and plaintext on one port; starts and stops in the order that loses no call.
+    """Serve TLS and plaintext on one port. The order of start and stop loses no calls.
 
-    `make_server(host, port)` makes the server behind it, an `aerobee_chassis.rpc.server.Server`,
-    which listens on its own socket. `host` and `port` are the address for clients. `listeners`:
-    sockets that are already bound to it, if several processes share it.
+    `make_server(host, port)` creates the server behind the relay, an
+    `aerobee_chassis.rpc.server.Server`. That server listens on its own socket. `host` and `port`
+    are the address for clients. `listeners` contains sockets that are already bound to that
+    address, if several processes share it.
     """
 
     def __init__(
@@ -104,7 +106,7 @@ class TlsServer(Component):
         self.port = int(self._listeners[0].getsockname()[1])
 
     async def stop(self) -> None:
-        """Refuse new connections, then stop the server, then end every connection."""
+        """Refuse new connections, then stop the server, and then end every connection."""
         if self._keeper is not None:
             self._keeper.cancel()
             await asyncio.wait([self._keeper])
@@ -130,7 +132,7 @@ class TlsServer(Component):
         return RelaySettings(descriptors, self.backend, self._tls, self._hello_timeout_ms)
 
     async def _keep(self) -> None:
-        """Replace a relay that ends. Its connections are lost, and clients connect again."""
+        """Replace a relay that ends. Its connections are lost, and the clients reconnect."""
         log, wait_s = structlog.get_logger(), RESTART_S
         while True:
             assert self._relay is not None
@@ -144,11 +146,11 @@ class TlsServer(Component):
                 wait_s = RESTART_S
             except StartError as error:
                 log.error("relay_not_started", error=str(error))
-                await self._relay.stop()  # it may live, and not answer
+                await self._relay.stop()  # it may run without answering
                 wait_s = min(2 * wait_s, LONGEST_RESTART_S)
 
     def _on_report(self, event: str, fields: Mapping[str, Any]) -> None:
-        """Handle an event of the relay: count it, or log it."""
+        """Count or log an event that the relay reported."""
         log = structlog.get_logger()
         if event == "counted":
             for name, count in fields.items():
@@ -186,7 +188,7 @@ class _Relay:
         self._reader.start()
 
     async def begin(self, settings: RelaySettings) -> None:
-        """Return when the relay accepts connections. Raises CertificateError, StartError."""
+        """Wait until the relay accepts connections. Raises CertificateError, StartError."""
         self.write(settings.to_json())
         try:
             async with asyncio.timeout(START_TIMEOUT_S):
@@ -195,7 +197,7 @@ class _Relay:
             raise StartError(f"{RELAY} does not start: see its output") from None
 
     async def ended(self) -> int:
-        """Wait for the end of the relay; return its exit code, negative for a signal."""
+        """Wait until the relay ends; return its exit code, which is negative for a signal."""
         await self._ended.wait()
         return await asyncio.to_thread(self._process.wait)
 
@@ -245,8 +247,8 @@ class _Relay:
 def listen(host: str, port: int, *, reuse_port: bool = False) -> list[socket.socket]:
     """Open one socket for each address of `host`, all on the same port. Raises PortInUse.
 
-    With `reuse_port`, other processes that also ask for it may listen there. The kernel distributes
-    connections among them.
+    With `reuse_port`, other processes that also set it may listen on that port. The kernel
+    distributes connections among the processes.
     """
     listeners: list[socket.socket] = []
     try:
@@ -282,9 +284,9 @@ def _bound(family: int, address: tuple[Any, ...], reuse_port: bool) -> socket.so
 
 
 def private_directory() -> Path:
-    """Make a private directory. Raises StartError.
+    """Create a private directory. Raises StartError.
 
-    It is in the directory of temporary files (TMPDIR), or in /tmp if that path is too long for a
+    It is in the directory for temporary files (TMPDIR), or in /tmp if that path is too long for a
     socket.
     """
     try:

@@ -1,6 +1,6 @@
-"""The server side of TLS: contexts from certificates, and a connection that acts as a socket.
+"""Implement the server side of TLS: certificates, and a connection that acts as a socket.
 
-This module imports `ssl`, which takes 4 MB. A relay of plaintext only does without it.
+This module imports `ssl`, which takes 4 MB. A relay that serves only plaintext does not import it.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ import ssl
 
 from aerobee_chassis.errors import CertificateError
 
-# With a smaller read, decrypted bytes would stay in `ssl`, where `epoll` does not see them.
+# After a smaller read, decrypted bytes could stay in `ssl`, where `epoll` does not see them.
 MAX_RECORD_BYTES = 16 * 1024
 
 WOULD_WAIT = (ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
 def load(cert_path: str, key_path: str, password: str = "") -> ssl.SSLContext:
-    """Return a server's context for TLS 1.2 and later, offering HTTP/2. Raises CertificateError."""
+    """Return a server context for TLS 1.2 and later, with HTTP/2. Raises CertificateError."""
     for what, path in (("certificate", cert_path), ("private key", key_path)):
         try:
             os.close(os.open(path, os.O_RDONLY))
@@ -29,12 +29,12 @@ def load(cert_path: str, key_path: str, password: str = "") -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_alpn_protocols(["h2"])
-    # In TLS 1.2, a client may renegotiate repeatedly: cheap for the client, expensive for the
-    # server.
+    # In TLS 1.2, a client may renegotiate repeatedly, which is cheap for the client but expensive
+    # for the server.
     context.options |= ssl.OP_NO_RENEGOTIATION
     encrypted = False
 
-    def give_password() -> str:  # always given: without it, OpenSSL asks at the terminal
+    def give_password() -> str:  # without a callback, OpenSSL asks at the terminal
         nonlocal encrypted
         encrypted = True
         return password
@@ -59,10 +59,10 @@ def load(cert_path: str, key_path: str, password: str = "") -> ssl.SSLContext:
 
 
 def load_pem(pem: bytes, directory: str) -> ssl.SSLContext:
-    """Return a context from a key and its certificate in one text. Raises CertificateError.
+    """Return a server context from a key and its certificate in one text.
 
-    `ssl` only reads files. Therefore, the text is written to `directory`, readable only by this
-    user, and then removed.
+    `ssl` can only read files. So the text is written to `directory`, readable only by this user,
+    and then removed. Raises CertificateError.
     """
     path = f"{directory}/self-signed"
     try:
@@ -74,16 +74,17 @@ def load_pem(pem: bytes, directory: str) -> ssl.SSLContext:
 
 
 class TlsEnd:
-    """The server's end of a TLS connection, which acts as a non-blocking socket."""
+    """The server side of a TLS connection, which acts as a non-blocking socket."""
 
     def __init__(self, context: ssl.SSLContext, raw: socket.socket) -> None:
-        """Take over `raw`."""
+        """Wrap the socket `raw`, which this object then owns."""
         self._tls = context.wrap_socket(raw, server_side=True, do_handshake_on_connect=False)
 
     def handshake(self) -> bool | None:
         """Continue the handshake. Raises OSError.
 
-        Return True when it is complete, None to wait for reading, False to wait for writing.
+        Return True if it is complete, None to wait until the socket is readable, and False to wait
+        until it is writable.
         """
         try:
             self._tls.do_handshake()
@@ -97,10 +98,10 @@ class TlsEnd:
         return self._tls.fileno()
 
     def recv_into(self, buffer: memoryview, /) -> int:
-        """Read the decrypted bytes that have arrived, while there is room for a whole record.
+        """Read the decrypted bytes that have arrived, while `buffer` has space for a whole record.
 
-        Return their number; 0 if the other side has ended. Raises BlockingIOError when there are
-        none.
+        Return the number of bytes, or 0 if the other side has ended. Raises BlockingIOError if no
+        bytes have arrived.
         """
         total = 0
         while len(buffer) - total >= MAX_RECORD_BYTES:
@@ -122,7 +123,7 @@ class TlsEnd:
             raise BlockingIOError from None
 
     def shutdown(self, how: int, /) -> None:
-        """Send close_notify, then shut down the socket."""
+        """Send close_notify, and then shut down the socket."""
         with contextlib.suppress(OSError):
             # It raises when the other side has not sent close_notify.
             self._tls.unwrap()

@@ -1,1 +1,1 @@
-"""The routing tables and the rules for registering and removing brokers."""
+"""Keep the routing tables, and implement the rules for registering and removing brokers."""

@@ -1,7 +1,8 @@
-"""The brokerLiveTable: (cluster, address) → last sign of life. It does not know topics.
+"""Keep the brokerLiveTable: a map from (cluster, address) to the broker's last sign of life.
 
 A broker is submitted to the removal queue when its last sign of life expires (`expire`) or its
-watch ends (`end_watch`). If it gives a sign of life before it is removed, it stays.
+watch ends (`end_watch`). If it gives a sign of life before it is removed, it stays. This module
+does not know topics.
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ from aerobee_namesrv.routing.watch import Watch
 
 
 class RemovalQueue:
-    """The bounded queue of brokers to unregister, which hands them out in batches.
+    """The bounded queue of brokers to unregister. It is emptied in batches.
 
-    A removal visits every topic. With batches, the loss of a rack of forty brokers costs one visit.
+    A removal visits every topic. With batches, the loss of a rack of forty brokers needs one visit.
     """
 
     def __init__(self, capacity: int) -> None:
@@ -72,18 +73,24 @@ class BrokerLiveTable:
         return self._rows.get(key)
 
     def items(self) -> Iterator[tuple[BrokerKey, BrokerLive]]:
-        """Iterate over a copy in the order of registration: the table may change meanwhile."""
+        """Iterate over a copy of the rows in the order of registration.
+
+        The caller may change the table during the iteration.
+        """
         return iter(list(self._rows.items()))
 
     def data_version(self, key: BrokerKey) -> DataVersion | None:
-        """Return the version of a broker's stored topics; None for an unknown broker."""
+        """Return the version of a broker's stored topics, or None for an unknown broker."""
         live = self._rows.get(key)
         return live.data_version if live else None
 
     # ---- signs of life ----
 
     def put(self, registration: Registration) -> None:
-        """Store the row of a registration. It keeps its watch, unless the broker opens another."""
+        """Store the row of a registration.
+
+        The row keeps its watch, unless the broker is about to open another one.
+        """
         old = self._rows.get(registration.key)
         watch = old.watch if old else None
         if watch is not None and registration.watch_follows:
@@ -102,9 +109,9 @@ class BrokerLiveTable:
         )
 
     def holder_of(self, registration: Registration) -> tuple[str, BrokerProcess] | None:
-        """Return address and process of the broker that holds the number of this registration.
+        """Return the address and process that hold the number of the broker in `registration`.
 
-        None unless it is another process at another address whose stream is open.
+        Return None unless the holder is another process at another address with an open stream.
         """
         process = registration.process
         if process is None:
@@ -135,7 +142,7 @@ class BrokerLiveTable:
         return True
 
     def open_watch(self, key: BrokerKey, broker_name: str, broker_id: int) -> Watch | None:
-        """Open a watch, whose end unregisters the broker. It replaces the previous watch.
+        """Open a watch, which replaces the previous one. When it ends, the broker is unregistered.
 
         Return None if no such broker is registered.
         """
@@ -152,7 +159,10 @@ class BrokerLiveTable:
     # ---- ends of life ----
 
     def end_watch(self, key: BrokerKey, watch: Watch) -> None:
-        """Submit the broker after the end of its stream, unless it has opened another watch."""
+        """Submit the broker for removal because its stream ended.
+
+        Do nothing if the broker has opened another watch.
+        """
         live = self._rows.get(key)
         if live is None or live.watch is not watch:
             return
@@ -162,14 +172,14 @@ class BrokerLiveTable:
         self._submit(key, Reason.DISCONNECTED)
 
     def close_watches(self) -> None:
-        """End all streams without unregistering brokers, when the name server stops."""
+        """End all streams when the name server stops, without unregistering the brokers."""
         for key, live in self.items():
             if live.watch is not None:
                 live.watch.close()
                 self._rows[key] = replace(live, watch=None)
 
     def expire(self) -> int:
-        """Submit each broker whose last sign of life is older than its timeout; return how many."""
+        """Submit each broker whose last sign of life has expired, and return their number."""
         now = self._clock.monotonic_ms()
         return sum(
             self._submit(key, Reason.EXPIRED)
@@ -178,7 +188,7 @@ class BrokerLiveTable:
         )
 
     def drop(self, key: BrokerKey) -> None:
-        """Remove a row and end its watch."""
+        """Remove the row of a broker and end its watch."""
         live = self._rows.pop(key, None)
         if live is not None and live.watch is not None:
             live.watch.close()

@@ -1,7 +1,7 @@
-"""RouteInfoManager: the routing tables and the rules for registering and removing brokers.
+"""Own the routing tables, and implement the rules for registering and removing brokers.
 
-The tables are in memory only. The loop of the process owns them, so they need no lock. This module
-does not use transport, files or tasks. The names of the tables are RocketMQ's:
+The tables are in memory only. The event loop of the process owns them, so they need no lock. This
+module does not use transport, files or tasks. The names of the tables are RocketMQ's:
 
     topic_queue_table    topic → broker name → QueueData              topic_queue_table.py
     broker_addr_table    broker name → BrokerData
@@ -9,11 +9,12 @@ does not use transport, files or tasks. The names of the tables are RocketMQ's:
     broker_live_table    (cluster, address) → BrokerLive              broker_live_table.py
     filter_server_table  (cluster, address) → filter server addresses
 
-The manager also remembers the topics of the brokers that left last. They distinguish a topic whose
-brokers have left from a topic that does not exist.
+The manager also remembers the topics of the brokers that left last. So it can distinguish a topic
+whose brokers have left from a topic that does not exist.
 
-One rule differs from RocketMQ's: an address belongs to one broker name. A broker that returns under
-another name or cluster leaves the old one at once. In RocketMQ, the old entry would stay forever.
+One rule differs from RocketMQ's: an address belongs to one broker name. If a broker returns under
+another name or cluster, its old entry is removed at once. In RocketMQ, the old entry would stay
+forever.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ KEPT_MS = 120_000  # a rejected process that still runs registers again every se
 
 
 class Conflicts:
-    """The last conflict for each address of a newcomer.
+    """The last conflict for each address of a rejected process.
 
     A registration is rejected if another process holds the broker's number.
     """
@@ -65,7 +66,7 @@ class Conflicts:
         return before is None or before[1] != conflict
 
     def end(self, key: BrokerKey) -> None:
-        """Remove the conflict of an address. Call this when its broker is registered."""
+        """Remove the conflict of an address, because its broker is registered now."""
         self._found.pop(key, None)
 
     def all(self) -> list[BrokerConflict]:
@@ -78,12 +79,12 @@ class Conflicts:
         )
 
 
-# Topics by which the members of a broker name synchronize. Their routes show the real members.
+# Members of a broker name synchronize by these topics. Their routes show the real members.
 SYNC_MEMBER_GROUP_PREFIX = "rmq_sys_SYNC_BROKER_MEMBER_"
 
 
 def with_acting_masters(topic: str, route: TopicRoute) -> TopicRoute:
-    """Return the route in which the lowest replica of a lost master has id 0.
+    """Return the route with id 0 for the lowest replica of each broker name that lost its master.
 
     This applies to a broker name that allows it (enable_acting_master) and that has no writable
     queues.
@@ -111,7 +112,7 @@ def in_zone(route: TopicRoute, zone_name: str) -> TopicRoute:
     """Return the route without the brokers of other zones.
 
     A broker name without a master stays in the route of every zone, because its replicas can still
-    be read. The case of zone names is ignored.
+    be read. Zone names are compared without case.
     """
     dropped = [
         broker
@@ -157,10 +158,10 @@ class RouteInfoManager:
     def register_broker(self, registration: Registration) -> Registered:
         """Add or refresh a broker and its topics.
 
-        `rejected` is set when another address holds the broker id with a newer state version, or
-        another live process holds the number of this one.
+        The answer is `rejected` if another address holds the broker id with a newer state version.
+        It is also `rejected` if another live process holds the number of this broker.
 
-        Raises MqError SYSTEM_ERROR for a first registration that holds exactly one topic.
+        Raises MqError with the code SYSTEM_ERROR for a first registration with exactly one topic.
         """
         if conflict := self._conflict(registration):
             return Registered(rejected=True, conflict=conflict)
@@ -178,7 +179,7 @@ class RouteInfoManager:
         self.cluster_addr_table.setdefault(registration.cluster, set()).add(name)
         first = name not in self.broker_addr_table
         data = self.broker_addr_table.setdefault(name, BrokerData(registration.cluster, name))
-        # An empty group counts as one whose lowest id is 0, so its first member changes nothing.
+        # An empty group counts as if its lowest id was 0, so its first member notifies no others.
         lowest_changed = broker_id < min(data.addresses, default=0)
         for other_id in data.ids_of(registration.address) - {broker_id}:
             del data.addresses[other_id]  # the broker changed its role
@@ -200,7 +201,7 @@ class RouteInfoManager:
         return self._answer(data, registration)
 
     def _conflict(self, registration: Registration) -> BrokerConflict | None:
-        """Return the conflict with a live process that holds the number of this registration.
+        """Return the conflict with a live process that holds the number of this broker, or None.
 
         The registration is then rejected: a process that was started with this number by mistake
         must not replace the live one. The stream of a dead process is closed or ends soon, so a
@@ -262,7 +263,7 @@ class RouteInfoManager:
     def _is_outdated(self, data: BrokerData, registration: Registration) -> bool:
         """Return whether another address holds the broker id with a newer state version.
 
-        For the id of a master, a newer state version of any other member counts.
+        For a master, a newer state version of any other member also makes it outdated.
         """
         if registration.broker_id == MASTER_ID and self._is_deposed(data, registration):
             return True
@@ -286,7 +287,7 @@ class RouteInfoManager:
     def _update_topics(self, data: BrokerData, registration: Registration, first: bool) -> None:
         """Store the topics of a master.
 
-        Also store the topics of the replica with the lowest id, if its broker sends
+        Store the topics of the replica with the lowest id too, if its broker sends
         enable_acting_master.
         """
         stands_in = (
@@ -385,7 +386,7 @@ class RouteInfoManager:
     def _notify_min_broker_id_changed(
         self, data: BrokerData, *, offline: str = "", ha: str = ""
     ) -> None:
-        """Notify the members of a new lowest id, except the broker that registered it."""
+        """Notify the members of a new lowest id, except the broker that registered with that id."""
         if not self._options.now.notify_min_broker_id_changed:
             return
         lowest = min(data.addresses)
@@ -399,14 +400,14 @@ class RouteInfoManager:
     # ---- members ----
 
     def members(self, broker_name: str) -> BrokerMembers:
-        """Return the members of a broker name; without addresses if no broker has that name."""
+        """Return the members of a broker name. The result has no addresses for an unknown name."""
         data = self.broker_addr_table.get(broker_name)
         if data is None:
             return BrokerMembers("", broker_name)
         return BrokerMembers(data.cluster, broker_name, dict(data.addresses), data.epoch)
 
     def watch_brokers(self) -> BrokerWatch:
-        """Watch for broker names whose members change, until `end_broker_watch`."""
+        """Watch for broker names whose members change. End the watch with `end_broker_watch`."""
         watch = BrokerWatch()
         self._watches.add(watch)
         return watch
@@ -415,7 +416,7 @@ class RouteInfoManager:
         self._watches.discard(watch)
 
     def close_broker_watches(self) -> None:
-        """End the streams. The name server calls this when it stops."""
+        """End the streams of all watches when the name server stops."""
         for watch in self._watches:
             watch.close()
 
@@ -430,7 +431,7 @@ class RouteInfoManager:
     # ---- routes ----
 
     def pickup_topic_route_data(self, topic: str, zone_name: str = "") -> TopicRoute | None:
-        """Return the route of a topic; None if no known broker has it.
+        """Return the route of a topic, or None if no known broker has the topic.
 
         With a zone name, the route leaves out the brokers of other zones.
         """
@@ -460,7 +461,7 @@ class RouteInfoManager:
     # ---- edits and lists that need to know the brokers ----
 
     def register_topic(self, topic: str, queues: Sequence[QueueData]) -> bool:
-        """Store the queues of a topic. If a broker name is unknown, return False instead."""
+        """Store the queues of a topic. Return False, and store nothing, if a broker is unknown."""
         if any(queue.broker_name not in self.broker_addr_table for queue in queues):
             return False
         self.topic_queue_table.put(topic, queues)
@@ -474,13 +475,13 @@ class RouteInfoManager:
             topics.discard(topic)
 
     def topics_of_cluster(self, cluster: str) -> list[str]:
-        """Return the topics of a cluster, sorted; empty for an unknown cluster."""
+        """Return the topics of a cluster, sorted, or an empty list for an unknown cluster."""
         return self.topic_queue_table.names_on(self.cluster_addr_table.get(cluster, set()))
 
     def system_topics(self) -> tuple[list[str], str]:
-        """Return the system topics, sorted, and the address of a broker.
+        """Return the system topics, sorted, and the address of any broker, or "".
 
-        Each cluster name and each broker name is also a topic.
+        Each cluster name and each broker name is also a system topic.
         """
         names = set(self.cluster_addr_table).union(*self.cluster_addr_table.values())
         addresses = (next(iter(b.addresses.values())) for b in self.broker_addr_table.values())

@@ -1,6 +1,7 @@
-"""The rows of the routing tables and their input and output values. No rules and no clock.
+"""Define the rows of the routing tables, and their input and output values.
 
-All are immutable except BrokerData. To change an immutable row, the table replaces it.
+All classes are immutable except BrokerData. To change an immutable row, the table replaces it. The
+module contains no rules and no clock.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ DEFAULT_HEARTBEAT_TIMEOUT_MS = 120_000  # four periodic registrations of a broke
 
 
 class BrokerKey(NamedTuple):
-    """The key of brokerLiveTable and filterServerTable."""
+    """The key of a row in brokerLiveTable and filterServerTable."""
 
     cluster: str
     address: str
@@ -48,7 +49,7 @@ class DataVersion:
 
 @dataclass(frozen=True, slots=True)
 class QueueData:
-    """A topic on one broker name."""
+    """The queues of a topic on one broker name."""
 
     broker_name: str
     read_queue_count: int
@@ -62,9 +63,9 @@ class QueueData:
 class BrokerData:
     """The members of one broker name.
 
-    `addresses`: broker id → "host:port", at least one. `epoch`: the highest state version of a
-    registration since the name has had members. It includes a master that has left. Otherwise,
-    clients would ignore its remaining slaves as outdated.
+    `addresses` maps broker id to "host:port"; it has at least one entry. `epoch` is the highest
+    state version of a registration since the name has had members. It includes the version of a
+    master that has left. Without that, clients would ignore the remaining slaves as outdated.
     """
 
     cluster: str
@@ -75,7 +76,7 @@ class BrokerData:
     epoch: int = 0
 
     def ids_of(self, address: str) -> set[int]:
-        """Return the broker ids of an address: one, or none."""
+        """Return the set of broker ids that have this address."""
         return {broker_id for broker_id, held in self.addresses.items() if held == address}
 
     def copy(self) -> BrokerData:
@@ -93,8 +94,7 @@ class BrokerData:
 class BrokerMembers:
     """The registered members of one broker name.
 
-    `addresses` is as in BrokerData, and empty if no broker is registered. `epoch` is as in
-    BrokerData.
+    `addresses` and `epoch` are as in BrokerData. `addresses` is empty if no broker is registered.
     """
 
     cluster: str
@@ -107,9 +107,9 @@ class BrokerMembers:
 class BrokerProcess:
     """The identity of a process that registers as a broker.
 
-    It distinguishes processes that use the same name. `number`: brokerId in its options,
-    independent of its role. `store_id`: empty if the store has none. `start_timestamp_ms`: by its
-    own clock, milliseconds since the epoch.
+    It distinguishes processes that use the same broker name and id. `number` is the brokerId in the
+    options, independent of the role. `store_id` is empty if the store has no id.
+    `start_timestamp_ms` is by the clock of that process, in milliseconds since the epoch.
     """
 
     process_id: str
@@ -120,7 +120,7 @@ class BrokerProcess:
 
 @dataclass(frozen=True, slots=True)
 class BrokerConflict:
-    """Two processes with the same number of one broker name.
+    """Two processes have the same number of one broker name.
 
     The `holder` is registered; the `newcomer` was rejected.
     """
@@ -135,7 +135,7 @@ class BrokerConflict:
 
 @dataclass(frozen=True, slots=True)
 class BrokerLive:
-    """The last sign of life of one broker. Every sign makes a new row."""
+    """The last sign of life of one broker. Each sign of life creates a new row."""
 
     broker_name: str
     broker_id: int
@@ -150,7 +150,7 @@ class BrokerLive:
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """A RegisterBrokerRequest, whose fields are documented there. `topics` is by name."""
+    """The values of a RegisterBrokerRequest, which documents them. `topics` is a map by name."""
 
     cluster: str
     broker_name: str
@@ -177,8 +177,8 @@ class Registration:
 class Registered:
     """The answer to a registration.
 
-    A replica gets the addresses of its master. `conflict`: the reason for a rejection, if another
-    process has the number of this one.
+    A replica gets the addresses of its master. `conflict` is set if the registration was rejected
+    because another process has the same number.
     """
 
     master_address: str = ""
@@ -200,8 +200,8 @@ class Reason(StrEnum):
 class Unregistration:
     """A broker to remove.
 
-    If `live` is set and the table has another row for the broker, the removal is void: the broker
-    has given a sign of life since.
+    If `live` is set and the table now has another row for the broker, nothing is removed. In this
+    case the broker has given a sign of life since then.
     """
 
     cluster: str
@@ -220,7 +220,7 @@ class Unregistration:
 class TopicRoute:
     """The brokers and queues of a topic.
 
-    `filter_servers`: broker address → filter server addresses.
+    `filter_servers` maps a broker address to filter server addresses.
     """
 
     queues: tuple[QueueData, ...]

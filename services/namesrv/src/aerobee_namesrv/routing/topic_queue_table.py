@@ -1,4 +1,7 @@
-"""The topicQueueTable: topic → broker name → QueueData. It does not know clusters or heartbeats."""
+"""Keep the topicQueueTable: a map from topic to broker name to QueueData.
+
+This module does not know clusters or heartbeats.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,7 @@ class TopicQueueTable:
         return topic in self._topics
 
     def queues_of(self, topic: str) -> Mapping[str, QueueData]:
-        """Return broker name → queues; empty for an unknown topic."""
+        """Return a map from broker name to queues, which is empty for an unknown topic."""
         return self._topics.get(topic, {})
 
     # ---- from registrations ----
@@ -37,9 +40,10 @@ class TopicQueueTable:
         overwrite: bool,
         read_only: bool = False,
     ) -> None:
-        """Store topics of a broker; without `overwrite`, only those not yet stored for it.
+        """Store topics of a broker.
 
-        `read_only` removes the write permission from the stored topics.
+        Without `overwrite`, keep the topics that are stored for the broker already. `read_only`
+        removes the write permission from the stored topics.
         """
         for topic, queue in topics.items():
             brokers = self._topics.setdefault(topic, {})
@@ -48,13 +52,13 @@ class TopicQueueTable:
                 brokers[queue.broker_name] = replace(queue, permission=kept)
 
     def keep_only(self, broker_name: str, topics: Collection[str]) -> None:
-        """Drop the queues of a broker in all other topics."""
+        """Remove the queues of a broker from all topics except `topics`."""
         self._drop(lambda topic, queue: queue.broker_name == broker_name and topic not in topics)
 
     def drop_brokers(self, broker_names: Collection[str]) -> dict[str, set[str]]:
-        """Drop the queues of brokers in every topic, and the topics that have no queues left.
+        """Remove the queues of brokers from every topic, and the topics that have no queues left.
 
-        Return the topics of each broker.
+        Return a map from broker name to its topics.
         """
         dropped: dict[str, set[str]] = {name: set() for name in broker_names}
         for topic, brokers in self._topics.items():
@@ -74,7 +78,7 @@ class TopicQueueTable:
         return self._set_permission(broker_names, lambda _: PERMISSION_READ | PERMISSION_WRITE)
 
     def put(self, topic: str, queues: Iterable[QueueData]) -> None:
-        """Store queues as they are, beside those of other brokers."""
+        """Store queues without changes, beside the queues of other brokers."""
         for queue in queues:
             self._topics.setdefault(topic, {})[queue.broker_name] = queue
 

@@ -1,6 +1,6 @@
-"""The open streams of brokers and clients, as the tables see them. Knows no transport.
+"""Represent the open streams of brokers and clients, without a transport.
 
-When a broker dies, its stream ends within seconds. Its last sign of life expires after minutes.
+When a broker dies, its stream ends within seconds, but its last sign of life expires after minutes.
 """
 
 from __future__ import annotations
@@ -12,7 +12,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class MinBrokerIdChanged:
-    """The lowest broker id of a broker name has changed. An empty address is unknown or missing."""
+    """Notify a member that the lowest broker id of its broker name has changed.
+
+    An empty address is unknown or missing.
+    """
 
     min_broker_id: int
     min_broker_address: str
@@ -21,7 +24,7 @@ class MinBrokerIdChanged:
 
 
 class Watch:
-    """The stream of one broker."""
+    """The notices for the stream of one broker."""
 
     def __init__(self) -> None:
         self._notices: asyncio.Queue[MinBrokerIdChanged | None] = asyncio.Queue()
@@ -40,7 +43,10 @@ class Watch:
 
 
 class BrokerWatch:
-    """The stream of one client: the names of changed brokers, each once until it is taken."""
+    """The notices for the stream of one client: the names of brokers whose members changed.
+
+    A name is stored once until it is sent.
+    """
 
     def __init__(self) -> None:
         self._changed: set[str] = set()
@@ -57,7 +63,7 @@ class BrokerWatch:
         self._news.set()
 
     async def changes(self) -> AsyncIterator[list[str]]:
-        """Yield the names, sorted, until the watch is closed."""
+        """Yield lists of changed broker names, each sorted, until the watch is closed."""
         while True:
             await self._news.wait()
             self._news.clear()

@@ -1,1 +1,4 @@
-"""The RPCs of NamesrvService, by their callers. Handlers translate; they do not decide."""
+"""Implement the RPCs of NamesrvService, one file per kind of caller.
+
+The handlers convert messages. They do not decide.
+"""

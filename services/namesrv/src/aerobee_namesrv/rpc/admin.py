@@ -1,4 +1,4 @@
-"""RPCs of administrators: edits of the tables, key-value configuration, runtime configuration."""
+"""Implement the RPCs of administrators: table edits, key-value and runtime configuration."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from aerobee_wire import topics
 
 
 class EditRpcs:
-    """WipeWritePermission, AddWritePermission, DeleteTopic, RegisterTopic.
+    """Implement WipeWritePermission, AddWritePermission, DeleteTopic and RegisterTopic.
 
-    Codes: INVALID_PARAMETER. An unknown broker or topic is not an error; nothing is changed.
+    Code: INVALID_PARAMETER. An unknown broker or topic is not an error, and changes nothing.
 
-    Differences from Apache's: a count is the number of changed topics, not of all topics. A topic
-    that is registered manually needs a legal name and at least one queue.
+    Differences from Apache's server: a count is the number of changed topics, not of all topics. A
+    topic that is registered manually needs a valid name and at least one queue.
     """
 
     def __init__(self, manager: RouteInfoManager) -> None:
@@ -57,7 +57,7 @@ class EditRpcs:
 
 
 class KvRpcs:
-    """PutKvConfig, GetKvConfig, DeleteKvConfig, ListKvConfig.
+    """Implement PutKvConfig, GetKvConfig, DeleteKvConfig and ListKvConfig.
 
     Codes: INVALID_PARAMETER; QUERY_NOT_FOUND (the namespace or key does not exist); SYSTEM_ERROR,
     retryable (the file cannot be written).
@@ -97,13 +97,13 @@ def _namespace_and_key(
 
 
 class RuntimeRpcs:
-    """The configuration of the running process: GetRuntimeConfig, UpdateRuntimeConfig.
+    """Implement GetRuntimeConfig and UpdateRuntimeConfig: the options of the running process.
 
-    Codes: NO_PERMISSION (the key can only be set at start); INVALID_PARAMETER (unknown key, bad
+    Codes: NO_PERMISSION (the key can only be set at the start); INVALID_PARAMETER (unknown key, bad
     value).
 
-    Differences from Apache's: there is a list of allowed keys, where Apache has a list of forbidden
-    ones. A change is not written to a file: it is lost when the process ends.
+    Differences from Apache's server: there is a list of allowed keys instead of a list of forbidden
+    keys. A change is not written to a file, and is lost when the process ends.
     """
 
     def __init__(self, options: RuntimeOptions) -> None:

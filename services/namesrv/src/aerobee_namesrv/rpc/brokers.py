@@ -1,12 +1,13 @@
-"""RPCs of brokers: registration, heartbeat, data version and watch.
+"""Implement the RPCs of brokers: registration, heartbeat, data version and watch.
 
 They are RegisterBroker, UnregisterBroker, BrokerHeartbeat, QueryDataVersion and WatchRegistration.
 
-Codes: INVALID_PARAMETER; SYSTEM_ERROR (single-topic registration of an unknown broker); SYSTEM_BUSY
-(removal queue full); BROKER_NOT_EXIST (heartbeat and watch of an unknown broker).
+Codes: INVALID_PARAMETER; SYSTEM_ERROR (an unknown broker registers a single topic); SYSTEM_BUSY
+(the removal queue is full); BROKER_NOT_EXIST (heartbeat and watch of an unknown broker).
 
-Differences from Apache's: a full removal queue is SYSTEM_BUSY, not SYSTEM_ERROR. A heartbeat of an
-unknown broker is rejected. Each broker has a stream, the watch, which ends when the broker dies.
+Differences from Apache's server: a full removal queue is SYSTEM_BUSY, not SYSTEM_ERROR. A heartbeat
+of an unknown broker is rejected. Each broker has a stream, the watch, which ends when the broker
+dies.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from aerobee_namesrv.routing.rows import BrokerKey
 from aerobee_namesrv.rpc import checks, convert
 from aerobee_wire.status import Code, MqError
 
-# A batch of removals takes milliseconds after the loop starts it.
+# A batch of removals takes only milliseconds.
 RETRY_AFTER_MS = 100
 
 

@@ -1,4 +1,7 @@
-"""Checks of requests. Each raises INVALID_PARAMETER with the field and the remedy."""
+"""Check the fields of requests.
+
+Each function raises MqError with the code INVALID_PARAMETER, the field and a remedy.
+"""
 
 from __future__ import annotations
 
@@ -19,14 +22,14 @@ def invalid(field: str, value: object, remedy: str) -> MqError:
 
 
 def name(field: str, value: str) -> str:
-    """Return `value`, which must not be blank or longer than 255 characters."""
+    """Return `value` after checking that it is not blank and has at most 255 characters."""
     if not value.strip() or len(value) > MAX_NAME_CHARACTERS:
         raise invalid(field, value[:32], f"give 1 to {MAX_NAME_CHARACTERS} characters")
     return value
 
 
 def address(field: str, value: str) -> str:
-    """Return `value`, which must be "host:port"."""
+    """Return `value` after checking that it is "host:port"."""
     match = _ADDRESS.fullmatch(value)
     if match is None or not 0 < int(match[1]) <= 65_535:
         raise invalid(field, value[:64], "write it as host:port, an IPv6 host in brackets")

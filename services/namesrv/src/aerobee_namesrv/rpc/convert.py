@@ -1,4 +1,7 @@
-"""Conversion between contract messages and table rows. Raises INVALID_PARAMETER."""
+"""Convert between protobuf messages and table rows.
+
+The functions raise MqError with the code INVALID_PARAMETER for malformed messages.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +53,8 @@ def registration(request: pb.RegisterBrokerRequest) -> Registration:
         broker_id=checks.not_negative("broker_id", request.broker_id),
         address=checks.address("broker_address", request.broker_address),
         data_version=data_version(request.data_version),
-        # The broker has checked the rest of a topic. One odd topic must not keep the broker out.
+        # The broker has checked the other fields of a topic. One invalid topic must not prevent the
+        # registration of the broker.
         topics={
             checks.name("topics.topic", config.topic): _queue_data(
                 "topics", request.broker_name, config

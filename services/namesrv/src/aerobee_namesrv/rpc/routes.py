@@ -1,9 +1,11 @@
-"""RPCs of clients: GetTopicRoute, ListTopics, GetClusterInfo, WatchBrokers, GetBrokerMemberGroup.
+"""Implement the RPCs of clients: routes, lists of topics and brokers, and watches.
+
+They are GetTopicRoute, ListTopics, GetClusterInfo, WatchBrokers and GetBrokerMemberGroup.
 
 Codes: INVALID_PARAMETER; TOPIC_NOT_EXIST, retryable if the topic was on a broker that has left;
 SYSTEM_ERROR, retryable (needWaitForService: not ready yet); NO_PERMISSION (the list is turned off).
 
-Differences from Apache's: lists are sorted. A list that is turned off is NO_PERMISSION, not
+Differences from Apache's server: lists are sorted. A list that is turned off is NO_PERMISSION, not
 SYSTEM_ERROR.
 """
 

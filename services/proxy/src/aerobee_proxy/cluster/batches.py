@@ -11,9 +11,8 @@ sending them again would create duplicates.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from functools import partial
-from typing import Generic, TypeAlias, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias
 
 from aerobee.broker.v1.message_pb2 import Message, SendRequest, SendResult
 from aerobee.broker.v1.pop_pb2 import (
@@ -29,14 +28,12 @@ from aerobee.broker.v1.transaction_pb2 import (
     TransactionEnd,
 )
 
-from aerobee_proxy.cluster.batcher import Batcher
+from aerobee_cluster.batcher import Batchers
+from aerobee_cluster.leases import ack_failures
 from aerobee_proxy.cluster.broker_calls import FLUSH_TIMEOUT_S, BrokerCalls
 from aerobee_proxy.cluster.route_cache import RouteCache
 from aerobee_wire.rpcs import ACK, CHANGE_INVISIBLE_DURATION, END_TRANSACTION, SEND
 from aerobee_wire.status import Code, MqError, failure_of
-
-I = TypeVar("I")  # noqa: E741  # item
-O = TypeVar("O")  # noqa: E741  # outcome
 
 # Approximate sizes on the wire: a message without its body, one lease, one end of a transaction.
 MESSAGE_OVERHEAD_BYTES = 512
@@ -60,20 +57,6 @@ SendOutcome: TypeAlias = int | SendResult
 LeaseFailures: TypeAlias = Mapping[int, MqError]
 
 
-class _Batchers(dict[str, Batcher[I, O]], Generic[I, O]):
-    """Broker name → its batcher, created at first use."""
-
-    def __init__(
-        self, send_batch: Callable[[str, Sequence[I]], Awaitable[Sequence[O | Exception]]]
-    ) -> None:
-        super().__init__()
-        self._send_batch = send_batch
-
-    def __missing__(self, broker_name: str) -> Batcher[I, O]:
-        batcher = self[broker_name] = Batcher(partial(self._send_batch, broker_name))
-        return batcher
-
-
 class BrokerBatches:
     """The batches of all brokers: at most one of each kind is under way at a broker.
 
@@ -84,10 +67,10 @@ class BrokerBatches:
     def __init__(self, calls: BrokerCalls, route_cache: RouteCache) -> None:
         self._calls = calls
         self._route_cache = route_cache
-        self._sends: _Batchers[Message, SendOutcome] = _Batchers(self._send)
-        self._acks: _Batchers[LeaseSet, LeaseFailures] = _Batchers(self._ack)
-        self._changes: _Batchers[InvisibleChange, InvisibleChangeResult] = _Batchers(self._change)
-        self._ends: _Batchers[TransactionEnd, EndTransactionResult] = _Batchers(self._end)
+        self._sends: Batchers[Message, SendOutcome] = Batchers(self._send)
+        self._acks: Batchers[LeaseSet, LeaseFailures] = Batchers(self._ack)
+        self._changes: Batchers[InvisibleChange, InvisibleChangeResult] = Batchers(self._change)
+        self._ends: Batchers[TransactionEnd, EndTransactionResult] = Batchers(self._end)
 
     def send(self, broker_name: str, message: Message) -> asyncio.Future[SendOutcome]:
         """Queue a message for a broker of a route. The future raises MqError."""
@@ -159,18 +142,7 @@ class BrokerBatches:
     ) -> Sequence[LeaseFailures]:
         request = AckRequest(lease_sets=lease_sets)
         answer = await self._calls.call_patiently(broker_name, ACK, request)
-        if answer.lease_sets != len(lease_sets):  # its empty answer looks like success
-            raise MqError(
-                Code.VERSION_NOT_SUPPORTED,
-                f"broker {broker_name} acknowledges no sets of leases: it is older than this "
-                "proxy, so bring it to the same version",
-            )
-        failures: list[dict[int, MqError]] = [{} for _ in lease_sets]
-        for refused in answer.failures:
-            failure = failure_of(refused.result)
-            if failure is not None:
-                failures[refused.lease_set][refused.place] = failure
-        return failures
+        return ack_failures(answer, len(lease_sets), broker_name=broker_name, caller="proxy")
 
     async def _change(
         self, broker_name: str, changes: Sequence[InvisibleChange]

@@ -15,9 +15,10 @@ from aerobee.broker.v1.admin_pb2 import GetGroupRequest
 from aerobee.broker.v1.message_pb2 import PullRequest, PullResponse
 from google.protobuf.message import Message
 
+from aerobee_cluster.backoff import Backoff
+from aerobee_cluster.transport import Transport
 from aerobee_proxy.cluster.availability import BrokerAvailability, OnBack, ignore
 from aerobee_proxy.cluster.route_cache import RouteCache
-from aerobee_proxy.cluster.transport import Transport
 from aerobee_wire.queues.replica_choice import MASTER_ID, ReplicaChoice
 from aerobee_wire.rpcs import GET_GROUP, PULL, Rpc
 from aerobee_wire.status import Code, MqError
@@ -125,17 +126,17 @@ class BrokerCalls:
         `deadline_s` is in the event loop's time. `attempt`: seconds left → request, timeout in
         seconds.
         """
-        time, pause_s = asyncio.get_running_loop().time, RETRY_AFTER_S
+        time, backoff = asyncio.get_running_loop().time, Backoff(RETRY_AFTER_S, MAX_RETRY_AFTER_S)
         while True:
             request, timeout_s = attempt(max(0.0, deadline_s - time()))
             try:
                 return await self.call(broker_name, rpc, request, timeout_s=timeout_s)
             except MqError as error:
+                pause_s = backoff.next_s()
                 outage = self.availability.is_outage(broker_name, error)
                 if time() + pause_s >= deadline_s or not outage:
                     raise
             await asyncio.sleep(pause_s)
-            pause_s = min(2 * pause_s, MAX_RETRY_AFTER_S)
 
     async def call_patiently(
         self, broker_name: str, rpc: Rpc[Q, R], request: Q, *, timeout_s: float = TIMEOUT_S

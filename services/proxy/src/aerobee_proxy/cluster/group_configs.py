@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from aerobee.broker.v1.admin_pb2 import GetGroupRequest, GetGroupResponse, GroupConfig
 
 from aerobee_chassis.clock import Clock
+from aerobee_cluster.single_flight import RETRY_AFTER_MS, SingleFlight
 from aerobee_proxy.cluster.broker_calls import BrokerCalls
 from aerobee_proxy.cluster.route_cache import RouteCache
-from aerobee_proxy.cluster.single_flight import RETRY_AFTER_MS, SingleFlight
 from aerobee_proxy.cluster.topic_route import message_type
 from aerobee_wire.consume_order import ConsumeOrder
 from aerobee_wire.queues.lite import LiteGroup

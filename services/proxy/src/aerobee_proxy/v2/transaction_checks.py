@@ -23,9 +23,9 @@ from aerobee.broker.v1.client_pb2 import HeartbeatRequest, TransactionCheck, Wat
 from apache.rocketmq.v2.service_pb2 import RecoverOrphanedTransactionCommand, TelemetryCommand
 
 from aerobee_chassis.clock import Clock
+from aerobee_cluster.transport import Transport
 from aerobee_proxy.cluster.broker_calls import BrokerCalls
 from aerobee_proxy.cluster.route_cache import RouteCache
-from aerobee_proxy.cluster.transport import Transport
 from aerobee_proxy.counts import ProxyCounts
 from aerobee_proxy.v2.sessions import Session, Sessions
 from aerobee_proxy.v2.status import status

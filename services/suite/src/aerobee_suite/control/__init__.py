@@ -1,1 +1,1 @@
-"""Faults and time for tests, enabled by `--test-control`."""
+"""Let tests cause faults and advance time, enabled by `--test-control`."""

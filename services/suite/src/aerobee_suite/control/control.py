@@ -1,6 +1,6 @@
-"""The SuiteService: the faults and the time of a suite in tests, connected to its services.
+"""Connect the faults and the virtual time of a suite to its services, for tests.
 
-Its RPCs are GetSuite, Advance, Settle, KillBroker, RestartBroker and Refuse.
+The RPCs of SuiteService are GetSuite, Advance, Settle, KillBroker, RestartBroker and Refuse.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class SuiteRpcs:
 
 
 class Control:
-    """Faults and time. Create it on a VirtualTimeLoop."""
+    """Own the faults and the virtual time of a suite. Create it on a VirtualTimeLoop."""
 
     def __init__(self) -> None:
         loop = asyncio.get_running_loop()
@@ -104,7 +104,10 @@ class Control:
         addresses: Callable[[], Mapping[str, str]],
         proxy: Callable[[], ProxyApp | None],
     ) -> Adapt:
-        """Return a function that adds to the name server's port: refusals and the SuiteService."""
+        """Return a function that adapts the name server's services.
+
+        It adds the SuiteService and a check for refusals.
+        """
         settlement = Settlement(runner, proxy)
         time_travel = TimeTravel(self.clock, runner, proxy, settlement)
         ours = bind(

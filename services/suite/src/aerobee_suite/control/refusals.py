@@ -1,4 +1,4 @@
-"""Calls that a test makes fail: the next calls of an RPC return a response code."""
+"""Let a test make calls fail: the next calls of an RPC return a response code."""
 
 from __future__ import annotations
 
@@ -17,15 +17,19 @@ from aerobee_wire.status import Code, MqError, invalid_parameter
 
 @dataclass(slots=True, eq=False)
 class Refusals:
-    """Refusals by RPC. An RPC is named without its service, for example "Send".
+    """The refusals of each RPC.
 
-    The RPCs of the name server and of the broker have different names.
+    An RPC is named without its service, for example "Send". RPCs of different services with the
+    same name share their refusals.
     """
 
     _codes: dict[str, deque[Code]] = field(default_factory=dict)
 
     def refuse(self, rpc: str, code: Code, times: int) -> None:
-        """Replace the refusals of an RPC. Raises MqError INVALID_PARAMETER for an unknown RPC."""
+        """Let the next `times` calls of an RPC fail with `code`, instead of earlier refusals.
+
+        Raises MqError with the code INVALID_PARAMETER for an unknown RPC.
+        """
         if rpc not in self._codes:
             nearest = difflib.get_close_matches(rpc, self._codes, n=1)
             hint = f"did you mean {nearest[0]}?" if nearest else f"there are {sorted(self._codes)}"
@@ -33,7 +37,7 @@ class Refusals:
         self._codes[rpc] = deque([code] * times)
 
     def guard(self, services: Sequence[Service]) -> list[Service]:
-        """Return the services with a check for refusals before each handler."""
+        """Return the services with handlers that check for refusals first."""
         return [
             replace(service, methods=tuple(map(self._guarded, service.methods)))
             for service in services
@@ -47,7 +51,7 @@ class Refusals:
 
 @dataclass(frozen=True, slots=True)
 class _Guarded:
-    """A handler that first checks for refusals."""
+    """A handler that checks for refusals before it calls the real handler."""
 
     rpc: str
     handler: Handler

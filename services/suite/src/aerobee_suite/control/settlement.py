@@ -1,10 +1,10 @@
 """Wait until live consumer groups have settled all messages that are visible to them.
 
-A settled message was consumed, sent back or dead-lettered, and the broker knows it.
+A message is settled when it was consumed, sent back or dead-lettered, and the broker knows that.
 
 A classic consumer reports its progress with each pull. If it has messages left, this module wakes
-its parked pulls, so that it pulls again. Pull consumers and simple consumers ask when they want to,
-so this module does not wait for them.
+its waiting pulls, so that it pulls again. Pull consumers and simple consumers decide themselves
+when to ask for messages, so this module does not wait for them.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ PUSH_CLIENTS = frozenset({ClientType.PUSH_CONSUMER, ClientType.LITE_PUSH_CONSUME
 
 @dataclass(frozen=True, slots=True)
 class Unsettled:
-    """A queue with messages left. `queue_id` is None for a topic that is popped from."""
+    """A queue with unsettled messages. `queue_id` is None for a topic that is consumed by pop."""
 
     consumer_group: str
     topic: str
@@ -49,9 +49,10 @@ class Settlement:
     proxy: Callable[[], ProxyApp | None]
 
     async def wait(self, consumer_group: str = "", timeout_ms: int = 0) -> None:
-        """Return when the group, or each live group, has settled everything.
+        """Wait until the group, or each live group, has settled all its messages.
 
-        Raises MqError REQUEST_TIMEOUT, which names groups and topics. The timeout is in real time.
+        Raises MqError with the code REQUEST_TIMEOUT, which names groups and topics. The timeout is
+        in real time.
         """
         timeout_ms = timeout_ms or TIMEOUT_MS
         with real_time():
@@ -85,7 +86,7 @@ class Settlement:
                     break
 
     def _popped(self) -> set[tuple[str, str]]:
-        """Return (group, topic) of the push consumers that are connected to the proxy."""
+        """Return the pairs (group, topic) of the push consumers that are connected to the proxy."""
         app = self.proxy()
         if app is None:
             return set()
@@ -112,7 +113,7 @@ def _left_by_pull(broker: Broker, consumer_group: str) -> Iterator[Unsettled]:
 
 
 def _pushed(clients: list[Client]) -> set[tuple[str, str]]:
-    """Return (group, topic) of classic push consumers that share the queues (clustering)."""
+    """Return the pairs (group, topic) of classic push consumers that use clustering."""
     return {
         (group, topic)
         for client in clients
@@ -133,7 +134,7 @@ def _is_left_by_pop(broker: Broker, group: str, topic: str, queue_id: int) -> bo
 
 
 def _is_unanswered(message: InFlightMessage) -> bool:
-    """Return whether a message is visible, or still leased as it was delivered.
+    """Return whether a message is visible, or still has the lease of its last delivery.
 
     Such a message was neither acknowledged nor rejected since its last delivery.
     """

@@ -1,7 +1,8 @@
-"""Virtual time: the clocks and the loop of a process share one offset, which a test advances.
+"""Provide clocks and event loops whose time a test can advance, with one common offset.
 
-Timers that are due after a move fire in the next turn of the loop. Work that was started inside
-`aerobee_chassis.clock.real_time` keeps real time: a move postpones its timers by the same amount.
+Timers that become due fire in the next iteration of the event loop. Work that was started inside
+`aerobee_chassis.clock.real_time` keeps real time: when time advances, its timers are postponed by
+the same amount.
 
 `TimeTravel` advances time in one call, from due time to due time. Nothing happens by itself between
 two due times, so a jump misses nothing. For example, when a retry becomes visible, its consumer
@@ -66,7 +67,7 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         return super().call_at(when, callback, *args, context=context)
 
     def move(self, milliseconds: int) -> None:
-        """Advance the time of everything that does not keep real time."""
+        """Advance the time of all work that does not keep real time."""
         self.offset_ms += milliseconds
         # asyncio keeps a heap of timers in virtual time. Postpone the timers that keep real time.
         timers = cast("list[Any]", self._scheduled)  # type: ignore[attr-defined]
@@ -77,14 +78,14 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
 
 
 class VirtualCompletionQueueLoop(VirtualTimeLoop, CompletionQueueLoop):
-    """The loop of the completion queue, in virtual time."""
+    """The event loop on the completion queue, in virtual time."""
 
 
 VIRTUAL_LOOPS = LoopKinds(VirtualCompletionQueueLoop, VirtualTimeLoop)
 
 
 class VirtualClock:
-    """A chassis `Clock` in the virtual time of its loop."""
+    """Implement the chassis `Clock` with the virtual time of an event loop."""
 
     def __init__(self, loop: VirtualTimeLoop) -> None:
         self._loop = loop

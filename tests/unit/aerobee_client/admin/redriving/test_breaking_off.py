@@ -31,7 +31,7 @@ async def test_a_journal_goes_on_where_the_redrive_broke_off(
     producer: AsyncProducer,
     tmp_path: Path,
 ) -> None:
-    count = MAX_WINDOW + 500
+    count = MAX_IN_FLIGHT + 500  # more than are sent at once
     for n in range(count):
         add_dead_letter(brokers[0], b"%d" % n, UNIQ_KEY=f"ID{n}")
     path, (first, second) = tmp_path / "journal", (MessageIds(), MessageIds())

@@ -12,7 +12,8 @@ from aerobee.broker.v1.pop_pb2 import ChangeInvisibleDurationResponse, Invisible
 from aerobee.namesrv.v1.namesrv_pb2 import BrokerData, GetClusterInfoResponse
 from apache.rocketmq.v2 import service_pb2 as s
 
-from aerobee_proxy.cluster.leasing.lease_renewal import AHEAD_MS, MAX_RENEWED_MS
+from aerobee_cluster.leases import MAX_RENEWED_MS
+from aerobee_proxy.cluster.leasing.lease_renewal import AHEAD_MS
 from aerobee_proxy.v2.sessions import SILENCE_MS
 from aerobee_wire.handles.leases import key_of
 from aerobee_wire.handles.receipt_handle import ReceiptHandle

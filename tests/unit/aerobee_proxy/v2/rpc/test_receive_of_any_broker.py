@@ -12,7 +12,8 @@ from apache.rocketmq.v2 import definition_pb2 as d
 from apache.rocketmq.v2 import service_pb2 as s
 from apache.rocketmq.v2.definition_pb2 import Code
 
-from aerobee_proxy.cluster.leasing.receive_line import OLD_S, RETRY_S, UNVISITED_S
+from aerobee_cluster.receiving import RETRY_S
+from aerobee_proxy.cluster.leasing.receive_line import OLD_S, UNVISITED_S
 from aerobee_wire.consume_order import ConsumeOrder
 from support.proxy.public_requests import GROUP, TOPIC
 from support.proxy.whole_cluster import WholeCluster

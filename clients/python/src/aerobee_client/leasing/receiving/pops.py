@@ -10,16 +10,14 @@ from typing import NamedTuple, Protocol
 from aerobee.broker.v1 import lite_pb2, message_pb2, pop_pb2
 
 from aerobee_client.cluster.client_instance import ClientInstance
-from aerobee_client.cluster.transport import Q, R
 from aerobee_client.leasing.lite_subscription import LiteSubscription
 from aerobee_client.leasing.receiving.answers import Answer, Batch, Source
-from aerobee_client.leasing.receiving.receive_waiters import RETRY_S
+from aerobee_cluster.receiving import REPEATED_S, RETRY_S
+from aerobee_cluster.transport import Q, R
 from aerobee_wire import rpcs
 from aerobee_wire.queues.lite import lease_topic_of
 from aerobee_wire.rpcs import Rpc
 from aerobee_wire.status import Code, MqError
-
-REPEATED_S = 0.5  # time for brokers to report whether they know an attempt to receive
 
 
 @dataclass(frozen=True, slots=True)

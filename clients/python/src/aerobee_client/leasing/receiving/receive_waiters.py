@@ -19,11 +19,12 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from aerobee_client.leasing.receiving.answers import Popped, Source
+from aerobee_cluster.receiving import RETRY_S
+from aerobee_cluster.waiting_receives import WaitingReceives
 from aerobee_wire.status import MqError
 
 log = logging.getLogger(__name__)
 
-RETRY_S = 1.0  # after a source failed
 # If a held call has not failed after this time, its broker is holding it.
 HELD_S = 1.0
 LEAST_HELD_S = 0.05  # for a held call
@@ -66,14 +67,14 @@ class ReceiveWaiters:
         self._ask = ask
         self._probe = probe
         self._give_back = give_back
-        # The longest wait first.
-        self._waiting: dict[asyncio.Future[ReceiveOutcome], ReceiveRequest] = {}
+        self._receives: WaitingReceives[ReceiveRequest, Source | Popped]
+        self._receives = WaitingReceives(self._hand_over)
         self._states: dict[Source, _State] = {}
         self._numbers = itertools.count(1)  # numbers of visits
 
     @property
     def is_idle(self) -> bool:
-        return not self._waiting and not any(
+        return not self._receives and not any(
             state.asking or state.visits or state.probing for state in self._states.values()
         )
 
@@ -120,44 +121,35 @@ class ReceiveWaiters:
             state.retry_s = _now_s() + RETRY_S
         elif full:
             self._send(source, 2)
-        if self._anyone_waits() and not state.visits:
+        if self._receives.any_waits and not state.visits:
             self._listen(source)
 
     async def wait(self, sources: Sequence[Source], wanted: ReceiveRequest) -> ReceiveOutcome:
         """Wait for a source to visit, or for messages; None after the deadline."""
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[ReceiveOutcome] = loop.create_future()
-        self._waiting[future] = wanted
         for source in sources:
             if not self._state(source).visits:
                 self._listen(source)
-        timer = loop.call_at(wanted.deadline_s, _resolve, future, None)
-        try:
-            return await future
-        except asyncio.CancelledError:
-            found = future.result() if future.done() and not future.cancelled() else None
-            if isinstance(found, Source):  # another receive may go there
-                self.end(found)
-            elif found is not None:
-                self.deliver(found)
-            raise
-        finally:
-            timer.cancel()
-            self._waiting.pop(future, None)
+        return await self._receives.wait(wanted, wanted.deadline_s)
+
+    def _hand_over(self, found: Source | Popped) -> None:
+        """Take back the outcome of a receive that was cancelled."""
+        if isinstance(found, Source):  # another receive may go there
+            self.end(found)
+        else:
+            self.deliver(found)
 
     def deliver(self, popped: Popped) -> None:
         """Give messages to the longest waits. Return the remaining messages to the group."""
         is_full = False
         while popped.size:
-            future = self._next()
-            if future is None:
+            wanted = self._receives.longest()
+            if wanted is None:
                 self._state(popped.source).has_message = True
                 self._give_back(popped)
                 return
-            most = self._waiting[future].max_messages
-            is_full = popped.size >= most
-            own, popped = popped.split(most)
-            future.set_result(own)
+            is_full = popped.size >= wanted.max_messages
+            own, popped = popped.split(wanted.max_messages)
+            self._receives.give(own)
         if is_full:
             self._send(popped.source, 2)
 
@@ -173,8 +165,7 @@ class ReceiveWaiters:
 
     def end_waits(self) -> None:
         """End all waits without messages."""
-        for future in self._waiting:
-            _resolve(future, None)
+        self._receives.end()
 
     def held(self) -> dict[Source, asyncio.Task[None]]:
         """Return the calls that brokers hold now.
@@ -229,7 +220,7 @@ class ReceiveWaiters:
         """Ask until the source has messages, or until no receive waits."""
         found: Popped | bool = False
         try:
-            while self._anyone_waits():
+            while self._receives.any_waits:
                 await asyncio.sleep(max(0.0, state.retry_s - _now_s()))
                 wanted = self._wanted()
                 if wanted is None:
@@ -261,37 +252,25 @@ class ReceiveWaiters:
             state.has_message = True
         elif not found:
             return
-        if self._anyone_waits() and not state.visits:
+        if self._receives.any_waits and not state.visits:
             self._listen(source)
 
     def _send(self, source: Source, count: int) -> int:
         """Send waiting receives to a source. Return their number."""
         for sent in range(count):
-            future = self._next()
-            if future is None:
+            if not self._receives.any_waits:
                 return sent
-            future.set_result(self.visit(source))
+            self._receives.give(self.visit(source))
         return count
-
-    def _next(self) -> asyncio.Future[ReceiveOutcome] | None:
-        """Return the longest wait that has no result yet."""
-        return next((future for future in self._waiting if not future.done()), None)
-
-    def _anyone_waits(self) -> bool:
-        return self._next() is not None
 
     def _wanted(self) -> ReceiveRequest | None:
         """Return the size of the longest wait and the deadline of the last one."""
-        waiting = [wanted for future, wanted in self._waiting.items() if not future.done()]
-        if not waiting:
+        longest = self._receives.longest()
+        if longest is None:
             return None
-        return ReceiveRequest(waiting[0].max_messages, max(wanted.deadline_s for wanted in waiting))
+        last_s = max(wanted.deadline_s for wanted in self._receives.wanted())
+        return ReceiveRequest(longest.max_messages, last_s)
 
 
 def _now_s() -> float:
     return asyncio.get_running_loop().time()
-
-
-def _resolve(future: asyncio.Future[ReceiveOutcome], found: ReceiveOutcome) -> None:
-    if not future.done():
-        future.set_result(found)

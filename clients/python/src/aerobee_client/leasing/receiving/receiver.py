@@ -27,27 +27,20 @@ from aerobee_client.leasing.receiving.answers import Popped, Source
 from aerobee_client.leasing.receiving.pops import Attempt, Pops, Receive
 from aerobee_client.leasing.receiving.receive_waiters import ReceiveRequest, ReceiveWaiters
 from aerobee_client.leasing.receiving.sources import Sources
+from aerobee_cluster.leases import is_over
+from aerobee_cluster.receiving import ANSWER_S, HELD_S, LEFT_OUT, VISIT_S, holder
 from aerobee_wire import rpcs
 from aerobee_wire.status import Code, MqError
 
 log = logging.getLogger(__name__)
 
-HELD_S = 20.0  # maximum time of a held call for waiting receives
-VISIT_S = 2.0  # for a pop that is not held; messages that arrive later are returned
 LEAVE_S = 1.0  # for a broker to end the held calls of a client that closes
-ANSWER_S = 5.0  # additional time for the answer of a broker
 NO_ROUTE_PAUSE_S = 1.0  # while no broker has the topic
 KEPT_WAITERS = 64
 
 # A source that fails with one of these is left out for a while. Any other error goes to the caller.
-_LEFT_OUT = frozenset(
+_LEFT_OUT = LEFT_OUT | frozenset(
     {
-        Code.BROKER_UNREACHABLE,
-        Code.BROKER_NOT_EXIST,
-        Code.REQUEST_TIMEOUT,
-        Code.SERVICE_NOT_AVAILABLE,
-        Code.DISK_FULL,
-        Code.SYSTEM_BUSY,
         Code.FLOW_CONTROL,
         Code.FLUSH_DISK_TIMEOUT,
         Code.FLUSH_SLAVE_TIMEOUT,
@@ -186,9 +179,9 @@ class Receiver:
         changes = self.sources.changes
         time = asyncio.get_running_loop().time
         waiters = self._waiters_of(asked, sources)
-        holder = await self._holder(sources, asked.attempt_id) if asked.attempt_id else None
+        former = await self._holder(sources, asked.attempt_id) if asked.attempt_id else None
         unvisited = dict.fromkeys(sources)
-        source = waiters.begin(sources) if holder is None else waiters.visit(holder)
+        source = waiters.begin(sources) if former is None else waiters.visit(former)
         while not self._closed:
             if source is not None:
                 unvisited.pop(source, None)
@@ -284,10 +277,7 @@ class Receiver:
 
     async def _holder(self, sources: Sequence[Source], attempt_id: str) -> Source | None:
         """Return the source that leased messages to this attempt, which returns them again."""
-        known = await asyncio.gather(
-            *(self._pops.is_repeated(source, attempt_id) for source in sources)
-        )
-        return next((one for one, repeated in zip(sources, known, strict=True) if repeated), None)
+        return await holder(sources, lambda source: self._pops.is_repeated(source, attempt_id))
 
     # ---- waiting receives ----
 
@@ -337,7 +327,7 @@ class Receiver:
     def report_kept(self, outcomes: Iterable[object]) -> None:
         """Log that messages were not returned, if these outcomes say so."""
         for outcome in outcomes:
-            if isinstance(outcome, MqError) and outcome.code is not Code.INVALID_RECEIPT_HANDLE:
+            if isinstance(outcome, MqError) and not is_over(outcome):
                 log.warning("messages not given back, they come when their lease ends: %s", outcome)
                 break
 

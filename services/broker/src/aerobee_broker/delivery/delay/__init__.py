@@ -1,1 +1,1 @@
-"""Delayed messages: delay levels and delivery times."""
+"""Delivery of delayed messages, which have a delay level or a delivery time."""

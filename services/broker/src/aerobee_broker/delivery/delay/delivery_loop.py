@@ -1,12 +1,13 @@
-"""The loop that delivers one queue of waiting messages.
+"""The loop that delivers one queue of delayed messages to their topics.
 
-It sleeps until the head is due, appends a batch of copies with a progress record, and advances when
-they are durable. After a failure, it puts the batch back, pauses and retries.
+The loop sleeps until the first message is due. It then appends a batch of copies with a progress
+record, and waits until they are durable. After a failure, it puts the batch back, pauses and
+retries.
 
 The copies and the progress record are one append. A message is delivered twice only if a crash
-tears that append. It is never lost, and never delivered early. Both kinds of delay queues are
-delivered in this way. They differ in the WaitingQueue: messages of a delay level
-(level_delivery.py), or with their own time (timer_delivery.py).
+leaves that append incomplete. No message is lost or delivered early. The loop serves two kinds of
+queues, which implement WaitingQueue: messages with a delay level (level_delivery.py), and messages
+with their own time (timer_delivery.py).
 """
 
 from __future__ import annotations
@@ -31,20 +32,20 @@ from aerobee_wire.status import MqError
 BATCH_MESSAGES = 256
 BATCH_BYTES = 4 * 1024 * 1024
 RETRY_AFTER_FAILURE_S = 10.0  # frequent retries do not help a full or broken disk
-STOP_S = 5.0  # the time limit of a flush; a replica that is down may never confirm
+STOP_S = 5.0  # the time limit of a flush, because a replica that is down may never confirm it
 
 
 class DueCopies:
-    """The messages that replace waiting messages in their topics when they are due."""
+    """Reads delayed messages that are due, and makes copies of them for their destinations."""
 
     def __init__(self, store: MessageStore, topics: TopicRegistry) -> None:
         self._store = store
         self._topics = topics
 
     def read(self, physical_offset: int, size: int) -> Record | None:
-        """Return the waiting message; None, with a log line, if it is damaged.
+        """Return the waiting message at a physical offset.
 
-        Raises TransientReadError.
+        If the message is damaged, logs an error and returns None. Raises TransientReadError.
         """
         try:
             return self._store.get(physical_offset, size)
@@ -55,9 +56,10 @@ class DueCopies:
             return None
 
     def copy_for_delivery(self, record: Record) -> NewMessage | None:
-        """Return the message for its destination.
+        """Return the copy of a waiting message for its destination.
 
-        None, with a log line, if it names no destination, or its topic was deleted.
+        If the message has no destination, or its topic was deleted, logs a warning and returns
+        None.
         """
         properties = dict(record.properties)
         target = take_destination(properties)
@@ -74,24 +76,24 @@ class DueCopies:
     def _is_of_deleted(self, record: Record, topic: str) -> bool:
         """Return whether the topic was deleted after the message was stored.
 
-        A topic with the same name may have been created since then.
+        The result is also True if a topic with the same name was created later.
         """
         deleted_below = self._store.deleted_below(topic)
         return topic not in self._topics.table or record.physical_offset < deleted_below
 
 
 def full_copy(record: Record, topic: str, queue_id: int, properties: dict[str, str]) -> NewMessage:
-    """Return `NewMessage.copy_of` with `prepared_transaction_offset`."""
+    """Return a copy of a record that also keeps its `prepared_transaction_offset`."""
     message = NewMessage.copy_of(record, topic, queue_id, properties)
     message.prepared_transaction_offset = record.prepared_transaction_offset
     return message
 
 
 class Batch(NamedTuple):
-    """Messages that are due.
+    """A batch of due messages to deliver.
 
-    `copies`: the messages for their topics. `progress`: the record of their delivery. `due_ms`: the
-    due time of each message, including those without a copy.
+    `copies` are the messages for their destinations. `progress` is the record of their delivery.
+    `due_ms` has the due time of each message, including messages without a copy, which are dropped.
     """
 
     copies: list[NewMessage]
@@ -100,30 +102,36 @@ class Batch(NamedTuple):
 
 
 class WaitingQueue(Protocol):
-    """The waiting messages of one queue, in the order of their due times.
+    """The delayed messages of one queue, in the order of their due times.
 
-    Implemented by a queue of SCHEDULE_TOPIC_XXXX, and by the timer queue. All methods except
-    `delivered` and `put_back` may raise MqError; they are called again after a pause.
+    Implementations are a queue of SCHEDULE_TOPIC_XXXX, and the timer queue. Every method except
+    `delivered` and `put_back` may raise MqError. The loop then retries after a pause.
     """
 
     @property
     def name(self) -> str:
-        """Return the name for logs."""
+        """Return the name of the queue for logs."""
 
     def due_in_ms(self) -> float | None:
-        """Return the time until the head is due or must be checked again; None if there is none."""
+        """Return the milliseconds until the first message is due or must be checked again.
+
+        Returns None if the queue has no message to deliver.
+        """
 
     def take_batch(self) -> Batch:
-        """Remove and return the head and other due messages, up to the size of a batch."""
+        """Remove and return the first due messages, up to the maximum size of a batch."""
 
     def delivered(self) -> None:
-        """Record that the last batch is durable."""
+        """Record that the copies of the last batch are durable."""
 
     def put_back(self) -> None:
-        """Restore the last batch: it is not in the log, or taking it raised an error."""
+        """Put the messages of the last batch back, because taking or appending them failed."""
 
     async def make_room(self) -> bool:
-        """Move messages out of log files that retention wants to delete; return False if none."""
+        """Move messages out of log files that retention wants to delete.
+
+        Returns False if there was no message to move.
+        """
 
 
 class DeliveryLoop:
@@ -144,17 +152,17 @@ class DeliveryLoop:
 
     @property
     def due_in_ms(self) -> float | None:
-        """Return the time until the head of the queue is due; None if there is none."""
+        """Return the milliseconds until the first message is due, or None if there is none."""
         return self._queue.due_in_ms()
 
     def wake(self) -> None:
-        """Wake the loop: the queue may have a new head."""
+        """Wake the loop, because the queue may have a new first message."""
         self._woken.set()
 
     async def stop(self) -> None:
-        """Wait up to STOP_S for the current batch.
+        """Stop the loop, after waiting up to STOP_S for the current batch.
 
-        The batch is in the log with its progress record, so a start finds both or neither.
+        The batch may be cut off safely, because its copies and its progress record are one append.
         """
         self._stopping = True
         self.wake()
@@ -202,13 +210,13 @@ class DeliveryLoop:
             self._metrics.delay_latency.observe(max(0, now - due_ms) / 1000)
 
     async def _sleep(self, seconds: float) -> None:
-        """Sleep until the timeout, or until `wake`."""
+        """Sleep until the timeout, or until `wake` is called."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._woken.wait()
 
     async def _pause(self, seconds: float) -> None:
-        """Sleep until the timeout, or until `stop`."""
+        """Sleep until the timeout, or until `stop` is called."""
         loop = asyncio.get_running_loop()
         end = loop.time() + seconds
         while not self._stopping and (left := end - loop.time()) > 0:

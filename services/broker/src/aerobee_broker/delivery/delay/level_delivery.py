@@ -1,6 +1,6 @@
-"""Delivery of the messages in SCHEDULE_TOPIC_XXXX: one delivery loop per queue.
+"""Delivers the messages with a delay level, with one delivery loop per queue of their topic.
 
-The messages of a queue are in the order of their deliver times.
+The topic is SCHEDULE_TOPIC_XXXX. The messages of a queue are in the order of their delivery times.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class LevelDelivery(Component):
     _stopping: bool = field(default=False, init=False)
 
     def restore(self) -> None:
-        """Restore the delays of the groups' own queues, and the progress, from the log."""
+        """Restore the delivery progress, and the retry delay of each queue that has one."""
         for queue_id in self.log.store.queues(names.SCHEDULE_TOPIC):
             delay_ms = self._stored_delay(queue_id)
             if delay_ms is not None:
@@ -47,10 +47,10 @@ class LevelDelivery(Component):
         self.progress.restore()
 
     def _stored_delay(self, queue_id: int) -> int | None:
-        """Return the delay of a group's own queue; None for a delay level's queue.
+        """Return the retry delay of a queue, in milliseconds, or None if it has a delay level.
 
-        If its newest records are damaged, returns the time until its last message is due, so that
-        the queue does not get another delay before that.
+        If the newest records of the queue are damaged, returns the time until its last message is
+        due. The queue then gets no other delay before that time.
         """
         record = newest_record(self.log.store, names.SCHEDULE_TOPIC, queue_id)
         if record is not None:
@@ -61,14 +61,17 @@ class LevelDelivery(Component):
         return left_ms if left_ms > 0 and queue_id >= FIRST_OWN_QUEUE else None
 
     def undelivered(self) -> dict[str, int]:
-        """Return name of a queue → number of messages that wait in it."""
+        """Return the number of waiting messages in each queue, by the name of the queue."""
         return {
             self.queues.name_of(queue_id): count
             for queue_id, count in self.progress.undelivered().items()
         }
 
     def due_in_ms(self) -> float | None:
-        """Return the time until the first message is due; below 0 until it is delivered."""
+        """Return the milliseconds until the first message is due.
+
+        The result is below 0 while a due message is not delivered, and None if no message waits.
+        """
         waits = (loop.due_in_ms for loop in self._loops.values())
         return min((wait for wait in waits if wait is not None), default=None)
 
@@ -77,14 +80,14 @@ class LevelDelivery(Component):
             self._start_loop(queue_id)
 
     def arrived(self, arrival: Arrival) -> None:
-        """Handle new messages of SCHEDULE_TOPIC_XXXX."""
+        """Handle new visible messages of SCHEDULE_TOPIC_XXXX, by waking their delivery loop."""
         self.queues.arrived(arrival.queue_id)
         if not self._stopping:
             self._start_loop(arrival.queue_id)
             self._loops[arrival.queue_id].wake()
 
     async def stop(self) -> None:
-        """Wait for the batches that are being delivered."""
+        """Stop the delivery, after waiting for the batches that are being delivered."""
         self._stopping = True
         await asyncio.gather(*(loop.stop() for loop in self._loops.values()))
 
@@ -99,7 +102,7 @@ class LevelDelivery(Component):
 
 @dataclass(slots=True)
 class _LevelQueue:
-    """A queue of SCHEDULE_TOPIC_XXXX, for its delivery loop (a WaitingQueue)."""
+    """One queue of SCHEDULE_TOPIC_XXXX. Implements WaitingQueue for its delivery loop."""
 
     queue_id: int
     store: MessageStore
@@ -107,9 +110,9 @@ class _LevelQueue:
     progress: LevelProgress
     due_copies: DueCopies
     clock: Clock
-    offset: int = 0  # of the first unit
-    units: Sequence[Unit] = ()  # from the head on; read again after delivery
-    latest_ms: int = 0  # monotonic: the head is delivered at this time at the latest
+    offset: int = 0  # of the first entry in `units`
+    units: Sequence[Unit] = ()  # consume-queue entries of the next messages
+    latest_ms: int = 0  # monotonic time; the first message is delivered at this time at the latest
     batch_end: int = 0  # the offset after the batch that was taken
 
     @property
@@ -131,7 +134,7 @@ class _LevelQueue:
         self.units = self.store.units(
             names.SCHEDULE_TOPIC, self.queue_id, self.offset, BATCH_MESSAGES
         )
-        # If the clock was set back, the head appears further ahead than its whole delay.
+        # If the clock was set back, the first message seems to be due later than after its delay.
         self.latest_ms = self.clock.monotonic_ms() + self.queues.delay_of(self.queue_id) + 1
 
     def take_batch(self) -> Batch:
@@ -146,7 +149,7 @@ class _LevelQueue:
         )
 
     def _due(self) -> list[Unit]:
-        """Return the head and the due messages behind it that fit into the batch."""
+        """Return the entries of the first message and the next due ones, up to a batch's size."""
         now = self.clock.now_ms()
         due = [self.units[0]]
         total = self.units[0][1]
@@ -166,5 +169,8 @@ class _LevelQueue:
         self.progress.roll_back(self.queue_id, self.offset)
 
     async def make_room(self) -> bool:
-        """Return False: the messages keep their log files (`LevelProgress.needed_from`)."""
+        """Return False, because messages with a delay level are not moved.
+
+        Retention keeps their log files instead (`LevelProgress.needed_from`).
+        """
         return False

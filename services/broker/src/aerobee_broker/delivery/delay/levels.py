@@ -1,12 +1,13 @@
-"""Messages that wait in a system topic, and the queues of SCHEDULE_TOPIC_XXXX. No clock, no loop.
+"""Redirects messages to a system topic in which they wait, and assigns queues to delays.
 
-`redirected` gives a message the system topic and keeps its destination in two properties;
-`destination_in` reads it. Timers and half messages use both too (`timer_format.py`,
-`transaction/half_messages.py`). The rest is about the messages that wait for a delay.
+`redirected` gives a message a system topic, and stores its destination in two properties.
+`destination_in` reads the destination. Timers and half messages use both functions, too
+(`timer_format.py`, `transaction/half_messages.py`).
 
-Each queue has one delay, so its messages are in the order of their deliver times. Queue n is delay
-level n + 1. The queues from 18 on have the groups' own retry delays. Each message contains such a
-delay in the property RETRY_DELAY_MS, so the delay of each queue can be restored from the log.
+Each queue of SCHEDULE_TOPIC_XXXX has one delay, so its messages are in the order of their delivery
+times. Queue n has delay level n + 1. The queues from 18 on have retry delays that consumer groups
+define. Their messages contain the delay in the property RETRY_DELAY_MS, so that the broker can
+restore the delay of a queue from the log.
 """
 
 from __future__ import annotations
@@ -33,9 +34,10 @@ _WAITING = (props.REAL_TOPIC, props.REAL_QUEUE_ID, RETRY_DELAY_MS)
 def redirected(
     message: NewMessage, properties: dict[str, str], topic: str, queue_id: int
 ) -> NewMessage:
-    """Return `message` for a system topic; `properties` are its decoded properties.
+    """Return a message redirected to a queue of a system topic.
 
-    REAL_TOPIC and REAL_QID name its destination, as in RocketMQ.
+    `properties` are the decoded properties of `message`. Its destination is stored in the
+    properties REAL_TOPIC and REAL_QID, as in RocketMQ.
     """
     properties[props.REAL_TOPIC] = message.topic
     properties[props.REAL_QUEUE_ID] = str(message.queue_id)
@@ -43,27 +45,27 @@ def redirected(
 
 
 def destination_in(properties: Mapping[str, str]) -> tuple[str, int] | None:
-    """Return (topic, queue id); None if the properties do not contain both."""
+    """Return (topic, queue id) of a message's destination, or None if its properties have none."""
     topic = properties.get(props.REAL_TOPIC, "")
     queue_id = props.whole_number(properties.get(props.REAL_QUEUE_ID, ""))
     return (topic, queue_id) if topic and queue_id is not None and queue_id >= 0 else None
 
 
 class DelayQueues:
-    """Assigns queues to delays.
+    """Assigns queues of SCHEDULE_TOPIC_XXXX to delays.
 
-    `is_empty`: returns whether every message of a queue has been delivered, so that the queue may
-    get another delay.
+    `is_empty` returns whether every message of a queue has been delivered. Such a queue may get
+    another delay.
     """
 
     def __init__(self, levels_ms: Sequence[int], is_empty: Callable[[int], bool]) -> None:
         self.levels_ms = tuple(levels_ms)
-        # Whether a message was routed here since the last arrival was confirmed.
+        # Whether a message was redirected here since the last call of `arrived`.
         self.unconfirmed = False
         self._is_empty = is_empty
-        self._own: dict[int, int] = {}  # delay → queue id that takes new messages of that delay
+        self._own: dict[int, int] = {}  # delay of groups → queue id for new messages
         self._delays = dict(enumerate(self.levels_ms))  # queue id → delay
-        # Own queues with a message that `is_empty` does not count yet.
+        # Queue ids with a message that `is_empty` does not count yet.
         self._unconfirmed_queues: set[int] = set()
 
     def delay_of(self, queue_id: int) -> int:
@@ -71,26 +73,29 @@ class DelayQueues:
         return self._delays.get(queue_id, UNKNOWN_LEVEL_DELAY_MS)
 
     def name_of(self, queue_id: int) -> str:
-        """Return the name for logs and listings: "level 3 (10 s)", or "90 s"."""
+        """Return the name of a queue for logs and listings, like "level 3 (10 s)" or "90 s"."""
         seconds = f"{self.delay_of(queue_id) / 1000:g} s"
         return f"level {queue_id + 1} ({seconds})" if queue_id < FIRST_OWN_QUEUE else seconds
 
     def restore(self, queue_id: int, delay_ms: int) -> None:
         """Give a queue the delay that it had before a restart.
 
-        Of two queues with the same delay, the first one gets new messages.
+        If several queues have the same delay, new messages go to the queue that is restored first.
         """
         self._delays[queue_id] = delay_ms
         if queue_id >= FIRST_OWN_QUEUE:
             self._own.setdefault(delay_ms, queue_id)
 
     def arrived(self, queue_id: int) -> None:
-        """Record that the messages routed to a queue are confirmed; `is_empty` now counts them."""
+        """Record that the messages redirected to a queue are visible, so `is_empty` counts them."""
         self.unconfirmed = False
         self._unconfirmed_queues.discard(queue_id)
 
     def by_level(self, message: NewMessage, properties: dict[str, str], level: int) -> NewMessage:
-        """Return `message` waiting for a delay level; `properties` are its decoded properties."""
+        """Return a message redirected to the queue of a delay level.
+
+        `properties` are the decoded properties of `message`.
+        """
         level = min(level, len(self.levels_ms))
         properties[props.DELAY] = str(level)
         properties.pop(RETRY_DELAY_MS, None)
@@ -99,7 +104,11 @@ class DelayQueues:
     def by_delay(
         self, message: NewMessage, properties: dict[str, str], delay_ms: int
     ) -> NewMessage:
-        """Return `message` waiting for any number of milliseconds above 0."""
+        """Return a message redirected to a queue with a delay in milliseconds, above 0.
+
+        `properties` are the decoded properties of `message`. If all queues are in use, the delay
+        may be longer.
+        """
         if delay_ms in self.levels_ms:
             return self.by_level(message, properties, self.levels_ms.index(delay_ms) + 1)
         properties.pop(props.DELAY, None)
@@ -110,9 +119,10 @@ class DelayQueues:
         return self._waiting(message, properties, queue_id)
 
     def _queue_for(self, delay_ms: int) -> tuple[int, int]:
-        """Return (delay, queue id): the queue of that delay, or else an unused or an empty one.
+        """Return (delay, queue id) for a retry delay.
 
-        If none is free, returns the queue of the next longer delay.
+        Assigns an unused or empty queue to the delay if no queue has it. If no such queue is left,
+        returns the next longer delay with its queue.
         """
         known = self._own.get(delay_ms)
         if known is not None:
@@ -132,9 +142,9 @@ class DelayQueues:
         return delay_ms, queue_id
 
     def _next_longer(self, delay_ms: int) -> tuple[int, int]:
-        """Return (delay, queue id) of the next longer delay, so that the message is late.
+        """Return the next longer delay that has a queue, and the id of the queue.
 
-        If no delay is longer, returns the longest one.
+        If no delay is longer, returns the longest delay.
         """
         queues = self._own | {delay: index for index, delay in enumerate(self.levels_ms)}
         longer = [delay for delay in queues if delay > delay_ms]
@@ -149,9 +159,10 @@ class DelayQueues:
 
 
 def deliver_time(levels_ms: Sequence[int], properties: bytes, store_timestamp_ms: int) -> int:
-    """Return the tags code of a consume-queue unit of SCHEDULE_TOPIC_XXXX.
+    """Return the delivery time of a delayed message, in milliseconds since the epoch.
 
-    It is the due time of the message, in milliseconds since the epoch.
+    It is stored in the consume queue of SCHEDULE_TOPIC_XXXX, in the place of the tags code.
+    `properties` are the encoded properties of the message.
     """
     own = props.get(properties, _RETRY_DELAY_NAME)
     delay_ms = None if own is None else props.whole_number(own)
@@ -164,18 +175,19 @@ def deliver_time(levels_ms: Sequence[int], properties: bytes, store_timestamp_ms
 
 
 def own_delay(properties: dict[str, str]) -> int | None:
-    """Return the group's own retry delay of a stored message, in milliseconds.
+    """Return the retry delay, in milliseconds, for which a stored message waits.
 
-    None if it waits for a delay level.
+    Returns None if the message waits for a delay level.
     """
     delay_ms = props.whole_number(properties.get(RETRY_DELAY_MS, ""))
     return None if delay_ms is None or delay_ms < 0 else delay_ms
 
 
 def take_destination(properties: dict[str, str]) -> tuple[str, int] | None:
-    """Return (topic, queue id) of a waiting message's destination; None if it names none.
+    """Return (topic, queue id) of a waiting message's destination, or None if it has none.
 
-    Removes the properties that only a waiting message has, and the delay level of a retry.
+    Removes the properties that only waiting messages have from `properties`. For a retry, also
+    removes the delay level.
     """
     target = destination_in(properties)
     if names.is_retry(properties.get(props.REAL_TOPIC, "")):

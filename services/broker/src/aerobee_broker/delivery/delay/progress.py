@@ -1,7 +1,8 @@
-"""The position up to which each queue of waiting messages has been delivered.
+"""The position up to which each queue of delayed messages has been delivered.
 
-A progress record is appended together with the delivered copies. After a crash, delivery resumes at
-the newest readable record. The queues of SCHEDULE_TOPIC_XXXX also have `delayOffset.json`.
+A progress record with the positions is appended together with the delivered copies. After a crash,
+delivery resumes at the newest readable record. The positions of the queues of SCHEDULE_TOPIC_XXXX
+are also stored in `delayOffset.json`.
 """
 
 from __future__ import annotations
@@ -21,24 +22,30 @@ from aerobee_wire.record import Record
 from aerobee_wire.status import MqError
 
 PROGRESS_QUEUE = 0
-READ_BACK_RECORDS = 16  # number of records to try if the newest ones are damaged
+READ_BACK_RECORDS = 16  # number of records to try to read, because the newest may be damaged
 _UPDATES_PER_VERSION = 200
 
 
 def progress_record(topic: str, progress: Mapping[Any, Any], now_ms: int) -> NewMessage:
-    """Return the record. `progress` must be serializable as JSON."""
+    """Return a message that stores `progress`, which must be serializable as JSON."""
     body = json.dumps(progress, separators=(",", ":")).encode()
     return NewMessage(topic, PROGRESS_QUEUE, body, born_timestamp_ms=now_ms)
 
 
 def newest_progress(store: MessageStore, topic: str) -> dict[str, Any] | None:
-    """Return the newest readable record of a progress topic; None if there is none."""
+    """Return the content of the newest readable record of a progress topic.
+
+    Returns None if no record can be read.
+    """
     record = newest_record(store, topic, PROGRESS_QUEUE)
     return None if record is None else json.loads(record.body)
 
 
 def newest_record(store: MessageStore, topic: str, queue_id: int) -> Record | None:
-    """Return the newest readable message of a queue, among the last READ_BACK_RECORDS."""
+    """Return the newest readable message of a queue.
+
+    Returns None if none of the last READ_BACK_RECORDS messages can be read.
+    """
     high = store.max_offset(topic, queue_id)
     for queue_offset in range(high - 1, max(0, high - READ_BACK_RECORDS) - 1, -1):
         units = store.units(topic, queue_id, queue_offset, 1)
@@ -56,11 +63,11 @@ def newest_record(store: MessageStore, topic: str, queue_id: int) -> Record | No
 
 
 class DelayOffsets(Table):
-    """Queue id of SCHEDULE_TOPIC_XXXX → queue offset of the next message to deliver.
+    """The queue offset of the next message to deliver, for each queue of SCHEDULE_TOPIC_XXXX.
 
-    The file `delayOffset.json` is keyed by delay level, which is queue id + 1. It is written only
-    after the delivered copies are durable. A crash loses the last updates, and those messages are
-    delivered twice.
+    The keys of the file `delayOffset.json` are delay levels, which are queue id + 1. An offset is
+    updated only after the delivered copies are durable. A crash loses the updates since the file
+    was last written.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -92,18 +99,18 @@ class DelayOffsets(Table):
 class LevelProgress:
     """The progress of all queues of SCHEDULE_TOPIC_XXXX.
 
-    It is stored twice: in the progress records of SCHEDULE_PROGRESS_TOPIC, appended with the
-    copies; and in delayOffset.json, written every flushDelayOffsetInterval. A start uses the higher
-    offset of the two.
+    The progress is stored in two places. The records of SCHEDULE_PROGRESS_TOPIC are appended
+    together with the copies. The file delayOffset.json is written every flushDelayOffsetInterval.
+    At startup, the higher offset of the two applies.
 
-    `offsets`: queue id → queue offset of the next message to deliver. All messages below it are
-    durable as copies.
+    `offsets` has the queue offset of the next message to deliver for each queue id. The copies of
+    all messages below that offset are durable.
     """
 
     def __init__(self, store: MessageStore, offsets: DelayOffsets) -> None:
         self._store = store
         self._offsets = offsets
-        self._appended: dict[int, int] = {}  # the same in the log, durable or not
+        self._appended: dict[int, int] = {}  # like the offsets, with copies not durable yet
 
     def restore(self) -> None:
         newest = newest_progress(self._store, names.SCHEDULE_PROGRESS_TOPIC) or {}
@@ -111,8 +118,8 @@ class LevelProgress:
             queue_id = int(number)
             self._offsets.put(queue_id, max(self._offsets.get(queue_id), int(delivered)))
         for queue_id, offset in list(self._offsets.offsets.items()):
-            # An offset above the maximum is from a lost log: the queue's current messages were not
-            # delivered.
+            # An offset above the maximum belongs to a log that was lost. The current messages of
+            # the queue were not delivered.
             high = self._store.max_offset(names.SCHEDULE_TOPIC, queue_id)
             self._offsets.put(queue_id, min(offset, high))
         self._appended = dict(self._offsets.offsets)
@@ -142,11 +149,10 @@ class LevelProgress:
         return {queue_id: count for queue_id, count in counts.items() if count > 0}
 
     def needed_from(self) -> int | None:
-        """Return the physical offset of the first message that still needs the log.
+        """Return the physical offset of the first message that waits or has no durable copy.
 
-        Such a message waits, or its copy is not durable yet. None if there is none. Retention keeps
-        the log files of these messages, for the longest delay at most, because the messages are not
-        moved.
+        Returns None if there is no such message. Retention keeps the log files from this offset on.
+        Messages with a delay level are not moved, so their files stay for up to the longest delay.
         """
         heads = [
             self._store.units(names.SCHEDULE_TOPIC, queue_id, self.next_offset(queue_id), 1)
@@ -159,17 +165,21 @@ class LevelProgress:
     # ---- delivery ----
 
     def record(self, queue_id: int, queue_offset: int, now_ms: int) -> NewMessage:
-        """Return the progress record for delivery up to this offset.
+        """Return the progress record to append with the copies of the messages below an offset.
 
-        It contains all queues as in the log: the earlier appends of other queues precede it.
+        The record also contains the progress of the other queues, according to the records appended
+        so far.
         """
         self._appended[queue_id] = queue_offset
         return progress_record(names.SCHEDULE_PROGRESS_TOPIC, self._appended, now_ms)
 
     def roll_back(self, queue_id: int, queue_offset: int) -> None:
-        """Undo the last record of a queue, which was not stored."""
+        """Undo the last `record` call of a queue, because its record is not in the log.
+
+        `queue_offset` is the offset before that call.
+        """
         self._appended[queue_id] = queue_offset
 
     def advance(self, queue_id: int, queue_offset: int) -> None:
-        """Advance the progress: the copies of all messages below the offset are durable."""
+        """Record that the copies of all messages of a queue below an offset are durable."""
         self._offsets.put(queue_id, queue_offset)

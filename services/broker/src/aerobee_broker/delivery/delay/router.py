@@ -1,7 +1,8 @@
-"""Choose the topic of a message with a delay: that of the delay levels or that of the timers.
+"""Chooses the topic in which a delayed message waits: SCHEDULE_TOPIC_XXXX or the timer topic.
 
-Follows RocketMQ's rules. Used when a message is sent, and when a half message is committed. A delay
-level above 0 takes precedence: the properties with a time are then removed.
+Messages with a delay level wait in the first topic, and messages with a delivery time in the
+second. The rules are RocketMQ's. They apply when a message is sent, and when a half message is
+committed. If a message has a delay level above 0, its properties with a time are removed.
 """
 
 from __future__ import annotations
@@ -23,8 +24,9 @@ class DelayRouter:
         self._clock = clock
 
     def route(self, message: NewMessage, properties: dict[str, str]) -> NewMessage | None:
-        """Return `message` waiting for the delay in its decoded `properties`; None without a delay.
+        """Return the record of a delayed message, for the topic in which the message waits.
 
+        `properties` are the decoded properties of `message`. Returns None if they contain no delay.
         Raises MessageIllegal, TooManyTimers.
         """
         level = _delay_level(properties)
@@ -35,27 +37,28 @@ class DelayRouter:
         return self.queues.by_level(message, properties, level)
 
     def after(self, message: NewMessage, properties: dict[str, str], delay_ms: int) -> NewMessage:
-        """Return `message` waiting for `delay_ms` (above 0), regardless of its `properties`.
+        """Return the record of a message that waits for `delay_ms`, which must be above 0.
 
-        Raises MessageIllegal, TooManyTimers.
+        Delays in the decoded `properties` of the message are ignored. Raises MessageIllegal,
+        TooManyTimers.
         """
         return self._timers.by_delay(message, properties, delay_ms, self._clock.now_ms())
 
     def check(self, properties: Mapping[str, str]) -> None:
-        """Raise MessageIllegal like `route`.
+        """Raise MessageIllegal if the properties contain an invalid delay.
 
-        A half message is thus rejected when it is sent, not when it is committed.
+        A half message is checked in this way when it is sent, before its delay applies.
         """
         if _delay_level(properties) <= 0:
             self._timers.due_ms(properties, self._clock.now_ms())
 
     def has_unconfirmed(self) -> bool:
-        """Return whether the arrival of a routed message at its queue is not confirmed yet."""
+        """Return whether a message was redirected whose record may not be visible yet."""
         return self.queues.unconfirmed or self._timers.unconfirmed
 
 
 def _delay_level(properties: Mapping[str, str]) -> int:
-    """Return the delay level; 0 if there is none.
+    """Return the delay level in the properties of a message, or 0 if there is none.
 
     Raises MessageIllegal if the property DELAY is not a whole number.
     """

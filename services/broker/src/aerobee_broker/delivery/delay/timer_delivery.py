@@ -1,9 +1,10 @@
-"""Delivery of messages that wait for their own time: one delivery loop, over the timer table.
+"""Delivers messages that wait for their own time, with a delivery loop and the timer table.
 
-Waiting messages in log files that retention wants to delete are moved to the end of the queue.
+Waiting messages in log files that retention wants to delete are copied to the end of the queue.
 
-The table is filled before the broker serves clients. With `fills_later`, as for a new master, it is
-filled in the background, so that other parts need not wait. Delivery starts when it is filled.
+The table of waiting messages is filled before the broker serves clients. With `fills_later`, as for
+a new master, it is filled in the background, so that startup does not wait for it. Delivery starts
+when the table is filled.
 """
 
 from __future__ import annotations
@@ -46,17 +47,18 @@ from aerobee_wire import properties as props
 from aerobee_wire import topics as names
 from aerobee_wire.record import Record
 
-# After this time, the time of day is checked again, because the clock may have been set.
+# After this time, the loop compares due times with the clock again, because it may have been set.
 LONGEST_SLEEP_MS = 10_000
-READ_UNITS = 16_384  # at a time
+READ_UNITS = 16_384  # consume-queue entries per read
 READ_AGAIN_S = 1.0  # after a failed read of the queue
-OTHERS_SHARE = 3.0  # of the event loop's time, per second of filling the table in the background
+OTHERS_SHARE = 3.0  # seconds that the loop is free, per second of filling the table
 
 
 class TimerDelivery(Component):
-    """The timer queue for its delivery loop (a WaitingQueue), with that loop.
+    """Delivers the messages of the timer queue when they are due.
 
-    A message is a key of `table`.
+    Implements WaitingQueue for its own delivery loop. Each message is represented by its key in
+    `table` (see TimerTable).
     """
 
     name = "timers"
@@ -94,12 +96,16 @@ class TimerDelivery(Component):
     # ---- startup and shutdown ----
 
     def restore_slices(self) -> Iterator[None]:
-        """Restore the progress and the waiting messages: one second for two million messages."""
+        """Restore the progress and the waiting messages, yielding between slices of the work.
+
+        This takes one second for two million messages.
+        """
         low = self._store.min_offset(names.TIMER_TOPIC, QUEUE_ID)
         self._table.skip_to(low)
         progress = newest_progress(self._store, names.TIMER_PROGRESS_TOPIC)
         high = self._store.max_offset(names.TIMER_TOPIC, QUEUE_ID)
-        # Otherwise the queue expired and its files were lost: its offsets start at 0 again.
+        # A progress above the end belongs to an expired queue whose files were lost. The offsets of
+        # such a queue start at 0 again.
         if progress is not None and progress["floor"] <= high:
             self._table.restore(progress, low)
         if not self._fills_later:
@@ -112,10 +118,10 @@ class TimerDelivery(Component):
             self._loop.start()
 
     async def _fill(self) -> None:
-        """Fill the table in slices, with pauses.
+        """Fill the table with the waiting messages, in slices with pauses, and start delivery.
 
-        A new master takes its role at the same time, in many turns of the event loop. Without the
-        pauses, each turn would wait for a slice.
+        At the same time, a new master takes over its role in many short steps. Without the pauses,
+        each step would wait for a slice.
         """
         table, store = self._table, self._store
         now_s = asyncio.get_running_loop().time
@@ -142,21 +148,21 @@ class TimerDelivery(Component):
         self._loop.start()
 
     def arrived(self, _: Arrival) -> None:
-        """Handle new messages of rmq_sys_wheel_timer."""
+        """Handle new visible messages of rmq_sys_wheel_timer, by waking the delivery loop."""
         self._queue.arrived()
         self._loop.wake()
 
     async def stop(self) -> None:
-        """Wait for the batch that is being delivered."""
+        """Stop the delivery, after waiting for the batch that is being delivered."""
         if self._filling is not None:
             self._filling.cancel()
             await asyncio.wait([self._filling])
         await self._loop.stop()
 
     def _new_units(self) -> Iterator[Sequence[Unit]]:
-        """Yield the units from the table's end on.
+        """Yield the consume-queue entries that the table does not contain yet, in chunks.
 
-        The caller adds each chunk to the table before the next is read.
+        The caller must add each chunk to the table before it asks for the next one.
         """
         store = self._store
         while self._table.end < store.max_offset(names.TIMER_TOPIC, QUEUE_ID):
@@ -170,9 +176,10 @@ class TimerDelivery(Component):
         return None if wait_ms is None else min(wait_ms, LONGEST_SLEEP_MS)
 
     def head_due_in_ms(self) -> float | None:
-        """Return the time until the first message is due, without an upper limit.
+        """Return the milliseconds until the first message is due, without an upper limit.
 
-        Below 0 until it is delivered, and until the table is filled.
+        The result is below 0 while due messages are not delivered, or the table is not filled.
+        Returns None if no message waits.
         """
         if self._batch or not self._is_full:
             return -1
@@ -184,7 +191,7 @@ class TimerDelivery(Component):
         return due_of(head) - self._clock.now_ms()
 
     def take_batch(self) -> Batch:
-        if self._needed_from is None:  # retention has not checked since the queue was empty
+        if self._needed_from is None:  # retention has not asked since the queue was empty
             self._needed_from = self._first_waiting()
         now = self._clock.now_ms()
         self._marks = list(self._table.marks)
@@ -194,7 +201,10 @@ class TimerDelivery(Component):
         return Batch(copies, progress, [due_of(key) for key in self._batch])
 
     def _take_due(self, keys: list[int], now_ms: int) -> list[NewMessage]:
-        """Take a batch of due messages out of the table, into `keys`; return the copies."""
+        """Remove a batch of due messages from the table, and return their copies.
+
+        Appends the keys of the removed messages to `keys`.
+        """
         table = self._table
         copies: list[NewMessage] = []
         total = 0
@@ -219,8 +229,8 @@ class TimerDelivery(Component):
     def _copy(self, record: Record, now_ms: int) -> NewMessage | None:
         if unit_code(record.raw_properties, record.store_timestamp_ms) <= now_ms:
             return self._due_copies.copy_for_delivery(record)
-        # Its unit is damaged and contains an earlier time. At the end of the queue, the message
-        # gets a new unit.
+        # The message's entry in the consume queue is damaged and contains an earlier time. The
+        # message is copied to the end of the queue, where it gets a new entry.
         structlog.get_logger().error("timer_unit_damaged", queue_offset=record.queue_offset)
         return full_copy(record, names.TIMER_TOPIC, QUEUE_ID, record.properties)
 
@@ -235,8 +245,8 @@ class TimerDelivery(Component):
     # ---- retention ----
 
     def needed_from(self) -> int | None:
-        """Return the physical offset of the first waiting message; None if none waits."""
-        if self._batch is None:  # otherwise the batch may be put back, and is still needed
+        """Return the physical offset of the first waiting message, or None if no message waits."""
+        if self._batch is None:  # a batch may be put back, so its messages are still needed
             self._needed_from = self._first_waiting()
         return self._needed_from
 
@@ -249,14 +259,20 @@ class TimerDelivery(Component):
         return None
 
     async def make_room(self) -> bool:
-        """Copy messages to the end of the queue, and recall the originals."""
+        """Move messages from files that retention wants to delete to the end of the queue.
+
+        Returns False if there was no message to move.
+        """
         movable = self._movable()
         if movable:
             await self._move(movable)
         return bool(movable)
 
     def _movable(self) -> list[tuple[int, Unit]]:
-        """Return (key, unit) of a batch of messages in files that retention wants to delete."""
+        """Return a batch of messages in files that retention wants to delete.
+
+        Each message is given as its key and its consume-queue entry.
+        """
         limit = self._store.cleaning.wanted_below
         if limit <= self._store.min_physical_offset:
             return []
@@ -276,17 +292,17 @@ class TimerDelivery(Component):
         return found
 
     async def _move(self, movable: Sequence[tuple[int, Unit]]) -> None:
-        """Move messages: append the copies, then the recalls.
+        """Append copies of messages to the queue, and then recalls of the originals.
 
-        A crash between the two then delivers a message twice instead of losing it.
+        In this order, a crash in between may deliver a message twice, but does not lose it.
         """
         now = self._clock.now_ms()
         copies, markers = [], []
         records = [self._due_copies.read(offset, size) for _, (offset, size, _) in movable]
         for (key, _), record in zip(movable, records, strict=True):
             topic = record.properties.get(props.REAL_TOPIC, "") if record else ""
-            # A copy would be after the deletion of its topic, and belong to a recreated topic of
-            # the same name.
+            # If the message's topic was deleted, a copy would be stored after the deletion. It
+            # would then belong to a recreated topic of the same name.
             if record is not None and record.physical_offset >= self._store.deleted_below(topic):
                 copies.append(full_copy(record, names.TIMER_TOPIC, QUEUE_ID, record.properties))
             unique_key = record.unique_message_id if record else ""
@@ -298,10 +314,11 @@ class TimerDelivery(Component):
     # ---- recalls ----
 
     async def store_recalls(self, messages: Sequence[NewMessage], keys: Sequence[int]) -> None:
-        """Append `messages` with the markers of recalls that were begun in the table.
+        """Append the markers of begun recalls, and wait until they are durable.
 
-        Returns when they are durable. If they are rolled back, the messages wait as before. Raises
-        the errors of the store. After FlushTimeout, the recalls may or may not take effect.
+        `messages` contains the markers, and possibly other messages. `keys` are the keys of the
+        recalled messages. If the log rolls the markers back, the recalled messages wait as before.
+        Raises the errors of the store. After FlushTimeout, the recalls may or may not take effect.
         """
         try:
             self._store.append(messages, reserve=True)

@@ -1,11 +1,11 @@
-"""The timer queue, queue 0 of rmq_sys_wheel_timer, in which messages wait for their own time.
+"""The timer queue, queue 0 of rmq_sys_wheel_timer, in which messages wait for their delivery time.
 
-No clock, no loop. The due time is in the waiting message (TIMER_OUT_MS) and, for speed, in the tags
-code of its consume-queue unit. A recall is a record of the same queue: the tags code of its unit is
--1 minus the queue offset of the recalled message. So the units alone define which messages wait,
-and until when.
+The delivery time is in the property TIMER_OUT_MS of the waiting message. It is also stored as the
+tags code of the message in the consume queue. A recall is a record of the same queue. Its tags code
+is -1 minus the queue offset of the recalled message. The broker can therefore find the waiting
+messages and their times by reading only the consume queue.
 
-Difference from RocketMQ: times are exact to the millisecond, never rounded to an earlier second.
+Unlike in RocketMQ, times are exact to the millisecond, and are not rounded to an earlier second.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from aerobee_wire import topics as names
 
 QUEUE_ID = 0
 RECALL_TAG = "_RECALL_TAG_"
-# Not in RocketMQ, whose markers name the message only by its unique key.
+# This property does not exist in RocketMQ, whose markers contain only the message's unique key.
 RECALLED_OFFSET = "TIMER_DEL_QUEUE_OFFSET"
 _RECALLED_OFFSET_NAME = b"TIMER_DEL_QUEUE_OFFSET\x01"
 _OUT_NAME = b"TIMER_OUT_MS\x01"
@@ -33,28 +33,29 @@ _MILLISECONDS = {props.TIMER_DELAY_SEC: 1_000, props.TIMER_DELAY_MS: 1}
 
 
 class TimerQueue:
-    """Admits messages to the timer queue.
+    """Redirects messages with a delivery time to the timer queue, within limits.
 
-    `waiting`: the messages that already wait, for the limit `max_messages`.
+    `waiting` contains the messages that already wait. Their number is limited to `max_messages`.
     """
 
     def __init__(self, waiting: Sized, *, max_delay_ms: int, max_messages: int) -> None:
-        # Whether a message was routed here since the last arrival was confirmed.
+        # Whether a message was redirected here since the last call of `arrived`.
         self.unconfirmed = False
         self._waiting = waiting
         self._max_delay_ms = max_delay_ms
         self._max_messages = max_messages
 
     def arrived(self) -> None:
-        """Record that the messages routed here are confirmed."""
+        """Record that the messages redirected to the timer queue are visible."""
         self.unconfirmed = False
 
     def by_time(
         self, message: NewMessage, properties: dict[str, str], now_ms: int
     ) -> NewMessage | None:
-        """Return `message` waiting for the time in its decoded `properties`.
+        """Return a message redirected to the timer queue until its delivery time.
 
-        None if they request no time, or a past one. Raises MessageIllegal, TooManyTimers.
+        `properties` are the decoded properties of the message. Returns None if they contain no
+        delivery time, or one in the past. Raises MessageIllegal, TooManyTimers.
         """
         due_ms = self.due_ms(properties, now_ms)
         return None if due_ms is None else self._until(message, properties, due_ms)
@@ -62,9 +63,10 @@ class TimerQueue:
     def by_delay(
         self, message: NewMessage, properties: dict[str, str], delay_ms: int, now_ms: int
     ) -> NewMessage:
-        """Return `message` waiting for `delay_ms` from now on, regardless of its properties.
+        """Return a message redirected to the timer queue for `delay_ms` from now on.
 
-        Raises MessageIllegal, TooManyTimers.
+        Delivery times in the decoded `properties` are ignored. Raises MessageIllegal,
+        TooManyTimers.
         """
         self._check_delay(delay_ms)
         return self._until(message, properties, now_ms + delay_ms)
@@ -77,9 +79,10 @@ class TimerQueue:
         return redirected(message, properties, names.TIMER_TOPIC, QUEUE_ID)
 
     def due_ms(self, properties: Mapping[str, str], now_ms: int) -> int | None:
-        """Return the requested time of a message, in milliseconds since the epoch.
+        """Return the requested delivery time of a message, in milliseconds since the epoch.
 
-        None if it requests no time, or a past one. Raises MessageIllegal.
+        Returns None if the message requests no delivery time, or one in the past. Raises
+        MessageIllegal.
         """
         due_ms = _requested_time(properties, now_ms)
         if due_ms is None or due_ms <= now_ms or props.TIMER_OUT_MS in properties:
@@ -111,26 +114,26 @@ def _requested_time(properties: Mapping[str, str], now_ms: int) -> int | None:
 
 
 def unit_code(properties: bytes, store_timestamp_ms: int) -> int:
-    """Return the tags code of a consume-queue unit of rmq_sys_wheel_timer.
+    """Return the tags code to store in the consume queue for a record of rmq_sys_wheel_timer.
 
-    It is the due time, or for a recall, -1 minus the queue offset of the recalled message. A record
-    without a time is due when it is stored.
+    For a waiting message, it is the delivery time. For a recall, it is -1 minus the queue offset of
+    the recalled message. A record without a delivery time is due when it is stored.
     """
     due = props.whole_number(props.get(properties, _OUT_NAME) or b"")
     if due is not None and due > 0:
         return due
-    # Checked second: a sender may have set a property of this name on a waiting message.
+    # Check this second, because a sender may have set a property of this name on its message.
     offset = props.whole_number(props.get(properties, _RECALLED_OFFSET_NAME) or b"")
     return store_timestamp_ms if offset is None or offset < 0 else -1 - offset
 
 
 def recalled_offset(code: int) -> int:
-    """Return the queue offset that a tags code below 0 contains."""
+    """Return the queue offset of the recalled message from the tags code of a recall."""
     return -1 - code
 
 
 def recall_marker(topic: str, unique_key: str, queue_offset: int, now_ms: int) -> NewMessage:
-    """Return the record that recalls the message at a queue offset."""
+    """Return the record that recalls the message at a queue offset of the timer queue."""
     properties = {
         props.TAGS: RECALL_TAG,
         props.TIMER_DELETE_UNIQUE_KEY: f"{topic}+{unique_key}",

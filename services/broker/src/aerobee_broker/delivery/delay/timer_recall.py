@@ -1,7 +1,7 @@
-"""RecallMessage: cancels a message that waits for its own time.
+"""RecallMessage: cancels a message that waits for its delivery time.
 
-The recall is a marker record at the end of the timer queue. It takes effect when the marker is
-durable.
+To recall a message, the broker appends a marker record to the timer queue. The recall takes effect
+when the marker is durable.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from aerobee_chassis.clock import Clock
 from aerobee_wire import properties as props
 from aerobee_wire import topics as names
 
-SAME_KEY = 64  # messages of one unique key that a recall checks
+SAME_KEY = 64  # the number of messages with one unique key that a recall checks at most
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class TimerRecall:
     enabled: bool
 
     async def recall(self, topic: str, deliver_ms: int, unique_key: str) -> None:
-        """Recall the message of `topic` due at `deliver_ms` (since the epoch) with this unique key.
+        """Recall the message with this topic, delivery time (ms since the epoch) and unique key.
 
         Returns when the recall is durable. Raises NoPermission if recalls are disabled,
         NotRecalled, and the errors of the store. After FlushTimeout, the recall may or may not take
@@ -42,15 +42,15 @@ class TimerRecall:
                 "recallMessageEnable",
             )
         while True:
-            # After this, the index contains every message that was acknowledged, or moved in the
-            # queue.
+            # After this, the index contains every message whose send was acknowledged, and every
+            # message that was moved to the end of the queue.
             await self.log.visible()
             keys = self._find(topic, deliver_ms, unique_key)
-            # Several if a producer sent the message again after a timeout.
+            # There are several keys if a producer sent the message again after a timeout.
             recalled = [key for key in keys if self.table.recall(key)]
             if recalled or not any(map(self.table.is_being_recalled, keys)):
                 break
-            await asyncio.sleep(0)  # it is being moved, or another recall of it is in progress
+            await asyncio.sleep(0)  # the message is being moved, or another recall is in progress
         if not recalled:
             if keys:
                 raise NotRecalled("it was delivered or recalled before")
@@ -63,7 +63,7 @@ class TimerRecall:
         await self.delivery.store_recalls(markers, recalled)
 
     def _find(self, topic: str, deliver_ms: int, unique_key: str) -> list[int]:
-        """Return the keys of the matching messages, waiting or not."""
+        """Return the keys (see TimerTable) of all matching messages, including delivered ones."""
         found = self.log.store.query(
             names.TIMER_TOPIC, unique_key, unique=True, max_messages=SAME_KEY
         )

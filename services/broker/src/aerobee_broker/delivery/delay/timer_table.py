@@ -1,15 +1,17 @@
-"""The timer table: which messages of the timer queue wait, and which were delivered.
+"""The timer table: records which messages of the timer queue wait, and which were delivered.
 
-Pure: no store, no clock.
+The table uses neither the store nor a clock.
 
-A message is a key: its due time and, in the lower bits, its queue offset. Keys are delivered in
-ascending order, so a *mark*, the highest delivered key, defines the delivered messages. A message
-may become visible after the mark has passed its due time (a slow disk, a clock that was set back).
-It is below the mark but not delivered. From its queue offset on, a second, lower mark is valid
-until it has caught up with the first. So a few numbers define exactly which messages were
-delivered, in all cases.
+A message is represented by a key: its due time and, in the lower bits, its queue offset. Messages
+are delivered in ascending order of their keys. A *mark*, the highest delivered key, therefore
+separates the delivered messages from the others.
 
-Memory: 56 bytes per message (measured): an int, and a pointer in the heap.
+A message may become visible only after the mark has passed its due time, because the disk is slow
+or the clock was set back. Its key is then below the mark, although it is not delivered. From its
+queue offset on, a second, lower mark applies until it has caught up with the first one. The marks
+thus define exactly which messages were delivered.
+
+A message takes 56 bytes of memory (measured): an int, and a pointer in the heap.
 """
 
 from __future__ import annotations
@@ -45,8 +47,8 @@ def offset_of(key: int) -> int:
 class Mark(NamedTuple):
     """The progress of delivery in a range of queue offsets.
 
-    The range starts at the previous mark's `end` and ends before this `end`. In it, the messages
-    with a key up to `key` have been delivered or recalled, and no others.
+    The range starts at the `end` of the previous mark, and ends before the `end` of this mark. In
+    this range, exactly the messages with a key up to `key` have been delivered or recalled.
     """
 
     end: int
@@ -54,22 +56,22 @@ class Mark(NamedTuple):
 
 
 class TimerTable:
-    """The waiting messages, as a heap of keys.
+    """The waiting messages of the timer queue, as a heap of keys.
 
-    `end`: the queue offset up to which units were taken. The length is the number of waiting
-    messages, without the recalled ones.
+    `end` is the queue offset up to which messages were added. The length of the table is the number
+    of waiting messages, without the recalled ones.
     """
 
     def __init__(self) -> None:
         self.end = 0
         self.marks: list[Mark] = []
-        self._merged = False  # marks were merged: delivered messages may count as waiting
+        self._merged = False  # True if marks were merged, so delivered messages may seem to wait
         self._heap: list[int] = []
         self._recalled: set[int] = set()  # queue offsets of messages in the heap, or just popped
-        self._being_recalled: set[int] = set()  # of these, the ones whose recall is not durable yet
+        self._being_recalled: set[int] = set()  # a subset: the recall is not durable yet
         self._blocks: dict[int, int] = {}  # block number → number of its waiting messages
         self._first_block = 0
-        self._none_below = 0  # at startup, no message below this queue offset waited
+        self._none_below = 0  # no message below this queue offset waited at startup
 
     def __len__(self) -> int:
         return max(0, len(self._heap) - len(self._recalled))
@@ -77,11 +79,14 @@ class TimerTable:
     # ---- adding ----
 
     def skip_to(self, queue_offset: int) -> None:
-        """Skip the units below, which retention has deleted."""
+        """Skip the messages below a queue offset, which retention has deleted."""
         self.end = max(self.end, queue_offset)
 
     def take(self, units: Iterable[Unit]) -> None:
-        """Add the units from `end` on. Recalls among them are in the table already."""
+        """Add consume-queue entries that start at the queue offset `end`.
+
+        Entries that are recalls are ignored, because `recall` has recorded them already.
+        """
         fresh = []
         for offset, (_, _, code) in enumerate(units, self.end):
             self.end = offset + 1
@@ -109,7 +114,11 @@ class TimerTable:
             del self._blocks[block]
 
     def _extend(self, lowest: int | None) -> None:
-        """Extend the last mark to `end`, or add a new mark if `lowest` is below it."""
+        """Extend the marks to the queue offset `end`, after messages were added.
+
+        `lowest` is the lowest key of these messages. If it is above the last mark's key, extends
+        the range of the last mark. Otherwise, adds a mark with a lower key.
+        """
         marks = self.marks
         if not marks:
             marks.append(Mark(self.end, -1 if lowest is None else lowest - 1))
@@ -118,23 +127,25 @@ class TimerTable:
         else:
             marks.append(Mark(self.end, lowest - 1))
             if len(marks) > MAX_MARKS:
-                # The lower key applies to both, so a crash now would deliver some messages twice.
+                # The lower key now applies to both ranges. After a crash, some messages would be
+                # delivered twice.
                 marks[:2] = [Mark(marks[1].end, marks[1].key)]
                 self._merged = True
 
     def restore(self, progress: dict[str, Any], first_offset: int) -> None:
-        """Restore the state that `progress` returned. `first_offset`: the queue's minimum offset.
+        """Restore the state that an earlier call of `progress` returned.
 
-        Raises KeyError, TypeError, ValueError if the content is invalid.
+        `first_offset` is the minimum offset of the queue. Raises KeyError, TypeError, ValueError if
+        the content is invalid.
         """
         marks = [Mark(int(end), key_of(int(due), int(at))) for end, due, at in progress["marks"]]
         self.end = self._none_below = max(first_offset, int(progress["floor"]))
         self.marks = marks
 
     def take_stored(self, chunks: Iterable[Sequence[Unit]]) -> Iterator[None]:
-        """Add chunks of units, and the recalls among them, at startup.
+        """Add chunks of consume-queue entries, including recalls, at startup.
 
-        Runs in slices. Between these, messages may be recalled, but not popped.
+        Yields between slices of the work. During a yield, messages may be recalled, but not popped.
         """
         recalled: set[int] = set()
         for units in chunks:
@@ -152,20 +163,26 @@ class TimerTable:
     # ---- removing ----
 
     def head(self) -> int | None:
-        """Return the lowest key; its message may have been recalled (`is_recalled`)."""
+        """Return the key of the next message to deliver, or None if there is none.
+
+        The message may have been recalled (`is_recalled`).
+        """
         return self._heap[0] if self._heap else None
 
     def pop(self) -> int:
-        """Remove the head as delivered. Its record is needed until `forget`."""
+        """Remove the next message, count it as delivered, and return its key.
+
+        The record of the message is still needed until `forget` is called.
+        """
         key = heapq.heappop(self._heap)
         marks = self.marks
         marks[-1] = Mark(marks[-1].end, key)
         while len(marks) > 1 and key >= marks[-2].key:
-            del marks[-2]  # it has caught up: one mark covers both ranges
+            del marks[-2]  # the last mark has caught up, so it covers both ranges
         return key
 
     def forget(self, keys: Iterable[int]) -> None:
-        """Forget popped messages: their copies are durable, so their records are not needed."""
+        """Forget popped messages whose records are not needed, because their copies are durable."""
         for offset in map(offset_of, keys):
             if offset in self._recalled:
                 self._recalled.discard(offset)
@@ -173,9 +190,9 @@ class TimerTable:
                 self._uncount(offset)
 
     def put_back(self, keys: Iterable[int], marks: Sequence[Mark]) -> None:
-        """Restore popped messages that were not delivered, and the previous `marks`.
+        """Put back popped messages that were not delivered, and restore the previous `marks`.
 
-        `take` must not be called in between.
+        `take` must not be called between popping the messages and this call.
         """
         for key in keys:
             heapq.heappush(self._heap, key)
@@ -184,7 +201,10 @@ class TimerTable:
     # ---- recalls ----
 
     def recall(self, key: int) -> bool:
-        """Begin the recall of a message; `end_recall` must follow. False if it does not wait."""
+        """Begin the recall of a message, unless it does not wait.
+
+        Returns whether the recall was begun. If so, the caller must call `end_recall` later.
+        """
         offset = offset_of(key)
         gone = offset < self._none_below or self.is_delivered(key)
         if gone or offset in self._recalled or (self._merged and key not in self._heap):
@@ -194,19 +214,19 @@ class TimerTable:
         return True
 
     def end_recall(self, key: int, *, recalled: bool) -> None:
-        """End a recall: it is durable, or, if not `recalled`, rolled back."""
+        """End a recall. `recalled` is true if it is durable, and false if it was rolled back."""
         offset = offset_of(key)
         self._being_recalled.discard(offset)
         if not recalled:
             self._recalled.discard(offset)
-        elif offset < self.end:  # otherwise it is not counted yet
+        elif offset < self.end:  # a message from `end` on is not counted yet
             self._uncount(offset)
 
     def is_recalled(self, key: int) -> bool:
         return offset_of(key) in self._recalled
 
     def is_being_recalled(self, key: int) -> bool:
-        """Return whether its recall is neither durable nor rolled back."""
+        """Return whether the recall of a message has begun and not ended."""
         return offset_of(key) in self._being_recalled
 
     # ---- progress ----
@@ -217,7 +237,7 @@ class TimerTable:
         return not gone and not self.is_delivered(key)
 
     def is_delivered(self, key: int) -> bool:
-        """Return whether it was delivered; also True for a recalled message that is due."""
+        """Return whether a message was delivered, or was recalled and its due time has passed."""
         offset = offset_of(key)
         for mark in self.marks:
             if offset < mark.end:
@@ -225,7 +245,10 @@ class TimerTable:
         return False
 
     def floor(self) -> int:
-        """Return a queue offset below which no message waits, rounded down to a block."""
+        """Return a queue offset below which no message waits.
+
+        The offset is rounded down to a multiple of BLOCK_OFFSETS.
+        """
         if not self._blocks:
             return self.end
         if self._first_block not in self._blocks:
@@ -233,9 +256,9 @@ class TimerTable:
         return self._first_block << _BLOCK_BITS
 
     def progress(self) -> dict[str, Any]:
-        """Return the state for `restore`, serializable as JSON.
+        """Return the state of the table for `restore`, serializable as JSON.
 
-        A mark is [end, due time, queue offset].
+        A mark is stored as the list [end, due time of the key, queue offset of the key].
         """
         marks = [[mark.end, due_of(mark.key), offset_of(mark.key)] for mark in self.marks]
         return {"floor": self.floor(), "marks": marks}

@@ -1,1 +1,1 @@
-"""Manage lite topics: client subscriptions, and leases on their messages."""
+"""Delivery of the messages of lite topics: subscriptions of clients, and leases on messages."""

@@ -1,8 +1,9 @@
-"""Offer ready lines to clients, from subscriptions, arrivals, leases and receives.
+"""Offers lite topics with deliverable messages to clients.
 
-Each event that makes a line ready ends here: a message, a subscription, the end of the last lease
-on the line, a reset. Synchronous, except for journal writes. Reads no messages, except for a name
-that only the record contains (wildcard groups).
+A lite topic may become ready for delivery when a message arrives or a client subscribes. The same
+applies when the last lease on its messages ends, or the group's position is reset. Each of these
+events calls this module. Only the writes to the journal are asynchronous. For wildcard groups, the
+name of a lite topic is read from a message. Apart from that, this module does not read messages.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from aerobee_broker.store.messages import Arrival
 from aerobee_wire.queues.lite import lease_topic_of
 from aerobee_wire.status import MqError
 
-_CAUGHT_UP_UNITS = 4_096  # units of a queue whose arrival failed: about 40 ms
+_CAUGHT_UP_UNITS = 4_096  # entries of a consume queue to read at once: about 40 ms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,15 +38,15 @@ class LiteDispatch:
     table: LineLeases
     positions: LitePositions
     journal: LeaseJournal
-    # Group, parent and line whose state could not be read.
+    # (group, parent, lite topic in a queue) for lite topics whose state could not be read.
     _unread: dict[tuple[str, str, ReadyLine], None] = field(default_factory=dict, init=False)
 
     # ---- events that make a line ready ----
 
     def arrived(self, arrival: Arrival) -> None:
-        """Offer the lines of newly visible messages of a parent.
+        """Offer the lite topics of newly visible messages of a parent topic to clients.
 
-        A failure is logged: the next arrival, or `rescue`, processes the messages.
+        After a failure, logs an error. The next arrival or `rescue` then processes the messages.
         """
         try:
             parent, queue_id, codes = self.lines.arrived(arrival)
@@ -62,17 +63,21 @@ class LiteDispatch:
                     self._unread[consumer_group, arrival.topic, ready] = None
 
     def wake_pop(self, consumer_group: str, topic: str, queue_id: int | None = None) -> None:
-        """Offer a line whose lease has ended or whose messages are settled, if it is ready."""
+        """Offer a lite topic to clients again if it has messages to deliver.
+
+        Called when a lease on its messages has ended, or messages are settled. If `queue_id` is
+        None, all queues with messages of the lite topic are considered.
+        """
         parent, _, code = line(topic)
         queue_ids = self.lines.queue_ids(parent, code) if queue_id is None else [queue_id]
         for each in queue_ids:
             self._offer(consumer_group, parent, ReadyLine(each, code))
 
     def wake_pops(self, topic: str) -> None:
-        """Do nothing: `reset` offers lines itself, and deleted lines have no messages."""
+        """Do nothing, because `reset` offers lite topics, and deleted ones have no messages."""
 
     def changed(self, change: Change) -> None:
-        """Offer and withdraw lines after a client changed its subscription."""
+        """Offer and withdraw lite topics after a client has changed its subscription."""
         client = change.client
         for eviction in change.evicted:
             if eviction.client is not client:
@@ -88,14 +93,14 @@ class LiteDispatch:
                     self._offer_all(client.consumer_group, client.parent, code)
 
     def left(self, client: LiteClient) -> None:
-        """Offer the lines of a client that has left to other clients."""
+        """Offer the pending lite topics of a client that has left to the other clients."""
         for ready in self.ready.leave(client.consumer_group, client.client_id):
             self._offer(client.consumer_group, client.parent, ready)
 
     def rescue(self) -> None:
-        """Move lines from clients that do not receive to other holders; called every 10 s.
+        """Move the pending lite topics of clients that do not receive to other subscribers.
 
-        Also checks lines again that could not be read.
+        Also retries lite topics whose state could not be read. Called every 10 s.
         """
         self._look_again()
         for consumer_group, client_id, lines in self.ready.stuck():
@@ -124,11 +129,11 @@ class LiteDispatch:
     def reset(
         self, consumer_group: str, parent: str, offsets: Mapping[str, Mapping[int, int]]
     ) -> asyncio.Future[None] | None:
-        """Move the group to these offsets, and void its leases there.
+        """Set a group's positions in lite topics, and end its leases in these lite topics.
 
-        `offsets`: name → queue id → queue offset. Returns the future of
-        LeaseJournal.write_until_durable; None if there are no offsets. Raises DiskFull,
-        StoreReadOnly, without any change.
+        `offsets` maps the name of a lite topic to the queue offset for each queue id. Returns the
+        future of LeaseJournal.write_until_durable, or None if there are no offsets. Raises DiskFull
+        or StoreReadOnly, without any change.
         """
         records = []
         for name, places in offsets.items():
@@ -149,7 +154,7 @@ class LiteDispatch:
     # ---- steps ----
 
     def name_of(self, client: LiteClient, ready: ReadyLine) -> str | None:
-        """Return the name of a line's lite topic; None if the client does not hold it.
+        """Return the name of a lite topic, or None if the client does not subscribe to it.
 
         Raises the errors of a read.
         """
@@ -158,7 +163,7 @@ class LiteDispatch:
         return client.names.get(ready.code)
 
     def again(self, consumer_group: str, parent: str, ready: ReadyLine) -> None:
-        """Offer a line again that was taken but may still have messages."""
+        """Offer a lite topic again after a receive, because it may have more messages."""
         self._offer(consumer_group, parent, ready)
 
     def _offer_all(self, consumer_group: str, parent: str, code: int) -> None:
@@ -183,7 +188,10 @@ class LiteDispatch:
             self.ready.offer(consumer_group, ready, holders)
 
     def _has_messages(self, consumer_group: str, topic: str, ready: ReadyLine) -> bool:
-        """Return whether a line has messages for a pop: not leased, and not all settled."""
+        """Return whether a pop would find messages of a lite topic in a queue.
+
+        This is the case if no message is on lease, and not all messages are settled.
+        """
         queue = self.table.in_use(consumer_group, topic, ready.queue_id)
         parent = line(topic).parent
         last = self.lines.last_offset(parent, ready.queue_id, ready.code)

@@ -1,8 +1,8 @@
-"""Read-only queries: the contents and subscribers of lite topics.
+"""Queries of the messages and subscribers of lite topics, for operators.
 
-To rank a lite topic, the number of its last message is an upper bound of its count. Only candidates
-for the result are counted, and only results are read. A parent with many lite topics is scanned in
-slices that yield to the event loop.
+The lite topics with most messages are listed first. The number of a lite topic's last message is an
+upper bound of its message count. Messages are therefore counted only for candidates of the result,
+and read only for the result. The scan of a parent topic yields to the event loop regularly.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from aerobee_broker.store.lite.lite_queue import LiteQueue, lite_code
 from aerobee_chassis.clock import Clock
 
 DEFAULT_LIMIT, MAX_LIMIT = 100, 1_000
-SLICE = 500  # lite topics between two turns of the event loop: 2 ms at most
+SLICE = 500  # lite topics to scan before yielding to the event loop: 2 ms at most
 
 
 class LiteTopicStatus(NamedTuple):
-    """A lite topic; see LiteTopicInfo of the contract."""
+    """The state of a lite topic. The protobuf message LiteTopicInfo explains the fields."""
 
     lite_topic: str
     queue_id: int
@@ -36,7 +36,7 @@ class LiteTopicStatus(NamedTuple):
 
 
 class LiteClientStatus(NamedTuple):
-    """A client; see LiteClientInfo of the contract."""
+    """The state of a subscribed client. The protobuf message LiteClientInfo explains the fields."""
 
     consumer_group: str
     client_id: str
@@ -47,7 +47,7 @@ class LiteClientStatus(NamedTuple):
 
 
 class _Place(NamedTuple):
-    """A lite topic in a queue of its parent."""
+    """A lite topic in a queue of its parent topic."""
 
     queue_id: int
     queue: LiteQueue
@@ -56,7 +56,10 @@ class _Place(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LiteInspection:
-    """Queries of lite topics and clients. `clock`: measures how long clients are silent."""
+    """Answers queries about lite topics and their clients.
+
+    `clock` measures how long clients are silent.
+    """
 
     dispatch: LiteDispatch
     syncing: Syncing
@@ -65,10 +68,17 @@ class LiteInspection:
     async def list_topics(
         self, parent: str, *, consumer_group: str = "", limit: int = 0, lite_topic: str = ""
     ) -> tuple[list[LiteTopicStatus], int]:
-        """Return up to `limit` lite topics (0: 100), largest first, and their total number.
+        """Return the largest lite topics of a parent topic, and the number of all its lite topics.
 
-        The order is by the lag of the group, then by the number of messages. Raises TopicNotExist,
-        GroupNotExist, InvalidParameter, MqError INVALID_PARAMETER, and the errors of a read.
+        They are sorted by the lag of the group, and then by the number of messages. Raises
+        TopicNotExist, GroupNotExist, InvalidParameter, MqError with the code INVALID_PARAMETER, and
+        the errors of a read.
+
+        Args:
+            parent: The parent topic.
+            consumer_group: The group; if it is empty, the lag is 0.
+            limit: The maximum number of lite topics; 0 means 100.
+            lite_topic: If it is not empty, only this lite topic is returned.
         """
         if not 0 <= limit <= MAX_LIMIT:
             raise InvalidParameter(f"limit is {limit}: give 1 to {MAX_LIMIT}", about="limit")
@@ -77,12 +87,12 @@ class LiteInspection:
         else:
             self.syncing.check_parent(parent)
         limit, total = limit or DEFAULT_LIMIT, 0
-        # A heap of the largest so far, with the smallest of them first.
+        # A heap of the largest lite topics so far. The smallest of them is the first.
         found: list[tuple[tuple[int, int], int, _Place]] = []
         async for queue_id, queue, ends in self._slices(parent, lite_topic):
             for code, number in ends:
                 total += 1
-                # An upper bound of both the lag and the count.
+                # Skip early: the number of the last message limits both the lag and the count.
                 if len(found) == limit and number < found[0][0][0 if consumer_group else 1]:
                     continue
                 place = _Place(queue_id, queue, code)
@@ -102,9 +112,10 @@ class LiteInspection:
         return statuses, len(statuses) if lite_topic else total
 
     def list_clients(self, parent: str, lite_topic: str = "") -> list[LiteClientStatus]:
-        """Return the clients that subscribe to lite topics of a parent, or to the given lite topic.
+        """Return the clients that are subscribed to lite topics of a parent topic.
 
-        Raises TopicNotExist, InvalidParameter.
+        If `lite_topic` is not empty, only clients subscribed to it are returned. Raises
+        TopicNotExist, InvalidParameter.
         """
         self.syncing.check_parent(parent)
         code = lite_code(lite_topic.encode())
@@ -126,7 +137,11 @@ class LiteInspection:
     async def _slices(
         self, parent: str, lite_topic: str
     ) -> AsyncIterator[tuple[int, LiteQueue, list[tuple[int, int]]]]:
-        """Yield slices of a queue: code and last message number of each lite topic."""
+        """Yield the lite topics of each queue in slices, and yield to the event loop in between.
+
+        A slice is (queue id, queue, list of (code, number of the last message)). If `lite_topic` is
+        not empty, only this lite topic is included.
+        """
         code = lite_code(lite_topic.encode())
         for queue_id, queue in list(self.dispatch.lines.lite_queues(parent)):
             if lite_topic:
@@ -139,7 +154,7 @@ class LiteInspection:
                 await asyncio.sleep(0)
 
     def _at_most(self, parent: str, consumer_group: str, place: _Place) -> tuple[int, int]:
-        """Return an upper bound of `_size`."""
+        """Return an upper bound of `_size`, without counting messages."""
         last = place.queue.last(place.code)
         if last is None:
             return 0, 0
@@ -150,7 +165,7 @@ class LiteInspection:
         return (count if waits else 0), count
 
     def _size(self, parent: str, consumer_group: str, place: _Place) -> tuple[int, int]:
-        """Return the lag of the group and the number of messages.
+        """Return the lag of the group in a lite topic, and the number of the lite topic's messages.
 
         Raises StoreReadError, OSError.
         """
@@ -161,14 +176,14 @@ class LiteInspection:
         return (place.queue.count_from(place.code, position) if position else messages), messages
 
     def _position(self, parent: str, consumer_group: str, place: _Place) -> int:
-        """Return the queue offset of the first message that the group has not settled."""
+        """Return the queue offset from which on the group has not settled messages."""
         found = self.dispatch.positions.position(consumer_group, parent, place.queue_id, place.code)
         return found or 0
 
     def _status(
         self, parent: str, consumer_group: str, place: _Place, messages: int, lag: int
     ) -> LiteTopicStatus | None:
-        """Return the status; None if the last message has expired.
+        """Return the status of a lite topic, or None if its last message is not stored any more.
 
         Raises StoreReadError, OSError.
         """

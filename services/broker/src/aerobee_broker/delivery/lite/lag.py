@@ -1,8 +1,8 @@
-"""The lag of groups in parents: messages not settled yet, over all lite topics of a queue.
+"""Computes the lag of groups in lite topics: the number of messages that are not settled yet.
 
-A group has an offset in each lite topic, so its lag in a queue is a sum over these. It is counted
-on request, in slices that yield to the event loop. Counting 100,000 lite topics takes a quarter of
-a second if most are consumed.
+A group has an offset in each lite topic, so its lag in a queue is the sum over all lite topics. The
+lag is computed on request, and the computation yields to the event loop regularly. It takes a
+quarter of a second for 100,000 lite topics if most of them are consumed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from aerobee_broker.delivery.pull.offsets import OffsetQueries, Progress
 from aerobee_broker.registry.groups import GroupRegistry
 from aerobee_wire.queues.lite import BIND_ATTRIBUTE
 
-SLICE = 200  # lite topics between two turns of the event loop: a few milliseconds
+SLICE = 200  # lite topics to count before yielding to the event loop: a few milliseconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,26 +27,26 @@ class LiteLag:
     groups: GroupRegistry
 
     def parent_of(self, consumer_group: str) -> str | None:
-        """Return the topic of type LITE that a group is bound to; None if it is not here."""
+        """Return the parent topic that a group is bound to, or None if this broker has none."""
         group = self.groups.table.get(consumer_group)
         parent = group.attributes.get(BIND_ATTRIBUTE) if group is not None else None
         return parent if parent in self.lines.parents else None
 
     def bound(self) -> Iterator[tuple[str, str]]:
-        """Yield each group that is bound to a parent, and the parent."""
+        """Yield (group, parent topic) for each group that is bound to a parent on this broker."""
         for group in list(self.groups.table.all()):
             parent = self.parent_of(group.consumer_group)
             if parent is not None:
                 yield group.consumer_group, parent
 
     def size(self, parent: str) -> int:
-        """Return the number of lite topics that `by_queue` would visit."""
+        """Return the number of lite topics of a parent, which `by_queue` would visit."""
         return sum(len(queue) for _, queue in self.lines.lite_queues(parent))
 
     async def by_queue(self, consumer_group: str, parent: str) -> dict[int, int]:
-        """Return queue id → number of messages of lite topics that the group has not settled.
+        """Return the lag of a group in each queue of its parent topic, by queue id.
 
-        Contains the queues that have lite topics. Raises StoreReadError, OSError.
+        Queues without lite topics are left out. Raises StoreReadError, OSError.
         """
         lags = {}
         for queue_id, queue in list(self.lines.lite_queues(parent)):
@@ -64,21 +64,25 @@ class LiteLag:
         return lags
 
     async def total(self, consumer_group: str, parent: str) -> int:
-        """Return the sum of `by_queue`."""
+        """Return the lag of a group over all queues of its parent topic.
+
+        Raises StoreReadError, OSError.
+        """
         return sum((await self.by_queue(consumer_group, parent)).values())
 
 
 @dataclass(frozen=True, slots=True)
 class GroupProgress:
-    """The progress of a group in each queue: its offset there; in a parent, its lag."""
+    """Returns the progress of groups: offsets in normal topics, and the lag in parent topics."""
 
     queries: OffsetQueries
     lite_lag: LiteLag
 
     async def of(self, consumer_group: str, topic: str = "") -> list[Progress]:
-        """Return OffsetQueries.progress, and the progress in the parent that the group is bound to.
+        """Return the progress of a group in each queue of a topic, or of all topics.
 
-        Raises the errors of OffsetQueries.progress and of a read.
+        The result of OffsetQueries.progress is completed with the lag in the parent topic to which
+        the group is bound. Raises the errors of OffsetQueries.progress and of a read.
         """
         found = self.queries.progress(consumer_group, topic)
         parent = self.lite_lag.parent_of(consumer_group)

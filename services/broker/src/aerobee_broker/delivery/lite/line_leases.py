@@ -1,8 +1,8 @@
-"""The leases of lines: a lease table that keeps only positions for idle lines.
+"""The lease table of lite topics, which keeps only the positions of idle lite topics.
 
-A line is in the table while it is in use. It is dropped after two rounds without messages in
-flight, when all its journal writes have ended. A late acknowledgement still finds the line's
-position.
+A lite topic is in the table while it has messages in flight. It is removed when two successive
+calls of `drop_idle` find no messages in flight and no progress. By then, all its journal writes
+have ended. A late acknowledgement still finds the position of the group.
 """
 
 from __future__ import annotations
@@ -20,14 +20,15 @@ from aerobee_broker.delivery.pop.lease_journal_format import (
 from aerobee_broker.delivery.pop.lease_table import LeaseTable
 from aerobee_chassis.clock import Clock
 
-_Key = tuple[str, str]  # group, line
+_Key = tuple[str, str]  # group, topic name of a lite topic's leases
 
 
 class LineLeases(LeaseTable):
     def __init__(self, clock: Clock, position: Callable[[], int], positions: LitePositions) -> None:
         super().__init__(clock, position)
         self._positions = positions
-        self._idle: dict[_Key, int] = {}  # with the sum of its cursors in the last round
+        # Entries that were idle at the last `drop_idle` → sum of their cursors.
+        self._idle: dict[_Key, int] = {}
 
     def find(self, consumer_group: str, topic: str, queue_id: int) -> InFlightQueue | None:
         found = super().find(consumer_group, topic, queue_id)
@@ -38,11 +39,17 @@ class LineLeases(LeaseTable):
         return found
 
     def in_use(self, consumer_group: str, topic: str, queue_id: int) -> InFlightQueue | None:
-        """Find a line like `find`, but only if it is in the table already."""
+        """Return the messages in flight of a lite topic in a queue.
+
+        Returns None if the lite topic is not in the table, even if the group has a position in it.
+        """
         return super().find(consumer_group, topic, queue_id)
 
     def keys_of(self, *, consumer_group: str = "", topic: str = "") -> list[_Key]:
-        """Return the keys of a group or a line. `topic`: a line, or a parent for all its lines."""
+        """Return the keys of all entries of a group, of a topic, or of a group in a topic.
+
+        `topic` is the name of a lite topic's leases, or a parent topic for all its lite topics.
+        """
         return [
             (its_group, its_line)
             for its_group, its_line in self._groups
@@ -52,7 +59,10 @@ class LineLeases(LeaseTable):
         ]
 
     def forget(self, *, consumer_group: str = "", topic: str = "") -> bool:
-        """Forget the leases and positions of a deleted group or parent."""
+        """Remove the leases and positions of a deleted group or parent topic.
+
+        Returns whether there were any.
+        """
         before = self._positions.changes
         if consumer_group:
             self._positions.remove_group(consumer_group)
@@ -62,7 +72,7 @@ class LineLeases(LeaseTable):
         return had_leases or self._positions.changes != before
 
     def knows(self, *, consumer_group: str = "", topic: str = "") -> bool:
-        """Return whether `forget` would drop anything."""
+        """Return whether `forget` with the same arguments would remove a lease or a position."""
         return bool(
             self.keys_of(consumer_group=consumer_group, topic=topic)
             or (topic and topic in self._positions.parents())
@@ -76,11 +86,11 @@ class LineLeases(LeaseTable):
             super().apply(record)
 
     def _apply_settled(self, settled: SettledQueue) -> None:
-        """Settle messages, and move the cursor behind them.
+        """Settle messages, and move the cursor of the queue above their offsets.
 
-        The lease may precede the records that are applied: `liteOffsets` was saved during the
-        lease, and the line was idle when leases were saved later. Lines are settled from the front,
-        so each message before a settled one is settled unless it is in flight.
+        The record of their lease may be missing: it precedes the records that a start applies if
+        the positions were saved during the lease, and the leases after it. Lite topics are settled
+        in order, so messages below a settled one are settled unless they are in flight.
         """
         super()._apply_settled(settled)
         queue = self.in_use(settled.consumer_group, settled.topic, settled.queue_id)
@@ -89,7 +99,10 @@ class LineLeases(LeaseTable):
             queue.cursor = max(queue.cursor, *ends, 0)
 
     def drop_idle(self, *, at_once: bool = False) -> int:
-        """Drop the lines that are idle for the second round, and return their number."""
+        """Remove the entries that were also idle at the previous call, and return their number.
+
+        With `at_once`, removes all idle entries.
+        """
         idle: dict[_Key, int] = {}
         dropped = 0
         for key, group in list(self._groups.items()):

@@ -1,8 +1,9 @@
-"""Lines: lite topics as pop sees them, each one a queue with an offset for each group.
+"""Lets pop read a lite topic like a message queue, with an offset for each group.
 
-A line is identified by the topic name of its leases (`aerobee_wire.queues.lite.lease_topic_of`) and
-its parent's queue id. Its offsets are a subset of that queue's offsets. `LiteLines` follows the
-parents' queues, and reads a line in the way in which `MessageStore` reads a queue.
+Here, such a queue is called a *line*: the messages of a lite topic in one queue of its parent
+topic. It has a topic name of its own (`aerobee_wire.queues.lite.lease_topic_of`) and the queue id
+of the parent. Its offsets are the queue offsets of its messages in the parent. `LiteLines` follows
+the queues of the parents, and reads lines with the methods of `MessageStore`.
 """
 
 from __future__ import annotations
@@ -30,12 +31,13 @@ from aerobee_wire.record import iter_records
 _OPEN_FILES = 64
 _CACHED_LINES = 16_384
 _NAME = f"{LITE_TOPIC}\x01".encode()
-# The heads are saved after this number of units, or after one per lite topic if that is more.
+# The last message of each lite topic is saved after this number of messages. If a queue has more
+# lite topics, it is saved after one message per lite topic.
 CAPTURE_UNITS = 100_000
 
 
 class Line(NamedTuple):
-    """A line: parent, name and code of its lite topic."""
+    """The parent, name and code of a lite topic."""
 
     parent: str
     name: bytes
@@ -44,7 +46,10 @@ class Line(NamedTuple):
 
 @lru_cache(maxsize=_CACHED_LINES)
 def line(topic: str) -> Line:
-    """Parse the name of a line. Raises ValueError for any other topic."""
+    """Return the lite topic that a topic name of leases stands for.
+
+    Raises ValueError if `topic` is not such a name.
+    """
     found = lite_topic_of(topic)
     if found is None:
         raise ValueError(f"{topic} is not a lite topic")
@@ -53,20 +58,23 @@ def line(topic: str) -> Line:
 
 
 def lite_unit_code(properties: bytes, stored_ms: int) -> int:
-    """Return the code of a unit in a parent's queue; 0 if the message has no lite topic."""
+    """Return the tags code to store in a parent's consume queue: the code of the lite topic.
+
+    `properties` are the encoded properties of the message. Returns 0 if they name no lite topic.
+    """
     name = get_property(properties, _NAME)
     return lite_code(name) if name else 0
 
 
 def parents_on_disk(disk: Disk, folder: Path) -> list[str] | None:
-    """Return the parents that have a folder; None if this version has not stored here yet."""
+    """Return the parent topics that have a folder, or None if there is no folder of lite topics."""
     return sorted(disk.list(folder)) if disk.exists(folder) else None
 
 
 class Parents:
-    """Notifies the listeners of each topic of type LITE.
+    """Notifies listeners of topics of type LITE.
 
-    `on_new` is called first if the topic is not known yet.
+    If a topic is not known yet, `on_new` is called before the listeners.
     """
 
     def __init__(self, lines: LiteLines, on_new: Callable[[str], None]) -> None:
@@ -78,9 +86,9 @@ class Parents:
         self._listeners.append(on_parent)
 
     def __call__(self, parent: str) -> None:
-        """Add the parent, and notify the listeners.
+        """Notify the listeners of a parent topic.
 
-        Raises the errors of `on_new`, StoreWriteError.
+        Raises StoreWriteError, and the errors of `on_new`.
         """
         if parent not in self._lines.parents:
             self._on_new(parent)
@@ -89,7 +97,7 @@ class Parents:
 
 
 class Reached(NamedTuple):
-    """A queue of a parent, and the codes of the lite topics whose messages it received."""
+    """A queue of a parent topic, and the codes of the lite topics of its new messages."""
 
     parent: str
     queue_id: int
@@ -104,11 +112,11 @@ class Named(NamedTuple):
 
 
 class LiteLines:
-    """The lines of all parents.
+    """The lite topics of all parent topics, as queues that pop can read.
 
-    `folder`: contains the files of the lite topics. `require`: called with the feature of the
-    store's format before a parent is added; raises MqError. Methods that read raise StoreReadError
-    and the errors of a MessageStore read.
+    `folder` contains the files of the lite topics. `require` is called with the feature of the
+    store's format before a parent is added, and raises MqError. Methods that read raise
+    StoreReadError and the errors of a MessageStore read.
     """
 
     def __init__(
@@ -130,9 +138,10 @@ class LiteLines:
     # ---- parents ----
 
     def open(self, parents: Sequence[str]) -> None:
-        """Open the parents at startup, and remove the folders of all other topics.
+        """Open the parent topics at startup, and remove the folders of all other topics.
 
-        Does not read queues: `expirations` must first be restored from the journal. Raises OSError.
+        Does not read queues, because `expirations` must first be restored from the journal. Raises
+        OSError.
         """
         for name in set(self._parents) - set(parents):
             self._store.clear_tags_code(name)
@@ -145,13 +154,16 @@ class LiteLines:
             self._add(parent)
 
     def open_queues(self) -> None:
-        """Open the queues of all parents; call after `open`. Raises OSError, StoreReadError."""
+        """Open the queues of all parent topics. Call this after `open`.
+
+        Raises OSError, StoreReadError.
+        """
         for parent in self._parents:
             for queue_id in self._store.queues(parent):
                 self._queue(parent, queue_id)
 
     def add_parent(self, parent: str) -> None:
-        """Add a topic of type LITE durably; it may have messages.
+        """Add a parent topic durably. It may have messages already.
 
         Raises StoreWriteError, DiskFull.
         """
@@ -165,7 +177,7 @@ class LiteLines:
                 self._queue(parent, queue_id)
 
     def _add(self, parent: str) -> None:
-        """Create the parent's folder, and set the code function of its units.
+        """Create the folder of a parent topic, and set the function of its tags codes.
 
         The folder marks the topic as a parent, because a replica may not have the topic's metadata
         yet. Raises OSError.
@@ -178,7 +190,7 @@ class LiteLines:
         self._parents[parent] = {}
 
     def remove_parent(self, parent: str) -> None:
-        """Remove a deleted topic durably. Raises StoreWriteError."""
+        """Remove a deleted parent topic durably. Raises StoreWriteError."""
         if self._parents.pop(parent, None) is None:
             return
         self._store.clear_tags_code(parent)
@@ -194,9 +206,10 @@ class LiteLines:
         return list(self._parents)
 
     def _queue(self, parent: str, queue_id: int, most: int | None = None) -> LiteQueue | None:
-        """Return the queue; None if the topic is not a parent, or the queue has no messages.
+        """Return the lite topics of a queue, after opening the queue if necessary.
 
-        `most`: number of units to read at once when the queue is opened.
+        `most` is the number of messages to process when the queue is opened. Returns None if the
+        topic is not a parent, or the queue has no messages.
         """
         queues = self._parents.get(parent)
         if queues is None:
@@ -217,22 +230,22 @@ class LiteLines:
         return queue
 
     def arrived(self, arrival: Arrival) -> Reached:
-        """Process messages of a parent that have become visible."""
+        """Process newly visible messages of a parent topic, and return their lite topics."""
         parent, queue_id = arrival.topic, arrival.queue_id
         known = queue_id in self._parents.get(parent, {})
         queue = self._queue(parent, queue_id)
         units = list(UNIT.iter_unpack(arrival.units))
         if queue is None:
             return Reached(parent, queue_id, ())
-        if not known:  # `open` has read them already
+        if not known:  # opening the queue has processed the messages already
             codes = dict.fromkeys(code for _, _, code in units if code)
             return Reached(parent, queue_id, list(codes))
         return Reached(parent, queue_id, list(queue.extend(arrival.first_offset, units)))
 
     def catch_up(self, most: int) -> bool:
-        """Read up to `most` pending units of each queue.
+        """Process up to `most` messages of each queue that were not processed yet.
 
-        Returns True if a queue has more. Raises OSError, StoreReadError.
+        Returns True if a queue has more of them. Raises OSError, StoreReadError.
         """
         more = False
         for parent in self._parents:
@@ -244,29 +257,29 @@ class LiteLines:
     # ---- lite topics ----
 
     def queue_ids(self, parent: str, code: int) -> list[int]:
-        """Return the queues that have messages of a lite topic.
+        """Return the ids of the queues that have messages of a lite topic.
 
-        It is one queue, unless the parent's number of queues was changed.
+        There is at most one such queue, unless the number of queues of the parent was changed.
         """
         queues = self._parents.get(parent, {})
         return [queue_id for queue_id, queue in queues.items() if queue.last(code) is not None]
 
     def last_offset(self, parent: str, queue_id: int, code: int) -> int:
-        """Return the queue offset of the last message of a lite topic; -1 if it has no messages."""
+        """Return the queue offset of a lite topic's last message, or -1 if it has no messages."""
         queue = self._parents.get(parent, {}).get(queue_id)
         last = queue.last(code) if queue is not None else None
         return last.queue_offset if last is not None else -1
 
     def name_of(self, parent: str, queue_id: int, code: int) -> str | None:
-        """Return the name of a lite topic, read from its last message; None if unavailable."""
+        """Return the name of a lite topic, or None if its last message cannot be read."""
         last = self.last_offset(parent, queue_id, code)
         found = self.named(parent, queue_id, last) if last >= 0 else None
         return found.name if found is not None and lite_code(found.name.encode()) == code else None
 
     def named(self, parent: str, queue_id: int, queue_offset: int) -> Named | None:
-        """Return the name and time in a message of a lite topic.
+        """Return the lite topic and the store time of a message.
 
-        None if the message is not stored, is not readable, or does not belong to a lite topic.
+        Returns None if the message is not stored, cannot be read, or has no lite topic.
         """
         read = self._store.read(parent, queue_id, queue_offset, max_messages=1, max_bytes=1)
         for record in iter_records(read.records, check_crc=False):
@@ -284,11 +297,11 @@ class LiteLines:
         return self._store.queues(line(topic).parent)
 
     def min_offset(self, topic: str, queue_id: int) -> int:
-        """Return 0: a group starts with the first message that is still stored."""
+        """Return 0, so that a group starts with the first message that is still stored."""
         return 0
 
     def max_offset(self, topic: str, queue_id: int) -> int:
-        """Return the end of the parent's queue: all messages of the line are before it."""
+        """Return the end of the parent's queue, which is above all messages of the lite topic."""
         return self._store.max_offset(line(topic).parent, queue_id)
 
     def read(
@@ -301,7 +314,7 @@ class LiteLines:
         max_bytes: int = 262_144,
         tags: frozenset[int] | None = None,
     ) -> ReadResult:
-        """Read a line like MessageStore.read, but ignore `tags`."""
+        """Read messages of a lite topic like MessageStore.read, but ignore `tags`."""
         parent, name, code = line(topic)
         high = self._store.max_offset(parent, queue_id)
         if queue_offset > high:
@@ -333,9 +346,9 @@ class LiteLines:
     # ---- maintenance ----
 
     def maintain(self) -> None:
-        """Write complete blocks and drop expired ones.
+        """Write complete blocks of the files of lite topics, and delete expired blocks.
 
-        A failure is logged, and the next call retries.
+        If this fails for a queue, logs a warning. The next call retries.
         """
         for parent, queues in self._parents.items():
             for queue_id, queue in queues.items():
@@ -348,10 +361,11 @@ class LiteLines:
                     )
 
     def captures(self, *, all_of_it: bool) -> list[tuple[LiteQueue, Capture]]:
-        """Return the heads to save now, so that a start need not read their units again.
+        """Return snapshots of the queues' lite topics that the caller must write now.
 
-        Includes queues that received many messages since the last save, or all queues. Raises
-        OSError, StoreReadError.
+        Without a snapshot, the next start would process all messages of the queue again. Includes
+        queues that received many messages since the last snapshot. With `all_of_it`, includes all
+        queues with new messages. Raises OSError, StoreReadError.
         """
         found = []
         for queues in self._parents.values():
@@ -365,7 +379,7 @@ class LiteLines:
 
 
 def _runs(offsets: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Yield first offset and length of each run of consecutive offsets."""
+    """Yield (first offset, length) of each run of consecutive offsets."""
     first, length = offsets[0], 1
     for offset in offsets[1:]:
         if offset == first + length:
@@ -377,9 +391,9 @@ def _runs(offsets: Sequence[int]) -> Iterator[tuple[int, int]]:
 
 
 def _named(records: bytes, name: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yield queue offset and bytes of the records with this lite topic's name.
+    """Yield (queue offset, bytes) of each record that belongs to a lite topic.
 
-    Another lite topic may have the same code.
+    Compares the names, because another lite topic may have the same code.
     """
     at = 0
     for record in iter_records(records, check_crc=False):

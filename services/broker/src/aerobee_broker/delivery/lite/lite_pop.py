@@ -1,8 +1,9 @@
-"""LitePop: lease messages of the lite topics that a client holds, with a long poll.
+"""LitePop: leases messages of the lite topics that a client subscribes to, with a long poll.
 
-A batch may hold several lite topics, each contiguous and in order. A group has one leased batch per
-lite topic at a time. Leases are durable before the messages are sent. Each lite topic of a batch
-has its own lease id, so its messages are settled separately, like those of an ordered group.
+A pop may return messages of several lite topics, each in order and without gaps. A group has at
+most one set of leased messages per lite topic at a time. Leases are durable before the messages are
+sent. Each lite topic in a response has its own lease id, so its messages are settled separately, as
+in an ordered group.
 """
 
 from __future__ import annotations
@@ -24,11 +25,14 @@ from aerobee_broker.metrics import BrokerMetrics
 from aerobee_wire.queues.lite import lease_topic_of
 
 _EVERYTHING = Filter("TAG", "*")
-_MAX_ATTEMPTS = 10_000  # named receives that are remembered
+_MAX_ATTEMPTS = 10_000  # receives with an attempt id that are kept in memory
 
 
 class LitePopRequest(NamedTuple):
-    """A receive. `attempt_id`: the client's name for this attempt; may be empty."""
+    """A request of a client to lease messages of its lite topics.
+
+    `attempt_id` is the client's id for this receive. It may be empty.
+    """
 
     consumer_group: str
     parent: str
@@ -40,7 +44,7 @@ class LitePopRequest(NamedTuple):
 
 
 class LiteResult(NamedTuple):
-    """Messages of one lite topic, in order, under one lease id."""
+    """Messages of one lite topic, in order, with a common lease id."""
 
     lite_topic: str
     queue_id: int
@@ -60,15 +64,15 @@ class LitePop:
     leases: LeaseSpace
     access: ReadAccess
     metrics: BrokerMetrics
-    # Lines of named attempts to receive, by group and attempt id.
+    # (group, attempt id) → the lite topics of the receive.
     _attempts: dict[tuple[str, str], list[tuple[str, ReadyLine]]] = field(
         default_factory=dict, init=False
     )
 
     async def pop(self, request: LitePopRequest, poll_ms: int = 0) -> list[LiteResult]:
-        """Lease messages; an empty list if no message arrived in time.
+        """Lease messages, and wait up to `poll_ms` for the first one.
 
-        Raises the errors of Pop.pop.
+        Returns an empty list if no message arrived in time. Raises the errors of Pop.pop.
         """
         await self._check(request)
         loop = asyncio.get_running_loop()
@@ -128,7 +132,11 @@ class LitePop:
         messages: int,
         size: int,
     ) -> _Selected | None:
-        """Return None if the client no longer holds the line, or it has no messages."""
+        """Select and lease messages of one lite topic.
+
+        Returns None if the client does not subscribe to the lite topic any more, or if there are no
+        messages to lease.
+        """
         try:
             name = None
             if client is not None and client.parent == request.parent:
@@ -166,7 +174,7 @@ class LitePop:
         return _Selected(name, ready, pop, batch)
 
     async def _repeat(self, request: LitePopRequest) -> list[LiteResult]:
-        """Return the messages that this named attempt got before and that are still leased."""
+        """Return the messages that an earlier receive with this attempt id still has on lease."""
         known = self._attempts.get((request.consumer_group, request.attempt_id))
         if not request.attempt_id or known is None:
             return []

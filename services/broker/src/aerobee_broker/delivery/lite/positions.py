@@ -1,13 +1,20 @@
-"""The position of each group in each lite topic, and the expirations: `liteOffsets`.
+"""The positions of groups in lite topics, and the expirations of lite topics.
 
-Stored in arrays, without an object per lite topic. A position is a queue offset of the parent: the
-next message to consume. All changes are durable in the lease journal of lite topics; this file only
-makes the start fast. It contains the journal offset that it covers. It is written after enough
-changes, never by time alone.
+A position is the queue offset, in the parent topic, of the next message that a group consumes.
+Positions are stored in arrays, without an object per lite topic. An expiration records which lite
+topics were deleted by their TTL.
 
-    header, then for each group and queue of a parent: lengths, names, slots of the table, its
-    columns; then for each queue of a parent with expirations the same, without a group: all ends,
-    all floors; numbers of the tables in the byte order of the machine, all others big-endian
+All changes are durable in the lease journal of lite topics. The file `liteOffsets` only makes
+startup faster. It contains the journal offset that it covers, and is written after enough changes.
+The format of the file:
+
+    1. A header.
+    2. For each group and queue of a parent: the lengths, the names, the number of slots of the
+       table, and the columns of the table.
+    3. For each queue of a parent with expirations: the same fields without a group. The columns are
+       all ends and all floors.
+
+    Columns are in the byte order of the machine. All other numbers are big-endian.
 """
 
 from __future__ import annotations
@@ -30,9 +37,9 @@ _HEADER = struct.Struct(
     ">4s"  # magic
     "H"  # version
     "H"  # byte order of the tables: 0 little, 1 big
-    "q"  # queue offset in the journal: the file covers everything before it
-    "I"  # tables
-    "I"  # CRC-32 of everything else
+    "q"  # queue offset in the journal; the file covers all records below it
+    "I"  # number of tables
+    "I"  # CRC-32 of all other bytes of the file
 )
 _TABLE = struct.Struct(
     ">H"  # bytes of the group's name
@@ -44,7 +51,7 @@ assert (_HEADER.size, _TABLE.size) == (24, 12)
 assert OFFSET_BYTES == CODE_BYTES
 _CRC_BYTES = 4
 _MAGIC, _VERSION = b"ALOF", 2
-_READ_VERSIONS = (1, _VERSION)  # 1: without expirations
+_READ_VERSIONS = (1, _VERSION)  # version 1 has no expirations
 _BYTE_ORDER = int(sys.byteorder == "big")
 _FEWEST_CHANGES = 1_024
 
@@ -52,9 +59,9 @@ _Key = tuple[str, str, int]  # group, parent, queue id
 
 
 class LitePositions(ConsumerOffsets):
-    """Replaces ConsumerOffsets for leases of lines.
+    """The positions of groups in lite topics. Replaces ConsumerOffsets for leases of lite topics.
 
-    `changes`: number of changes since the last `to_bytes`.
+    `changes` is the number of changes since the last call of `to_bytes`.
     """
 
     def __init__(self, clock: Clock, expirations: ParentExpirations) -> None:
@@ -62,14 +69,14 @@ class LitePositions(ConsumerOffsets):
         self.expirations = expirations
         self._tables: dict[_Key, CodeTable] = {}
         self.changes = 0
-        self.loaded_position = 0  # in the journal, as read from the file
+        self.loaded_position = 0  # queue offset in the journal, from the file
 
     def __len__(self) -> int:
         return sum(map(len, self._tables.values())) + len(self.expirations)
 
     @property
     def is_due(self) -> bool:
-        """Return whether enough has changed to write the file."""
+        """Return whether there are enough changes to write the file."""
         return self.changes >= max(_FEWEST_CHANGES, len(self) // 4)
 
     @property
@@ -101,14 +108,14 @@ class LitePositions(ConsumerOffsets):
         self.commit(consumer_group, topic, queue_id, queue_offset)
 
     def take_reset(self, consumer_group: str, topic: str, queue_id: int) -> int | None:
-        """Return None: a reset of a line applies to its leases immediately."""
+        """Return None, because a reset of a lite topic applies to its leases immediately."""
         return None
 
     def begun(self) -> set[str]:
         return set()
 
     def remove_topic(self, topic: str) -> None:
-        """Remove the positions of all groups in a line."""
+        """Remove the positions of all groups in a lite topic."""
         parent, _, code = line(topic)
         for (_, its_parent, _), table in self._tables.items():
             if its_parent == parent:
@@ -122,7 +129,7 @@ class LitePositions(ConsumerOffsets):
         self._forget([key for key in self._tables if key[0] == consumer_group])
 
     def parents(self) -> set[str]:
-        """Return the parents with positions or expirations."""
+        """Return the parent topics that have positions or expirations."""
         return {parent for _, parent, _ in self._tables} | self.expirations.parents()
 
     def has_group(self, consumer_group: str) -> bool:
@@ -131,23 +138,27 @@ class LitePositions(ConsumerOffsets):
     # ---- expiry by TTL ----
 
     def expire(self, parent: str, queue_id: int, end: int, floor: int) -> None:
-        """Record an expiration."""
+        """Record that lite topics of a queue were deleted by their TTL.
+
+        These are the ones without a message at or after `floor` when `end` was the queue's end.
+        """
         self.changes += self.expirations.of(parent, queue_id).add(end, floor)
 
     def note_change(self) -> None:
-        """Record that the expirations have changed."""
+        """Count a change of the expirations."""
         self.changes += 1
 
     def forget_code(self, parent: str, queue_id: int, code: int) -> None:
-        """Forget every group's position in a lite topic that has expired."""
+        """Remove the positions of all groups in a lite topic that has expired."""
         for (_, its_parent, its_queue_id), table in self._tables.items():
             if (its_parent, its_queue_id) == (parent, queue_id):
                 self.changes += table.remove(code)
 
     def keep_only(self, parent: str, queue_id: int, codes: set[int]) -> None:
-        """Drop the positions in all other lite topics: they have no messages.
+        """Remove the positions in all lite topics of a queue except the given ones.
 
-        Any later message is behind these positions.
+        The other lite topics have no messages. Their next message will be above these positions, so
+        the positions are not needed.
         """
         for (_, its_parent, its_queue_id), table in self._tables.items():
             if (its_parent, its_queue_id) == (parent, queue_id):
@@ -161,7 +172,7 @@ class LitePositions(ConsumerOffsets):
     # ---- the file ----
 
     def to_bytes(self, journal_position: int) -> list[bytes]:
-        """Return the content of the file in parts, without the CRC of its header."""
+        """Return the content of the file in parts. The CRC in the header is 0."""
         self.changes = 0
         tables = [(*key, table.to_bytes()) for key, table in self._tables.items()]
         for parent, queue_id, expirations in self.expirations:
@@ -175,12 +186,15 @@ class LitePositions(ConsumerOffsets):
         return parts
 
     def clear(self) -> None:
-        """Drop everything, because the log is replaced by another one."""
+        """Remove all positions and expirations."""
         self._tables = {}
         self.expirations.clear()
 
     def load_bytes(self, data: bytes) -> bool:
-        """Load the file; return False, without loading anything, if it is damaged."""
+        """Load the content of the file.
+
+        Returns False, without a change, if the content is damaged.
+        """
         if len(data) < _HEADER.size:
             return False
         magic, version, order, position, count, crc = _HEADER.unpack_from(data)
@@ -212,16 +226,20 @@ class LitePositions(ConsumerOffsets):
 
 
 class PositionsFile:
-    """The file of positions. Any thread may write the result of `LitePositions.to_bytes`."""
+    """The file `liteOffsets`, which contains the positions and expirations.
+
+    Any thread may call the functions that `writer` returns.
+    """
 
     def __init__(self, disk: Disk, path: Path) -> None:
         self.path = path
         self._disk = disk
 
     def load(self, positions: LitePositions) -> bool:
-        """Load the file; return False if it is missing or damaged. Raises OSError.
+        """Load the file into `positions`. Raises OSError.
 
-        In that case, everything is read from the journal.
+        Returns False if the file is missing or damaged. The caller must then read the whole
+        journal.
         """
         try:
             return positions.load_bytes(read_file(self._disk, self.path))
@@ -229,7 +247,10 @@ class PositionsFile:
             return False
 
     def writer(self, parts: list[bytes]) -> Callable[[], None]:
-        """Return a function that replaces the file durably and raises OSError."""
+        """Return a function that replaces the file durably. The function raises OSError.
+
+        `parts` is the result of `LitePositions.to_bytes`.
+        """
 
         def write() -> None:
             head, rest = parts[0][:-_CRC_BYTES], parts[1:]

@@ -1,8 +1,8 @@
-"""Ready lines: each client of a group has a queue of the lines that its next receives get.
+"""Queues of lite topics that have messages to deliver, one queue for each client of a group.
 
-A line is ready when one of its messages may be delivered. It is in the queue of one client at a
-time, and only once. A busy lite topic therefore queues behind all others, and the queue needs no
-limit. Runs no loop, except for the futures of waiting receives. Does not use messages or offsets.
+The next receives of a client get messages of the lite topics in its queue. A lite topic is in the
+queue of one client at a time, and only once. A busy lite topic is therefore served after all others
+in the queue, and the queue needs no limit. This module does not use messages or offsets.
 """
 
 from __future__ import annotations
@@ -24,27 +24,30 @@ class ReadyLine(NamedTuple):
 class _ClientQueue:
     lines: dict[ReadyLine, None] = field(default_factory=dict)
     waiting: dict[asyncio.Future[bool], None] = field(default_factory=dict)
-    asked: bool = True  # received since the last round
-    interrupted: bool = False  # while no receive was waiting: the next one does not wait
+    asked: bool = True  # the client has received since the last call of `stuck`
+    interrupted: bool = False  # the next receive returns without waiting
 
 
 class ReadyLines:
-    """The queues of ready lines, by consumer group and client."""
+    """The queues of lite topics that have messages to deliver, by consumer group and client.
+
+    A ReadyLine is a lite topic in one queue of its parent topic.
+    """
 
     def __init__(self) -> None:
         self._queues: dict[str, dict[str, _ClientQueue]] = {}
-        # Group → line → the client whose queue contains it.
+        # Group → lite topic → id of the client whose queue contains it.
         self._owners: dict[str, dict[ReadyLine, str]] = {}
         self.closed = False
 
     def count(self, consumer_group: str, client_id: str) -> int:
-        """Return the number of lines that are ready for a client."""
+        """Return the number of lite topics in the queue of a client."""
         queue = self._queues.get(consumer_group, {}).get(client_id)
         return len(queue.lines) if queue is not None else 0
 
     @property
     def waiting(self) -> int:
-        """Return the number of waiting receives."""
+        """Return the number of receives that wait for messages."""
         return sum(
             len(queue.waiting) for group in self._queues.values() for queue in group.values()
         )
@@ -52,9 +55,9 @@ class ReadyLines:
     def offer(
         self, consumer_group: str, line: ReadyLine, holders: Mapping[str, LiteClient]
     ) -> None:
-        """Queue a ready line for one of the clients that hold its lite topic, and wake one receive.
+        """Put a lite topic into the queue of one subscribed client, and wake one of its receives.
 
-        Prefers a client with a waiting receive, then the one with the fewest lines.
+        Prefers a client with a waiting receive, and then the client with the shortest queue.
         """
         owners = self._owners.setdefault(consumer_group, {})
         owner = owners.get(line)
@@ -76,7 +79,7 @@ class ReadyLines:
         self._wake(queue)
 
     def take(self, consumer_group: str, client_id: str) -> ReadyLine | None:
-        """Remove and return the line that has been ready for the longest; None if none is ready."""
+        """Remove and return the first lite topic of a client's queue, or None if it is empty."""
         queue = self._queues.get(consumer_group, {}).get(client_id)
         if queue is None:
             return None
@@ -89,10 +92,10 @@ class ReadyLines:
         return line
 
     async def wait(self, consumer_group: str, client_id: str, timeout_s: float) -> bool:
-        """Wait for a ready line.
+        """Wait until the queue of a client contains a lite topic.
 
-        Returns True if a line may be ready. Returns False after the timeout, if the client has
-        another notification to receive, or if the broker stops.
+        Returns True if the caller must check the queue. Returns False after the timeout, after
+        `interrupt`, or if the broker stops.
         """
         if self.closed:
             return False
@@ -110,7 +113,7 @@ class ReadyLines:
                 return await future
         except (TimeoutError, asyncio.CancelledError) as error:
             if future.done() and not future.cancelled():
-                self._wake(queue)  # this receive was woken and does not use the line
+                self._wake(queue)  # this receive was woken, but does not use the lite topic
             if isinstance(error, TimeoutError):
                 return False
             raise
@@ -119,7 +122,10 @@ class ReadyLines:
             self._drop_unused(consumer_group, client_id)
 
     def _drop_unused(self, consumer_group: str, client_id: str) -> None:
-        """Drop an empty queue; its client may have left already, so nothing else would drop it."""
+        """Remove the queue of a client if it is empty and no receive waits.
+
+        If the client has left already, the queue would not be removed otherwise.
+        """
         queues = self._queues.get(consumer_group, {})
         queue = queues.get(client_id)
         if queue is None or queue.lines or queue.waiting or queue.interrupted:
@@ -130,7 +136,7 @@ class ReadyLines:
             self._owners.pop(consumer_group, None)
 
     def interrupt(self, consumer_group: str, client_id: str) -> None:
-        """End one receive of a client that has another notification to receive.
+        """End one receive of a client, so that its response can contain a notification.
 
         Ends a waiting receive, or else the next one that would wait.
         """
@@ -142,7 +148,7 @@ class ReadyLines:
         queue.interrupted = True
 
     def leave(self, consumer_group: str, client_id: str) -> list[ReadyLine]:
-        """Remove a client: end its receives, and return the lines that were ready for it."""
+        """Remove a client, end its waiting receives, and return the lite topics in its queue."""
         queue = self._queues.get(consumer_group, {}).pop(client_id, None)
         if queue is None:
             return []
@@ -157,7 +163,7 @@ class ReadyLines:
         return list(queue.lines)
 
     def withdraw(self, consumer_group: str, client_id: str, line: ReadyLine) -> bool:
-        """Remove a line from a client that no longer holds it; return whether it was ready."""
+        """Remove a lite topic from the queue of a client; return whether the queue contained it."""
         queue = self._queues.get(consumer_group, {}).get(client_id)
         if queue is None or line not in queue.lines:
             return False
@@ -166,17 +172,17 @@ class ReadyLines:
         return True
 
     def discard(self, consumer_groups: Iterable[str], line: ReadyLine) -> None:
-        """Discard a line that has no more messages."""
+        """Remove a lite topic without messages from the queues of all given groups."""
         for consumer_group in consumer_groups:
             owner = self._owners.get(consumer_group, {}).pop(line, None)
             if owner is not None:
                 self._queue(consumer_group, owner).lines.pop(line, None)
 
     def stuck(self) -> list[tuple[str, str, list[ReadyLine]]]:
-        """Return the lines of clients that have not received since the last call.
+        """Return the queues of clients that have not received since the last call.
 
-        The result is by group and client. Clients with a waiting receive are left out. The lines
-        stay in their queues.
+        Each queue is given as (group, client id, lite topics). Clients with a waiting receive are
+        left out. The lite topics stay in their queues.
         """
         found = []
         for consumer_group, queues in self._queues.items():
@@ -187,7 +193,7 @@ class ReadyLines:
         return found
 
     def close(self) -> None:
-        """End every wait, now and in the future."""
+        """End all waiting receives, and let later ones return at once."""
         self.closed = True
         for group in self._queues.values():
             for queue in group.values():

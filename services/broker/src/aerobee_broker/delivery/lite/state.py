@@ -1,8 +1,8 @@
-"""The persistent state of lite topics: restored at startup, saved regularly, deleted on request.
+"""Restores the state of lite topics at startup, saves it regularly, and deletes it on request.
 
-The lease journal of lite topics contains everything. Leases (`liteLeases.json`) and positions
-(`liteOffsets`) are saved so that a start reads only the end of the journal. The log keeps the
-records that are not in both files.
+The lease journal of lite topics contains all leases and positions. The files `liteLeases.json`
+(leases) and `liteOffsets` (positions) are saved so that a start reads only the end of the journal.
+Journal records that are missing in one of the two files are kept in the log.
 """
 
 from __future__ import annotations
@@ -27,12 +27,15 @@ from aerobee_chassis.lifecycle import Component
 from aerobee_wire.queues.lite import LITE
 from aerobee_wire.status import MqError
 
-_AT_LEAST_EVERY = 20  # rounds of 30 s: after these, any change of positions is saved
+_AT_LEAST_EVERY = 20  # calls of `save` (every 30 s) after which any change of positions is saved
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class LiteState(Component):
-    """Restores, saves and deletes the state. `add_parent`: called with each topic of type LITE."""
+    """Restores, saves and deletes the leases, positions and files of lite topics.
+
+    At startup, `add_parent` is called with each topic of type LITE.
+    """
 
     store: MessageStore
     lines: LiteLines
@@ -44,8 +47,8 @@ class LiteState(Component):
     topics: Topics
     writer: Worker
     add_parent: Callable[[str], None]
-    _rounds: int = field(default=0, init=False)  # since positions were saved
-    _saved_position: int = field(default=0, init=False)  # in the journal
+    _rounds: int = field(default=0, init=False)  # calls of `save` since positions were saved
+    _saved_position: int = field(default=0, init=False)  # queue offset in the journal
 
     @property
     def in_use(self) -> bool:
@@ -55,7 +58,7 @@ class LiteState(Component):
     # ---- startup and shutdown ----
 
     def restore_slices(self) -> Iterator[None]:
-        """Restore links, heads, positions and leases.
+        """Restore the lite topics, positions and leases, yielding between slices of the work.
 
         Raises ConfigFileDamaged, OSError, StoreReadError.
         """
@@ -79,10 +82,10 @@ class LiteState(Component):
             self.table.drop_idle(at_once=True)
 
     def _forget_recreated(self, parents: Collection[str]) -> None:
-        """Forget positions and expirations of parents that have no messages.
+        """Remove the positions and expirations in parent topics without messages.
 
-        If the broker is killed right after a parent's deletion, these may remain. When the parent
-        is created again, its queue offsets start at 0, and the old state would hide its messages.
+        They may remain if the broker is killed right after a parent's deletion. They would hide
+        messages of a recreated parent, because its queue offsets start at 0 again.
         """
         for parent in self.positions.parents():
             queues = self.store.queues(parent) if parent in parents else ()
@@ -92,8 +95,8 @@ class LiteState(Component):
 
     async def start(self) -> None:
         store = self.leases.journal.log.store
-        # Otherwise, saving would wait for replicas, which follow only after this broker has
-        # started.
+        # If records were not confirmed, saving would wait for replicas, which connect only after
+        # this broker has started.
         if self.in_use and store.end_offset == store.confirmed_offset:
             await self.save(everything=True)
 
@@ -104,15 +107,16 @@ class LiteState(Component):
     # ---- maintenance ----
 
     def maintain(self) -> None:
-        """Write and trim the lines, and expire clients; called every 10 s."""
+        """Write and trim the files of lite topics, and remove silent clients. Called every 10 s."""
         if self.in_use:
             self.lines.maintain()
             self.syncing.expire()
 
     async def save(self, *, everything: bool = False) -> None:
-        """Save the parts that have changed enough; called every 30 s.
+        """Save the leases, and the positions and lite topics if enough has changed.
 
-        Failures are logged, and the next call retries.
+        Called every 30 s. With `everything`, saves all changes. After a failure, logs an error. The
+        next call retries.
         """
         if not self.in_use and not everything:
             return
@@ -125,7 +129,7 @@ class LiteState(Component):
         await self._save_heads(everything=everything)
 
     async def _save_positions(self) -> None:
-        # The journal has an acknowledgement before its request ends and commits the position.
+        # An acknowledgement is in the journal before its request commits the position.
         for queue in self.table.queues():
             self.positions.commit(*queue.key, queue.committed_offset)
         position = self._journal_end()
@@ -158,7 +162,10 @@ class LiteState(Component):
         return self.store.max_offset(self.leases.journal.topic, QUEUE_ID)
 
     def needed_from(self) -> int | None:
-        """Return the lowest physical offset that the next start reads; None if it reads nothing."""
+        """Return the physical offset of the first journal record that the next start must read.
+
+        Returns None if it does not need any record.
+        """
         if not self.in_use:
             return None
         units = self.store.units(self.leases.journal.topic, QUEUE_ID, self._saved_position, 1)
@@ -167,14 +174,18 @@ class LiteState(Component):
     # ---- deletions ----
 
     def check_forget(self, *, consumer_group: str = "", topic: str = "") -> None:
-        """Check that a group or a topic can be deleted. Raises DiskFull, StoreReadOnly."""
+        """Check that `forget` with the same arguments can write to the journal.
+
+        Raises DiskFull, StoreReadOnly.
+        """
         if self.table.knows(consumer_group=consumer_group, topic=topic):
             self.leases.journal.check_open_to_appends()
 
     def forget(self, *, consumer_group: str = "", topic: str = "") -> asyncio.Future[None] | None:
-        """Forget a deleted group or topic.
+        """Delete the state of a deleted group or parent topic.
 
-        Returns the future of LeaseJournal.write_until_durable; None if nothing is written.
+        Returns the future of LeaseJournal.write_until_durable, or None if there was no lease and no
+        position.
         """
         durable = None
         if consumer_group:

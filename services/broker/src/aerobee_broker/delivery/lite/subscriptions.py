@@ -1,13 +1,16 @@
-"""Which clients subscribe to which lite topics.
+"""The subscriptions of clients to lite topics.
 
-Kept in memory only: clients repeat their subscription every 30 s. Runs no loop.
+They are only in memory, because clients repeat their subscriptions every 30 s.
 
-A subscription belongs to a client, an offset to its group. In a group of the model Shared, several
-clients may hold a lite topic. In one of the model Exclusive, only the newest client holds it. A
-client that lost a lite topic is notified (`Change.evicted`). It is notified again whenever a
-complete set still names that lite topic: a complete set does not win it back. A group may also be a
-wildcard group: its clients subscribe with an empty complete set, and each gets every lite topic of
-the parent.
+A client *holds* the lite topics to which it is subscribed. Subscriptions belong to clients, and
+offsets belong to groups. In a group with the model Shared, several clients may hold a lite topic.
+With the model Exclusive, only the client that subscribed last holds it, and the client that lost it
+is notified (`Change.evicted`).
+
+Clients regularly send the complete set of their lite topics. A complete set does not take a lite
+topic back from another client. If it contains a lost lite topic, the client is notified again. In a
+wildcard group, clients subscribe with an empty complete set, and hold all lite topics of the
+parent.
 """
 
 from __future__ import annotations
@@ -27,7 +30,10 @@ SILENCE_MS = 180_000  # after that, a client is removed
 
 @dataclass(slots=True, eq=False)
 class LiteClient:
-    """A subscribed client of one group. `names`: code → name of each lite topic."""
+    """A client of one group, with its subscription.
+
+    `names` maps the code of each lite topic that the client holds to its name.
+    """
 
     consumer_group: str
     client_id: str
@@ -45,9 +51,10 @@ class Eviction(NamedTuple):
 
 
 class Change(NamedTuple):
-    """The lite topics, by code, that a client got and gave up in a request, and the evictions.
+    """The effect of a client's request.
 
-    The evicted clients have to be notified.
+    `added` and `removed` are the codes of the lite topics that the client gained and gave up.
+    `evicted` has the lite topics that clients have lost, and of which they must be notified.
     """
 
     client: LiteClient
@@ -60,7 +67,7 @@ class _Group:
     def __init__(self) -> None:
         self.clients: dict[str, LiteClient] = {}
         self.wildcards: dict[str, LiteClient] = {}
-        # Code of a lite topic → its holders, in the order in which they subscribed.
+        # Code of a lite topic → the clients that hold it, in the order of their subscriptions.
         self.holders: dict[int, dict[str, LiteClient]] = {}
 
 
@@ -83,7 +90,7 @@ class Subscriptions:
         return group.clients.get(client_id) if group else None
 
     def groups_of(self, parent: str) -> list[str]:
-        """Return the groups with a client that subscribes to lite topics of this parent."""
+        """Return the groups with a client that is subscribed to lite topics of a parent."""
         return [
             name
             for name, group in self._groups.items()
@@ -91,7 +98,10 @@ class Subscriptions:
         ]
 
     def holders(self, consumer_group: str, code: int) -> Mapping[str, LiteClient]:
-        """Return client id → client for the group's holders of a lite topic, oldest first."""
+        """Return the clients of a group that hold a lite topic, by client id.
+
+        The client that subscribed first is the first.
+        """
         group = self._groups.get(consumer_group)
         if group is None:
             return {}
@@ -107,15 +117,16 @@ class Subscriptions:
         names: Iterable[str],
         now_ms: int,
     ) -> Change:
-        """Add lite topics to the client's subscription.
+        """Add lite topics to a client's subscription.
 
-        Raises MqError, without any change: LITE_SUBSCRIPTION_QUOTA_EXCEEDED, or ILLEGAL_OPERATION
-        in a wildcard group.
+        In an exclusive group, other clients lose these lite topics. Raises MqError, without any
+        change. The code is LITE_SUBSCRIPTION_QUOTA_EXCEEDED, ILLEGAL_OPERATION in a wildcard group,
+        or INVALID_PARAMETER if two names have the same code.
         """
         new = self._check_addition(consumer_group, client_id, settings, names)
         client = self._touch(consumer_group, client_id, settings, now_ms)
         evicted = self._take(client, new, exclusive=settings.exclusive)
-        # Another client may have taken lite topics that this client believes to hold.
+        # The client may add a lite topic again because it does not know that it has lost it.
         return Change(client, list(new), (), evicted)
 
     def keep(
@@ -126,10 +137,10 @@ class Subscriptions:
         names: Iterable[str],
         now_ms: int,
     ) -> Change:
-        """Add lite topics that the client held at another broker.
+        """Add lite topics that a client already holds at another broker.
 
-        In an exclusive group, lite topics of other clients are left out: those clients may have
-        subscribed later. Raises the errors of `add`.
+        In an exclusive group, lite topics that another client holds here are not added, because
+        that client may have subscribed later. Raises the errors of `add`.
         """
         new = self._check_addition(consumer_group, client_id, settings, names)
         client = self._touch(consumer_group, client_id, settings, now_ms)
@@ -144,7 +155,7 @@ class Subscriptions:
         names: Iterable[str],
         now_ms: int,
     ) -> Change:
-        """Remove lite topics from the client's subscription; ignore those not held."""
+        """Remove lite topics from a client's subscription. Ignore names that it does not hold."""
         client = self._touch(consumer_group, client_id, settings, now_ms)
         removed = [
             code
@@ -161,10 +172,10 @@ class Subscriptions:
         names: Iterable[str],
         now_ms: int,
     ) -> Change:
-        """Replace the client's lite topics.
+        """Replace a client's subscription by a complete set of lite topics.
 
-        In an exclusive group, lite topics of other clients are left out. Raises MqError
-        LITE_SUBSCRIPTION_QUOTA_EXCEEDED, without any change.
+        In an exclusive group, lite topics that other clients hold are not added. Raises MqError
+        with the code LITE_SUBSCRIPTION_QUOTA_EXCEEDED or INVALID_PARAMETER, without any change.
         """
         known = self.get(consumer_group, client_id)
         held: Mapping[int, str] = known.names if known else {}
@@ -184,7 +195,7 @@ class Subscriptions:
         return Change(client, list(added), removed, taken)
 
     def leave(self, consumer_group: str, client_id: str) -> LiteClient | None:
-        """Remove a client and return it; None if it is unknown."""
+        """Remove a client and return it, or return None if it is unknown."""
         group = self._groups.get(consumer_group)
         client = group.clients.get(client_id) if group else None
         if group is None or client is None:
@@ -217,9 +228,9 @@ class Subscriptions:
     def _check_addition(
         self, consumer_group: str, client_id: str, settings: LiteGroup, names: Iterable[str]
     ) -> dict[int, str]:
-        """Return those of the names that the client does not hold, by code.
+        """Check a request to add lite topics, and return the ones that the client does not hold.
 
-        Raises the errors of `add`.
+        The result maps the code of a lite topic to its name. Raises the errors of `add`.
         """
         if settings.wildcard:
             raise MqError(
@@ -277,9 +288,9 @@ class Subscriptions:
     def _take_free(
         self, client: LiteClient, names: Mapping[int, str], *, exclusive: bool
     ) -> tuple[dict[int, str], list[Eviction]]:
-        """Take the lite topics that no other client holds exclusively.
+        """Add the lite topics that no other client holds exclusively.
 
-        Returns those, and an eviction for each of the rest.
+        Returns these lite topics, and an eviction of the client for each of the others.
         """
         holders = self._groups[client.consumer_group].holders
         free = {code: name for code, name in names.items() if not (exclusive and holders.get(code))}
@@ -310,9 +321,9 @@ def _code(name: str) -> int:
 
 
 def _by_code(names: Iterable[str], held: Mapping[int, str]) -> dict[int, str]:
-    """Return code → name.
+    """Return a mapping from the code of each lite topic to its name.
 
-    Raises MqError if two names have the same code: a client cannot hold both.
+    Raises MqError if two names have the same code, because a client cannot hold both.
     """
     found: dict[int, str] = {}
     for name in names:

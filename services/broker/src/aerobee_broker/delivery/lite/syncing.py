@@ -1,7 +1,7 @@
-"""Handle SyncLiteSubscription: subscription changes, and clients that leave.
+"""Handles SyncLiteSubscription requests: changes of subscriptions, and clients that leave.
 
-Each broker of a parent handles it in the same way. Each has the whole subscription of a client, but
-only the lite topics that have messages on that broker matter there.
+Each broker that has the parent topic receives the requests. It stores the whole subscription of a
+client, but uses only the lite topics that have messages on this broker.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ from aerobee_wire.status import Code, MqError
 
 
 class Action(Enum):
-    """The effect of the lite topics of a request on those of the client."""
+    """The way in which a request changes the lite topics to which a client is subscribed."""
 
-    ADD = "they come to them"
-    REMOVE = "they are taken away from them"
-    REPLACE = "they take their place; also the sign of life"
-    LEAVE = "the client is gone"
-    KEEP = "they come to them, but for those that another client holds alone"
+    ADD = "subscribe to these lite topics too"
+    REMOVE = "unsubscribe from these lite topics"
+    REPLACE = "subscribe to exactly these lite topics; clients send this regularly"
+    LEAVE = "the client has left"
+    KEEP = "subscribe to these lite topics, except those that another client holds exclusively"
 
 
 class Start(Enum):
-    """The position at which the group starts in a lite topic."""
+    """The position at which a consumer group starts in a lite topic."""
 
-    WHERE_IT_IS = "where it is; at the first message if it is new"
+    WHERE_IT_IS = "at its present position; at the first message if the group is new"
     FIRST = "at the first message"
-    END = "behind the last one"
+    END = "after the last message"
     NUMBER = "at the message of this number, from 0"
     TAIL = "that number of messages before the end"
     TIME = "at the first message that was stored then or later, ms since the epoch"
@@ -63,10 +63,10 @@ class SyncRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Syncing:
-    """Apply subscription requests.
+    """Applies subscription requests of clients, and removes clients that are silent.
 
-    `clock`: measures how long clients are silent. `_lost`: (group, client) → lite topics that the
-    client has lost and has not been notified of yet.
+    `clock` measures how long clients are silent. `_lost` maps (group, client id) to the lite topics
+    that the client has lost to other clients, and of which it was not notified yet.
     """
 
     store: MessageStore
@@ -77,9 +77,9 @@ class Syncing:
     _lost: dict[tuple[str, str], dict[str, None]] = field(default_factory=dict, init=False)
 
     def settings_of(self, consumer_group: str, parent: str) -> LiteGroup:
-        """Return the settings of a group that is bound to this parent and may consume.
+        """Return the lite settings of a group after checking that it may consume from a parent.
 
-        Raises the errors of `binding`, and NoPermission.
+        Raises the errors of `binding`, and NoPermission if the group may not consume.
         """
         settings = self.binding(consumer_group, parent)
         if not self.groups.get(consumer_group).consume_enable:
@@ -87,9 +87,10 @@ class Syncing:
         return settings
 
     def binding(self, consumer_group: str, parent: str) -> LiteGroup:
-        """Return the settings of a group that is bound to this parent.
+        """Return the lite settings of a group after checking that it is bound to a parent.
 
-        Raises GroupNotExist, MqError INVALID_PARAMETER, and the errors of `check_parent`.
+        Raises GroupNotExist, MqError with the code INVALID_PARAMETER if the group is not bound to
+        the parent, and the errors of `check_parent`.
         """
         group = self.groups.get(consumer_group)
         settings = lite.group_of(group.attributes)
@@ -104,15 +105,16 @@ class Syncing:
         return settings
 
     def check_parent(self, parent: str) -> None:
-        """Check that the parent has type LITE. Raises TopicNotExist, InvalidParameter."""
+        """Check that a topic has the type LITE. Raises TopicNotExist, InvalidParameter."""
         if self.topics.get(parent).message_type != lite.LITE:
             raise InvalidParameter(f"topic {parent} is not of the type LITE", about="topic")
 
     async def sync(self, request: SyncRequest) -> None:
-        """Change the subscription; return when the group's start position is durable.
+        """Change the subscription of a client, and the positions of its group if requested.
 
-        Raises the errors of `settings_of`, MqError LITE_SUBSCRIPTION_QUOTA_EXCEEDED,
-        ILLEGAL_OPERATION, the errors of a read, DiskFull, StoreReadOnly.
+        Returns when the new positions are durable. Raises the errors of `settings_of` and of a
+        read, DiskFull, StoreReadOnly, and MqError with the code LITE_SUBSCRIPTION_QUOTA_EXCEEDED or
+        ILLEGAL_OPERATION.
         """
         group, client_id = request.consumer_group, request.client_id
         subscriptions = self.dispatch.subscriptions
@@ -134,7 +136,7 @@ class Syncing:
             case _:
                 change = subscriptions.replace(group, client_id, settings, request.names, now_ms)
         durable = self._reset(request, settings, change)
-        if request.action is Action.ADD:  # the client holds them again
+        if request.action is Action.ADD:  # the client holds these lite topics again
             for name in request.names:
                 self._lost.get((group, client_id), {}).pop(name, None)
         self._note_lost(change)
@@ -143,20 +145,20 @@ class Syncing:
             await asyncio.shield(durable)
 
     def leave(self, consumer_group: str, client_id: str) -> None:
-        """Remove a client that has left; its ready lines go to other clients."""
+        """Remove a client that has left, and offer its pending lite topics to other clients."""
         client = self.dispatch.subscriptions.leave(consumer_group, client_id)
         self._lost.pop((consumer_group, client_id), None)
         if client is not None:
             self.dispatch.left(client)
 
     def take_lost(self, consumer_group: str, client_id: str) -> list[str]:
-        """Return the lite topics that the client has lost to other clients since the last call."""
+        """Return the lite topics that a client has lost to other clients since the last call."""
         return list(self._lost.pop((consumer_group, client_id), ()))
 
     def expire(self) -> list[LiteClient]:
-        """Remove clients that were silent for too long; called every 10 s.
+        """Remove and return the clients that were silent for too long. Called every 10 s.
 
-        Lines that are ready for clients that do not receive go to other clients.
+        The pending lite topics of clients that do not receive are offered to other clients.
         """
         gone = self.dispatch.subscriptions.expire(self.clock.monotonic_ms())
         for client in gone:
@@ -186,9 +188,10 @@ class Syncing:
         return self.dispatch.reset(group, parent, offsets)
 
     def _offsets(self, parent: str, name: str, begin: Begin | None = None) -> dict[int, int]:
-        """Return the start offsets by queue id.
+        """Return the start offset of a lite topic in each queue that has messages of it.
 
-        A lite topic without messages is omitted: it starts with its first message in any case.
+        If a lite topic has no messages, the result is empty, because the group starts with the
+        first message in any case.
         """
         begin = begin or Begin(Start.FIRST)
         code = line(lease_topic_of(parent, name)).code

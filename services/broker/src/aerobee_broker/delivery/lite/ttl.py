@@ -1,11 +1,13 @@
-"""Delete the lite topics of a parent whose last message is older than the parent's TTL.
+"""Deletes the lite topics whose last message is older than the TTL of their parent topic.
 
 A lite topic is deleted as a whole, including its unconsumed messages. Subscriptions stay, and
-clients are not notified. One expiration record covers all lite topics deleted at once; it is kept
-in the journal and in `liteOffsets`. It takes effect before it is durable, and precedes all later
-messages in the log. The cleanup takes time proportional to the number of deleted lite topics, so it
-runs in slices and yields to the event loop between them. The messages stay in the log until
-retention deletes them; clients that pull the parent can still read them.
+clients are not notified. One expiration record covers all lite topics of a queue that are deleted
+at once. The record is stored in the lease journal and in `liteOffsets`. It takes effect before it
+is durable, and is stored before all later messages.
+
+The cleanup takes time proportional to the number of deleted lite topics, so it runs in slices and
+yields to the event loop between them. The messages stay in the log until retention deletes them, so
+clients that pull the parent topic can still read them.
 """
 
 from __future__ import annotations
@@ -33,16 +35,16 @@ from aerobee_chassis.lifecycle import Component
 from aerobee_wire.queues import lite
 from aerobee_wire.status import MqError
 
-SLICE = 200  # lite topics between two turns of the event loop: a few milliseconds
+SLICE = 200  # lite topics to clean up before yielding to the event loop: a few milliseconds
 MINUTE_MS = 60_000
 
 
 @dataclass(frozen=True, slots=True)
 class _Expired:
-    """Lite topics of one queue that expire together.
+    """The lite topics of one queue that expire together.
 
-    `lasts`: code → queue offset of its last message. `unsettled`: consumer group → number of their
-    messages that the group has not settled.
+    `lasts` maps the code of each lite topic to the queue offset of its last message. `unsettled`
+    maps a consumer group to the number of expired messages that the group has not settled.
     """
 
     parent: str
@@ -52,10 +54,10 @@ class _Expired:
     unsettled: Counter[str] = field(default_factory=Counter)
 
     def count(self, consumer_group: str, code: int, position: int) -> None:
-        """Count the unsettled messages from this queue offset on.
+        """Count the messages of a lite topic from a queue offset on as unsettled by a group.
 
-        The number is informative only. If it cannot be read, the failure is logged and nothing is
-        counted.
+        The number is only for metrics and logs. If the lite topic cannot be read, logs a warning
+        and counts no messages.
         """
         try:
             self.unsettled[consumer_group] += self.queue.count_back(self.lasts[code], position)
@@ -67,7 +69,7 @@ class _Expired:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiteTtl(Component):
-    """Expire lite topics by TTL. `clock`: the clock of the messages' store timestamps."""
+    """Deletes lite topics by TTL. Compares the store times of messages with `clock`."""
 
     store: MessageStore
     lines: LiteLines
@@ -81,16 +83,17 @@ class LiteTtl(Component):
     clock: Clock
 
     async def start(self) -> None:
-        """Expire lite topics before the broker serves clients.
+        """Delete expired lite topics before the broker serves clients.
 
-        Lite topics that expired while the broker was down are not delivered.
+        The messages of lite topics that expired while the broker was down are therefore not
+        delivered.
         """
         await self.round()
 
     async def round(self) -> None:
-        """Expire lite topics; called every 30 s.
+        """Delete the expired lite topics of all parents. Called every 30 s.
 
-        A failure is logged, and the next round retries.
+        If this fails for a queue, logs an error. The next call retries.
         """
         for config in list(self.topics.all()):
             if config.message_type != lite.LITE:
@@ -107,10 +110,11 @@ class LiteTtl(Component):
                         )
 
     async def _expire(self, parent: str, queue_id: int, queue: LiteQueue, before_ms: int) -> None:
-        """Expire the lite topics of one queue.
+        """Delete the expired lite topics of one queue, and wait until the deletion is durable.
 
-        Raises DiskFull, StoreReadOnly or the error of a read; nothing has changed then. Also raises
-        the error that kept the expiration from becoming durable; the journal writes it again.
+        Raises DiskFull, StoreReadOnly or the error of a read before anything has changed. Also
+        raises the error that prevented the deletion from becoming durable. The journal then writes
+        the deletion again.
         """
         end = queue.end
         floor = min(end, self.store.search_offset(parent, queue_id, before_ms))
@@ -123,7 +127,7 @@ class LiteTtl(Component):
         self.positions.note_change()
         expired = _Expired(parent, queue_id, queue, lasts)
         resets = self._void_leases(expired)
-        # Write the resets first: without them, a lease would wait for deleted messages.
+        # Write the resets first. Without them, a restored lease would contain deleted messages.
         expiration = ExpireRecord(parent, queue_id, end, floor)
         durable = self.journal.write_until_durable([*resets, expiration])
         await self._forget(expired)
@@ -138,7 +142,10 @@ class LiteTtl(Component):
         await asyncio.shield(durable)
 
     def _void_leases(self, expired: _Expired) -> list[ResetRecord]:
-        """Settle the in-flight messages of these lite topics, so that acknowledgements succeed."""
+        """Settle the messages in flight of expired lite topics; return the journal records.
+
+        Later acknowledgements of these messages then succeed.
+        """
         records = []
         queue_id, end = expired.queue_id, expired.queue.end
         for consumer_group, topic in self.table.keys_of(topic=expired.parent):
@@ -152,7 +159,11 @@ class LiteTtl(Component):
         return records
 
     async def _forget(self, expired: _Expired) -> None:
-        """Forget heads, positions and ready lines, except of lite topics with new messages."""
+        """Remove the remaining data of expired lite topics that have no new messages.
+
+        These are the groups' positions, the entries in the queues of clients, and the data of the
+        last message.
+        """
         parent, queue_id, queue = expired.parent, expired.queue_id, expired.queue
         groups = [
             group.consumer_group

@@ -1,1 +1,1 @@
-"""Messages on lease: pop, acknowledgement, invisible durations, and the lease journal."""
+"""Delivery by pop: leases of messages, acknowledgements, invisible durations, lease journal."""

@@ -1,8 +1,9 @@
-"""Acknowledgements, and settlements, which write them and dead letters to the journal.
+"""Acknowledges leased messages, and writes settled messages to the lease journal.
 
-Each request is one record of the journal and one wait for the disk. It takes effect in memory at
-once, so that the second of two acknowledgements of a message finds it settled. It is rolled back if
-the log does not accept the record.
+A message is settled when it is acknowledged or dead-lettered. Each request writes one record to the
+journal, and waits for the disk once. The request changes the leases in memory before it waits, so a
+second acknowledgement of a message finds it settled. If the log does not accept the record, the
+change in memory is rolled back.
 """
 
 from __future__ import annotations
@@ -32,9 +33,9 @@ from aerobee_wire.status import MqError
 
 
 class AckFailure(NamedTuple):
-    """A lease that was not acknowledged, by its indices, and the error."""
+    """A lease of a request that was not acknowledged, and the error."""
 
-    set_index: int
+    set_index: int  # of the lease set in the request
     offset_index: int  # in `queue_offsets` of the set
     error: MqError
 
@@ -48,7 +49,10 @@ class _QueueSettlement:
 
     @property
     def is_void(self) -> bool:
-        """Return whether the group was reset, or the group or topic deleted, since then."""
+        """Return whether the settlement must not be rolled back or committed any more.
+
+        This is the case if the group was reset, or the group or the topic was deleted, meanwhile.
+        """
         return self.queue.resets != self.resets
 
     def journal_record(self) -> SettledQueue:
@@ -59,7 +63,7 @@ class _QueueSettlement:
 
 
 class Settlement:
-    """The messages that one record of the journal settles, by queue."""
+    """The messages that one record of the lease journal settles, grouped by queue."""
 
     def __init__(self) -> None:
         self._queues: dict[InFlightQueue, _QueueSettlement] = {}
@@ -70,7 +74,7 @@ class Settlement:
     def add(
         self, queue: InFlightQueue, ended: list[InFlightMessage], settled: list[InFlightMessage]
     ) -> None:
-        """Add messages whose leases ended, and the messages that are settled by that."""
+        """Add messages whose leases have ended, and the messages that are settled as a result."""
         found = self._queues.get(queue)
         if found is None:
             self._queues[queue] = _QueueSettlement(queue, ended, settled, queue.resets)
@@ -95,9 +99,9 @@ class Acknowledgements:
     clock: Clock
 
     async def ack(self, lease_sets: Sequence[LeaseSet]) -> list[AckFailure]:
-        """Acknowledge leases; return those that could not be acknowledged, in order.
+        """Acknowledge leases, and return a failure for each lease that could not be acknowledged.
 
-        Raises the errors of LeaseJournal.write.
+        The failures are in the order of the leases. Raises the errors of LeaseJournal.write.
         """
         settlement = Settlement()
         failures = [
@@ -108,12 +112,15 @@ class Acknowledgements:
         if settlement:
             await self.settle(settlement)
         elif len(failures) < sum(len(lease_set.queue_offsets) for lease_set in lease_sets):
-            # Repeated acknowledgements: the first may not be durable yet.
+            # All valid acknowledgements are repeated, and the first ones may not be durable yet.
             await self.journal.flush()
         return failures
 
     def _acknowledge(self, lease_set: LeaseSet, settlement: Settlement) -> Sequence[int]:
-        """Acknowledge a lease set; return the indices of the offsets that are not on its lease."""
+        """Acknowledge the leases of a set, and add them to the settlement.
+
+        Returns the indices of the queue offsets whose lease is not valid.
+        """
         consumer_group, topic, queue_id, lease_id, expires_ms, offsets = lease_set
         queue = self.table.find(consumer_group, topic, queue_id)
         if queue is None:
@@ -128,10 +135,11 @@ class Acknowledgements:
         return invalid
 
     async def settle(self, settlement: Settlement, dead_letters: Sequence[NewMessage] = ()) -> None:
-        """Write the settlement, after its dead letters, and commit the groups' offsets.
+        """Store dead letters, write the settlement to the journal, and commit the groups' offsets.
 
-        Memory already shows the settlement. Returns when all is durable. Raises the errors of
-        LeaseJournal.write.
+        The caller has already changed the leases in memory. Returns when the dead letters and the
+        settlement are durable. If the log rejects them, the change in memory is rolled back. Raises
+        the errors of LeaseJournal.write.
         """
 
         def roll_back() -> None:
@@ -146,7 +154,7 @@ class Acknowledgements:
             for settled in settlement.valid():
                 queue = settled.queue
                 self.offsets.commit(*queue.key, queue.committed_offset)
-                # The next messages of these message groups may be delivered, or of a queue that has
-                # room again.
+                # Wake a pop, because the next messages of a message group can be delivered, or the
+                # queue accepts new leases again.
                 if queue.fifo or queue.was_full(len(settled.settled)):
                     self.polls.wake_pop(*queue.key)

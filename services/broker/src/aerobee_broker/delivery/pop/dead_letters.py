@@ -1,7 +1,7 @@
-"""Dead letters of leased messages: stored in the group's dead-letter topic.
+"""Moves leased messages to the dead-letter topic of their consumer group.
 
-A consumer or an administrator requests them, or a message has used up its attempts. The same append
-stores the dead letter and settles the message.
+This happens if a consumer or an administrator requests it, or if the last attempt of a message has
+failed. One append to the log both stores the dead letter and settles the message.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class DeadLetters:
     metrics: BrokerMetrics
 
     async def dead_letter(self, requests: Sequence[DeadLetterRequest]) -> list[MqError | None]:
-        """Dead-letter leased messages; return None or the error for each request.
+        """Dead-letter leased messages, and return for each request None or its error.
 
         Raises the errors of LeaseJournal.write and TopicRegistry.for_group.
         """
@@ -80,7 +80,7 @@ class DeadLetters:
         return outcomes
 
     async def skip(self, place: MessagePlace, failure: policy.Failure) -> None:
-        """Dead-letter the message that blocks its message group, on lease or not.
+        """Dead-letter a message that blocks its message group, whether it is on lease or not.
 
         Raises GroupNotExist, MessageNotFound, and the errors of `dead_letter`.
         """
@@ -99,7 +99,8 @@ class DeadLetters:
     async def attempts_used_up(self, messages: Sequence[LeasedMessage]) -> None:
         """Dead-letter messages whose last lease has expired.
 
-        Raises the errors of `dead_letter`; the caller must then retry the messages still on lease.
+        Raises the errors of `dead_letter`. After an error, the caller must retry the messages that
+        are still on lease.
         """
         await self._make_topics({queue.consumer_group for queue, _ in messages})
         dying = []
@@ -127,10 +128,10 @@ class DeadLetters:
             await self.topics.for_group(names.dead_letter_topic(consumer_group))
 
     async def _settle(self, dying: Iterable[DyingMessage]) -> None:
-        """Store the dead letters in their existing topics, and settle the messages.
+        """Store the dead letters of messages, and settle the messages.
 
-        A message that cannot be read stays on lease. Its error is raised after all other messages
-        are settled.
+        The dead-letter topics must exist. A message that cannot be read stays on lease, and its
+        error is raised after all other messages are settled.
         """
         settlement = Settlement()
         dead_letters: list[NewMessage] = []

@@ -1,6 +1,7 @@
-"""Expiry of invisible durations: a heap of deadlines, and a task that sleeps until the next one.
+"""Ends leases when their invisible duration is over.
 
-Deadlines are monotonic: setting the time of day does not end a lease.
+A task sleeps until the earliest deadline in a heap. Deadlines are monotonic times, so changing the
+clock of the machine does not end a lease.
 """
 
 from __future__ import annotations
@@ -22,24 +23,32 @@ from aerobee_broker.registry.groups import GroupRegistry
 from aerobee_chassis.clock import Clock
 
 RETRY_AFTER_MS = 1_000
-MAX_AT_ONCE = 1_024  # approximately; the event loop runs other tasks between two rounds
-_SLACK = 1_024  # entries without leased messages, in addition to the number of the others
+# The approximate number of leases that end before the event loop runs other tasks.
+MAX_AT_ONCE = 1_024
+_SLACK = 1_024  # the heap may have this number of entries without leased messages
 
 
 class Wakes(Protocol):
-    """Notified when messages may be leased: the long polls, or their replacement."""
+    """Wakes waiting receives when messages can be leased.
+
+    Implementations are LongPolls, and LiteDispatch for lite topics.
+    """
 
     def wake_pop(self, consumer_group: str, topic: str, queue_id: int | None = None) -> None:
-        """Wake a pop: a message of this queue (None: of any) became visible again."""
+        """Wake a pop, because a message of a queue became visible again.
+
+        If `queue_id` is None, the message may be in any queue.
+        """
 
     def wake_pops(self, topic: str) -> None:
-        """Wake all pops: offsets in the topic were reset, or it was deleted."""
+        """Wake all pops of a topic, because offsets were reset or the topic was deleted."""
 
 
 class _Deadline(NamedTuple):
-    """Messages of one queue with the same deadline.
+    """The deadline of leases of one queue.
 
-    Holds only their offsets, so that a message settled earlier can be freed.
+    Contains the queue offsets and not the messages, so that the memory of a settled message can be
+    freed earlier.
     """
 
     deadline_ms: int
@@ -48,7 +57,7 @@ class _Deadline(NamedTuple):
     offsets: Sequence[int]
 
     def leased(self, offset: int) -> InFlightMessage | None:
-        """Return the message if it is on lease and still has this deadline."""
+        """Return the message at an offset if it is on lease and still has this deadline."""
         message = self.queue.in_flight.get(offset)
         if message and message.is_leased and message.deadline_ms == self.deadline_ms:
             return message
@@ -67,12 +76,15 @@ class LeaseDeadlines:
         return len(self._heap)
 
     def watch(self, leased: LeasedMessage) -> None:
-        """Watch a message; call after each change of its deadline."""
+        """Add the deadline of a leased message. Call this after each change of its deadline."""
         queue, message = leased
         self.watch_all(queue, (message.offset,), message.deadline_ms)
 
     def watch_all(self, queue: InFlightQueue, offsets: Sequence[int], deadline_ms: int) -> None:
-        """Watch messages with the same deadline, and ignore those whose deadline changes later."""
+        """Add the common deadline of leased messages of one queue.
+
+        If the deadline of a message changes later, this deadline does not apply to it any more.
+        """
         if not self._heap or deadline_ms < self._heap[0].deadline_ms:
             self._earlier.set()
         heappush(self._heap, _Deadline(deadline_ms, next(self._numbers), queue, offsets))
@@ -80,19 +92,25 @@ class LeaseDeadlines:
             self._drop_settled()
 
     def _drop_settled(self) -> None:
-        """Drop the entries of settled messages, which would stay for up to 12 h."""
+        """Remove entries whose messages are all settled, because they could stay for up to 12 h."""
         self._heap = [entry for entry in self._heap if any(map(entry.leased, entry.offsets))]
         heapify(self._heap)
         self._limit = 2 * len(self._heap) + _SLACK
 
     def due_in_ms(self) -> float | None:
-        """Return the time until the first deadline, whose message may be settled already."""
+        """Return the milliseconds until the earliest deadline, or None if there is none.
+
+        The messages of that deadline may be settled already.
+        """
         if not self._heap:
             return None
         return self._heap[0].deadline_ms - self._clock.monotonic_ms()
 
     def take_expired(self) -> list[LeasedMessage]:
-        """Return the messages whose deadline has passed, except settled or changed ones."""
+        """Remove the deadlines that have passed, and return their messages.
+
+        Messages that are settled or have a later deadline are left out.
+        """
         self._earlier.clear()
         now_ms = self._clock.monotonic_ms()
         expired: list[LeasedMessage] = []
@@ -119,10 +137,10 @@ class LeaseDeadlines:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseExpiry:
-    """Makes expired messages visible again.
+    """Makes messages visible again when their leases expire.
 
-    Messages without attempts left are passed to `attempts_used_up`. If that raises, the error is
-    logged, and the messages still on lease expire again after RETRY_AFTER_MS.
+    Messages whose last attempt has failed are passed to `attempts_used_up`. If that raises an
+    error, it is logged, and the messages still on lease are handled again after RETRY_AFTER_MS.
     """
 
     deadlines: LeaseDeadlines
@@ -133,7 +151,7 @@ class LeaseExpiry:
     attempts_used_up: Callable[[Sequence[LeasedMessage]], Awaitable[None]]
 
     async def run(self) -> None:
-        """Expire leases until cancelled."""
+        """End expired leases, until this task is cancelled."""
         while True:
             expired = self.deadlines.take_expired()
             if not expired:

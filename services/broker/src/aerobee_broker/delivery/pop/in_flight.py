@@ -1,15 +1,16 @@
 """The messages of one queue in flight for a consumer group: their leases, states and order.
 
-In memory only: no clock, no log, no loop. `TRANSITIONS` has every change of a state.
+This module only keeps state in memory. `TRANSITIONS` lists all changes of a message's state.
 
-A message is in flight from the moment that the cursor passes it until it is settled. A message
-below the cursor that is not in flight is settled. So memory grows with the messages in flight, not
-with those acknowledged. The group's committed offset is the lowest message in flight, or the
-cursor.
+The cursor is the first queue offset that no pop has scanned. A message is in flight from the moment
+that the cursor passes it until it is settled. A message below the cursor that is not in flight is
+settled. Memory therefore grows with the number of messages in flight. The committed offset of the
+group is the lowest offset in flight, or the cursor if no message is in flight.
 
-FIFO: the messages of a message group that are in flight form a queue. While one of them is on
-lease, no other is leased. When none is on lease, the acknowledged front of the queue is settled,
-and the rest is redelivered, acknowledged or not, as in RocketMQ's orderly pop.
+If the group consumes in order, the messages of a message group that are in flight form a queue.
+While one of them is on lease, a later pop leases no other. When no message is on lease any more,
+the acknowledged messages at the front of the queue are settled. The other messages are redelivered,
+even acknowledged ones, as in RocketMQ's orderly pop.
 """
 
 from __future__ import annotations
@@ -21,38 +22,39 @@ from enum import Enum
 from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
-# Lease ids start at the time of day times this, so that they grow even if the journal is lost.
+# A lease id is at least the time in milliseconds times this number. Lease ids therefore increase
+# even if the journal is lost.
 LEASE_IDS_PER_MS = 1_024
 
 
 class State(Enum):
-    """The event that a message waits for."""
+    """The state of a message, by the event that it waits for."""
 
-    VISIBLE = 0  # for its next delivery
-    INVISIBLE = 1  # on lease: for an acknowledgement, or the end of its invisible duration
-    ACKED = 2  # for an earlier message of its message group, which is not settled yet
-    SETTLED = 3  # for no event: acknowledged, dead-lettered or no longer stored; not in flight
+    VISIBLE = 0  # waits for its next delivery
+    INVISIBLE = 1  # on lease; waits for an acknowledgement or the end of its invisible duration
+    ACKED = 2  # waits until the earlier messages of its message group are settled
+    SETTLED = 3  # acknowledged, dead-lettered or not stored any more; not in flight
 
 
 class Event(Enum):
-    LEASE = "handed out: counts a delivery attempt"
+    LEASE = "leased to a consumer: counts a delivery attempt"
     ACK = "acknowledged"
     ACK_BEHIND = "acknowledged, while an earlier message of its message group is not settled"
     FRONT_SETTLED = "every earlier message of its message group is settled"
-    EXPIRE = "its invisible duration is over; an uncounted attempt is taken off again"
-    GROUP_EXPIRED = "nothing of its message group is on lease, and an earlier message not settled"
+    EXPIRE = "its invisible duration has passed; an uncounted attempt is subtracted again"
+    GROUP_EXPIRED = "no message of its group is leased, and an earlier one is not settled"
     UNGROUPED = "its consumer group no longer consumes by message group"
     DROP = "dead-lettered, or no longer stored"
     RESET = "its consumer group was reset, or group or topic deleted"
-    # Roll-backs, when the log did not accept the record:
-    LEASE_ROLLED_BACK = "as if it had not been handed out"
-    ACK_ROLLED_BACK = "on lease again, as before its acknowledgement or its dead letter"
+    # Rollbacks, if the log did not accept the record:
+    LEASE_ROLLED_BACK = "as before the lease"
+    ACK_ROLLED_BACK = "leased again, as before its acknowledgement or dead letter"
     FRONT_ROLLED_BACK = "as before the earlier messages of its message group were settled"
 
 
 VISIBLE, INVISIBLE, ACKED, SETTLED = State
 
-# Pairs that are missing here do not occur.
+# State → event → next state. Pairs of state and event that are missing here do not occur.
 TRANSITIONS: Mapping[State, Mapping[Event, State]] = {
     VISIBLE: {
         Event.LEASE: INVISIBLE,
@@ -83,19 +85,20 @@ TRANSITIONS: Mapping[State, Mapping[Event, State]] = {
 
 
 class Invisibility(NamedTuple):
-    """The current invisible duration of a message."""
+    """The beginning and the end of a message's current invisible duration."""
 
-    deadline_ms: int  # monotonic clock
-    expires_ms: int  # the same, since the epoch
-    pop_time_ms: int  # the begin, since the epoch
+    deadline_ms: int  # the end, as monotonic time
+    expires_ms: int  # the end, since the epoch
+    pop_time_ms: int  # the beginning, since the epoch
     uncounted: bool  # the next delivery has the same attempt number as this one
 
 
 @dataclass(slots=True, eq=False)
 class InFlightMessage:
-    """A message in flight. `attempt` 0: not delivered yet.
+    """A message in flight.
 
-    The times are valid while the state is INVISIBLE; see Invisibility.
+    `attempt` is the number of the last delivery attempt, or 0 if the message was not delivered yet.
+    The times are valid only while the state is INVISIBLE (see Invisibility).
     """
 
     offset: int
@@ -107,20 +110,21 @@ class InFlightMessage:
     expires_ms: int = 0
     pop_time_ms: int = 0
     uncounted: bool = False
-    # The client that has, or had, the last lease; empty if unknown or from before the broker's
-    # start.
+    # The client that got the last lease. Empty if it is unknown, or if the lease was granted before
+    # the broker started.
     client_id: str = ""
 
     @property
     def is_leased(self) -> bool:
-        """Return whether it is on lease: not settled, expired or void."""
+        """Return whether the message is on lease."""
         return self.state is INVISIBLE
 
     @property
     def has_failed(self) -> bool:
-        """Return whether its first lease, as granted, failed to settle it.
+        """Return whether the message was not settled within its first lease.
 
-        True if it was delivered again, is visible again, or its invisible duration was changed.
+        Returns True if the message was delivered again or is visible again after a delivery. Also
+        returns True if the invisible duration of its first lease was changed.
         """
         if self.attempt != 1 or self.state is not INVISIBLE:
             return self.attempt > 0
@@ -136,9 +140,10 @@ class InFlightMessage:
 
 
 class Lease(NamedTuple):
-    """The lease that all messages of one pop share; the fields as in InFlightMessage.
+    """The lease that all messages of one pop share.
 
-    `client_id`: the client that popped; empty if unknown.
+    The fields have the same meaning as in InFlightMessage. `client_id` is the client that popped,
+    or empty if it is unknown.
     """
 
     lease_id: int
@@ -150,17 +155,17 @@ class Lease(NamedTuple):
 
 # A queue with this number of messages in flight leases no new ones; redeliveries continue.
 MAX_IN_FLIGHT = 20_000
-# Of these, messages that wait because others of their message group are on lease.
+# The same limit for messages that wait because earlier ones of their message group are on lease.
 MAX_WAITING = 4_096
-# Settled offsets that may stay in the heap, in addition to the number of those in flight.
+# The heap may contain this number of settled offsets more than offsets in flight.
 _SLACK = 1_024
 
 
 class Acknowledged(NamedTuple):
     """The effect of an acknowledgement.
 
-    Contains the messages whose lease it ended, the messages that it settled, and the indices of
-    offsets that are not on that lease.
+    `ended` contains the messages whose lease it ended, and `settled` the messages that it settled.
+    `invalid` contains the indices of the offsets that are not on the given lease.
     """
 
     ended: list[InFlightMessage]
@@ -169,7 +174,11 @@ class Acknowledged(NamedTuple):
 
 
 class JournalMark(NamedTuple):
-    """The cursor in the journal, and the messages in flight that the journal lacks."""
+    """The progress of the lease journal in a queue.
+
+    `cursor` is the cursor in the journal. `opened` has the offsets of the messages that were put in
+    flight and are not in the journal yet.
+    """
 
     cursor: int
     opened: list[int]
@@ -177,11 +186,14 @@ class JournalMark(NamedTuple):
 
 @dataclass(slots=True)
 class MessageGroupQueue:
-    """The offsets of one message group in flight, in order.
+    """The messages of one message group in flight.
 
-    `leased`: number of INVISIBLE ones. `since_ms`: first delivery of the first message, since the
-    epoch; 0 if not delivered yet, or before the broker's start. `client_id`: the client that has,
-    or had, the last lease.
+    Attributes:
+        offsets: Their queue offsets, in order.
+        leased: The number of messages on lease.
+        since_ms: The time of the first delivery of the first message, since the epoch. 0 if it was
+            not delivered since the broker started.
+        client_id: The client that got the last lease; empty if unknown.
     """
 
     offsets: deque[int] = field(default_factory=deque)
@@ -191,11 +203,11 @@ class MessageGroupQueue:
 
 
 class InFlightQueue:
-    """One message queue of one consumer group.
+    """The messages of one message queue in flight for one consumer group.
 
-    `cursor`: the first queue offset that was not scanned yet. `journalled_cursor`: the cursor in
-    the journal. `opened_since_journal`: messages opened since then. `resets`: number of resets; a
-    roll-back of anything before the last reset is skipped.
+    `cursor` is the first queue offset that no pop has scanned. `journalled_cursor` is the cursor in
+    the journal, and `opened_since_journal` has the messages put in flight since it was written.
+    `resets` is the number of resets. A change from before the last reset is not rolled back.
     """
 
     def __init__(
@@ -244,26 +256,32 @@ class InFlightQueue:
 
     @property
     def blocked_group_count(self) -> int:
-        """Return the number of message groups in which a message waits for leased ones."""
+        """Return the number of message groups with messages that wait for a leased one."""
         groups = self.message_groups.values()
         return sum(bool(group.leased) and len(group.offsets) > group.leased for group in groups)
 
     def blocked_groups(self) -> Iterator[tuple[str, MessageGroupQueue, InFlightMessage]]:
-        """Yield name, queue and first message of each message group blocked by a failed message."""
+        """Yield the message groups in which messages wait for a failed message.
+
+        Each group is given as its name, its messages and its first message, which has failed.
+        """
         for name, group in self.message_groups.items():
             first = self.in_flight[group.offsets[0]]
             if len(group.offsets) > 1 and first.has_failed:
                 yield name, group, first
 
     def is_waited_for(self, message: InFlightMessage) -> bool:
-        """Return whether it was delivered and blocks its message group until it is settled."""
+        """Return whether a message was delivered and is the first of its message group.
+
+        The later messages of the message group wait until it is settled.
+        """
         group = self.message_groups.get(message.message_group or "")
         return bool(message.attempt and group and group.offsets[0] == message.offset)
 
     def on_lease(self, offset: int, lease_id: int, now_ms: int) -> InFlightMessage | None:
-        """Return the message; None if it is not on this lease, or the lease is over.
+        """Return the message at an offset if it is on the given lease, or else None.
 
-        `now_ms`: monotonic.
+        `now_ms` is the current monotonic time. After the deadline of the lease, returns None.
         """
         message = self.in_flight.get(offset)
         if message is None or message.lease_id != lease_id or message.state is not INVISIBLE:
@@ -271,7 +289,7 @@ class InFlightQueue:
         return message if message.deadline_ms > now_ms else None
 
     def is_acknowledged(self, offset: int, lease_id: int) -> bool:
-        """Return whether the message is settled, or was acknowledged on this lease."""
+        """Return whether the message is settled, or was acknowledged with the given lease."""
         message = self.in_flight.get(offset)
         if message is None:
             return 0 <= offset < self.cursor
@@ -280,7 +298,7 @@ class InFlightQueue:
     # ---- opening and leasing ----
 
     def open_message(self, offset: int, message_group: str | None) -> InFlightMessage:
-        """Put a message in flight when the cursor passes it."""
+        """Put a message in flight, because the cursor passes it."""
         message = self.in_flight[offset] = InFlightMessage(offset, message_group)
         heappush(self._lowest, offset)
         self._drop_settled()
@@ -292,7 +310,10 @@ class InFlightQueue:
         return message
 
     def lease_new(self, count: int, lease: Lease) -> list[InFlightMessage]:
-        """Open and lease messages at the cursor at once, without message groups."""
+        """Put `count` messages from the cursor on in flight, and lease them.
+
+        This is the fast way for messages without message groups.
+        """
         offsets = range(self.cursor, self.cursor + count)
         lease_id, deadline, expires, pop_time, client_id = lease
         values = (None, 1, lease_id, INVISIBLE, deadline, expires, pop_time, False, client_id)
@@ -306,9 +327,10 @@ class InFlightQueue:
         return new
 
     def next_visible(self) -> list[InFlightMessage]:
-        """Remove and return the messages to redeliver next: one, or all of one message group.
+        """Remove and return the messages to redeliver next.
 
-        Empty if none is visible. The caller must `lease` the messages, or `put_back` the first.
+        Returns one message, or all messages of one message group. The list is empty if no message
+        is visible. The caller must `lease` the messages, or `put_back` the first one.
         """
         while self._visible:
             message = self.in_flight.get(heappop(self._visible))
@@ -343,7 +365,10 @@ class InFlightQueue:
     # ---- end of a lease ----
 
     def acknowledge(self, offsets: Sequence[int], lease_id: int, now_ms: int) -> Acknowledged:
-        """Acknowledge messages. `now_ms` as in `on_lease`."""
+        """Acknowledge the messages at some offsets that are on a lease.
+
+        `now_ms` is the current monotonic time.
+        """
         ended: list[InFlightMessage] = []
         settled: list[InFlightMessage] = []
         invalid: list[int] = []
@@ -362,7 +387,10 @@ class InFlightQueue:
         return Acknowledged(ended, settled, invalid)
 
     def expire(self, message: InFlightMessage) -> None:
-        """Make a leased message visible; in a message group, once no other is on lease."""
+        """End the lease of a message, so that it becomes visible.
+
+        A message of a message group becomes visible when no message of the group is on lease.
+        """
         if message.uncounted:
             message.attempt, message.uncounted = message.attempt - 1, False
             self._waiting += message.message_group is not None and not message.attempt
@@ -373,9 +401,9 @@ class InFlightQueue:
             self._end_lease(message, VISIBLE)
 
     def drop(self, message: InFlightMessage) -> list[InFlightMessage]:
-        """Settle a message that became a dead letter, or is no longer stored.
+        """Settle a message that became a dead letter or is not stored any more.
 
-        Returns the settled messages, this one first.
+        Returns the message, followed by the later messages of its group that are settled as well.
         """
         was_leased = message.state is INVISIBLE
         self._settle(message)
@@ -396,9 +424,9 @@ class InFlightQueue:
         return self._settle_front(name, group)
 
     def _settle_front(self, name: str, group: MessageGroupQueue) -> list[InFlightMessage]:
-        """Settle the acknowledged front of a message group; return the settled messages.
+        """Settle the acknowledged messages at the front of a message group, and return them.
 
-        Makes the rest visible if none of it is on lease.
+        If no other message of the group is on lease, makes the other messages visible.
         """
         settled = []
         while group.offsets and self.in_flight[group.offsets[0]].state is ACKED:
@@ -418,22 +446,28 @@ class InFlightQueue:
         message.state = SETTLED
 
     def _drop_settled(self) -> None:
-        """Drop settled offsets, which stay in the heap behind a message that stays in flight."""
+        """Remove settled offsets from the heap if it contains too many of them.
+
+        Otherwise, they would stay in the heap as long as a lower offset is in flight.
+        """
         if len(self._lowest) > 2 * len(self.in_flight) + _SLACK:
             self._lowest = sorted(self.in_flight)
 
     # ---- the journal ----
 
     def journalled(self) -> JournalMark:
-        """Mark the cursor as journalled; return the previous mark for a roll-back."""
+        """Mark the cursor and all messages in flight as journalled.
+
+        Returns the previous mark, which `roll_back_leases` needs.
+        """
         before = JournalMark(self.journalled_cursor, self.opened_since_journal)
         self.journalled_cursor, self.opened_since_journal = self.cursor, []
         return before
 
     def distrust_journal(self) -> None:
-        """Make the next lease of this queue write all messages in flight to the journal again.
+        """Make the next lease write all messages in flight to the journal again.
 
-        The journal may lack some of them.
+        Call this if the journal may lack some of them.
         """
         self.journalled_cursor = self.committed_offset
         self.opened_since_journal = sorted(self.in_flight)
@@ -441,7 +475,10 @@ class InFlightQueue:
     def roll_back_leases(
         self, messages: Sequence[InFlightMessage], mark: JournalMark | None
     ) -> None:
-        """Undo leases. `mark`: from `journalled`, if the journal was to contain these leases."""
+        """Undo leases, because the journal does not contain them.
+
+        `mark` is the result of `journalled`, or None if it was not called for these leases.
+        """
         for message in messages:
             message.state = VISIBLE
             message.attempt -= 1
@@ -453,10 +490,13 @@ class InFlightQueue:
     def roll_back_settlement(
         self, ended: Sequence[InFlightMessage], settled: Sequence[InFlightMessage]
     ) -> None:
-        """Undo an acknowledgement or a dead letter; see Acknowledged."""
+        """Undo an acknowledgement or a dead letter.
+
+        `ended` and `settled` are the messages that it changed (see Acknowledged).
+        """
         for message in settled:
             self.in_flight[message.offset] = message
-            if message.state is SETTLED:  # otherwise its own acknowledgement was rolled back before
+            if message.state is SETTLED:  # else, its own acknowledgement was rolled back before
                 message.state = ACKED
         for message in ended:
             message.state = INVISIBLE
@@ -474,7 +514,7 @@ class InFlightQueue:
         self.rebuild()
 
     def rebuild(self) -> None:
-        """Rebuild message groups and heaps from the messages in flight."""
+        """Rebuild the message groups and the heaps from the messages in flight."""
         before, self.message_groups, self._waiting = self.message_groups, {}, 0
         self._lowest = sorted(self.in_flight)
         for offset in self._lowest:
@@ -502,10 +542,10 @@ class InFlightQueue:
         return self.message_groups[message_group].leased > 0
 
     def _drop_void_acks(self, group: MessageGroupQueue) -> None:
-        """Void the acknowledgements of expired leases.
+        """Make messages of a message group visible that were acknowledged with an expired lease.
 
-        Lease expiry is not written to the journal. If messages are on lease, only acknowledgements
-        of the latest lease stay valid; otherwise none does.
+        The journal does not record which leases have expired. An acknowledgement therefore stays
+        valid only if its lease is the latest one that still has messages of the group.
         """
         messages = [self.in_flight[offset] for offset in group.offsets]
         leases = [message.lease_id for message in messages if message.state is INVISIBLE]
@@ -515,7 +555,10 @@ class InFlightQueue:
                 message.state = VISIBLE
 
     def regroup(self, message_group_of: Callable[[int], str] | None) -> None:
-        """Assign message groups, or remove them if there is no function."""
+        """Assign each message to the message group that the function returns for its offset.
+
+        If the function is None, the messages have no message groups any more.
+        """
         for message in self:
             message.message_group = message_group_of(message.offset) if message_group_of else None
             if message.state is ACKED and message_group_of is None:

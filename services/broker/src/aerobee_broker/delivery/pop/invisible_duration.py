@@ -1,7 +1,7 @@
-"""Changes of the invisible duration.
+"""Changes the invisible durations of leased messages.
 
-Made by the consumer, by the group's retry policy, or because a pop was cancelled and no client
-received its messages.
+A consumer may request a new duration, or ask for the retry delay of its group. If a pop is
+cancelled, so that no client receives its messages, their invisible durations end at once.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ MAX_INVISIBLE_DURATION_MS = 43_200_000  # 12 h
 
 @dataclass(frozen=True, slots=True)
 class InvisibleChange:
-    """A change of a lease.
+    """A request to change the invisible duration of a leased message.
 
-    `invisible_duration_ms`: None for the group's retry delay. `uncounted`: the next delivery has
-    the same attempt number. `unless_changed`: only if the lease still expires at
-    `lease.expires_ms`.
+    If `invisible_duration_ms` is None, the retry delay of the group applies. If `uncounted` is
+    true, the next delivery has the same attempt number. If `unless_changed` is true, the change
+    fails unless the lease still expires at `lease.expires_ms`.
     """
 
     lease: LeaseName
@@ -41,7 +41,7 @@ class InvisibleChange:
 
 @dataclass(frozen=True, slots=True)
 class InvisibleDuration:
-    """The new duration and its begin, or the error that prevented the change."""
+    """The new invisible duration and its beginning, or the error that prevented the change."""
 
     error: MqError | None = None
     pop_time_ms: int = 0
@@ -55,9 +55,10 @@ class _Changed(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InvisibleDurations:
-    """Changes invisible durations.
+    """Changes the invisible durations of leased messages.
 
-    `whole_batches`: an uncounted change also applies to all messages leased together.
+    If `whole_batches` is true, an uncounted change of one message applies to all messages of its
+    queue that have the same lease.
     """
 
     table: LeaseTable
@@ -69,7 +70,10 @@ class InvisibleDurations:
     whole_batches: bool = False
 
     async def change(self, changes: Sequence[InvisibleChange]) -> list[InvisibleDuration]:
-        """Apply changes; return a result for each. Raises the errors of LeaseJournal.write."""
+        """Apply changes, and return a result for each of them when they are durable.
+
+        Raises the errors of LeaseJournal.write.
+        """
         now_ms = self.clock.now_ms()
         results: list[InvisibleDuration] = []
         entries: list[ChangedLease] = []
@@ -94,15 +98,15 @@ class InvisibleDurations:
             if entries:
                 await self.journal.write([ChangeRecord(entries)], roll_back)
         finally:
-            # Only now: an expiry during the write could not be rolled back.
+            # Not earlier, because an expiry during the write could not be rolled back.
             for leased, _ in changed:
                 self.deadlines.watch(leased)
         return results
 
     def give_back(self, messages: Iterable[LeasedMessage]) -> None:
-        """Make messages that no consumer received visible at once, uncounted.
+        """Make leased messages visible at once, because no consumer received them.
 
-        Raises the errors of the store.
+        The delivery does not count as an attempt. Raises the errors of the store.
         """
         now_ms = self.clock.now_ms()
         entries = []

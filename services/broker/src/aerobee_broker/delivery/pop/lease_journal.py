@@ -1,6 +1,8 @@
-"""The lease journal: one append and one wait for the disk per request, rolled back on failure.
+"""The lease journal: stores changes of leases in the commit log.
 
-Its snapshot is the lease table in a file. A start applies the records after the snapshot.
+A request makes one append and waits for the disk once. If the append fails, the change is rolled
+back. The snapshot of the journal is a file with the lease table. At startup, the broker loads the
+snapshot, and applies the later records.
 """
 
 from __future__ import annotations
@@ -32,20 +34,20 @@ SLICE_RECORDS = 2_000  # applied at once: about 50 ms of the event loop
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class LeaseJournal(Component):
-    """Writes and restores lease records. `topic`: the topic of the records."""
+    """Writes changes of leases to a topic, and restores the lease table from it."""
 
     log: DurableLog
     table: LeaseTable
     snapshot: PersistentTable
     clock: Clock
     topic: str
-    # Records that are never rolled back, and that the log rejected or lost. They are appended again
-    # before any other record.
+    # Records that must not be rolled back, but that the log rejected or lost. They are appended
+    # again before any other record.
     _unlogged: list[NewMessage] = field(default_factory=list, init=False)
     _is_warm: bool = field(default=False, init=False)
 
     def check_room(self) -> None:
-        """Check that a lease may be created. Raises TooMuchUnflushed."""
+        """Check that the log accepts new leases. Raises TooMuchUnflushed."""
         self.log.check_room()
 
     async def write(
@@ -54,11 +56,13 @@ class LeaseJournal(Component):
         roll_back: Callable[[], None],
         dead_letters: Sequence[NewMessage] = (),
     ) -> None:
-        """Write records, after the dead letters; return when all are durable.
+        """Append dead letters and then records, and wait until all of them are durable.
 
-        Memory already shows them. The log accepts all or none; if none, `roll_back` is called.
-        Raises the errors of the store. Raises FlushTimeout if the records are in the log but not
-        flushed in time; then nothing is rolled back.
+        The caller has already applied the records to the table. If the log rejects them, calls
+        `roll_back`, which must undo that. Raises the errors of the store.
+
+        Raises FlushTimeout if the records are in the log but are not flushed in time. In this case,
+        nothing is rolled back.
         """
         try:
             self._append(records, dead_letters)
@@ -70,7 +74,7 @@ class LeaseJournal(Component):
             raise
 
     def append(self, record: JournalRecord) -> None:
-        """Append a record without waiting for the disk; it precedes all later appends."""
+        """Append a record to the log without waiting for the disk."""
         self._append([record])
         self.log.schedule_flush()
 
@@ -79,14 +83,14 @@ class LeaseJournal(Component):
         self.log.store.check_open_to_appends(reserve=True)
 
     def write_until_durable(self, records: Sequence[JournalRecord]) -> asyncio.Future[None]:
-        """Write records that are never rolled back.
+        """Write records that must not be rolled back, and repeat the append until they are durable.
 
-        Records that the log loses are appended again, before any other record, because later leases
-        are meaningless without them.
+        Records that the log loses are appended again before any other record, because later records
+        are valid only after them.
 
-        The future ends with the first attempt: when the records are on the disk, or with the
-        MqError of the failure. Await it with `asyncio.shield`: cancelling it would cancel the later
-        attempts.
+        Returns a future of the first attempt. It is done when the records are durable, or has the
+        MqError of the failure. Await it with `asyncio.shield`, because cancelling it would cancel
+        the later attempts.
         """
         now_ms = self.clock.now_ms()
         self._unlogged += [
@@ -125,7 +129,7 @@ class LeaseJournal(Component):
         asyncio.get_running_loop().call_later(APPEND_AGAIN_S, again)
 
     async def flush(self) -> None:
-        """Return when everything that was appended before is durable."""
+        """Wait until all records appended before this call are durable."""
         await self.log.settled()
 
     def _append(self, records: Sequence[JournalRecord], before: Sequence[NewMessage] = ()) -> None:
@@ -140,22 +144,26 @@ class LeaseJournal(Component):
     # ---- startup and shutdown ----
 
     def take_over(self, warm: LeaseTable, position: int) -> None:
-        """Use a table that contains the journal up to this queue offset, instead of the snapshot.
+        """Use the lease table that this broker kept up to date as a slave, not the snapshot.
 
-        Call before `restore`. The caller must not use `warm` afterwards.
+        `warm` contains the journal up to the queue offset `position`. Call this before `restore`.
+        The caller must not use `warm` afterwards.
         """
         self.table.take_over(warm, position)
         self._is_warm = True
 
     def restore(self) -> None:
-        """Fill the table from the snapshot. Raises ConfigFileDamaged."""
+        """Fill the table from the snapshot, unless `take_over` was called.
+
+        Raises ConfigFileDamaged.
+        """
         if not self._is_warm:
             self.snapshot.load()
 
     async def start(self) -> None:
-        """Save the restored table. A full disk does not stop the start.
+        """Save the restored table. If that fails, log the error and continue.
 
-        A table that was taken over is saved later.
+        After `take_over`, the table is not saved now, but later.
         """
         if not self._is_warm:
             await self.save_snapshot()
@@ -164,10 +172,10 @@ class LeaseJournal(Component):
         await self.save_snapshot()
 
     async def save_snapshot(self) -> None:
-        """Save the table; log a failure.
+        """Save the table as the snapshot, or log an error if that fails.
 
-        First makes all records durable, because a snapshot must not contain changes that are rolled
-        back later.
+        First waits until all records are durable, because the snapshot must not contain changes
+        that may be rolled back later.
         """
         try:
             await self.flush()
@@ -177,7 +185,10 @@ class LeaseJournal(Component):
             await self.snapshot.try_save()
 
     def replay(self) -> Generator[None, None, int]:
-        """Apply the records after the snapshot, in slices. Returns their number."""
+        """Apply the records that are newer than the snapshot, and return their number.
+
+        Yields between slices of the records.
+        """
         store, topic, count = self.log.store, self.topic, 0
         offset = first_record(store, topic, self.table.loaded_position)
         for count, _ in enumerate(apply_records(store, self.table, topic, offset), 1):
@@ -189,19 +200,19 @@ class LeaseJournal(Component):
 
 
 def first_record(store: MessageStore, topic: str, position: int) -> int:
-    """Return the queue offset of the first record that a snapshot lacks.
+    """Return the queue offset of the first journal record that is not in a snapshot.
 
-    The snapshot contains the journal up to `position`.
+    The snapshot contains the records below the queue offset `position`.
     """
     low = store.min_offset(topic, lease_journal_format.QUEUE_ID)
     end = store.max_offset(topic, lease_journal_format.QUEUE_ID)
-    return max(position, low) if position <= end else low  # otherwise it is from another log
+    return max(position, low) if position <= end else low  # else, it is from another log
 
 
 def apply_records(store: MessageStore, table: LeaseTable, topic: str, offset: int) -> Iterator[int]:
-    """Apply the visible records from a queue offset on; yield the next queue offset after each.
+    """Apply the visible records of the lease journal to a table, starting at a queue offset.
 
-    Raises StoreReadError.
+    After each record, yields the queue offset of the next one. Raises StoreReadError.
     """
     queue_id = lease_journal_format.QUEUE_ID
     while offset < store.max_offset(topic, queue_id):

@@ -1,14 +1,13 @@
-"""The records of the lease journal: one per request, for any number of messages.
+"""The format of the records of the lease journal. A request writes one record.
 
-They are messages of a system topic with one queue. Their order is therefore the order of the
-events, and they share the log, group commit and recovery with all other messages. A record holds
-the state after the request, not the difference. Applying it twice, or to a state that already
-includes it, has no further effect.
+The records are messages of a system topic with one queue, so their order is the order of the
+requests. They are stored in the commit log with all other messages. A record contains the state of
+its messages after the request. Applying a record twice therefore has no further effect.
 
-The body is one JSON object: "kind", and the members that `_KINDS` lists for the fields of its
-class. Inner values are arrays: the fields of a NamedTuple, in order. A run stands for consecutive
-messages. Older brokers wrote a single message without a length: [offset, attempt] in `lease`, the
-bare offset in `settle`.
+The body of a record is a JSON object. It has the member "kind", and the members that `_KINDS` lists
+for the fields of the record's class. An inner NamedTuple is an array of its fields, in order. A run
+represents consecutive messages. Older brokers wrote a single message as [offset, attempt] in
+`lease`, and as a number in `settle`.
 """
 
 from __future__ import annotations
@@ -36,17 +35,24 @@ class SettledRun(NamedTuple):
 
 
 class LeasedQueue(NamedTuple):
-    """The leased and waiting messages of a queue; all others between the cursors are settled."""
+    """The messages of one queue that a pop leased or left waiting.
+
+    All other messages between the two cursors are settled.
+    """
 
     queue_id: int
     cursor_before: int
     cursor_after: int
     leased: Sequence[LeasedRun]
-    waiting: Sequence[int]  # offsets in flight without a lease in the journal
+    waiting: Sequence[int]  # offsets of messages in flight that the journal has no lease of
 
 
 class LeaseRecord(NamedTuple):
-    """A pop leased messages. `attempt_id`: names the attempt to receive (FIFO); may be empty."""
+    """Records that a pop leased messages.
+
+    `attempt_id` is the consumer's id for this receive, if the messages are consumed in order. It
+    may be empty.
+    """
 
     consumer_group: str
     topic: str
@@ -63,11 +69,12 @@ class SettledQueue(NamedTuple):
     topic: str
     queue_id: int
     settled: Sequence[SettledRun]
-    acked: Sequence[int]  # offsets acknowledged behind an unsettled one of their message group
+    # Acknowledged offsets that wait for an earlier message of their message group to be settled.
+    acked: Sequence[int]
 
 
 class SettleRecord(NamedTuple):
-    """Messages were acknowledged, dead-lettered, or are no longer stored."""
+    """Records that messages were acknowledged or dead-lettered, or are not stored any more."""
 
     queues: Sequence[SettledQueue]
 
@@ -85,13 +92,13 @@ class ChangedLease(NamedTuple):
 
 
 class ChangeRecord(NamedTuple):
-    """Invisible durations were changed."""
+    """Records that the invisible durations of leases were changed."""
 
     leases: Sequence[ChangedLease]
 
 
 class ResetRecord(NamedTuple):
-    """The cursor of a group was set; no message of this queue is in flight any more."""
+    """Records that a group's offset in a queue was set, which ends all its leases in the queue."""
 
     consumer_group: str
     topic: str
@@ -100,9 +107,9 @@ class ResetRecord(NamedTuple):
 
 
 class DeleteRecord(NamedTuple):
-    """A group or a topic was deleted; the other field is empty.
+    """Records that a group or a topic was deleted. The field of the other is empty.
 
-    With both, the group left the topic.
+    If both fields are set, the group's leases in the topic were deleted, because it left the topic.
     """
 
     consumer_group: str
@@ -110,9 +117,10 @@ class DeleteRecord(NamedTuple):
 
 
 class ExpireRecord(NamedTuple):
-    """Lite topics in a queue of this parent expired by their TTL.
+    """Records that lite topics in a queue of their parent topic expired by their TTL.
 
-    When the queue ended at `end`, those without a message at `floor` or later were deleted.
+    When `end` was the end of the queue, the lite topics without a message at or after the queue
+    offset `floor` were deleted.
     """
 
     topic: str
@@ -124,7 +132,7 @@ class ExpireRecord(NamedTuple):
 JournalRecord = (
     LeaseRecord | SettleRecord | ChangeRecord | ResetRecord | DeleteRecord | ExpireRecord
 )
-# "kind" → its class, and its JSON members in the order of the fields.
+# "kind" → the class of its records, and their JSON members in the order of the fields.
 _KINDS: Mapping[str, tuple[type[JournalRecord], tuple[str, ...]]] = {
     "lease": (LeaseRecord, ("group", "topic", "id", "at", "for", "fifo", "attempt", "queues")),
     "settle": (SettleRecord, ("queues",)),
@@ -137,7 +145,7 @@ _KIND_OF = {record_class: kind for kind, (record_class, _) in _KINDS.items()}
 
 
 def encode(record: JournalRecord, topic: str, now_ms: int) -> NewMessage:
-    """Return the message to append to the journal's topic."""
+    """Return a record as a message to append to the journal's topic."""
     kind = _KIND_OF[type(record)]
     members = _KINDS[kind][1]
     body = _encode({"kind": kind, **dict(zip(members, record, strict=True))}).encode()
@@ -145,7 +153,10 @@ def encode(record: JournalRecord, topic: str, now_ms: int) -> NewMessage:
 
 
 def decode(body: bytes) -> JournalRecord:
-    """Decode a record. Raises KeyError, TypeError, ValueError if it is invalid."""
+    """Return the record in a message body.
+
+    Raises KeyError, TypeError or ValueError if the body is invalid.
+    """
     content = json.loads(body)
     kind = content["kind"]
     if kind not in _KINDS:
@@ -176,7 +187,7 @@ def _settled_queue(
 
 
 def leased_runs(messages: Iterable[tuple[int, int]]) -> list[LeasedRun]:
-    """Return the runs of messages, each given as offset and delivery attempt."""
+    """Group messages, given as (offset, delivery attempt), into runs of consecutive messages."""
     runs: list[LeasedRun] = []
     first = end = run_attempt = -1
     for offset, attempt in messages:
@@ -205,7 +216,7 @@ def settled_runs(offsets: Iterable[int]) -> list[SettledRun]:
 
 
 def leased_messages(runs: Iterable[LeasedRun]) -> Iterator[tuple[int, int]]:
-    """Yield offset and delivery attempt of each message."""
+    """Yield (offset, delivery attempt) of each message in the runs."""
     for first, attempt, length in runs:
         for offset in range(first, first + length):
             yield offset, attempt

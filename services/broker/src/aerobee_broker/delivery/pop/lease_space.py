@@ -1,7 +1,7 @@
-"""Lease spaces: the leases over one kind of queue, with all parts that create and end them.
+"""Lease spaces: all leases on one kind of queue, with the parts that create and end them.
 
-A broker has two: of message queues, and of lite topics. They share no lease table and no journal.
-`LeaseSpaces` routes the leases of a request to the space that their topics belong to.
+A broker has one lease space for message queues and one for lite topics. Each has its own lease
+table and lease journal. `LeaseSpaces` passes each lease of a request to the space of its topic.
 """
 
 from __future__ import annotations
@@ -63,32 +63,36 @@ class LeaseCounts(NamedTuple):
 
 
 class BlockedMessageGroup(NamedTuple):
-    """A message group in which messages wait behind a failed one. Times since the epoch."""
+    """A message group in which messages wait for a failed one. Times are since the epoch."""
 
     topic: str
     queue_id: int
     message_group: str
-    queue_offset: int  # of the failing message
-    message_id: str  # of the failing message; empty if it cannot be read
-    attempt: int  # its deliveries so far
-    waiting: int  # messages in flight behind it
-    since_ms: int  # its first delivery, as far as this process knows
-    next_try_ms: int  # the end of its lease; 0 if it waits for a receive
-    client_id: str  # the client that received it last; empty if unknown
+    queue_offset: int  # of the failed message
+    message_id: str  # of the failed message; empty if it cannot be read
+    attempt: int  # number of deliveries of the failed message
+    waiting: int  # number of messages that wait for the failed one
+    since_ms: int  # first known delivery of the failed message
+    next_try_ms: int  # end of the failed message's lease; 0 if it is not on lease
+    client_id: str  # the client that received the failed message last; empty if unknown
 
 
 class BlockedMessageGroups(NamedTuple):
-    """The message groups blocked for the longest, and the total number of blocked ones."""
+    """The message groups that are blocked longest, and the number of all blocked groups."""
 
     groups: list[BlockedMessageGroup]
     total: int
 
 
 class LeaseSpace(Component):
-    """The leases over one kind of queue: `store` has the queues, `offsets` the groups' offsets.
+    """All leases on one kind of queue: the message queues or the lite topics of a broker.
 
-    `polls`: notified when messages may be leased. `journal`: the lease journal, which also has
-    the lease table. `whole_batches`: see InvisibleDurations.
+    Args:
+        store: Reads the queues.
+        journal: The lease journal, which also has the lease table.
+        offsets: The offsets of the consumer groups in these queues.
+        polls: Wakes receives when messages can be leased.
+        whole_batches: See InvisibleDurations.
     """
 
     def __init__(
@@ -143,11 +147,11 @@ class LeaseSpace(Component):
     # ---- pops ----
 
     async def grant(self, batches: Sequence[tuple[PopRequest, PopBatch]], room: InFlight) -> None:
-        """Return when the selected leases are durable.
+        """Write the leases of selected batches to the journal, and wait until they are durable.
 
-        `room` counts the bytes of their messages until then. If the log rejects the leases, they
-        are rolled back. If the call is cancelled, the messages become visible at once, and the
-        caller wakes another receive. Raises the errors of LeaseJournal.write.
+        Meanwhile, `room` counts the bytes of the messages as unsent responses. If the log rejects
+        the leases, they are rolled back. If the call is cancelled, the messages become visible at
+        once, and the caller must wake another receive. Raises the errors of LeaseJournal.write.
         """
 
         def roll_back() -> None:
@@ -175,10 +179,11 @@ class LeaseSpace(Component):
     def reset(
         self, consumer_group: str, topic: str, offsets: Mapping[int, int]
     ) -> asyncio.Future[None] | None:
-        """Void the group's leases, because it continues at these offsets (queue id → queue offset).
+        """End a group's leases in some queues, and let it continue at the given offsets.
 
-        Returns the future of LeaseJournal.write_until_durable; None if there were no leases. Raises
-        DiskFull, StoreReadOnly, without any change.
+        `offsets` has the new queue offset by queue id. Returns the future of
+        LeaseJournal.write_until_durable, or None if no queue has an entry in the lease table.
+        Raises DiskFull or StoreReadOnly, without any change.
         """
         durable = None
         queues = [
@@ -197,7 +202,7 @@ class LeaseSpace(Component):
         return durable
 
     def check_forget(self, *, consumer_group: str = "", topic: str = "") -> None:
-        """Check that a group or a topic can be deleted, or a group can leave a topic.
+        """Check that `forget` with the same arguments can write to the journal.
 
         Raises DiskFull, StoreReadOnly.
         """
@@ -205,9 +210,10 @@ class LeaseSpace(Component):
             self.journal.check_open_to_appends()
 
     def forget(self, *, consumer_group: str = "", topic: str = "") -> asyncio.Future[None] | None:
-        """Forget the leases of a deleted group or topic; with both, of a group that left the topic.
+        """Remove the leases of a deleted group or topic.
 
-        Returns the future of LeaseJournal.write_until_durable; None if there were no leases.
+        If both are given, removes the leases of the group in the topic. Returns the future of
+        LeaseJournal.write_until_durable, or None if there were no leases.
         """
         durable = None
         if self.table.forget(consumer_group=consumer_group, topic=topic):
@@ -217,7 +223,7 @@ class LeaseSpace(Component):
         return durable
 
     def leave(self, consumer_group: str, topic: str) -> asyncio.Future[None] | None:
-        """Forget the leases of a group that left a topic.
+        """Remove the leases of a group in a topic that it does not consume any more.
 
         Returns the result of `forget`. Raises the errors of `check_forget`, without any change.
         """
@@ -234,7 +240,10 @@ class LeaseSpace(Component):
         return LeaseCounts(leased, waiting, blocked_groups)
 
     def blocked_groups(self, consumer_group: str, limit: int) -> BlockedMessageGroups:
-        """Return up to `limit` blocked message groups, oldest first. Raises GroupNotExist."""
+        """Return up to `limit` message groups of a consumer group that a failed message blocks.
+
+        The group that is blocked longest is the first. Raises GroupNotExist.
+        """
         self._groups.get(consumer_group)
         found = [
             (group.since_ms or first.lease_id // LEASE_IDS_PER_MS, name, queue, group, first)
@@ -275,7 +284,10 @@ class LeaseSpace(Component):
     # ---- startup ----
 
     def restore_slices(self) -> Iterator[None]:
-        """Restore the leases. Those that have expired in the meantime end when expiry starts."""
+        """Restore the leases, yielding between slices of the work.
+
+        Leases that expired while the broker was down end when LeaseExpiry starts.
+        """
         leased, records = 0, (yield from self.journal.replay())
         self._forget_recreated()
         for queue in list(self.table.queues()):
@@ -285,7 +297,8 @@ class LeaseSpace(Component):
 
     def _restore_queue(self, queue: InFlightQueue) -> Iterator[None]:
         yield from regroup_slices(self._store, queue)
-        queue.distrust_journal()  # it lacks messages of a snapshot whose leases were rolled back
+        # The journal lacks messages of the snapshot whose leases were rolled back.
+        queue.distrust_journal()
         now_ms, monotonic_ms = self._clock.now_ms(), self._clock.monotonic_ms()
         leased: dict[int, list[int]] = {}  # by deadline: the messages of a pop share it
         for number, message in enumerate(queue, 1):
@@ -303,10 +316,10 @@ class LeaseSpace(Component):
         self._offsets.commit(*queue.key, queue.committed_offset)
 
     def _forget_recreated(self) -> None:
-        """Forget offsets and leases in topics without messages.
+        """Remove the groups' offsets and leases in topics without messages.
 
-        If the broker is killed right after a topic's deletion, these may remain. When the topic is
-        recreated, its first message has queue offset 0 again.
+        They may remain if the broker is killed right after a topic's deletion. They would be wrong
+        in a recreated topic, because its first message has the queue offset 0 again.
         """
         topics = self._offsets.begun() | {
             queue.topic for queue in self.table.queues() if queue.cursor
@@ -320,9 +333,10 @@ class LeaseSpace(Component):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseSpaces:
-    """The lease spaces of a broker. Each lease of a request goes to the space of its topic.
+    """The two lease spaces of a broker. Passes each lease of a request to the space of its topic.
 
-    `lite_in_use`: returns whether a topic of type LITE exists. If not, no topic is compared.
+    `lite_in_use` returns whether a topic of type LITE exists. If none exists, all leases belong to
+    `queues`.
     """
 
     queues: LeaseSpace
@@ -330,7 +344,7 @@ class LeaseSpaces:
     lite_in_use: Callable[[], bool]
 
     async def ack(self, lease_sets: Sequence[LeaseSet]) -> list[AckFailure]:
-        """Acknowledge leases; see Acknowledgements.ack."""
+        """Acknowledge leases of any topics (see Acknowledgements.ack)."""
         lite = self._lite(lease_set.topic for lease_set in lease_sets)
         if not lite:
             return await self.queues.acks.ack(lease_sets)
@@ -341,12 +355,12 @@ class LeaseSpaces:
         return sorted(failures, key=lambda failure: failure[:2])
 
     async def change(self, changes: Sequence[InvisibleChange]) -> list[InvisibleDuration]:
-        """Change invisible durations; see InvisibleDurations.change."""
+        """Change invisible durations of leases in any topics (see InvisibleDurations.change)."""
         topics = (change.lease.topic for change in changes)
         return await self._routed(changes, topics, lambda space: space.durations.change)
 
     async def dead_letter(self, requests: Sequence[DeadLetterRequest]) -> list[MqError | None]:
-        """Dead-letter leased messages; see DeadLetters.dead_letter."""
+        """Dead-letter leased messages of any topics (see DeadLetters.dead_letter)."""
         topics = (request.lease.topic for request in requests)
         return await self._routed(requests, topics, lambda space: space.dead_letters.dead_letter)
 
@@ -364,7 +378,10 @@ class LeaseSpaces:
         )
 
     def _divided(self, lite: list[int], count: int) -> list[tuple[LeaseSpace, list[int]]]:
-        """Return each space that has leases, with their indices; lite topics first."""
+        """Return each space that has leases in a request, with the indices of these leases.
+
+        `lite` has the indices of the leases of lite topics. `count` is the number of all leases.
+        """
         others = sorted(set(range(count)).difference(lite))
         return [(self.lite, lite), *([(self.queues, others)] if others else [])]
 
@@ -374,7 +391,10 @@ class LeaseSpaces:
         topics: Iterable[str],
         handler: Callable[[LeaseSpace], Callable[[Sequence[Q]], Awaitable[list[R]]]],
     ) -> list[R]:
-        """Handle the requests of each space at once. Return results in the requests' order."""
+        """Let each space handle all its requests in one call.
+
+        Returns the results in the order of the requests.
+        """
         lite = self._lite(topics)
         if not lite:
             return await handler(self.queues)(requests)

@@ -1,7 +1,8 @@
-"""All leases of a broker: built from the last snapshot and the journal after it. Runs no loop.
+"""The lease table: all leases of a broker, as restored from the lease journal and its snapshot.
 
-The snapshot (`config/popLeases.json`) only makes the start fast. It contains the queue offset up to
-which it includes the journal. It may include later records; these are then applied twice.
+The snapshot (`config/popLeases.json`) only makes startup faster. It contains the queue offset up to
+which it includes the journal. It may also include changes of later records. Applying these records
+again has no further effect.
 """
 
 from __future__ import annotations
@@ -36,9 +37,10 @@ from aerobee_wire.status import Code, MqError
 
 
 class LeaseName(NamedTuple):
-    """A lease on a message.
+    """Identifies the lease of one message.
 
-    `expires_ms`: since the epoch, as its holder knows it; 0 if unknown.
+    `expires_ms` is the time since the epoch at which the lease expires, as far as its holder knows.
+    It is 0 if the time is unknown.
     """
 
     consumer_group: str
@@ -50,7 +52,10 @@ class LeaseName(NamedTuple):
 
 
 class LeaseSet(NamedTuple):
-    """Leases of one pop in one queue; `expires_ms` as in LeaseName, for all of them."""
+    """Identifies leases of one pop in one queue.
+
+    `expires_ms` applies to all of them, and has the same meaning as in LeaseName.
+    """
 
     consumer_group: str
     topic: str
@@ -76,7 +81,10 @@ class LeasedMessage(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ReceiveAttempt:
-    """The leases of a named attempt to receive. `messages`: queue id, offset."""
+    """The leases of a receive with an attempt id.
+
+    `messages` has (queue id, queue offset) of each message.
+    """
 
     lease_id: int
     pop_time_ms: int
@@ -92,10 +100,13 @@ class GroupLeases:
     topic: str
     queues: dict[int, InFlightQueue] = field(default_factory=dict)
     attempts: dict[str, ReceiveAttempt] = field(default_factory=dict)
-    first_queue: int = 0  # the first queue of the last pop from all queues
+    first_queue: int = 0  # the queue at which the last pop from all queues started
 
     def queue(self, queue_id: int, cursor: int = 0, *, fifo: bool = False) -> InFlightQueue:
-        """Return the queue; create it if it does not exist."""
+        """Return the messages in flight of a queue.
+
+        If there is no entry for the queue, creates it with the given cursor.
+        """
         queue = self.queues.get(queue_id)
         if queue is None:
             group, topic = self.consumer_group, self.topic
@@ -104,7 +115,7 @@ class GroupLeases:
         return queue
 
     def still_leased(self, attempt: ReceiveAttempt) -> list[LeasedMessage]:
-        """Return the messages of an attempt that are still on its lease."""
+        """Return the messages of an earlier receive that are still on its lease."""
         found = []
         for queue_id, offset in attempt.messages:
             queue = self.queues.get(queue_id)
@@ -114,7 +125,7 @@ class GroupLeases:
         return found
 
     def forget_attempts(self) -> None:
-        """Drop attempts without messages on lease."""
+        """Remove the receives that have no message on lease any more."""
         self.attempts = {
             name: attempt for name, attempt in self.attempts.items() if self.still_leased(attempt)
         }
@@ -123,7 +134,7 @@ class GroupLeases:
 class LeaseTable(Table):
     """All leases, by group and topic.
 
-    `position`: returns the queue offset up to which the table includes the journal.
+    `position` returns the queue offset up to which the table includes the lease journal.
     """
 
     def __init__(self, clock: Clock, position: Callable[[], int]) -> None:
@@ -141,7 +152,7 @@ class LeaseTable(Table):
             yield from group.queues.values()
 
     def group(self, consumer_group: str, topic: str) -> GroupLeases:
-        """Return the leases of a group in a topic; create them if they do not exist."""
+        """Return the entry with the leases of a group in a topic. Create it if it is missing."""
         key = (consumer_group, topic)
         found = self._groups.get(key)
         if found is None:
@@ -153,7 +164,10 @@ class LeaseTable(Table):
         return group.queues.get(queue_id) if group else None
 
     def leased(self, lease: LeaseName) -> LeasedMessage:
-        """Return the message on this lease. Raises MqError INVALID_RECEIPT_HANDLE."""
+        """Return the message on a lease.
+
+        Raises MqError with the code INVALID_RECEIPT_HANDLE if the lease does not exist or is over.
+        """
         queue = self.find(lease.consumer_group, lease.topic, lease.queue_id)
         if queue is not None:
             now_ms = self._clock.monotonic_ms()
@@ -167,22 +181,23 @@ class LeaseTable(Table):
         return self._last_lease_id
 
     def touch(self) -> None:
-        """Record that the table differs from its snapshot."""
+        """Record that the table has changed since its snapshot was saved."""
         self.revision += 1
 
     def forget(self, *, consumer_group: str = "", topic: str = "") -> bool:
-        """Drop the leases of a deleted group or topic; with both, of the group in the topic.
+        """Remove the leases of a deleted group or topic.
 
-        Returns whether there were any.
+        If both are given, removes only the leases of the group in the topic. Returns whether there
+        were any entries.
         """
         deleted = self.keys_of(consumer_group=consumer_group, topic=topic)
         for key in deleted:
             for queue in self._groups.pop(key).queues.values():
-                queue.reset(0)  # callers that still hold it find no message in flight
+                queue.reset(0)  # so that callers with a reference see no message in flight
         return bool(deleted)
 
     def keys_of(self, *, consumer_group: str = "", topic: str = "") -> list[tuple[str, str]]:
-        """Return (group, topic) for all entries of a group, a topic, or a group in a topic."""
+        """Return (group, topic) of all entries of a group, of a topic, or of a group in a topic."""
         return [
             (its_group, its_topic)
             for its_group, its_topic in self._groups
@@ -192,9 +207,10 @@ class LeaseTable(Table):
         ]
 
     def take_over(self, other: LeaseTable, position: int) -> None:
-        """Take all leases of `other`, which includes the journal up to this queue offset.
+        """Replace the content of this table by the content of another one.
 
-        The caller must not use `other` afterwards.
+        `other` includes the journal up to the queue offset `position`. The caller must not use
+        `other` afterwards.
         """
         self._groups = other._groups
         self._last_lease_id = other._last_lease_id

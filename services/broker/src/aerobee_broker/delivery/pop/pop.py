@@ -1,10 +1,11 @@
-"""Pop: lease messages, with a long poll; and notifications that a pop would find messages.
+"""Pop leases messages to a consumer. Notifications report that a pop would find messages.
 
-Leases are durable before the messages are sent.
+Both can wait for messages with a long poll. Leases are durable before the messages are sent.
 
-Differences from RocketMQ: a redelivered message stays in its queue under its offset, and is not
-copied to a retry topic. The delivery attempt is part of the lease. The group's offset follows the
-settled messages, not the delivered ones. The broker, not the proxy, creates dead letters.
+There are several differences from RocketMQ. A redelivered message stays in its queue at its offset,
+and is not copied to a retry topic. The delivery attempt is part of the lease. The group's offset is
+the offset below which all messages are settled, not delivered. The broker, not the proxy, creates
+dead letters.
 """
 
 from __future__ import annotations
@@ -29,10 +30,10 @@ MAX_POLL_MS = 30_000
 
 @dataclass(frozen=True, slots=True)
 class PopResult:
-    """The result of a pop.
+    """The leased messages of a pop.
 
-    `records`: as stored, concatenated. `attempts`: the delivery attempt of each, starting at 1.
-    `pop_time_ms`: since the epoch.
+    `records` contains the concatenated records as stored in the log. `attempts` has the delivery
+    attempt of each message, starting at 1. `pop_time_ms` is in milliseconds since the epoch.
     """
 
     records: bytes
@@ -57,10 +58,11 @@ class Pop:
     long_polling: bool
 
     async def pop(self, request: PopRequest, poll_ms: int = 0) -> PopResult | None:
-        """Lease messages; None if no message arrived in time.
+        """Lease messages, and wait up to `poll_ms` for the first one.
 
-        Raises NoPermission, TopicNotExist, GroupNotExist, InvalidParameter, TooMuchUnflushed,
-        TooMuchInFlight, MqError POLLING_FULL, and the errors of the store.
+        Returns None if no message arrived in time. Raises NoPermission, TopicNotExist,
+        GroupNotExist, InvalidParameter, TooMuchUnflushed, TooMuchInFlight, MqError with the code
+        POLLING_FULL, and the errors of the store.
         """
         request = await self._checked(request)
         loop = asyncio.get_running_loop()
@@ -108,7 +110,7 @@ class Pop:
                 return None
 
     def _hand_out(self, batch: PopBatch, request: PopRequest) -> PopResult:
-        # Other pops may get the rest.
+        # There may be more messages for another pop.
         if len(batch.attempts) >= request.max_messages or batch.is_cut:
             self.polls.wake_pop(request.consumer_group, request.topic)
         self.metrics.delivered(
@@ -117,7 +119,7 @@ class Pop:
         return PopResult.of(batch)
 
     async def _checked(self, request: PopRequest) -> PopRequest:
-        """Check the request, and apply the group's settings to it."""
+        """Check a pop, and return it with the settings of its group applied."""
         self.access.check_broker()
         group = await self.access.group(request.consumer_group)
         check_limits(request.invisible_duration_ms, request.max_messages)
@@ -126,7 +128,7 @@ class Pop:
 
 
 def check_limits(invisible_duration_ms: int, max_messages: int) -> None:
-    """Check the limits of a pop. Raises InvalidParameter."""
+    """Raise InvalidParameter if a value of a pop is out of range."""
     if not 1 <= invisible_duration_ms <= MAX_INVISIBLE_DURATION_MS:
         raise InvalidParameter(
             f"invisible duration {invisible_duration_ms} ms is out of range: "
@@ -137,7 +139,7 @@ def check_limits(invisible_duration_ms: int, max_messages: int) -> None:
 
 
 def starting_as(group: SubscriptionGroup, request: PopRequest) -> PopRequest:
-    """Return the request with the start in a new queue that the group is configured for."""
+    """Return the pop with the start position that the group's settings define for new queues."""
     if request.start == "automatic" and not group.consume_from_min_enable:
         return replace(request, start="latest")
     return request
@@ -147,8 +149,8 @@ def starting_as(group: SubscriptionGroup, request: PopRequest) -> PopRequest:
 class Notifications:
     """Long polls that report whether a pop would find a message, without a lease.
 
-    They serve a client that waits for messages of several brokers and pops from the one that has
-    some. As in RocketMQ, a notification does not reserve a message: another pop may lease it first.
+    A client that waits for messages of several brokers uses them to find a broker to pop from. As
+    in RocketMQ, a notification does not reserve a message, so another pop may lease it first.
     """
 
     leases: LeaseSpace
@@ -157,21 +159,22 @@ class Notifications:
     long_polling: bool
 
     async def is_repeated(self, request: PopRequest) -> bool:
-        """Return whether a pop would repeat the leases of the named attempt to receive.
+        """Return whether a pop with this attempt id would return messages that are already leased.
 
-        Raises the errors of `wait`.
+        This is the case if an earlier pop with the attempt id has leased them. Raises the errors of
+        `wait`.
         """
         await self._checked(request)
-        self.access.topic(request.topic, None)  # the table keeps an entry for each requested topic
+        self.access.topic(request.topic, None)  # check first: the next line creates an entry
         group = self.leases.table.group(request.consumer_group, request.topic)
         attempt = group.attempts.get(request.attempt_id)
         return attempt is not None and bool(group.still_leased(attempt))
 
     async def wait(self, request: PopRequest, poll_ms: int) -> bool:
-        """Return True when a pop would find a message; False after the timeout.
+        """Wait up to `poll_ms` until a pop would find a message, and return whether it would.
 
-        Raises NoPermission, TopicNotExist, GroupNotExist, MqError POLLING_FULL, and the errors of
-        the store.
+        Raises NoPermission, TopicNotExist, GroupNotExist, MqError with the code POLLING_FULL, and
+        the errors of the store.
         """
         request = await self._checked(request)
         loop = asyncio.get_running_loop()
@@ -191,7 +194,7 @@ class Notifications:
             )
 
     def _peek(self, request: PopRequest) -> PopBatch:
-        """Return the batch that a pop of one message would lease; the message stays visible."""
+        """Return the batch that a pop of one message would lease, without leasing the message."""
         topic = self.access.topic(request.topic, None)
         wanted = self.access.filter_in(topic, request.filter)
         batch = self.leases.selector.select(

@@ -1,8 +1,8 @@
-"""Select and lease the messages of a pop: first those to redeliver, then new ones.
+"""Selects and leases the messages of a pop: first messages to redeliver, then new messages.
 
-In a priority topic, a higher queue is exhausted before a lower one. Selection is synchronous:
-between selecting and leasing, no other pop can select. Leases are in memory only; the caller writes
-the batch to the journal, or rolls it back.
+In a priority topic, a queue with a higher id is emptied before the next lower one. Selection is
+synchronous, so no other pop can select a message before it is leased. The leases exist only in
+memory until the caller writes the batch to the journal. If that fails, it rolls the batch back.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ from aerobee_broker.delivery.pop.lease_table import (
     LeaseTable,
     ReceiveAttempt,
 )
+from aerobee_broker.errors import RepairPending
 from aerobee_broker.filter.filter import Filter
 from aerobee_broker.metadata.consumer_offsets import ConsumerOffsets
 from aerobee_broker.store.messages import LeasableQueues, ReadStatus
@@ -45,18 +46,28 @@ from aerobee_wire.record import Record, decode, iter_raw, iter_records
 
 Start = Literal["automatic", "earliest", "latest"]
 
-SCAN_ROUNDS = 16  # per queue between two turns of the event loop: 12,800 messages that do not match
+# Reads per queue before a pop yields to the event loop: 12,800 messages that do not match.
+SCAN_ROUNDS = 16
 _SHARDING_KEY = props.SHARDING_KEY.encode() + b"\x01"
 
 
 @dataclass(frozen=True, slots=True)
 class PopRequest:
-    """A pop.
+    """A request to lease messages of a topic for a consumer group.
 
-    `queue_id`: None for any queue. `fifo`: the consumer processes the messages of a message group
-    in order, so it may get several at once. Without it, an ordered pop gets at most one message per
-    message group. `attempt_id`: the consumer's name for this attempt to receive; may be empty.
-    `start`: where a group without an offset starts. `client_id`: empty if unknown.
+    Attributes:
+        consumer_group: The group.
+        topic: The topic.
+        queue_id: The queue, or None for any queue.
+        max_messages: The maximum number of messages.
+        max_bytes: The maximum size of all records. The first record may be larger.
+        invisible_duration_ms: The duration of the leases.
+        filter: The filter that the messages must match.
+        fifo: The consumer processes the messages of a message group in order, so it may get several
+            of them at once. Without it, an ordered pop gets one message per message group.
+        attempt_id: The consumer's id for this receive. It may be empty.
+        start: The position at which a group without an offset starts.
+        client_id: The client that pops; empty if unknown.
     """
 
     consumer_group: str
@@ -81,26 +92,26 @@ class BatchRun(NamedTuple):
 
 @dataclass(slots=True)
 class PopBatch:
-    """The messages of one pop.
+    """The messages that one pop has leased.
 
-    `records`: as stored, each with one or more messages. `attempts`: the delivery attempt of each
-    message. `runs`: the same messages in memory.
+    Each entry of `records` contains one or more records as stored in the log. `attempts` has the
+    delivery attempt of each message. `runs` contains the same messages as objects.
     """
 
     group: GroupLeases
     lease: Lease
-    ordered: bool  # leased by message group
-    is_repeated: bool = False  # the leases of an earlier attempt with the same name
+    ordered: bool  # the messages are leased by message group
+    is_repeated: bool = False  # contains the leases of an earlier receive with the same attempt id
     records: list[bytes] = field(default_factory=list, init=False)
     attempts: list[int] = field(default_factory=list, init=False)
     runs: list[BatchRun] = field(default_factory=list, init=False)
     size: int = field(default=0, init=False)  # bytes of all records
-    # The scan of a queue was interrupted: more messages may be available at once.
+    # True if the scan of a queue was interrupted, so more messages may be available.
     scan_unfinished: bool = field(default=False, init=False)
-    is_cut: bool = field(default=False, init=False)  # by `max_bytes`: more may be available
-    # Offsets of messages that are no longer stored, and of those settled with them.
+    is_cut: bool = field(default=False, init=False)  # a message did not fit into `max_bytes`
+    # Offsets of messages that are not stored any more, and of messages settled as a result.
     lost: dict[InFlightQueue, list[int]] = field(default_factory=dict, init=False)
-    # The mark of each queue from before this batch was written to the journal.
+    # The journal mark of each queue before this batch was written to the journal.
     marks: dict[InFlightQueue, JournalMark] = field(default_factory=dict, init=False)
 
     def add(self, queue: InFlightQueue, message: InFlightMessage, record: bytes) -> None:
@@ -114,16 +125,16 @@ class PopBatch:
     def add_new(
         self, queue: InFlightQueue, messages: list[InFlightMessage], records: bytes
     ) -> None:
-        """Add messages that are delivered for the first time."""
+        """Add consecutive messages that are delivered for the first time."""
         self.runs.append(BatchRun(queue, messages))
         self.attempts += [1] * len(messages)
         self.records.append(records)
         self.size += len(records)
 
     def has_room(self, request: PopRequest, size: int = 1) -> bool:
-        """Return whether a record of `size` bytes fits, and note if it does not.
+        """Return whether a record of `size` bytes fits into the batch.
 
-        The first record always fits.
+        The first record always fits. If `max_bytes` is exceeded, sets `is_cut`.
         """
         if not self.attempts:
             return True
@@ -144,9 +155,9 @@ class PopBatch:
         return found
 
     def journal_record(self, request: PopRequest) -> LeaseRecord:
-        """Return the journal record, and mark the cursors as journalled.
+        """Return the journal record of the batch, and mark the queues' cursors as journalled.
 
-        `roll_back` undoes the marks too.
+        `roll_back` also undoes these marks.
         """
         lease_id, _, expires_ms, pop_time_ms, _ = self.lease
         queues = []
@@ -171,7 +182,7 @@ class PopBatch:
         )
 
     def roll_back(self) -> None:
-        """Undo the selection."""
+        """Undo the leases of the batch, so that its messages are visible again."""
         for queue, messages in self.by_queue().items():
             queue.roll_back_leases(messages, self.marks.get(queue))
 
@@ -196,10 +207,20 @@ class MessageSelector:
     def select(
         self, request: PopRequest, queue_count: int, *, by_priority: bool, ordered: bool
     ) -> PopBatch:
-        """Select and lease messages. `ordered`: by message group.
+        """Select and lease messages in memory.
 
-        Raises MqError if a queue cannot be read, or if the log rejects the first offset of a new
-        group or the record of lost messages; then no message is leased.
+        Args:
+            request: The pop.
+            queue_count: The number of readable queues of the topic.
+            by_priority: Empty a queue with a higher id before the next lower one.
+            ordered: Lease messages in the order of their message groups.
+
+        Returns:
+            The leased messages. They are the leases of an earlier pop if an ordered pop repeats its
+            attempt id.
+
+        Raises:
+            MqError: A queue cannot be read, or the log rejects a record. Then no message is leased.
         """
         self._distrust_journal()
         group = self._table.group(request.consumer_group, request.topic)
@@ -220,7 +241,7 @@ class MessageSelector:
             self._note_lost(batch)
         except Exception:
             batch.roll_back()
-            for queue in queues:  # puts messages back that `next_visible` removed
+            for queue in queues:  # restores the messages that `next_visible` removed
                 queue.rebuild()
             raise
         if named and batch.runs:
@@ -240,10 +261,10 @@ class MessageSelector:
         )
 
     def _distrust_journal(self) -> None:
-        """Do not trust the journal after a roll-back of the log.
+        """After a rollback of the log, make the next leases write all messages in flight again.
 
-        Its records may hold leases that were not rolled back in memory, because their pops were
-        cancelled or timed out.
+        The journal may lack leases that exist in memory. Leases of pops that were cancelled or
+        timed out are not rolled back in memory.
         """
         if self._rollback_count != self._store.flush.rollback_count:
             self._rollback_count = self._store.flush.rollback_count
@@ -253,12 +274,15 @@ class MessageSelector:
     # ---- steps ----
 
     def _repeat(self, group: GroupLeases, attempt_id: str) -> PopBatch | None:
-        """Return the messages of an earlier attempt with this name, under the same lease."""
+        """Return the messages that an earlier pop with this attempt id still has on lease.
+
+        Returns None if there are none.
+        """
         attempt = group.attempts.get(attempt_id)
         if attempt is None:
             return None
         expires_ms = attempt.pop_time_ms + attempt.invisible_duration_ms
-        # Each message has its own deadline by now.
+        # 0, because each message may have its own deadline by now.
         lease = Lease(attempt.lease_id, 0, expires_ms, attempt.pop_time_ms)
         batch = PopBatch(group, lease, ordered=True, is_repeated=True)
         for queue, message in group.still_leased(attempt):
@@ -316,13 +340,18 @@ class MessageSelector:
             if not messages:
                 return
             for message in messages if request.fifo else messages[:1]:
-                record = stored_record(self._store, queue, message.offset)
+                try:
+                    record = stored_record(self._store, queue, message.offset)
+                except RepairPending:
+                    if not any(other.is_leased for other in messages):
+                        queue.put_back(message)
+                    return
                 if not record:
                     settled = [dropped.offset for dropped in queue.drop(message)]
                     batch.lost.setdefault(queue, []).extend(settled)
                     continue
                 if not batch.has_room(request, len(record)):
-                    # A message group stays in line unless this pop leases some of it.
+                    # The message group stays visible unless this pop has leased a message of it.
                     if not any(other.is_leased for other in messages):
                         queue.put_back(message)
                     return
@@ -332,7 +361,7 @@ class MessageSelector:
     def _take_new(self, queue: InFlightQueue, request: PopRequest, batch: PopBatch) -> None:
         if queue.is_full or not batch.has_room(request):
             return
-        # Most groups want all messages, in any order; their records need not be decoded.
+        # Most groups want all messages in any order, so their records need not be decoded.
         undecoded = request.filter.everything and not batch.ordered
         mine = {
             leased.message.message_group or ""
@@ -342,14 +371,17 @@ class MessageSelector:
         for _ in range(SCAN_ROUNDS):
             if queue.is_full or not batch.has_room(request):
                 return
-            result = self._store.read(
-                request.topic,
-                queue.queue_id,
-                queue.cursor,
-                max_messages=request.max_messages - len(batch.attempts),
-                max_bytes=max(1, request.max_bytes - batch.size),
-                tags=request.filter.tags_codes,
-            )
+            try:
+                result = self._store.read(
+                    request.topic,
+                    queue.queue_id,
+                    queue.cursor,
+                    max_messages=request.max_messages - len(batch.attempts),
+                    max_bytes=max(1, request.max_bytes - batch.size),
+                    tags=request.filter.tags_codes,
+                )
+            except RepairPending:
+                return
             if result.status is ReadStatus.NO_NEW:
                 return
             if result.status is ReadStatus.OFFSET_TOO_LARGE:  # the topic was recreated
@@ -377,9 +409,10 @@ class MessageSelector:
         batch: PopBatch,
         mine: set[str],
     ) -> None:
-        """Open a message that matches the filter, and lease it if its message group permits.
+        """Put a message that matches the filter in flight, and lease it if its group permits.
 
-        `mine`: the message groups of this batch.
+        `mine` contains the message groups of this batch. A message cannot be leased while an
+        earlier message of its message group waits or is on lease for another pop.
         """
         message_group, may_go = None, True
         if batch.ordered or not request.filter.everything:
@@ -400,9 +433,9 @@ class MessageSelector:
             batch.add(queue, message, raw)
 
     def _note_lost(self, batch: PopBatch) -> None:
-        """Write lost messages to the journal as settled.
+        """Write to the journal that the lost messages of a batch are settled.
 
-        Retention has deleted them, or they are damaged.
+        Retention has deleted these messages, or they are damaged.
         """
         if not batch.lost:
             return
@@ -424,7 +457,7 @@ class MessageSelector:
 
 
 def stored_record(store: LeasableQueues, queue: InFlightQueue, offset: int) -> bytes:
-    """Return the record at a queue offset; empty if it is no longer stored, or damaged."""
+    """Return the record at a queue offset; empty if it is damaged or not stored any more."""
     result = store.read(queue.topic, queue.queue_id, offset, max_messages=1, max_bytes=1, tags=None)
     whole = result.status is ReadStatus.FOUND and result.next_begin_offset == offset + 1
     return result.records if whole else b""
@@ -437,7 +470,7 @@ def regroup(store: LeasableQueues, queue: InFlightQueue) -> None:
 
 
 def regroup_slices(store: LeasableQueues, queue: InFlightQueue) -> Iterator[None]:
-    """Regroup in slices, reading the records if the queue is ordered."""
+    """Do the same as `regroup`, but yield after each slice of the messages."""
     names: dict[int, str] = {}
     for number, offset in enumerate(list(queue.in_flight) if queue.fifo else (), 1):
         raw = stored_record(store, queue, offset)
@@ -463,6 +496,6 @@ def _all_leased(group: MessageGroupQueue) -> bool:
 
 
 def _message_group(record: Record) -> str:
-    """Return the message group; empty if the message has none."""
+    """Return the message group of a record, or an empty string if it has none."""
     value = props.get(record.raw_properties, _SHARDING_KEY)
     return value.decode("utf-8", "replace") if value is not None else ""

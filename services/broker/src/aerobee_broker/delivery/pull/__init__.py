@@ -1,1 +1,1 @@
-"""Reading by queue offset: pull, long polls, consumer offsets, queries."""
+"""Reads by queue offset: pull, long polls, consumer offsets, and queries of offsets."""

@@ -1,4 +1,4 @@
-"""Access checks for pull and pop: broker, group, topic, queue, filter and memory."""
+"""Checks for pull and pop: permissions of broker, group and topic, queue, filter and memory."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ class ReadAccess:
     async def group(self, consumer_group: str) -> SubscriptionGroup:
         """Return the group; create it if it is new and may be created.
 
-        Raises NoPermission if it may not consume, and the errors of GroupRegistry.for_client.
+        Raises NoPermission if the group may not consume, and the errors of
+        GroupRegistry.for_client.
         """
         group = self._groups.ready(consumer_group)  # the usual case: saves a coroutine
         if group is None:
@@ -46,15 +47,15 @@ class ReadAccess:
         return group
 
     async def room(self) -> None:
-        """Wait while unsent responses leave no room for another one. Raises TooMuchInFlight."""
+        """Wait until unsent responses use less memory than their limit. Raises TooMuchInFlight."""
         if self.in_flight.is_full:  # rare: usually saves a coroutine
             await self.in_flight.room(WAIT_S)
 
     def topic(self, topic: str, queue_id: int | None) -> TopicConfig:
-        """Return the topic. `queue_id`: None for any queue.
+        """Return the topic after checking that it and its queue can be read.
 
-        Raises TopicNotExist, NoPermission, or InvalidParameter if the topic has no such readable
-        queue.
+        If `queue_id` is None, no queue is checked. Raises TopicNotExist, NoPermission, or
+        InvalidParameter if the queue is not a readable queue of the topic.
         """
         config = self._topics.get(topic)
         if not config.readable:
@@ -71,20 +72,24 @@ class ReadAccess:
         return config
 
     def is_ordered(self, consumer_group: str, topic: TopicConfig) -> bool:
-        """Return whether the group consumes this topic in order, by their current settings."""
+        """Return whether the group consumes the topic in order, by the settings of both."""
         group = self._groups.table.get(consumer_group)
         order = group.consume_order if group is not None else ConsumeOrder.AUTO
         return order.holds_in(topic.message_type)
 
     @staticmethod
     def filter_in(topic: TopicConfig, wanted: Filter) -> Filter:
-        """Return the filter for a topic: tags do not apply to parents of lite topics."""
+        """Return the filter to use in a topic. In a parent of lite topics, tags are ignored."""
         if wanted.tags_codes is None or topic.message_type != LITE:
             return wanted
         return replace(wanted, tags_codes=None)
 
     def check_filter(self, wanted: Filter) -> None:
-        """Raise MqError SUBSCRIPTION_PARSE_FAILED for an SQL92 filter if these are disabled."""
+        """Check that the broker allows the filter.
+
+        Raises MqError with the code SUBSCRIPTION_PARSE_FAILED for an SQL92 filter if the broker
+        does not allow such filters.
+        """
         if wanted.condition is not None and not self._sql_filters:
             raise MqError(
                 Code.SUBSCRIPTION_PARSE_FAILED,

@@ -1,12 +1,12 @@
-"""Long polls: pulls and pops that wait for a message. Uses tags codes, not message contents.
+"""Long polls: pulls and pops that wait (are parked) until a message arrives.
 
-A pull waits at a queue offset, and an arrival wakes every pull that it serves. A pop waits for its
-consumer group: an arrival of n messages wakes n pops of each group, the longest wait first. A woken
-pop that finds no message, because another pop was faster, is parked again. Notifications wait for
-messages beyond those for the parked pops of their group; then all of them are woken.
+A pull waits at a queue offset. An arrival of messages wakes every pull whose offset and tags it
+matches. A pop waits for its consumer group. An arrival of n messages wakes n pops of each group,
+the longest waiting first. If a woken pop finds no message, because another pop was faster, it is
+parked again. A notification is woken when more messages arrive than the group has parked pops.
 
-A call is parked in the same loop turn as the read that found nothing, so it cannot miss an arrival
-between the two.
+A call is parked without an await after the read that found no message, so it cannot miss an arrival
+between the two. Tags are compared by their codes, without reading the messages.
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ from typing import NamedTuple
 from aerobee_broker.store.messages import Arrival
 from aerobee_wire.status import Code, MqError
 
+REPAIR_LOOK_S = 1.0
 MAX_PARKED_POPS = 100_000  # RocketMQ's maxPopPollingSize
 
 
 class _ParkedCall(NamedTuple):
-    """The messages that a call waits for: of this queue, from this offset on, with these codes."""
+    """The queue, lowest offset and tags codes of the messages that a parked call waits for."""
 
     queue_id: int | None  # None: any queue of the topic
     queue_offset: int
@@ -35,7 +36,10 @@ _Calls = dict[asyncio.Future[bool], _ParkedCall]
 
 
 class _Lines:
-    """topic → line → the calls parked there, the longest wait first. Empty lines are dropped."""
+    """The parked calls by topic and key, the longest waiting first.
+
+    The key (`_Line`) is a queue id for pulls, and a consumer group for pops and notifications.
+    """
 
     def __init__(self) -> None:
         self.topics: dict[str, dict[_Line, _Calls]] = {}
@@ -80,11 +84,22 @@ class _Lines:
 
 
 class LongPolls:
-    def __init__(self, max_parked_pops: int = MAX_PARKED_POPS) -> None:
+    """The calls that wait for messages.
+
+    `is_repairing`: whether damaged records may be repaired. A repair notifies no call, so calls
+    then wait only for REPAIR_LOOK_S.
+    """
+
+    def __init__(
+        self,
+        max_parked_pops: int = MAX_PARKED_POPS,
+        is_repairing: Callable[[], bool] = lambda: False,
+    ) -> None:
         self._max_parked_pops = max_parked_pops
-        self._pulls = _Lines()  # one line per queue id
-        self._pops = _Lines()  # one line per consumer group
-        self._notifications = _Lines()  # one line per consumer group
+        self._is_repairing = is_repairing
+        self._pulls = _Lines()  # by topic and queue id
+        self._pops = _Lines()  # by topic and consumer group
+        self._notifications = _Lines()  # by topic and consumer group
         self._pops_of: dict[str, set[asyncio.Future[bool]]] = {}  # by client id
         self.closed = False
 
@@ -100,6 +115,9 @@ class LongPolls:
     def count(self) -> int:
         return self._pulls.count + self._pops.count + self._notifications.count
 
+    def _limited(self, timeout_s: float) -> float:
+        return min(timeout_s, REPAIR_LOOK_S) if self._is_repairing() else timeout_s
+
     async def park_pull(
         self,
         topic: str,
@@ -108,16 +126,16 @@ class LongPolls:
         tags_codes: frozenset[int] | None,
         timeout_s: float,
     ) -> bool:
-        """Return True when a message at or after `queue_offset` with one of the codes arrives.
+        """Wait for a message at or after `queue_offset` with one of the tags codes.
 
-        Returns False after the timeout, or if the broker stops.
+        Returns True when the message arrives, and False after the timeout or if the broker stops.
         """
         if self.closed:
             return False
         future = self._pulls.park(
             topic,
             queue_id,
-            timeout_s,
+            self._limited(timeout_s),
             queue_id=queue_id,
             queue_offset=queue_offset,
             tags_codes=tags_codes,
@@ -137,10 +155,11 @@ class LongPolls:
         *,
         client_id: str = "",
     ) -> bool:
-        """Return True if the caller must read again.
+        """Wait until a pop of the group may find a message.
 
-        Returns False after the timeout, if the client left, or if the broker stops. A pop that is
-        cancelled between its wake and its read wakes the next one. Raises MqError POLLING_FULL.
+        Returns True if the caller must read again. Returns False after the timeout, if the client
+        has disconnected, or if the broker stops. If a pop is cancelled after it was woken, the next
+        pop is woken. Raises MqError with the code POLLING_FULL if too many calls are parked.
         """
         if self.closed:
             return False
@@ -148,7 +167,7 @@ class LongPolls:
         future = self._pops.park(
             topic,
             consumer_group,
-            timeout_s,
+            self._limited(timeout_s),
             queue_id=queue_id,
             queue_offset=0,
             tags_codes=tags_codes,
@@ -167,7 +186,7 @@ class LongPolls:
                 self._leave(client_id, future)
 
     def client_left(self, client_id: str) -> None:
-        """End this client's pops empty; the client has disconnected."""
+        """End the parked pops of a client that has disconnected. `park_pop` returns False."""
         for future in self._pops_of.get(client_id, ()):
             _end(future, False)
 
@@ -184,9 +203,10 @@ class LongPolls:
         tags_codes: frozenset[int] | None,
         timeout_s: float,
     ) -> bool:
-        """Return True if the caller must check again.
+        """Wait until there may be a message for the group that its parked pops do not take.
 
-        Returns False after the timeout, or if the broker stops. Raises MqError POLLING_FULL.
+        Returns True if the caller must check again. Returns False after the timeout, or if the
+        broker stops. Raises MqError with the code POLLING_FULL if too many calls are parked.
         """
         if self.closed:
             return False
@@ -194,7 +214,7 @@ class LongPolls:
         future = self._notifications.park(
             topic,
             consumer_group,
-            timeout_s,
+            self._limited(timeout_s),
             queue_id=None,
             queue_offset=0,
             tags_codes=tags_codes,
@@ -219,7 +239,7 @@ class LongPolls:
         for arrival in arrivals:
             if (queues := pulls.get(arrival.topic)) and (calls := queues.get(arrival.queue_id)):
                 _wake(calls, arrival, len(calls))
-            left: dict[_Line, int] = {}  # by group: number of messages that no parked pop takes
+            left: dict[_Line, int] = {}  # group → number of messages that no parked pop takes
             if groups := pops.get(arrival.topic):
                 for group, calls in groups.items():
                     most = arrival.max_offset - arrival.first_offset
@@ -230,21 +250,22 @@ class LongPolls:
                         _wake(calls, arrival, len(calls))
 
     def wake_pulls(self, topic: str, queue_id: int) -> None:
-        """Wake all pulls of a queue: its offsets were reset, or it was deleted."""
+        """Wake all pulls of a queue, because its offsets were reset or its topic was deleted."""
         for future in self._pulls.calls(topic, queue_id):
             _end(future, True)
 
     def wake_pops(self, topic: str) -> None:
-        """Wake all pops and notifications of a topic: offsets were reset, or it was deleted."""
+        """Wake all pops and notifications of a topic that was deleted or had offsets reset."""
         for parked in (self._pops, self._notifications):
             for calls in parked.topics.get(topic, {}).values():
                 for future in calls:
                     _end(future, True)
 
     def wake_pop(self, consumer_group: str, topic: str, queue_id: int | None = None) -> None:
-        """Wake the longest waiting pop: a message of this queue (None: any) is visible again.
+        """Wake the longest waiting pop, because a message of its queue is available again.
 
-        If no pop waits for it, wakes every notification.
+        If `queue_id` is None, the message may be in any queue. If no pop waits for the message,
+        wakes all notifications of the group.
         """
         for future, call in self._pops.calls(topic, consumer_group).items():
             if not future.done() and (queue_id is None or call.queue_id in {None, queue_id}):
@@ -254,7 +275,7 @@ class LongPolls:
             _end(future, True)
 
     def close(self) -> None:
-        """End every wait, now and in the future, because the broker stops."""
+        """End all parked calls, and return from later ones at once, because the broker stops."""
         self.closed = True
         self._pulls.end_all()
         self._pops.end_all()
@@ -262,7 +283,10 @@ class LongPolls:
 
 
 def _wake(calls: _Calls, arrival: Arrival, most: int) -> int:
-    """Wake the first `most` calls that the arrival serves; return how many of `most` are left."""
+    """Wake up to `most` calls that wait for one of the arrived messages.
+
+    Returns `most` minus the number of woken calls.
+    """
     codes: frozenset[int] | None = None
     for future, call in calls.items():
         if most <= 0:
@@ -287,7 +311,7 @@ def _end(future: asyncio.Future[bool], found: bool) -> None:
 
 
 class Arrivals:
-    """Called with what has become visible: wakes long polls, and notifies the topic's listener."""
+    """Passes on newly visible messages: wakes long polls, and calls the listener of each topic."""
 
     def __init__(self, polls: LongPolls) -> None:
         self._polls = polls
@@ -299,7 +323,7 @@ class Arrivals:
         self._listeners[topic] = on_arrival
 
     def expect(self, is_expected: Callable[[], bool]) -> None:
-        """Make `awaited` also consider this callback."""
+        """Register a callback that returns whether its owner waits for visible messages."""
         self._expected.append(is_expected)
 
     def awaited(self) -> bool:

@@ -1,4 +1,4 @@
-"""Queue offsets: bounds of queues, search by store time; offsets, resets and lag of groups."""
+"""Queries of queue bounds and offsets by time; queries and changes of the offsets of groups."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from aerobee_wire.status import Code, MqError
 
 @dataclass(frozen=True, slots=True)
 class QueueBounds:
-    """The bounds of a queue.
+    """The lowest and highest offset and store time of a queue.
 
-    `max_offset`: the offset of the next message. Timestamps are 0 in an empty queue, or if they
-    were not requested.
+    `max_offset` is the offset that the next message will get. The timestamps are 0 if the queue is
+    empty or the caller did not request them.
     """
 
     queue_id: int
@@ -40,7 +40,8 @@ class QueueBounds:
 class TopicBounds:
     """The bounds of a topic's queues, and the topic's settings on this broker.
 
-    Queues from `read_queue_count` on are not read. `permission`: 4 read, 2 write.
+    Consumers read only the queues with an id below `read_queue_count`. `permission` is the sum of 4
+    if the topic is readable and 2 if it is writable.
     """
 
     queues: list[QueueBounds]
@@ -52,8 +53,9 @@ class TopicBounds:
 class Progress:
     """The progress of a group in one message queue.
 
-    `consumer_offset` is None if the group has not consumed from the queue, or has an offset in each
-    of its lite topics. In the latter case, `lag` is the number of messages that it has not settled.
+    `consumer_offset` is None in two cases. Either the group has not consumed from the queue, or the
+    queue contains lite topics, in each of which the group has an offset. In the second case, `lag`
+    is the number of messages that the group has not settled (acknowledged or dead-lettered).
     """
 
     topic: str
@@ -73,16 +75,18 @@ class QueueOffset:
     queue_offset: int
 
 
-# (group, topic, queue id → queue offset): called before a group's offsets are reset. May raise to
-# refuse the reset. The reset is durable once the returned future ends.
+# A function that is called before a group's offsets in a topic are reset. Its arguments are the
+# group, the topic, and queue id → new queue offset. It may raise an error to reject the reset. The
+# reset is durable when the returned future is done, or at once if it returns None.
 OnReset = Callable[[str, str, Mapping[int, int]], asyncio.Future[None] | None]
-# (group, topic): called before a group's offsets in a topic are deleted; like OnReset.
+# A function that is called before a group's offsets in a topic are deleted, with the group and the
+# topic. It may raise an error, and returns a future, like OnReset.
 OnForget = Callable[[str, str], asyncio.Future[None] | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueQueries:
-    """Queries of queues without groups: the same on a slave."""
+    """Queries of queues that need no consumer group. A master and a slave answer them alike."""
 
     store: MessageStore
     topics: TopicRegistry
@@ -107,9 +111,9 @@ class QueueQueries:
         return QueueBounds(queue_id, low, high, earliest_ms, latest_ms)
 
     def search(self, topic: str, queue_id: int, timestamp_ms: int, *, upper: bool) -> int:
-        """Return the first offset at or after a store time.
+        """Return the offset of the first message stored at or after a time.
 
-        `upper`: return the last offset at or before it.
+        With `upper`, return the offset of the last message stored at or before the time.
         """
         self._queues(self.topics.get(topic), [queue_id])
         return self.store.search_offset(topic, queue_id, timestamp_ms, upper=upper)
@@ -137,7 +141,7 @@ class OffsetQueries(QueueQueries):
     on_forget: OnForget
 
     def stored(self, consumer_group: str, topic: str) -> list[QueueOffset]:
-        """Return the offsets of a group in one topic, or in all topics if it is empty."""
+        """Return the offsets of a group in a topic, or in all topics if `topic` is empty."""
         topics = [topic] if topic else self.offsets.topics_of(consumer_group)
         return [
             QueueOffset(name, queue_id, offset)
@@ -153,12 +157,12 @@ class OffsetQueries(QueueQueries):
         client_id: str = "",
         locked: bool = False,
     ) -> None:
-        """Overwrite the group's offsets, also backwards; all or none.
+        """Commit offsets of a group, which may be lower than the current ones.
 
-        After a reset of a group with live members, commits that may have been sent before it are
-        dropped. An offset beyond the end of its queue is dropped too: its consumer has seen
-        messages that were lost in an unclean election. `locked`: `client_id` commits as the holder
-        of the locks of these queues.
+        If one offset is invalid, no offset changes. After a reset of a group with live members, an
+        offset that may have been sent before the reset is ignored. An offset beyond the end of its
+        queue is also ignored, because its consumer has read messages that an unclean election lost.
+        With `locked`, `client_id` must hold the locks of all queues.
 
         Raises GroupNotExist, TopicNotExist, NoPermission, InvalidParameter, QueueLockNotHeld.
         """
@@ -190,10 +194,21 @@ class OffsetQueries(QueueQueries):
         timestamp_ms: int | None = None,
         queue_offset: int | None = None,
     ) -> list[QueueOffset]:
-        """Set a group's offsets to a store time (below 0: the end) or to an offset.
+        """Set a group's offsets in a topic to a store time or to an offset.
 
-        The result is within the bounds of each queue. Returns when it is durable. Raises the errors
-        of `update` and of the store; if the log rejects records, nothing has changed.
+        Args:
+            consumer_group: The group.
+            topic: The topic.
+            queue_ids: The queues to reset; all queues if it is empty.
+            timestamp_ms: The store time. Below 0, or without `queue_offset`, the end of each queue.
+            queue_offset: The offset; it takes precedence over `timestamp_ms`.
+
+        Returns:
+            The new offsets, which are within the bounds of each queue, when they are durable.
+
+        Raises:
+            MqError: The errors of `update` and of the store. If the log rejects the change, nothing
+                has changed.
         """
         self.groups.get(consumer_group)
         _check_own(consumer_group)
@@ -212,12 +227,14 @@ class OffsetQueries(QueueQueries):
         return [QueueOffset(topic, queue_id, offset) for queue_id, offset in offsets.items()]
 
     async def forget(self, consumer_group: str, topic: str, *, dry_run: bool) -> list[QueueOffset]:
-        """Drop the offsets and leases of a group in a topic that it has left.
+        """Delete the offsets and leases of a group in a topic that it does not consume any more.
 
-        With `dry_run`, only checks. Returns the dropped offsets when the change is durable.
+        Returns the deleted offsets when the change is durable. With `dry_run`, deletes nothing, and
+        returns the offsets that would be deleted.
 
-        Raises GroupNotExist, NoPermission, InvalidParameter, MqError ILLEGAL_OPERATION while a
-        member consumes the topic, and the errors of the store, without any change.
+        Raises GroupNotExist, NoPermission, InvalidParameter, and the errors of the store. Raises
+        MqError with the code ILLEGAL_OPERATION while a member consumes the topic. After an error,
+        nothing has changed.
         """
         self.groups.get(consumer_group)
         _check_own(consumer_group)
@@ -232,7 +249,10 @@ class OffsetQueries(QueueQueries):
         return found
 
     def _check_left(self, consumer_group: str, topic: str) -> None:
-        """Check that the group has left the topic. Raises InvalidParameter, MqError."""
+        """Check that no member of the group consumes the topic.
+
+        Raises InvalidParameter if the topic cannot be left, or MqError if a member consumes it.
+        """
         config = self.topics.table.get(topic)
         if config is not None and config.message_type == lite.LITE:
             raise InvalidParameter(
@@ -257,9 +277,9 @@ class OffsetQueries(QueueQueries):
             )
 
     def _reads(self, client: Client, consumer_group: str, topic: str) -> bool:
-        """Return whether a member consumes a topic.
+        """Return whether a member of a group consumes a topic.
 
-        A member without subscriptions chooses queues itself.
+        A member without subscriptions consumes the topics from which it pulls.
         """
         subscriptions = client.consumers[consumer_group].subscriptions
         if subscriptions:
@@ -279,9 +299,10 @@ class OffsetQueries(QueueQueries):
         return self.store.search_offset(topic, queue_id, timestamp_ms, upper=False)
 
     def progress(self, consumer_group: str, topic: str = "") -> list[Progress]:
-        """Return the progress by queue, for all topics with a subscription or offsets of the group.
+        """Return the progress of a group in each queue of a topic.
 
-        Empty for a group that broadcasts.
+        If `topic` is empty, includes all topics that the group subscribes to or has offsets in. For
+        a group that broadcasts, the list is empty.
         """
         self.groups.get(consumer_group)
         if self.clients.broadcasts(consumer_group):
@@ -301,19 +322,19 @@ class OffsetQueries(QueueQueries):
         return sorted({*self.offsets.topics_of(consumer_group), *subscribed, retry})
 
     def lags(self) -> Iterator[tuple[str, str, int]]:
-        """Yield consumer group, topic and lag for all topics in which groups have offsets."""
+        """Yield (consumer group, topic, lag) for each topic in which a group has offsets."""
         for group in self.groups.table.all():
             if names.is_system_group(group.consumer_group):
                 continue  # the broker's own progress: it has no consumers
             if self.clients.broadcasts(group.consumer_group):
-                continue  # the offsets are from before it broadcast
+                continue  # the offsets are from a time before the group broadcast
             for topic in self.offsets.topics_of(group.consumer_group):
                 yield group.consumer_group, topic, self.lag(group.consumer_group, topic)
 
     def lag(self, consumer_group: str, topic: str) -> int:
-        """Return the number of messages behind, over all queues of a topic.
+        """Return the number of messages of a topic that a group has not consumed.
 
-        Counts all messages of a queue without an offset.
+        If the group has no offset in a queue, all messages of the queue count.
         """
         config = self.topics.table.get(topic)
         offsets = self.offsets.of(consumer_group, topic)
@@ -338,6 +359,6 @@ class OffsetQueries(QueueQueries):
 
 
 def _check_own(consumer_group: str) -> None:
-    """Reject system groups: a start reads the broker's own topics from their offsets on."""
+    """Raise NoPermission for a system group, because the broker itself uses its offsets."""
     if names.is_system_group(consumer_group):
         raise NoPermission(f"{consumer_group} is a system group: its offsets are the broker's own")

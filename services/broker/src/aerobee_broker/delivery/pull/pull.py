@@ -1,7 +1,7 @@
 """Pull: reads a message queue for a consumer group, or without a group (browse).
 
-The checks, their order, and the meaning of the responses are those of PULL_MESSAGE. A response
-contains the records byte for byte as in the commit log; the caller decodes them.
+The checks, their order, and the meaning of the responses are those of RocketMQ's PULL_MESSAGE. A
+response contains the records byte for byte as in the commit log. The caller decodes them.
 """
 
 from __future__ import annotations
@@ -36,11 +36,13 @@ class Pull:
     metrics: BrokerMetrics
 
     async def pull(self, request: PullRequest) -> tuple[ReadResult, int]:
-        """Return the result, and the id of the broker to pull from next time.
+        """Return the messages that were read, and the id of the broker to pull from next time.
+
+        If there are no messages, the call may wait for new ones first.
 
         Raises NoPermission, InvalidParameter, TopicNotExist, GroupNotExist, SubscriptionNotExist,
-        QueueLockNotHeld, TooMuchInFlight, MqError SUBSCRIPTION_PARSE_FAILED, and the errors of the
-        store.
+        QueueLockNotHeld, TooMuchInFlight, MqError with the code SUBSCRIPTION_PARSE_FAILED, and the
+        errors of the store.
         """
         self.access.check_broker()
         group = None if request.browse else await self.access.group(request.consumer_group)
@@ -124,9 +126,10 @@ class Pull:
     # ---- the group's offset ----
 
     def _commit_offset(self, request: PullRequest) -> ReadResult | None:
-        """Commit the offset in the pull.
+        """Commit the offset that the pull contains, if any, and return None.
 
-        If the group was reset, returns the response that notifies the consumer, without a commit.
+        If the group's offset was reset, commits nothing, and returns a response that contains the
+        new offset.
         """
         reset = self._reset_answer(request)
         group, topic, queue_id = request.consumer_group, request.topic, request.queue_id
@@ -136,10 +139,11 @@ class Pull:
         return reset
 
     def _back_to_group(self, request: PullRequest, result: ReadResult) -> ReadResult:
-        """Send a consumer that is beyond the end of the log back to its group's offset.
+        """Return `result` with the group's offset as the next one, if that offset is lower.
 
-        The consumer has seen messages that were lost in an unclean election. Without this, it would
-        skip the messages that arrived since.
+        This is for a consumer whose offset is beyond the end of the queue, because it has read
+        messages that an unclean election lost. At the end of the queue, the consumer would skip the
+        messages that arrived since the election.
         """
         offset = self.offsets.get(request.consumer_group, request.topic, request.queue_id)
         if offset is None or offset >= result.next_begin_offset:
@@ -147,7 +151,11 @@ class Pull:
         return replace(result, next_begin_offset=max(offset, result.min_offset))
 
     def _reset_answer(self, request: PullRequest) -> ReadResult | None:
-        """Return OFFSET_TOO_LARGE with the offset of a reset not yet reported to the consumer."""
+        """Return a response that reports a reset of the group's offset to the consumer.
+
+        The response has the status OFFSET_TOO_LARGE and the new offset. Returns None if there was
+        no reset, or the consumer already got its offset.
+        """
         offset = self.offsets.take_reset(request.consumer_group, request.topic, request.queue_id)
         if offset is None:
             return None
@@ -161,15 +169,15 @@ class Pull:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlavePull:
-    """Serves pulls on a slave: reads only messages that are confirmed and derived here.
+    """Serves pulls on a slave, which returns only messages that are visible on this slave.
 
-    It does not create groups, accept offsets or check locks: the master does. A slave may lag, so
-    it does not decide what it cannot know. For an offset outside its queue, it returns "nothing
-    new". For an unknown topic or group, it refers the client to the master.
+    The slave does not create groups, accept offsets or check locks, because only the master does.
+    The slave may lag behind the master. For an offset outside the bounds of its queue, it therefore
+    returns the status NO_NEW. For an unknown group, it refers the client to the master.
 
     `check` raises NotServed while this slave does not serve reads. `refuse` returns that error for
-    requests that the master must answer. `has_master`: whether this slave follows a master. If so,
-    a pull that finds no messages does not wait here, because the master may have them.
+    requests that the master must answer. `has_master` returns whether this slave follows a master.
+    If it does, a pull without messages does not wait, because the master may have messages.
     """
 
     reading: QueueReading
@@ -182,10 +190,11 @@ class SlavePull:
     has_master: Callable[[], bool]
 
     async def pull(self, request: PullRequest) -> tuple[ReadResult, int]:
-        """Read like `Pull.pull`.
+        """Return the messages that were read, and the id of the broker to pull from next time.
 
-        Raises NotServed, NoPermission, InvalidParameter, SubscriptionNotExist, MqError
-        SUBSCRIPTION_PARSE_FAILED, and the errors of the store.
+        Raises NotServed, NoPermission, InvalidParameter, TopicNotExist, SubscriptionNotExist,
+        TooMuchInFlight, MqError with the code SUBSCRIPTION_PARSE_FAILED, and the errors of the
+        store.
         """
         self.check()
         if request.locked:  # only the master knows whether the caller holds the lock

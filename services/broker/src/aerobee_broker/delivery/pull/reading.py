@@ -1,6 +1,6 @@
 """Reads of a message queue: the request of a pull, the read, and the wait for more messages.
 
-The same on a master and on a slave. Groups, offsets and locks are handled in `pull.py`.
+A master and a slave use the same code. Groups, offsets and locks are handled in `pull.py`.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from aerobee_broker.config import BrokerOptions
 from aerobee_broker.delivery.pull.long_polls import LongPolls
+from aerobee_broker.errors import RepairPending
 from aerobee_broker.filter.filter import Filter, matching_records
 from aerobee_broker.metadata.subscription_groups import SubscriptionGroup
 from aerobee_broker.store.message_store import MessageStore
@@ -22,16 +23,17 @@ MAX_BYTES = 16 * 1024 * 1024
 MAX_SUSPEND_MS = 30_000
 MASTER_ID = 0
 WHEN_SLOW_ID = 1  # for a reader without a group: RocketMQ's default of whichBrokerWhenConsumeSlowly
-# Returns the ids of the readable slaves that have the log at a physical offset.
+# A function that returns the ids of the readable slaves that have the log up to a physical offset.
 SlavesAt = Callable[[int], Collection[int]]
 
 
 @dataclass(slots=True)
 class PullRequest:
-    """A pull.
+    """A request to read messages of one queue.
 
-    `filter`: None for the one that the group registered by heartbeat. `commit_offset`: None if the
-    pull commits no offset. `locked`: the client pulls as the holder of the queue's lock.
+    If `filter` is None, the broker uses the filter that the group registered by heartbeat. If
+    `commit_offset` is None, the pull commits no offset. `browse` reads without a consumer group. If
+    `locked` is true, the pull is rejected unless the client holds the queue's lock.
     """
 
     consumer_group: str
@@ -55,17 +57,30 @@ class QueueReading:
     options: BrokerOptions
 
     def read(self, request: PullRequest, wanted: Filter) -> ReadResult:
-        """Read the available messages. Raises the errors of the store."""
-        result = self.store.read(
-            request.topic,
-            request.queue_id,
-            request.queue_offset,
-            max_messages=min(
-                request.max_messages or DEFAULT_MESSAGES, self.options.pull_batch_max_message_count
-            ),
-            max_bytes=min(request.max_bytes or DEFAULT_BYTES, MAX_BYTES),
-            tags=wanted.tags_codes,
-        )
+        """Read the messages that are available, without waiting. Raises the errors of the store.
+
+        A damaged record that may be repaired counts as one that has not arrived.
+        """
+        topic, queue_id = request.topic, request.queue_id
+        try:
+            result = self.store.read(
+                topic,
+                queue_id,
+                request.queue_offset,
+                max_messages=min(
+                    request.max_messages or DEFAULT_MESSAGES,
+                    self.options.pull_batch_max_message_count,
+                ),
+                max_bytes=min(request.max_bytes or DEFAULT_BYTES, MAX_BYTES),
+                tags=wanted.tags_codes,
+            )
+        except RepairPending:
+            return ReadResult(
+                ReadStatus.NO_NEW,
+                request.queue_offset,
+                self.store.min_offset(topic, queue_id),
+                self.store.max_offset(topic, queue_id),
+            )
         if wanted.condition is None or names.is_retry(request.topic):
             return result
         # A retry matched at its first delivery, and its properties may have changed since.
@@ -78,8 +93,8 @@ class QueueReading:
     async def park(self, request: PullRequest, wanted: Filter) -> None:
         """Wait until a matching message arrives, or until the timeout.
 
-        The caller must read again in both cases: messages with other tags may have moved the
-        queue's end.
+        The caller must read again in both cases, because other messages may have arrived, which
+        change the offset to read from next.
         """
         await self.polls.park_pull(
             request.topic,
@@ -109,7 +124,8 @@ class SlowReaders:
     The messages of a reader that is far behind are read from disk. If a slave has them, the reader
     should use that slave, so that the master's page cache keeps the end of the log.
 
-    `slaves`: None if slaves do not serve reads. `limit_bytes`: a reader further behind is slow.
+    `slaves` is None if slaves do not serve reads. A reader is slow if it is more than `limit_bytes`
+    bytes of the log behind.
     """
 
     store: MessageStore
@@ -121,8 +137,8 @@ class SlowReaders:
     ) -> int:
         """Return the id of the broker to pull from next time.
 
-        It is the one in the group's settings if it has the messages. Otherwise, for a slow reader,
-        it is the lowest id that has them.
+        This is the broker in the group's settings if it has the messages. Otherwise, for a slow
+        reader, it is the slave with the lowest id that has the messages, and else the master.
         """
         if self.slaves is None or result.status is not ReadStatus.FOUND:
             return MASTER_ID

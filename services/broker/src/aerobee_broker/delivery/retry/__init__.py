@@ -1,4 +1,4 @@
 """Retries and dead letters of messages that consumers send back.
 
-`delivery/pop` does the same for leased messages, by the rules of `policy`.
+`delivery/pop` retries leased messages itself, by the rules in `policy`.
 """

@@ -1,9 +1,11 @@
 """The retry policy: decides whether a failed message is retried or dead-lettered.
 
-Also decides the delay and the properties of the message. Pure functions; stores nothing.
+It also decides the delay and the properties of the message. The functions are pure, and store
+nothing.
 
-Source: RocketMQ's CONSUMER_SEND_MSG_BACK. Differences: a group may have its own list of delays, the
-reason of the last failure is stored with the message, and dead letters name their origin.
+The policy follows RocketMQ's CONSUMER_SEND_MSG_BACK, with three differences. A group may have its
+own list of delays. The reason of the last failure is stored with the message. Dead letters contain
+the topic and the id of the original message.
 """
 
 from __future__ import annotations
@@ -40,7 +42,10 @@ class Failure:
 
     @classmethod
     def of_expired(cls, attempt: int, client_id: str) -> Self:
-        """Return the failure of an expired lease. `client_id`: its holder; empty if unknown."""
+        """Return the failure of a message whose lease expired.
+
+        `client_id` is the client that held the lease, or empty if it is unknown.
+        """
         holder = f"client {client_id}" if client_id else "a client that is not known"
         return cls(
             INVISIBLE_DURATION_EXPIRED,
@@ -53,24 +58,25 @@ def is_last_attempt(attempt: int, group: SubscriptionGroup, max_times: int | Non
 
     `max_times` overrides the group's `retry_max_times`.
 
-    Only this function decides it (docs/reliability.md, P5). *Attempts* are deliveries, counted from
-    1. *Reconsume times* are the failed attempts recorded in a stored message, so its next attempt
-    is one more. A group gets the first delivery and `retry_max_times` retries. Each way to report a
-    failure contains the attempt that failed:
+    Only this function makes this decision (docs/reliability.md, P5). *Attempts* are deliveries,
+    counted from 1. *Reconsume times* are the failed attempts that a stored message records, so the
+    number of its next attempt is one higher. A group gets the first delivery and `retry_max_times`
+    retries. The number of the failed attempt depends on the way in which the failure is reported:
 
-        send-back                               reconsume times of the record + 1, or more: the
-                                                count of a consumer that tried it in place
-        a message sent to %RETRY%group          its reconsume times: the consumer has raised them
-        a lease whose invisible duration ended  its delivery attempt
+        send-back                               reconsume times of the record + 1, or the higher
+                                                count of a consumer that retried locally
+        a message sent to %RETRY%group          its reconsume times, which the consumer increased
+        a lease whose invisible duration ended  the delivery attempt of the lease
     """
     return attempt > (group.retry_max_times if max_times is None else max_times)
 
 
 def retry_delay_ms(attempt: int, group: SubscriptionGroup, levels_ms: Sequence[int]) -> int:
-    """Return the delay between this attempt and the next one; the first attempt is 1.
+    """Return the delay in milliseconds between an attempt and the next one; the first attempt is 1.
 
-    Uses the group's exponential policy, or its own delays, or the delay levels from 10 s on. After
-    the last delay of a list, that delay is repeated.
+    The delay comes from the group's exponential policy or its own list of delays. If the group has
+    neither, the delay levels from 10 s on apply. The last delay of a list applies to all later
+    attempts.
     """
     if group.exponential_retry is not None:
         return group.exponential_retry.delay_ms(attempt)
@@ -88,7 +94,7 @@ def retry_of(
 ) -> tuple[NewMessage, dict[str, str]]:
     """Return the message for the group's retry topic, without a delay, and its decoded properties.
 
-    `counted`: whether the failure counts as an attempt.
+    If `counted` is true, the failure increases the reconsume times of the message.
     """
     properties = _failed_properties(record, failure)
     topic = names.retry_topic(group.consumer_group)
@@ -104,9 +110,9 @@ def delayed(
     *,
     delay_level: int,
 ) -> NewMessage:
-    """Return a retry that waits after the failure of this attempt; the first attempt is 1.
+    """Return `retry` with a delay that follows a failed attempt; the first attempt is 1.
 
-    It waits for `delay_level`, or for the group's delay if that is 0.
+    The delay is `delay_level`, or if that is 0, the delay of the group after this attempt.
     """
     if delay_level == 0 and (group.retry_delays_ms or group.exponential_retry):
         delay_ms = retry_delay_ms(attempt, group, delays.levels_ms)
@@ -118,7 +124,10 @@ def delayed(
 def dead_lettered(
     record: Record, group: SubscriptionGroup, *, failure: Failure, attempt: int
 ) -> NewMessage:
-    """Return the message for the group's dead-letter topic. `attempt`: the last failed one."""
+    """Return the message for the group's dead-letter topic.
+
+    `attempt` is the number of the last failed attempt.
+    """
     properties = _failed_properties(record, failure)
     topic = names.dead_letter_topic(group.consumer_group)
     message = _failed_copy(record, topic, 0, with_dead_letter_origin(properties))
@@ -127,7 +136,10 @@ def dead_lettered(
 
 
 def with_dead_letter_origin(properties: dict[str, str]) -> dict[str, str]:
-    """Add topic and id of the original message, under RocketMQ's property names."""
+    """Add the topic and the id of the original message to the properties of a dead letter.
+
+    Uses RocketMQ's property names, and returns the same dict.
+    """
     origin = properties.get(props.RETRY_TOPIC)
     message_id = properties.get(props.UNIQUE_KEY) or properties.get(props.ORIGIN_MESSAGE_ID)
     if origin:
@@ -138,7 +150,7 @@ def with_dead_letter_origin(properties: dict[str, str]) -> dict[str, str]:
 
 
 def _failed_properties(record: Record, failure: Failure) -> dict[str, str]:
-    """Return the properties of a record, with its origin and its last failure."""
+    """Return the properties of a record, with its original topic and id and its last failure."""
     properties = dict(record.properties)
     take_destination(properties)
     for name in (props.DELAY, props.DLQ_REASON, props.DLQ_REASON_DESCRIPTION):

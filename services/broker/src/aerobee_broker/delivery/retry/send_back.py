@@ -1,7 +1,7 @@
 """Send-back: stores messages again, by the retry policy, after a consumer failed to consume them.
 
-Entries are independent: if one cannot be read, the others are stored. The stored messages are
-durable before the response, so the consumer may forget them.
+The entries of a request are independent. If the message of one cannot be read, the others are still
+stored. The stored messages are durable before the response, so the consumer may discard its own.
 """
 
 from __future__ import annotations
@@ -30,20 +30,23 @@ from aerobee_wire.status import Code, MqError
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A message to send back. `origin_topic`: the topic it was consumed from, for error texts."""
+    """A message to send back.
+
+    `origin_topic` is the topic from which it was consumed, and is used only in error texts.
+    """
 
     physical_offset: int
     origin_topic: str = ""
-    # 0: by the retry policy; above 0: this delay level; below 0: dead-letter it now.
+    # 0: the retry policy decides; above 0: retry after this delay level; below 0: dead-letter now.
     delay_level: int = 0
     # Overrides the group's retryMaxTimes.
     max_reconsume_times: int | None = None
     failure: Failure = field(default_factory=Failure)
-    # Replaces the delay level unless None.
+    # The delay of the retry, used instead of the delay level if it is not None.
     delay_ms: int | None = None
-    # Whether it counts as an attempt.
+    # Whether the failure counts as an attempt.
     counted: bool = True
-    # Failures, as counted by a consumer that retried in place; 0: one more than in the record.
+    # The number of failures, if the consumer has counted its local retries; 0 if it has not.
     reconsume_times: int = 0
 
 
@@ -64,7 +67,7 @@ class SendBack:
     rng: random.Random
 
     async def send_back(self, consumer_group: str, entries: Sequence[Entry]) -> list[Outcome]:
-        """Store the entries again; return an outcome for each entry, in order.
+        """Store the messages of the entries again; return an outcome for each entry, in order.
 
         Raises GroupNotExist, NoPermission, TooFewReplicas, TooMuchUnflushed, and the errors of
         MessageStore.append and Commit.sent.
@@ -95,8 +98,8 @@ class SendBack:
     def _next(self, group: SubscriptionGroup, entry: Entry) -> tuple[NewMessage, bool]:
         """Return the message to store, and whether it is a dead letter.
 
-        Raises InvalidParameter, MessageIllegal and TooManyTimers (its delay), and the errors of
-        MessageStore.get.
+        Raises the errors of MessageStore.get, and InvalidParameter, MessageIllegal or TooManyTimers
+        if the delay is not accepted.
         """
         record = self.log.store.get(entry.physical_offset)
         attempt = max(record.reconsume_times + 1, entry.reconsume_times)
@@ -131,9 +134,10 @@ class SendBack:
 
 
 def _read_error(entry: Entry, error: MqError) -> MqError:
-    """Return the error for a record that cannot be read.
+    """Return the error to report for a record that cannot be read.
 
-    For a missing record, RocketMQ returns SYSTEM_ERROR; a damaged one keeps its own code.
+    For a missing record, the code is SYSTEM_ERROR, as in RocketMQ. All other errors are returned
+    unchanged.
     """
     if error.code is not Code.QUERY_NOT_FOUND:
         return error
@@ -142,10 +146,10 @@ def _read_error(entry: Entry, error: MqError) -> MqError:
 
 
 class RetryRouter:
-    """Retries that a consumer sends to its retry topic itself.
+    """Handles messages that a consumer sends to its retry topic with a normal send.
 
-    RocketMQ's consumers do this if a send-back fails. The messages are stored there, or in the
-    dead-letter topic.
+    RocketMQ's consumers do this if a send-back fails. Such a message is stored in the retry topic,
+    or in the dead-letter topic after its last attempt.
     """
 
     def __init__(
@@ -158,10 +162,10 @@ class RetryRouter:
     async def route(
         self, message: NewMessage, properties: dict[str, str], reconsume_times: int
     ) -> bool:
-        """Make a message to a retry topic a dead letter if its last attempt has failed.
+        """Redirect a message to the dead-letter topic if its last attempt has failed.
 
-        Returns whether it did. If so, its decoded `properties` were changed and must be encoded
-        again. Raises GroupNotExist, InvalidParameter.
+        Returns whether the message was redirected. If so, its decoded `properties` have changed,
+        and the caller must encode them again. Raises GroupNotExist, InvalidParameter.
         """
         group = self._groups.get(names.group_of(message.topic) or "")
         if reconsume_times < 0:

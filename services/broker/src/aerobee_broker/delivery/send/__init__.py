@@ -1,1 +1,1 @@
-"""Sending: from a Send request to the commit log."""
+"""Handles sends: checks the messages of producers, and stores them in the commit log."""

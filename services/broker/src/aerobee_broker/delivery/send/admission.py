@@ -1,8 +1,8 @@
-"""Admission of sends. Each rejection contains a hint.
+"""Checks whether the broker accepts a send. Each error contains a hint for the user.
 
-Differences from RocketMQ: a topic without write permission also rejects sends, and is not only
-hidden from routes. A send may use 31,743 of the 32,767 bytes of properties, so that a retry always
-fits.
+There are two differences from RocketMQ. A topic without write permission is hidden from routes, and
+also rejects sends. A send may use 31,743 of the 32,767 bytes of properties, so that a retry can add
+its own.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from aerobee_wire import topics as names
 from aerobee_wire.record import TRANSACTION_MASK, TRANSACTION_PREPARED
 
 MAX_PROPERTY_BYTES = props.MAX_BYTES - policy.RESERVED_PROPERTY_BYTES
-# Compressed, multi tags, IPv6 hosts (the store sets these itself), compression type. All other bits
-# are reserved for the broker.
+# The flags that a sender may set: compressed body, multiple tags, IPv6 hosts, and the compression
+# type. The store sets the flags of IPv6 hosts itself. All other bits are reserved for the broker.
 SENDER_SYS_FLAGS = 0x1 | 0x2 | 0x30 | 0x700
 
 
 class Admission:
-    """Decides for which topics and queues this broker accepts messages, and their size in bytes."""
+    """Decides which messages this broker accepts, by topic, queue and size."""
 
     def __init__(
         self,
@@ -44,9 +44,10 @@ class Admission:
         self.max_body_size = options.max_message_size
 
     async def topic(self, topic: str, queue_count: int) -> TopicConfig:
-        """Return the topic; if it is unknown and allowed, create it with `queue_count` queues.
+        """Return the topic of a send.
 
-        Raises NoPermission, TopicNotExist, InvalidParameter.
+        If the topic does not exist and may be created, creates it with `queue_count` queues. Raises
+        NoPermission, TopicNotExist, InvalidParameter.
         """
         if topic in names.SEND_REFUSED_TOPICS:
             raise NoPermission(f"{topic} is a system topic: send to a topic of your own", "topic")
@@ -63,9 +64,10 @@ class Admission:
         return config
 
     def queue(self, config: TopicConfig, queue_id: int | None) -> int:
-        """Return the queue; a random writable one for None or a negative id.
+        """Return the queue id of a send.
 
-        Raises QueueNotExist.
+        If `queue_id` is None or negative, returns the id of a random writable queue. Raises
+        QueueNotExist.
         """
         if queue_id is None or queue_id < 0:
             return self._rng.randrange(max(1, config.write_queue_count))

@@ -1,7 +1,8 @@
 """A batch: many messages of one topic and queue, sent and stored in columns.
 
-Properties are stored as received. A missing UNIQ_KEY is added; MSG_REGION, TRACE_ON and CLUSTER are
-not. Rules are applied message by message only if any message requests one.
+Properties are stored as received. The broker adds a missing UNIQ_KEY, but does not add MSG_REGION,
+TRACE_ON and CLUSTER. If any message asks for a delay or a transaction, each message is checked
+separately.
 """
 
 from __future__ import annotations
@@ -35,8 +36,18 @@ MAX_BATCH_MESSAGES = 65_536
 class SendBatch:
     """A batch to send.
 
-    `bodies` and `properties` are concatenated. `properties_sizes`: empty if no message has
-    properties. `flags`: empty if all are 0. `queue_id`: None lets the broker choose one for all.
+    Attributes:
+        topic: The topic of all messages.
+        body_sizes: The size of each body in bytes.
+        bodies: The bodies of all messages, concatenated.
+        properties_sizes: The size of each message's encoded properties in bytes. Empty if no
+            message has properties.
+        properties: The encoded properties of all messages, concatenated.
+        flags: The flag of each message. Empty if all flags are 0.
+        sys_flag: The system flag of all messages.
+        queue_id: The queue of all messages. If it is None, the broker chooses the queue.
+        born_timestamp_ms: The time at which the client sent the batch; 0 for the current time.
+        born_host: The address of the client.
     """
 
     topic: str
@@ -68,7 +79,10 @@ class BatchSender:
     clock: Clock
 
     async def send(self, batch: SendBatch, queue_count: int = 0) -> BatchSendResult:
-        """Store all messages or none, in order. `queue_count`: for a topic that this creates."""
+        """Store all messages of a batch in order, or none of them.
+
+        If the topic does not exist, it is created with `queue_count` queues.
+        """
         _check(batch, self.admission.max_body_size)
         config = await self.admission.topic(batch.topic, queue_count)
         queue_id = self.admission.queue(config, batch.queue_id)
@@ -98,10 +112,10 @@ class BatchSender:
         )
 
     def _with_rules(self, message: NewMessage) -> NewMessage:
-        """Return the message with the rules applied.
+        """Return the message as it is stored, after its properties were checked.
 
-        A delayed message is redirected, and properties reserved for the broker are removed. Raises
-        NoPermission for a transactional message.
+        If the message is delayed, it is redirected to a topic of delayed messages. Properties that
+        are reserved for the broker are removed. Raises NoPermission for a transactional message.
         """
         if not asks_for_rules(message.properties):
             return message

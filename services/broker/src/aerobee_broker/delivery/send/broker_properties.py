@@ -1,7 +1,7 @@
 """The properties that the broker adds to sent messages, and checks of encoded properties.
 
-Encoded properties (name 0x01 value 0x02 …) are not decoded, but searched, those of a request
-together.
+Encoded properties (name 0x01 value 0x02 …) are searched without decoding them, because that is
+faster. The properties of all messages of a request are searched at once.
 """
 
 from __future__ import annotations
@@ -23,12 +23,18 @@ _RULE_NAMES = (b"DELAY\x01", b"TRAN_MSG\x01", b"TIMER_", b"POP_CK\x01")
 
 
 def asks_for_rules(encoded: bytes) -> bool:
-    """Return whether the properties, of one message or of many, may require more than storing."""
+    """Return whether a message may need a delay, a transaction, or the removal of a property.
+
+    `encoded` contains the encoded properties of one message or of several. True may be wrong.
+    """
     return any(name in encoded for name in _RULE_NAMES)
 
 
 class BrokerProperties:
-    """Completes properties. `added`: set on every message except those of a batch."""
+    """Adds the broker's properties to messages that clients send.
+
+    `added` contains the properties that each message gets unless it is part of a batch.
+    """
 
     def __init__(self, added: Mapping[str, str], unique_ids: UniqueIds, clock: Clock) -> None:
         self._added = dict(added)
@@ -39,7 +45,10 @@ class BrokerProperties:
         self._not_for_fast_path = (_NO_UNIQUE_KEY, *_RULE_NAMES, *others)
 
     def complete(self, properties: dict[str, str]) -> dict[str, str]:
-        """Add the broker's properties to the dict, and remove those reserved for the broker."""
+        """Add missing properties to the dict, remove reserved ones, and return the same dict.
+
+        The added properties are the broker's own and a unique key.
+        """
         for name, value in self._added.items():
             properties.setdefault(name, value)
         properties.pop(props.POP_CHECK_POINT, None)
@@ -48,11 +57,11 @@ class BrokerProperties:
         return properties
 
     def fit_fast_path(self, messages: Sequence[NewMessage]) -> bool:
-        """Return whether the messages only need `encoded` appended to their properties.
+        """Return whether the messages can be stored with `encoded` appended to their properties.
 
-        Each must begin with its unique key. None may request a rule, have WAIT or a property that
-        the broker adds, or go to a retry topic. The properties must be valid UTF-8, and plain
-        (`aerobee_wire.properties.is_plain`).
+        The properties of each message must begin with its unique key. No message may ask for a
+        delay or a transaction, set WAIT or a property that the broker adds, or go to a retry topic.
+        The properties must be valid UTF-8, and plain (`aerobee_wire.properties.is_plain`).
         """
         properties = [message.properties for message in messages]
         if not all(map(bytes.startswith, properties, repeat(_UNIQUE_KEY_NAME))):
@@ -71,8 +80,8 @@ class BrokerProperties:
         )
 
     def with_unique_keys(self, properties: list[bytes]) -> list[bytes]:
-        """Add a unique key to the encoded properties without one."""
-        # Clients write it first, so usually nothing needs to be searched.
+        """Return the encoded properties of messages, with missing unique keys added."""
+        # Clients write the unique key first, so usually no properties need to be searched.
         if all(map(bytes.startswith, properties, repeat(_UNIQUE_KEY_NAME))):
             return properties
         now_ms = self._clock.now_ms()

@@ -1,16 +1,17 @@
 """Send: stores messages of producers, and responds when they are durable.
 
-A request takes one of three paths. The first two store the same; a batch keeps its properties.
+A request takes one of three paths. The single path and the fast path store the same records. The
+batch path does not add the broker's properties.
 
     path       entry              accepts
-    single     Sender.send        messages of any topics and queues, and applies every rule: delays,
-                                  transactions, a consumer's own retries, missing unique keys
-    fast path  Sender.send_fast   the same with encoded properties, if they only need to be stored;
-                                  otherwise it declines, and they are sent by `send`
+    single     Sender.send        messages of any topics and queues, with delays, transactions,
+                                  a consumer's own retries, or missing unique keys
+    fast path  Sender.send_fast   messages with encoded properties that only need to be stored;
+                                  for other messages, the caller must use `send`
     batch      BatchSender.send   many messages of one topic and queue (batch.py)
 
-The request selects the path (MessageRpcs.send): a batch has its own field; the fast path is tried
-if the request asks for a brief response, of queue offsets only.
+The request selects the path (MessageRpcs.send). A batch has its own field in the request. The fast
+path is tried if the request asks for a response that contains only queue offsets.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from aerobee_wire import properties as props
 from aerobee_wire import topics as names
 from aerobee_wire.record import TRANSACTION_MASK
 
-# By the topic in which a message is stored; for the metrics.
+# The message type in the metrics, by the topic in which a message is stored.
 _MESSAGE_TYPES = {
     names.SCHEDULE_TOPIC: "DELAY",
     names.TIMER_TOPIC: "DELAY",
@@ -50,7 +51,8 @@ _MESSAGE_TYPES = {
 class SendMessage:
     """A message to send.
 
-    `queue_id`: None lets the broker choose one. `reconsume_times`: for a message to a retry topic.
+    If `queue_id` is None, the broker chooses the queue. `reconsume_times` is the number of failed
+    attempts to consume the message. It is 0 unless the message is sent to a retry topic.
     """
 
     topic: str
@@ -68,9 +70,15 @@ class SendMessage:
 class SendResult:
     """The result of a send.
 
-    `queue_id`: the queue that the message was sent to, even while it is delayed. `queue_offset`:
-    for a half message, the one in the half topic. `deliver_ms`: delivery time, and end of the time
-    in which it can be recalled; 0 unless the message waits for its own time.
+    Attributes:
+        queue_id: The queue of the message in its own topic, even if the message is delayed.
+        queue_offset: The offset of the stored record. For a delayed message or a half message, it
+            is an offset in the system topic in which the message waits.
+        physical_offset: The offset of the stored record in the commit log.
+        unique_message_id: The unique key of the message.
+        transaction_id: The id of the transaction; empty if the message is not transactional.
+        deliver_ms: The delivery time in milliseconds since the epoch, until which the message can
+            be recalled. 0 if the message does not wait for its own time.
     """
 
     queue_id: int
@@ -93,7 +101,10 @@ class Sender:
     clock: Clock
 
     async def send(self, messages: Sequence[SendMessage], queue_count: int = 0) -> list[SendResult]:
-        """Store all messages or none. `queue_count`: for topics that this creates."""
+        """Store all messages or none of them, and return a result for each message.
+
+        Topics that do not exist are created with `queue_count` queues.
+        """
         routed: list[NewMessage] = []
         queue_ids = []
         completed = []
@@ -130,9 +141,10 @@ class Sender:
     async def send_fast(
         self, messages: Sequence[NewMessage], queue_count: int = 0
     ) -> list[Appended] | None:
-        """Store all messages or none, at a third of the cost of `send`.
+        """Store all messages or none of them, at a third of the cost of `send`.
 
-        Returns None if the caller must use `send`. For a queue id below 0, the broker chooses one.
+        If a message has a queue id below 0, the broker chooses its queue. Returns None if the
+        caller must use `send` instead.
         """
         if not self.properties.fit_fast_path(messages):
             return None
@@ -163,14 +175,15 @@ class Sender:
     async def _route(
         self, message: SendMessage, queue_id: int, properties: dict[str, str]
     ) -> NewMessage:
-        """Return the message for the topic and queue in which it is stored.
+        """Return the record to store for a message.
 
-        They are its own, or those of half messages, delayed messages, or dead letters.
+        The record belongs to the message's own topic, or to the topic of half messages, delayed
+        messages or dead letters.
         """
         is_retry = names.is_retry(message.topic)
         transactional = half_messages.is_transactional(properties)
         if transactional and is_retry:
-            # It was committed before it was consumed.
+            # A retried message was committed before it was consumed, so it is stored directly.
             del properties[props.TRANSACTION_PREPARED]
             transactional = False
         if transactional:

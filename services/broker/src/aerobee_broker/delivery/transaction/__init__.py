@@ -1,1 +1,1 @@
-"""Transactions: half messages, their commit, rollback and check-back."""
+"""Transactional messages: half messages, and how they are committed, rolled back and checked."""

@@ -1,10 +1,10 @@
 """Check-back: asks producers about transactions that have not ended.
 
-A half message is due after transactionTimeOut, or after its own immunity time; then every
-transactionCheckInterval. Each check goes to one live producer of its group, in turn. While the
-group has no live producers, the half message waits, and no check is counted. After
-transactionCheckMax checks, or at the age of fileReservedTime, it is given up: moved to
-TRANS_CHECK_MAX_TIME_TOPIC and logged.
+The first check of a half message is due after transactionTimeOut, or after the message's own
+immunity time. The next checks are due every transactionCheckInterval. Each check goes to another
+live producer of the group, in turn. While the group has no live producers, the half message waits,
+and no check is counted. After transactionCheckMax checks, or at the age of fileReservedTime, the
+half message is moved to TRANS_CHECK_MAX_TIME_TOPIC.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from aerobee_wire.record import Record
 from aerobee_wire.status import MqError
 
 GIVE_UP_BATCH = 256
-DUE_BATCH = 500  # per turn of the event loop: a few milliseconds
+DUE_BATCH = 500  # checks before yielding to the event loop: a few milliseconds
 RETRY_AFTER_FAILURE_MS = 10_000  # frequent retries do not help a full or broken disk
 RETRY_BUSY_MS = 1_000
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """The content of a check: the half message, and the message that its commit would store."""
+    """A check of a transaction: the half message, and the message that a commit would store."""
 
     half: HalfMessage
     record: Record
@@ -49,10 +49,10 @@ class Check:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class TransactionChecks:
-    """Runs the checks.
+    """Sends the checks that are due to producers.
 
-    `interval_ms`: transactionCheckInterval. `max_checks`: transactionCheckMax. `reserved_ms`:
-    fileReservedTime.
+    The options are `interval_ms` (transactionCheckInterval), `max_checks` (transactionCheckMax) and
+    `reserved_ms` (fileReservedTime).
     """
 
     transactions: Transactions
@@ -62,13 +62,17 @@ class TransactionChecks:
     interval_ms: int
     max_checks: int
     reserved_ms: int
-    # Producer group → number of its checks, for round robin.
+    # Producer group → number of its checks. It selects the producer to ask next.
     _turns: dict[str, int] = field(default_factory=dict, init=False)
 
     # ---- every second ----
 
     async def round(self) -> None:
-        """Check the due half messages, and give up those that had enough checks or are too old."""
+        """Ask producers about the half messages that are due. Called every second.
+
+        Half messages that had all their checks or are too old are moved to
+        TRANS_CHECK_MAX_TIME_TOPIC.
+        """
         self._forget_ended()
         absent = self.schedule.groups_without_producer
         if absent:
@@ -125,7 +129,10 @@ class TransactionChecks:
     # ---- requests to a producer ----
 
     def check(self, name: int) -> Check | None:
-        """Return the check; None if the transaction is not open, or cannot be read now."""
+        """Return the check to send for a half message.
+
+        Returns None if its transaction is not open, or the half message cannot be read now.
+        """
         transaction = self.transactions.get(name)
         if transaction is None:
             return None
@@ -140,5 +147,5 @@ class TransactionChecks:
         return Check(transaction.half, record, message, properties)
 
     def asked(self, name: int) -> None:
-        """Count the check after the request was sent to a producer."""
+        """Count a check of a half message after it was sent to a producer."""
         self.transactions.checked(name)

@@ -1,13 +1,13 @@
-"""Half messages and op records as stored in the log. No clock, no loop.
+"""The format of half messages and op records in the log.
 
 A half message waits in queue 0 of RMQ_SYS_TRANS_HALF_TOPIC, with its destination topic and queue in
-its properties. Its queue offset there is its name. A copy further on in the log (`copy_forward`)
-contains the queue offset of the first one.
+its properties. Its queue offset there is its *name*. A later copy of the half message
+(`copy_forward`) keeps the name in a property.
 
-Op records are in queue 0 of RMQ_SYS_TRANS_OP_HALF_TOPIC, in the order of the events:
+Op records record events of half messages, in queue 0 of RMQ_SYS_TRANS_OP_HALF_TOPIC:
 
-    tag d   body "17,18,"       these half messages were committed, rolled back or given up
-    tag c   body "17:3,20:1,"   half message and number of checks with its producer
+    tag d   body "17,18,"       half messages that were committed, rolled back or given up
+    tag c   body "17:3,20:1,"   half messages, and the number of checks of each
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from aerobee_wire import topics as names
 from aerobee_wire.record import TRANSACTION_COMMIT, TRANSACTION_MASK, Record
 
 QUEUE_ID = 0
-# The consumer group whose offsets mark where a start reads the two topics from, as in RocketMQ.
+# The consumer group whose offsets are the positions from which a start reads the two topics. As in
+# RocketMQ.
 GROUP = names.SYSTEM_GROUP_PREFIX + "TRANS"
 MAX_ID_BYTES = 255
 MAX_IMMUNITY_S = 24 * 3_600
@@ -43,19 +44,22 @@ _HALF_ONLY = (
 
 @dataclass(frozen=True, slots=True)
 class HalfMessage:
-    """The content of a stored half message, without its body. Times in milliseconds."""
+    """The content of a stored half message, without its body. Times are in milliseconds."""
 
-    name: int  # queue offset of its first copy
+    name: int  # queue offset of its first copy in the half topic
     topic: str  # the destination
     transaction_id: str
     producer_group: str
     stored_ms: int
-    immunity_ms: int | None  # the first check is not before; None: transactionTimeOut
-    checks: int  # number of checks with its producer
+    immunity_ms: int | None  # time until the first check; None for transactionTimeOut
+    checks: int  # number of times that its producers were asked
 
     @classmethod
     def stored(cls, properties: Mapping[str, str], queue_offset: int, now_ms: int) -> HalfMessage:
-        """Return a message made by `as_half` and stored now at this queue offset."""
+        """Return the half message that was just stored at a queue offset.
+
+        `properties` are the decoded properties that `as_half` has completed.
+        """
         return cls(
             name=queue_offset,
             topic=properties[props.REAL_TOPIC],
@@ -84,7 +88,7 @@ class HalfMessage:
 
 
 def name_in(record: Record) -> int:
-    """Return the name of a half message.
+    """Return the name of the half message in a record.
 
     Does not decode the properties, because a start reads many records.
     """
@@ -108,9 +112,10 @@ def is_transactional(properties: Mapping[str, str]) -> bool:
 
 
 def name_transaction(properties: dict[str, str]) -> None:
-    """Set the transaction id, and remove the properties that only the broker sets.
+    """Set the transaction id in the properties of a message that starts a transaction.
 
-    Raises InvalidParameter without a producer group, MessageIllegal if the id is too long.
+    Also removes the properties that only the broker sets. Raises InvalidParameter if there is no
+    producer group, or MessageIllegal if the id is too long.
     """
     if not properties.get(props.PRODUCER_GROUP):
         raise InvalidParameter(
@@ -129,12 +134,15 @@ def name_transaction(properties: dict[str, str]) -> None:
 
 
 def as_half(message: NewMessage, properties: dict[str, str]) -> NewMessage:
-    """Return `message` for the half topic; `properties` are its decoded properties."""
+    """Return a message redirected to the half topic.
+
+    `properties` are the decoded properties of `message`.
+    """
     return redirected(message, properties, names.HALF_TOPIC, QUEUE_ID)
 
 
 def copy_forward(record: Record, half: HalfMessage) -> NewMessage:
-    """Return a copy of the half message with the same name, to be stored further on in the log."""
+    """Return a copy of a half message with the same name, to be stored at the end of the log."""
     properties = dict(record.properties)
     properties[props.TRANSACTION_PREPARED_QUEUE_OFFSET] = str(half.name)
     properties[props.HALF_STORED_MS] = str(half.stored_ms)
@@ -146,7 +154,10 @@ def copy_forward(record: Record, half: HalfMessage) -> NewMessage:
 
 
 def destination(record: Record) -> tuple[str, int]:
-    """Return (topic, queue id) of a half message's destination. Raises MessageIllegal."""
+    """Return (topic, queue id) of a half message's destination.
+
+    Raises MessageIllegal if the half message has no destination.
+    """
     found = destination_in(record.properties)
     if found is None:
         raise MessageIllegal(
@@ -156,7 +167,10 @@ def destination(record: Record) -> tuple[str, int]:
 
 
 def committed(record: Record, name: int) -> tuple[NewMessage, dict[str, str]]:
-    """Return the message for its consumers, and its decoded properties. Raises MessageIllegal."""
+    """Return the message that a commit stores for consumers, and its decoded properties.
+
+    Raises MessageIllegal if the half message has no destination.
+    """
     topic, queue_id = destination(record)
     properties = {key: value for key, value in record.properties.items() if key not in _HALF_ONLY}
     properties[props.TRANSACTION_PREPARED_QUEUE_OFFSET] = str(name)
@@ -167,7 +181,7 @@ def committed(record: Record, name: int) -> tuple[NewMessage, dict[str, str]]:
 
 
 def committed_from(record: Record) -> int:
-    """Return the name of the half message that a record was committed from; -1 if none."""
+    """Return the name of the half message of a committed message, or -1 for another message."""
     if record.sys_flag & TRANSACTION_MASK != TRANSACTION_COMMIT:
         return -1
     name = props.whole_number(record.properties.get(props.TRANSACTION_PREPARED_QUEUE_OFFSET, ""))
@@ -175,7 +189,10 @@ def committed_from(record: Record) -> int:
 
 
 def given_up(record: Record, checks: int) -> NewMessage:
-    """Return the half message for TRANS_CHECK_MAX_TIME_TOPIC."""
+    """Return a half message redirected to TRANS_CHECK_MAX_TIME_TOPIC.
+
+    `checks` is the number of its checks.
+    """
     properties = dict(record.properties)
     properties.pop(props.HALF_STORED_MS, None)
     properties[props.TRANSACTION_CHECK_TIMES] = str(checks)
@@ -190,7 +207,7 @@ def ended_record(half_names: Iterable[int], now_ms: int) -> NewMessage:
 
 
 def checked_record(checks: Mapping[int, int], now_ms: int) -> NewMessage:
-    """Return an op record. `checks`: name of a half message → number of checks."""
+    """Return the op record that stores the number of checks of each half message, by name."""
     body = "".join(f"{name}:{count}," for name, count in checks.items())
     return _op_record(CHECKED_TAG, body, now_ms)
 
@@ -206,9 +223,10 @@ def _op_record(tag: str, body: str, now_ms: int) -> NewMessage:
 
 
 def read_op_record(record: Record) -> tuple[list[int], dict[int, int]]:
-    """Return (names of ended half messages, name → number of checks).
+    """Return the content of an op record.
 
-    Raises ValueError if the record is neither.
+    The first part has the names of half messages that have ended. The second one maps names to
+    numbers of checks. Raises ValueError if the record is not an op record.
     """
     words = record.body.decode().split(",")[:-1]
     match record.properties.get(props.TAGS):

@@ -1,7 +1,6 @@
-"""The transactions that have not ended: their states, and when their check-backs are due.
+"""The transactions that have not ended: their states, and the times of their check-backs.
 
-Without their bodies. Does not use the store. A transaction starts when its half message is
-appended.
+Message bodies are not in memory. A transaction starts when its half message is appended.
 
     OPEN ──COMMIT───▶ COMMITTING ───FLUSHED─▶ COMMITTED
     OPEN ──ROLL_BACK▶ ROLLING_BACK ─FLUSHED─▶ ROLLED_BACK
@@ -13,11 +12,12 @@ appended.
 
     OPEN, COMMITTING, ROLLING_BACK, GIVING_UP ──HALF_LOST─▶ NOT_STORED
 
-A transaction ends with an op record in the log, and with the message if it is committed. LOST: that
-append was rolled back. HALF_LOST: the append of the half message was rolled back. FIND_TORN: a
-start has found the committed message without its op record, because a crash has torn their append.
+A transaction ends with an op record in the log. A commit appends the message and the op record at
+once. The event LOST means that the append was rolled back. HALF_LOST means that the append of the
+half message was rolled back. FIND_TORN means that a start has found the committed message without
+its op record, because a crash has left their append incomplete.
 
-A check-back does not change the state: the producer is asked about an OPEN transaction, which stays
+A check-back does not change the state. The producer is asked about an OPEN transaction, which stays
 OPEN (`HalfMessage.checks` counts the checks).
 """
 
@@ -36,14 +36,14 @@ from aerobee_chassis.clock import Clock
 
 class State(Enum):
     OPEN = auto()
-    # The end is in the log, but not durable yet.
+    # The op record is in the log, but not durable yet.
     COMMITTING = auto()
     ROLLING_BACK = auto()
     GIVING_UP = auto()
-    # Committed before a crash; the op record is missing, or not durable yet.
+    # Committed before a crash. The op record is missing, or it is not durable yet.
     TORN = auto()
     MENDING = auto()
-    # Final: the transaction is forgotten.
+    # Final states. The transaction is removed from memory.
     COMMITTED = auto()
     ROLLED_BACK = auto()
     GIVEN_UP = auto()
@@ -89,24 +89,24 @@ TRANSITIONS: dict[State, dict[Event, State]] = {
     State.COMMITTED: {},
     State.ROLLED_BACK: {},
     State.GIVEN_UP: {},
-    # Both appends were rolled back, and HALF_LOST came first.
+    # LOST is possible if both appends were rolled back, and HALF_LOST came first.
     State.NOT_STORED: {Event.LOST: State.NOT_STORED},
 }
 
 
-# Outdated entries that may stay in the heap, in addition to the number of valid ones.
+# The heap may contain this number of outdated entries more than valid ones.
 _SLACK = 1_024
 
 
 @dataclass(slots=True, eq=False)
 class Transaction:
-    """A half message, the place of its newest copy, and the state of its transaction."""
+    """A half message, the position of its newest copy in the log, and its transaction's state."""
 
     half: HalfMessage
     queue_offset: int
     physical_offset: int
     size: int
-    # Op records below this queue offset concern neither it nor a later half message.
+    # Op records below this queue offset do not concern this half message or later ones.
     op_floor: int
     state: State = State.OPEN
 
@@ -116,7 +116,7 @@ class Transaction:
 
     @property
     def end_offset(self) -> int:
-        """Return the physical offset after the record."""
+        """Return the physical offset of the end of the half message's record."""
         return self.physical_offset + self.size
 
     @property
@@ -124,19 +124,19 @@ class Transaction:
         return self.state is State.OPEN
 
     def advance(self, event: Event) -> None:
-        """Change the state. Raises KeyError if the state does not have this event."""
+        """Change the state after an event. Raises KeyError if the state does not allow it."""
         self.state = TRANSITIONS[self.state][event]
 
 
 class OpenTransactions:
-    """The open transactions, by name: the queue offset of the half message."""
+    """The transactions that have not ended, by the name of their half message."""
 
     def __init__(self) -> None:
-        self.bytes = 0  # total of all records
+        self.bytes = 0  # total size of the records of all half messages
         self._by_name: dict[int, Transaction] = {}
         self._by_topic: Counter[str] = Counter()
         self._order: list[tuple[int, int]] = []  # heap of (queue offset, name), some outdated
-        # Name → number of checks that is not in an op record yet.
+        # Name → number of checks, for numbers that are not in an op record yet.
         self.unwritten_checks: dict[int, int] = {}
 
     def __len__(self) -> int:
@@ -150,11 +150,14 @@ class OpenTransactions:
         return [name for name, transaction in self._by_name.items() if transaction.is_open]
 
     def by_topic(self) -> dict[str, int]:
-        """Return topic → number of half messages for it."""
+        """Return the number of half messages for each destination topic."""
         return {topic: count for topic, count in self._by_topic.items() if count}
 
     def add(self, half: HalfMessage, appended: Appended, op_floor: int) -> Transaction:
-        """Add a transaction; replace one of the same name, whose half message was rolled back."""
+        """Add a transaction.
+
+        Replaces a transaction of the same name, whose half message was rolled back.
+        """
         earlier = self._by_name.get(half.name)
         if earlier is not None:
             self.remove(earlier)
@@ -168,7 +171,7 @@ class OpenTransactions:
         return transaction
 
     def remove(self, transaction: Transaction) -> None:
-        """Remove a transaction, but keep a newer one of the same name."""
+        """Remove a transaction, but keep a newer transaction with the same name."""
         if self._by_name.get(transaction.name) is transaction:
             del self._by_name[transaction.name]
             self.bytes -= transaction.size
@@ -178,7 +181,7 @@ class OpenTransactions:
             heapq.heapify(self._order)
 
     def count_check(self, transaction: Transaction) -> None:
-        """Count a check with its producer."""
+        """Count a check that was sent to a producer of a transaction."""
         half = transaction.half
         transaction.half = replace(half, checks=half.checks + 1)
         self.unwritten_checks[half.name] = half.checks + 1
@@ -187,7 +190,7 @@ class OpenTransactions:
         self.unwritten_checks = {}
 
     def copied_forward(self, transaction: Transaction, appended: Appended, op_floor: int) -> None:
-        """Record the place of the newest copy, unless the transaction has ended."""
+        """Record the position of a new copy of a half message, unless its transaction has ended."""
         if self._by_name.get(transaction.name) is transaction:
             self.bytes += appended.store_size - transaction.size
             transaction.queue_offset = appended.queue_offset
@@ -196,7 +199,10 @@ class OpenTransactions:
             heapq.heappush(self._order, (transaction.queue_offset, transaction.name))
 
     def first(self) -> Transaction | None:
-        """Return the transaction whose half message is the first in the log."""
+        """Return the transaction whose half message is the first in the log.
+
+        Returns None if there are no transactions.
+        """
         order = self._order
         while order:
             queue_offset, name = order[0]
@@ -207,9 +213,9 @@ class OpenTransactions:
         return None
 
     def below(self, physical_offset: int, max_bytes: int) -> list[Transaction]:
-        """Return some transactions in the state OPEN below a physical offset.
+        """Return transactions in the state OPEN whose half message is below a physical offset.
 
-        Returns about `max_bytes` in total; the last one may exceed it.
+        The total size of their half messages is about `max_bytes`. The last one may exceed it.
         """
         first = self.first()
         if first is None or first.physical_offset >= physical_offset:
@@ -224,14 +230,15 @@ class OpenTransactions:
         return found
 
 
-SLACK = 4_096  # entries of ended transactions that may stay, in addition to one for each open one
+SLACK = 4_096  # the schedule may have this number of entries of ended transactions
 
 
 class CheckSchedule:
-    """The check times of open transactions, by half message, on the monotonic clock.
+    """The times at which the next checks of open transactions are due.
 
-    The first check is due `timeout_ms` (transactionTimeOut) after the half message was stored, or
-    after its own immunity time. A half message is named by its queue offset.
+    The first check of a half message is due `timeout_ms` (transactionTimeOut) after it was stored,
+    or after its own immunity time. Times are on the monotonic clock. A half message is identified
+    by its name.
     """
 
     def __init__(self, clock: Clock, *, timeout_ms: int) -> None:
@@ -247,16 +254,22 @@ class CheckSchedule:
         self.put(half, first_ms - self.age_ms(half))
 
     def put(self, half: HalfMessage, in_ms: int) -> None:
-        """Set the time of the next check, now at the earliest; replaces the previous time."""
+        """Set the time of a half message's next check, which replaces the previous time.
+
+        If `in_ms` is negative, the check is due now.
+        """
         self._put(half.name, half.producer_group, in_ms)
 
     def put_without_producer(self, half: HalfMessage, in_ms: int) -> None:
-        """Schedule like `put`, but at once when a producer of the group connects."""
+        """Schedule a check that is due earlier if a producer of the group connects."""
         self._without_producer.setdefault(half.producer_group, set()).add(half.name)
         self.put(half, in_ms)
 
     def age_ms(self, half: HalfMessage) -> int:
-        """Return the milliseconds since it was stored; 0 if the clock was set back."""
+        """Return the milliseconds since a half message was stored.
+
+        The result is at least 0, even if the clock was set back.
+        """
         return max(0, self._clock.now_ms() - half.stored_ms)
 
     def _put(self, name: int, group: str, in_ms: int) -> None:
@@ -277,11 +290,17 @@ class CheckSchedule:
         return bool(self._due) and self._due[0][0] <= now_ms
 
     def due_in_ms(self) -> float | None:
-        """Return the time until the next check, whose transaction may have ended."""
+        """Return the milliseconds until the next check, or None if there is none.
+
+        The transaction of that check may have ended already.
+        """
         return self._due[0][0] - self._clock.monotonic_ms() if self._due else None
 
     def take_due(self, now_ms: int, limit: int) -> list[int]:
-        """Remove and return the due names; processes up to `limit` entries."""
+        """Remove checks that are due from the schedule, and return the names of the half messages.
+
+        Processes up to `limit` entries of the schedule, which may be outdated.
+        """
         names = []
         for _ in range(limit):
             if not self.has_due(now_ms):
@@ -298,11 +317,14 @@ class CheckSchedule:
     # ---- memory ----
 
     def is_crowded(self, open_count: int) -> bool:
-        """Return whether most entries are of ended transactions, whose times may be days ahead."""
+        """Return whether most entries belong to ended transactions, so that `keep_only` is useful.
+
+        Without it, such an entry stays until its time, which may be days ahead.
+        """
         return len(self._due) > 2 * open_count + SLACK
 
     def keep_only(self, open_names: Iterable[int]) -> None:
-        """Forget the transactions that have ended."""
+        """Remove the checks of all half messages except the given ones, which are open."""
         kept = self._times.keys() & set(open_names)
         self._times = {name: self._times[name] for name in kept}
         self._due = [(at, name) for name, (at, _) in self._times.items()]

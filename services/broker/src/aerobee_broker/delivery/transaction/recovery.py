@@ -1,8 +1,8 @@
-"""Recovery of transactions from the log: the open half messages, and torn commits.
+"""Finds open half messages and incomplete commits in the log after a restart.
 
-Reading starts at the offsets of CID_RMQ_SYS_TRANS. A half message without an op record that ends it
-is open. A commit appends the message, followed by an op record. If a crash left only the message,
-it is one of the last in its queue.
+Reading starts at the offsets of the group CID_RMQ_SYS_TRANS. A half message is open if no op record
+ends it. A commit appends the message, followed by an op record. If a crash left only the message,
+it is one of the last messages in its queue.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ from aerobee_wire import topics as names
 from aerobee_wire.record import Record, iter_records
 from aerobee_wire.status import MqError
 
-# Most messages of a queue that one append may commit: a start checks that number per queue.
+# The maximum number of messages that one append may commit. A start checks this number of messages
+# in each queue.
 MAX_COMMITS_AN_APPEND = 256
-TORN_BYTES = 64 * 1024 * 1024  # a torn append is within these bytes at the end of the log
+TORN_BYTES = 64 * 1024 * 1024  # an incomplete append is within these bytes before the log's end
 READ_MESSAGES = 4_096
 READ_BYTES = 16 * 1024 * 1024
 SLICE_RECORDS = 1_000  # processed at once: about 20 ms of the event loop
@@ -37,7 +38,10 @@ Queue = tuple[str, int]  # topic, queue id
 
 @dataclass(frozen=True, slots=True)
 class FoundHalf:
-    """An open half message. `destination`: None if it can never be committed."""
+    """An open half message that was found in the log.
+
+    `destination` is None if the half message has no valid destination and cannot be committed.
+    """
 
     half: HalfMessage
     appended: Appended
@@ -46,7 +50,7 @@ class FoundHalf:
 
 
 def find_open(store: MessageStore, offsets: ConsumerOffsets) -> Iterator[FoundHalf | None]:
-    """Yield the open half messages, and None between slices of the work."""
+    """Yield the open half messages in the log, and None between slices of the work."""
     op_floor = _first_offset(store, offsets, names.OP_HALF_TOPIC)
     ended = _Ended()
     for number, record in enumerate(_records(store, names.OP_HALF_TOPIC, op_floor), 1):
@@ -76,11 +80,13 @@ def _found(record: Record, checks: Mapping[int, int], op_floor: int) -> FoundHal
 def find_torn_commits(
     store: MessageStore, destinations: set[Queue], get: Callable[[int], Transaction | None]
 ) -> Iterator[Transaction]:
-    """Yield the open transactions whose committing append was torn by a crash.
+    """Yield the open transactions whose message is committed, but whose op record is missing.
 
-    `get`: by name. The caller must move each out of the state OPEN before it takes the next.
+    A crash has left the append of the commit incomplete. `get` returns the transaction of a half
+    message by name. The caller must change the state of each transaction before it asks for the
+    next one.
     """
-    # A committed message may wait for its delay.
+    # A committed message may also wait for its delay in one of these queues.
     waiting = {
         (topic, queue_id)
         for topic in (names.SCHEDULE_TOPIC, names.TIMER_TOPIC)
@@ -109,9 +115,10 @@ def find_torn_commits(
 
 
 class _Ended:
-    """The content of op records.
+    """The content of all op records that were read.
 
-    `names`: half messages that have ended. `checks`: name → number of checks.
+    `names` has the names of half messages that have ended. `checks` maps the name of a half message
+    to the number of its checks.
     """
 
     def __init__(self) -> None:

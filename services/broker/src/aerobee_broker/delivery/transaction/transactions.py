@@ -1,9 +1,9 @@
-"""Transactions: half messages are stored, then committed, rolled back or given up once.
+"""Stores half messages, and commits, rolls back or gives up each of them once.
 
-The transactions that have not ended are in memory, without their bodies (`OpenTransactions`). A
-commit appends the message together with a following op record. A crash may tear that append: the op
-record is lost, and the message may be stored. A start finds such messages and appends the op record
-(`TransactionUpkeep`). So a message is neither lost nor committed twice.
+The transactions that have not ended are in memory, without message bodies (`OpenTransactions`). A
+commit appends the message, followed by an op record. After a crash, the message may be in the log
+without the op record. A start finds such messages, and appends the op record (`TransactionUpkeep`).
+A message is therefore neither lost nor committed twice.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from aerobee_wire import topics as names
 from aerobee_wire.record import Record
 from aerobee_wire.status import MqError
 
-# Of half messages that one append commits; the last one may exceed it.
+# The size of the half messages that one append commits. The last one may exceed it.
 BATCH_BYTES = 4 * 1024 * 1024
 
 
@@ -49,7 +49,8 @@ class Resolution(Enum):
 class End:
     """A producer's request to end a transaction.
 
-    `queue_offset`: of the half message. `producer_group`: not compared if empty.
+    `queue_offset` is the queue offset of the half message. If `producer_group` is not empty, it
+    must be the group of the half message.
     """
 
     transaction_id: str
@@ -60,7 +61,7 @@ class End:
 
 @dataclass(slots=True)
 class _EndBatch:
-    """One append: the transactions that it ends, and the messages that it commits."""
+    """The transactions that one append ends, and the messages that it commits."""
 
     transactions: list[Transaction] = field(default_factory=list)
     messages: list[NewMessage] = field(default_factory=list)
@@ -87,24 +88,27 @@ class Transactions:
         return len(self.table)
 
     def get(self, name: int) -> Transaction | None:
-        """Return the transaction of this half message if it is in the state OPEN."""
+        """Return the transaction of a half message if it is in the state OPEN, or else None."""
         transaction = self.table.get(name)
         return transaction if transaction is not None and transaction.is_open else None
 
     def record(self, transaction: Transaction) -> Record:
-        """Return the half message. Raises MessageNotFound, MessageCorrupted, TransientReadError."""
+        """Return the record of a transaction's half message.
+
+        Raises MessageNotFound, MessageCorrupted, TransientReadError.
+        """
         return self.log.store.get(transaction.physical_offset, transaction.size)
 
     def is_of_deleted(self, transaction: Transaction) -> bool:
-        """Return whether its topic was deleted after it began.
+        """Return whether the topic of a transaction was deleted after the transaction began.
 
-        A topic of the same name may exist again.
+        The result is also True if a topic with the same name was created later.
         """
         deleted_below = self.log.store.deleted_below(transaction.half.topic)
         return transaction.physical_offset < deleted_below
 
     def checked(self, name: int) -> None:
-        """Count a check with its producer."""
+        """Count a check that was sent to a producer of a half message."""
         transaction = self.table.get(name)
         if transaction is not None:
             self.table.count_check(transaction)
@@ -115,13 +119,15 @@ class Transactions:
     async def begin(
         self, messages: Sequence[NewMessage], properties: Sequence[Mapping[str, str]]
     ) -> list[Appended]:
-        """Store half messages, and other messages sent with them; durable on return.
+        """Store half messages, and other messages of the same request. They are durable on return.
 
-        `properties`: the decoded ones of each message. Raises the errors of DurableLog.put.
+        `properties` has the decoded properties of each message. Raises the errors of
+        DurableLog.put.
 
         A transaction is open as soon as its half message has an offset, because it may end before
-        the half message is visible. If the append is rolled back, the transaction is removed, even
-        if the caller no longer waits: the next half message gets the same name (queue offset).
+        the half message is visible. If the append is rolled back, the transaction is removed. This
+        happens even if the caller has stopped waiting, because the next half message gets the same
+        name (queue offset).
         """
         now_ms = self.clock.now_ms()
         self.log.check_sends()
@@ -152,9 +158,9 @@ class Transactions:
     # ---- commit, roll back ----
 
     async def end(self, ends: Sequence[End]) -> list[MqError | None]:
-        """End transactions; return None or the error for each. Ends are durable on return.
+        """Commit or roll back transactions, and return for each request None or its error.
 
-        Raises the errors of the store.
+        The ends of the transactions are durable on return. Raises the errors of the store.
         """
         named = (self.table.get(end.queue_offset) for end in ends)
         await self._until_readable(transaction for transaction in named if transaction)
@@ -176,7 +182,7 @@ class Transactions:
         return outcomes
 
     def _add_end(self, batch: _EndBatch, index: int, end: End) -> None:
-        """Add an end to the batch. Raises MqError if the transaction does not end."""
+        """Add a request to the batch. Raises MqError if its transaction cannot be ended."""
         transaction = self.get(end.queue_offset)
         if (
             transaction is None
@@ -202,7 +208,10 @@ class Transactions:
         batch.indexes.append(index)
 
     def _append_batch(self, batch: _EndBatch, outcomes: list[MqError | None]) -> bool:
-        """Append a batch; return whether anything was appended. Sets the outcomes on failure."""
+        """Append a batch, and return whether it was appended.
+
+        If the log rejects the batch, sets the outcomes of its requests to the error.
+        """
         if not batch.transactions:
             return False
         try:
@@ -216,10 +225,10 @@ class Transactions:
     def append_end(
         self, transactions: Sequence[Transaction], messages: Sequence[NewMessage] = ()
     ) -> None:
-        """Append the messages, followed by the op record that ends the transactions.
+        """Append committed messages, followed by the op record that ends their transactions.
 
-        The transactions' states define how they end. They are finished when the append is flushed.
-        Raises the errors of MessageStore.append; then the states are restored.
+        The state of each transaction defines how it ends. The transactions are removed when the
+        append is flushed. If this raises an error of MessageStore.append, the states are restored.
         """
         try:
             self.log.store.append([*messages, self._ended_record(transactions)], reserve=True)
@@ -231,9 +240,9 @@ class Transactions:
     def _finish_when_flushed(
         self, transactions: Sequence[Transaction], error: BaseException | None
     ) -> None:
-        """Finish transactions after the flush, even if the callers of `end` no longer wait.
+        """Remove ended transactions after the flush, or restore their states if it failed.
 
-        The callers receive an error too.
+        This does not depend on the callers of `end`, which may have stopped waiting.
         """
         if error is None:
             self._finish(transactions)
@@ -258,7 +267,7 @@ class Transactions:
         return half_messages.ended_record(ended, self.clock.now_ms())
 
     async def _until_readable(self, transactions: Iterable[Transaction]) -> None:
-        """Wait until the half messages are readable.
+        """Wait until the half messages of transactions can be read.
 
         With asynchronous flush, a half message is acknowledged before it can be read.
         """
@@ -269,10 +278,10 @@ class Transactions:
     # ---- give up ----
 
     async def give_up(self, transactions: Sequence[Transaction]) -> None:
-        """Move half messages to TRANS_CHECK_MAX_TIME_TOPIC; durable on return.
+        """Move half messages to TRANS_CHECK_MAX_TIME_TOPIC. The move is durable on return.
 
-        Unreadable half messages are lost, and logged. Raises the errors of the store; then the
-        transactions stay open.
+        Half messages that cannot be read are lost, and an error is logged. If this raises an error
+        of the store, the transactions stay open.
         """
         await self._until_readable(transactions)
         # Some may have ended in the meantime.

@@ -1,8 +1,9 @@
-"""Upkeep of transactions without their producers: at startup and every second.
+"""Maintains transactions at startup and every second.
 
-A start adds the open transactions in the log, and completes torn commits. Every second, check
-counts are logged, and half messages that are far behind are copied forward. Then the offsets of
-CID_RMQ_SYS_TRANS, where the next start begins to read, are updated.
+A start restores the open transactions from the log, and completes commits that a crash has left
+incomplete. Every second, the numbers of checks are written to the log, and old half messages are
+copied to the end of the log. Then the offsets of CID_RMQ_SYS_TRANS are updated, at which the next
+start begins to read.
 """
 
 from __future__ import annotations
@@ -31,12 +32,12 @@ from aerobee_chassis.lifecycle import Component
 from aerobee_wire import topics as names
 from aerobee_wire.status import MqError
 
-# A half message this far behind the end of the log is copied forward, so that a start reads little.
+# A half message this far below the end of the log is copied to the end, so that a start reads less.
 COPY_BEHIND_BYTES = 256 * 1024 * 1024
-# It must also be behind by this multiple of the bytes of all open ones, so that copies do not
-# trigger more copies.
+# The distance must also be this multiple of the bytes of all open half messages, so that copies do
+# not trigger more copies.
 COPY_BEHIND_TIMES = 4
-CHECKS_A_RECORD = 10_000  # after a broken disk, there may be more checks than fit into one record
+CHECKS_A_RECORD = 10_000  # after a disk failure, one record may not fit all checks
 _TOPICS = (names.HALF_TOPIC, names.OP_HALF_TOPIC)
 
 
@@ -52,7 +53,7 @@ class TransactionUpkeep(Component):
     # ---- startup and shutdown ----
 
     def restore_slices(self) -> Iterator[None]:
-        """Restore the transactions that are open in the log."""
+        """Restore the open transactions from the log, yielding between slices of the work."""
         destinations = set()
         for found in find_open(self.log.store, self.offsets):
             if found is None:
@@ -69,8 +70,8 @@ class TransactionUpkeep(Component):
             self._mend_torn()
 
     async def stop(self) -> None:
-        """Set the offsets after everything has been flushed."""
-        await asyncio.sleep(0)  # the last flush is processed in the next turn of the event loop
+        """Update the offsets from which the next start reads, after the last flush."""
+        await asyncio.sleep(0)  # the last flush is processed in the event loop's next iteration
         self._set_offsets()
 
     # ---- every second ----
@@ -86,9 +87,10 @@ class TransactionUpkeep(Component):
         self._set_offsets()
 
     def _mend_torn(self) -> None:
-        """Append the op record of torn commits; the next round retries.
+        """Append the missing op record of commits that a crash has left incomplete.
 
-        Until then they cannot be ended, because a second commit would deliver the message twice.
+        If this fails, logs an error, and the next call of `round` retries. Until then, these
+        transactions cannot be ended, because a second commit would deliver the message twice.
         """
         self._torn = [each for each in self._torn if each.state is not State.COMMITTED]
         torn = [each for each in self._torn if each.state is State.TORN]
@@ -120,15 +122,16 @@ class TransactionUpkeep(Component):
     def needed_from(self) -> int | None:
         """Return the physical offset of the first half message whose transaction has not ended.
 
-        None if there is none.
+        Returns None if all transactions have ended.
         """
         first = self.table.first()
         return first.physical_offset if first else None
 
     def _behind(self) -> list[Transaction]:
-        """Return a batch of the transactions to copy forward.
+        """Return a batch of transactions whose half messages must be copied to the end of the log.
 
-        They are in files that retention wants to delete, or would make the next start slow.
+        Their half messages are in files that retention wants to delete, or are so old that the next
+        start would be slow.
         """
         lag = max(COPY_BEHIND_BYTES, COPY_BEHIND_TIMES * self.table.bytes)
         limit = max(self.log.store.cleaning.wanted_below, self.log.store.end_offset - lag)
@@ -137,7 +140,7 @@ class TransactionUpkeep(Component):
     async def _copy_forward(self, behind: Sequence[Transaction]) -> None:
         copies, copied, hopeless = [], [], []
         for transaction in behind:
-            # A copy would be after the deletion of its topic, and could be committed.
+            # A copy would be stored after the deletion of its topic, so it could be committed.
             if self.transactions.is_of_deleted(transaction):
                 hopeless.append(transaction)
                 continue

@@ -1,7 +1,7 @@
 """Decide whether a replica of a group without etcd may become master. Pure functions.
 
 An acknowledged message is on `required` of `totalReplicas` replicas. So among any totalReplicas -
-required + 1 of them, at least one has all acknowledged messages. It is the one with the longest log
+required + 1 replicas, at least one has all acknowledged messages. That replica has the longest log
 in the newest epoch.
 """
 
@@ -18,7 +18,7 @@ GIVE_UP = "or give up what only they have (--unclean)"
 
 
 def master_among(found: Sequence[ReplicaStatus]) -> ReplicaStatus | None:
-    """Return the master of the highest epoch, if there is one.
+    """Return the master of the highest epoch, or None if that epoch has no master.
 
     A master of a lower epoch has been replaced.
     """
@@ -28,7 +28,7 @@ def master_among(found: Sequence[ReplicaStatus]) -> ReplicaStatus | None:
 
 
 def check_copies(own: ReplicaStatus, options: BrokerOptions, master: ReplicaStatus) -> None:
-    """Check that this replica would acknowledge with as many copies as its master.
+    """Check that this replica would require at least as many in-sync replicas as its master does.
 
     Raises NotElectable.
     """
@@ -55,7 +55,7 @@ def check_electable(own: ReplicaStatus) -> None:
 
 
 def check_enough(found: Sequence[ReplicaStatus], options: BrokerOptions) -> None:
-    """Check that enough replicas answer to know what was acknowledged. Raises NotElectable.
+    """Check that enough replicas answer to find all acknowledged messages. Raises NotElectable.
 
     `found` is this replica and the other replicas that answer.
     """
@@ -82,8 +82,9 @@ def check_enough(found: Sequence[ReplicaStatus], options: BrokerOptions) -> None
 def knows_of_promotions(found: Sequence[ReplicaStatus], options: BrokerOptions) -> bool:
     """Return whether `found` would have reported a promotion that this former master missed.
 
-    `found` are the other replicas that answer. A promotion is noted by at least total - required +
-    1 replicas (`check_enough`). So at most required - 2 of the other replicas do not know of it.
+    `found` is the list of the other replicas that answer. At least total - required + 1 replicas
+    note a promotion (`check_enough`). So at most required - 2 of the other replicas do not know of
+    it.
     """
     if options.total_replicas < 2 or not options.namesrvs or not options.is_synchronous:
         return True
@@ -91,7 +92,7 @@ def knows_of_promotions(found: Sequence[ReplicaStatus], options: BrokerOptions) 
 
 
 def lacks_confirmed(own: LogDescription, others: Sequence[ReplicaStatus]) -> ReplicaStatus | None:
-    """Return a replica that has confirmed messages which `own` lacks; None if there is none.
+    """Return a replica that has confirmed messages which `own` lacks, or None.
 
     If there is one, the disk of this replica is an older copy, or has lost data.
     """
@@ -106,7 +107,7 @@ def lacks_confirmed(own: LogDescription, others: Sequence[ReplicaStatus]) -> Rep
 
 
 def check_furthest(own: LogDescription, others: Sequence[LogDescription]) -> None:
-    """Check that no other log goes further. Raises NotElectable."""
+    """Check that no other replica has a longer log in the newest epoch. Raises NotElectable."""
     furthest = max(others, key=_reach, default=own)
     if _reach(furthest) > _reach(own):
         number = furthest.replica.replica_id
@@ -117,10 +118,10 @@ def check_furthest(own: LogDescription, others: Sequence[LogDescription]) -> Non
 
 
 def _has_what_it_confirmed(found: ReplicaStatus) -> bool:
-    """Return whether this replica still has what it confirmed.
+    """Return whether this replica still has the messages that it confirmed to a master.
 
-    It does not if it is a learner, is copying its log, or has a new disk and has followed no master
-    yet.
+    This is False for a learner, and for a replica that is copying its log. It is also False for a
+    replica with a new disk that has not followed a master yet.
     """
     lacks_log = found.copying and not found.has_its_log
     return bool(found.log.history.entries) and not (lacks_log or found.learner)
@@ -131,7 +132,7 @@ def _reach(log: LogDescription) -> tuple[int, int]:
 
 
 def _least(options: BrokerOptions) -> int:
-    """Return the smallest number of replicas that have an acknowledged message."""
+    """"""
     if options.enable_auto_in_sync_replicas:
         return options.min_in_sync_replicas
     return options.required_replicas

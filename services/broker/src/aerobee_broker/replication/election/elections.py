@@ -1,10 +1,10 @@
 """Run a member of a group with etcd: candidate, master or slave, as elections decide.
 
-started                       → enroll at the coordinator, which may know that the disk is old
-a master is known             → follow it, until there is another one or its port refuses
-no master, and it may stand   → candidate: after a wait, claim mastership at the coordinator
-elected                       → master, until another is elected or its disk fails
-promoted                      → the master hands over, then this replica claims its key
+the process has started         enroll at the coordinator, which may know that the disk is old
+a master is known               follow it, until another is master or its port refuses
+no master, and it may stand     candidate: after a wait, claim mastership at the coordinator
+it was elected                  master, until another is elected or its disk fails
+an operator promotes it         the master hands over, then this replica claims its key
 """
 
 from __future__ import annotations
@@ -186,7 +186,7 @@ class Elections(Member):
             await coordinator.close()
 
     async def _take_role(self, coordinator: Coordinator) -> None:
-        """Take the role that the present view demands; return when the view must be read again."""
+        """Take the role that the coordinator's data demands. Return when another may be due."""
         view = coordinator.view or await coordinator.changed(None)
         await self._note_seen(view)
         async with self._claiming:
@@ -206,14 +206,15 @@ class Elections(Member):
             await self._lead(coordinator, mastership)
 
     def _is_own(self, master: MasterKey) -> bool:
-        """Return whether an earlier process of this replica is master; its lease has not ended."""
+        """Return whether `master` has the id of this replica, usually from an earlier process."""
         return master.replica.replica_id == self._roles.own.replica.replica_id
 
     async def _is_alive(self, own: MasterKey) -> bool:
-        """Return whether the process that wrote this replica's master key answers elsewhere.
+        """Return whether the process that wrote this replica's master key still answers.
 
-        Usually it was the process before this one. An error counts as an answer. The wait for the
-        other process is bounded, because the key ends with the lease of its process.
+        A key with this process's own address is from the previous process. An error counts as an
+        answer. The wait for the other process is bounded, because the key ends with the lease of
+        that process.
         """
         if own.address == self._address:
             return False
@@ -224,9 +225,9 @@ class Elections(Member):
         return True
 
     async def _wait_for_twin(self, coordinator: Coordinator, view: View, own: MasterKey) -> None:
-        """Wait while another process leads with the brokerId of this one.
+        """Wait while another process with the same brokerId is master.
 
-        Both are registered, so that the name servers find both processes under one number.
+        This process registers too, so that the name servers see two processes with one brokerId.
         """
         self._vacant_since_ms = None
         reason = f"another process at {own.address} is master with this brokerId: stop one of them"
@@ -268,9 +269,9 @@ class Elections(Member):
         return await self._elect(coordinator, view, Reason.NO_MASTER)
 
     async def _asked(self, view: View) -> View:
-        """Return the view with the present log ends of the candidates, without silent ones.
+        """Return the view with the present log ends of the candidates that answer.
 
-        The other replicas are asked, because candidacies at etcd are some seconds old.
+        The replica asks the other candidates, because the candidacies at etcd may be seconds old.
         """
         others = [
             each
@@ -294,7 +295,7 @@ class Elections(Member):
         return decide(view, Standing(self._candidacy(), is_current, copies, wait_ms))
 
     def _is_current(self, view: View) -> bool:
-        """Return whether this process has had all data confirmed in the epoch of the state."""
+        """Return whether this process has had all data confirmed in the state's epoch."""
         return view.state is not None and self._roles.own.current_epoch == view.state.epoch
 
     async def _stand_outside(self, coordinator: Coordinator, view: View) -> Mastership | None:
@@ -344,7 +345,7 @@ class Elections(Member):
             coordinator.announce(self._candidacy())
             mastership = await coordinator.elect(view)
         if mastership is None:
-            # The view is old: the watch may be late for up to the duration of a lease.
+            # The view is out of date: the watch may be late by up to the duration of a lease.
             await coordinator.read()
         else:
             self._note_elected(mastership.epoch, reason)
@@ -372,7 +373,10 @@ class Elections(Member):
         return Promotion(epoch, handed_over)
 
     async def _claim_by_hand(self, coordinator: Coordinator, *, unclean: bool) -> tuple[int, bool]:
-        """Return the claimed epoch, and whether the master has handed over."""
+        """Claim the mastership for an operator.
+
+        Return the epoch, and whether the previous master has handed over.
+        """
         me = self._roles.own.replica
         for _ in range(CLAIMS):
             view = await coordinator.read()
@@ -407,10 +411,10 @@ class Elections(Member):
         return self._decide(view).wait_ms is not None
 
     async def _ask_master(self, view: View, me: Replica, *, unclean: bool) -> bool:
-        """Ask the master to hand over, and return whether it has.
+        """Ask the master to hand over, and return whether it has done so.
 
-        A master that does not answer is replaced anyway. A member whose process was current loses
-        nothing by that, because it has all acknowledged messages.
+        A master that does not answer is replaced anyway. If the process of this member is current,
+        that loses nothing, because this member has all acknowledged messages.
         """
         master = view.master
         if master is None:
@@ -428,7 +432,7 @@ class Elections(Member):
         raise NotElectable("etcd decides who is master of this group, not options")
 
     def _log_waiting(self, view: View, decision: Decision) -> None:
-        """Log the decision once for each reason and in-sync set."""
+        """Log the decision, once for each reason and in-sync set."""
         members = sorted(map(str, view.state.in_sync)) if view.state is not None else []
         if not decision.reason or (logged := f"{members} {decision.reason}") == self._logged:
             return
@@ -447,7 +451,10 @@ class Elections(Member):
     async def _follow(
         self, coordinator: Coordinator, view: View, master: MasterKey
     ) -> Mastership | None:
-        """Follow `master` until another one is known; return a mastership if one was won."""
+        """Follow `master` until another master is known.
+
+        Return a mastership if this replica won one.
+        """
         broke, ended = asyncio.Event(), asyncio.Event()
 
         def on_broken() -> None:
@@ -478,7 +485,7 @@ class Elections(Member):
     async def _until_another(
         self, coordinator: Coordinator, view: View, master: MasterKey, ended: asyncio.Event
     ) -> None:
-        """Return when another master is known, or when the master is gone.
+        """Wait until another master is known, or until the master is gone.
 
         A master may have lost its key while its stream is open, for example after an outage of
         etcd. It has the duration of a lease to put the key back, and more if etcd has lost the
@@ -511,13 +518,17 @@ class Elections(Member):
             view = coordinator.view
 
     async def _until_news(self, coordinator: Coordinator, view: View, *, is_lost: bool) -> None:
-        """Wait until a master is known again; if the state was lost, until anything has changed."""
+        """Wait until a master is known again. If the state was lost, wait for any change."""
         before = view
         while view is before or (view.master is None and not is_lost):
             view = await coordinator.changed(view)
 
     async def _claim(self, coordinator: Coordinator, master: MasterKey) -> list[Mastership]:
-        """Claim the key of a master whose port refuses; this is harmless if that master lives."""
+        """Claim the key of a master whose port refuses connections.
+
+        Return the mastership in a list, or an empty list if the claim fails. The claim is safe even
+        if that master still lives.
+        """
         view, me = coordinator.view, self._roles.own.replica
         if view is None or view.master != master or not view.may_be_elected(self._candidacy()):
             return []
@@ -565,7 +576,7 @@ class Elections(Member):
     async def _look_for_contact(self, coordinator: Coordinator, role: MasterRole) -> None:
         """Isolate the master if its lease has ended and an in-sync replica is silent.
 
-        Another master may have been elected then.
+        In this case another master may have been elected.
         """
         lease_ms = self._options.etcd_lease_ttl * 1000
         lost = coordinator.alive_until_ms() < self._clock.monotonic_ms()
@@ -573,7 +584,10 @@ class Elections(Member):
         await self._roles.set_isolated(role, is_isolated=is_isolated)
 
     async def _resign(self, coordinator: Coordinator, mastership: Mastership) -> None:
-        """Give up the key on stop or disk failure, so that another replica is elected at once."""
+        """Delete the master key on a stop or a disk failure.
+
+        Then another replica is elected at once.
+        """
         try:
             await coordinator.resign(mastership)
         except (CoordinatorAway, CoordinatorDamaged) as error:
@@ -581,7 +595,7 @@ class Elections(Member):
 
 
 class KeptSet:
-    """The `CoordinatedSet` of a mastership keeper: each answer is final."""
+    """Give a mastership keeper the interface of `CoordinatedSet`. Each answer is final."""
 
     def __init__(self, keeper: MastershipKeeper) -> None:
         self._keeper = keeper

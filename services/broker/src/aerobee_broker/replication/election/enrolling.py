@@ -5,8 +5,8 @@
     newer than the disk                       its disk is an older copy: the store gets another id,
                                               so the replica is in no in-sync set, and is enrolled
 
-The generation is durable here before the coordinator has it. So a crash between both leaves a disk
-that is newer than the record.
+The replica stores its generation durably before it sends it to the coordinator. So a crash between
+the two steps leaves a disk that is newer than the record.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ TWIN_S = 2.0  # seconds after another process was found with a copy of this stor
 
 
 class Enrollment:
-    """Enroll the store of this replica.
+    """Enroll the store of this replica at the coordinator.
 
-    If the disk is an older copy, `older_than` is how far the log went by the coordinator's record;
-    otherwise None. `is_reachable` is whether the coordinator answered last.
+    `older_than` is None, or, if the disk is an older copy, how far the log went by the
+    coordinator's record. `is_reachable` is True if the coordinator answered the last call.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class Enrollment:
         self._make_coordinator = make_coordinator
 
     async def enrolled(self) -> Coordinator:
-        """Return a coordinator that knows of this start. Retries until it succeeds."""
+        """Return a coordinator that has recorded this start. Retry until that succeeds."""
         while True:
             coordinator = self._make_coordinator(self._own.replica)
             pause_s, trouble = AGAIN_S, ""

@@ -1,4 +1,4 @@
-"""Probe the port of a master after its stream broke, to learn whether its process has ended."""
+"""Probe the port of a master after its stream broke, to detect that its process has ended."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ PROBE_TIMEOUT_S = 1.0
 
 
 async def refuses(address: str) -> bool:
-    """Return whether the port refuses connections: the process has ended, its machine is up."""
+    """Return whether the port refuses connections.
+
+    If it does, the process has ended but its machine is up.
+    """
     host, port = split_address(address)
     for probe in range(PROBES):
         if probe:

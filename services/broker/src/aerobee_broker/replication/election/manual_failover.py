@@ -1,9 +1,9 @@
 """Run a member of a group without etcd.
 
-It is master or slave as its options say, until an operator promotes another replica. After that the
-epochs decide; they outlive a restart.
+The options decide which replica is master until an operator promotes another replica. After that
+the epochs decide, also after a restart. A promotion has these steps:
 
-    promote → ask every replica what it has → the master hands over, if it lives
+    ask every replica for its state → the master hands over, if it answers
     → each replica notes the new epoch, so that the old master confirms nothing more
     → this replica is master
 """
@@ -49,8 +49,8 @@ AGAIN_S = 1.0  # seconds after a role could not be taken
 class ManualFailover(Member):
     """Take the role that the options and promotions decide. There are no elections.
 
-    It starts when the store is open, and has started when it has its role. A master that learns of
-    a higher epoch becomes a slave: an operator has begun that epoch elsewhere.
+    `start` returns when this replica has taken its role or has failed to. A master that learns of a
+    higher epoch becomes a slave, because an operator has begun that epoch at another replica.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class ManualFailover(Member):
         self._tried = roles.taken  # also set when a role could not be taken
         self._wait_logged = False
         self._known_at_first = 0  # the highest epoch that it knew when it started
-        # Whether the options give it another role than at the previous start.
+        # True if the options give this replica another role than at the previous start.
         self._was_changed = False
         self._promoted = asyncio.Event()
         self._promoted_to = 0  # the epoch of a promotion; 0 after the role is taken
@@ -125,10 +125,10 @@ class ManualFailover(Member):
         await self._promoted.wait()
 
     async def _leads_at_first(self) -> bool:
-        """Return whether this replica begins as master, as far as it knows.
+        """Return whether this replica begins as master, by its options and its own files.
 
-        The options decide at the first start and after they were changed. Otherwise it leads if it
-        was the last master.
+        The options decide at the first start and after they were changed. Otherwise this replica
+        leads if it was the last master.
         """
         by_options = self._options.broker_role != "SLAVE"
         role, before = "master" if by_options else "slave", self._coordinator.configured
@@ -140,7 +140,7 @@ class ManualFailover(Member):
         return self._led_last()
 
     def _led_last(self) -> bool:
-        """Return whether it was master, or about to be, in the highest epoch that it knows."""
+        """Return whether this replica led, or was about to, in the highest epoch that it knows."""
         own, state = self._roles.own, self._coordinator.state
         assert state is not None, "it was a master once"
         highest = own.highest_epoch()
@@ -171,14 +171,14 @@ class ManualFailover(Member):
         structlog.get_logger().warning("master_superseded", own_epoch=self._roles.epoch)
 
     async def _until_appointed(self, role: MasterRole) -> None:
-        """Return when a slave or a promoted replica has reported a higher epoch."""
+        """Wait until a slave or a promoted replica has reported a higher epoch."""
         if not await asyncio.shield(role.over):  # its disk fails, and there are no elections
             await asyncio.Event().wait()  # it still serves reads, and reports its state
 
     async def _until_known_elsewhere(self, role: MasterRole) -> None:
-        """Return when other replicas or name servers know a higher epoch.
+        """Wait until other replicas or name servers know a higher epoch.
 
-        A master that was isolated during a promotion has no slave that would report it.
+        A master that was isolated during a promotion has no slave that would report the epoch.
         """
         while True:
             await asyncio.sleep(self._options.ha_housekeeping_interval / 1000)
@@ -199,12 +199,12 @@ class ManualFailover(Member):
     async def _may_lead(self) -> bool | None:
         """Return whether no other replica knows a higher epoch than this one.
 
-        If it may lead, its whole log becomes visible. Returns None if the group has had a master,
-        and too few replicas answer to decide.
+        If this replica leads, its whole log becomes visible. Return None if the group has had a
+        master and too few replicas answer to decide.
         """
         group = await self._masters.group()
         found, _ = await self._ask(group)
-        # With what this replica has noted meanwhile for another promoted replica.
+        # This replica may have noted a promotion of another replica meanwhile.
         heard = max(self._highest(group, found), self._roles.own.highest_epoch())
         highest = max(self._known_at_first, self._coordinator.epoch)
         if heard > highest:
@@ -231,9 +231,9 @@ class ManualFailover(Member):
         return None
 
     def _waited_for_all(self, found: Sequence[ReplicaStatus]) -> bool:
-        """Return whether all other replicas answer, or have had time to.
+        """Return whether all other replicas answer, or have had enough time to answer.
 
-        One of them may know that the disk of this replica is an older copy.
+        One of the other replicas may know that the disk of this replica is an older copy.
         """
         options = self._options
         if not (options.namesrvs and options.is_synchronous):
@@ -256,7 +256,7 @@ class ManualFailover(Member):
     async def _find_master(self) -> str:
         """Return the address of the master.
 
-        Name servers know of promotions, while haMasterAddress is where the master was at first.
+        Name servers know of promotions. The option haMasterAddress names only the first master.
         """
         group = await self._masters.group()
         registered = "" if group.master == self._address else group.master
@@ -305,14 +305,17 @@ class ManualFailover(Member):
         return Promotion(epoch, handed_over=master is not None)
 
     async def _others(self) -> list[ReplicaStatus]:
-        """Return the replicas that answer, of those known from name servers and options."""
+        """Return the status of each other replica that answers.
+
+        The addresses come from the name servers and the options.
+        """
         found, silent = await self._ask(await self._masters.group())
         for error in silent:
             structlog.get_logger().warning("replica_does_not_answer", reason=error.message)
         return [each for each in found if each.role is not Role.REFUSED]
 
     async def _ask(self, group: GroupAtNameServer) -> tuple[list[ReplicaStatus], list[MqError]]:
-        """Return one status for each replica id that answers, and the errors of the silent ones."""
+        """Return one status for each replica id that answers, and the errors of the rest."""
         addresses = {*group.addresses.values(), self._options.ha_master_address}
         asked = [self.calls.status(each) for each in sorted(addresses - {self._address, ""})]
         found: dict[int, ReplicaStatus] = {}

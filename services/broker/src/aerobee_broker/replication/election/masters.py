@@ -20,9 +20,9 @@ TIMEOUT_S = 3.0
 
 
 class GroupAtNameServer(NamedTuple):
-    """A broker group at a name server.
+    """The registration of a broker group at a name server.
 
-    `addresses` maps broker id to "host:port". `epoch` is the newest one that a member registered.
+    `addresses` maps broker id to "host:port". `epoch` is the newest epoch that a member registered.
     """
 
     epoch: int
@@ -30,12 +30,15 @@ class GroupAtNameServer(NamedTuple):
 
     @property
     def master(self) -> str:
-        """Return the address of the master; "" if none is registered."""
+        """Return the address of the master, or "" if none is registered."""
         return self.addresses.get(MASTER_ID, "")
 
 
 class Masters:
-    """Query all name servers, and use the highest epoch, because they share no data."""
+    """Query all name servers and use the answer with the highest epoch.
+
+    All are queried because name servers share no data.
+    """
 
     def __init__(self, namesrvs: Sequence[str], cluster: str, broker_name: str) -> None:
         self._namesrvs = namesrvs
@@ -44,7 +47,10 @@ class Masters:
         self._caller = Caller(unreachable(Code.NAMESRV_UNREACHABLE, "name server"))
 
     async def group(self) -> GroupAtNameServer:
-        """Return the group; with epoch 0 and no addresses if no reachable name server knows it."""
+        """Return the group as the name servers know it.
+
+        If no reachable name server knows the group, return epoch 0 without addresses.
+        """
         answers = await asyncio.gather(*(self._ask(namesrv) for namesrv in self._namesrvs))
         found = [answer for answer in answers if answer is not None]
         return max(

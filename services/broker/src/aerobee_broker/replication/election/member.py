@@ -1,4 +1,4 @@
-"""Implement what all members of a group share: promotion and handover."""
+"""Implement promotion and handover, which are common to all members of a group."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ PROMOTED_S = 30.0  # seconds: a new master serves after it has restored the deli
 
 
 class Member(Component):
-    """Take part in a broker group. `start` raises MqError, OSError."""
+    """Take part in a broker group. `start` raises MqError and OSError."""
 
     def __init__(self, roles: RoleRunner, calls: ReplicaCalls) -> None:
         """Create the member.
 
-        `calls` goes to the other replicas, and is closed with this member.
+        `calls` sends requests to the other replicas, and is closed with this member.
         """
         self.calls = calls
         self._roles = roles
@@ -35,32 +35,32 @@ class Member(Component):
 
     @property
     def coordinator_reachable(self) -> bool | None:
-        """Return whether the coordinator answers; None if the group has none."""
+        """Return whether the coordinator answers, or None if the group has no coordinator."""
         return None
 
     @property
     def set_at_coordinator(self) -> frozenset[int]:
-        """Return the set for `ReplicaStatus`."""
+        """Return the replica ids of the in-sync set at the coordinator, for `ReplicaStatus`."""
         return frozenset()
 
     @property
     def waits_because(self) -> str:
-        """Return why this replica has no role, and what is safe to do; "" if it has one."""
+        """Return why this replica has no role and which action is safe, or "" if it has a role."""
         return ""
 
     async def promote(self, *, unclean: bool) -> Promotion:
-        """Make this replica master, and return when it serves.
+        """Make this replica master, and return when it serves clients.
 
-        Raises NotElectable, NotPromoted, ReplicaRefused when it is unfinished, and the errors of
-        the master's handover.
+        Raises NotElectable, NotPromoted, the errors of the master's handover, and ReplicaRefused if
+        the copy of this replica's store is incomplete.
         """
         raise NotImplementedError
 
     async def note_epoch(self, epoch: int) -> LogDescription:
         """Record `epoch`, so that this replica takes part in no lower epoch.
 
-        Raises NotElectable when a coordinator decides instead, MasterOutdated when this replica
-        knows of a higher epoch, EpochNotNoted when its disk is full or fails.
+        Raises NotElectable if a coordinator decides which replica is master. Raises MasterOutdated
+        if this replica knows a higher epoch, and EpochNotNoted if its disk is full or fails.
         """
         raise NotImplementedError
 
@@ -81,9 +81,9 @@ class Member(Component):
             await asyncio.sleep(REOPEN_S)
 
     async def hand_over(self, epoch: int, successor: Replica) -> int:
-        """Hand over to `successor`.
+        """Hand over the mastership to `successor`, and return the end of the log.
 
-        Raises NotServed if this replica is not master, and what `MasterRole.hand_over` raises.
+        Raises NotServed if this replica is not master, and the errors of `MasterRole.hand_over`.
         """
         master = self._roles.master
         if master is None:
@@ -91,13 +91,13 @@ class Member(Component):
         return await master.hand_over(epoch, successor)
 
     def as_master(self) -> Promotion | None:
-        """Return the promotion if this replica is master already."""
+        """Return a `Promotion` if this replica is master already, or None if it is not."""
         if self._roles.master is None:
             return None
         return Promotion(self._roles.epoch, was_master=True)
 
     def check_finished(self) -> None:
-        """Check that this replica may become master. Raises ReplicaRefused, NotServed."""
+        """Check that this replica has a complete store. Raises ReplicaRefused, NotServed."""
         if not self._roles.own.is_open:
             raise self._roles.refusal()
         self._roles.own.check_finished()

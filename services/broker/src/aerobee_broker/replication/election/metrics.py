@@ -1,4 +1,4 @@
-"""Export the metrics of a replica. This module makes no decisions."""
+"""Export the metrics of a replica."""
 
 from __future__ import annotations
 
@@ -31,7 +31,10 @@ _WAIT_SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1, 2, 5)
 
 
 class ReplicaMetrics:
-    """Export `rocketmq_replica_…`: our own names, as RocketMQ has no metrics of replication."""
+    """Export the metrics `rocketmq_replica_…`.
+
+    RocketMQ has no metrics of replication, so the names are our own.
+    """
 
     def __init__(self, registry: CollectorRegistry, cluster: str, name: str, number: int) -> None:
         self._node = (cluster, "broker", name, str(number))
@@ -91,10 +94,11 @@ class ReplicaMetrics:
                 self._clocks.labels(*slave).set(follower.clock_offset_ms / 1_000)
 
     def count(self, counts: ReplicaCounts, waits_ms: Iterable[int]) -> None:
-        """Add what has been counted since the last call.
+        """Add the counts since the last call to the counters.
 
-        `counts` are totals since the start. `waits_ms` are the waits of the master for its replicas
-        since the last call.
+        Args:
+            counts: totals since the start of the process.
+            waits_ms: the master's waits for its replicas since the last call, in ms.
         """
         before, self._counted = self._counted, counts.copy()
         for metric, total in self._counters.items():

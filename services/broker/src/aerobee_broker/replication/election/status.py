@@ -17,7 +17,7 @@ def replica_status(
 ) -> ReplicaStatus:
     """Return the status of this replica; `address` is its "host:port".
 
-    Raises NotServed while its store opens.
+    Raises NotServed while the store opens.
     """
     own, options = roles.own, roles.own.environment.options
     if own.trouble:

@@ -1,6 +1,6 @@
 """Let a replica outside the in-sync set stand for election (`enableElectUncleanMaster`).
 
-Members of the set usually come back, and then nothing is lost. So an unclean election waits until
+Members of the set usually return, and then no message is lost. So an unclean election waits until
 no member has seemed alive for UNCLEAN_WAIT_MS.
 """
 
@@ -17,7 +17,10 @@ UNCLEAN_WAIT_MS = 10_000
 
 
 class UncleanElection:
-    """Decide when replica `number` stands. Pure. Times are ms of one monotonic clock."""
+    """Decide when replica `number` stands for an unclean election.
+
+    The class is pure. All times are milliseconds of one monotonic clock.
+    """
 
     def __init__(self, number: int) -> None:
         self._number = number
@@ -26,7 +29,10 @@ class UncleanElection:
         self._reported_ms: int | None = None  # when the end of a member's log was last reported
 
     def look(self, view: View, now_ms: int) -> None:
-        """Update the state with a view of the set. Call it about once a second."""
+        """Record from `view` whether a member of the in-sync set seems alive.
+
+        Call this about once a second.
+        """
         members = view.state.in_sync if view.state is not None else frozenset()
         alive = [each for each in view.candidacies.values() if each.replica in members]
         if alive:
@@ -37,13 +43,13 @@ class UncleanElection:
             self._gone_since_ms = now_ms
 
     def heard_of(self, end: int, now_ms: int) -> None:
-        """Record that the log of a member or of the master reached this physical offset."""
+        """Record that the log of a member or of the master reached the physical offset `end`."""
         self._furthest, self._reported_ms = max(self._furthest, end), now_ms
 
     def wait_ms(self, view: View, now_ms: int) -> int | None:
-        """Return the ms until this replica claims mastership; 0 or less: now.
+        """Return the ms until this replica claims mastership, 0 or less if it may claim now.
 
-        Returns None if it must not claim, by what is known.
+        Return None if a member of the in-sync set seems alive or a master is known.
         """
         if self._gone_since_ms is None or self._number not in view.candidacies:
             return None
@@ -51,9 +57,10 @@ class UncleanElection:
         return self._gone_since_ms + UNCLEAN_WAIT_MS + ahead * RANK_MS - now_ms
 
     def given_up(self, end: int, now_ms: int) -> tuple[int | None, int | None]:
-        """Return the bytes that set members had beyond `end`, and the age of that report in ms.
+        """Return how many bytes the in-sync set had beyond `end`, and the report's age in ms.
 
-        The bytes are a lower bound. Both are None if this process has no report of their logs.
+        The number of bytes is a lower bound. Both values are None if this process has no report of
+        the members' logs.
         """
         if self._reported_ms is None:
             return None, None
@@ -61,7 +68,10 @@ class UncleanElection:
 
 
 def may_stand(own: ReplicaStore) -> bool:
-    """Return whether this replica would be a complete master, and its options allow the loss."""
+    """Return whether this replica may stand for an unclean election.
+
+    Its store must be complete, and its options must allow a loss of messages.
+    """
     options = own.environment.options
     allowed = options.enable_elect_unclean_master and not options.is_learner
     return allowed and not own.is_unfinished and not own.unfinished.since
@@ -70,7 +80,10 @@ def may_stand(own: ReplicaStore) -> bool:
 def log_given_up(
     own: ReplicaStore, epoch: int, size: int | None, reported_ms_ago: int | None
 ) -> None:
-    """Count and log that this master of `epoch` gives up `size` bytes, as in `given_up`."""
+    """Count and log that the new master of `epoch` gives up `size` bytes of other replicas' logs.
+
+    `size` and `reported_ms_ago` are the results of `UncleanElection.given_up`.
+    """
     own.counts.gave_up(size or 0)
     structlog.get_logger().error(
         "elected_unclean",
@@ -82,7 +95,7 @@ def log_given_up(
 
 
 def not_in_sync(me: Replica, reason: str) -> str:
-    """Return why `me` cannot be promoted without a loss."""
+    """Return the message that says why a promotion of `me` may lose acknowledged messages."""
     return (
         f"replica {me} may lack acknowledged messages: {reason}; or, if the others are gone for "
         "good, give up what only they have (--unclean)"

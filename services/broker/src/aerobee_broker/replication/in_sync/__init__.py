@@ -1,1 +1,1 @@
-"""The in-sync set of a group, and counts of it."""
+"""Keep the in-sync set of a group, and count its events."""

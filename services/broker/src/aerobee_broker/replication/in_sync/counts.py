@@ -1,4 +1,7 @@
-"""Count events of a replica since its process started, for metrics. Owned by the event loop."""
+"""Count events of a replica since its process started, for metrics.
+
+The event loop owns the counters.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +16,11 @@ _WAITS = 16_384  # waits kept between two calls of `take`
 class Reason(StrEnum):
     """The reason for which a replica became master.
 
-    - START: its options say so, or it was the last master.
+    - START: its options made it master, or it was the last master.
     - NO_MASTER: the key of the previous master ended.
     - PORT_REFUSES: the process of the previous master had ended.
-    - LATE_ANSWER: it was elected by a claim whose answer was lost.
+    - LATE_ANSWER: a claim whose answer was lost elected the replica.
+    - PROMOTION, UNCLEAN_PROMOTION: an operator promoted it, without or with `--unclean`.
     - UNCLEAN: no member of the in-sync set came back.
     """
 
@@ -33,10 +37,11 @@ class Reason(StrEnum):
 class ReplicaCounts:
     """Counters of one replica.
 
-    - `received_bytes`: bytes of its masters' logs.
-    - `cuts`, `diverged_bytes`, `diverged_messages`: what it cut off its own log.
-    - `given_up_bytes`: bytes of other logs lost by elections of this replica, at least.
-    - `elections`: how often it became master.
+    - `received_bytes` counts the bytes received from the logs of masters.
+    - `cuts` counts how often the replica cut its own log. `diverged_bytes` and `diverged_messages`
+      count the data that it cut off.
+    - `given_up_bytes` is a lower bound of the bytes that elections of this replica lost.
+    - `elections` counts how often the replica became master, by reason.
     """
 
     received_bytes: int = 0

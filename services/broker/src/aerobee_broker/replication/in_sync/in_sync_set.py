@@ -1,16 +1,16 @@
-"""Keep the in-sync set of a master: what is confirmed and acknowledged, who joins and leaves.
+"""Keep the in-sync set of a master, and decide what is confirmed and acknowledged.
 
-Pure: it maps times and log ends to decisions. Offsets are physical; times are ms of one monotonic
-clock.
+The module is pure: it maps times and log ends to decisions. Offsets are physical. Times are ms of
+one monotonic clock.
 
-The set at the coordinator contains the replicas that may be elected. This master never waits for
-fewer:
+The set at the coordinator contains the replicas that may be elected. This master always waits for
+at least these replicas:
 
     join    wait for the replica first, then write the set with it
-    leave   write the set without it first, then stop waiting
+    leave   write the set without the replica first, then stop waiting
     a write whose outcome is unknown counts as both done and not done, until the set is read
 
-So each elected replica has everything below `confirmed`, whatever happens to this master.
+So each elected replica has everything below `confirmed`, even if this master fails.
 """
 
 from __future__ import annotations
@@ -26,23 +26,25 @@ Members = frozenset[Replica]
 
 NEVER_MS = -(1 << 62)
 _MARK_INTERVAL_MS = 20
-_MARKS = 256  # 256 × 20 ms: five seconds of a log that grows all the time
+_MARKS = 256  # 256 × 20 ms: five seconds of a log that always grows
 
 
 @dataclass(frozen=True, slots=True)
 class InSyncRules:
     """The rules of an in-sync set.
 
-    - `synchronous`: acknowledge what the whole set has, which must be at least `in_sync_replicas`
-      replicas. Otherwise acknowledge what this master has, while no replica of the set is late.
-      Then a failover can lose at most the messages of `max_not_caught_up_ms`.
-    - `auto_in_sync_replicas`: the size of the set is enough, if it is `min_in_sync_replicas` or
-      more.
-    - `elected`: only a replica of the set becomes master. Otherwise the operator may promote any
-      replica; `in_sync_replicas` ensures that one that answers has all that was acknowledged.
-    - `max_not_caught_up_ms`: a replica that has been behind for longer leaves.
+    - `synchronous`: if True, the master acknowledges a message when the whole set has it. The set
+      must have at least `in_sync_replicas` replicas. If False, the master acknowledges the messages
+      that it has, while no replica of the set is late. Then a failover can lose at most the
+      messages of `max_not_caught_up_ms`.
+    - `auto_in_sync_replicas`: if True, a smaller set is enough, with at least
+      `min_in_sync_replicas` replicas.
+    - `elected`: if True, only a replica of the set becomes master. If False, the operator may
+      promote any replica. Then `in_sync_replicas` ensures that a replica that answers has all
+      acknowledged messages.
+    - `max_not_caught_up_ms`: a replica that has been behind for longer leaves the set.
     - `join_within_ms`: a replica that was caught up at most this long ago may join.
-    - `max_gap`: bytes up to which log files are kept for a replica that is behind.
+    - `max_gap`: the master keeps log files for a replica that is at most this many bytes behind.
     """
 
     synchronous: bool = False
@@ -59,8 +61,8 @@ class InSyncRules:
 class FollowerState:
     """The state of a follower.
 
-    `synced` is the end of its log as last reported. `caught_up_ms` is when it last had all that the
-    master had.
+    `synced` is the end of its log as last reported. `caught_up_ms` is the time at which it last had
+    the master's whole log.
     """
 
     replica: Replica
@@ -74,8 +76,8 @@ class FollowerState:
 class InSyncSet:
     """The in-sync set of one epoch.
 
-    It begins as this replica alone, so that its whole log counts at once. `start` is the end of the
-    log at that time.
+    The set begins with only this replica, so that its whole log counts as confirmed at once.
+    `start` is the end of the log at that time.
     """
 
     def __init__(self, me: Replica, start: int, rules: InSyncRules) -> None:
@@ -100,7 +102,7 @@ class InSyncSet:
 
     @property
     def members(self) -> Members:
-        """Return the set, without replicas whose membership is uncertain."""
+        """Return the replicas that are certainly in the set at the coordinator."""
         return self._certain
 
     @property
@@ -117,7 +119,7 @@ class InSyncSet:
 
     @property
     def required(self) -> int:
-        """Return how many replicas, with this one, must have what is acknowledged."""
+        """Return how many replicas, including this one, must have a message to acknowledge it."""
         rules = self._rules
         if not rules.synchronous:
             return 1
@@ -127,7 +129,10 @@ class InSyncSet:
 
     @property
     def suffices(self) -> bool:
-        """Return whether the set has the required number of replicas; if not, sends are refused."""
+        """Return whether the set has the required number of replicas.
+
+        If it has not, the master refuses sends.
+        """
         return len(self._certain) >= self.required
 
     def late(self, now_ms: int) -> list[Replica]:
@@ -141,13 +146,16 @@ class InSyncSet:
 
     @property
     def is_unresolved(self) -> bool:
-        """Return whether a write ended without an answer; the set must then be read first."""
+        """Return whether a write of the set ended without an answer.
+
+        The set must be read from the coordinator before the next write.
+        """
         return not self._writing and self._possible != self._certain
 
     def heard_of_all_ms(self) -> int | None:
-        """Return the time until which every replica of the set had reported.
+        """Return the earliest of the times at which the other replicas of the set last reported.
 
-        Returns None if this replica is the whole set.
+        Return None if this replica is the whole set.
         """
         others = self.waited_for - {self._me}
         return min((self._followers[replica].heard_ms for replica in others), default=None)
@@ -156,9 +164,9 @@ class InSyncSet:
         return [follower.state() for follower in self._followers.values()]
 
     def needed_from(self) -> int:
-        """Return the offset below which no replica needs the log.
+        """Return the physical offset below which no replica needs the log.
 
-        Log files that end at or below it are needed neither by the set nor by followers. Replicas
+        Neither the set nor the followers need log files that end at or below the offset. Replicas
         that are more than `max_gap` behind do not count.
         """
         ends = [
@@ -174,7 +182,8 @@ class InSyncSet:
     def stored(self, lowest: int, end: int, synced: int, now_ms: int) -> None:
         """Record that the log of this master goes from `lowest` to `end`.
 
-        Below `synced` it counts as stored: on the disk, or with asynchronous flush written.
+        The log counts as stored below `synced`. With asynchronous flush that part is written;
+        otherwise it is on the disk.
         """
         self._now_ms = now_ms
         if end > self._end:
@@ -185,8 +194,8 @@ class InSyncSet:
     def began(self, replica: Replica, lowest: int, begin: int, *, learner: bool = False) -> None:
         """Record that a replica follows in this epoch, from `begin` on.
 
-        Its log begins at `lowest` and has what this log has. A `learner` never joins. A replica has
-        one stream at a time: the previous one must have `ended`.
+        The log of the replica begins at `lowest` and agrees with this log. A `learner` never joins
+        the set. A replica has one stream at a time: call `ended` for the previous one first.
         """
         follower = _Follower(replica, lowest, begin, learner=learner)
         if (known := self._followers.get(replica)) is not None:
@@ -203,7 +212,7 @@ class InSyncSet:
     def ended(self, replica: Replica) -> None:
         """Record that a replica no longer follows.
 
-        If it is in the set, it is waited for until it has left.
+        If the replica is in the set, the master waits for it until it has left the set.
         """
         follower = self._followers[replica]
         follower.disconnect()
@@ -215,9 +224,11 @@ class InSyncSet:
     # ---- changes of the set ----
 
     def next_change(self, now_ms: int) -> Members | None:
-        """Return the set that the coordinator must get in place of `members`, or None.
+        """Return the set to write to the coordinator instead of `members`, or None.
 
-        `change_ended` must follow. From this call on, joining replicas are waited for.
+        The result is None if no change is needed, or if a write is pending. After another result,
+        the caller writes the set and calls `change_ended`. From this call on, the master waits for
+        joining replicas.
         """
         if self._writing or self.is_unresolved:
             return None
@@ -246,9 +257,9 @@ class InSyncSet:
         return wanted
 
     def change_ended(self, members: Iterable[Replica] | None) -> None:
-        """Record the set that the coordinator has now; None if the outcome is unknown.
+        """Record the set that the coordinator has now, or None if the outcome is unknown.
 
-        Raises ValueError for a set that this master did not write.
+        Raises ValueError if this master did not write that set.
         """
         self._writing = False
         if members is None:
@@ -272,7 +283,7 @@ class InSyncSet:
             return False
         if follower.lowest > self._lowest:
             return False
-        # A replica that is already waited for has longer to reach `confirmed`, which stands still.
+        # A joining replica that the master waits for has more time: `confirmed` does not grow.
         rules = self._rules
         joining = follower.replica in self._joining
         within_ms = rules.max_not_caught_up_ms if joining else rules.join_within_ms
@@ -295,7 +306,7 @@ class InSyncSet:
 
 
 class _Progress:
-    """Remember when the master's log ended where, as marks of (time, end at that time)."""
+    """Remember at which times the master's log had which ends."""
 
     def __init__(self) -> None:
         self._times: deque[int] = deque(maxlen=_MARKS)
@@ -313,7 +324,7 @@ class _Progress:
 
 
 class _Follower:
-    """A replica that follows, or that followed and is in the set."""
+    """A replica that follows, or a member of the set that followed before."""
 
     def __init__(self, replica: Replica, lowest: int, begin: int, *, learner: bool) -> None:
         self.replica = replica
@@ -333,8 +344,8 @@ class _Follower:
     def take_over(self, before: _Follower) -> None:
         """Continue from the previous stream of this replica.
 
-        Its log is the same, unless its disk went back in time. In that case it counts from where it
-        begins.
+        If the new stream begins below the known end, the disk of the replica is an older copy. In
+        this case the replica counts as synced only up to where the new stream begins.
         """
         self.synced, self.heard_ms = min(before.synced, self._begin), before.heard_ms
         if self.synced == before.synced:

@@ -1,1 +1,1 @@
-"""Copy a master's log: what replicas have, and the two ends of the stream."""
+"""Copy the log of a master to its slaves."""

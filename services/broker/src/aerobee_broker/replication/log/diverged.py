@@ -1,7 +1,8 @@
-"""List, read and count what was cut off the log of a replica (`diverged` folder).
+"""List, read and count the records that a replica cut off its log (folder `diverged`).
 
-A file has the bytes of the log from a physical offset on: whole records, and the blanks that ended
-the log's files. `store/cut.py` writes it. It stays until an operator removes it. All methods block.
+A file contains bytes of the log from a physical offset on. These are whole records and the padding
+at the ends of the log's files. `store/cut.py` writes a file, and it stays until an operator removes
+it. All methods block.
 """
 
 from __future__ import annotations
@@ -17,13 +18,16 @@ from aerobee_wire import topics as names
 from aerobee_wire.record import BLANK, MAGIC_BLANK, CorruptRecord, decode
 
 READ_BYTES = 1 << 20
-# System topics in which messages of clients wait.
+# System topics that contain messages of clients until they are delivered.
 _OF_CLIENTS = frozenset({names.SCHEDULE_TOPIC, names.TIMER_TOPIC, names.HALF_TOPIC})
 _NAME = re.compile(r"(\d+)-(\d+)(?:\.\d+)?\.log")
 
 
 class DivergedFile(NamedTuple):
-    """A file: `begin` is the physical offset of its first byte, `size` is in bytes."""
+    """A file of cut-off records.
+
+    `begin` is the physical offset of its first byte; `size` is in bytes.
+    """
 
     name: str
     epoch: int
@@ -33,7 +37,7 @@ class DivergedFile(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class DivergedFiles:
-    """Access the files below `folder`. Every method raises OSError."""
+    """Access the files of cut-off records below `folder`. Every method raises OSError."""
 
     disk: Disk
     folder: Path
@@ -49,9 +53,10 @@ class DivergedFiles:
         return sorted(found, key=lambda file: (file.epoch, file.begin, file.name))
 
     def read(self, name: str, position: int) -> bytes:
-        """Return whole records and blanks from `position` on; empty at the end.
+        """Return whole records and padding from `position` on, or no bytes at the end of the file.
 
-        Returns at most READ_BYTES, or one larger record. Raises MessageNotFound, MessageCorrupted.
+        Return at most READ_BYTES, or a single larger record. Raises MessageNotFound,
+        MessageCorrupted.
         """
         if not _NAME.fullmatch(name) or not self.disk.exists(self.folder / name):
             raise MessageNotFound(
@@ -83,9 +88,10 @@ class DivergedFiles:
         return data[:end]
 
     def count_messages(self, name: str) -> int:
-        """Return the number of client messages in a file. Raises as `read` does.
+        """Return the number of client messages in a file. Raises the same errors as `read`.
 
-        A message that waited and was then delivered counts twice.
+        A delayed or transactional message may count twice: once while it waits, and once when it is
+        delivered.
         """
         messages = position = 0
         while data := self.read(name, position):

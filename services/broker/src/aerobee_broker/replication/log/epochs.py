@@ -1,19 +1,20 @@
-"""Keep the epochs of a log: which master wrote which part of it.
+"""Keep the epochs of a log: they say which master wrote which part of the log.
 
 A master takes a new epoch at each start: the next number. A promotion by an operator takes the next
-multiple of PROMOTION_STEP, which no master reaches by its own starts. So a master that was isolated
-meanwhile stays below its successor, however often it starts.
+multiple of PROMOTION_STEP. No master reaches that number by its own starts. So a master that was
+isolated meanwhile stays below its successor, however often it starts.
 
-An entry says where its part of the log begins. The part ends where the next entry begins, or with
-the log. If two logs have an equal entry, they are alike up to the lower of the two ends of that
-part. So the entries show where logs diverge, without reading the logs (`handshake.py`).
+An entry says where the part of an epoch begins in the log. The part ends where the next entry
+begins, or at the end of the log. If two logs have an equal entry, they are equal up to the lower of
+the two ends of that part. So the entries show where logs diverge, without reading the logs
+(`handshake.py`).
 
-Epoch 0 is the log as its first master found it, usually empty. Its entry is never dropped: two logs
-of one origin may have no byte in common, and no other entry.
+Epoch 0 is the log as its first master found it, usually empty. Its entry is never dropped, because
+two logs of one origin may share no bytes and no other entry.
 
-The history is a value. `EpochFile` keeps it in `config/epochs.json`, and syncs it before anything
-of a new epoch is written or confirmed. The file has no backup beside it: an older history would let
-a replica confirm an epoch that it has left.
+The history is immutable. `EpochFile` keeps it in `config/epochs.json`, and syncs that file before
+anything of a new epoch is written or confirmed. The file has no backup copy, because with an older
+history a replica might confirm an epoch that it has left.
 """
 
 from __future__ import annotations
@@ -36,9 +37,10 @@ def promotion_epoch(highest: int) -> int:
 
 
 class Reach(NamedTuple):
-    """How far a log goes: its newest epoch and its end, a physical offset.
+    """How far a log goes: its newest epoch, and the physical offset of its end.
 
-    Of two logs of one group, the greater one has all that was confirmed in the lesser one.
+    Of two logs of one group, the log with the greater reach has all that was confirmed in the
+    other.
     """
 
     epoch: int
@@ -51,8 +53,9 @@ NOTHING = Reach(0, 0)
 class EpochEntry(NamedTuple):
     """One epoch of a log.
 
-    `store_id` is that of the epoch's master; for epoch 0 that of the first master. `start` is the
-    end of the log, a physical offset, when that master began; for epoch 0 it is 0.
+    `store_id` is the store of the epoch's master; for epoch 0 the store of the first master.
+    `start` is the physical offset at which the log ended when that master began; for epoch 0 it is
+    0.
     """
 
     epoch: int
@@ -64,9 +67,10 @@ class EpochEntry(NamedTuple):
 class EpochHistory:
     """The epochs of one log, and the highest epoch that its replica knows.
 
-    `entries` is empty, or begins with epoch 0. Epochs ascend, and so do starts, except that of
-    epoch 0. Of other entries with the same start only the last is kept, because the earlier epochs
-    have no byte. Entries that a slave copies from its master may begin after the slave's end.
+    `entries` is empty, or begins with epoch 0. Epochs ascend. Starts ascend too, but the second
+    entry may start at 0, like epoch 0. If other entries have the same start, only the last is kept,
+    because the earlier epochs have no bytes. A slave copies entries from its master, so an entry
+    may begin after the end of the slave's log.
 
     The replica takes part in no epoch below `highest`. Raises ValueError for invalid entries.
     """
@@ -87,13 +91,14 @@ class EpochHistory:
 
     @property
     def newest_epoch(self) -> int:
-        """Return the newest epoch; 0 if this log has had no master."""
+        """Return the newest epoch, or 0 if this log has had no master."""
         return self.entries[-1].epoch if self.entries else 0
 
     def begin(self, epoch: int, store_id: str, end: int) -> EpochHistory:
-        """Return the history with this replica as master of `epoch`, with a log that ends at `end`.
+        """Return the history after this replica begins `epoch` as master.
 
-        Raises ValueError when it knows of that epoch already.
+        `end` is the end of its log. Raises ValueError if the replica already knows that epoch or a
+        higher one.
         """
         if epoch <= self.highest:
             raise ValueError(f"epoch {epoch} is not above {self.highest}")
@@ -103,15 +108,15 @@ class EpochHistory:
     def adopt(self, entries: Iterable[EpochEntry]) -> EpochHistory:
         """Return the history of a replica that follows a master with those entries.
 
-        Its log must be cut to where both logs are alike. The entries of a master hold for every log
-        that is a prefix of its own.
+        The replica must first cut its log to the part that equals the master's log. The entries of
+        a master are valid for every log that is a prefix of the master's log.
         """
         adopted = tuple(entries)
         newest = adopted[-1].epoch if adopted else 0
         return EpochHistory(adopted, max(self.highest, newest))
 
     def note(self, epoch: int) -> EpochHistory:
-        """Return the history with `epoch` noted as known."""
+        """Return the history after the replica has learned of `epoch`."""
         return EpochHistory(self.entries, max(self.highest, epoch))
 
     def end_of(self, epoch: int, log_end: int) -> int:
@@ -122,7 +127,10 @@ class EpochHistory:
         raise KeyError(epoch)
 
     def newest_common(self, other: EpochHistory) -> EpochEntry | None:
-        """Return the newest equal entry of both: the same epoch, of one store, from one start."""
+        """Return the newest entry that both histories contain, or None.
+
+        Equal entries have the same epoch, store id and start.
+        """
         known = frozenset(other.entries)
         return next((entry for entry in reversed(self.entries) if entry in known), None)
 
@@ -131,9 +139,9 @@ class EpochHistory:
 
 
 class EpochFile:
-    """Keep the history on disk. Raises OSError when the disk fails.
+    """Keep the history on disk. Raises OSError if the disk fails.
 
-    `history` is what is on the disk, valid after `load`.
+    `history` is the history on the disk, valid after `load`.
     """
 
     def __init__(self, disk: Disk, path: Path) -> None:
@@ -144,7 +152,7 @@ class EpochFile:
     def load(self) -> EpochHistory:
         """Load the history. Raises ConfigFileDamaged.
 
-        It is empty if there is no file: this log was never replicated.
+        The history is empty if there is no file, because the log was never replicated.
         """
         try:
             self.history = _history(decode(read_file(self._disk, self._path)))
@@ -157,15 +165,15 @@ class EpochFile:
     def change(self, change: Callable[[EpochHistory], EpochHistory]) -> None:
         """Apply `change` to the history, and make the result durable.
 
-        Call it on one thread only, so that no change is lost to another. Raises what `change`
-        raises.
+        Call it on one thread only, so that concurrent changes do not overwrite each other. Raises
+        the errors of `change`.
         """
         changed = change(self.history)
         if changed != self.history:
             self.save(changed)
 
     def save(self, history: EpochHistory) -> None:
-        """Make the history durable."""
+        """Write the history to the file durably."""
         entries = [
             {"epoch": entry.epoch, "storeId": entry.store_id, "start": entry.start}
             for entry in history.entries

@@ -1,8 +1,8 @@
-"""Find where the logs of a slave and its master diverge, and what the slave then does.
+"""Find where the logs of a slave and its master diverge, and decide what the slave does.
 
-The functions are pure: they map the descriptions of both sides to an agreement. The master computes
-it to send the checksum of what lies before the agreed point, the slave to act on it. Both get the
-same result.
+The functions are pure: they map the descriptions of both logs to an agreement. Both sides compute
+the same agreement. The master needs it to send the checksum of the bytes before the agreed point;
+the slave acts on it.
 
     slave's log                                    the slave
     ends at the agreed point                       follows from there
@@ -34,7 +34,8 @@ from aerobee_broker.store.format import (
 )
 
 PROTOCOL_VERSION = 1
-# The build of a peer that names no features: before brokers named features, they knew these.
+# The build that is assumed for a peer that names no features. Brokers that are too old to name
+# their features know these.
 BEFORE_FEATURES = Build(
     "",
     {
@@ -46,7 +47,10 @@ CHECKED_BYTES = 64 * 1024  # bytes before the agreed point whose CRC-32 must be 
 
 
 class Action(Enum):
-    """The action of a slave before it follows. All but FOLLOW begin with the master's snapshot."""
+    """The action of a slave before it follows.
+
+    All actions except FOLLOW begin with the master's snapshot.
+    """
 
     FOLLOW = "follow"
     CUT = "cut"
@@ -56,15 +60,18 @@ class Action(Enum):
 
 @dataclass(frozen=True, slots=True)
 class LogDescription:
-    """The description that one side sends of its log.
+    """The description of its log that one side sends to the other.
 
-    - `epoch`: for a master the one in which it serves, for a slave the highest that it knows.
-    - `lowest`: the physical offset of the first byte of the log; `end`: after its last byte.
+    - `epoch`: for a master, the epoch in which it serves; for a slave, the highest epoch that it
+      knows.
+    - `lowest`: the physical offset of the first byte of the log.
+    - `end`: the physical offset after the last byte of the log.
     - `confirmed`: the physical offset below which everything is confirmed, as far as this side
       knows.
-    - `settings`: options that shape the log and what is derived from it, by RocketMQ's key.
-    - `from_last_file`: a slave with an empty log wants only the master's last file.
-    - `build`: what this side runs; `required`: the features that its store has used.
+    - `settings`: options that affect the log and its derived data, by RocketMQ's key.
+    - `from_last_file`: True if a slave with an empty log wants only the master's last file.
+    - `build`: the version of Aerobee on this side, with its features.
+    - `required`: the features that the store of this side has used.
     """
 
     cluster: str
@@ -89,13 +96,13 @@ class LogDescription:
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """The point where two logs diverge, and what the slave does.
+    """The point where two logs diverge, and the action of the slave.
 
     - `begin`: the physical offset of the first byte that the master sends.
-    - `agreed`: both logs are alike below it. Later bytes of the slave's log differ from the
-      master's; they are kept in a file before they are cut off.
-    - `rebuild`: confirmed bytes are cut off, because the master was elected although it lacked
-      them. What the slave derived from them is rebuilt.
+    - `agreed`: the physical offset below which both logs are equal. Later bytes of the slave's log
+      differ from the master's. The slave keeps these bytes in a file before it cuts them off.
+    - `rebuild`: True if the slave cuts off confirmed bytes, because the elected master lacked them.
+      Then the slave rebuilds the data that it derived from them.
     """
 
     action: Action
@@ -112,7 +119,8 @@ class Agreement:
 def agree(slave: LogDescription, master: LogDescription) -> Agreement:
     """Return the agreement of a slave with its master.
 
-    Raises ReplicaRefused; MasterOutdated when the slave knows a higher epoch.
+    Raises ReplicaRefused if the slave cannot follow, and MasterOutdated if the slave knows a higher
+    epoch.
     """
     check_group(slave, master)
     if slave.epoch > master.epoch:
@@ -141,9 +149,9 @@ def agree(slave: LogDescription, master: LogDescription) -> Agreement:
 
 
 def alike_below(one: LogDescription, other: LogDescription) -> int | None:
-    """Return the physical offset below which two logs are alike, by their epochs.
+    """Return the physical offset below which two logs are equal according to their epochs.
 
-    Returns None if they have no epoch in common.
+    Return None if the logs have no epoch in common.
     """
     common = one.history.newest_common(other.history)
     if common is None:
@@ -154,13 +162,13 @@ def alike_below(one: LogDescription, other: LogDescription) -> int | None:
 
 
 def check_group(one: LogDescription, other: LogDescription) -> None:
-    """Check that both are replicas of one group, with the same settings. Raises ReplicaRefused."""
+    """Check that both logs are of one group and have the same settings. Raises ReplicaRefused."""
     _check_identity(one, other)
     _check_settings(one, other)
 
 
 def checked_range(slave: LogDescription, master: LogDescription, agreed: int) -> tuple[int, int]:
-    """Return the physical offsets, from and to, of the bytes whose checksum both sides compare.
+    """Return the range of bytes, as two physical offsets, whose checksum both sides compare.
 
     The range is empty if the logs have no bytes in common.
     """
@@ -215,7 +223,7 @@ def _check_settings(slave: LogDescription, master: LogDescription) -> None:
 def _check_features(slave: LogDescription, master: LogDescription) -> None:
     """Check that the slave knows every feature that its master may write.
 
-    Otherwise it would derive wrong data as soon as the master uses the feature. Raises
+    A slave that does not know a feature would derive wrong data from its records. Raises
     ReplicaRefused.
     """
     known = master.build.features

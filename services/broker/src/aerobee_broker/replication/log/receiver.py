@@ -1,12 +1,13 @@
-"""Run the slave's side of replication: agree with the master, receive the log, report.
+"""Run the slave's side of replication: agree with the master, receive the log, report progress.
 
     hello → welcome → cut or copy, synced → epochs, synced → report
     chunk → checked → appended (memory) → written and synced (flusher's thread) → report → derived
 
-Chunks that arrive while the disk works form the next write: one report may settle many chunks.
-Nothing is derived before the master has confirmed it, so a cut touches the log alone.
+The slave writes all chunks that arrive during a disk write together in the next write. So one
+report may cover many chunks. The slave derives only data that the master has confirmed, so a cut
+affects only the log.
 
-This module does not depend on a transport. It is owned by the event loop.
+This module does not depend on a transport. The event loop owns its objects.
 """
 
 from __future__ import annotations
@@ -44,9 +45,9 @@ from aerobee_broker.store.message_store import MessageStore
 from aerobee_chassis.background import until_one_ends
 from aerobee_chassis.clock import Clock
 
-# Received ahead of the disk. At this limit the slave stops reading from the master.
+# Limit of bytes that are received but not written. At this limit the slave stops reading.
 MAX_UNWRITTEN_BYTES = 16 << 20
-COPIED_BYTES = 4 << 20  # behind the master's end: chunks then come from the master's disk
+COPIED_BYTES = 4 << 20  # if the slave is further behind, chunks come from the master's disk
 READ_AGAIN_S = 1.0  # seconds after a read of the log has failed
 
 
@@ -54,34 +55,37 @@ class MasterLink(Protocol):
     """A stream to the master that was opened with a `Hello`."""
 
     async def receive(self) -> Welcome | LogChunk | None:
-        """Return the next message; None if the master has ended the stream. Raises MqError."""
+        """Return the next message, or None if the master has ended the stream. Raises MqError."""
 
     async def send(self, report: Report) -> None:
         """Send a report. Raises MqError."""
 
 
 class Preparation(Protocol):
-    """Prepare the store as the agreement demands, before it follows; durable on return."""
+    """Prepare the store for the agreement, before the slave follows. The result is durable."""
 
     def require(self, features: frozenset[str]) -> None:
         """Record that the master's log uses these features. Raises MqError."""
 
     async def prepare(self, agreement: Agreement, welcome: Welcome) -> None:
-        """Cut or wipe the log and take the snapshot; the log then ends at `agreement.begin`.
+        """Cut or wipe the log, and take the snapshot, so that the log ends at `agreement.begin`.
 
         Raises MqError, OSError.
         """
 
     @property
     def is_due(self) -> bool:
-        """Return whether an earlier one is unfinished; then it runs whatever the agreement is."""
+        """Return whether an earlier preparation is unfinished.
+
+        In this case a preparation is needed for every agreement.
+        """
 
 
 class ReplicationReceiver:
     """Follow a master, one stream at a time.
 
-    `describe` returns the hello of this slave. `on_arrivals` is called with what was derived. While
-    the store is halted, it is called repeatedly until it has resumed the store.
+    `describe` returns the hello of this slave. `on_arrivals` is called with the derived messages.
+    While the store is halted, it is called repeatedly until it has resumed the store.
     """
 
     def __init__(
@@ -99,8 +103,8 @@ class ReplicationReceiver:
     ) -> None:
         """Create the receiver.
 
-        `on_current` is called with the epoch when the disk has all that the master has confirmed,
-        by the master's last message.
+        `on_current` is called with the epoch when the disk has all data that the master has
+        confirmed, according to the master's last message.
         """
         self.lowest_of_master = 0  # physical offset; log files that reach beyond it are kept
         self.end_of_master = 0  # as last reported
@@ -125,15 +129,15 @@ class ReplicationReceiver:
         return received
 
     async def hello(self) -> Hello:
-        """Return the message that opens the stream. Raises as a flush does."""
+        """Return the message that opens the stream. Raises the errors of a flush."""
         await self._flush_rest()
         return self._describe()
 
     async def follow(self, link: MasterLink, hello: Hello) -> None:
         """Follow the master until the stream ends.
 
-        Raises ReplicaRefused, MasterOutdated, StreamBroken, OSError, and what the store and the
-        link raise.
+        Raises ReplicaRefused, MasterOutdated, StreamBroken, OSError, and the errors of the store
+        and the link.
         """
         self._reported_confirmed = None
         welcome = await self._receive(link)
@@ -152,7 +156,7 @@ class ReplicationReceiver:
         self._preparation.require(welcome.master.required)
         if agreement.action is not Action.FOLLOW or self._preparation.is_due:
             await self._preparation.prepare(agreement, welcome)
-        # After the cut: until then the entries would not hold for the tail of the log.
+        # After the cut, because the entries are not valid for the tail that is cut off.
         entries = welcome.master.history.entries
         await self._flusher(
             partial(self._epochs.change, lambda history: history.adopt(entries).note(epoch))
@@ -213,7 +217,7 @@ class ReplicationReceiver:
             self._confirmed.set()
 
     async def _flush(self, link: MasterLink, epoch: int) -> None:
-        """Write and sync what was received, and report it; report at least every heartbeat."""
+        """Write and sync received data, and report it. Send a report at least every heartbeat."""
         while True:
             try:
                 async with asyncio.timeout(self._timing.heartbeat_ms / 1000):
@@ -230,7 +234,7 @@ class ReplicationReceiver:
         if store.end_offset == store.flushed_offset:
             return
         store.flush.seal()
-        # Wait for it also when the stream ends: the next stream must not write at the same time.
+        # Wait for the write also when the stream ends: the next stream must not write meanwhile.
         flushing = asyncio.ensure_future(self._flusher(store.flush.write_and_sync))
         try:
             await asyncio.shield(flushing)
@@ -242,7 +246,7 @@ class ReplicationReceiver:
 
     async def _report(self, link: MasterLink, epoch: int) -> None:
         highest = self._epochs.history.highest
-        if highest > epoch:  # noted since: no data is confirmed in this epoch any more
+        if highest > epoch:  # no data may be confirmed in a lower epoch
             raise MasterOutdated("the master", epoch, highest)
         self._look_whether_current(epoch)
         store, time_ms = self._store, self._clock.now_ms()
@@ -254,7 +258,10 @@ class ReplicationReceiver:
             self._on_current(epoch)
 
     async def _derive(self) -> None:
-        """Derive what is confirmed: large pieces at once, the rest after PIECE_MS."""
+        """Derive consume queues and index from confirmed data: large pieces at once, others later.
+
+        A smaller piece waits for PIECE_MS, so that more data can join it.
+        """
         follower = self._store.follower
         while True:
             self._confirmed.clear()

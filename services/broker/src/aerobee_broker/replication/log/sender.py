@@ -1,15 +1,15 @@
-"""Run the master's side of replication: ship the log, collect reports, say what counts.
+"""Run the master's side of replication: send the log, collect reports, confirm offsets.
 
     write (operating system) → chunks to all slaves ┐
               └ sync (this disk)                    ├→ in-sync set → confirm → answered, visible
                                        reports ─────┘
 
-A chunk leaves when the bytes are written, at the same time as this broker's own sync. What is
-written while a chunk is being sent forms the next one. Nothing leaves before it is written: bytes
-that a failed write takes back must not have reached any replica.
+The master sends a chunk when its bytes are written, while its own disk syncs them. Bytes that are
+written while a chunk is being sent form the next chunk. Bytes are sent only after they are written,
+because a failed write is rolled back and must not have reached any replica.
 
-An instance serves one epoch. This module does not depend on a transport. It is owned by the event
-loop.
+An instance serves one epoch. This module does not depend on a transport. The event loop owns its
+objects.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ from aerobee_broker.store.ship import LogShipper
 from aerobee_chassis.background import until_one_ends
 from aerobee_chassis.clock import Clock
 
-HOT_BYTES = 4 << 20  # of the end of the log: in the page cache, and read on the event loop
-COPY_BYTES = 256 << 10  # of a copy in one chunk: each chunk delays the senders for a moment
+HOT_BYTES = 4 << 20  # end of the log: it is in the page cache, and read on the event loop
+COPY_BYTES = 256 << 10  # limit of a chunk of a copy, because each chunk delays senders briefly
 LARGE_BYTES = 64 << 10  # a chunk of this size means that whole batches are written
 GATHER_MS = 10  # after a large chunk that no send waits for, the next one is gathered for this time
 CLOCKS_DIFFER_MS = 500  # above this, a failover moves delivery times by more than that
@@ -59,16 +59,16 @@ class SlaveLink(Protocol):
     """A stream that a slave has opened."""
 
     async def receive(self) -> Report | None:
-        """Return the next report; None if the slave has ended the stream."""
+        """Return the next report, or None if the slave has ended the stream."""
 
     async def send(self, message: Welcome | LogChunk) -> None: ...
 
 
 class CoordinatedSet(Protocol):
-    """The in-sync set of this master's epoch. Its methods do not raise."""
+    """The in-sync set of this master's epoch, as the coordinator stores it. No method raises."""
 
     async def write(self, members: Members, confirmed: int) -> Members | None:
-        """Write the set and return it as it is then; None if the outcome is unknown."""
+        """Write the set, and return the stored set, or None if the outcome is unknown."""
 
     async def read(self) -> Members | None: ...
 
@@ -76,8 +76,9 @@ class CoordinatedSet(Protocol):
 class ReplicationSender(Replicas):
     """Replicate the log of a master. Implements `Replicas` of the commit.
 
-    `describe` describes this broker as master. `reader` reads what is not at the end of the log.
-    `on_outdated` is called with a higher epoch that a slave knows; this master must then resign.
+    `describe` returns the description of this broker as master. `reader` reads parts of the log
+    that are not at its end. `on_outdated` is called with a higher epoch that a slave knows; this
+    master must then resign.
     """
 
     def __init__(
@@ -103,15 +104,15 @@ class ReplicationSender(Replicas):
         self._on_progress: list[Callable[[], None]] = []
         self._streams: dict[int, _Stream] = {}  # by replica id
         self._flushed = self._visible = 0
-        # Until then it waits for its first slaves: a send in that time is stored, and waits for
-        # them.
-        self._patient_until_ms: int | None = None  # None: it does not serve yet
+        # Until this time, sends are stored and wait for the first slaves instead of being refused.
+        # It is None before this master serves slaves.
+        self._patient_until_ms: int | None = None
         self._changed = asyncio.Event()
         self.waits = ReplicaWaits()
         self._clocks: dict[Replica, ClockOffset] = {}
 
     def on_progress(self, advance: Callable[[], None]) -> None:
-        """Register `advance`, called when a replica has progressed or the set has changed."""
+        """Register `advance`; it is called when a replica progressed or the set has changed."""
         self._on_progress.append(advance)
 
     # ---- Replicas of the commit ----
@@ -168,7 +169,7 @@ class ReplicationSender(Replicas):
     # ---- the in-sync set ----
 
     async def run(self) -> None:
-        """Maintain the set of replicas until it is cancelled."""
+        """Maintain the in-sync set until the task is cancelled."""
         while True:
             self._changed.clear()
             await self._keep_set()
@@ -206,7 +207,7 @@ class ReplicationSender(Replicas):
         """Serve a slave until it disconnects.
 
         Raises ReplicaRefused, MasterOutdated, StreamBroken, NumberInUse. Raises LogDamaged,
-        MessageNotFound or TransientReadError when the log cannot be read there.
+        MessageNotFound or TransientReadError if the log cannot be read where the slave begins.
         """
         master = self._describe()
         try:
@@ -246,7 +247,7 @@ class ReplicationSender(Replicas):
         lowest = agreement.begin if agreement.starts_anew else hello.slave.lowest
         self._streams[replica.replica_id] = stream
         self.in_sync.began(replica, lowest, agreement.begin, learner=hello.learner)
-        # It may join by its first report; otherwise a group would wait for the next one.
+        # The slave may join with its first report, so that the group need not wait for the second.
         self.in_sync.reported(replica, synced, self._clock.monotonic_ms())
         self._changed.set()
         log = structlog.get_logger().bind(replica=str(replica))
@@ -309,14 +310,14 @@ class ReplicationSender(Replicas):
         return self._store.written_offset - position < LARGE_BYTES
 
     def _copies(self, stream: _Stream, position: int) -> bool:
-        """Return whether the slave is far behind, and not waited for."""
+        """Return whether the slave is far behind and the master does not wait for it."""
         behind = self._store.written_offset - position
         return behind > HOT_BYTES and stream.replica not in self.in_sync.waited_for
 
     async def _paced(self, pace: CopyPace) -> bool:
-        """Wait until more of a copy may leave, up to a heartbeat.
+        """Wait until more of a copy may be sent, for at most a heartbeat.
 
-        Returns whether it still may not leave.
+        Return True if the copy must still wait.
         """
         wait_ms = pace.wait_ms(self._clock.monotonic_ms())
         if wait_ms > 0:
@@ -347,9 +348,9 @@ class ReplicationSender(Replicas):
     # ---- clocks ----
 
     def clock_offsets(self) -> dict[Replica, int]:
-        """Return how far the wall clocks of slaves are ahead of this one, in ms.
+        """Return how far the wall clocks of slaves are ahead of this master's clock, in ms.
 
-        Slaves that have followed for less than 5 seconds are missing.
+        Slaves that have followed for less than 5 seconds are left out.
         """
         return {
             replica: clock.ahead_ms
@@ -358,9 +359,9 @@ class ReplicationSender(Replicas):
         }
 
     def _compare_clocks(self, replica: Replica, report: Report) -> None:
-        """Log when the clock of a slave differs.
+        """Log when the clock of a slave begins or ceases to differ from the master's clock.
 
-        Delivery times depend on the clock of the present master.
+        A difference matters because delivery times depend on the clock of the present master.
         """
         if not report.time_ms:
             return
@@ -387,7 +388,7 @@ class _Stream:
         self.check = check
         self.wake = asyncio.Event()  # set when something was written
         self.ended = asyncio.Event()
-        self.gathers = False  # True: no chunk is sent now, even if much is written
+        self.gathers = False  # True while no chunk is sent, even if many bytes are written
         self._replaced = asyncio.Event()
 
     async def gather(self) -> None:
@@ -398,7 +399,7 @@ class _Stream:
             self.gathers = False
 
     async def replace(self) -> None:
-        """End this stream because the slave has opened another one; return when it has ended."""
+        """End this stream because the slave has opened another one. Return after it has ended."""
         self._replaced.set()
         await self.ended.wait()
 

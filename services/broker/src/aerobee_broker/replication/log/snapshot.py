@@ -1,16 +1,17 @@
-"""Define what a replica gets besides the log: its master's tables, and lost facts.
+"""Define the files that a replica gets besides the log: its master's tables, and lost data.
 
-The lost facts are those that no record of the log contains any more.
+The lost data is data that no record of the log contains any more.
 
     topics.json subscriptionGroup.json consumerOffset.json   with their position in the journal
-    delayOffset.json                                         a hint
+    delayOffset.json                                         may be out of date
     popLeases.json                                           with its queue offset in the journal
     deletedTopics.json                                       for a copy
     fronts.json                                              for a copy: next offsets of queues
                                                              without messages
 
-All contents are confirmed. A replica that cut its log may have files of the part that was cut, so
-it takes a snapshot before it applies anything. Pure, except for the stream of pieces.
+All contents are confirmed. A replica that cut its log may have files with data of the part that was
+cut. So it takes a snapshot before it applies anything. The module is pure, except for the stream of
+pieces.
 """
 
 from __future__ import annotations
@@ -47,9 +48,9 @@ class SnapshotEnd(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The files of a master, as content by name.
+    """The files of a master: a map from name to content.
 
-    `position` is a physical offset: the files contain what the log says below it.
+    `position` is the physical offset below which the files include everything from the log.
     """
 
     position: int
@@ -64,7 +65,7 @@ class Snapshot:
 
     @property
     def fronts(self) -> Fronts:
-        """Return the next offsets of emptied queues. Raises StreamBroken."""
+        """Return the next queue offsets of queues without messages. Raises StreamBroken."""
         try:
             return {
                 (str(topic), int(queue_id)): int(offset)
@@ -75,7 +76,7 @@ class Snapshot:
 
     @property
     def deleted_topics(self) -> Mapping[str, int]:
-        """Return topic → physical offset of its deletion. Raises StreamBroken."""
+        """Return a map from topic to the physical offset of its deletion. Raises StreamBroken."""
         try:
             return {topic: int(at) for topic, at in self.content(DELETED_TOPICS).items()}
         except (TypeError, ValueError) as error:
@@ -101,7 +102,7 @@ class SnapshotAssembly:
     async def assemble(self, pieces: AsyncIterator[SnapshotPiece | SnapshotEnd]) -> Snapshot:
         """Return the snapshot.
 
-        Raises StreamBroken when a file is missing or unknown, and what `pieces` raises.
+        Raises StreamBroken if a file is missing or unknown, and the errors of `pieces`.
         """
         async for piece in pieces:
             if isinstance(piece, SnapshotEnd):

@@ -14,8 +14,8 @@ from aerobee_broker.replication.log.handshake import LogDescription
 class Role(StrEnum):
     """The role of a replica.
 
-    REFUSED is a slave that no master accepts until the operator changes something. CANDIDATE has no
-    role yet.
+    REFUSED is a slave that no master accepts until the operator changes something. CANDIDATE is a
+    replica without a role yet.
     """
 
     MASTER = "master"
@@ -28,9 +28,9 @@ class Role(StrEnum):
 class FollowerStatus:
     """The state of a slave as its master sees it.
 
-    - `lag_bytes`: bytes of the master's log that it lacks.
-    - `behind_ms`: milliseconds since it was last caught up; -1 if it never was.
-    - `clock_offset_ms`: how far its wall clock is ahead of its master's; None if unknown.
+    - `lag_bytes`: the bytes of the master's log that the slave lacks.
+    - `behind_ms`: milliseconds since the slave was last caught up; -1 if it never was.
+    - `clock_offset_ms`: how far the slave's wall clock is ahead of the master's; None if unknown.
     """
 
     replica: Replica
@@ -45,7 +45,10 @@ class FollowerStatus:
 
 @dataclass(frozen=True, slots=True)
 class MasterStatus:
-    """The state of a master. It rejects messages if fewer than `required` replicas are in sync."""
+    """The state of a master.
+
+    It rejects messages if fewer than `required` replicas are in sync.
+    """
 
     synchronous: bool
     required: int
@@ -57,9 +60,10 @@ class MasterStatus:
 class DamageStatus:
     """The known damage of a log.
 
-    - `ranges`, `bytes`: parts of the log that are known to be damaged and not repaired.
-    - `repaired_records`: records repaired since the start.
-    - `scrubbed_ms`: when the whole log was last checked, in ms since the epoch; 0: not yet.
+    - `ranges`, `bytes`: number and total size of the damaged parts that are not repaired yet.
+    - `repaired_records`: number of records repaired since the start.
+    - `scrubbed_ms`: when the whole log was last checked, in ms since the epoch; 0 if it was not
+      checked yet.
     """
 
     ranges: int = 0
@@ -72,18 +76,21 @@ class DamageStatus:
 class ReplicaStatus:
     """The state of a replica.
 
-    - `synced`: the end of what is on its disk.
-    - `reason`: why it is refused, cannot write or may not become master.
-    - `master_address`: "" while no master is known.
-    - `total_replicas`: 1 if the options do not say.
-    - `elected`: etcd elects the master.
+    - `synced`: the physical offset at which the log on its disk ends.
+    - `reason`: why the replica is refused, cannot write or may not become master.
+    - `master_address`: the master's "host:port"; "" while no master is known.
+    - `total_replicas`: the option of this name; 1 if it is not set.
+    - `elected`: True if etcd elects the master.
+    - `following`: True if a stream to a master is open.
+    - `copying`: True if the replica still lacks a part of its master's log or tables.
+    - `has_its_log`: True if the replica has all the log that it ever confirmed. If it is also
+      copying, it lacks only tables.
     - `master_end`: for a slave, the end of its master's log as last reported; 0 if not reported.
-    - `learner`: it never joins the in-sync set.
-    - `has_its_log`: it has all that it ever confirmed; while it is copying, it then lacks only
-      tables.
-    - `coordinator_reachable`: None if there is no coordinator.
-    - `set_at_coordinator`: replica ids as last read there; its own only if the set has its present
-      store; empty if nothing is known.
+    - `learner`: True if the replica never joins the in-sync set.
+    - `coordinator_reachable`: whether the coordinator answers; None if there is none.
+    - `set_at_coordinator`: the replica ids of the in-sync set as last read at the coordinator. The
+      replica's own id is included only if the set contains its present store. Empty if the set is
+      unknown.
     """
 
     log: LogDescription
@@ -110,8 +117,8 @@ def master_status(
 ) -> MasterStatus:
     """Return the status of a master whose log ends at `end`.
 
-    `now_ms` is of the clock that the in-sync set uses. `clock_offsets` are ms, as in
-    `FollowerStatus`.
+    `now_ms` is the time of the clock that the in-sync set uses. `clock_offsets` has ms for each
+    slave, as in `FollowerStatus`.
     """
     followers = []
     for state in sorted(in_sync.followers(), key=lambda each: each.replica):

@@ -1,7 +1,7 @@
-"""Define the messages of master and slave after the handshake, and when a stream is invalid.
+"""Define the messages of master and slave, and check when a stream is invalid.
 
-Pure. Any message that does not fit ends the stream. The slave then begins again with a handshake,
-which finds out what both sides have.
+The module is pure. An invalid message ends the stream. The slave then starts again with a
+handshake, which finds the point where both logs agree.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from aerobee_broker.replication.log.handshake import LogDescription
 from aerobee_broker.store.log.recent_writes import Part
 
 CLOCK_WINDOW_MS = 5_000
-BESIDE_APPENDS_BYTES_S = 64 << 20  # of a copy, while the log grows
-RECENT_BYTES = 4 << 20  # of a copy: the period over which the growth of the log is measured
+BESIDE_APPENDS_BYTES_S = 64 << 20  # pace of a copy while the log grows
+RECENT_BYTES = 4 << 20  # copied bytes during which the growth of the log is measured
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Hello:
 
 @dataclass(frozen=True, slots=True)
 class Welcome:
-    """The master's answer to it, with the CRC-32 of the bytes that `checked_range` names."""
+    """The master's answer to a `Hello`, with the CRC-32 of the bytes in `checked_range`."""
 
     master: LogDescription
     crc: int
@@ -37,7 +37,10 @@ class Welcome:
 
 @dataclass(frozen=True, slots=True)
 class LogChunk:
-    """Whole records of one file. If `data` is empty, the next chunk begins at `offset`."""
+    """Whole records of one log file, from the physical offset `offset` on.
+
+    If `data` is empty, the next chunk begins at the same `offset`.
+    """
 
     epoch: int
     offset: int
@@ -52,8 +55,8 @@ class LogChunk:
 class Report:
     """The progress of a slave.
 
-    `written` is the end of its log, `synced` the end of what is on its disk. `time_ms` is its wall
-    clock; 0 if not sent.
+    `written` is the end of its log, and `synced` is the end of its log on the disk. `time_ms` is
+    its wall clock, or 0 if it was not sent.
     """
 
     epoch: int
@@ -66,10 +69,10 @@ class Report:
 class StreamTiming:
     """The limits of a stream.
 
-    - `batch_bytes`: the size of a chunk, unless one record is larger.
+    - `batch_bytes`: the largest size of a chunk, unless a single record is larger.
     - `heartbeat_ms`: each side sends a message at least this often.
     - `silence_ms`: each side ends a stream on which it has received nothing for this time.
-    - `copy_bytes_s`: the most bytes per second for a slave that is far behind; None: unlimited.
+    - `copy_bytes_s`: the most bytes per second for a slave that is far behind; None if unlimited.
     """
 
     batch_bytes: int = 1 << 20
@@ -79,15 +82,15 @@ class StreamTiming:
 
 
 class CopyPace:
-    """Decide when the next chunk of a copy may leave. Times are ms of one monotonic clock.
+    """Decide when the next chunk of a copy may be sent. Times are ms of one monotonic clock.
 
-    A limit is always kept. While messages are appended, a chunk also waits for a moment, so that
-    the event loop and the disk have time for the appends. It does not wait if the log grows at more
-    than half of the pace of the copy: otherwise the copy would never end.
+    A configured limit is always kept. While messages are appended, a chunk also waits briefly, so
+    that the event loop and the disk have time for the appends. The chunk does not wait if the log
+    grows at more than half the pace of the copy, because otherwise the copy would never end.
     """
 
     def __init__(self, bytes_s: int | None, end: int) -> None:
-        """Create it. `end` is the end of the master's log."""
+        """Create the pace. `bytes_s` is its limit; `end` is the end of the master's log."""
         self._bytes_s = bytes_s
         self._free_ms = 0.0  # when the time for what has been sent ends
         self._end = end
@@ -95,7 +98,7 @@ class CopyPace:
         self._grown_bytes = 0.0  # recent growth of the log
 
     def left(self, size: int, end: int, now_ms: int) -> None:
-        """Record that `size` bytes of a copy leave, while the master's log ends at `end`."""
+        """Record that `size` bytes of a copy are sent, while the master's log ends at `end`."""
         self._left_bytes += size
         self._grown_bytes += end - self._end
         self._end = end
@@ -108,14 +111,14 @@ class CopyPace:
             self._grown_bytes = self._grown_bytes / 2 if self._grown_bytes > 512 else 0
 
     def wait_ms(self, now_ms: int) -> float:
-        """Return the ms until the next chunk may leave; 0: now."""
+        """Return the ms until the next chunk may be sent, or 0 if it may be sent now."""
         return max(0.0, self._free_ms - now_ms)
 
 
 class ClockOffset:
-    """Measure how far a slave's wall clock is ahead of its master's, in ms, by its reports.
+    """Measure by reports how far a slave's wall clock is ahead of its master's, in ms.
 
-    A report shows an offset that is too low by its travel time, so the highest of five seconds
+    The travel time of a report makes its offset too low. So the highest offset of five seconds
     counts.
     """
 
@@ -125,7 +128,7 @@ class ClockOffset:
         self._since_ms = 0
 
     def note(self, slave_ms: int, master_ms: int, now_ms: int) -> bool:
-        """Record both wall clocks and the monotonic clock; return whether `ahead_ms` is new."""
+        """Record the wall clocks and the monotonic clock; return whether `ahead_ms` is new."""
         if self._highest is None:
             self._since_ms = now_ms
         ahead_ms = slave_ms - master_ms
@@ -137,7 +140,7 @@ class ClockOffset:
 
 
 class ReportCheck:
-    """Check the reports of one stream: none exceeds what was sent, and none goes back."""
+    """Check the reports of one stream: they never exceed the sent bytes and never go back."""
 
     def __init__(self, epoch: int, begin: int) -> None:
         self.epoch = epoch
@@ -145,7 +148,7 @@ class ReportCheck:
         self._last = Report(epoch, begin, 0)
 
     def sent(self, end: int) -> None:
-        """Record the end of a chunk before it leaves."""
+        """Record the end of a chunk before the chunk is sent."""
         self._sent = end
 
     def check(self, report: Report) -> None:
@@ -161,7 +164,7 @@ class ReportCheck:
 
 
 class ChunkCheck:
-    """Check the chunks of one stream: they have its epoch, and arrive undamaged and in order."""
+    """Check that the chunks of one stream have its epoch, are undamaged and arrive in order."""
 
     def __init__(self, epoch: int) -> None:
         self._epoch = epoch

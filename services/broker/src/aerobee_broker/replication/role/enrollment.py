@@ -1,8 +1,8 @@
-"""Keep what a store remembers of its group's coordinator: `config/enrollment.json`.
+"""Keep the data that a store needs to check its coordinator: `config/enrollment.json`.
 
-`generation` rises at each start, first here and then at the coordinator. So a restored older copy
-of the disk has a lower one than the coordinator knows. `seen` is the highest version of a state
-that this replica has read: a coordinator with a lower version has lost the changes between.
+`generation` rises at each start, first in this file and then at the coordinator. So an older copy
+of the disk has a lower generation than the coordinator. `seen` is the highest version of a state
+that this replica has read. A coordinator with a lower version has lost changes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from aerobee_wire.checked_json import decode, encode
 class EnrollmentFile:
     """Read and write the file.
 
-    `generation` and `seen` are the values on the disk, valid after `load`; 0 without a file.
+    `generation` and `seen` are the values on the disk, valid after `load`. They are 0 if there is
+    no file.
     """
 
     def __init__(self, disk: Disk, path: Path) -> None:
@@ -37,11 +38,11 @@ class EnrollmentFile:
             raise ConfigFileDamaged(self._path, f"{self._path}: {error!r}") from error
 
     def start(self, generation: int) -> None:
-        """Keep the generation of a start, durably. Raises OSError."""
+        """Save the generation of this start, durably. Raises OSError."""
         self._save(generation, self.seen)
 
     def see(self, version: int) -> None:
-        """Keep the version of a state, durably. Raises OSError."""
+        """Save the highest version of a state that was read, durably. Raises OSError."""
         self._save(self.generation, version)
 
     def _save(self, generation: int, seen: int) -> None:

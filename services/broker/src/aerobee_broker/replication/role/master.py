@@ -1,9 +1,10 @@
-"""Run a master for one epoch: promotion, service of clients and slaves, end.
+"""Run a master for one epoch: start, serve clients and slaves, stop.
 
     flush the received log → write the epoch entry, sync → confirm and derive the whole log
     → restore delivery → serve → register as id 0
 
-Everything in the log of a new master counts at once, because it is the whole in-sync set.
+The whole log of a new master counts as confirmed at once, because the master is the only member of
+the in-sync set.
 """
 
 from __future__ import annotations
@@ -44,8 +45,8 @@ _SERVICE = replication_pb2.DESCRIPTOR.services_by_name["ReplicationService"]
 class MasterRole:
     """Serve clients and slaves as master of one epoch.
 
-    `over` is done when a higher epoch is known, with that epoch as result. It is done with 0 when
-    the store no longer accepts writes.
+    `over` is a future. Its result is a higher epoch, if one is known, or 0 if the store no longer
+    accepts writes.
     """
 
     def __init__(
@@ -57,7 +58,7 @@ class MasterRole:
     ) -> None:
         """Create the role; call this on the event loop.
 
-        `reader` is the thread that reads the part of the log that slaves lack.
+        `reader` is the thread that reads the log for slaves that are far behind.
         """
         self.over: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._own = own
@@ -77,8 +78,8 @@ class MasterRole:
     async def start(self, epoch: int, server: Server) -> list[Service]:
         """Start the role and return the services of the port.
 
-        Raises ValueError when this log knows of that epoch already, and ReplicaRefused when this
-        replica is unfinished. Raises OSError and the errors of the store.
+        Raises ValueError if this log already knows that epoch. Raises ReplicaRefused if this
+        replica has not yet taken its master's tables. Raises OSError and the errors of the store.
         """
         own, store = self._own, self._own.store
         await own.flush_rest()
@@ -108,8 +109,8 @@ class MasterRole:
         sender.on_progress(broker.commit.advance)
         sender.on_progress(self._progressed.set)
         broker.commit.advance()
-        # Stopped last: what the other components write while they stop still reaches the slaves,
-        # and is confirmed.
+        # The in-sync set is stopped last, so that slaves confirm the writes that the other
+        # components make while they stop.
         await self._lifecycle.start(
             BackgroundTask("in-sync set", sender.run),
             Step(stop=self._until_replicated),
@@ -127,25 +128,24 @@ class MasterRole:
         return [*broker.services(), *self.for_slaves]
 
     async def stop(self) -> None:
-        """Flush the log and save the tables while slaves still follow, then stop."""
+        """Flush the log and save the tables while slaves still follow, and then stop."""
         self._take_messages()
         await self._lifecycle.stop()
 
     def _needed_from(self, sender: ReplicationSender) -> int | None:
         """Return the physical offset from which slaves need the log.
 
-        Returns None when the disk is about to be full: the log is then deleted although slaves lack
-        it.
+        Return None if the disk is almost full: the log is then deleted although slaves lack it.
         """
         if self._own.store.cleaning.retention.forced:
             return None
         return sender.in_sync.needed_from()
 
     async def _until_replicated(self) -> None:
-        """Wait until all replicas of the set have the whole log.
+        """Wait until all replicas of the in-sync set have the whole log.
 
-        The next elected master then continues without a cut. Replicas that do not answer leave the
-        set before the wait ends.
+        The next elected master then continues without cutting its log. Replicas that do not answer
+        leave the set before the wait ends.
         """
         options = self._own.environment.options
         wait_s = (options.ha_max_time_slave_not_catchup + options.ha_send_heartbeat_interval) / 1000
@@ -156,7 +156,7 @@ class MasterRole:
             structlog.get_logger().warning("stopped_ahead_of_slaves", bytes=behind)
 
     async def _unconfirmed(self, wait_s: float) -> int:
-        """Return the bytes of the log that the set still lacks, after at most `wait_s`."""
+        """Wait for at most `wait_s`, and return how many bytes the in-sync set still lacks."""
         assert self._sender is not None, "it has started"
         store, in_sync = self._own.store, self._sender.in_sync
         try:
@@ -179,7 +179,7 @@ class MasterRole:
     def silent_ms(self) -> int:
         """Return for how many milliseconds at least one in-sync replica has not reported.
 
-        Returns 0 when this replica is the whole set: no other replica can be elected then.
+        Return 0 if this replica is the whole set, because no other replica can be elected then.
         """
         assert self._sender is not None, "it has started"
         heard_ms = self._sender.in_sync.heard_of_all_ms()
@@ -187,16 +187,17 @@ class MasterRole:
         return 0 if heard_ms is None else now_ms - heard_ms
 
     def take_waits(self) -> list[int]:
-        """Return how long flushes waited for replicas, in ms, since the last call."""
+        """Return how long flushes waited for replicas since the last call, in ms."""
         return [] if self._sender is None else self._sender.waits.take()
 
     async def hand_over(self, epoch: int, successor: Replica) -> int:
-        """Stop accepting messages, and return the end of the log once the whole set has it.
+        """Stop accepting messages, wait until the whole set has the log, and return the log's end.
 
         `successor` must be in the set. If no successor takes over within SUCCESSION_S, this master
         accepts messages again.
 
-        Raises MasterOutdated, NotElectable, NotCaughtUp; this master then continues as before.
+        Raises MasterOutdated, NotElectable, NotCaughtUp. After an error this master continues as
+        before.
         """
         sender, store = self._sender, self._own.store
         assert sender is not None, "it has started"
@@ -242,7 +243,7 @@ class MasterRole:
             structlog.get_logger().warning("stays_master", epoch=self._epoch)
 
     def end(self, epoch: int) -> None:
-        """End this role if `epoch` is higher than its own: acknowledge nothing from now on."""
+        """End this role if `epoch` is higher than its own, and acknowledge nothing from now on."""
         if epoch > self._epoch:
             self._acknowledge_nothing()
             self._end(epoch)
@@ -264,9 +265,10 @@ class MasterRole:
             self._broker.commit.give_up(Deposed())
 
     async def _confirm_all(self, end: int) -> None:
-        """Confirm and derive the log up to `end`.
+        """Confirm the log up to `end`, and derive its consume queues and index.
 
-        It works in slices, because a blocked event loop renews no lease.
+        The work is done in small steps, because a blocked event loop cannot renew the lease at
+        etcd.
         """
         clock, follower = self._own.environment.clock.real, self._own.store.follower
         replay = self._own.replay

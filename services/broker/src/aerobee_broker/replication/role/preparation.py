@@ -1,12 +1,14 @@
 """Prepare the store of a slave before it follows a master.
 
-It truncates the log where it differs from the master's, or begins a log where the master's log
-begins. Then it takes over the tables of the master.
+The preparation cuts the log where it differs from the master's log, or begins an empty log where
+the master's log begins. Then it installs the tables of the master.
 
-    unfinished.json → cut, or wipe → snapshot → begin, tables saved → unfinished.json
+    write unfinished.json → cut or wipe → fetch the snapshot → begin the log, save the tables
+    → write unfinished.json
 
-A master deletes a topic before the log has the deletion. If the log never gets it, and another
-replica becomes master, the topic still exists. Its queues are then rebuilt from the log.
+A master deletes a topic before the log contains the deletion. If the log never gets the deletion
+and another replica becomes master, the topic still exists. Then its queues are rebuilt from the
+log.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ from aerobee_broker.replication.role.unfinished import Unfinished
 from aerobee_wire.queues.lite import LITE
 from aerobee_wire.status import Code, MqError
 
-# Fetch the snapshot from the master of this epoch, for a log that begins at this physical offset.
+# Fetch the snapshot of a master. Arguments: the epoch, and the physical offset of the log's begin.
 Fetch = Callable[[int, int], Awaitable[Snapshot]]
 
 
@@ -39,9 +41,10 @@ class ReopenStore(MqError):
 
 
 class Preparation:
-    """Prepare the store for a master, as the handshake agreed.
+    """Prepare the store for a master, as agreed in the handshake.
 
-    While `is_under_way`, the store is being changed or waits to be reopened; it must not be read.
+    While `is_under_way` is True, the store is being changed or must be reopened. It must not be
+    read.
     """
 
     def __init__(self, own: ReplicaStore, fetch: Fetch) -> None:
@@ -77,7 +80,7 @@ class Preparation:
         async with own.in_use:
             if agreement.action is Action.FOLLOW and not own.is_unfinished:
                 await self._undo_deletions()
-                return  # it may be in the set, and then has the rest already
+                return  # the tables are complete already
             before = own.unfinished.current
             known = before if own.is_unfinished else None
             copies = agreement.starts_anew or (
@@ -86,7 +89,8 @@ class Preparation:
             since = own.unfinished.since
             if agreement.action is Action.COPY:
                 since = agreement.begin if agreement.begin > welcome.master.lowest else 0
-            # With an empty log it may be in the set: a mark would keep it from being elected.
+            # A replica with an empty log may be in the in-sync set. A mark would prevent its
+            # election.
             if agreement.action is not Action.COPY or known is not None or before is None:
                 await self._mark(Unfinished(copies=copies, since=since))
             if agreement.action in (Action.CUT, Action.WIPE):
@@ -119,7 +123,7 @@ class Preparation:
         return [each.topic for each in topics.all() if each.message_type == LITE]
 
     async def _undo_deletions(self) -> None:
-        """Undo topic deletions that the log does not have.
+        """Undo topic deletions that are missing in the log.
 
         Raises ReopenStore if there were any, OSError, StoreReadError.
         """
@@ -156,7 +160,7 @@ class Preparation:
         """Install the tables of the snapshot durably. Raises MqError, OSError."""
         own = self._own
         contents = {name: found.content(name) for name in snapshot.FILES}
-        # In one iteration of the event loop, so that no other save writes half of it.
+        # No await between these calls, so that no other save writes half of the tables.
         for name, file in own.saved.files.items():
             file.take(contents[snapshot.TABLES[name]])
         delay_offsets = own.tables.saved_delay_offsets

@@ -1,4 +1,4 @@
-"""Keep what outlives a role: the store, tables, identity and epochs of a replica."""
+"""Keep the parts of a replica that outlive a role: store, tables, identity and epochs."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ from aerobee_wire.status import MqError
 class ReplicaStore:
     """Own the store of a replica and the files beside it. Call `open` first.
 
-    The store does not accept appends until a master opens it to them.
+    The store does not accept appends until a master enables them.
 
-    `in_use` is a lock for work beside upkeep that may block or replace the store. `trouble` is why
-    the store did not reopen; empty if it did.
+    `in_use` is a lock for work that takes long or that replaces files of the store. `trouble` is
+    the reason why the store did not reopen, or "".
     """
 
     def __init__(self, environment: Environment, store_host: str) -> None:
-        """Create it closed. `store_host` is the "ip:port" in offset message ids."""
+        """Create it without opening the store. `store_host` is the "ip:port" in message ids."""
         config, disk = environment.path / "config", environment.disk
         self.environment = environment
         self.in_use = asyncio.Lock()
@@ -76,7 +76,7 @@ class ReplicaStore:
 
     @property
     def replay(self) -> MetadataReplay:
-        """Return the replay of the journal into the tables."""
+        """Return the object that applies the metadata journal to the tables."""
         assert self._replay is not None, "it is opened first"
         return self._replay
 
@@ -89,13 +89,13 @@ class ReplicaStore:
 
     @property
     def leases(self) -> WarmLeases:
-        """Return the leases of a slave. A master loads its own from the same file."""
+        """Return the leases that a slave keeps. A master loads its own from their file."""
         assert self._leases is not None, "it is opened first"
         return self._leases
 
     @property
     def lite(self) -> WarmLite:
-        """Return the lite topics of a slave. A master loads its own from the same files."""
+        """Return the lite topics that a slave keeps. A master loads its own from their files."""
         assert self._lite is not None, "it is opened first"
         return self._lite
 
@@ -106,14 +106,14 @@ class ReplicaStore:
 
     @property
     def saved(self) -> SavedTables:
-        """Return the tables that are journalled."""
+        """Return the tables whose changes are written to the metadata journal."""
         assert self.tables.journalled is not None
         return self.tables.journalled
 
     async def open(self) -> None:
         """Open the store and load the tables.
 
-        Raises MqError, for example StoreOpenError and ConfigFileDamaged; OSError.
+        Raises OSError and MqError, for example StoreOpenError and ConfigFileDamaged.
         """
         await self.environment.flusher(self._open)
 
@@ -163,9 +163,9 @@ class ReplicaStore:
 
     @property
     def current_epoch(self) -> int:
-        """Return the last epoch in which this process had all confirmed data; 0 if none.
+        """Return the last epoch in which this process had all confirmed data, or 0.
 
-        A process that has just started cannot know that: its disk may be an older copy.
+        A process that has just started returns 0, because its disk may be an older copy.
         """
         return self._current_epoch
 
@@ -174,26 +174,29 @@ class ReplicaStore:
 
     @property
     def reach(self) -> Reach:
-        """Return how far the log on the disk goes."""
+        """Return the newest epoch of the log and the end of the log on the disk."""
         return Reach(self.epochs.history.newest_epoch, self.store.flushed_offset)
 
     @property
     def is_whole(self) -> bool:
         """Return whether the log is undamaged and complete.
 
-        It is incomplete while something is still to be taken from a master.
+        The log or its tables are incomplete while this replica copies a part from a master.
         """
         return not (self.damaged or self.is_unfinished or self.unfinished.since)
 
     async def renew_identity(self) -> None:
-        """Make this store a new replica, durably; it is in no in-sync set. Raises OSError."""
+        """Give this store a new id, durably, so that it is a new replica. Raises OSError.
+
+        The new replica is in no in-sync set.
+        """
         store_id = await self.environment.writer(self._identity.renew)
         self.replica = Replica(self.replica.replica_id, store_id)
 
     async def raise_generation(self, known: int) -> int:
-        """Return the generation of this start: above its own last one, and above `known`.
+        """Return the generation of this start: above the store's last one, and above `known`.
 
-        It is durable on return. Raises OSError.
+        The generation is durable on return. Raises OSError.
         """
         generation = max(self.enrollment.generation, known) + 1
         await self.environment.writer(partial(self.enrollment.start, generation))
@@ -211,9 +214,9 @@ class ReplicaStore:
 
     @property
     def has_its_log(self) -> bool:
-        """Return whether it has all of the log that it ever confirmed.
+        """Return whether the replica has all the log that it ever confirmed.
 
-        A cut removes nothing of that, but a copy begins with an empty log.
+        A cut removes no confirmed data of the group, but a copy begins with an empty log.
         """
         current = self.unfinished.current
         return current is None or not (current.copies and self.is_unfinished)
@@ -234,7 +237,7 @@ class ReplicaStore:
         )
 
     def check_finished(self) -> None:
-        """Check that this replica may become master. Raises ReplicaRefused."""
+        """Check that log and tables are complete enough for a master. Raises ReplicaRefused."""
         if self.unfinished.is_due(self.store.end_offset):
             raise ReplicaRefused(
                 f"replica {self.replica} has not taken the tables of its master since it cut or "
@@ -250,7 +253,7 @@ class ReplicaStore:
             )
 
     async def close(self) -> None:
-        """Close the store. A failure is logged; the next start recovers as after a crash."""
+        """Close the store. Log a failure; the next start then recovers as after a crash."""
         store, self._store = self._store, None
         if store is None:
             return
@@ -261,7 +264,7 @@ class ReplicaStore:
             structlog.get_logger().error("store_not_closed", reason=error.message)
 
     async def reopen(self) -> None:
-        """Reopen the store from disk, for another role. Raises like `open`."""
+        """Reopen the store from disk, for another role. Raises the same errors as `open`."""
         try:
             await self.close()
             await self.open()
@@ -275,10 +278,10 @@ class ReplicaStore:
         needed_from: Callable[[], int | None],
         given_up_below: Callable[[], int] = lambda: 0,
     ) -> None:
-        """Set what is kept of the log, whatever retention says.
+        """Set limits for the deletion of log files that override retention.
 
-        Log files that reach beyond the offset of `needed_from` stay. Files that end at or below the
-        offset of `given_up_below` are deleted.
+        Log files that reach beyond the offset of `needed_from` are kept. Log files that end at or
+        below the offset of `given_up_below` are deleted.
         """
         self._needed_from, self._given_up_below = needed_from, given_up_below
 
@@ -289,7 +292,7 @@ class ReplicaStore:
         return self._given_up_below()
 
     async def flush_rest(self) -> None:
-        """Flush what was received. Raises as a flush does."""
+        """Flush the received part of the log, if it is not flushed yet. Raises as a flush does."""
         flusher, flush = self.environment.flusher, self.store.flush
         if self.store.end_offset == self.store.flushed_offset:
             return

@@ -1,4 +1,4 @@
-"""Run the roles of one process, one at a time, and serve the port accordingly."""
+"""Run the roles of one process, one at a time, and serve the RPCs of the present role."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ Ended = Callable[[MasterRole], Awaitable[None]]
 
 
 class RoleRunner:
-    """Run one role at a time: `run_master` or `run_slave`, on the opened store `own`.
+    """Run one role at a time, with `run_master` or `run_slave`, on the opened store `own`.
 
-    `epoch` is the last epoch in which this replica was master; 0 if it never was.
+    `epoch` is the last epoch in which this replica was master, or 0 if it never was.
     """
 
     def __init__(
@@ -37,9 +37,9 @@ class RoleRunner:
         server: Server,
         reader: Worker,
     ) -> None:
-        """Create it without a role.
+        """Create the runner without a role.
 
-        `reader` is the thread on which masters read the part of the log that slaves lack.
+        `reader` is the thread on which masters read the log for slaves that are far behind.
         """
         self.own = own
         self._name_servers = name_servers
@@ -75,10 +75,10 @@ class RoleRunner:
     async def run_master(self, epoch: int, members: CoordinatedSet, ended: Ended) -> None:
         """Serve as master of `epoch` until `ended` returns or raises.
 
-        Then the store is reopened, because the log of another master may differ from this one. If
-        the call is cancelled, the role stops in order, as at shutdown.
+        After that the store is reopened, because the log of another master may differ from this
+        log. If the call is cancelled, the role stops in order, as at shutdown.
 
-        Raises what `MasterRole.start` and `ReplicaStore.reopen` raise.
+        Raises the errors of `MasterRole.start` and `ReplicaStore.reopen`.
         """
         role = MasterRole(self.own, members, self._name_servers, self._reader)
         try:
@@ -103,9 +103,9 @@ class RoleRunner:
         await self.own.reopen()
 
     async def set_isolated(self, master: MasterRole, *, is_isolated: bool) -> None:
-        """Serve only slaves while `master` may have been replaced without noticing.
+        """Serve only slaves while another master may have replaced `master`.
 
-        Its clients are meant to look for another master during that time.
+        During that time clients should look for another master.
         """
         if master is not self.master or is_isolated == self.is_isolated:
             return
@@ -130,10 +130,10 @@ class RoleRunner:
         broker_id: int,
         on_broken: Callable[[], None] = lambda: None,
     ) -> None:
-        """Run as slave of the master that `find_master` returns, until it is cancelled.
+        """Run as slave of the master that `find_master` returns, until the call is cancelled.
 
         The slave is registered as `broker_id`. `on_broken` is called when a stream has ended.
-        Raises OSError or MqError when the disk fails.
+        Raises OSError or MqError if the disk fails.
         """
         own = self.own
         structlog.get_logger().info("role_taken", role="slave", epoch=own.highest_epoch())
@@ -150,7 +150,7 @@ class RoleRunner:
                 await own.reopen()
 
     async def _serve_reads(self, slave: SlaveRole) -> None:
-        """Serve reads while the slave runs. Raises what `SlaveRole.run` raises."""
+        """Serve reads while the slave runs. Raises the errors of `SlaveRole.run`."""
         self._switch.serve(slave.reads.services())
         try:
             await slave.run()
@@ -162,7 +162,7 @@ class RoleRunner:
     async def register_candidate(self, broker_id: int) -> None:
         """Register a candidate, so that operators find it and clients wait for its master.
 
-        It may remain a candidate. Does nothing if an earlier role has registered this process.
+        Do nothing if an earlier role has registered this process.
         """
         if not self._name_servers.is_registered:
             own = self.own
@@ -171,7 +171,7 @@ class RoleRunner:
             )
 
     def refusal(self) -> NotServed:
-        """Return the error for a call that the role does not serve."""
+        """Return the error for a call that the present role does not serve."""
         if self.own.trouble:
             return NotServed(f"a replica whose store does not open ({self.own.trouble})", "")
         if self.is_isolated:

@@ -36,10 +36,10 @@ FindMaster = Callable[[], Awaitable[str]]
 class SlaveRole:
     """Follow the master and serve reads.
 
-    - `find_master` returns the "host:port" of the master; "" while it is unknown.
+    - `find_master` returns the "host:port" of the master, or "" while it is unknown.
     - `on_change` is called within a second after the epoch or the topics have changed.
-    - `refusal` is why the master refuses this slave; "" if it does not.
-    - `trouble` is why the last stream ended or did not start; "" if none has failed.
+    - `refusal` is the reason why the master refuses this slave, or "" if it accepts the slave.
+    - `trouble` is the reason why the last stream ended or did not start, or "".
     """
 
     def __init__(
@@ -50,12 +50,13 @@ class SlaveRole:
         on_change: Callable[[], None],
         on_broken: Callable[[], None],
     ) -> None:
-        """Create it. `broker_id` is the id that is registered with name servers."""
+        """Create the role. `broker_id` is the id that is registered at name servers."""
         self.refusal = ""
         self.master_address = ""  # the last one found
         self.is_following = False
         self.trouble = ""
-        # The disk is full: this slave would join the set, and leave it with the next chunk.
+        # True while the disk is full. Then the slave pauses longer, because it would join the set
+        # and leave it again with the next chunk.
         self._is_full = False
         self._own = own
         self._find_master = find_master
@@ -85,7 +86,10 @@ class SlaveRole:
 
     @property
     def _is_readable(self) -> bool:
-        """Return whether this replica shows what its master has, as far as it has caught up."""
+        """Return whether clients may read from this replica.
+
+        They may if its data agrees with its master's, as far as it has caught up.
+        """
         return not (self.refusal or self._preparation.is_under_way or self._own.is_unfinished)
 
     def not_served(self) -> NotServed:
@@ -99,13 +103,14 @@ class SlaveRole:
 
     @property
     def master_end(self) -> int:
-        """Return the end of the master's log as last reported; 0 if it was not reported."""
+        """Return the end of the master's log as last reported, or 0 if it was not reported."""
         return self._receiver.end_of_master
 
     async def run(self) -> None:
-        """Follow a master until it is cancelled.
+        """Follow a master until the call is cancelled.
 
-        Raises ReopenStore; OSError and StoreReadOnly when the disk fails.
+        Raises ReopenStore if the store must be reopened. Raises OSError and StoreReadOnly if the
+        disk fails.
         """
         own = self._own
         # A learner applies its own retention: it may have more of the log than its master.
@@ -134,17 +139,18 @@ class SlaveRole:
             await own.environment.flusher(lambda: None)
 
     def _lowest_of_master(self) -> int:
-        """Return where the master's log begins (physical offset); 0 if it was not reported."""
+        """Return the physical offset where the master's log begins, or 0 if it is unknown."""
         return self._receiver.lowest_of_master
 
     def _registered(self) -> tuple[int, int]:
-        """Return what name servers know of a slave: its epoch and the revision of its topics."""
+        """Return the data of a slave at name servers: its epoch and its topics' revision."""
         return self._own.highest_epoch(), self._own.tables.topics.revision
 
     async def _save_tables(self) -> None:
-        """Save the tables with the position up to which the log was read.
+        """Save the tables with the journal position up to which they are applied.
 
-        Without it, a journal without records would keep its files for ever.
+        Files of the journal before that position can be deleted. Without the regular save, they
+        would stay forever if the journal gets no records.
         """
         try:
             self._own.replay.apply()

@@ -1,7 +1,7 @@
 """Serve the reads that a slave may answer from its own store.
 
-These are lookups by offset message id, and with `slaveReadEnable` pulls, queries and queue offsets.
-None of them writes; all other calls belong to the master.
+These are lookups by offset message id and, with `slaveReadEnable`, pulls, queries and queue
+offsets. None of them writes. The master serves all other calls.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class SlaveReads:
         self._polls.arrived(arrivals)
 
     def close(self) -> None:
-        """End waiting pulls without messages."""
+        """End all waiting pulls; they return no messages."""
         self._polls.close()
 
     def _check(self) -> None:
@@ -113,7 +113,7 @@ class SlaveReads:
 
 
 def _known_topics(own: ReplicaStore) -> TopicRegistry:
-    """Return a topic registry that is only queried: a slave creates no topics."""
+    """Return a topic registry for queries only, because a slave creates no topics."""
 
     async def announce() -> list[str]:
         raise AssertionError("a slave creates no topic")

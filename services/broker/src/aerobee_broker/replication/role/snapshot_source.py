@@ -21,12 +21,14 @@ class SnapshotSource:
         self._epoch = epoch
 
     async def take(self, epoch: int, log_begin: int) -> Snapshot:
-        """Return a snapshot from one iteration of the event loop, once it is confirmed.
+        """Return a snapshot of the tables, after all its contents are confirmed.
 
-        It is for a replica whose log begins at the physical offset `log_begin`, or where this log
-        begins if that is higher.
+        All tables are captured in one iteration of the event loop. The snapshot is for a replica
+        whose log begins at the physical offset `log_begin`, or where this log begins if that is
+        higher.
 
-        Raises NotMaster when `epoch` is another one, FlushTimeout, and what the store raises.
+        Raises NotMaster if `epoch` is not the epoch of this master, FlushTimeout, and the errors of
+        the store.
         """
         if epoch != self._epoch:
             raise NotMaster(f"this broker is master of epoch {self._epoch}, not of {epoch}")

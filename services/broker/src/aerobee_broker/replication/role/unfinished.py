@@ -1,7 +1,7 @@
-"""Record what a slave has begun and must finish: `config/unfinished.json`.
+"""Record the preparation that a slave has begun and must finish: `config/unfinished.json`.
 
-The file is on the disk before the first byte is deleted. So no crash leaves a replica whose log and
-tables come from two masters.
+The file is on the disk before the first byte is deleted. So after a crash, no replica uses a log
+and tables that come from different masters.
 """
 
 from __future__ import annotations
@@ -16,14 +16,15 @@ from aerobee_wire.checked_json import decode, encode
 
 @dataclass(frozen=True, slots=True)
 class Unfinished:
-    """The tables of a master must still be taken over, or the log must still reach them.
+    """The steps of a preparation that are still to do.
 
-    - `copies`: the log is copied from the first byte of the master's log.
-    - `wipes`: the log must be removed first.
-    - `until`: the position of the tables that were taken; the log must still reach it. None: they
-      were not taken yet.
-    - `since`: the log begins at this physical offset, and the master's log began before it. This
-      replica only reads until the begin of the master's log has reached that offset.
+    - `copies`: True if the log is copied from the first byte of the master's log.
+    - `wipes`: True if the log must be removed first.
+    - `until`: the log position of the installed tables; the log must still reach it. None if the
+      tables are not installed yet.
+    - `since`: the physical offset where the log begins, if the master's log began before it;
+      otherwise 0. This replica only reads until the begin of the master's log has reached that
+      offset.
     """
 
     copies: bool = False
@@ -63,18 +64,18 @@ class UnfinishedFile:
 
     @property
     def since(self) -> int:
-        """Return the physical offset below which this replica lacks data; 0 if it lacks none."""
+        """Return the physical offset below which this replica lacks data, or 0 if it lacks none."""
         return 0 if self.current is None else self.current.since
 
     def passed(self, lowest_of_master: int) -> None:
         """Record durably that the master's log now begins at `lowest_of_master`.
 
-        Does nothing if that is below `since`. Raises OSError.
+        Do nothing if that is below `since`. Raises OSError.
         """
         if self.current is not None and 0 < self.current.since <= lowest_of_master:
             self.write(replace(self.current, since=0))
 
     def is_due(self, end: int) -> bool:
-        """Return whether something is unfinished, for a log that ends at physical offset `end`."""
+        """Return whether a step is unfinished, for a log that ends at the physical offset `end`."""
         current = self.current
         return current is not None and (current.until is None or end < current.until)

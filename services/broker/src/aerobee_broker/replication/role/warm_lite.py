@@ -1,11 +1,14 @@
 """Keep the state of lite topics ready on a slave.
 
-The state is where the messages of each lite topic lie, the positions of groups in them, and the
-leases. So a new master reads only the end of the lease journal, and does not read the queues again.
+The state contains where the messages of each lite topic are, the positions of groups in them, and
+the leases. So a new master needs to read only the end of the lease journal, and need not read the
+queues again.
 
-Queues are followed only as far as the journal is known: an expiration in it changes how the
-messages after it are chained. A copy needs nothing from its master. A record of the journal lies
-after the messages that it concerns, so every log that has those messages also has the record.
+The slave follows queues only as far as it has applied the journal. An expiration in the journal
+changes how later messages of the lite topic are linked.
+
+A slave that copies a log needs no file from its master for this. A journal record comes after the
+messages that it concerns. So every log that has those messages also has the record.
 """
 
 from __future__ import annotations
@@ -27,13 +30,13 @@ from aerobee_broker.wiring.tables import Tables
 from aerobee_wire import topics as names
 from aerobee_wire.status import MqError
 
-MAX_UNITS = 4_096  # units applied at once for one queue: about 40 ms
+MAX_UNITS = 4_096  # consume queue entries applied at once for one queue: about 40 ms
 
 
 class WarmLite:
-    """Follow lite topics. `lines` holds the parent topics with their folders.
+    """Keep the state of lite topics up to date. `lines` holds the parent topics.
 
-    All state in here is confirmed.
+    The state contains only confirmed data.
     """
 
     def __init__(self, environment: Environment, store: MessageStore, tables: Tables) -> None:
@@ -70,9 +73,10 @@ class WarmLite:
     # ---- following ----
 
     async def catch_up(self) -> None:
-        """Apply everything that is visible, in slices. Raises StoreReadError.
+        """Apply all visible records. Raises StoreReadError.
 
-        It works in slices, because a blocked event loop renews no lease.
+        The work is done in small steps, because a blocked event loop cannot renew the lease at
+        etcd.
         """
         more = self._step()
         while more:
@@ -80,7 +84,7 @@ class WarmLite:
             more = self._step()
 
     def _step(self) -> bool:
-        """Apply one slice, and return whether there is more."""
+        """Do one small step of `catch_up`, and return whether more is to do."""
         if not self.lines.parents and not self._position:
             return False
         if self._apply_records():
@@ -108,7 +112,10 @@ class WarmLite:
     # ---- files ----
 
     async def save(self, *, everything: bool = False) -> None:
-        """Save what has changed enough; `everything`: all changes. A failure is logged."""
+        """Save the parts that have changed enough, or all changes if `everything` is True.
+
+        A failure is logged.
+        """
         if not self.lines.parents and not self._position:
             return
         try:
@@ -130,7 +137,7 @@ class WarmLite:
                 raise
 
     async def stop(self) -> None:
-        """Save what is visible. A failure is logged."""
+        """Apply all visible records and save all changes. A failure is logged."""
         try:
             await self.catch_up()
         except MqError as error:

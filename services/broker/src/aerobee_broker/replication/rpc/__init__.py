@@ -1,1 +1,1 @@
-"""Replication over gRPC: the stream between replicas, and the status of a replica."""
+"""Implement replication over gRPC: the stream between replicas, and calls between them."""

@@ -1,4 +1,4 @@
-"""ReplicaService: status and promotion of a replica, and calls of it to other replicas."""
+"""Implement ReplicaService, and calls to that service of other replicas."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ READ_S = 10.0
 class Promotion(NamedTuple):
     """The result of a promotion.
 
-    `handed_over`: the previous master handed over. `was_master`: this replica was already the
-    master.
+    `handed_over` is True if the previous master handed over. `was_master` is True if this replica
+    was already the master.
     """
 
     epoch: int
@@ -44,22 +44,22 @@ class Promotion(NamedTuple):
 
 
 class Member(Protocol):
-    """A replica that can be made master. Its methods raise MqError and OSError."""
+    """A replica that can become master. Its methods raise MqError and OSError."""
 
     async def promote(self, *, unclean: bool) -> Promotion: ...
 
     async def hand_over(self, epoch: int, successor: Replica) -> int:
-        """Hand over to a successor. Return the end of the log."""
+        """Hand over to `successor`, and return the end of the log."""
 
     async def note_epoch(self, epoch: int) -> LogDescription: ...
 
 
-# Reads whole records of this replica's log for the replica that asks. Raises MqError.
+# Read whole records of this replica's log for another replica. Raises MqError.
 ReadLog = Callable[[LogDescription, list[DamagedRange]], Awaitable[list[Chunk]]]
 
 
 class ReplicaRpcs:
-    """The handlers of ReplicaService."""
+    """Handle the RPCs of ReplicaService."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class ReplicaRpcs:
         read_log: ReadLog,
         worker: Worker,
     ) -> None:
-        """Create the handlers. `worker` reads the files that were cut off."""
+        """Create the handlers. `worker` is the thread that reads the cut-off parts of the log."""
         self._status = status
         self._member = member
         self._diverged = diverged
@@ -131,10 +131,10 @@ class ReplicaRpcs:
 
 
 class ReplicaCalls:
-    """Calls to other replicas of the group, by "host:port". They raise MqError."""
+    """Call other replicas of the group by their "host:port". All methods raise MqError."""
 
     def __init__(self, caller: Caller, hand_over_s: float) -> None:
-        """Create the calls. `hand_over_s`: seconds that a master may take to hand over."""
+        """Create the object. `hand_over_s` is how many seconds a master may take to hand over."""
         self._caller = caller
         self._hand_over_s = hand_over_s
 

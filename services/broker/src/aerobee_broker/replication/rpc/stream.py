@@ -1,4 +1,4 @@
-"""Replication over gRPC: the master's handler, the slave's call, and the messages of both."""
+"""Implement ReplicationService: the master's handlers, the slave's calls, and their messages."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _DATA = blob_tag(pb.FollowChunk, "data")
 
 
 class SlaveCall:
-    """A `SlaveLink` over the RPC that a slave has called."""
+    """Implement `SlaveLink` on the RPC that a slave has called."""
 
     def __init__(self, requests: AsyncIterator[pb.FollowRequest], call: Call) -> None:
         self._requests = requests
@@ -60,7 +60,7 @@ TakeSnapshot = Callable[[int, int], Awaitable[Snapshot]]
 
 
 class ReplicationRpcs:
-    """The handlers of ReplicationService. `serve` raises if this broker is not a master."""
+    """Handle the RPCs of ReplicationService. `serve` raises an error if this is not a master."""
 
     def __init__(self, serve: Serve, snapshot: TakeSnapshot) -> None:
         self._serve = serve
@@ -78,7 +78,7 @@ class ReplicationRpcs:
 
 
 class MasterCall:
-    """A `MasterLink` over the call of this slave."""
+    """Implement `MasterLink` on the RPC that this slave has called."""
 
     def __init__(self, conversation: Conversation[pb.FollowResponse]) -> None:
         self._conversation = conversation
@@ -148,7 +148,7 @@ def snapshot_response(piece: SnapshotPiece | SnapshotEnd) -> pb.GetSnapshotRespo
 
 
 def snapshot_piece(response: pb.GetSnapshotResponse) -> SnapshotPiece | SnapshotEnd:
-    """Convert a message of a snapshot. Raises StreamBroken."""
+    """Convert a response of GetSnapshot. Raises StreamBroken."""
     match response.WhichOneof("kind"):
         case "piece":
             return SnapshotPiece(response.piece.name, response.piece.data)
@@ -167,7 +167,7 @@ def hello_of(request: pb.FollowRequest) -> Hello:
 
 
 def encoded_response(message: Welcome | LogChunk) -> bytes:
-    """Return a FollowResponse as bytes for the wire."""
+    """Return a welcome or a chunk as the bytes of a FollowResponse."""
     if isinstance(message, Welcome):
         welcome = pb.FollowWelcome(master=replica_message(message.master), crc32=message.crc)
         return pb.FollowResponse(welcome=welcome).SerializeToString()
@@ -187,7 +187,7 @@ def encoded_response(message: Welcome | LogChunk) -> bytes:
 def decoded_response(encoded: bytes) -> Welcome | LogChunk:
     """Decode a FollowResponse. Raises StreamBroken.
 
-    The data of a chunk is a view of `encoded`, because protobuf would copy it twice.
+    The data of a chunk is a memoryview of `encoded`, because protobuf would copy it twice.
     """
     try:
         chunk = find_blob(encoded, 0, len(encoded), _CHUNK)

@@ -1,1 +1,1 @@
-"""The files derived from the commit log: consume queues, index, and the checkpoint over both."""
+"""The files derived from the commit log: consume queues and index, and their checkpoint."""

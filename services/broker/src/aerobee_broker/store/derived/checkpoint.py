@@ -1,14 +1,15 @@
 """The checkpoint: the offsets up to which the log and the derived files are durable.
 
-It may be lost: then all derived files are rebuilt. The first 40 bytes are RocketMQ's. Aerobee's own
-fields follow in the same sector, so that a power cut leaves either the old content or the new one.
+If the checkpoint is lost, all derived files are rebuilt. The first 40 bytes have RocketMQ's format.
+Aerobee's own fields follow in the same sector, so that a power cut leaves either the old content or
+the new one.
 
-While the store is open, only the flusher's thread writes the file. It calls `note_flushed` after
-each flush, without a sync, because older values are still true. It calls `write` when all derived
-files are durable.
+While the store is open, only the flusher thread writes the file. It calls `note_flushed` after each
+flush, without a sync, because older values remain true. It calls `write` when all derived files are
+durable.
 
-An Aerobee version without replication ignores both offsets if they differ. It then uses
-`dispatched` as the durable end of the log.
+An Aerobee version without replication ignores the flushed and the confirmed offset if they differ.
+It then uses `dispatched` as the durable end of the log.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ from aerobee_broker.disk import Disk, DiskFile
 FILE_SIZE = 4_096
 _ROCKETMQ = struct.Struct(
     ">q"  # store timestamp (ms) of the last durable record
-    "q"  # of the last record whose consume queue unit is durable
-    "q"  # of the last record whose index entries are durable
+    "q"  # store timestamp of the last record whose consume queue unit is durable
+    "q"  # store timestamp of the last record whose index entries are durable
     "q"  # flushed physical offset
-    "q"  # confirmed physical offset: lower only if replicas delay visibility
-    "I"  # Aerobee's own: CRC-32 of the two offsets
+    "q"  # confirmed physical offset; lower than the flushed one only with replicas
+    "I"  # CRC-32 of the two offsets, which RocketMQ does not have
 )
 _FLUSHED = struct.Struct(">qqI")
 _FLUSHED_AT = 24
@@ -37,8 +38,8 @@ _OURS = struct.Struct(
     "q"  # dispatched: derived files are durable for every record below this physical offset
     "Q"  # digest of the consume queues at that point
     "i"  # number of index files
-    "q"  # name of the last one (a number of 17 digits)
-    "i"  # its index count
+    "q"  # name of the last index file (a number of 17 digits)
+    "i"  # index count of that file
     "q"  # physical offset up to which the index has the keys
     "I"  # CRC-32 of the fields above
 )
@@ -50,7 +51,11 @@ assert _OURS_AT + _OURS.size <= 512, "one sector: written wholly or not at all"
 
 @dataclass(frozen=True, slots=True)
 class IndexState:
-    """The durable part of the index: files, name and index count of the last one, physical end."""
+    """The durable part of the index.
+
+    `last_name` and `index_count` describe the newest file. The index has the keys of all records
+    below the physical offset `end_offset`.
+    """
 
     file_count: int = 0
     last_name: int = 0
@@ -72,7 +77,7 @@ class Checkpoint:
 
 
 def decode(page: bytes) -> Checkpoint | None:
-    """Decode a checkpoint. None: the page is not one of Aerobee's, or it is damaged."""
+    """Decode a checkpoint. Return None if Aerobee did not write the page, or it is damaged."""
     if len(page) < _OURS_AT + _OURS.size:
         return None
     ours = page[_OURS_AT : _OURS_AT + _OURS.size]
@@ -100,7 +105,7 @@ def _offset_fields(flushed: int, confirmed: int) -> tuple[int, int, int]:
 
 
 def encode(checkpoint: Checkpoint) -> bytes:
-    """Return the used part of the first sector."""
+    """Encode a checkpoint as the bytes at the beginning of its file."""
     index = checkpoint.index
     ours = _OURS.pack(
         _MAGIC,
@@ -129,7 +134,7 @@ class CheckpointFile:
         self._file: DiskFile | None = None
 
     def read(self) -> Checkpoint | None:
-        """Return the checkpoint, or None if the file is missing or damaged."""
+        """Read the checkpoint. Return None if the file is missing or damaged. Raises OSError."""
         if not self._disk.exists(self.path):
             return None
         file = self._disk.open(self.path)
@@ -145,10 +150,11 @@ class CheckpointFile:
         file.sync()
 
     def note_flushed(self, flushed: int, confirmed: int) -> None:
-        """Write the flushed and the confirmed offset, each the end of a whole record.
+        """Write the flushed and the confirmed offset, without a sync. Raises OSError.
 
-        After a crash of the process, a bad record at or after `flushed` is a torn tail, and one
-        before it is damage. Records after `confirmed` wait for the replicas.
+        Each offset is the end of a whole record. After a crash of the process, a bad record at or
+        after `flushed` is a torn tail, and a bad record before it is damage. Records after
+        `confirmed` wait for the replicas.
         """
         self._opened().pwrite(_FLUSHED.pack(*_offset_fields(flushed, confirmed)), _FLUSHED_AT)
 

@@ -1,11 +1,12 @@
-"""Consume queues: for each message queue the positions of its records, 20 bytes a unit.
+"""Consume queues store the positions of the records of each message queue.
 
-Derived from the commit log: may be lost at any time. A unit is made when its record is appended,
-and becomes visible when the record is durable. It is written to its file later, in groups.
-Independent of the format of records.
+An entry is called a unit and has 20 bytes. Consume queues are derived from the commit log, so they
+may be lost at any time. The append of a record makes its unit, and the unit becomes visible when
+the record is durable. Units are written to their files later, in groups. This module does not
+depend on the format of records.
 
-The *rebuild start* of a queue whose first messages have expired is the offset where its old files
-end. During a rebuild the queue continues there, until a record of the log gives another offset.
+If the first messages of a queue have expired, its *rebuild start* is the queue offset at which its
+old files end. A rebuild continues the queue there, unless a record of the log has another offset.
 """
 
 from __future__ import annotations
@@ -26,15 +27,16 @@ UNIT_SIZE = UNIT.size
 _DIGEST_MASK = (1 << 64) - 1
 _BEYOND = 1 << 62  # a physical offset beyond every record
 
-# Topic and queue id → the offset at which a queue without messages continues.
+# (topic, queue id) → the next offset of a queue whose log has no records.
 Fronts = Mapping[tuple[str, int], int]
 
 
 class ConsumeQueue:
-    """The units of one message queue. Offsets count units.
+    """The units of one message queue. All offsets are queue offsets.
 
-    first ≤ min ≤ …, written ≤ visible ≤ next. Units from `first` to below `written` are in files,
-    and those from `written` to below `next` are in `tail`.
+    The offsets are ordered: `first` ≤ `min_offset`, and `written` ≤ `visible` ≤ `next_offset`.
+    Files have the units from `first` to below `written`, and `tail` has the units from `written` to
+    below `next_offset`.
     """
 
     __slots__ = (
@@ -57,34 +59,34 @@ class ConsumeQueue:
         self.queue_id = queue_id
         self.tail = bytearray()
         self.deleted = False  # whether its topic was deleted
-        self.last_path = -1, Path()  # of the file used last, and the offset at which it begins
+        self.last_path = -1, Path()  # first offset and path of the file used last
         self.trimmed_to = 0  # the start of the log when `min_offset` was last raised
         name = f"{queue_id}@{topic.name}".encode()
         self.weight = int.from_bytes(hashlib.blake2b(name, digest_size=8).digest(), "big") | 1
         self.start_at(0)
 
     def start_at(self, offset: int) -> None:
-        """Make the queue empty, with `offset` for its next message."""
+        """Make the queue empty. Its next message gets this offset."""
         self.first = self.min_offset = self.written = self.visible = self.next_offset = offset
         self.tail.clear()
 
     def rewind(self, next_offset: int) -> None:
-        """Roll back appends that were not written to the log."""
+        """Remove the units at or after `next_offset`, whose records were not written to the log."""
         del self.tail[(next_offset - self.written) * UNIT_SIZE :]
         self.next_offset = next_offset
 
     def fill_lost(self, until: int, physical_offset: int) -> None:
-        """Add units for lost records, so that later records keep their queue offsets.
+        """Add units for lost records up to below the queue offset `until`.
 
-        Each has the physical offset of the next record, so that physical offsets never fall along a
-        queue.
+        With them, later records keep their queue offsets. Each unit has the physical offset of the
+        next record, so that physical offsets never decrease along a queue.
         """
         self.tail += UNIT.pack(physical_offset, LOST_SIZE, 0) * (until - self.next_offset)
         self.next_offset = until
 
 
 class ConsumeQueues:
-    """The table of queues, and their files under `consumequeue/<topic>/<queue id>/`."""
+    """All consume queues, and their files under `consumequeue/<topic>/<queue id>/`."""
 
     def __init__(
         self,
@@ -109,7 +111,7 @@ class ConsumeQueues:
         self._topics: dict[str, dict[int, ConsumeQueue]] = {}
         self._encodings: dict[str, TopicEncoding] = {}
         self.table: dict[tuple[str, int], ConsumeQueue] = {}
-        self.unwritten: dict[ConsumeQueue, None] = {}  # visible > written; oldest first
+        self.unwritten: dict[ConsumeQueue, None] = {}  # queues with visible > written, oldest first
 
     # ---- table ----
 
@@ -117,7 +119,7 @@ class ConsumeQueues:
         return self.table.get((topic, queue_id))
 
     def make(self, topic: str, queue_id: int) -> ConsumeQueue:
-        """Return the queue; create an empty one if it does not exist."""
+        """Return the queue. If it does not exist, create an empty one."""
         queue = self.table.get((topic, queue_id))
         if queue is None:
             encoding = self._encodings.get(topic)
@@ -132,15 +134,15 @@ class ConsumeQueues:
         return [topic for topic in self._topics if self.queue_ids(topic)]
 
     def queue_ids(self, topic: str) -> list[int]:
-        """Return the ids of queues that have, or had, a message."""
+        """Return the ids of the topic's queues that have or had a message."""
         queues = self._topics.get(topic, {})
         return sorted(queue_id for queue_id, queue in queues.items() if queue.next_offset)
 
     def digest(self) -> int:
-        """Return the digest of the visible units, which the files must match at the next start.
+        """Return a digest of the number of visible units in all queues.
 
-        While a file cannot be read, the digest is intentionally wrong, so that the next start
-        rebuilds.
+        At the next start, the files must have the same digest. While a file cannot be read, the
+        digest is intentionally wrong, so that the next start rebuilds the queues.
         """
         total = sum(queue.weight * queue.visible for queue in self.table.values()) & _DIGEST_MASK
         return total ^ bool(self._unreadable)
@@ -153,9 +155,9 @@ class ConsumeQueues:
     # ---- units ----
 
     def units(self, queue: ConsumeQueue, offset: int, count: int) -> bytes:
-        """Return at most `count` visible units from `offset` on.
+        """Return the bytes of at most `count` visible units from this queue offset on.
 
-        Raises StoreReadError, as every method does that reads units.
+        Raises StoreReadError, like every method that reads units.
         """
         end = min(offset + count, queue.visible)
         if offset >= queue.written:
@@ -185,7 +187,7 @@ class ConsumeQueues:
             offset += count
 
     def unit(self, queue: ConsumeQueue, offset: int) -> tuple[int, int, int]:
-        """Return (physical offset, size, tags code); size 0 if the unit does not exist."""
+        """Return (physical offset, size, tags code). The size is 0 if the unit does not exist."""
         data = self.units(queue, offset, 1)
         return UNIT.unpack(data) if len(data) == UNIT_SIZE else (0, 0, 0)
 
@@ -197,10 +199,10 @@ class ConsumeQueues:
         self.unsynced.add(path)
 
     def first_at_or_after(self, queue: ConsumeQueue, physical_offset: int) -> int:
-        """Return the lowest queue offset with a record at or after this physical offset.
+        """Return the lowest queue offset whose record is at or after this physical offset.
 
-        Returns `visible` if there is none. Skips units of size 0, whose page was lost and reads as
-        zeros.
+        Return `visible` if no such record exists. Skip units of size 0, which a lost page of the
+        file leaves.
         """
         low, high = queue.first, queue.visible
         while low < high:
@@ -227,7 +229,10 @@ class ConsumeQueues:
         return queue.last_path[1]
 
     def write(self, queue: ConsumeQueue) -> None:
-        """Hand the visible units to the operating system. Raises OSError; then they stay."""
+        """Write the visible units to the operating system.
+
+        Raises OSError. After an error, the units that are not written stay in memory.
+        """
         while queue.written < queue.visible:
             offset = queue.written
             start = offset - offset % self._units_per_file
@@ -246,7 +251,7 @@ class ConsumeQueues:
     def _make_file(self, path: Path, lost: int) -> None:
         """Make a new file of full size that begins with `lost` units of expired records.
 
-        Overwrites what a failed write, or a deleted topic of the same name, left there.
+        Replace a file that a failed write or a deleted topic of the same name left.
         """
         if not self._disk.exists(path.parent):
             self._disk.make_directory(path.parent)
@@ -259,10 +264,11 @@ class ConsumeQueues:
             file.pwrite(UNIT.pack(0, LOST_SIZE, 0) * lost, 0)
 
     def trim_to(self, queue: ConsumeQueue, physical_offset: int) -> None:
-        """Raise `min_offset` to where the log starts now, and list the files below it as expired.
+        """Raise `min_offset` to the first record at or after this physical offset.
 
-        The unit below `min_offset` stays. It proves that the files begin where they should, and
-        gives the offset at which an empty queue continues.
+        List the files below `min_offset` in `expired`. Keep the file with the unit before
+        `min_offset`. This unit shows a later start that no file is missing, and at which offset an
+        empty queue continues.
         """
         if self.physical_offset_of(queue, queue.min_offset) < physical_offset:
             queue.min_offset = self.first_at_or_after(queue, physical_offset)
@@ -281,13 +287,16 @@ class ConsumeQueues:
             self.trim_to(queue, physical_offset)
 
     def physical_offset_of(self, queue: ConsumeQueue, offset: int) -> int:
-        """Return the physical offset of a unit's record; beyond every record without a unit."""
+        """Return the physical offset of the record at this queue offset.
+
+        Return a physical offset after every log if no visible unit is there.
+        """
         return self.unit(queue, offset)[0] if offset < queue.visible else _BEYOND
 
     def ends_below(self, topic: str, physical_offset: int) -> bool:
-        """Return whether the topic has units, and all their records are below this offset.
+        """Return whether the topic has units and all their records are below a physical offset.
 
-        Compares the last unit of each queue, because the first ones may not have a record.
+        Compare the last unit of each queue, because the first units may not have a record.
         """
         queues = self._topics.get(topic, {}).values()
         filled = [queue for queue in queues if queue.visible > queue.first]
@@ -296,7 +305,10 @@ class ConsumeQueues:
         )
 
     def delete_topic(self, topic: str) -> None:
-        """Delete the queues and files of a topic. Raises OSError; remaining files are not read."""
+        """Delete the queues and files of a topic.
+
+        Raises OSError. After an error, remaining files are ignored.
+        """
         for queue_id, queue in self._topics.pop(topic, {}).items():
             queue.deleted = True
             self.unwritten.pop(queue, None)
@@ -315,12 +327,15 @@ class ConsumeQueues:
         if self._disk.exists(self.folder):
             self._disk.sync_directory(self.folder)
 
-    # ---- emptied queues, for a copy ----
+    # ---- queues without records, for a copy of the store ----
 
     def fronts(self, begin: int) -> dict[tuple[str, int], int]:
-        """Return the next offsets of queues without a record at or after `begin`."""
+        """Return the next offset of each queue without a record at or after a physical offset.
 
-        def place(queue: ConsumeQueue) -> int:  # of the last record
+        The result maps (topic, queue id) to this queue offset.
+        """
+
+        def place(queue: ConsumeQueue) -> int:  # physical offset of the last record
             tail = queue.tail[-UNIT_SIZE:]
             return int((UNIT.unpack(tail) if tail else self.unit(queue, queue.next_offset - 1))[0])
 
@@ -328,11 +343,11 @@ class ConsumeQueues:
         return {name: at for name, at in fronts.items() if at and place(self.table[name]) < begin}
 
     def load_fronts(self, fronts: Fronts, log_start: int) -> None:
-        """Load the fronts of another store into this one, which has no messages.
+        """Load the result of `fronts` of another store into this one, which has no messages.
 
-        The logs of both begin at `log_start`. Each queue gets one unit without a record, like the
-        unit that `trim_to` keeps. As in a rebuild, a later record of the queue overrides the
-        offset.
+        The logs of both stores begin at `log_start`. Each queue gets one unit without a record,
+        like the unit that `trim_to` keeps. As in a rebuild, a later record of the queue overrides
+        the offset.
         """
         for (topic, queue_id), offset in fronts.items():
             queue = self.make(topic, queue_id)
@@ -346,9 +361,10 @@ class ConsumeQueues:
     # ---- start ----
 
     def load(self, dispatched: int) -> None:
-        """Load the units of records below `dispatched`. After a crash, later units are unreliable.
+        """Load the units whose records are below the physical offset `dispatched`.
 
-        Omits queues whose files are not consecutive; the digest then differs.
+        After a crash, later units are unreliable. Omit queues with missing files, so that the
+        digest differs.
         """
         for topic in self._disk.list(self.folder):
             for name in self._disk.list(self.folder / topic):
@@ -381,7 +397,7 @@ class ConsumeQueues:
         queue.min_offset = queue.first
 
     def _extend(self, path: Path) -> None:
-        """Extend the last file of a queue to full size: a crash in `wipe_after_end` may cut it."""
+        """Extend the last file of a queue to full size if a crash in `wipe_after_end` cut it."""
         file = self._open_files.get(path)
         if file.size() < self._file_size and file.size() % UNIT_SIZE == 0:
             file.truncate(self._file_size)
@@ -408,33 +424,33 @@ class ConsumeQueues:
                     self.new_directories.add(directory)
 
     def starts_below(self, log_start: int) -> bool:
-        """Return whether every queue has its first files, except those of expired records."""
+        """Return whether all files before the first file of each queue had only expired records."""
         return all(
             queue.first == 0 or self.physical_offset_of(queue, queue.first) < log_start
             for queue in self.table.values()
         )
 
     def load_rebuild_starts(self, log_start: int) -> None:
-        """Load the units of expired records for a rebuild.
+        """Load the units of records below `log_start`, before a rebuild.
 
-        Without them, a queue whose messages have all expired would continue at offset 0.
+        Without these units, a queue whose messages have all expired would continue at offset 0.
         """
         self.load(log_start)
         for queue in self.table.values():
             if queue.visible == queue.first > 0:  # the unit that `trim_to` keeps is missing
                 queue.start_at(0)
-            elif queue.visible:  # without a checkpoint, its files may not be durable
+            elif queue.visible:  # the checkpoint is missing, so its files may not be durable
                 directory = self.directory(queue)
                 self.unsynced |= {directory / name for name in self._disk.list(directory)}
                 self.new_directories |= {directory, directory.parent, self.folder}
         self.rebuild_starts = {queue: queue.next_offset for queue in self.table.values()}
 
     def is_at_rebuild_start(self, queue: ConsumeQueue) -> bool:
-        """Return whether no record of the log has confirmed the queue's next offset yet."""
+        """Return whether a rebuild has not found a record of this queue yet."""
         return self.rebuild_starts.get(queue, 0) == queue.next_offset
 
     def restart(self, queue: ConsumeQueue, offset: int) -> None:
-        """Make the queue empty at `offset`, and remove its files. Raises OSError."""
+        """Make the queue empty, with this next offset, and remove its files. Raises OSError."""
         self.rebuild_starts.pop(queue, None)
         directory = self.directory(queue)
         for name in self._disk.list(directory):
@@ -445,14 +461,14 @@ class ConsumeQueues:
         queue.start_at(offset)
 
     def reset(self) -> None:
-        """Remove every queue and file, before they are rebuilt. Raises OSError."""
+        """Remove all queues and their files before a rebuild. Raises OSError."""
         self.clear()
         self._disk.remove_tree(self.folder)
         self._disk.make_directory(self.folder)
         self._disk.sync_directory(self.folder.parent)
 
     def clear(self) -> None:
-        """Remove every queue from memory. The files stay."""
+        """Remove all queues from memory. The files stay."""
         self._open_files.close()
         self.rebuild_starts.clear()
         self.table.clear()

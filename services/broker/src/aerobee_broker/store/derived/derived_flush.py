@@ -1,9 +1,9 @@
-"""The flush of the derived files: a few at a time, and then the checkpoint that covers them.
+"""Flushes the derived files, a few at a time, and then writes a checkpoint that covers them.
 
-A run has three steps. First the loop takes a checkpoint in memory of everything visible, and writes
-the units to the operating system. Then the flusher's thread syncs the files. Finally it writes the
-checkpoint; until then the previous one is valid. The flusher opens the files itself, because the
-loop may close its own.
+A run has three steps. First, the event loop makes a checkpoint in memory that covers all visible
+messages, and writes the consume queue units to the operating system. Then the flusher thread syncs
+the files. Finally it writes the checkpoint. Until then, the previous checkpoint is valid. The
+flusher opens the files itself, because the event loop may close its own handles.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from aerobee_broker.store.derived.dispatch import Dispatch
 from aerobee_broker.store.log.commit_log import CommitLog
 from aerobee_broker.store.options import StoreOptions
 
-_QUEUES_A_STEP = 128  # 10 µs each: 1.3 ms of the loop
+_QUEUES_A_STEP = 128  # 10 µs each: 1.3 ms of the event loop
 _FILES_A_SLICE = 8  # a flush of the log waits for at most this many syncs of other files
 
 
@@ -53,13 +53,17 @@ class DerivedFlush:
         self._covered = 0  # physical offset of the last checkpoint
         self._last_ms = 0  # when it was taken, monotonic
         self._requested = False
-        self._checkpoint: Checkpoint | None = None  # the checkpoint whose units are being written
-        self._unwritten: list[ConsumeQueue] = []  # its queues that are still to be written
-        self._index_expired: list[Path] = []  # files that it no longer includes
+        self._checkpoint: Checkpoint | None = None  # while its units are being written
+        self._unwritten: list[ConsumeQueue] = []  # queues of that run that must still be written
+        self._index_expired: list[Path] = []  # index files that it no longer includes
         self._job: _Job | None = None  # written by the loop, cleared by the flusher
 
     def begin(self, covered: int, monotonic_ms: int, *, soon: bool) -> None:
-        """Begin after recovery, whose checkpoint ends at `covered`. `soon`: take one at once."""
+        """Begin after recovery.
+
+        `covered` is the physical offset up to which the last checkpoint covers the log. With
+        `soon`, the next `step` takes a checkpoint.
+        """
         self._covered, self._last_ms, self._requested = covered, monotonic_ms, soon
 
     def request(self) -> None:
@@ -69,9 +73,9 @@ class DerivedFlush:
     # ---- the loop ----
 
     def step(self, monotonic_ms: int) -> None:
-        """Start a run if it is due, or continue it by a bounded amount of work.
+        """Start a run if it is due, or continue it with a bounded amount of work.
 
-        Raises OSError; then the next call repeats this step.
+        Raises OSError. After an error, the next call repeats the step.
         """
         if self._job is not None:
             return
@@ -88,7 +92,7 @@ class DerivedFlush:
         return self._requested or new >= self._interval_bytes or (new > 0 and late)
 
     def _idle(self, monotonic_ms: int) -> bool:
-        """Return whether nothing became visible for an interval after the last checkpoint."""
+        """Return whether no message became visible in an interval after the last checkpoint."""
         late = monotonic_ms - self._last_ms >= self._interval_ms
         return late and self._dispatch.confirmed == self._covered
 
@@ -115,7 +119,7 @@ class DerivedFlush:
         return checkpoint
 
     def _write_units(self, checkpoint: Checkpoint, count: int) -> None:
-        """Write the units of `count` queues. After the last queue the flusher takes over."""
+        """Write the units of `count` queues. After the last one, the flusher continues the run."""
         for _ in range(min(count, len(self._unwritten))):
             queue = self._unwritten[-1]
             if queue.written < queue.visible and not queue.deleted:
@@ -144,12 +148,12 @@ class DerivedFlush:
     # ---- the flusher's thread ----
 
     def work(self) -> bool:
-        """Sync a few files. Return True if there are more. Raises OSError."""
+        """Sync a few files. Return True if more files are left. Raises OSError."""
         job = self._job
         if job is None:
             return False
         for _ in range(_FILES_A_SLICE):
-            # Popped after the sync: a file that could not be opened still has to be synced.
+            # Remove an entry only after the sync, so that a failed sync is repeated.
             if job.files:
                 self._sync_file(job.files[-1])
                 job.files.pop()
@@ -181,10 +185,10 @@ class DerivedFlush:
         with suppress(FileNotFoundError):
             self._disk.sync_directory(path)
 
-    # ---- when the store closes: one thread is left ----
+    # ---- close of the store: only one thread is left ----
 
     def finish(self) -> None:
-        """End the run under way and make another one. Raises OSError."""
+        """Finish the current run, and do another complete one. Raises OSError."""
         while self.work():
             pass
         checkpoint = self._take_checkpoint(self._last_ms)

@@ -1,9 +1,9 @@
-"""Dispatch: adds appends to the consume queues and the index, and makes them visible.
+"""Dispatch adds appended messages to the consume queues and the index, and makes them visible.
 
-Units are made during the append and wait. When the log is durable up to a record, its unit becomes
-visible, and its keys are added to the index, in batches. Memory: the units that are not written to
-the consume queue files (bounded by `unwritten_units`), and the keys of at most `_INDEX_BATCH`
-messages.
+A unit is an entry of a consume queue. The append makes the units, but they are not visible yet.
+When the log is durable up to the end of a record, its unit becomes visible. Its keys are added to
+the index, in batches. Two kinds of data wait in memory: up to `unwritten_units` units for the
+consume queue files, and the keys of up to `_INDEX_BATCH` messages.
 """
 
 from __future__ import annotations
@@ -31,18 +31,21 @@ from aerobee_broker.store.options import StoreOptions
 if TYPE_CHECKING:
     from aerobee_broker.store.derived.keys import Keys
 
-# For a message whose keys are to be indexed: topic, properties, physical offset, timestamp (ms).
+# A message whose keys must be indexed: topic, properties, physical offset, timestamp (ms).
 Indexed = tuple[TopicEncoding, bytes, int, int]
 NextOffsets = dict[ConsumeQueue, int]
 
-# Messages whose keys are hashed at once.
+# Number of messages whose keys are hashed together.
 _INDEX_BATCH = 2_048
-# Units, or keys, that wait in memory if a recovery finds the disk full: 100 MB.
+# Units, or keys, that may wait in memory if a recovery finds the disk full: 100 MB.
 _MAX_WAITING = 4_000_000
 
 
 class UnconfirmedAppend:
-    """The effects of one append: rolled back if it is not written, visible when it is durable."""
+    """The changes of one append to the consume queues and the index.
+
+    They are rolled back if the append is not written, and become visible when it is durable.
+    """
 
     __slots__ = ("end", "indexed", "nexts", "starts", "timestamp_ms")
 
@@ -55,26 +58,26 @@ class UnconfirmedAppend:
     ) -> None:
         self.end = end  # physical offset after its last record
         self.timestamp_ms = timestamp_ms
-        self.starts = starts  # next offset of each queue before
-        self.nexts = [(queue, queue.next_offset) for queue in starts]  # and after
+        self.starts = starts  # next offset of each queue before the append
+        self.nexts = [(queue, queue.next_offset) for queue in starts]  # after it
         self.indexed = indexed
 
 
 class Dispatch:
-    """The consume queues and the index of the log. `index` is None if it is disabled."""
+    """Adds messages to the consume queues and the index. `index` is None if it is disabled."""
 
     def __init__(self, queues: ConsumeQueues, index: Index | None, unwritten_units: int) -> None:
         self.queues = queues
         self.index = index
         self.confirmed = 0  # physical offset below which everything is visible
         self.timestamp_ms = 0  # store timestamp of the last visible record
-        self.stored_ms = 0  # of the last record, visible or not
-        self.error: Exception | None = None  # of a write of derived files, which is retried
+        self.stored_ms = 0  # store timestamp of the last appended record
+        self.error: Exception | None = None  # of a write of derived files, to be retried
         self._unwritten_units = unwritten_units
         self._unwritten = 0
         self._unconfirmed: deque[UnconfirmedAppend] = deque()
         self._indexed: list[Indexed] = []  # visible, not in the index yet
-        self._keys: Keys | None = None  # left over from a put that failed
+        self._keys: Keys | None = None  # keys of a put that failed
 
     @classmethod
     def of_store(
@@ -85,7 +88,7 @@ class Dispatch:
         open_files: OpenFiles,
         tags_code_of: Mapping[str, TagsCode],
     ) -> Self:
-        """Return the dispatch for the files under `path`, empty until recovery."""
+        """Create a dispatch for the store in the directory `path`. Recovery must fill it."""
         queues = ConsumeQueues(
             disk, path / "consumequeue", options.consume_queue_file_size, open_files, tags_code_of
         )
@@ -96,14 +99,17 @@ class Dispatch:
         return cls(queues, index, options.unwritten_units)
 
     def forget_topic(self, topic: str) -> None:
-        """Drop the waiting units and keys of a deleted topic."""
+        """Drop the units and keys of a deleted topic that wait to be written."""
         for queue in self.queues.unwritten:
             if queue.topic.name == topic:
                 self._unwritten -= queue.visible - queue.written
         self._indexed = [message for message in self._indexed if message[0].name != topic]
 
     def load_fronts(self, fronts: Fronts, log_start: int) -> None:
-        """Load the fronts of a copy whose log begins at this physical offset, without records."""
+        """Load the next queue offsets of an empty copy of another store.
+
+        `fronts` maps each queue to its next offset. The log of the copy begins at `log_start`.
+        """
         self.queues.load_fronts(fronts, log_start)
         self._unwritten += len(self.queues.unwritten)
         self.confirmed = log_start
@@ -126,15 +132,15 @@ class Dispatch:
                 queue.rewind(start)
 
     def confirm(self, flushed: int) -> list[Arrival]:
-        """Make every message visible that ends at or below `flushed`.
+        """Make every message visible that ends at or below the physical offset `flushed`.
 
-        Returns the queues that received messages.
+        Return an arrival for each queue that received messages.
         """
         visible: NextOffsets = {}
         unconfirmed = self._unconfirmed
         while unconfirmed and unconfirmed[0].end <= flushed:
             append = unconfirmed.popleft()
-            visible.update(append.nexts)  # later appends reach further
+            visible.update(append.nexts)  # later appends have higher offsets
             self._indexed += append.indexed
             self.confirmed, self.timestamp_ms = append.end, append.timestamp_ms
         arrivals = [
@@ -160,14 +166,14 @@ class Dispatch:
     # ---- to the files ----
 
     def _write_excess(self) -> None:
-        """Keep the waiting units and keys in memory within their bounds. Raises OSError."""
+        """Write units and keys if too many wait in memory. Raises OSError."""
         if len(self._indexed) >= _INDEX_BATCH:
             self.put_index()
         while self._unwritten > self._unwritten_units and self.queues.unwritten:
             self.write_queue(next(iter(self.queues.unwritten)))
 
     def write_queue(self, queue: ConsumeQueue) -> None:
-        """Write the units of a queue to its file. Raises OSError."""
+        """Write the waiting units of a queue to its files. Raises OSError."""
         written = queue.written
         try:
             self.queues.write(queue)
@@ -175,9 +181,9 @@ class Dispatch:
             self._unwritten -= queue.written - written
 
     def import_numpy(self) -> None:
-        """Import numpy on the flusher's thread: on the loop, the import would block for 80 ms.
+        """Import numpy on the flusher thread, if keys wait for the index.
 
-        The first key needs it.
+        On the event loop, the import would block for 80 ms.
         """
         if self.index is not None and self._indexed:
             importlib.import_module("aerobee_broker.store.derived.keys")
@@ -203,7 +209,10 @@ class Dispatch:
     # ---- recovery ----
 
     def recover(self, units: int, end: int, timestamp_ms: int) -> None:
-        """Count units that a scan of the log up to `end` added to the queues. Raises OSError."""
+        """Note that a scan of the log up to `end` added this number of units to the queues.
+
+        Write some of them if too many wait in memory. Raises OSError.
+        """
         self._unwritten += units
         self.confirmed = end
         self.stored_ms = self.timestamp_ms = timestamp_ms or self.timestamp_ms
@@ -213,7 +222,7 @@ class Dispatch:
             self._tolerate_full_disk(error, self._unwritten)
 
     def recover_keys(self, keys: Keys) -> None:
-        """Put keys that a scan of the log found. Raises OSError."""
+        """Put the keys that a scan of the log found into the index. Raises OSError."""
         assert self.index is not None
         if self._keys is not None:
             self._keys.add(keys)
@@ -226,9 +235,9 @@ class Dispatch:
             self._tolerate_full_disk(error, len(keys))
 
     def _tolerate_full_disk(self, error: OSError, waiting: int) -> None:
-        """Record a write error of a full disk, so that the store opens for reading and retention.
+        """Record the error of a full disk, so that the store still opens for reads and retention.
 
-        Raises the error if too much would wait in memory, and any other error.
+        Raise the error again if it has another cause, or if too much would wait in memory.
         """
         if error.errno not in NO_SPACE or waiting > _MAX_WAITING:
             raise error

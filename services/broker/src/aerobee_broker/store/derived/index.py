@@ -1,12 +1,12 @@
-"""The index: from a key or a unique id of a topic to the physical offsets of its records.
+"""The index maps a key or unique id of a topic to the physical offsets of its records.
 
-Derived from the commit log: may be lost at any time. RocketMQ's file format: a header; hash slots
-that contain the number of their newest entry; entries that contain the number of the previous one.
-Entries are added in batches.
+It is derived from the commit log, so it may be lost at any time. Files have RocketMQ's format: a
+header, hash slots and entries. A slot contains the number of its newest entry, and each entry the
+number of the previous entry in the same slot. Entries are added in batches.
 
-The slots of the newest file are kept in memory: 4 bytes each, 20 MB by default, allocated as they
-are used. They are written at a checkpoint, and released if no message arrives for a while. Two keys
-may have the same hash: the caller compares the keys.
+The slots of the newest file are kept in memory: 4 bytes each, 20 MB by default, allocated on first
+use. They are written at a checkpoint, and released if no message arrives for a while. Two keys may
+have the same hash, so the caller must compare the keys.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 
 HEADER = struct.Struct(
     ">q"  # store timestamp (ms) of the first record
-    "q"  # of the last one
+    "q"  # store timestamp (ms) of the last record
     "q"  # physical offset of the first record
-    "q"  # of the last one
+    "q"  # physical offset of the last record
     "i"  # hash slots in use
     "i"  # index count: the number that the next entry gets; the first is 1
 )
@@ -44,12 +44,12 @@ ENTRY_LAYOUT = Layout(
     ("hash", "i"),  # of topic#key, without its sign
     ("physical_offset", "q"),
     ("seconds", "i"),  # between the first record of the file and this one
-    ("previous", "i"),  # number of the entry before it in the same slot; 0: none
+    ("previous", "i"),  # number of the previous entry in the same slot; 0 without one
 )
 ENTRY = ENTRY_LAYOUT.struct
 assert ENTRY.size == 20
 SLOT_SIZE = 4
-NAME_DIGITS = 17  # yyyyMMddHHmmssSSS of the first record, UTC
+NAME_DIGITS = 17  # store time of the first record, UTC: yyyyMMddHHmmssSSS
 _PAGE_SLOTS = 1_024  # slots are written by pages of 4 KB
 _CHUNK_ENTRIES = 1 << 18
 _MAX_INT = 0x7FFF_FFFF
@@ -67,7 +67,7 @@ def name_of(timestamp_ms: int) -> int:
 
 
 def name_after(name: int) -> int:
-    """Return the name of the next millisecond."""
+    """Return the index file name whose time is one millisecond later than in `name`."""
     seconds, milliseconds = divmod(name, 1000)
     moment = calendar.timegm(time.strptime(f"{seconds:014d}", "%Y%m%d%H%M%S"))
     return name_of(moment * 1000 + milliseconds + 1)
@@ -75,7 +75,7 @@ def name_after(name: int) -> int:
 
 @dataclass(slots=True, eq=False)
 class IndexFile:
-    """The header of one file, and its path."""
+    """The path and the header fields of one index file."""
 
     path: Path
     begin_ms: int = 0
@@ -101,14 +101,17 @@ class IndexFile:
 
 
 class Slots:
-    """The slots of one file in memory, and the pages of them that are not yet in the file."""
+    """The hash slots of one index file, kept in memory.
+
+    `dirty` marks the pages of slots that are not yet written to the file.
+    """
 
     __slots__ = ("dirty", "values")
 
     def __init__(self, count: int) -> None:
         import numpy as np
 
-        # Zeros take no memory until something is written to their page.
+        # A page of zeros takes no memory before the first write to it.
         self.values: numpy.ndarray[Any, Any] = np.zeros(count, dtype=np.int32)
         self.dirty: numpy.ndarray[Any, Any] = np.zeros(-(-count // _PAGE_SLOTS), dtype=bool)
 
@@ -125,7 +128,7 @@ class Slots:
                 self.values[start : start + len(data) // SLOT_SIZE] = np.frombuffer(data, ">i4")
 
     def write(self, file: DiskFile) -> None:
-        """Write the dirty pages. Neighbouring pages are one write."""
+        """Write the dirty pages to the file, with one write for neighbouring pages."""
         import numpy as np
 
         edges = np.flatnonzero(np.diff(np.concatenate(([False], self.dirty, [False]))))
@@ -158,9 +161,9 @@ class Index:
     # ---- put ----
 
     def put(self, keys: Keys) -> None:
-        """Add keys in the order of the log, and drop them from `keys`.
+        """Add keys, which are in the order of the log, and remove them from `keys`.
 
-        Raises OSError; then the remaining keys may be put again.
+        Raises OSError. After an error, `keys` has the remaining keys, and the caller may retry.
         """
         while len(keys):
             file = self._file_for(int(keys.physical_offsets[0]), int(keys.stored_ms[0]))
@@ -187,7 +190,7 @@ class Index:
         return file
 
     def _put(self, file: IndexFile, keys: Keys, count: int) -> None:
-        import numpy as np  # 80 ms and 11 MB: not before the first key
+        import numpy as np  # the import takes 80 ms and 11 MB: not before the first key
 
         slots = self._slots_of(file)
         slots_of_keys = keys.hashes[:count] % self._slot_count
@@ -223,7 +226,7 @@ class Index:
         file.end_offset = int(keys.physical_offsets[count - 1])
 
     def write(self) -> None:
-        """Hand slots and header of the newest file to the operating system. Raises OSError."""
+        """Write slots and header of the newest file to the operating system. Raises OSError."""
         if not self.files:
             return
         file = self.files[-1]
@@ -234,19 +237,25 @@ class Index:
         self.unsynced.add(file.path)
 
     def release_slots(self) -> None:
-        """Free the memory of slots that are also in the file. The next put rereads them: 10 ms."""
+        """Free the memory of the slots if they are all in the file.
+
+        The next `put` reads them again, which takes 10 ms.
+        """
         if self._slots is not None and not self._slots.dirty.any():
             self._slots = None
 
     def rebuild_at_next_start(self) -> None:
-        """Rebuild at the next start: a search by time may miss keys that are out of order."""
+        """Let the next start rebuild the index, because its keys are out of order.
+
+        A search by time may miss such keys.
+        """
         self._is_unordered = True
 
     def state(self) -> IndexState:
-        """Return the state that `write` wrote.
+        """Return the state of the index for a checkpoint, after `write`.
 
-        While a file cannot be read, or keys are out of order, it is intentionally wrong, so that
-        the next start rebuilds the index.
+        While a file cannot be read, or keys are out of order, the state is intentionally wrong, so
+        that the next start rebuilds the index.
         """
         if self._unreadable or self._is_unordered:
             return IndexState(file_count=1)
@@ -275,7 +284,7 @@ class Index:
     # ---- find ----
 
     def find(self, topic: str, key: str, begin_ms: int, end_ms: int) -> Iterator[int]:
-        """Yield physical offsets of records with a key of this hash, newest first.
+        """Yield the physical offsets of records whose key has the same hash, newest first.
 
         Raises StoreReadError.
         """
@@ -292,7 +301,7 @@ class Index:
 
     def _find(self, file: IndexFile, wanted: int, begin_ms: int, end_ms: int) -> Iterator[int]:
         number = self._slot(file, wanted % self._slot_count)
-        # An entry has whole seconds, so the caller compares the record's timestamp.
+        # An entry has whole seconds, so the caller must compare the timestamp of the record.
         low = (begin_ms - file.begin_ms) // 1000 if begin_ms > file.begin_ms else 0
         high = (end_ms - file.begin_ms) // 1000
         while 0 < number < file.count:
@@ -301,7 +310,7 @@ class Index:
             )
             found, physical_offset, seconds, before = ENTRY.unpack(data)
             if seconds < low or before >= number:
-                return  # later entries are older; or the chain, which only goes back, is damaged
+                return  # the remaining entries are older, or the chain is damaged
             if found == wanted and seconds <= high:
                 yield physical_offset
             number = before
@@ -315,10 +324,11 @@ class Index:
     # ---- start, retention ----
 
     def load(self, state: IndexState, end_ms: int, *, clean: bool) -> bool:
-        """Load what the checkpoint covers. Unless the store was closed `clean`, wipe later entries.
+        """Load the entries that the checkpoint covers.
 
-        Returns False if the files do not match the checkpoint: then the index must be rebuilt.
-        Raises OSError.
+        `clean` is True if the store was closed in order. Otherwise, remove later entries. Return
+        False if the files do not match the checkpoint, so that the index must be rebuilt. Raises
+        OSError.
         """
         names = [n for n in self._disk.list(self.folder) if len(n) == NAME_DIGITS and n.isdigit()]
         covered = [name for name in names if int(name) <= state.last_name]
@@ -344,10 +354,10 @@ class Index:
         return True
 
     def _restore(self, file: IndexFile, state: IndexState, end_ms: int) -> None:
-        """Cut the newest file to the state, and rebuild its header and slots.
+        """Remove the entries of the newest file that the checkpoint does not cover.
 
-        Entries are only appended, so those of the state are intact. Header and slots are
-        overwritten in place, so they are rebuilt from the entries.
+        Then rebuild header and slots from the remaining entries. Entries are only appended, so the
+        covered ones are intact. Header and slots are overwritten in place, so they are unreliable.
         """
         handle = self._open_files.get(file.path)
         handle.truncate(self._entries_at + state.index_count * ENTRY.size)
@@ -367,16 +377,17 @@ class Index:
             count = min(_CHUNK_ENTRIES, file.count - start)
             data = handle.pread(count * ENTRY.size, self._entries_at + start * ENTRY.size)
             entries = np.frombuffer(data, dtype=_entry_type())
-            # Of several assignments to one slot, the last one stays: the newest entry.
+            # The last assignment to a slot wins, so the slot has its newest entry.
             slots.values[entries["hash"] % self._slot_count] = np.arange(start, start + count)
             file.used_slots += int(np.count_nonzero(entries["previous"] == 0))
             file.end_offset = int(entries["physical_offset"][-1])
         return slots
 
     def drop_below(self, physical_offset: int) -> None:
-        """Drop the files whose records have all expired.
+        """Drop the index files whose records are all below this physical offset.
 
-        They may be removed after a checkpoint without them is written.
+        List them in `expired`. They may be removed after the next checkpoint, which no longer
+        includes them.
         """
         while len(self.files) > 1 and self.files[0].end_offset < physical_offset:
             path = self.files.pop(0).path
@@ -386,7 +397,10 @@ class Index:
             self.expired.append(path)
 
     def reset(self, end_offset: int) -> None:
-        """Remove every file, before a rebuild from `end_offset` on. Raises OSError."""
+        """Remove all files before a rebuild from the physical offset `end_offset` on.
+
+        Raises OSError.
+        """
         self._open_files.close()
         self._disk.remove_tree(self.folder)
         self._disk.make_directory(self.folder)

@@ -1,7 +1,7 @@
-"""The fields of many records as arrays: checks their consistency and their CRCs.
+"""Reads the fields of many records into arrays, and checks the consistency and CRCs of the records.
 
-The functions gather pieces of a byte string. Pieces at equal distances become a view, and nothing
-is copied. Other pieces are gathered as opaque bytes: one memcpy each, 6 ns. An index for every byte
+The functions gather pieces of a byte string. Pieces at equal distances become a view without a
+copy. Other pieces are copied as opaque bytes, with one memcpy of 6 ns each. An index for every byte
 would take twenty times as long.
 """
 
@@ -22,9 +22,9 @@ Bytes = npt.NDArray[np.uint8]
 
 
 def stride_of(starts: Ints) -> int:
-    """Return the distance between neighbours; 0 if it varies.
+    """Return the distance between neighbouring positions, or 0 if it varies.
 
-    In a busy topic, records of one size are common.
+    It is often constant, because records of one size are common in a busy topic.
     """
     if len(starts) < 2:
         return 0
@@ -33,7 +33,7 @@ def stride_of(starts: Ints) -> int:
 
 
 def items(data: bytes, at: Ints, kind: np.dtype[Any]) -> npt.NDArray[Any]:
-    """Return the items at these positions; arbitrary values where an item would not fit."""
+    """Return the items at these positions. An item that would not fit has an arbitrary value."""
     at = np.minimum(at, len(data) - kind.itemsize)
     stride = stride_of(at)
     if stride > 0:
@@ -42,7 +42,10 @@ def items(data: bytes, at: Ints, kind: np.dtype[Any]) -> npt.NDArray[Any]:
 
 
 def rows(data: bytes, starts: Ints, length: int) -> Bytes:
-    """Return `length` > 0 bytes from each of these positions. All must be within `data`."""
+    """Return `length` bytes from each of these positions, as the rows of an array.
+
+    `length` must be positive, and all bytes must be within `data`.
+    """
     stride = stride_of(starts)
     if stride > 0:
         return np.ndarray(
@@ -56,7 +59,7 @@ def rows(data: bytes, starts: Ints, length: int) -> Bytes:
 
 
 def _gathered(data: bytes, at: Ints, length: int) -> npt.NDArray[Any]:
-    # A view of overlapping pieces, one for each byte of the data: only the indexing copies.
+    # A view of overlapping pieces, one for each byte of the data. Only the index operation copies.
     pieces: npt.NDArray[Any] = np.ndarray(
         (len(data) - length + 1,), dtype=f"V{length}", buffer=data, strides=(1,)
     )
@@ -64,7 +67,7 @@ def _gathered(data: bytes, at: Ints, length: int) -> npt.NDArray[Any]:
 
 
 def joined(data: bytes, starts: Ints, ends: Ints) -> bytes:
-    """Return the pieces concatenated."""
+    """Return the pieces of `data` between `starts` and `ends`, concatenated."""
     lengths = ends - starts
     if len(starts) and lengths[0] > 0 and (lengths == lengths[0]).all():
         return rows(data, starts, int(lengths[0])).tobytes()
@@ -79,7 +82,7 @@ _V6_EXTRA = record.HOST_V6_BYTES - record.HOST_V4_BYTES
 _STORED_AT = record.HEADER_LAYOUT.offset_of("store_timestamp_ms")  # with IPv4 hosts
 _BODY_LENGTH_AT = record.HEADER_LAYOUT.offset_of("body_length")  # with IPv4 hosts
 _HOST_BITS = record.HOST_BITS
-# With IPv4 hosts. The fields up to the born host have the same position for all hosts.
+# The header with IPv4 hosts. The fields up to the born host have the same position for all hosts.
 _HEADER = np.dtype(record.HEADER_LAYOUT.array_fields())
 assert _HEADER.itemsize == record.HEADER.size
 _CRC_DIGITS = record.CRC_TAIL_BYTES - len(record.CRC_NAME) - len(record.CRC_END)
@@ -99,9 +102,9 @@ _LONG, _INT = np.dtype(">i8"), np.dtype(">i4")
 class RecordColumns:
     """The fields of the records that start at `starts` in `data`.
 
-    `data` begins at the physical offset `base`, and must contain each record's size. `good`: the
-    records with consistent fields. From the physical offset `crc_from` on, a record must also have
-    its own CRC.
+    `data` begins at the physical offset `base`. `good` is a mask of the records whose fields are
+    consistent. From the physical offset `crc_from` on, a good record must also have a CRC at its
+    end.
     """
 
     def __init__(self, data: bytes, starts: Ints, base: int, crc_from: int = NOWHERE) -> None:
@@ -143,7 +146,7 @@ class RecordColumns:
         self.properties_end: Ints = self.ends - self._with_tail * record.CRC_TAIL_BYTES
         unended = (properties_length > 0) & (self._tails["end"] != VALUE_END_CODE)
         physical_offset = starts + base
-        # A record may be torn anywhere after the durable end: there it must have its CRC.
+        # After the durable end, a record may be torn anywhere, so it must have a CRC at its end.
         self.good = (
             fits
             & adds_up
@@ -154,7 +157,10 @@ class RecordColumns:
         )
 
     def matching_crc(self, data: bytes, count: int) -> npt.NDArray[np.bool_]:
-        """Return for each record whether its CRC matches: its own CRC, else that of its body."""
+        """Return for each of the first `count` records whether its CRC matches.
+
+        Check the CRC at the end of the record, or the CRC of its body if it has no other.
+        """
         whole = self._with_tail[:count]
         starts = np.where(whole, self._starts[:count], self.body_at[:count])
         ends = np.where(whole, self.properties_end[:count], self.body_end[:count])
@@ -170,9 +176,10 @@ class RecordColumns:
         return matching
 
     def _perhaps_with_damaged_tail(self, count: int) -> Ints:
-        """Return the numbers of records without a tail whose last bytes resemble one.
+        """Return the numbers of records that may have a damaged CRC at their end.
 
-        It avoids the CRC of each record in a log whose records have no tails.
+        The last bytes of these records only resemble a CRC. In a log without CRCs at the end of
+        records, this test avoids the computation of a CRC for each record.
         """
         digits = self._tails["digits"][:count]
         numeric = ((digits >= _DIGIT_0) & (digits <= _DIGIT_0 + 9)).sum(axis=1)
@@ -181,9 +188,9 @@ class RecordColumns:
 
 
 def _crcs(data: bytes, starts: Ints, ends: Ints) -> npt.NDArray[np.uint32]:
-    """Return the CRC of each piece.
+    """Return the CRC-32 of each piece of `data`.
 
-    Cost: 0.26 µs per KB, 0.1 µs for its call, and 0.06 or 0.1 µs for the piece.
+    A piece takes 0.26 µs per KB and about 0.2 µs more.
     """
     lengths = ends - starts
     if stride_of(starts) and lengths[0] > 0 and (lengths == lengths[0]).all():

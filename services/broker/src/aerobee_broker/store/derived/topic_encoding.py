@@ -1,4 +1,4 @@
-"""The encoding that the records of a topic share, and the tags code of a unit."""
+"""The encoding that all records of a topic share, and the tags codes of messages."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TagsCode = Callable[[bytes, int], int]  # properties, store timestamp (ms) → t
 
 
 class TopicEncoding:
-    """The encoding that the records of a topic share, made once: field in the record, and hash."""
+    """The topic field, magic code and hash that all records of a topic share, computed once."""
 
     __slots__ = ("field", "key_hash", "magic", "name", "tags_code")
 
@@ -26,12 +26,12 @@ class TopicEncoding:
         self.magic = record.MAGIC_V2 if wide else record.MAGIC_V1
         self.field = len(encoded).to_bytes(2 if wide else 1, "big") + encoded
         self.tags_code = tags_code
-        # Java's hash of "topic#"; it is continued over a key.
+        # Java's hash of "topic#". The hash of "topic#key" continues from it.
         self.key_hash = java_hash(name + "#") & 0xFFFF_FFFF
 
 
 class TagsCodes(dict[bytes | None, int]):
-    """The value of TAGS → its code, cached."""
+    """A cache that maps the value of the property TAGS to its tags code."""
 
     def __missing__(self, tags: bytes | None) -> int:
         if len(self) >= _CACHED_TAGS:

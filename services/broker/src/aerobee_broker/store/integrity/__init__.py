@@ -1,1 +1,1 @@
-"""Integrity: checks that the log still contains what was written, and repairs it."""
+"""Checks that the log still contains the bytes that were written, and repairs it."""

@@ -1,14 +1,14 @@
-"""Repair: replaces damaged ranges of the log with the bytes of another replica.
+"""Replaces damaged ranges of the log with the bytes of another replica.
 
-    write (flusher's thread): checked, written, synced → settle (the loop): no longer damaged
+    write (flusher thread): checked, written, synced → settle (event loop): no longer damaged
 
-The caller has verified that both logs are equal there. An interrupted repair leaves damage, which
-is found again.
+The caller must have verified that both logs are equal in these ranges. If a repair is interrupted,
+the range stays damaged and is found again.
 
-A slave derives nothing over damage, so later records are derived when they are confirmed. A replica
-that had to lead with damage has units without a record in its queues; they are replaced by real
-units. The keys of these records are added at the end of the index, which the next start therefore
-rebuilds in order.
+A slave stops adding records to its queues before damage, and continues after the repair. A replica
+that had to lead with damage has queue entries (units) without a record. The repair replaces them
+with real units. It adds the keys of these records at the end of the index, so the next start
+rebuilds the index in the order of the log.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _WITHOUT_UNIT = (record.TRANSACTION_PREPARED, record.TRANSACTION_ROLLBACK)
 
 
 class LogRepair:
-    """Repairs the log. `bytes`, `records`: repaired since the start."""
+    """Repairs the log. `bytes` and `records` count the repaired data since the start."""
 
     def __init__(
         self,
@@ -53,10 +53,10 @@ class LogRepair:
         self._damage = damage
 
     def write(self, chunks: Sequence[Chunk]) -> None:
-        """Write whole records in the place of damage, durably. Runs on the flusher's thread.
+        """Write whole records over damaged ranges, durably. Call it on the flusher thread.
 
-        Raises ChunkRefused if they are not whole or do not belong there; then nothing is written.
-        Raises OSError; then repeat the call.
+        Raises ChunkRefused, before any write, if a chunk is not whole or its range is not damaged.
+        Raises OSError; the caller must then repeat the call.
         """
         for chunk in chunks:
             self._records_of(chunk)
@@ -87,16 +87,16 @@ class LogRepair:
         return list(record.iter_records(data[: end.at], check_crc=False))
 
     def _check_place(self, chunk: Chunk) -> None:
-        """Check that the log is damaged there. Raises ChunkRefused."""
+        """Check that the range of the chunk is damaged. Raises ChunkRefused."""
         for each in self._damage.ranges:
             if each.begin <= chunk.physical_offset and chunk.end <= each.end:
                 return
         raise ChunkRefused(chunk.physical_offset, "the log is not damaged there")
 
     def settle(self, chunks: Sequence[Chunk]) -> None:
-        """Clear the damage after `write`, and derive units. Runs on the loop.
+        """Clear the damage after `write`, and restore lost units. Call it on the event loop.
 
-        A scrub may meanwhile have found that everything is whole. Raises StoreReadError, OSError;
+        A scrub may already have cleared the damage. Raises StoreReadError, OSError; the caller must
         then repeat the call.
         """
         for chunk in chunks:
@@ -108,7 +108,7 @@ class LogRepair:
             self.bytes += chunk.end - chunk.physical_offset
 
     def _derive(self, found: Sequence[Record]) -> None:
-        """Derive units of records that were lost when the queue was derived."""
+        """Restore the units and keys of records that were damaged when the queues were derived."""
         queues, lost = self._dispatch.queues, []
         for each in found:
             queue = queues.get(each.topic, each.queue_id)

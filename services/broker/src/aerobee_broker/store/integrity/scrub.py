@@ -1,10 +1,11 @@
-"""The scrub: reads the whole durable log from time to time, a little at a time.
+"""The scrub checks the whole durable log from time to time, a piece at a time.
 
-It finds damage before a reader needs the record, and while another replica still has it.
+It finds damage before a reader needs the record, while another replica still has the record.
 
-    read (any one thread) → take (the loop): damage is registered
+    read (any one thread) → take (event loop): damage is registered
 
-One record of each piece is also read through its consume queue, which checks and repairs its unit.
+The scrub also reads one record of each piece through its consume queue. This checks and repairs the
+entry (unit) of the queue.
 """
 
 from __future__ import annotations
@@ -26,17 +27,17 @@ ReadQueue = Callable[[str, int, int], object]  # topic, queue id, queue offset
 
 
 class Read(NamedTuple):
-    """A piece of the log that begins at `begin`."""
+    """The result of checking a piece of the log, which begins at the physical offset `begin`."""
 
     begin: int
     piece: Piece
 
 
 class Scrub:
-    """Rounds over the log of one store.
+    """Checks the log of one store from its start to its durable end, once after each `begin`.
 
-    `position`: where the next piece begins. `bytes`, `records`: of the pieces since `begin`.
-    `found`: damaged pieces among them.
+    `position` is the physical offset of the next piece. `bytes`, `records` and `found` count the
+    checked bytes, the whole records and the damaged pieces since `begin`.
     """
 
     def __init__(
@@ -46,7 +47,7 @@ class Scrub:
         self.bytes = 0
         self.records = 0
         self.found = 0
-        self._end = 0  # of this round
+        self._end = 0  # physical offset at which this pass ends
         self._log = log
         self._damage = damage
         self._read_queue = read_queue
@@ -57,16 +58,22 @@ class Scrub:
         return self.position >= self._end
 
     def begin(self) -> None:
-        """Begin a round: from the start of the log to its present durable end."""
+        """Begin a pass from the start of the log to its present durable end."""
         self.position, self._end = self._log.min_offset, self._log.flushed
         self.bytes = self.records = self.found = 0
 
     def read(self, size: int) -> Read:
-        """Read the next piece of about `size` bytes, on any one thread. Raises OSError."""
+        """Read and check the next piece of about `size` bytes. Raises OSError.
+
+        Any thread may call it, but always the same one.
+        """
         return self._verify(max(self.position, self._log.min_offset), self._end, size)
 
     def read_near(self, physical_offset: int, size: int) -> Read:
-        """Read the piece with this physical offset, on the same thread. Raises OSError."""
+        """Read and check the piece that contains this physical offset. Raises OSError.
+
+        Call it on the same thread as `read`.
+        """
         from aerobee_broker.store.recovery.scan import boundary_before
 
         end = self._log.flushed
@@ -78,7 +85,7 @@ class Scrub:
             begin = read.piece.end
 
     def _verify(self, begin: int, end: int, size: int) -> Read:
-        from aerobee_broker.store.recovery.scan import Piece, verify  # numpy: only in a round
+        from aerobee_broker.store.recovery.scan import Piece, verify  # numpy: only in a scrub
 
         if begin >= end:
             return Read(begin, Piece(begin, 0))
@@ -91,7 +98,7 @@ class Scrub:
         return Read(begin, piece)
 
     def take(self, read: Read) -> None:
-        """Process the next piece of the round. Runs on the loop."""
+        """Process a result of `read`, and advance to the next piece. Call it on the event loop."""
         self.note(read)
         self.position = read.piece.end
         self.bytes += max(0, read.piece.end - read.begin)
@@ -104,7 +111,7 @@ class Scrub:
                 return  # a derived file that cannot be read is rebuilt at the next start
 
     def note(self, read: Read) -> None:
-        """Register damage in a piece, or clear it. Runs on the loop."""
+        """Register the damage of a piece, or clear earlier damage. Call it on the event loop."""
         begin, piece = read
         if begin < self._log.min_offset:
             return
@@ -115,14 +122,14 @@ class Scrub:
             self._damage.report_range(path, piece.damaged, piece.reason)
 
     def close(self) -> None:
-        """Close the reader. Runs on the thread that reads."""
+        """Close the file of the reader. Call it on the thread that calls `read`."""
         self._reader.close()
 
 
 class _SalvagingReader(PrivateReader):
-    """Returns zeros for sectors that the disk cannot read.
+    """A reader that returns zeros for sectors that the disk cannot read.
 
-    Only the records in these sectors then fail their check.
+    With it, only the records in these sectors fail their check.
     """
 
     def read(self, physical_offset: int, size: int) -> bytes:

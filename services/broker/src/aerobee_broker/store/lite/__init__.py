@@ -1,1 +1,1 @@
-"""The order of each lite topic, derived from the consume queues of its parent."""
+"""The messages of each lite topic in order, derived from the queues of its parent topic."""

@@ -1,8 +1,9 @@
-"""A table from codes to a few numbers each, in arrays, without an object per entry.
+"""A hash table that maps each code to a few numbers. It uses arrays instead of objects.
 
-An entry takes 8 bytes for its code and 8 for each number, in slots of which at most 4/5 are used.
-With two numbers that is 30 to 60 bytes, where a dict of ints and tuples takes 250. A code is a
-hash, so its lowest bits choose the slot; if it is taken, the next free slot (linear probing).
+An entry takes 8 bytes for its code and 8 for each number. At most 4/5 of the slots are used. With
+two numbers, an entry takes 30 to 60 bytes, and an entry of a dict of tuples takes 250. A code is a
+hash, so its lowest bits choose the slot. If that slot is used, the entry takes the next free one
+(linear probing).
 """
 
 from __future__ import annotations
@@ -18,7 +19,10 @@ assert CODE_BYTES == 8
 
 
 class CodeTable:
-    """Codes: signed 64-bit numbers, not 0. `columns` has their numbers: `columns[n][slot]`."""
+    """Maps codes, which are signed 64-bit numbers except 0, to numbers.
+
+    `columns[n][slot]` is the number in column n of the code in this slot.
+    """
 
     def __init__(self, column_count: int) -> None:
         self._codes = _zeros(_FEWEST_SLOTS)
@@ -38,7 +42,10 @@ class CodeTable:
         return (1 + len(self.columns)) * CODE_BYTES * len(self._codes)
 
     def slot(self, code: int) -> int:
-        """Return the index of a code in each column, until the next change; -1 if it is missing."""
+        """Return the slot of a code, its index in each column, or -1 if the code is missing.
+
+        The slot is valid until the table changes.
+        """
         codes, mask = self._codes, self._mask
         at = code & mask
         while (found := codes[at]) != code:
@@ -67,7 +74,7 @@ class CodeTable:
         codes, mask = self._codes, self._mask
         at = hole
         while codes[at := (at + 1) & mask] != FREE:
-            # Move up an entry that could no longer be found behind the hole.
+            # Move an entry into the hole if a search for it would end at the hole.
             home = codes[at] & mask
             if (at - home) & mask >= (at - hole) & mask:
                 self._move(at, hole)
@@ -77,7 +84,7 @@ class CodeTable:
         return True
 
     def rows(self, *columns: int) -> list[tuple[int, ...]]:
-        """Return each code with its numbers in these columns."""
+        """Return a tuple for each code: the code and its numbers in these columns."""
         rows = zip(self._codes, *(self.columns[column] for column in columns), strict=True)
         return [row for row in rows if row[0]]
 
@@ -117,14 +124,17 @@ class CodeTable:
     # ---- as bytes ----
 
     def to_bytes(self) -> list[bytes]:
-        """Return the slots with their codes, then each column, in the machine's byte order.
+        """Return the bytes of the array of codes, then of each column, in the machine's byte order.
 
-        Copies 6 MB in 1 ms.
+        A copy of 6 MB takes 1 ms.
         """
         return [column.tobytes() for column in (self._codes, *self.columns)]
 
     def load(self, parts: Sequence[bytes]) -> None:
-        """Load the result of `to_bytes`, from a table with as many columns. Raises ValueError."""
+        """Load the result of `to_bytes` of a table with the same number of columns.
+
+        Raises ValueError if the parts are inconsistent.
+        """
         columns = []
         for part in parts:
             column = array(_CODE)

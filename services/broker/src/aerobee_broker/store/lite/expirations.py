@@ -1,10 +1,10 @@
-"""The expirations of a parent's queue: the lite topics that their TTL removed, and when.
+"""The expirations of a parent's queue record which lite topics their TTL removed, and when.
 
-An *expiration* is a pair of queue offsets. When the queue ended at `end`, each lite topic without a
-message at or after `floor` was removed, with all its messages. A later message with that name
-starts a new lite topic. One pair therefore covers any number of lite topics, and another read of
-the queue from its beginning finds the same ones. Memory: 16 bytes an expiration, until no message
-below its floor is stored.
+An *expiration* is a pair of queue offsets, `end` and `floor`. When the queue ended at `end`, each
+lite topic without a message at or after `floor` was removed, with all its messages. A later message
+with the same name starts a new lite topic. One pair therefore covers any number of lite topics. A
+rebuild from the beginning of the queue removes the same ones. An expiration takes 16 bytes of
+memory until no message below its floor is stored.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ assert OFFSET_BYTES == 8
 
 
 class Expirations:
-    """The expirations of one queue of a parent. Both offsets rise from one to the next."""
+    """The expirations of one queue of a parent topic, in ascending order of ends and floors."""
 
     def __init__(self) -> None:
         self._ends = array(_OFFSET)
@@ -39,27 +39,30 @@ class Expirations:
         if self._ends and (end < self._ends[-1] or floor <= self._floors[-1]):
             return False
         if self._ends and end == self._ends[-1]:
-            self._floors[-1] = floor  # removes the same as the previous one, and more
+            self._floors[-1] = floor  # it also removes all that the previous one removes
         else:
             self._ends.append(end)
             self._floors.append(floor)
         return True
 
     def at(self, queue_offset: int) -> tuple[int, int]:
-        """Return the floor for a message at this queue offset, and where the next floor applies.
+        """Return the floor for a message at this queue offset, and the end of the next expiration.
 
-        The lite topic starts again with the message if its previous message is below the floor.
+        If the previous message of the lite topic is below the floor, the lite topic starts again.
         """
         index = bisect_right(self._ends, queue_offset)
         floor = self._floors[index - 1] if index else 0
         return floor, self._ends[index] if index < len(self._ends) else _NEVER
 
     def trim_to(self, queue_offset: int) -> None:
-        """Drop the expirations that concern only messages below this offset."""
+        """Drop the expirations whose floor is at or below this queue offset."""
         self._cut(bisect_right(self._floors, queue_offset), len(self))
 
     def drop_beyond(self, queue_offset: int) -> None:
-        """Drop expirations with a later end, from a queue that this one has replaced."""
+        """Drop the expirations whose end is after this queue offset.
+
+        They belong to an older queue that this queue has replaced.
+        """
         self._cut(0, bisect_right(self._ends, queue_offset))
 
     def _cut(self, begin: int, end: int) -> None:
@@ -69,7 +72,7 @@ class Expirations:
     # ---- as bytes ----
 
     def to_bytes(self) -> list[bytes]:
-        """Return all ends, then all floors, in the byte order of the machine."""
+        """Return the bytes of all ends and of all floors, in the byte order of the machine."""
         return [self._ends.tobytes(), self._floors.tobytes()]
 
     def load(self, ends: bytes, floors: bytes) -> None:
@@ -80,7 +83,7 @@ class Expirations:
 
 
 class ParentExpirations:
-    """The expirations of all queues of all parents."""
+    """The expirations of all queues of all parent topics."""
 
     def __init__(self) -> None:
         self._queues: dict[tuple[str, int], Expirations] = {}
@@ -89,7 +92,7 @@ class ParentExpirations:
         return sum(map(len, self._queues.values()))
 
     def __iter__(self) -> Iterator[tuple[str, int, Expirations]]:
-        """Iterate over parent, queue id and expirations of each queue that has some."""
+        """Iterate over (parent, queue id, expirations) of each queue with expirations."""
         for (parent, queue_id), expirations in self._queues.items():
             if expirations:
                 yield parent, queue_id, expirations

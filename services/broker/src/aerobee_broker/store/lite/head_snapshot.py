@@ -1,11 +1,13 @@
-"""The heads of a queue's lite topics in a file, so that a start does not read units again.
+"""A file with the last message of each lite topic (its *head*) in one queue of the parent.
+
+With it, a start does not need to read the whole consume queue again.
 
     LITE/<parent>/<queue id>/heads
         header · links that are not in a complete block · slots of the table, then its columns
 
-Numbers of the header are big-endian, those of the table have the byte order of the machine. The CRC
-does not detect another machine's byte order, so the header names it. The file may be lost: then
-links and heads are derived from the consume queue again.
+Numbers of the header are big-endian. Numbers of the table have the byte order of the machine. The
+CRC does not detect another machine's byte order, so the header names it. If the file is lost, links
+and heads are derived from the consume queue again.
 """
 
 from __future__ import annotations
@@ -27,9 +29,9 @@ _HEADER = struct.Struct(
     "H"  # version
     "H"  # byte order of the table: 0 little, 1 big
     "q"  # queue offset of the first link
-    "q"  # queue offset of the first link in here
-    "q"  # queue offset after the last message that is in here
-    "q"  # physical offset of the last message that is in here
+    "q"  # queue offset of the first link in this file
+    "q"  # queue offset after the last message that the file covers
+    "q"  # physical offset of the last message that the file covers
     "I"  # bytes of links
     "I"  # slots
     "I"  # CRC-32 of everything else
@@ -43,8 +45,8 @@ _BYTE_ORDER = int(sys.byteorder == "big")
 class Position(NamedTuple):
     """The messages and links that a snapshot covers.
 
-    Links from `first` on, with those from `tail_start` on in memory. Messages below the queue
-    offset `end`, the last of them at `physical_offset`.
+    It covers the messages below the queue offset `end`. The last of them is at `physical_offset`.
+    Its links begin at the queue offset `first`; links from `tail_start` on were in memory.
     """
 
     first: int
@@ -57,12 +59,12 @@ class Position(NamedTuple):
 class HeadSnapshot:
     position: Position
     links: bytes
-    table: list[bytes]  # of CodeTable.to_bytes
+    table: list[bytes]  # result of CodeTable.to_bytes
 
     def write(self, disk: Disk, folder: Path) -> None:
         """Write the snapshot durably, and replace the previous one.
 
-        Everything that it covers must be durable. Raises OSError.
+        The covered messages and links must already be durable. Raises OSError.
         """
         head = _HEADER.pack(
             _MAGIC,
@@ -82,9 +84,9 @@ class HeadSnapshot:
 
 
 def load(disk: Disk, folder: Path, table: CodeTable) -> tuple[Position, bytes] | None:
-    """Fill the table. Return the covered position, and the links.
+    """Load the snapshot: fill `table`, and return the covered position and the links.
 
-    None: the file is missing, or cannot be trusted. Raises OSError.
+    Return None if the file is missing or cannot be trusted. Raises OSError.
     """
     try:
         data = read_file(disk, folder / NAME)

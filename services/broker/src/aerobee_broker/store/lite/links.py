@@ -1,14 +1,14 @@
-"""Links: for each message of a parent's queue, the previous message of the same lite topic.
+"""Links from each message in a queue of a parent to the previous message of the same lite topic.
 
-They are stored in a file of blocks beside the consume queue, one link for each unit, in the same
-order. A link is written once. Incomplete blocks are in memory. A complete block is written with its
-own CRC, which is checked on each read that is not served from memory.
+A file beside the consume queue has one link for each message of the queue, in the same order. Links
+are grouped in blocks and never change. An incomplete block is in memory. A complete block is
+written with a CRC, which each read from the file checks.
 
     LITE/<parent>/<queue id>/<queue offset of the first link, 20 digits>
         1,024 blocks of 512 links; all numbers are big-endian
 
-Besides the previous message, a link has a *jump* further back (Myers, 1983). With it, any message
-of a lite topic is found from the last one in about 2 log2(n) steps.
+A link also has a *jump* to a message further back (Myers, 1983). With jumps, a search from the last
+message of a lite topic to any of its n messages takes about 2 log2(n) steps.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ SEGMENT_BLOCKS = 1_024
 _NOWHERE = -1
 
 LINK = struct.Struct(
-    ">q"  # number of the message in its lite topic, from 0; -1: it has no lite topic
-    "q"  # queue offset of the previous message; -1: it is the first
-    "q"  # queue offset of an earlier message, the jump; of the first message: its own
+    ">q"  # number of the message in its lite topic, from 0; -1 without a lite topic
+    "q"  # queue offset of the previous message; -1 for the first one
+    "q"  # queue offset of an earlier message, the jump; the first message has its own
     "q"  # number of that earlier message
 )
 _HEADER = struct.Struct(
@@ -62,11 +62,11 @@ NO_LINK = LINK.pack(_NOWHERE, _NOWHERE, _NOWHERE, _NOWHERE)
 
 
 class LinkDamaged(Exception):
-    """A block cannot be read, or its CRC is wrong: the links must be derived again."""
+    """A block of links cannot be read, or its CRC is wrong. The links must be derived again."""
 
 
 class LinkFile:
-    """The links of one queue: of the queue offsets from `first` to below `end`."""
+    """The links of the messages of one queue, from queue offset `first` to below `end`."""
 
     def __init__(self, disk: Disk, folder: Path, open_files: OpenFiles) -> None:
         self._disk = disk
@@ -81,9 +81,9 @@ class LinkFile:
         return self.tail_start + len(self.tail) // LINK.size
 
     def start_at(self, queue_offset: int) -> None:
-        """Drop all links; the next one is that of `queue_offset`.
+        """Drop all links. The next appended link belongs to `queue_offset`.
 
-        Earlier links in its block count as missing.
+        Earlier links in the same block count as missing.
         """
         self.first = queue_offset
         self.tail_start = queue_offset - queue_offset % BLOCK_LINKS
@@ -91,7 +91,7 @@ class LinkFile:
         self._cache.clear()
 
     def load(self, first: int, tail_start: int, tail: bytes) -> None:
-        """Load the state of a snapshot."""
+        """Load the links of a snapshot. `tail` has the links from `tail_start` on."""
         self.first, self.tail_start, self.tail = first, tail_start, bytearray(tail)
         self._cache.clear()
 
@@ -99,7 +99,10 @@ class LinkFile:
         self.tail += link
 
     def get(self, queue_offset: int) -> Link | None:
-        """Return a link; None below `first`. Raises LinkDamaged."""
+        """Return the link of this queue offset, or None if it is below `first`.
+
+        Raises LinkDamaged.
+        """
         if queue_offset < self.first:
             return None
         if queue_offset >= self.tail_start:
@@ -130,7 +133,7 @@ class LinkFile:
     # ---- files ----
 
     def _place(self, start: int) -> tuple[Path, int]:
-        """Return the file of the block with this first queue offset, and the position in it."""
+        """Return the file of the block that starts at this queue offset, and its position there."""
         segment = start - start % SEGMENT_LINKS
         return self._path(segment), (start - segment) // BLOCK_LINKS * BLOCK_BYTES
 
@@ -138,9 +141,9 @@ class LinkFile:
         return self.folder / f"{segment:0{_NAME_DIGITS}}"
 
     def write(self) -> None:
-        """Hand complete blocks to the operating system.
+        """Write complete blocks to the operating system.
 
-        Raises OSError; then the rest stays in memory.
+        Raises OSError. After an error, the remaining blocks stay in memory.
         """
         while len(self.tail) >= BLOCK_LINKS * LINK.size:
             start = self.tail_start
@@ -157,9 +160,9 @@ class LinkFile:
             del self.tail[: BLOCK_LINKS * LINK.size]
 
     def trim_to(self, queue_offset: int) -> None:
-        """Remove the files with links of messages below this offset only. Raises OSError.
+        """Remove the files whose messages are all below this queue offset. Raises OSError.
 
-        Those messages are no longer stored.
+        The messages below it are no longer stored.
         """
         if queue_offset // SEGMENT_LINKS == self.first // SEGMENT_LINKS:
             return
@@ -178,7 +181,7 @@ class LinkFile:
         self._disk.remove(path)
 
     def reset(self) -> None:
-        """Remove every file. Raises OSError."""
+        """Remove all links and their files. Raises OSError."""
         for name in self._disk.list(self.folder):
             self._open_files.forget(self.folder / name)
         self._disk.remove_tree(self.folder)

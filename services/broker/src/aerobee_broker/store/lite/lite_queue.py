@@ -1,17 +1,18 @@
-"""The lite topics in one queue of their parent: the positions of their messages, in order.
+"""Finds the messages of each lite topic within one queue of the parent topic.
 
-Derived only from the units of the consume queue, whose code is that of the lite topic
-(`lite_code`). An offset is the queue offset in the parent. It never changes, so neither a rebuild
-nor the loss of these files moves a group. The *number* of a message counts from 0 within its lite
-topic. It is used for counting; a rebuild starts again at 0 with the first stored message.
+All data is derived from the consume queue of the parent. Its units contain the code of the lite
+topic (`lite_code`) in place of the tags code. The offset of a message is its queue offset in the
+parent. Offsets never change, so a rebuild or the loss of these files does not move a group. The
+*number* of a message counts from 0 within its lite topic. Numbers are only used for counting: a
+rebuild gives the first stored message the number 0.
 
-A lite topic that its TTL has removed (`expire`) is treated as if it had never existed: its next
-message starts a new chain. `Expirations` records which ones were removed, so that a rebuild finds
-the same result.
+A lite topic that its TTL has removed (`expire`) is treated as if it had never existed. Its next
+message starts a new chain of links. `Expirations` records the removals, so that a rebuild repeats
+them.
 
-In memory: a *head* for each lite topic, 56 bytes and the free slots of the table; the links that
-are not in a complete block. On the disk: 32 bytes a message (`links.py`), and the heads of the last
-snapshot (`head_snapshot.py`).
+The memory has a *head* of 56 bytes for each lite topic, free slots in the table of heads, and
+links that are not in a complete block. The disk has a link of 32 bytes for each message
+(`links.py`), and the heads of the last snapshot (`head_snapshot.py`).
 """
 
 from __future__ import annotations
@@ -32,12 +33,12 @@ from aerobee_broker.store.lite.links import LINK, NO_LINK, Link, LinkDamaged, Li
 from aerobee_broker.store.log.open_files import OpenFiles
 from aerobee_broker.store.messages import Unit
 
-NO_CODE = 0  # of a unit whose message does not belong to a lite topic
+NO_CODE = 0  # code of a message that does not belong to a lite topic
 _CODE_BYTES = 8
-_UNITS = 4_096  # read at once
+_UNITS = 4_096  # units that one call reads
 _WRITE_BYTES = 64 * 512 * LINK.size  # of complete blocks: written without waiting for `write`
-# Columns of a head. The last two are those of the jump of the jump: with them most links are made
-# without reading another link.
+# Columns of a head: the last message, the target of its jump, and the target of that message's own
+# jump. With the last two columns, most links are made without reading another link.
 _LAST, _NUMBER, _JUMP, _JUMP_NUMBER, _FAR, _FAR_NUMBER = range(6)
 
 
@@ -47,7 +48,7 @@ T = TypeVar("T")
 def lite_code(name: bytes) -> int:
     """Return the code of a lite topic: a signed 64-bit hash of its UTF-8 name, not 0.
 
-    Two names with the same code share a line; readers compare the names.
+    Two names may have the same code. Readers must therefore compare the names.
     """
     digest = hashlib.blake2b(name, digest_size=_CODE_BYTES).digest()
     return int.from_bytes(digest, "big", signed=True) or 1
@@ -55,10 +56,10 @@ def lite_code(name: bytes) -> int:
 
 @dataclass(frozen=True, slots=True)
 class UnitSource:
-    """The visible units of one queue of a parent.
+    """Functions that read one consume queue of a parent topic.
 
-    `units(from, count)` returns the existing units, none for an offset below `min_offset`. All
-    functions raise StoreReadError.
+    `units(from, count)` returns visible units, and an empty sequence if `from` is below
+    `min_offset`. All functions raise StoreReadError.
     """
 
     min_offset: Callable[[], int]
@@ -67,7 +68,7 @@ class UnitSource:
 
 
 class Found(NamedTuple):
-    """A message of a lite topic: its queue offset in the parent, and its number."""
+    """A message, with its queue offset in the parent and its number in the lite topic."""
 
     queue_offset: int
     number: int
@@ -75,7 +76,10 @@ class Found(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Capture:
-    """The data of a snapshot, to be written by any thread. `unsynced` must be durable first."""
+    """The data of a snapshot, which any thread may write.
+
+    `write` syncs the files `unsynced` first.
+    """
 
     disk: Disk
     folder: Path
@@ -99,7 +103,10 @@ class Capture:
 
 
 class LiteQueue:
-    """The lite topics of one queue of a parent, with its files in `folder`. Owned by one thread."""
+    """The lite topics in one queue of a parent topic, with files in `folder`.
+
+    One thread owns the object.
+    """
 
     def __init__(
         self,
@@ -113,19 +120,19 @@ class LiteQueue:
         self.folder = folder
         self._source = source
         self._expirations = Expirations() if expirations is None else expirations
-        self._floor = 0  # a lite topic is removed if its last message is below
+        self._floor = 0  # a lite topic has expired if its last message is below
         self._links = LinkFile(disk, folder, open_files)
         self._heads = CodeTable(6)
         self._captured = 0  # `end` of the last capture
         self.rebuilt = 0  # number of rebuilds
 
     def __len__(self) -> int:
-        """Return the number of lite topics with a message, or not yet freed by `forget_expired`."""
+        """Return the number of lite topics, including expired ones that are still in memory."""
         return len(self._heads)
 
     @property
     def end(self) -> int:
-        """The queue offset after the last one that is included."""
+        """The queue offset after the last message that this object covers."""
         return self._links.end
 
     @property
@@ -135,9 +142,9 @@ class LiteQueue:
     # ---- following the queue ----
 
     def open(self, most: int | None = None) -> None:
-        """Load the last snapshot if it fits the queue, and follow the queue to its end.
+        """Load the last snapshot if it fits the queue, and add the messages after it.
 
-        `most`: the number of units to follow at most. Raises StoreReadError, OSError.
+        `most` limits the number of messages to add. Raises StoreReadError, OSError.
         """
         self._expirations.drop_beyond(self._source.max_offset())
         loaded = head_snapshot.load(self._disk, self.folder, self._heads)
@@ -163,7 +170,10 @@ class LiteQueue:
         return bool(units) and units[0][0] == position.physical_offset
 
     def rebuild(self, most: int | None = None) -> None:
-        """Rebuild from the units alone, all or `most` of them. Raises StoreReadError, OSError."""
+        """Rebuild everything from the consume queue. Raises StoreReadError, OSError.
+
+        `most` limits the number of messages to add now.
+        """
         self.rebuilt += 1
         self._heads.clear()
         self._links.reset()
@@ -173,9 +183,10 @@ class LiteQueue:
         self._forget_all_expired()
 
     def catch_up(self, most: int | None = None) -> bool:
-        """Add the units that are not included yet, or `most` of them, rounded up.
+        """Add the messages of the consume queue that are missing here.
 
-        Returns True if there are more. Raises StoreReadError, OSError.
+        Stop after at least `most` messages, and return True, if more are left. Raises
+        StoreReadError, OSError.
         """
         low = self._source.min_offset()
         if self.end < low:  # the messages between have expired
@@ -193,9 +204,10 @@ class LiteQueue:
         return False
 
     def extend(self, first_offset: int, units: Iterable[Unit]) -> dict[int, None]:
-        """Add units that have become visible. Raises StoreReadError, OSError.
+        """Add messages that have become visible, with queue offsets from `first_offset` on.
 
-        Returns their codes, in the order of the first message of each.
+        Return the codes of their lite topics, in the order of first occurrence. Raises
+        StoreReadError, OSError.
         """
         found = [code for _, _, code in units]
         if first_offset == self.end:
@@ -217,7 +229,7 @@ class LiteQueue:
                 else:
                     self._add(code, at)
         except LinkDamaged:
-            self.rebuild()  # up to the end of the queue, which includes the remaining codes
+            self.rebuild()  # it reads the whole queue, including the remaining codes
         if len(self._links.tail) >= _WRITE_BYTES:
             with suppress(OSError):  # they stay in memory, and the next `write` raises the error
                 self._links.write()
@@ -265,7 +277,7 @@ class LiteQueue:
         return self._guarded(lambda: self._descend(code, low, -1))
 
     def offsets(self, code: int, queue_offset: int, count: int) -> list[int]:
-        """Return the queue offsets of at most `count` messages of a lite topic, from this one on.
+        """Return the offsets of up to `count` messages of a lite topic at or after this offset.
 
         Raises StoreReadError, OSError.
         """
@@ -278,9 +290,9 @@ class LiteQueue:
         return self._guarded(lambda: self._between(code, first, wanted))
 
     def at_number(self, code: int, number: int) -> Found | None:
-        """Return the message with this number, or the first stored one after it.
+        """Return the message with this number, or the first stored message after it.
 
-        None: it does not exist yet. Raises StoreReadError, OSError.
+        Return None if no such message exists. Raises StoreReadError, OSError.
         """
         head = self.last(code)
         low = self._source.min_offset()
@@ -301,7 +313,7 @@ class LiteQueue:
         return head.number - first.number + 1 if first and head else 0
 
     def codes_below(self, queue_offset: int) -> list[int]:
-        """Return the lite topics whose last message is below this offset."""
+        """Return the codes of the lite topics whose last message is below this queue offset."""
         return self._heads.codes_where_below(_LAST, queue_offset)
 
     def codes(self) -> list[int]:
@@ -317,7 +329,8 @@ class LiteQueue:
     def expire(self, floor: int) -> list[tuple[int, int]]:
         """Remove every lite topic without a message at or after this queue offset.
 
-        Returns the code and the last queue offset of each. `forget_expired` frees its memory.
+        Return the code and the last queue offset of each removed lite topic. `forget_expired` later
+        frees its memory.
         """
         end = self.end
         expired = self._heads.codes_where_below(_LAST, min(floor, end))
@@ -329,9 +342,10 @@ class LiteQueue:
         return [(code, last) for code, last in found if last >= before]
 
     def count_back(self, last: int, queue_offset: int) -> int:
-        """Count messages of a lite topic from this queue offset up to its message at `last`.
+        """Count the messages of a lite topic from this queue offset up to its message at `last`.
 
-        Also works for an expired lite topic. Raises StoreReadError, OSError.
+        The method also counts the messages of an expired lite topic. Raises StoreReadError,
+        OSError.
         """
         low = max(queue_offset, self._source.min_offset())
         if last < low:
@@ -364,7 +378,10 @@ class LiteQueue:
         return found
 
     def _descend(self, code: int, low: int, number: int) -> Found:
-        """Go back from the last message to the first one that is below neither limit."""
+        """Walk back from the newest message to the oldest one that both limits allow.
+
+        Its queue offset is at least `low`, and its number is at least `number`.
+        """
         at = self._heads.columns[_LAST][self._heads.slot(code)]
         return self._descend_from(at, self._link(at), low, number)
 
@@ -377,7 +394,7 @@ class LiteQueue:
             else:
                 return Found(at, link.number)
             found = self._links.get(before)
-            if found is None:  # the files below were removed with their messages
+            if found is None:  # older files were removed with their messages
                 return Found(at, link.number)
             at, link = before, found
 
@@ -391,7 +408,7 @@ class LiteQueue:
         return offsets
 
     def _guarded(self, find: Callable[[], T]) -> T:
-        """Run `find`; if a link is damaged, rebuild and retry. Raises StoreReadError, OSError."""
+        """Run `find`. If a link is damaged, rebuild and retry. Raises StoreReadError, OSError."""
         try:
             return find()
         except LinkDamaged:
@@ -404,9 +421,9 @@ class LiteQueue:
     # ---- upkeep ----
 
     def write(self) -> None:
-        """Hand complete blocks to the operating system.
+        """Write complete blocks of links to the operating system.
 
-        Raises OSError; then they stay in memory.
+        Raises OSError. After an error, the remaining blocks stay in memory.
         """
         self._links.write()
 
@@ -420,13 +437,13 @@ class LiteQueue:
 
     @property
     def uncaptured(self) -> int:
-        """The number of units that a start would read again."""
+        """The number of messages after the last snapshot, which a start would read again."""
         return self.end - self._captured
 
     def capture(self) -> Capture | None:
-        """Return the data of a snapshot of everything, for the caller to write.
+        """Return the data of a snapshot of everything. The caller must write it.
 
-        None: there is nothing to write. Raises OSError, StoreReadError.
+        Return None if there is nothing to write. Raises OSError, StoreReadError.
         """
         self._links.write()
         end = self.end
@@ -442,6 +459,6 @@ class LiteQueue:
         return Capture(self._disk, self.folder, unsynced, snapshot)
 
     def not_captured(self, capture: Capture) -> None:
-        """Undo `capture`, because it could not be written."""
+        """Note that the result of `capture` could not be written."""
         self._links.unsynced.update(capture.unsynced)
         self._captured = 0

@@ -1,1 +1,1 @@
-"""The commit log and the files that are open."""
+"""The commit log, and the bounded set of open files that reads use."""

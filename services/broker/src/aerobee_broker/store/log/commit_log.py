@@ -1,11 +1,12 @@
-"""The commit log: append-only bytes, addressed by physical offset. Independent of topics.
+"""The commit log: append-only bytes that are addressed by physical offset.
 
-Files of one size, named by the physical offset of their first byte. A record never spans two files:
-a blank record fills the rest of a file.
+The log consists of files of one size. The name of a file is the physical offset of its first byte.
+A record never spans two files, because a blank record fills the rest of a file.
 
-Two threads use it. `sync` and `allocate_next_file` run on the flusher's, `write` on either, one at
-a time, and everything else on the loop's. They share a few fields, each assigned by one thread. The
-loop does not change what it has sealed.
+Two threads use the log. The flusher thread calls `sync` and `allocate_next_file`. Either thread
+calls `write`, but never both at once. The event loop's thread calls everything else. The threads
+share a few fields, and only one thread assigns each of them. The event loop does not change bytes
+that it has sealed.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ from aerobee_broker.store.log.recent_writes import Part, RecentWrites
 from aerobee_wire.record import BLANK, MAGIC_BLANK
 
 NAME_DIGITS = 20
-BLANK_RESERVE = BLANK.size  # a record leaves at least this much of its file
+BLANK_RESERVE = BLANK.size  # bytes at the end of a file that a record leaves for the blank record
 _READY = "blank.ready"  # the next file, allocated ahead of time
 _UNREADY = ("blank.tmp", "new.tmp")
-_COPY_BYTES = 1 << 20  # rewritten at once during a start
+_COPY_BYTES = 1 << 20  # that a start rewrites with one write
 
 
 def file_name(start: int) -> str:
@@ -32,7 +33,7 @@ def file_name(start: int) -> str:
 
 
 def start_of(name: str) -> int | None:
-    """Return the offset in a file name; None for any other name."""
+    """Return the physical offset that a file name encodes, or None for any other name."""
     return int(name) if len(name) == NAME_DIGITS and name.isdigit() else None
 
 
@@ -41,34 +42,35 @@ class CommitLog:
         self.folder = folder
         self.file_size = file_size
         self.starts: list[int] = []
-        self.end = 0  # after the last appended byte
-        self.written = 0  # after the last byte that the operating system has
-        self.flushed = 0  # after the last byte that is durable
-        # No failover rolls back records below it. Without replicas: after the last durable byte.
+        # Physical offsets: the first byte after those that are appended, written or durable.
+        self.end = 0
+        self.written = 0  # the operating system has all bytes below
+        self.flushed = 0
+        # No failover removes records below `confirmed`. Without replicas it equals `flushed`.
         self.confirmed = 0
         self.recent = RecentWrites()
         self._disk = disk
         self._open_files = open_files
         self._writers: dict[int, DiskFile] = {}
-        self._pending: list[tuple[int, list[Part]]] = []  # parts up to the end of a file
-        self._parts: list[Part] = []  # of the file that contains `end`
+        self._pending: list[tuple[int, list[Part]]] = []  # not sealed, of earlier files
+        self._parts: list[Part] = []  # not sealed, of the current file
         self._parts_at = 0
         self._sealed: list[tuple[int, list[Part]]] = []  # for the next `write`
-        self._sealed_end = 0  # and the offset at which that ends
-        self._stale: list[tuple[int, int]] = []  # ranges that failed writes may have left: from, to
+        self._sealed_end = 0  # physical offset after the sealed bytes
+        self._stale: list[tuple[int, int]] = []  # ranges (begin, end) of failed writes
         # Shared with the flusher.
         self._unsynced: dict[int, DiskFile] = {}
         self._names_unsynced = False
         self._next_file_ready = False
 
-    # ---- where ----
+    # ---- positions ----
 
     @property
     def min_offset(self) -> int:
         return self.starts[0] if self.starts else self.written  # a write creates the first file
 
     def start_at(self, physical_offset: int) -> int:
-        """Return the physical offset at which the file containing this one starts."""
+        """Return the physical offset of the first byte of the file that contains this offset."""
         return physical_offset - physical_offset % self.file_size
 
     def path_of(self, physical_offset: int) -> Path:
@@ -77,28 +79,29 @@ class CommitLog:
     # ---- append ----
 
     def room(self) -> int:
-        """Return the physical offset at or below which a record must end.
+        """Return the physical offset at or below which the next record must end.
 
-        If it does not fit, the log must `roll` first.
+        If the record does not fit, call `roll` first.
         """
         return self.start_at(self.end) + self.file_size - BLANK_RESERVE
 
     def extend(self, parts: Sequence[Part], end: int) -> None:
-        """Append the bytes of whole records, which end at `end`."""
+        """Append the bytes of whole records, which end at the physical offset `end`."""
         self._parts += parts
         self.end = end
 
     def roll(self) -> int:
-        """Fill the current file with a blank record; the next record goes to the next file."""
+        """Fill the current file with a blank record, and return the start of the next file."""
         following = self.start_at(self.end) + self.file_size
         self._parts.append(BLANK.pack(following - self.end, MAGIC_BLANK))
         self._begin_file(following)
         return following
 
     def behind_blank(self, physical_offset: int) -> int:
-        """Return where the next record is: after a blank record, if there is one at this offset.
+        """Return the start of the next file if a blank record begins at this offset.
 
-        A blank record may be all zeros after a start. Raises OSError.
+        Return the offset itself otherwise. Zeros count as a blank record, because a start may leave
+        them. Raises OSError.
         """
         following = self.start_at(physical_offset) + self.file_size
         if following > self.end:
@@ -108,9 +111,9 @@ class CommitLog:
         return following if is_blank else physical_offset
 
     def extend_raw(self, data: Part, end: int) -> None:
-        """Append bytes of another log that continue this one: whole records that end at `end`.
+        """Append whole records from a copy of this log. They end at the physical offset `end`.
 
-        If `end` is the start of a file, they end with a blank record.
+        If `end` is the start of a file, the bytes end with a blank record.
         """
         self._parts.append(data)
         if end == self.start_at(end):
@@ -124,14 +127,14 @@ class CommitLog:
         self.end = start
 
     def drop_unwritten(self) -> None:
-        """Drop what was appended and not written. Do not call it while `write` is under way."""
+        """Drop all appended bytes that are not written. Do not call it during `write`."""
         self._pending.clear()
         self._sealed.clear()
         self._parts = []
         self.end = self._parts_at = self.written
 
     def seal(self) -> None:
-        """Hand everything appended until now to the next `write`."""
+        """Let the next `write` write everything that is appended now."""
         self._sealed += self._pending
         if self._parts:
             self._sealed.append((self._parts_at, self._parts))
@@ -140,9 +143,10 @@ class CommitLog:
         self._sealed_end = self.end
 
     def write(self) -> int:
-        """Hand everything sealed to the operating system, with one write a file.
+        """Write all sealed bytes to the operating system, with one write for each file.
 
-        Raises OSError; then none of it counts as written, and `drop_unwritten` must follow.
+        Return the physical offset after them. Raises OSError. After an error, none of these bytes
+        count as written, and the caller must call `drop_unwritten`.
         """
         self._wipe_stale()
         writes = [
@@ -163,13 +167,13 @@ class CommitLog:
         except OSError:
             self._stale.append((self.written, at + len(data)))
             raise
-        # After the write, so that a sync that removes the file from the table covers these bytes.
+        # Only after the write: a sync removes the file from the table, and must cover these bytes.
         self._unsynced[start] = file
 
     def _wipe_stale(self) -> None:
-        """Overwrite with zeros what failed writes left. Raises OSError.
+        """Overwrite the bytes of failed writes with zeros. Raises OSError.
 
-        After a crash, whole records there could be mistaken for new ones.
+        After a crash, recovery could mistake whole records there for new ones.
         """
         for stale_start, stale_end in self._stale:
             for start in [s for s in list(self._writers) if stale_start < s + self.file_size]:
@@ -182,13 +186,13 @@ class CommitLog:
     # ---- flush: the flusher's thread ----
 
     def sync(self) -> int:
-        """Make everything durable that was written when it began; return that offset.
+        """Make everything durable that is written now, and return the physical offset after it.
 
-        Raises OSError. Then bytes that were not durable before may never be, even if a later sync
-        succeeds: the system marks pages as clean that it could not write.
+        Raises OSError. After an error, a later sync proves nothing, because the operating system
+        marks pages as clean that it could not write.
         """
         target = self.written
-        # A copy: what the loop writes meanwhile must not prolong this.
+        # A copy of the list, because writes of the loop during the sync must not prolong it.
         for start in list(self._unsynced):
             self._unsynced.pop(start).sync()
         if self._names_unsynced:
@@ -203,9 +207,9 @@ class CommitLog:
         return not self._next_file_ready and used > self.file_size // 2
 
     def allocate_next_file(self) -> None:
-        """Allocate the next file, so that the append that needs it only renames it.
+        """Allocate the next file, so that the write that needs it only renames it.
 
-        Raises OSError; then that append allocates the file itself.
+        Raises OSError. After an error, that write allocates the file itself.
         """
         self._allocate(self.folder / _UNREADY[0])
         self._disk.rename(self.folder / _UNREADY[0], self.folder / _READY)
@@ -240,7 +244,7 @@ class CommitLog:
         return file
 
     def close_flushed_writers(self) -> None:
-        """Close the writers of files that are full and durable. Runs on the loop, after a flush."""
+        """Close the write handles of full, durable files. Call it on the event loop."""
         if len(self._writers) > 1:
             for start in [s for s in self._writers if s + self.file_size <= self.flushed]:
                 self._writers.pop(start).close()
@@ -265,8 +269,8 @@ class CommitLog:
     def load(self) -> int | None:
         """Find the files and check that they are consecutive.
 
-        Returns the physical offset at which the last file ended if it was too short; it is now
-        extended with zeros. Raises OSError, CommitLogBroken.
+        If the last file was too short, extend it with zeros, and return the physical offset at
+        which it ended. Return None otherwise. Raises OSError, CommitLogBroken.
         """
         names = self._disk.list(self.folder)
         for name in names:
@@ -319,24 +323,23 @@ class CommitLog:
             file.close()
 
     def begin_at(self, end: int, durable: int) -> None:
-        """Set the end of the log, found by recovery. Everything below `durable` is durable.
+        """Set the end of the log that recovery found. All bytes below `durable` are durable.
 
-        Wipes everything after the end: a stale record there could look like a new one after the
-        next crash. Syncs the bytes between `durable` and the end. After a crash of the process,
-        they may be only in the page cache, and they are about to become visible. Writes them again
-        before the sync: after a failed sync the system considers those pages clean, and a sync
-        alone would not save them. Raises OSError.
+        Remove all bytes after the end, because an old record there could look like a new one after
+        the next crash. Rewrite and sync the bytes between `durable` and the end, because they may
+        be only in the page cache. A sync alone is not enough: after a failed sync, the operating
+        system considers these pages clean. Raises OSError.
         """
         self._set_end(end)
-        # The last file first: a power cut must not leave a gap. The first file stays: its name is
-        # the position at which an empty log begins.
+        # Remove the last file first, because a power cut must not leave a gap. Keep the first
+        # file, because its name is the physical offset at which an empty log begins.
         first = self.starts[0] if self.starts and self.starts[0] > 0 else -1
         for start in [s for s in reversed(self.starts) if s >= end and s != first]:
             self.starts.remove(start)
             path = self.folder / file_name(start)
             self._open_files.forget(path)
             self._disk.remove(path)
-        # Before the last file is cut, because only the last file may be too short at a start.
+        # Sync before the last file is truncated: at a start, only the last file may be too short.
         self._disk.sync_directory(self.folder)
         if self.starts and end < self.starts[-1] + self.file_size:
             start = self.starts[-1]
@@ -364,7 +367,10 @@ class CommitLog:
         self.begin_at(end, end)
 
     def restart_at(self, start: int) -> None:
-        """Let a log without records begin at this start of a file, durably. Raises OSError."""
+        """Start a log without records at this physical offset, durably. Raises OSError.
+
+        `start` is a multiple of the file size.
+        """
         self.abandon()
         for old in self.starts:
             self._open_files.forget(self.folder / file_name(old))
@@ -380,19 +386,22 @@ class CommitLog:
         self.recent.clear()
 
     def close(self) -> None:
-        """Remove the files allocated ahead, when everything is durable. Raises OSError."""
+        """Remove the files that are allocated ahead of time. Raises OSError.
+
+        Call it only when everything is durable.
+        """
         for name in (_READY, *_UNREADY):
             if self._disk.exists(self.folder / name):
                 self._disk.remove(self.folder / name)
 
     def abandon(self) -> None:
-        """Close the files as they are."""
+        """Close the files that are open for writes, without a sync."""
         while self._writers:
             self._writers.popitem()[1].close()
 
 
 class ReadableLog(Protocol):
-    """The log for parts that only read it: the log itself on the loop, or a PrivateReader."""
+    """Parts of the commit log that readers use: a CommitLog or a PrivateReader."""
 
     @property
     def file_size(self) -> int: ...
@@ -409,9 +418,9 @@ class ReadableLog(Protocol):
 
 
 class PrivateReader:
-    """Reads the log through a file of its own, on one thread beside the loop.
+    """Reads the log on a thread other than the event loop's, with its own file handle.
 
-    A file that retention removes meanwhile stays readable to its end.
+    If retention removes the file during a read, the reader can still read it to its end.
     """
 
     def __init__(self, disk: Disk, log: CommitLog) -> None:
@@ -420,7 +429,7 @@ class PrivateReader:
         self._disk = disk
         self._log = log
         self._file: DiskFile | None = None
-        self._start = -1  # where that file starts
+        self._start = -1  # physical offset at which that file starts
 
     @property
     def starts(self) -> list[int]:

@@ -1,7 +1,7 @@
-"""A bounded set of open files: opening one more closes the least recently used file.
+"""A bounded set of open files. If it is full, opening a file closes the least recently used one.
 
-For reading, and for writing derived files. Not for log files that are being appended to: closing
-one while the flusher syncs it would sync nothing.
+Use it to read files and to write derived files. Do not use it for log files that receive appends,
+because closing such a file during a sync of the flusher would sync nothing.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class OpenFiles:
         self._files: OrderedDict[Path, DiskFile] = OrderedDict()
 
     def get(self, path: Path, *, create: bool = False) -> DiskFile:
-        """Return a file, opened if necessary. Raises FileNotFoundError."""
+        """Return the file at this path. Open it if necessary. Raises FileNotFoundError."""
         file = self._files.get(path)
         if file is not None:
             self._files.move_to_end(path)

@@ -1,8 +1,8 @@
 """The last writes of the log, kept in memory for replicas that follow closely.
 
-A write consists of whole records of one file in one piece of memory, in the form in which a replica
-receives them. Reading them from the file would copy them again and search them for records: 1 µs a
-message of 1 KiB.
+A write consists of whole records of one file in one piece of memory. A replica receives these bytes
+unchanged. Reading the same bytes from the file would copy them again and search them for records,
+which costs 1 µs a message of 1 KiB.
 """
 
 from __future__ import annotations
@@ -13,11 +13,14 @@ from typing import NamedTuple
 MOST_WRITES = 16
 MOST_BYTES = 4 << 20
 
-Part = bytes | memoryview  # of the log; never changed
+Part = bytes | memoryview  # bytes of the log; never changed
 
 
 class Write(NamedTuple):
-    """A write. `end`: the physical offset of the next one, which may be after a blank record."""
+    """A write of whole records.
+
+    `end` is the physical offset of the next write, which may be after a blank record.
+    """
 
     physical_offset: int
     data: Part
@@ -25,10 +28,10 @@ class Write(NamedTuple):
 
 
 class RecentWrites:
-    """The recent writes. Nothing is kept before the first `find`.
+    """Keeps up to 16 recent writes, at most 4 MiB. Before the first `find`, it keeps nothing.
 
-    `put` runs on the flusher's thread, `find` on any thread. The tuple that they share is replaced,
-    never changed.
+    `put` runs on the flusher thread, `find` on any thread. `put` replaces the tuple that they
+    share, and never changes it.
     """
 
     def __init__(self) -> None:
@@ -36,9 +39,10 @@ class RecentWrites:
         self._asked = False
 
     def put(self, writes: Sequence[tuple[int, Part]], end: int) -> None:
-        """Add writes that the operating system has taken, by physical offset.
+        """Add writes that the operating system has, each as (physical offset, bytes).
 
-        They follow the earlier ones. Each ends where the next one begins, the last one at `end`.
+        They continue the earlier writes. Each ends where the next one begins, the last one at
+        `end`.
         """
         if not (self._asked and writes):
             return
@@ -50,13 +54,14 @@ class RecentWrites:
         self._writes = kept
 
     def clear(self) -> None:
-        """Drop all writes, because the log now ends elsewhere."""
+        """Drop all writes, because the end of the log has changed."""
         self._writes = ()
 
     def find(self, physical_offset: int, most: int, file_end: int) -> Write | None:
-        """Return the writes from this offset, joined, up to `most` bytes and the end of the file.
+        """Return consecutive writes from this physical offset on, joined to one write.
 
-        None: there is no write at this offset, or it is larger.
+        The result has at most `most` bytes, and does not include a write that begins at or after
+        `file_end`. Return None if no write begins at this offset, or if it is larger than `most`.
         """
         self._asked = True
         parts: list[Part] = []

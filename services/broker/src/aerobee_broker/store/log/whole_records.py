@@ -1,7 +1,7 @@
 """Finds the whole records at the beginning of some bytes of the log, by their sizes.
 
-One by one: 0.2 µs each. Records of one size, which are common in a busy topic, are taken in one
-step: 10 µs for any number. Does not check CRCs.
+A record takes 0.2 µs. A sequence of records of one size, which is common in a busy topic, takes
+10 µs at any length. This module does not check CRCs.
 """
 
 from __future__ import annotations
@@ -15,18 +15,19 @@ from aerobee_wire.record import BLANK, MAGIC_BLANK
 
 IDENTITY = record.HEADER_LAYOUT.view("total_size", "magic_code", "physical_offset")
 _OWN_AT = record.HEADER_LAYOUT.offset_of("physical_offset")
-assert record.HEADER_LAYOUT.offset_of("magic_code") == 4  # after the size: one item of eight bytes
+# `total_size` and `magic_code` are adjacent: arrays compare both as one number of eight bytes.
+assert record.HEADER_LAYOUT.offset_of("magic_code") == 4
 _MAGICS = (record.MAGIC_V1, record.MAGIC_V2)
-_RUN = 48  # fewer records of one size are taken one by one
-_LOOK_AGAIN = 16  # records to skip after one that does not begin such a run
+_RUN = 48  # shorter sequences of records of one size are read one by one
+_LOOK_AGAIN = 16  # records to read one by one after a failed look for such a sequence
 
 
 class WholeRecords(NamedTuple):
-    """The result of a search.
+    """The whole records that a search found.
 
-    `length`: bytes of the records, including a blank record that ends their file. `end`: the
-    physical offset of the next record; after a blank record, the start of the next file. `cut_off`:
-    size of an incomplete record that follows; 0 if no record follows.
+    `length` is their size in bytes, including a blank record that ends their file. `end` is the
+    physical offset of the next record: after a blank record, the start of the next file. `cut_off`
+    is the size of an incomplete record that follows, or 0.
     """
 
     length: int
@@ -37,7 +38,7 @@ class WholeRecords(NamedTuple):
 def whole_records(data: Part, begin: int, room: int) -> WholeRecords:
     """Find the whole records in `data`.
 
-    `data` begins at the physical offset `begin`, `room` bytes before the end of its file.
+    `data` begins at the physical offset `begin`. Its file ends `room` bytes after `begin`.
     """
     read, (v1, v2), smallest = IDENTITY.unpack_from, _MAGICS, record.FIXED_V1
     at = size_before = look_from = 0
@@ -67,10 +68,10 @@ def whole_records(data: Part, begin: int, room: int) -> WholeRecords:
 
 
 def _alike(data: Part, at: int, begin: int, size: int, most: int) -> int:
-    """Return how many records, at most `most`, follow each other from the good one at `at`.
+    """Count the consecutive records of one size and magic code, starting at `data[at:]`.
 
-    They must have its size and magic code, and each its own physical offset. `begin`: the physical
-    offset of the first one.
+    Each must contain its own physical offset. `begin` is the physical offset of the first record,
+    which is known to be good. `most` is the highest number of records to count.
     """
     import numpy as np  # not imported at the start of every broker
 

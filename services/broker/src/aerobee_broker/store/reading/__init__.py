@@ -1,1 +1,1 @@
-"""Reading: records of the log, each checked."""
+"""Reads records of the log, and checks each one."""

@@ -1,16 +1,22 @@
-"""Reads the visible part of the commit log by physical offset. Independent of queues.
+"""Reads the visible part of the commit log by physical offset, without using queues.
 
-Distinguishes damage from a disk that fails occasionally: a single failed read does not count as
-damage. The read at one physical offset must fail `_MAX_FAILURES` times before the bytes there count
-as damaged. After the start, the failures must also span `_RETRY_MS`.
+A single failed read does not count as damage, because a disk may fail occasionally. The read at one
+physical offset must fail `_MAX_FAILURES` times before the bytes there count as damaged. After the
+start, the time between the first and the last failure must also be at least `_RETRY_MS`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 
-from aerobee_broker.errors import SHORTAGES, MessageCorrupted, MessageNotFound, TransientReadError
-from aerobee_broker.store.damage import DamageListener
+from aerobee_broker.errors import (
+    SHORTAGES,
+    MessageCorrupted,
+    MessageNotFound,
+    RepairPending,
+    TransientReadError,
+)
+from aerobee_broker.store.damage import DamageRegister
 from aerobee_broker.store.derived.dispatch import Dispatch
 from aerobee_broker.store.log.commit_log import CommitLog
 from aerobee_broker.store.messages import LOST_SIZE
@@ -18,10 +24,10 @@ from aerobee_broker.store.options import MAX_RECORD
 from aerobee_wire import record
 from aerobee_wire.record import CorruptRecord, Record
 
-MAX_RUN_BYTES = 1 << 20  # of records that are read at once
+MAX_RUN_BYTES = 1 << 20  # of neighbouring records that one call reads
 _MAX_FAILURES = 3
 _RETRY_MS = 60_000
-_REMEMBERED = 10_000  # reads that failed
+_REMEMBERED = 10_000  # failed reads to remember
 _MAGICS = (record.MAGIC_V1, record.MAGIC_V2)
 _IDENTITY = record.HEADER_LAYOUT.view("total_size", "magic_code", "physical_offset")
 _SYS_FLAG = record.HEADER_LAYOUT.view("sys_flag")
@@ -35,28 +41,33 @@ class LogReader:
         self,
         log: CommitLog,
         dispatch: Dispatch,
-        on_damage: DamageListener,
+        damage: DamageRegister,
         monotonic_ms: Callable[[], int],
     ) -> None:
         self._log = log
         self._dispatch = dispatch
-        self._damage = on_damage
+        self._damage = damage
         self._monotonic_ms = monotonic_ms
         self._retry_ms = 0
-        self._failures: dict[Hashable, tuple[int, int]] = {}  # what → first (ms), how many
+        self._failures: dict[Hashable, tuple[int, int]] = {}  # first failure (ms), count
 
     def enable_retries(self) -> None:
         """Raise TransientReadError from now on if a read fails, so that the caller retries.
 
-        During the start, a failed read is retried at once instead.
+        From now on, damage that may be repaired also raises RepairPending. Before this call, which
+        ends the start, the reader retries a failed read at once, and skips damage.
         """
         self._retry_ms = _RETRY_MS
+
+    def awaits_repair(self, physical_offset: int) -> bool:
+        """Return whether a reader must not skip the damaged record at this physical offset."""
+        return bool(self._retry_ms) and self._damage.may_be_repaired(physical_offset)
 
     def is_visible(self, physical_offset: int) -> bool:
         return self._log.min_offset <= physical_offset < self._dispatch.confirmed
 
     def read(self, physical_offset: int, size: int) -> bytes:
-        """Return bytes; none if nothing is visible there, or the bytes count as damaged.
+        """Return `size` bytes of the log, or b"" if they are invisible or count as damaged.
 
         Raises TransientReadError.
         """
@@ -76,7 +87,10 @@ class LogReader:
                 return data
 
     def read_run(self, physical_offset: int, size: int) -> bytes:
-        """Return bytes; none if the disk cannot read all at once. Raises TransientReadError."""
+        """Return the bytes of several records, or b"" if one read of all of them fails.
+
+        Raises TransientReadError if the process lacks a resource, such as file descriptors.
+        """
         try:
             return self._log.read(physical_offset, size)
         except OSError as error:
@@ -87,7 +101,8 @@ class LogReader:
     def is_damage(self, what: Hashable, error: OSError) -> bool:
         """Return whether this failed read of `what` counts as damage.
 
-        If not, the caller retries now. Raises TransientReadError if it should retry later.
+        If it returns False, the caller retries at once. Raises TransientReadError if the caller
+        must retry later.
         """
         if error.errno in SHORTAGES:
             raise TransientReadError(error) from error
@@ -109,11 +124,14 @@ class LogReader:
     # ---- records ----
 
     def get(self, physical_offset: int, size: int | None = None) -> Record:
-        """Return the record at this physical offset. `size`: the size in its unit, if it has one.
+        """Return the record at this physical offset.
 
-        Raises MessageNotFound, MessageCorrupted if the record is damaged, TransientReadError.
+        `size` is the size in its consume queue unit, or None if the caller has no unit. Raises
+        MessageNotFound, MessageCorrupted if the record is damaged, or TransientReadError.
         """
         if size == LOST_SIZE:  # the unit has the offset of the next record
+            if self.awaits_repair(physical_offset - 1):
+                raise RepairPending(physical_offset - 1)
             raise MessageNotFound(f"the record before physical offset {physical_offset} is lost")
         if not self.is_visible(physical_offset):
             raise MessageNotFound(
@@ -125,12 +143,16 @@ class LogReader:
         total_size, magic, own_physical_offset = fields
         is_record = own_physical_offset == physical_offset and magic in _MAGICS
         if not is_record and size is None:
+            if self.awaits_repair(physical_offset):
+                raise RepairPending(physical_offset)
             raise MessageNotFound(f"no record starts at physical offset {physical_offset}")
         try:
             return record.decode(self.read(physical_offset, total_size if is_record else size or 0))
         except CorruptRecord as error:
             path = self._log.path_of(physical_offset)
-            self._damage(path, physical_offset, error.reason)
+            self._damage.report(path, physical_offset, error.reason)
+            if self.awaits_repair(physical_offset):
+                raise RepairPending(physical_offset) from None
             raise MessageCorrupted(path, physical_offset, error.reason) from None
 
     def store_timestamp(self, physical_offset: int) -> int | None:

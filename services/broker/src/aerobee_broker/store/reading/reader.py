@@ -1,8 +1,9 @@
-"""Reading: records by queue offset, by physical offset, by time and by key.
+"""Reads records by queue offset, by physical offset, by time and by key.
 
-Every record is checked before it is returned (`record_check.py`). Only visible (durable) records
-are read. Methods that use a queue raise StoreReadError if a derived file cannot be read. Methods
-that read the log raise TransientReadError if it cannot be read at the moment.
+Every record is checked before it is returned (`record_check.py`). The reader returns only visible
+(durable) records. Methods that use a queue raise StoreReadError if a derived file cannot be read.
+Methods that read the log raise TransientReadError if it cannot be read at the moment. They raise
+RepairPending if a record is damaged and may be repaired from another replica.
 """
 
 from __future__ import annotations
@@ -10,7 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from aerobee_broker.errors import MessageCorrupted, MessageNotFound, StoreReadError
+from aerobee_broker.errors import (
+    MessageCorrupted,
+    MessageNotFound,
+    RepairPending,
+    StoreReadError,
+)
 from aerobee_broker.store.damage import DamageRegister
 from aerobee_broker.store.derived.consume_queue import ConsumeQueue
 from aerobee_broker.store.derived.dispatch import Dispatch
@@ -30,8 +36,24 @@ if TYPE_CHECKING:
 
 MAX_SCANNED_UNITS = 800  # in one filtered read; RocketMQ's max filter message size / 20
 _END_OF_TIME = (1 << 63) - 1
-_GAP = 4_096  # records this close to each other are read at once: a call costs as much
-_MANY = 192  # from this number of records, arrays are faster than one by one: 0.4 µs each, not 1
+_GAP = 4_096  # records at most this far apart are read with one call, which costs as much
+_MANY = 192  # from this number of records on, arrays are faster: 0.4 µs a record instead of 1
+
+
+class _Found:
+    """The result of a read, while it is collected.
+
+    `waits_at`: queue offset and physical offset of a damaged record that may be repaired. The read
+    ends before it.
+    """
+
+    __slots__ = ("count", "missing", "parts", "waits_at")
+
+    def __init__(self) -> None:
+        self.parts: list[bytes] = []
+        self.count = 0
+        self.missing = 0
+        self.waits_at: tuple[int, int] | None = None
 
 
 class Reader:
@@ -48,13 +70,13 @@ class Reader:
         self._queues = dispatch.queues
         self._index = dispatch.index
         self._deleted_topics = deleted_topics
-        self._log_reader = LogReader(log, dispatch, damage.report, monotonic_ms)
+        self._log_reader = LogReader(log, dispatch, damage, monotonic_ms)
         self._unit_repair = UnitRepair(log, dispatch, self._log_reader, damage.report)
         self.enable_retries = self._log_reader.enable_retries
         self.get = self._log_reader.get
 
     def _queue(self, topic: str, queue_id: int) -> ConsumeQueue | None:
-        """Return a queue, with its lowest offset raised to where the log starts."""
+        """Return a queue after raising its minimum offset to the start of the log."""
         queue = self._queues.get(topic, queue_id)
         if queue is not None and queue.trimmed_to < self._log.min_offset:
             self._queues.trim_to(queue, self._log.min_offset)
@@ -67,12 +89,15 @@ class Reader:
         return queue.min_offset if queue else 0
 
     def max_offset(self, topic: str, queue_id: int) -> int:
-        """Return the offset of the next visible message."""
+        """Return the queue offset after the last visible message."""
         queue = self._queues.get(topic, queue_id)
         return queue.visible if queue else 0
 
     def units(self, topic: str, queue_id: int, from_offset: int, count: int) -> list[Unit]:
-        """Return (physical offset, size, tags code) of the visible messages that exist."""
+        """Return (physical offset, size, tags code) of up to `count` visible messages.
+
+        The first one has the queue offset `from_offset`. Return an empty list if that is too low.
+        """
         queue = self._queue(topic, queue_id)
         if queue is None or from_offset < queue.min_offset:
             return []
@@ -88,10 +113,11 @@ class Reader:
         max_bytes: int = 262_144,
         tags: frozenset[int] | None = None,
     ) -> ReadResult:
-        """Return records of a message queue from an offset on, as they are stored, concatenated.
+        """Return records of a message queue from an offset on, as concatenated stored bytes.
 
-        `tags`: return only records with one of these codes, and look at 800 units at most. The
-        first record is returned even if it is larger than `max_bytes`.
+        With `tags`, return only records with one of these tags codes, and examine at most 800
+        messages. The first record is returned even if it is larger than `max_bytes`.
+        Raises RepairPending if the first record is damaged and may be repaired.
         """
         queue = self._queue(topic, queue_id)
         low, high = (queue.min_offset, queue.visible) if queue else (0, 0)
@@ -107,24 +133,28 @@ class Reader:
             next_offset = queue_offset + sum(map(len, runs))
         if not runs:
             runs, next_offset = self._choose(queue, queue_offset, max_messages, max_bytes, tags)
-        parts: list[bytes] = []
-        count = bad = 0
+        found = _Found()
         for run in runs:
             if isinstance(run, list):
-                good, missing = self._collect(queue, run, tags, parts)
+                self._collect(queue, run, tags, found)
             else:
-                good, missing = self._collect_many(queue, run, parts)
-            count, bad = count + good, bad + missing
-        status = ReadStatus.FOUND if count else ReadStatus.NO_MATCHED
-        records = parts[0] if len(parts) == 1 else b"".join(parts)
-        return ReadResult(status, next_offset, low, high, records, count, bad)
+                self._collect_many(queue, run, found)
+            if found.waits_at is not None:
+                next_offset, physical_offset = found.waits_at
+                if next_offset == queue_offset:
+                    raise RepairPending(physical_offset)
+                break
+        status = ReadStatus.FOUND if found.count else ReadStatus.NO_MATCHED
+        records = found.parts[0] if len(found.parts) == 1 else b"".join(found.parts)
+        return ReadResult(status, next_offset, low, high, records, found.count, found.missing)
 
     def _choose_many(
         self, queue: ConsumeQueue, queue_offset: int, max_messages: int, max_bytes: int
     ) -> list[Run | RunColumns]:
-        """Choose records of all tags, like `_choose`.
+        """Choose the records to read, like `_choose` without tags, but faster for many.
 
-        Returns nothing if there are few units, or one that cannot name a record.
+        Return an empty list if there are fewer than `_MANY` units, or if a unit cannot name a
+        record.
         """
         units = self._queues.units(queue, queue_offset, max_messages)
         if len(units) < _MANY * UNIT.size:
@@ -140,7 +170,7 @@ class Reader:
         return [run if len(run) >= _MANY else run.one_by_one() for run in runs]
 
     def _limit_of_run(self, physical_offset: int) -> int:
-        """Return where the last record of a run that begins there must end."""
+        """Return the highest physical offset at which one read from this offset on may end."""
         file_end = self._log.start_at(physical_offset) + self._log.file_size
         return min(physical_offset + MAX_RUN_BYTES, file_end)
 
@@ -152,17 +182,18 @@ class Reader:
         max_bytes: int,
         tags: frozenset[int] | None,
     ) -> tuple[list[Run], int]:
-        """Choose the records to read. Return runs of them, and the queue offset to continue at.
+        """Choose the records to read. Return them in runs, and the queue offset of the next read.
 
-        The records of a run are close enough to be read at once. A unit that cannot name a record
-        is a run by itself for any tags, because it may be repaired.
+        The records of a run are close enough to be read with one call. A unit that cannot name a
+        record forms a run of its own whatever the tags are, because it may be repaired.
         """
         count = max_messages if tags is None else MAX_SCANNED_UNITS
         runs: list[Run] = []
         run: Run = []
         chosen, budget = 0, max_bytes
         low, high = self._log.min_offset, self._dispatch.confirmed
-        near = limit = -1  # up to where a record of the same run may begin, and must end
+        # A record of the same run must begin at or before `near`, and end at or before `limit`.
+        near = limit = -1
         for unit in UNIT.iter_unpack(self._queues.units(queue, queue_offset, count)):
             physical_offset, size, code = unit
             sensible = low <= physical_offset < high and 0 < size <= MAX_RECORD
@@ -186,61 +217,66 @@ class Reader:
             queue_offset += 1
         return runs, queue_offset
 
-    def _collect_many(
-        self, queue: ConsumeQueue, run: RunColumns, parts: list[bytes]
-    ) -> tuple[int, int]:
-        """Do the same as `_collect`, for many records."""
+    def _collect_many(self, queue: ConsumeQueue, run: RunColumns, found: _Found) -> None:
+        """Add the records of a long run to `found`."""
         data = self._log_reader.read_run(*run.span)
         if run.all_whole(data, queue):
-            parts.append(run.records(data))
-            return len(run), 0
-        return self._collect(queue, run.one_by_one(), None, parts)
+            found.parts.append(run.records(data))
+            found.count += len(run)
+        else:
+            self._collect(queue, run.one_by_one(), None, found)
 
     def _collect(
-        self,
-        queue: ConsumeQueue,
-        run: Run,
-        tags: frozenset[int] | None,
-        parts: list[bytes],
-    ) -> tuple[int, int]:
-        """Append the records of a run to `parts`. Return how many, and how many are missing."""
+        self, queue: ConsumeQueue, run: Run, tags: frozenset[int] | None, found: _Found
+    ) -> None:
+        """Add the records of a run, which one call reads, to `found`."""
         at, last = run[0][1][0], run[-1][1]
         span = last[0] + last[1] - at
         read = self._log_reader.read if len(run) == 1 else self._log_reader.read_run
         data = read(at, span)
         if not data and len(run) > 1:  # one bad sector must not make the other records unreadable
-            each = [self._collect(queue, [entry], tags, parts) for entry in run]
-            return sum(good for good, _ in each), sum(missing for _, missing in each)
+            for entry in run:
+                self._collect(queue, [entry], tags, found)
+                if found.waits_at is not None:
+                    return
+            return
         size = sum(unit[1] for _, unit in run)
-        if size == len(data) and all_whole(data, at, run, queue):
-            parts.append(data)
-            return len(run), 0
-        problems = [check(data, unit[0] - at, unit, queue, offset) for offset, unit in run]
-        if size == len(data) and not any(problems):
-            parts.append(data)
-            return len(run), 0
-        good = missing = 0
+        whole = size == len(data) and all_whole(data, at, run, queue)
+        if not whole:
+            problems = [check(data, unit[0] - at, unit, queue, offset) for offset, unit in run]
+            whole = size == len(data) and not any(problems)
+        if whole:
+            found.parts.append(data)
+            found.count += len(run)
+            return
         for (offset, unit), problem in zip(run, problems, strict=True):
             if problem:
                 code, record = self._unit_repair.repair(queue, offset, unit, problem)
             else:
                 code, record = unit[2], data[unit[0] - at : unit[0] - at + unit[1]]
             if not record:
-                missing += 1
+                # The unit of a lost record has the offset of the next one.
+                damaged = unit[0] - 1 if unit[1] == LOST_SIZE else unit[0]
+                if self._log_reader.awaits_repair(damaged):
+                    found.waits_at = offset, damaged
+                    return
+                found.missing += 1
             elif tags is None or code in tags:
-                good += 1
-                parts.append(record)
-        return good, missing
+                found.count += 1
+                found.parts.append(record)
 
     # ---- by time ----
 
     def store_timestamp(self, topic: str, queue_id: int, queue_offset: int) -> int:
-        """Return the store timestamp in milliseconds; 0 if the message does not exist."""
+        """Return the store timestamp of a message in ms, or 0 if the message does not exist.
+
+        If its record cannot be read, return the timestamp of the next readable message.
+        """
         queue = self._queue(topic, queue_id)
         return self._store_timestamp(queue, queue_offset) if queue else 0
 
     def _store_timestamp(self, queue: ConsumeQueue, queue_offset: int) -> int:
-        """Return the timestamp of the message, or of the next readable one; 0 if there is none."""
+        """Return the store timestamp of this or the next readable message, or 0 without one."""
         while queue.min_offset <= queue_offset < queue.visible:
             physical_offset, size, _ = self._queues.unit(queue, queue_offset)
             if size != LOST_SIZE:
@@ -253,9 +289,10 @@ class Reader:
     def search_offset(
         self, topic: str, queue_id: int, timestamp_ms: int, *, upper: bool = False
     ) -> int:
-        """Return the first offset stored at or after the time; the next one if all are older.
+        """Return the queue offset of the first message stored at or after the time.
 
-        With `upper`: the last offset stored at or before it.
+        If all messages are older, return the offset of the next message. With `upper`, return the
+        offset of the last message stored at or before the time.
         """
         queue = self._queue(topic, queue_id)
         if queue is None:
@@ -284,10 +321,10 @@ class Reader:
         unique: bool = False,
         damaged: list[MessageCorrupted] | None = None,
     ) -> list[Record]:
-        """Return messages with a key or a unique id, newest first. `unique`: only with the id.
+        """Return messages whose KEYS contain `key`, or whose unique id is `key`, newest first.
 
-        `damaged`: receives the errors of records in the index that could not be read; they may be
-        among the wanted messages.
+        With `unique`, compare only the unique id. The list `damaged` receives an error for each
+        indexed record that could not be read, because it may be one of these messages.
         """
         result: list[Record] = []
         if self._index is None:

@@ -1,7 +1,8 @@
-"""Checks a record that was read against the unit that names it. Pure: uses no files.
+"""Checks a record against the consume queue unit that names it, without using files.
 
-Its physical offset, queue, queue offset and topic are compared with those requested, and its CRC
-with its bytes. A record that fails is reported and left out, never returned.
+The check compares the physical offset, queue, queue offset and topic in the record with the
+requested ones, and the CRC with the bytes. The reader reports a record that fails, and never
+returns it.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ from aerobee_wire import record
 from aerobee_wire.properties import VALUE_END_CODE
 from aerobee_wire.record import CorruptRecord
 
-Run = list[tuple[int, Unit]]  # queue offset and unit of records that are read at once
+Run = list[tuple[int, Unit]]  # (queue offset, unit) of records that one call reads
 
-# The fields compared with a unit; they are before the hosts.
+# The fields to compare with a unit. They precede the hosts.
 _FRONT = record.HEADER_LAYOUT.view(
     "total_size",
     "magic_code",
@@ -26,7 +27,7 @@ _FRONT = record.HEADER_LAYOUT.view(
     "physical_offset",
     "sys_flag",
 )
-# The same without the body CRC and with the body length, for a record with two IPv4 hosts.
+# The same fields for a record with two IPv4 hosts: the body length replaces the body CRC.
 _FRONT_V4 = record.HEADER_LAYOUT.view(
     "total_size",
     "magic_code",
@@ -46,7 +47,7 @@ _BAD_BODY = "the body does not match its CRC"
 def check(  # noqa: PLR0911 # one return for each kind of problem
     data: bytes, at: int, unit: Unit, queue: ConsumeQueue, queue_offset: int
 ) -> str:
-    """Return what is wrong with the record at `data[at:]`, named by `unit`; "" if nothing is."""
+    """Return the problem of the record at `data[at:]` that `unit` names, or "" if it is valid."""
     physical_offset, size, _ = unit
     end = at + size
     if end > len(data) or size < record.FIXED_V1:
@@ -83,10 +84,10 @@ def check(  # noqa: PLR0911 # one return for each kind of problem
 
 
 def all_whole(data: bytes, physical_offset: int, run: Run, queue: ConsumeQueue) -> bool:
-    """Return whether `check` finds no problem in a run that was read at this physical offset.
+    """Return whether all records of one read are valid, faster than `check` of each one.
 
-    It is faster: the CRC at the end of a record proves its bytes, so only its identity is compared.
-    Also returns False if it cannot decide: for a record without that CRC, or with an IPv6 host.
+    `data` was read at `physical_offset`. A CRC at the end of a record proves its bytes, so only its
+    identity is compared. Also return False if a record has no such CRC, or has an IPv6 host.
     """
     front, tail_of, data_end = _FRONT_V4.unpack_from, record.crc_tail, len(data)
     magic, queue_id, field = queue.topic.magic, queue.queue_id, queue.topic.field

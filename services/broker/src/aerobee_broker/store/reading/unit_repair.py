@@ -1,6 +1,6 @@
-"""Repairs units: finds the record of a unit whose check failed, or reports the damage.
+"""Repairs consume queue units whose check failed, or reports that the record is damaged.
 
-If the unit is damaged and not the record, the record follows the previous record of the queue.
+If only the unit is damaged, its record is in the log, after the previous record of the same queue.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from aerobee_broker.store.reading.record_check import check
 from aerobee_wire import record
 from aerobee_wire.record import Record
 
-_SEARCHED_BYTES = 64 << 20  # of log, for the record of a damaged unit: 0.1 s
+_SEARCHED_BYTES = 64 << 20  # of the log for each damaged unit: 0.1 s
 _WITHOUT_UNIT = (record.TRANSACTION_PREPARED, record.TRANSACTION_ROLLBACK)
 
 
@@ -28,14 +28,14 @@ class UnitRepair:
         self._queues = dispatch.queues
         self._log_reader = log_reader
         self._damage = on_damage
-        self._searched: set[tuple[str, int, int]] = set()  # without success: not searched again
+        self._searched: set[tuple[str, int, int]] = set()  # units not found, and not searched again
 
     def repair(
         self, queue: ConsumeQueue, queue_offset: int, unit: Unit, problem: str
     ) -> tuple[int, bytes]:
         """Return (tags code, record) of a repaired unit; (0, b"") if the record is damaged or lost.
 
-        That is reported with `problem`. Raises TransientReadError.
+        Report a damaged or lost record with `problem` as the reason. Raises TransientReadError.
         """
         name = (queue.topic.name, queue.queue_id, queue_offset)
         found = None
@@ -68,7 +68,7 @@ class UnitRepair:
         )
 
     def _search(self, queue: ConsumeQueue, queue_offset: int) -> Record | None:
-        """Return the record with this queue offset, searched after the previous record's end.
+        """Search the log for the record with this queue offset, from the previous record's end on.
 
         Raises OSError, TransientReadError.
         """

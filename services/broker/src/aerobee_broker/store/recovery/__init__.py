@@ -1,1 +1,1 @@
-"""Recovery: from finding the files of a store to serving them."""
+"""Recovery: reads the log at a start, and brings consume queues and index to its end."""

@@ -1,7 +1,7 @@
-"""Derives units and keys from the records of the log, over arrays.
+"""Derives consume queue units and index keys from records of the log, with arrays.
 
-Does the same as dispatch at an append, for recovery and for the check of a stopped store. Decides
-only one thing: whether a record fits into its queue.
+The result is the same as that of Dispatch at an append. Recovery, replicas and the check of a
+stopped store use this module. Its only decision is whether a record fits into its queue.
 """
 
 from __future__ import annotations
@@ -28,16 +28,17 @@ Mask = npt.NDArray[np.bool_]
 Units = npt.NDArray[Any]
 
 UNIT_TYPE = np.dtype(UNIT_LAYOUT.array_fields())
-_OPAQUE = np.dtype(f"V{UNIT.size}")  # a unit as bytes: gathered ten times as fast as its fields
+_OPAQUE = np.dtype(f"V{UNIT.size}")  # a unit as bytes: ten times as fast to copy as its fields
 _TRANSACTION = record.TRANSACTION_MASK
 
 
 @dataclass(slots=True, kw_only=True)
 class Deriver:
-    """Derives units and keys.
+    """Derives consume queue units and index keys.
 
-    `queues_from`, `index_from`: physical offsets; earlier records are already derived.
-    `halt_queue`: topic and queue id; nothing after a record of that queue is derived.
+    Records before the physical offset `queues_from` already have units, and records before
+    `index_from` are already in the index. `halt_queue` is a topic and queue id. Deriving stops
+    after a record of that queue.
     """
 
     log: CommitLog
@@ -47,20 +48,24 @@ class Deriver:
     queues_from: int
     index_from: int
     lost_bytes: int = 0
-    # Receives what becomes visible, if it is given.
+    # Receives an arrival for each queue with new visible messages, if it is given.
     arrivals: list[Arrival] | None = None
     halt_queue: tuple[str, int] | None = None
-    halted_at: int | None = None  # physical offset: where the first record of that queue ends
+    halted_at: int | None = None  # physical offset at which the first record of that queue ends
 
     def add_lost_bytes(self, count: int) -> None:
-        """Count bytes of the log that are no longer records.
+        """Count bytes of the log that are damaged.
 
-        A queue may miss at most the units of the records that fit into these bytes.
+        They limit the number of missing messages in a queue: their records must fit into the
+        damaged bytes.
         """
         self.lost_bytes += count
 
     def derive(self, records: Records, end: int) -> None:
-        """Derive units and keys of records that end at physical offset `end`. Raises OSError."""
+        """Add units and index keys of records that end at the physical offset `end`.
+
+        Raises OSError.
+        """
         units = 0
         if len(records):
             by_queue = records.by_queue()
@@ -83,9 +88,9 @@ class Deriver:
         self.dispatch.recover(units, end, last_ms)
 
     def _until_halt(self, by_queue: ByQueue) -> int:
-        """Return how many records end with the first one of the halt queue.
+        """Return the number of records up to and including the first one of the halt queue.
 
-        More than the number of records: none of them is in that queue.
+        Return a number higher than that of all records if none is in the halt queue.
         """
         if self.halt_queue is not None:
             topic, queue_id = self.halt_queue
@@ -96,7 +101,7 @@ class Deriver:
         return len(by_queue.numbers) + 1
 
     def _alive(self, records: Records, queues: list[ConsumeQueue], numbers: Ints) -> Mask:
-        """Return for each record whether its topic was not deleted after it."""
+        """Return a mask of the records whose topic was not deleted after them."""
         deleted_below = [self.deleted_topics.get(queue.topic.name, 0) for queue in queues]
         if not any(deleted_below):
             return np.ones(len(records), dtype=bool)
@@ -134,7 +139,7 @@ class Deriver:
         queues: list[ConsumeQueue],
         by_queue: ByQueue,
     ) -> int:
-        """Derive the units of records. Return how many."""
+        """Add consume queue units for records. Return the number of units."""
         transaction = records.sys_flags & _TRANSACTION
         with_unit = (
             alive
@@ -191,7 +196,7 @@ class Deriver:
     def _add_units(
         self, queue: ConsumeQueue, records: Records, members: Ints, units: Units
     ) -> None:
-        """Add units of one queue, in the order of the log."""
+        """Add units to one queue, in the order of the log. Report records that do not fit."""
         queue_offsets = records.queue_offsets[members].tolist()
         for at, queue_offset in zip(members.tolist(), queue_offsets, strict=True):
             physical_offset = int(records.physical_offsets[at])
@@ -206,10 +211,10 @@ class Deriver:
                 self.add_lost_bytes(int(records.sizes[at]))
 
     def _fits(self, queue: ConsumeQueue, queue_offset: int, physical_offset: int) -> bool:
-        """Make room for a record with another queue offset than the next. False: it is invalid.
+        """Prepare a queue for a record whose queue offset is not the next one.
 
-        It is valid if the queue begins here because earlier records have expired, or if records
-        before it are lost.
+        The record is valid if the queue begins with it because earlier records have expired, or if
+        the records before it are lost. Return False if the record is invalid.
         """
         gap = queue_offset - queue.next_offset
         if queue_offset * record.FIXED_V1 > physical_offset:
@@ -226,6 +231,6 @@ class Deriver:
 
 
 def _arrival(queue: ConsumeQueue) -> Arrival:
-    """Return the arrival of the units that are not visible yet."""
+    """Return an arrival for the units of a queue that become visible now."""
     units = queue.tail[(queue.visible - queue.written) * UNIT.size :]
     return Arrival(queue.topic.name, queue.queue_id, queue.visible, queue.next_offset, units)

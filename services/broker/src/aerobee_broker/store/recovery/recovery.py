@@ -1,10 +1,10 @@
-"""Recovery: from finding the files of a store to serving them.
+"""Recovers a store at its start: finds the end of the log, and completes consume queues and index.
 
-The commit log is authoritative. It is read record by record from the checkpoint on. Consume queues
-and index are trusted up to the checkpoint; later parts are wiped and derived again. The log ends
-where its records end; `walk.py` judges bytes that are not a record.
+The commit log is authoritative. Recovery reads it record by record from the checkpoint on. It
+trusts consume queues and index up to the checkpoint. Their later parts are wiped and derived again.
+`walk.py` judges bytes that are not a record, and so finds the end of the log.
 
-From a log with replicas, only confirmed records are derived, and none after damage. The later
+If the log has replicas, recovery derives only confirmed records, and none after damage. Later
 records may be cut if another replica has become master. They are derived after they are confirmed
 and the damage is repaired (`follow.py`).
 """
@@ -23,7 +23,7 @@ from aerobee_broker.store.options import StoreOptions
 
 _NOWHERE = 1 << 62
 _PROGRESS_BYTES = 256 << 20
-_TAIL_BYTES = 64 << 20  # of a replica's log, checked at each start: 50 ms
+_TAIL_BYTES = 64 << 20  # end of a replica's log that each start checks: 50 ms
 
 
 class Recovery:
@@ -49,16 +49,16 @@ class Recovery:
         self._replicated = options.replicated
         self._damage = damage
         self._event = on_event
-        self._durable: int | None = None  # every byte below was durable; None: unknown
+        self._durable: int | None = None  # all bytes below were durable; None if unknown
         self._queues_from = 0  # physical offset: earlier records are in the consume queues
         self._index_from = 0  # physical offset: the keys of earlier records are in the index
-        self._lost_bytes = 0  # of damage: limits the units that may be missing
-        self.lost_bytes = 0  # the same, after `run`
+        self._lost_bytes = 0  # damaged bytes, which limit the number of missing units
+        self.lost_bytes = 0  # result of `run`: damaged bytes
 
     def run(self, *, clean: bool) -> Checkpoint:
-        """Bring queues and index to the end of the log, or of its confirmed part.
+        """Bring queues and index to the end of the log, or to the end of its confirmed part.
 
-        `clean`: the store was closed, not left by a crash. Returns the checkpoint that is valid
+        `clean` is True if the last process closed the store. Return the checkpoint that is valid
         now. Raises OSError, CommitLogBroken.
         """
         found = self._read_checkpoint()
@@ -118,10 +118,10 @@ class Recovery:
     # ---- derived files ----
 
     def _load_derived(self, found: Checkpoint | None, *, clean: bool) -> Checkpoint:
-        """Load what the checkpoint covers, and remove what does not match it.
+        """Load the derived files up to the checkpoint, and remove files that do not match it.
 
-        A checkpoint that reflects the removal is written first: a crash in between must not leave
-        the old one beside new files.
+        Return the checkpoint that is valid after the removal. It is written first, because a crash
+        must not leave the old checkpoint with new files.
         """
         low = self._log.min_offset if self._log.starts else 0
         checkpoint = found or Checkpoint(self._log.file_size)
@@ -162,9 +162,9 @@ class Recovery:
 
     @staticmethod
     def _matches(load: Callable[[], bool]) -> bool:
-        """Return whether the files match. False also if they cannot be read: they will be rebuilt.
+        """Return the result of `load`, or False if damaged files cannot be read.
 
-        Raises OSError, StoreReadError if they may be readable later.
+        Raises OSError or StoreReadError if the files may be readable later.
         """
         try:
             return load()
@@ -187,9 +187,9 @@ class Recovery:
         return matches
 
     def _reset_queues(self, log_start: int) -> None:
-        """Remove the units of records in the log for a rebuild.
+        """Prepare a rebuild: remove all units whose records are in the log.
 
-        Keeps the units of expired records if they can be read.
+        Keep the units of expired records if they can be read.
         """
 
         def load() -> bool:
@@ -203,7 +203,7 @@ class Recovery:
             self._queues.reset()
 
     def _finish_deletions(self) -> None:
-        """Finish the deletion of topics that a crash or the disk interrupted."""
+        """Finish deletions of topics that a crash or a disk error interrupted."""
         for topic, physical_offset in self._deleted_topics.items():
             if self._queues.ends_below(topic, physical_offset):
                 try:
@@ -220,9 +220,9 @@ class Recovery:
     # ---- the log ----
 
     def _read_log(self, begin: int, confirmed: int) -> tuple[int, int]:
-        """Derive from the physical offset `begin` to `confirmed`, and find the end of the log.
+        """Add the records between two physical offsets to queues and index.
 
-        Returns the offset up to which everything is derived, and the end of the log.
+        Return the offset up to which queues and index have all records, and the end of the log.
         """
         if self._ends_at(begin):
             return begin, begin
@@ -266,7 +266,10 @@ class Recovery:
         return derived, walk.run(derived, _NOWHERE, derive=False, on_progress=on_progress).at
 
     def _ends_at(self, physical_offset: int) -> bool:
-        """Return whether nothing is at this offset: no file, or zeros at the durable end."""
+        """Return whether the log certainly ends at this physical offset.
+
+        It does if the file is missing, or if zeros follow the durable end.
+        """
         if self._log.start_at(physical_offset) not in self._log.starts:
             return True
         if physical_offset != self._durable:
@@ -274,10 +277,11 @@ class Recovery:
         return not any(self._log.read(physical_offset, BLANK_RESERVE))
 
     def _check_tail(self, read_from: int, end: int, short_at: int | None) -> None:
-        """Check the end of a log that was not read because the checkpoint covers it.
+        """Check records at the end of the log that recovery did not read. Report damage.
 
-        A replica that has lost the end of its log must not be elected. In any log, checks what
-        follows the end of a file that was too short. Raises OSError.
+        A replica checks the last 64 MiB, because it must not be elected if it has lost the end of
+        its log. Without replicas, only the records after the end of a file that was too short are
+        checked. Raises OSError.
         """
         begin = max(self._log.min_offset, end - _TAIL_BYTES) if self._replicated else read_from
         begin = min(begin, end if short_at is None else short_at)

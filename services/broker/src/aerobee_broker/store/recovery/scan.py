@@ -1,7 +1,7 @@
-"""Reads the commit log a chunk at a time and checks every record in it.
+"""Reads the commit log in chunks and checks every record.
 
-Decides nothing: recovery judges what a bad record means. Works over arrays: a record of 1 KB takes
-about 1 µs, half of it for its CRC; one by one in Python, 5 µs.
+The module only reports bad records; its callers judge them. It works with arrays: a record of 1 KB
+takes about 1 µs, half of it for its CRC. One by one in Python, a record takes 5 µs.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from aerobee_wire import record
 from aerobee_wire.record import CorruptRecord
 
 _NEAR = 64 << 10
-CHUNK = 3 << 20  # less: more calls of numpy; more: the bytes leave the cache before their CRC
+CHUNK = 3 << 20  # less needs more calls of numpy; more leaves the cache before the CRC
 
 _PREFIX = record.HEADER_LAYOUT.view("total_size", "magic_code")
 _PHYSICAL_OFFSET = record.HEADER_LAYOUT.view("physical_offset")
 _MAGIC_AT = record.HEADER_LAYOUT.offset_of("magic_code")
 _MAGICS = (record.MAGIC_V1, record.MAGIC_V2)
 _MAGIC_BYTES = tuple(magic.to_bytes(4, "big", signed=True) for magic in _MAGICS)
-# Names of topics are grouped by a weighted sum, and then compared.
+# Records are grouped by a weighted sum of their topic name. The names are compared afterwards.
 _WEIGHTS = np.random.default_rng(1).integers(0, 1 << 64, 256, dtype=np.uint64) | 1
 _QUEUE_WEIGHT = np.uint64(0x9E37_79B9_7F4A_7C15)
 _QUEUE_ID_MASK = 0xFFFF_FFFF
@@ -57,11 +57,11 @@ class Stop(Enum):
 
 
 class ByQueue(NamedTuple):
-    """Records by queue.
+    """Records grouped by queue.
 
-    `queues`: topic and id of each queue. `numbers`: for each record the number of its queue.
-    `order`: the records queue by queue in the order of the log, those of queue n from `bounds[n]`
-    on.
+    `queues` has topic and id of each queue. `numbers` has the index of the queue of each record.
+    `order` lists the records queue by queue, each queue in the order of the log. The records of
+    queue n are `order[bounds[n]:bounds[n + 1]]`.
     """
 
     queues: list[tuple[bytes, int]]
@@ -71,7 +71,7 @@ class ByQueue(NamedTuple):
 
 
 class Records:
-    """The consecutive whole records in `data`, as columns."""
+    """The fields of consecutive whole records in `data`, as one array for each field."""
 
     __slots__ = (
         "_properties_at",
@@ -106,7 +106,7 @@ class Records:
         return len(self.physical_offsets)
 
     def first(self, count: int) -> Records:
-        """Return the first `count` of them."""
+        """Return the first `count` records."""
         result = copy.copy(self)
         for name in self.__slots__:
             if name != "data":
@@ -114,7 +114,10 @@ class Records:
         return result
 
     def sample(self) -> tuple[str, int, int] | None:
-        """Return topic, queue id and queue offset of the last record, if it has a unit."""
+        """Return (topic, queue id, queue offset) of the last record.
+
+        Return None without records, or if the last one belongs to a transaction.
+        """
         if not len(self) or self.sys_flags[-1] & record.TRANSACTION_MASK:
             return None
         topic = self.data[int(self._topic_at[-1]) : int(self._topic_end[-1])]
@@ -135,7 +138,7 @@ class Records:
         ordered = sums[order]
         firsts = np.flatnonzero(np.concatenate(([True], ordered[1:] != ordered[:-1])))
         result = self._grouped(order, np.append(firsts, len(order)))
-        # Two queues with equal sums are practically impossible, but a wrong queue would be
+        # Equal sums of two queues are very improbable, but a record in the wrong queue would be
         # permanent.
         like = order[firsts][result.numbers]
         same = (lengths[like] == lengths).all() and (self.queue_ids[like] == self.queue_ids).all()
@@ -167,16 +170,19 @@ class Records:
         return list(slices(self.data, self._properties_at, self._properties_end))
 
     def joined_properties(self) -> Properties:
-        """Return the properties. Irregular strings count as empty, except for their tags."""
+        """Return the properties of all records.
+
+        An irregular string counts as empty, except for its tags.
+        """
         whole = joined(self.data, self._properties_at, self._properties_end)
         result = Properties(whole, np.cumsum(self._properties_end - self._properties_at))
         return result if result.regular else Properties.of(self.properties())
 
 
 class End(NamedTuple):
-    """The position in its bytes at which a scan ended, and why.
+    """The position in the scanned bytes at which a scan ended, and the reason.
 
-    `damaged`: the record, if only its body is damaged.
+    If only the body of the record at this position is damaged, `damaged` is that record.
     """
 
     at: int
@@ -188,10 +194,10 @@ class End(NamedTuple):
 def scan(
     data: bytes, base: int, room: int, *, check_crc: bool, crc_from: int = NOWHERE
 ) -> tuple[Records, End]:
-    """Return the whole records at the beginning of `data`, and why they end.
+    """Return the whole records at the beginning of `data`, and the reason why they end.
 
     `data` begins at the physical offset `base`, `room` bytes before the end of its file. From the
-    physical offset `crc_from` on, a record must have its own CRC.
+    physical offset `crc_from` on, a record must have a CRC at its end.
     """
     starts, end = _chain(data, room)
     columns = RecordColumns(data, starts, base, crc_from) if len(starts) else None
@@ -231,9 +237,9 @@ def _why(data: bytes, at: int, base: int) -> str:
 
 
 def _chain(data: bytes, room: int) -> tuple[Ints, End]:
-    """Return where records start, following their sizes, and what ends the chain.
+    """Return the positions of records, found by their sizes, and the reason why they end.
 
-    Runs of records of one size are taken in one step.
+    Consecutive records of one size are found in one step.
     """
     parts: list[Ints] = []
     single: list[int] = []
@@ -271,7 +277,7 @@ def _chain(data: bytes, room: int) -> tuple[Ints, End]:
 
 
 def _stop(data: bytes, at: int, room: int) -> End | None:
-    """Return why there is no whole record at `at`; None if there may be one."""
+    """Return the reason why no whole record is at position `at`, or None if one may be there."""
     if at + _PREFIX.size > len(data):
         return End(at, Stop.MORE)
     size, magic = _PREFIX.unpack_from(data, at)
@@ -295,10 +301,11 @@ def scan_log(
     limit: int = NOWHERE,
     chunk: int = CHUNK,
 ) -> tuple[Records, int, End]:
-    """Scan the chunk of the log at the physical offset `begin`, or one record if it is larger.
+    """Scan up to `chunk` bytes of the log from the physical offset `begin` on.
 
-    Records that end after `limit` are left out. Returns the records, the physical offset at which
-    the scan stopped, and why. Raises OSError.
+    If the first record is larger, scan only that record. Omit records that end after `limit`.
+    Return the records, the physical offset at which the scan stopped, and the reason. Raises
+    OSError.
     """
     room = log.start_at(begin) + log.file_size - begin
     data = log.read(begin, min(chunk, room, limit - begin))
@@ -315,7 +322,10 @@ def scan_log(
 
 
 def find_record(log: ReadableLog, begin: int, limit: int, *, check_crc: bool) -> int | None:
-    """Return the first physical offset in [begin, limit) of a whole record. Raises OSError."""
+    """Return the physical offset of the first whole record in [begin, limit), or None.
+
+    Raises OSError.
+    """
     size = _NEAR  # usually one record is damaged, and the next one is whole
     while begin < limit and log.start_at(begin) in log.starts:
         file_end = log.start_at(begin) + log.file_size
@@ -324,14 +334,17 @@ def find_record(log: ReadableLog, begin: int, limit: int, *, check_crc: bool) ->
         for at in _candidates(data, begin):
             if begin + at < limit and _is_whole_at(log, begin + at, check_crc=check_crc):
                 return begin + at
-        # Overlap: a header that spans two chunks must be seen whole.
+        # The chunks overlap, so that one of them has each whole header.
         step = max(1, len(data) - record.HEADER.size)
         begin = file_end if begin + len(data) >= file_end or not data else begin + step
     return None
 
 
 def _candidates(data: bytes, base: int) -> list[int]:
-    """Return the positions of headers with their own physical offset; `data` begins at `base`."""
+    """Return the positions in `data` of headers that contain their own physical offset.
+
+    `data` begins at the physical offset `base`.
+    """
     result = set()
     for magic in _MAGIC_BYTES:
         at = data.find(magic)
@@ -359,16 +372,16 @@ def _is_whole_at(log: ReadableLog, physical_offset: int, *, check_crc: bool) -> 
 _NOTHING = Records(b"", RecordColumns(bytes(record.HEADER.size), np.zeros(1, dtype=np.int64), 0), 0)
 
 
-_PIECE = 512 << 10  # after damage the rest of a piece is read again: large pieces cost more
-_BACK = 64 << 10  # bytes searched for a boundary before a position; then twice as many
+_PIECE = 512 << 10  # small, because the rest of a piece is read again after damage
+_BACK = 64 << 10  # bytes to search before a position; doubled after each failure
 
 
 class Piece(NamedTuple):
-    """The result for one piece of the log.
+    """The result of a check of one piece of the log.
 
-    `end`: where the next piece begins. `damaged`: the part that is not a record; None: everything
-    is whole. `records`: the number of whole records. `sample`: topic, queue id and queue offset of
-    a record with a unit.
+    `end` is the physical offset of the next piece. `records` is the number of whole records.
+    `damaged` is the part that is not a record, or None if all records are whole. `sample` is
+    (topic, queue id, queue offset) of one record, if it is in a consume queue.
     """
 
     end: int
@@ -379,18 +392,17 @@ class Piece(NamedTuple):
 
 
 def verify(log: ReadableLog, begin: int, limit: int, *, size: int = CHUNK) -> Piece:
-    """Check about `size` bytes from the boundary `begin` on, or one record, with their CRCs.
+    """Check the records in about `size` bytes from the physical offset `begin` on, with CRCs.
 
-    A boundary is the beginning of a whole record or of a file.
-
-    `limit`: also a boundary; nothing after it is read. Raises OSError.
+    `begin` and `limit` must be the start of a whole record or of a file. Bytes after `limit` are
+    not read. Raises OSError.
     """
     file_end = log.start_at(begin) + log.file_size
     if begin + BLANK_RESERVE > file_end:
         return Piece(file_end, 0)
     records, stopped, end = scan_log(log, begin, check_crc=True, limit=limit, chunk=size)
     if end.stop is Stop.BLANK or stopped > begin:
-        # The next piece finds what is wrong after these records.
+        # The next piece reports the damage after these records.
         behind = file_end if end.stop is Stop.BLANK else stopped
         return Piece(behind, len(records), sample=records.sample())
     behind = begin + (len(end.damaged.data) if end.damaged else 1)
@@ -400,7 +412,10 @@ def verify(log: ReadableLog, begin: int, limit: int, *, size: int = CHUNK) -> Pi
 
 
 def verify_all(log: ReadableLog, begin: int, limit: int) -> Iterator[Piece]:
-    """Yield all pieces from the boundary `begin` to `limit`. Raises OSError."""
+    """Check all pieces from `begin` to `limit`, and yield their results. Raises OSError.
+
+    `begin` and `limit` must be the start of a whole record or of a file.
+    """
     while begin < limit:
         piece = verify(log, begin, limit, size=_PIECE)
         yield piece

@@ -1,13 +1,14 @@
-"""Walks over the records of the commit log, derives their units and keys, and judges bad records.
+"""Reads the records of the commit log, derives their units and keys, and judges bad records.
 
-Used by a start, and by a replica that derives records after they are confirmed.
+A start uses this module, and also a replica that derives records after they are confirmed.
 
-A bad record is judged by its position. At or after the offset that was known to be durable, it is
-the torn tail of a crash: it was never acknowledged, and the log ends there. Before that offset it
-is damage: it is reported with file and physical offset and left as a hole, and reading continues
-after it. If the durable end is unknown, a bad record is damage if a whole record follows.
+A bad record is judged by its position. At or after the known durable end, it is the torn tail of a
+crash: it was never acknowledged, and the log ends there. Before the durable end, it is damage: it
+is reported with file and physical offset, and reading continues after it. If the durable end is
+unknown, a bad record is damage if a whole record follows.
 
-A replica does not derive over damage, which is repaired from another replica, unless it must lead.
+A replica stops deriving at damage until the damage is repaired from another replica, unless it must
+lead.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ from aerobee_broker.store.log.commit_log import BLANK_RESERVE, CommitLog
 from aerobee_broker.store.recovery.derive import Deriver
 from aerobee_broker.store.recovery.scan import End, Stop, find_record, scan_log
 
-NOWHERE = 1 << 62  # a physical offset that no log reaches
+NOWHERE = 1 << 62  # a physical offset after every log
 
 OnProgress = Callable[[int], None]  # the physical offset up to which the log is read
 
 
 class Walked(NamedTuple):
-    """The physical offset at which a walk ended, and whether the log ends there."""
+    """The physical offset at which a walk stopped, and whether it is the end of the log."""
 
     at: int
     ended: bool
@@ -35,10 +36,11 @@ class Walked(NamedTuple):
 
 @dataclass(slots=True, kw_only=True)
 class Walk:
-    """A walk over the log.
+    """Reads the log, record by record.
 
-    `durable`: every byte below was durable; None: unknown. `whole_crc`: records that may not be
-    durable must have their own CRC. `over_damage`: also derives what follows damage.
+    All bytes below the physical offset `durable` were durable before the start; it is None if
+    unknown. With `whole_crc`, records after it must have a CRC at their end. With `over_damage`,
+    records after damage are derived too.
     """
 
     log: CommitLog
@@ -51,9 +53,9 @@ class Walk:
     over_damage: bool = True
 
     def run(self, begin: int, limit: int, *, derive: bool, on_progress: OnProgress) -> Walked:
-        """Read the records between two physical offsets, each the end of a record.
+        """Read the records between two physical offsets.
 
-        `derive`: also derive their units and keys. Raises OSError.
+        With `derive`, also add them to consume queues and index. Raises OSError.
         """
         log = self.log
         crc_from = self.durable if self.whole_crc and self.durable is not None else NOWHERE
@@ -88,7 +90,10 @@ class Walk:
         return Walked(at, at < limit)
 
     def _judge(self, physical_offset: int, end: End, limit: int, *, derive: bool) -> int | None:
-        """Return where reading continues after a bad record, or None if the log ends at it."""
+        """Return the physical offset at which to continue after a bad record.
+
+        Return None if the log ends at the bad record.
+        """
         durable = self.durable
         if durable is not None and physical_offset >= durable:
             self._report_torn_tail(physical_offset, end)
@@ -108,7 +113,7 @@ class Walk:
         if derive:
             self.deriver.add_lost_bytes(next_at - physical_offset)
             if end.damaged is not None and behind <= next_at:
-                # Its unit is known, so it keeps its queue offset.
+                # Only its body is damaged, so its unit can be derived.
                 self.deriver.derive(end.damaged, behind)
         return next_at
 

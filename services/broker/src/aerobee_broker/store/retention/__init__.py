@@ -1,1 +1,1 @@
-"""Deletion: expired log files, and the records of deleted topics."""
+"""Deletes expired log files, and keeps the list of deleted topics."""

@@ -1,7 +1,7 @@
-"""Cleaning: drops the log files that retention selects, unless they are protected.
+"""Deletes the log files that retention selects, unless they are protected.
 
-The consequences are handled in bounded steps: consume queues and index are trimmed to the new start
-of the log, and the flusher's thread removes the files.
+The work that follows is done in bounded steps. The event loop trims consume queues and index to the
+new start of the log, and the flusher thread removes the files.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Cleaning:
     retention: Retention
     interval_ms: int
     on_event: EventListener
-    # Physical offset: retention would delete the protected files below it.
+    # Physical offset: retention wants to delete the protected files below it.
     wanted_below: int = field(default=0, init=False)
     # Physical offset: a power cut cannot bring back files below it.
     deleted_below: int = field(default=0, init=False)
@@ -49,16 +49,16 @@ class Cleaning:
     # ---- the loop's thread ----
 
     def protect(self, needed_from: NeededFrom) -> None:
-        """Protect the log from the physical offset that `needed_from` returns, unless it is None.
+        """Keep the log files from the physical offset on that `needed_from` returns.
 
-        While `needed_from` raises StoreReadError, the whole log stays.
+        If it returns None, it protects nothing. While it raises StoreReadError, no file is deleted.
         """
         self._protections.append(needed_from)
 
     def give_up(self, below: Callable[[], int]) -> None:
-        """Let all files be deleted below the physical offset that `below` returns.
+        """Allow the deletion of all files below the physical offset that `below` returns.
 
-        Their age does not count. Protected files stay.
+        The age of these files does not matter. Protected files stay.
         """
         self._given_up_below.append(below)
 
@@ -67,9 +67,9 @@ class Cleaning:
         return sum(start <= below for start in self.log.starts[1:])
 
     def run_when_due(self, now_ms: int, monotonic_ms: int) -> None:
-        """Drop the files to delete, every `interval_ms`.
+        """Delete the log files that retention selects, once every `interval_ms`.
 
-        While the disk is full, every call measures it, because producers wait for room.
+        While the disk is full, every call measures it, because producers wait for free space.
         """
         was_full = self.retention.full
         if monotonic_ms < self._next_ms:
@@ -120,7 +120,7 @@ class Cleaning:
         return sum(start <= needed for start in starts[1 : count + 1])
 
     def trim_some(self) -> None:
-        """Trim some queues to where the log begins now. Raises StoreReadError."""
+        """Trim up to 256 queues to the start of the log. Raises StoreReadError."""
         low = self.log.min_offset
         for _ in range(min(_TRIMMED_A_STEP, len(self._to_trim))):
             queue = self._to_trim.pop()
@@ -136,7 +136,7 @@ class Cleaning:
         self.trim_some()
 
     def cancel_removals_in(self, directory: Path) -> None:
-        """Cancel removals in a directory that was removed: files created there later must stay."""
+        """Cancel removals of files in a deleted directory, because new files there must stay."""
         if any(directory in path.parents for path in list(self._removals)):
             kept = [path for path in list(self._removals) if directory not in path.parents]
             self._removals = deque(kept)
@@ -144,7 +144,7 @@ class Cleaning:
     # ---- the flusher's thread ----
 
     def remove_one(self) -> bool:
-        """Remove one file. Return False if there is none to remove. Raises OSError."""
+        """Remove one dropped file. Return False if no file is left to remove. Raises OSError."""
         if not self._removals:
             return False
         path = self._removals.popleft()

@@ -1,7 +1,7 @@
-"""Deleted topics: their records below a physical offset are ignored.
+"""The list of deleted topics, whose records below a physical offset are ignored.
 
 The records stay in the log until their files expire. Without this list, a rebuild would restore
-them, and a topic that was created again would have two first messages.
+them. A topic that was created again would then have two messages with offset 0.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ class DeletedTopics:
         self.offsets: dict[str, int] = {}  # topic → physical offset
 
     def deleted_below(self, topic: str) -> int:
-        """Return the physical offset of the topic's last deletion; 0 if it was not deleted.
+        """Return the physical offset of the topic's last deletion, or 0 if it was not deleted.
 
-        A record below it that waits for a topic of this name was meant for the deleted one.
+        A delayed message below it must not be delivered to a new topic of this name.
         """
         return self.offsets.get(topic, 0)
 
@@ -35,21 +35,24 @@ class DeletedTopics:
             return True
         except (ValueError, TypeError):
             return False
-        # The process may have been killed before the sync of `add`, and new appends rely on the
+        # The process may have been killed before the sync in `add`, and new appends rely on the
         # list.
         self._disk.sync_directory(self.path.parent)
         return True
 
     def add(self, topic: str, physical_offset: int, log_start: int) -> None:
-        """Add a topic durably. Drop topics whose records have all expired. Raises OSError."""
+        """Add a deletion durably, and drop deletions whose records have all expired.
+
+        `log_start` is the physical offset at which the log begins. Raises OSError.
+        """
         kept = {name: offset for name, offset in self.offsets.items() if offset > log_start}
         self._write(kept | {topic: physical_offset})
 
     def end_at(self, log_end: int) -> None:
-        """Lower the offsets of deletions after the new end of the log. Raises OSError.
+        """Lower the offsets of deletions that are after the new end of the log. Raises OSError.
 
-        Without that, messages appended next would count as deleted. Durable before anything is
-        appended.
+        Otherwise the next appended messages would count as deleted. The change is durable when the
+        method returns, so that it precedes the next append.
         """
         if any(offset > log_end for offset in self.offsets.values()):
             self._write({name: min(offset, log_end) for name, offset in self.offsets.items()})
@@ -63,7 +66,10 @@ class DeletedTopics:
         self._write({name: at for name, at in self.offsets.items() if name not in topics})
 
     def take(self, offsets: Mapping[str, int]) -> None:
-        """Take the deletions of the store that this one is a copy of, durably. Raises OSError."""
+        """Replace the list with that of the store that this store copies, durably.
+
+        Raises OSError.
+        """
         if offsets != self.offsets:
             self._write(dict(offsets))
 

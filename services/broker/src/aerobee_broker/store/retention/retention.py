@@ -1,7 +1,7 @@
-"""Retention: finds the commit log files to delete, and whether the disk is too full.
+"""Selects the commit log files to delete, and detects whether the disk is too full.
 
-Measures and decides; deletes nothing. A file has expired if the first record of the next file is
-older than the retention time. Modification times would be wrong for copied and restored files.
+This module does not delete files. A file has expired if the first record of the next file is older
+than the retention time. Modification times would be wrong for copied and restored files.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from aerobee_broker.store.log.commit_log import CommitLog
 from aerobee_broker.store.options import HOUR_MS, StoreOptions
 from aerobee_wire import record
 
-# A day, also one in which the clocks change.
+# At least a day, including a day on which the clocks change.
 HOURS_AHEAD = 26
 _SIZE_BYTES = record.HEADER_LAYOUT.view("total_size").size
 
 
 class Retention:
     def __init__(self, disk: Disk, path: Path, log: CommitLog, options: StoreOptions) -> None:
-        self.full = ""  # why producers are refused; empty: they are not
-        self.stop = ""  # why every append is refused; empty: it is not
+        self.full = ""  # reason to refuse producers, or ""
+        self.stop = ""  # reason to refuse every append, or ""
         self.forced = False  # the disk is above the forcible mark: files are deleted at any age
         self._disk = disk
         self._path = path
@@ -32,11 +32,15 @@ class Retention:
         self._options = options
 
     def evaluate(self, now_ms: int) -> int:
-        """Measure the disk. Return how many of the oldest files must be deleted now."""
+        """Measure the disk. Return the number of oldest log files that must be deleted now."""
         return self._deletable(self.measure(), now_ms)
 
     def measure(self) -> Usage | None:
-        """Compare the disk with the watermarks. None: unknown; counts as tight, not as full."""
+        """Measure the disk and compare it with the watermarks.
+
+        Return None if the disk cannot be measured. Expired files are then deleted at any hour, but
+        producers are not refused.
+        """
         try:
             usage = self._disk.usage(self._path)
         except OSError:
@@ -45,9 +49,10 @@ class Retention:
         return usage
 
     def expiries(self, physical_offsets: Sequence[int], now_ms: int) -> list[int]:
-        """Return for each record when its file is deleted for its age at the earliest.
+        """Return for each record the earliest time at which age alone deletes its file.
 
-        Times are in milliseconds since the epoch; 0: never. Size limits and protection are ignored.
+        Times are in milliseconds since the epoch. A time of 0 means never. Size limits and
+        protected files are ignored.
         """
         try:
             tight = self._is_tight(self._disk.usage(self._path))
@@ -62,9 +67,9 @@ class Retention:
         return [answers[followers[offset]] for offset in physical_offsets]
 
     def _expiry(self, follower: int, now_ms: int, tight: bool) -> int:
-        """Return the expiry of the file before number `follower`.
+        """Return the expiry of the file before the log's file number `follower`.
 
-        The file in use is treated as if the next one began now.
+        The newest file is treated as if the next one began now.
         """
         begun = (self._first_timestamp(start) for start in self._log.starts[follower:])
         complete_ms = next((stored for stored in begun if stored > 0), now_ms)
@@ -72,7 +77,7 @@ class Retention:
         return expired_ms if tight else self._deletion_from(expired_ms)
 
     def _deletion_from(self, moment_ms: int) -> int:
-        """Return the first moment from then on in an hour of deletion; 0 if there is none."""
+        """Return the first time (ms) from `moment_ms` on in an hour of deletion; 0 without one."""
         for _ in range(HOURS_AHEAD):
             local = time.localtime(moment_ms / 1000)
             if local.tm_hour in self._options.delete_when:
@@ -82,7 +87,7 @@ class Retention:
         return 0
 
     def _is_tight(self, usage: Usage | None) -> bool:
-        """Return whether expired files are deleted at any hour."""
+        """Return whether the disk is so full that expired files are deleted at any hour."""
         return usage is None or usage.percent > self._options.disk_max_used_ratio
 
     def _compare_watermarks(self, usage: Usage) -> None:
@@ -118,7 +123,7 @@ class Retention:
         return min(count, options.delete_file_batch_max, len(self._log.starts) - 1)
 
     def _beyond(self, retain_bytes: int) -> int:
-        """Return the number of oldest files that a log of this size does not need."""
+        """Return the number of oldest files to delete so that the log keeps `retain_bytes`."""
         return max(0, self._log.end - retain_bytes - self._log.min_offset) // self._log.file_size
 
     def _expired(self, before_ms: int) -> int:
@@ -132,7 +137,7 @@ class Retention:
         return count
 
     def _first_timestamp(self, start: int) -> int:
-        """Return the store timestamp of a file's first record; 0 if it is missing or damaged."""
+        """Return the store timestamp (ms) of a file's first record, or 0 if it cannot be read."""
         if start >= self._log.written:
             return 0
         try:

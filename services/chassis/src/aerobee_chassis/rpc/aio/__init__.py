@@ -1,1 +1,1 @@
-"""The transport of grpc.aio."""
+"""Implement the transport that uses grpc.aio."""

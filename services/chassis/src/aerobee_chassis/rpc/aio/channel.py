@@ -1,4 +1,4 @@
-"""Calls to other services over grpc.aio."""
+"""Call other services with grpc.aio."""
 
 from __future__ import annotations
 

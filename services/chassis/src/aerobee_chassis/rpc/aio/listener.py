@@ -1,7 +1,7 @@
-"""The listener of grpc.aio: accepts calls.
+"""Accept calls with grpc.aio.
 
-For grpc.aio, every method has a stream of requests, which is the same on the wire. Therefore, a
-handler reads its request itself, when `InFlight` admits it.
+grpc.aio sees every method as one with a stream of requests, which is the same on the wire. So a
+handler reads its request itself, after `InFlight` admits the call.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class AioListener:
             self._looking.cancel()
 
     def _look(self) -> None:
-        """Check every LOOK_S for requests that have waited too long."""
+        """Reject requests that have waited too long, every LOOK_S."""
         self._looking = self._loop.call_later(LOOK_S, self._look)
         self._in_flight.expire(self._loop.time())
 
@@ -102,14 +102,14 @@ class AioListener:
             if request is None:
                 return _NO_REQUEST
             running = self._run(service, method, request, call)
-            del request  # or its bytes stay in memory beside the message parsed from them
+            del request  # otherwise its bytes stay in memory beside the parsed message
             return await running
         finally:
             in_flight.done(size)
 
 
 class Admission:
-    """A `Reader` of one call."""
+    """The admission of one call. Implements `Reader`."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, in_flight: InFlight, kind: object) -> None:
         self._loop = loop
@@ -125,7 +125,7 @@ class Admission:
         except asyncio.CancelledError:
             if self._outcome.cancelled():
                 self._in_flight.forget(self)
-            elif reserved := self._outcome.result():  # admitted and cancelled in one turn
+            elif reserved := self._outcome.result():  # admitted and cancelled in one loop iteration
                 self._in_flight.arrived(self, reserved, 0)
             raise
 
@@ -141,7 +141,7 @@ class Admission:
 
 
 class AioCall:
-    """`Call` over a `grpc.aio` context."""
+    """Implement `Call` on a `grpc.aio` context."""
 
     __slots__ = ("_context", "_in_flight", "_writing")
 
@@ -176,7 +176,10 @@ class AioCall:
         await self._context.send_initial_metadata(())
 
     def last(self, message: Message) -> bytes:
-        """Return the only response, for grpc.aio to send. It counts until the call ends."""
+        """Return the only response of an RPC, serialized for grpc.aio.
+
+        Its bytes count as in flight until the call ends.
+        """
         data = serialized(message)
         self._in_flight.answering(len(data))
         # The callback runs when the call ends, even if the caller did not take the answer.
@@ -205,7 +208,7 @@ class AioCall:
             self._in_flight.answered(unsent)
 
     async def _send(self, data: bytes) -> None:
-        """Send a message. Raises CancelledError if the caller takes nothing for too long."""
+        """Send a message. Raises CancelledError if the caller reads nothing for too long."""
         try:
             async with asyncio.timeout(self._in_flight.stall_s):
                 await self._context.write(data)

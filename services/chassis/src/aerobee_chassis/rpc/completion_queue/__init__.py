@@ -1,1 +1,1 @@
-"""The transport that uses gRPC's completion queue directly."""
+"""Implement the transport that uses gRPC's completion queue directly."""

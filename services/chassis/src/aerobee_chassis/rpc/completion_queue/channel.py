@@ -1,11 +1,12 @@
-"""Calls to other services from a loop on gRPC's completion queue (`loop`).
+"""Call other services from an event loop on gRPC's completion queue (`loop`).
 
-A channel has its own completion queue, and grpcio can only wait there without a timeout. Therefore,
-the loop polls it in every turn while an answer is due. It starts an operation that completes at
-once: its event comes after all events that were in the queue, so the loop does not wait.
+A channel has its own completion queue, and grpcio can only wait there without a timeout. So the
+loop polls that queue in every iteration while an answer is due. To poll, it starts an operation
+that completes at once. The event of that operation comes after all events that were in the queue,
+so the loop does not wait.
 
-Only a loop without other work leaves the waiting to a thread, until the next event. A thread that
-waits in gRPC also reads the sockets of all other channels. If it always waited, it would take part
+If the loop has no other work, a thread waits for the next event instead. A thread that waits in
+gRPC also reads the sockets of all other channels. If the thread always waited, it would take part
 in every call that the process serves.
 """
 
@@ -53,8 +54,8 @@ class CompletionQueueChannel:
         self._closed = False
         self._drained = asyncio.Event()
         self._drained.set()
-        # This call is never sent, and so never ends. An operation without parts on it completes at
-        # once.
+        # This call is never sent, and so never ends. An empty batch of operations on it completes
+        # at once.
         endless = (cygrpc.ReceiveStatusOnClientOperation(0),), _nothing
         self._probe = self._channel.integrated_call(
             _DEFAULTS, b"/none/Probe", None, None, (), None, (endless,), None, None
@@ -65,7 +66,7 @@ class CompletionQueueChannel:
         self._waiter.start()
 
     async def unary(self, path: str, request: bytes, timeout_s: float) -> bytes:
-        """Call and return the answer. Raises CallFailed."""
+        """Call the RPC at `path`, and return the answer. Raises CallFailed."""
         call = _UnaryCall(self._loop.create_future())
         batches = ((call.operations(request), call.on_answer),)
         call.core = self._start(path, deadline_in(timeout_s), *batches)
@@ -80,7 +81,7 @@ class CompletionQueueChannel:
                 call.core.cancel(*_GIVEN_UP)
 
     async def stream(self, path: str, request: bytes) -> AsyncGenerator[bytes, None]:
-        """Yield the answers of a server stream. Raises CallFailed."""
+        """Call the RPC at `path`, and yield its answers. Raises CallFailed."""
         call = _StreamingCall(self._loop)
         batches = (_request(request), _nothing), ((call.status,), call.on_status)
         call.core = self._start(path, None, *batches)
@@ -103,7 +104,7 @@ class CompletionQueueChannel:
     async def exchange(
         self, path: str, timeout_s: float | None = None
     ) -> AsyncIterator[CompletionQueueExchange]:
-        """Start an exchange, which ends with the block. Raises CallFailed."""
+        """Start an exchange, which ends with the `async with` block. Raises CallFailed."""
         call = CompletionQueueExchange(self, self._loop)
         batches = (
             ((cygrpc.SendInitialMetadataOperation((), 0),), _nothing),
@@ -149,7 +150,7 @@ class CompletionQueueChannel:
         while event.tag is not _probed:
             self._received(event)
             event, found = next_event(), True
-        # Poll a stream that sends in every turn, and a silent one every 25 ms.
+        # Poll a stream that sends in every iteration of the loop, and a silent one every 25 ms.
         self._next_poll = 0.0 if found else self._loop.time() + IDLE_POLL_S / 2
         return found
 
@@ -196,7 +197,7 @@ class CompletionQueueChannel:
         return core
 
     def operate(self, core: Any, operations: tuple[Any, ...], on_event: OnEvent) -> bool:
-        """Start operations on a call; return False if the call is over."""
+        """Start operations on a call. Return False if the call has ended."""
         if not core.operate(operations, on_event):
             return False
         self._expect(1)
@@ -225,7 +226,7 @@ def _nothing(_event: Any) -> None:
 
 
 def _probed(_event: Any) -> None:
-    """Mark the probe's event: all events before it are handled."""
+    """Mark the event of the probe, which comes after all earlier events."""
 
 
 class _UnaryCall:
@@ -239,7 +240,7 @@ class _UnaryCall:
         self._status = cygrpc.ReceiveStatusOnClientOperation(0)
 
     def operations(self, request: bytes) -> tuple[Any, ...]:
-        """Return all operations of a unary call as one batch, which has one event at the end."""
+        """Return all operations of a unary call as one batch, which completes with one event."""
         return (*_request(request), self._message, self._status)
 
     def on_answer(self, _event: Any) -> None:
@@ -260,14 +261,14 @@ class _StreamingCall:
 
     def __init__(self, loop: CompletionQueueLoop) -> None:
         self._loop = loop
-        # None: no message is left.
+        # The result is None if no message is left.
         self.message: asyncio.Future[bytes | None] = loop.create_future()
         self.core: Any = None
         self.over = asyncio.Event()
         self.status = cygrpc.ReceiveStatusOnClientOperation(0)
 
     def receive(self) -> tuple[Any, ...]:
-        """Return the operations that receive one message, which is the next result of `message`."""
+        """Return the operations that receive one message, and reset the future `message` for it."""
         self.message = self._loop.create_future()
         return (cygrpc.ReceiveMessageOperation(0),)
 
@@ -312,7 +313,7 @@ class CompletionQueueExchange:
         self.over.set()
 
     async def _operate(self, operation: Any) -> Any:
-        """Run an operation and return its event; None if the call is over."""
+        """Run an operation and return its event, or None if the call has ended."""
         ended: asyncio.Future[Any] = self._loop.create_future()
 
         def on_event(event: Any) -> None:

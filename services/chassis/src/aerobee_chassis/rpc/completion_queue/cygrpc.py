@@ -1,7 +1,7 @@
-"""The private interface of grpcio to gRPC's completion queue, on which this transport is built.
+"""Load the private interface of grpcio to gRPC's completion queue, for this transport.
 
-It may change between versions of grpcio. Therefore, it is used only with versions that were tested,
-and making a loop tries most of it (`loop`).
+The interface may change between versions of grpcio. So it is used only with tested versions.
+Creating an event loop tests most of it (`loop`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ cygrpc: Any = importlib.import_module("grpc._cython.cygrpc")
 
 
 class CompletionQueueUnavailable(Exception):
-    """The installed grpcio, or the system, lacks a feature that the transport needs."""
+    """The installed grpcio or the operating system lacks a feature that the transport needs."""
 
 
 def check_version() -> None:

@@ -1,7 +1,7 @@
-"""The listener of the completion queue: the loop itself accepts calls from it (`loop`).
+"""Accept calls on the completion queue of the event loop (`loop`).
 
 Every second, the listener checks for calls that have waited too long, and for callers that do not
-take their answers.
+read their answers.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class CompletionQueueListener:
         self._down.set_result(None)
 
     def _look(self) -> None:
-        """Check every LOOK_S for calls that wait and for callers that do not read."""
+        """Check every LOOK_S for calls that wait too long and for callers that do not read."""
         now_s, in_flight = self.loop.time(), self.in_flight
         self._looking = self.loop.call_later(LOOK_S, self._look)
         if in_flight.waiting:

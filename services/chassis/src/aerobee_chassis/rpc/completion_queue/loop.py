@@ -1,15 +1,15 @@
-"""An asyncio loop that waits at gRPC's completion queue: calls are events of the loop itself.
+"""Provide an asyncio event loop that waits at gRPC's completion queue.
 
-grpc.aio has a thread that waits at the queue and wakes the loop through a socket. That thread, and
-grpc.aio's tasks and futures, cost three times as much as the call itself. Here, the loop's selector
-polls the queue, and each event is handled by the function that its operation named. Everything else
-is ordinary asyncio.
+grpc.aio has a thread that waits at the queue and wakes the event loop through a socket. That
+thread, and grpc.aio's tasks and futures, cost three times as much as the call itself. Here, the
+loop's selector polls the queue. Each event is handled by the function that was passed with its
+operation. Everything else is ordinary asyncio.
 
-A thread watches files and sockets without touching them. When one is ready, the thread wakes the
-loop, and the loop's selector looks. To wake the loop, a thread puts an event into the queue. Any
-thread may do so, with a batch without operations on a call that ended long ago: the waker.
+A thread watches files and sockets without reading them. When one is ready, the thread wakes the
+loop, and the loop's selector checks it. To wake the loop, any thread can put an event into the
+queue. It starts an empty batch of operations on a call that has ended: the waker.
 
-Making a loop makes a waker, which tries most of grpcio's private interface (`cygrpc`).
+Creating a loop creates a waker, which tests most of grpcio's private interface (`cygrpc`).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from aerobee_chassis.rpc.completion_queue.cygrpc import (
     cygrpc,
 )
 
-EVENTS_A_TURN = 64  # after these, the handlers that they woke get their turn
+EVENTS_A_TURN = 64  # events in one loop iteration; then the tasks that they woke run
 # The queue waits by the time of day. If the clock is set back, timers are late by at most this.
 LONGEST_WAIT_S = 1.0
 WAKER_TIMEOUT_S = 5.0  # for making a waker: a call of this process to itself
@@ -44,25 +44,29 @@ _numbers = itertools.count()
 
 
 class PollSource(Protocol):
-    """Another completion queue with events for the loop, which can wait at one queue only."""
+    """Another completion queue with events for the loop.
+
+    The loop can wait at only one queue, so it polls the others.
+    """
 
     def poll(self) -> bool:
-        """Handle the events that have come, without waiting; return whether there were any."""
+        """Handle the events that have arrived, without waiting. Return whether there were any."""
 
     def arm(self) -> bool:
-        """Prepare for a wait of the loop; return whether the next event will wake it.
+        """Prepare for a wait of the loop, and return whether the next event will wake the loop.
 
-        False means that it is not urgent: the loop polls again after IDLE_POLL_S.
+        If the result is False, the source is not urgent, and the loop polls it again after
+        IDLE_POLL_S.
         """
 
 
 class CompletionQueueLoop(asyncio.SelectorEventLoop):
-    """A loop on the completion queue. Make it with `new_completion_queue_loop`."""
+    """An event loop on the completion queue. Create it with `new_completion_queue_loop`."""
 
     def __init__(self, queue: Any, waker: Any) -> None:
         self._waker = waker
         self._waker_open = True
-        self._waker_lock = threading.RLock()  # a signal may come while its thread holds it
+        self._waker_lock = threading.RLock()  # reentrant, because a signal handler may call `wake`
         self._waking = False  # an event is in the queue, and not handled yet
         self._delivered: deque[Callable[[], None]] = deque()
         self.queue = queue
@@ -70,9 +74,9 @@ class CompletionQueueLoop(asyncio.SelectorEventLoop):
         super().__init__(_CompletionQueueSelector(self))
 
     def wake(self) -> None:
-        """End this or the next wait for events; does nothing when closed.
+        """End the present or the next wait for events. Do nothing if the loop is closed.
 
-        Call it from any thread.
+        Any thread may call this.
         """
         if not self._waking:
             with self._waker_lock:
@@ -81,9 +85,9 @@ class CompletionQueueLoop(asyncio.SelectorEventLoop):
                     self._waker.start_server_batch((), self._on_wake)
 
     def deliver(self, action: Callable[[], None]) -> None:
-        """Run an action on the loop as if it were an event of the queue.
+        """Run `action` on the loop as if it were an event of the queue.
 
-        Call it from any thread.
+        Any thread may call this.
         """
         self._delivered.append(action)
         self.wake()
@@ -95,7 +99,7 @@ class CompletionQueueLoop(asyncio.SelectorEventLoop):
             self.call_failed(error)
 
     def call_failed(self, error: Exception) -> None:
-        """Report the exception of an event's function, which is a defect."""
+        """Report an exception in the handler of an event, which is a bug."""
         self.call_exception_handler(
             {"message": "an event of gRPC could not be handled", "exception": error}
         )
@@ -125,7 +129,7 @@ class CompletionQueueLoop(asyncio.SelectorEventLoop):
 def new_completion_queue_loop(
     kind: type[CompletionQueueLoop] = CompletionQueueLoop,
 ) -> CompletionQueueLoop:
-    """Make a loop. Raises CompletionQueueUnavailable."""
+    """Create an event loop. Raises CompletionQueueUnavailable."""
     check_version()
     try:
         queue = cygrpc.CompletionQueue()
@@ -136,7 +140,7 @@ def new_completion_queue_loop(
 
 
 class _CompletionQueueSelector(selectors.EpollSelector):
-    """Waits at gRPC's queue itself, and for files through a thread."""
+    """Wait at gRPC's queue itself, and for files through a thread."""
 
     def __init__(self, loop: CompletionQueueLoop) -> None:
         super().__init__()
@@ -188,7 +192,7 @@ class _CompletionQueueSelector(selectors.EpollSelector):
         return self._poll(deadline_in(wait_s))
 
     def _handle_from(self, event: Any) -> None:
-        """Handle the event, and those behind it in the queue."""
+        """Handle `event` and the events after it in the queue, up to a limit."""
         poll, handle = self._poll, self._loop.handle
         for _ in range(EVENTS_A_TURN):
             if event.completion_type == _NONE:
@@ -208,9 +212,9 @@ class _CompletionQueueSelector(selectors.EpollSelector):
 
 
 def _make_waker(queue: Any) -> Any:
-    """Return the server's end of a finished call that this process made to itself.
+    """Return the server side of a finished call that this process made to itself.
 
-    A batch without operations on it completes at once, and its event goes to `queue`.
+    An empty batch of operations on that call completes at once, and its event goes to `queue`.
     """
     deadline = deadline_in(WAKER_TIMEOUT_S)
     target = f"unix-abstract:aerobee-{os.getpid()}-{next(_numbers)}".encode()

@@ -1,8 +1,9 @@
-"""One call that a server takes from gRPC's completion queue: from its arrival to its status.
+"""Serve one call from gRPC's completion queue, from its arrival to its status.
 
-An operation on it (read, write, end) is started with the function that handles its event. A handler
-runs as a task. The messages of one `write_all` follow each other from event to event, without
-waking the handler. Its request is read when `InFlight` admits it.
+An operation on the call (read, write, end) is started with the function that handles its event. The
+request is read when `InFlight` admits the call. Then a handler runs as a task. The messages of one
+`write_all` are sent one after the other, each in the event of the previous one, without waking the
+handler.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ def nothing(_event: Any) -> None:
 
 
 class CompletionQueueCall:
-    """A `Call`, and the course of one RPC from its arrival to its status."""
+    """Implement `Call`, and run one RPC from its arrival to its status."""
 
     __slots__ = (
         "_arrival",
@@ -84,8 +85,8 @@ class CompletionQueueCall:
         self._cancelled = False
         self._closed = False  # by the caller, which sends nothing more
         self._ended = False  # by this server: the status is sent
-        # Messages and their flags. Behind the messages of one write is the future that waits for
-        # them.
+        # Messages with their flags. After the messages of one write comes the future on which the
+        # writer waits.
         self._outgoing: deque[tuple[bytes, int] | asyncio.Future[None]] = deque()
         self._sending = False  # the event of a sent message is still to come
         self._sent_size = 0  # bytes of that message
@@ -128,8 +129,8 @@ class CompletionQueueCall:
         if not batch:
             return
         size = sum(map(len, batch))
-        # A message may wait for the one that follows it. A message that carries the headers may
-        # not.
+        # gRPC may delay a message until the next one. It may not delay a message that carries the
+        # headers.
         flags = [_MORE_FOLLOWS] * len(batch)
         if not more_follows:
             flags[-1] = 0
@@ -190,7 +191,7 @@ class CompletionQueueCall:
 
     async def _run(self, request: Any) -> None:
         running = self._listener.run(self._service, self._method, request, self)
-        del request  # or its bytes stay in memory beside the message parsed from them
+        del request  # otherwise its bytes stay in memory beside the parsed message
         try:
             outcome = await running
             if self._sending and not isinstance(outcome, Failure | None):
@@ -199,7 +200,7 @@ class CompletionQueueCall:
                 outcome = None
         except asyncio.CancelledError as cancelled:
             self._end(_CANCELLED)
-            # The task keeps the error and its traceback, and with it all that the handler held.
+            # Without this, the task would keep the traceback and all objects of the handler.
             raise cancelled.with_traceback(None) from None
         except Exception as error:  # the last message cannot be serialized
             self._listener.loop.call_failed(error)
@@ -307,7 +308,7 @@ class CompletionQueueCall:
     # ---- callers that delay others ----
 
     def hurry(self) -> None:
-        """Refuse a call whose request is still arriving since the last check, while others wait."""
+        """Refuse a call whose request is still incomplete since the last check, if others wait."""
         if self._reading and not self._ended:
             self._looks += 1
             if self._looks > 1:
@@ -315,7 +316,7 @@ class CompletionQueueCall:
                 self.refuse()
 
     def check_reader(self, stalled_looks: int) -> None:
-        """Cancel a call whose caller has taken nothing of its answer for `stalled_looks` checks."""
+        """Cancel a call whose caller has read nothing of the answer for `stalled_looks` checks."""
         if self._unsent:
             self._looks += 1
             if self._looks > stalled_looks:
@@ -324,7 +325,10 @@ class CompletionQueueCall:
 
 
 class _Requests:
-    """The requests of a stream as bytes. Each is read from gRPC when the handler asks for it."""
+    """Iterate over the requests of a stream as bytes.
+
+    A request is read from gRPC only when the handler asks for it.
+    """
 
     def __init__(self, core: Any, loop: CompletionQueueLoop) -> None:
         self._core = core

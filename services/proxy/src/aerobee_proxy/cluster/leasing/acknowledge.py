@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from aerobee.broker.v1.message_pb2 import Failure
 from aerobee.broker.v1.pop_pb2 import DeadLetterEntry, DeadLetterRequest, InvisibleChangeResult
 
+from aerobee_cluster.leases import is_over
 from aerobee_proxy.cluster.availability import AWAY
 from aerobee_proxy.cluster.batches import BrokerBatches, LeaseFailures
 from aerobee_proxy.cluster.broker_calls import BrokerCalls
@@ -30,7 +31,7 @@ from aerobee_wire.handles.leases import (
 )
 from aerobee_wire.handles.receipt_handle import ReceiptHandle, decode_common, split
 from aerobee_wire.rpcs import DEAD_LETTER
-from aerobee_wire.status import Code, MqError, failure_of
+from aerobee_wire.status import MqError, failure_of
 
 MAX_TIME_MS = 253_402_300_799_000  # the year 9999: receipt handles come from clients
 
@@ -114,7 +115,7 @@ class Acknowledgements:
             for position, failure in failed.items():
                 index = own.indexes[position]
                 failures[index] = _client_error(failure, own.handle, untracked.get(index))
-                if index in untracked and may_try_again(failure):
+                if index in untracked and not is_over(failure):
                     self.lease_renewal.retrack(untracked[index])
 
     def _untrack(self, sets: Sequence[_LeaseSet]) -> Mapping[int, TrackedLease]:
@@ -161,16 +162,11 @@ class Acknowledgements:
         try:
             yield
         except BaseException as error:
-            if untracked is not None and may_try_again(error):
+            if untracked is not None and not is_over(error):
                 self.lease_renewal.retrack(untracked)
             if isinstance(error, MqError):
                 raise _client_error(error, handle, untracked) from None
             raise
-
-
-def may_try_again(error: BaseException) -> bool:
-    """Return whether the lease may still exist after this failure."""
-    return not (isinstance(error, MqError) and error.code is Code.INVALID_RECEIPT_HANDLE)
 
 
 def _client_error(

@@ -24,17 +24,17 @@ import structlog
 from aerobee.broker.v1.pop_pb2 import InvisibleChange
 
 from aerobee_chassis.clock import Clock
+from aerobee_cluster.leases import MAX_RENEWED_MS, is_over
 from aerobee_proxy.cluster.batches import BrokerBatches
 from aerobee_proxy.cluster.log_throttle import LogThrottle
 from aerobee_proxy.counts import ProxyCounts
 from aerobee_wire.handles.leases import LeaseKey, invisible_change, is_of, key_of, lease_of
 from aerobee_wire.handles.receipt_handle import ReceiptHandle
-from aerobee_wire.status import Code, MqError
+from aerobee_wire.status import MqError
 
 SCAN_S = 5.0
 AHEAD_MS = 10_000  # a lease is renewed this long before it ends
 DURATIONS_MS = tuple(minutes * 60_000 for minutes in (1, 3, 5, 10, 30, 60))
-MAX_RENEWED_MS = 3 * 3_600_000
 ABANDONED_MS = 1_000  # invisible duration of a message whose client is gone
 
 
@@ -258,7 +258,7 @@ class LeaseRenewal:
         """Drop a lease that has ended; any other lease is retried until it ends."""
         lease.uncertain = True
         ended = self._clock.monotonic_ms() >= lease.until_ms
-        if (ended or error.code is Code.INVALID_RECEIPT_HANDLE) and self._is_tracked(lease):
+        if (ended or is_over(error)) and self._is_tracked(lease):
             self.untrack(key_of(lease.handle))
         suppressed = self._log_throttle.allow(f"{lease.handle.broker_name} {error.code}")
         if suppressed is None:

@@ -22,16 +22,20 @@ from aerobee.namesrv.v1.namesrv_pb2 import TopicRoute
 
 from aerobee_chassis.background import Background
 from aerobee_chassis.rpc.in_flight import WAIT_S, InFlight, TooMuchInFlight
+from aerobee_cluster.receiving import (
+    ANSWER_S,
+    HELD_S,
+    LEFT_OUT,
+    REPEATED_S,
+    RETRY_S,
+    VISIT_S,
+    holder,
+)
 from aerobee_proxy.cluster.availability import AWAY
 from aerobee_proxy.cluster.batches import BrokerBatches
 from aerobee_proxy.cluster.broker_calls import BrokerCalls
 from aerobee_proxy.cluster.leasing.lease_renewal import LeaseRenewal
-from aerobee_proxy.cluster.leasing.receive_line import (
-    RETRY_S,
-    LineKey,
-    ReceiveLine,
-    ReceiveLines,
-)
+from aerobee_proxy.cluster.leasing.receive_line import LineKey, ReceiveLine, ReceiveLines
 from aerobee_proxy.cluster.route_cache import RouteCache
 from aerobee_proxy.cluster.topic_route import readable_brokers
 from aerobee_proxy.counts import ProxyCounts
@@ -39,33 +43,17 @@ from aerobee_wire.handles.leases import handles_of, invisible_change, key_of
 from aerobee_wire.handles.receipt_handle import ReceiptHandle
 from aerobee_wire.queues.lite import lease_topic_of
 from aerobee_wire.rpcs import LITE_POP, NOTIFICATION, POP, Rpc
-from aerobee_wire.status import Code, MqError
+from aerobee_wire.status import MqError
 
 P = TypeVar("P", PopRequest, LitePopRequest)
 R = TypeVar("R", PopResponse, LitePopResponse)
 
-ANSWER_S = 5.0  # time for the broker to answer after the long poll has ended
-HELD_MS = 20_000  # how long a broker holds the call of a line of receives
+HELD_MS = round(HELD_S * 1_000)
 TURN_MS = 500  # how long one of several brokers holds a receive of lite topics
-VISIT_S = 2.0  # limit of a pop that is not held; messages that come later are given back
 # How long to wait for the answer to a held pop after its client has disconnected: the broker may be
 # about to answer.
 LATE_S = 1.0
-REPEATED_S = 0.5  # time for brokers to say whether they know an attempt to receive
 MAX_READABLE = 10_000  # topics whose readable brokers are cached
-
-# A receive from several brokers skips a broker that fails with one of these codes. Any other error
-# goes to the client.
-LEFT_OUT = frozenset(
-    {
-        Code.BROKER_UNREACHABLE,
-        Code.BROKER_NOT_EXIST,
-        Code.REQUEST_TIMEOUT,
-        Code.SERVICE_NOT_AVAILABLE,
-        Code.DISK_FULL,
-        Code.SYSTEM_BUSY,
-    }
-)
 
 
 class Receiver:
@@ -297,8 +285,8 @@ class Receiver:
     ) -> PopResponse:
         is_away = self._availability.is_away
         there = [name for name in brokers if not is_away(name)]
-        holder = await self._holder(there, request) if request.attempt_id else None
-        broker = line.begin(named, there) if holder is None else line.visit(holder)
+        former = await self._holder(there, request) if request.attempt_id else None
+        broker = line.begin(named, there) if former is None else line.visit(former)
         while True:
             if broker is not None:
                 answer = await self._visit(line, broker, request)
@@ -367,8 +355,7 @@ class Receiver:
                 return False
             return answer.is_repeated
 
-        known = await asyncio.gather(*map(is_repeated, brokers))
-        return next((name for name, repeated in zip(brokers, known, strict=True) if repeated), None)
+        return await holder(brokers, is_repeated)
 
     def _make_line(self, key: LineKey) -> ReceiveLine:
         subscription = Subscription.FromString(key.subscription)
@@ -386,7 +373,7 @@ class Receiver:
             poll_duration_ms=HELD_MS,
             subscription=subscription,
         )
-        timeout_s = HELD_MS / 1_000 + ANSWER_S
+        timeout_s = HELD_S + ANSWER_S
 
         async def ask(name: str, wanted: bool) -> PopResponse | bool:
             await self._calls.wait_until_back(name)

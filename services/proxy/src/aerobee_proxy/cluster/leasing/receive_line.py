@@ -15,7 +15,6 @@ receives are sent to it, so that a burst reaches n receives in log n rounds.
 from __future__ import annotations
 
 import asyncio
-import itertools
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -23,9 +22,10 @@ from typing import NamedTuple
 import structlog
 from aerobee.broker.v1.pop_pb2 import PopResponse
 
+from aerobee_cluster.receiving import RETRY_S
+from aerobee_cluster.waiting_receives import WaitingReceives
 from aerobee_wire.status import Code, MqError
 
-RETRY_S = 1.0  # pause after a broker failed
 # A broker that no receive has visited for this long is asked even if no receive waits. Otherwise,
 # its messages would stay there while clients name other brokers that always have messages.
 UNVISITED_S = 1.0
@@ -75,14 +75,13 @@ class ReceiveLine:
         self._ask = ask
         self._give_back = give_back
         self._max_messages = max_messages
-        # By the broker that they name, the longest wait first. Value: the place in the whole line.
-        self._waiting: dict[str, dict[asyncio.Future[Found], int]] = {}
-        self._places = itertools.count()
+        # They prefer the broker that they name.
+        self._receives: WaitingReceives[None, str | PopResponse] = WaitingReceives(self._hand_over)
         self._brokers: dict[str, _Broker] = {}
 
     @property
     def is_idle(self) -> bool:
-        return not self._waiting and not any(
+        return not self._receives and not any(
             broker.asking or broker.visits for broker in self._brokers.values()
         )
 
@@ -127,24 +126,16 @@ class ReceiveLine:
         `deadline_s` is in the event loop's time. The caller ends every visit, also that of `begin`,
         with `end`.
         """
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[Found] = loop.create_future()
-        self._waiting.setdefault(named, {})[future] = next(self._places)
         for name in brokers:
             self._notify(name)
-        timer = loop.call_at(deadline_s, _time_over, future)
-        try:
-            return await future
-        except asyncio.CancelledError:
-            found = future.result() if future.done() and not future.cancelled() else None
-            if isinstance(found, str):  # let another receive visit it
-                self.end(found)
-            elif found is not None:
-                self._give_back(found)
-            raise
-        finally:
-            timer.cancel()
-            self._leave(named, future)
+        return await self._receives.wait(None, deadline_s, prefers=named)
+
+    def _hand_over(self, found: str | PopResponse) -> None:
+        """Take back the outcome of a receive that was cancelled."""
+        if isinstance(found, str):  # let another receive visit it
+            self.end(found)
+        else:
+            self._give_back(found)
 
     def end(self, name: str, *, full: bool = False, failed: bool = False) -> None:
         """End a visit. `full`: it returned as many messages as a receive may have."""
@@ -155,7 +146,7 @@ class ReceiveLine:
             broker.retry_s = broker.visited_s + RETRY_S
         elif full:
             self._send(name, 2)
-        if self._anyone_waits() and not broker.visits:
+        if self._receives.any_waits and not broker.visits:
             self._notify(name)
 
     def close(self) -> None:
@@ -184,22 +175,21 @@ class ReceiveLine:
                 await asyncio.sleep(max(0.0, broker.retry_s - _now_s()))
                 asked_s = _now_s()
                 try:
-                    found = await self._ask(name, self._anyone_waits())
+                    found = await self._ask(name, self._receives.any_waits)
                 except MqError as error:
                     broker.retry_s = _now_s() + RETRY_S
                     if error.code is Code.REQUEST_CODE_NOT_SUPPORTED:
                         broker.old_until_s = _now_s() + OLD_S
                         break
-                if found or not self._anyone_waits():
+                if found or not self._receives.any_waits:
                     break
                 # A broker without long polls (longPollingEnable) answers at once.
                 await asyncio.sleep(max(0.0, asked_s + RETRY_S - _now_s()))
         finally:
             broker.asking = None
         if self.is_old(name):
-            for future in self._waiting.get(name, ()):  # they wait at that broker instead
-                if not future.done():
-                    future.set_result(self.visit(name))
+            for _ in range(self._receives.preferring(name)):  # they wait at that broker instead
+                self._receives.give(self.visit(name), name)
         elif isinstance(found, PopResponse):
             self._deliver(name, found)
         elif found and not self._send(name, 1) and not broker.visits:
@@ -208,47 +198,23 @@ class ReceiveLine:
     def _deliver(self, name: str, answer: PopResponse) -> None:
         """Give popped messages to a waiting receive; give them back if none waits."""
         broker = self._broker(name)
-        future = self._next(name)
-        if future is None:
+        if not self._receives.give(answer, name):
             broker.has_message = not broker.visits
             self._give_back(answer)
             return
-        future.set_result(answer)
         broker.visits += 1
         self.end(name, full=answer.message_count >= self._max_messages)
 
     def _send(self, name: str, count: int) -> int:
-        """Send up to `count` waiting receives to a broker. Return how many were sent."""
-        for sent in range(count):
-            future = self._next(name)
-            if future is None:
-                return sent
-            future.set_result(self.visit(name))
-        return count
+        """Send up to `count` waiting receives to a broker. Return how many were sent.
 
-    def _next(self, name: str) -> asyncio.Future[Found] | None:
-        """Return the receive that has waited longest; None if none waits.
-
-        Receives that name this broker go first.
+        Receives that name this broker go first, then those that have waited longest.
         """
-        heads: dict[int, asyncio.Future[Found]] = {}
-        for named, waiting in self._waiting.items():
-            for future, place in waiting.items():
-                if not future.done():
-                    if named == name:
-                        return future
-                    heads[place] = future
-                    break
-        return heads[min(heads)] if heads else None
-
-    def _anyone_waits(self) -> bool:
-        return any(not future.done() for line in self._waiting.values() for future in line)
-
-    def _leave(self, named: str, future: asyncio.Future[Found]) -> None:
-        waiting = self._waiting[named]
-        del waiting[future]
-        if not waiting:
-            del self._waiting[named]
+        for sent in range(count):
+            if not self._receives.any_waits:
+                return sent
+            self._receives.give(self.visit(name), name)
+        return count
 
 
 class ReceiveLines:
@@ -275,11 +241,6 @@ class ReceiveLines:
 
 def _now_s() -> float:
     return asyncio.get_running_loop().time()
-
-
-def _time_over(future: asyncio.Future[Found]) -> None:
-    if not future.done():
-        future.set_result(None)
 
 
 def _retrieve(task: asyncio.Task[None]) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
+from aerobee_broker.errors import RepairPending
 from aerobee_broker.store.damage import DamagedRange
 from support.disk.stores import LOG, visible
 from support.simulation.client import SimulatedClient
@@ -14,7 +15,7 @@ from support.simulation.cluster import SimulatedCluster, simulate
 from support.simulation.node import LOG_FILE_BYTES, BrokerNode
 
 OPTIONS = {"brokerRole": "SYNC_MASTER", "inSyncReplicas": 1, "scrubInterval": 5_000}
-TOPIC = "orders"
+TOPIC, GROUP = "orders", "readers"
 
 
 async def begun(cluster: SimulatedCluster) -> tuple[BrokerNode, BrokerNode, SimulatedClient]:
@@ -37,6 +38,11 @@ def some_record(node: BrokerNode) -> DamagedRange:
     queue_id = node.store.queues(TOPIC)[0]
     at, size, _ = node.store.units(TOPIC, queue_id, 2, 1)[0]
     return DamagedRange(at, at + size)
+
+
+def queue_of(node: BrokerNode) -> int:
+    assert node.store is not None
+    return node.store.queues(TOPIC)[0]
 
 
 def flip(node: BrokerNode, physical_offset: int) -> None:
@@ -82,18 +88,84 @@ def test_damage_that_the_scrub_finds_is_repaired_from_the_other_replica(*, of_ma
     simulate(1, scenario)
 
 
-def test_record_that_a_reader_missed_is_repaired() -> None:
+def test_readers_wait_for_a_record_that_another_replica_has() -> None:
     async def scenario(cluster: SimulatedCluster) -> None:
         master, _, _ = await begun(cluster)
         record, store = some_record(master), master.store
         assert store is not None
         flip(master, record.begin + 100)
         queue_id = store.queues(TOPIC)[0]
-        assert store.read(TOPIC, queue_id, 2, max_messages=1).corrupted_count == 1
+        before = store.read(TOPIC, queue_id, 0)
+        assert (before.message_count, before.next_begin_offset, before.corrupted_count) == (2, 2, 0)
+        with pytest.raises(RepairPending):
+            store.read(TOPIC, queue_id, 2)
+        with pytest.raises(RepairPending):
+            store.get(record.begin)
         await eventually(is_repaired(master), "repaired")
         assert store.read(TOPIC, queue_id, 2, max_messages=1).message_count == 1
 
     simulate(2, scenario)
+
+
+def test_a_pop_waits_for_a_record_that_another_replica_has() -> None:
+    async def scenario(cluster: SimulatedCluster) -> None:
+        master, _, client = await begun(cluster)
+        await client.put_group(GROUP)
+        queue_id = queue_of(master)
+        taken = [await client.pop(TOPIC, GROUP, 32, 10_000) for _ in range(3)]
+        assert sum(map(len, taken)) == 40
+        flip(master, some_record(master).begin + 100)
+        await asyncio.sleep(11)  # it is redelivered: a pop reads it, and must not settle it as lost
+        again: set[tuple[int, int]] = set()
+        for _ in range(100):
+            found = await client.pop(TOPIC, GROUP, 32, 60_000)
+            again |= {(record.queue_id, record.queue_offset) for record, _ in found}
+            await asyncio.sleep(0.2)
+        assert len(again) == 40 and (queue_id, 2) in again
+        assert is_repaired(master)()
+
+    simulate(4, scenario)
+
+
+def test_readers_skip_a_record_that_no_replica_has() -> None:
+    async def scenario(cluster: SimulatedCluster) -> None:
+        master, slave, _ = await begun(cluster)
+        record, store = some_record(master), master.store
+        assert store is not None
+        queue_id = queue_of(master)
+        for node in (master, slave):
+            flip(node, record.begin + 100)
+        with pytest.raises(RepairPending):
+            store.read(TOPIC, queue_id, 2)
+        await eventually(
+            lambda: bool(store.damage.ranges) and not store.damage.is_pending, "given up"
+        )
+        result = store.read(TOPIC, queue_id, 2, max_messages=2)
+        assert (result.message_count, result.corrupted_count) == (1, 1)
+
+    simulate(5, scenario)
+
+
+def test_readers_wait_a_minute_for_a_replica_that_is_down() -> None:
+    async def scenario(cluster: SimulatedCluster) -> None:
+        master, slave, _ = await begun(cluster)
+        record, store = some_record(master), master.store
+        assert store is not None
+        queue_id = queue_of(master)
+        slave.kill()
+        flip(master, record.begin + 100)
+        with pytest.raises(RepairPending):
+            store.read(TOPIC, queue_id, 2)
+        await asyncio.sleep(20)
+        with pytest.raises(RepairPending):
+            store.read(TOPIC, queue_id, 2)
+        await asyncio.sleep(60)
+        assert store.read(TOPIC, queue_id, 2, max_messages=2).corrupted_count == 1
+        slave.start()
+        await eventually(is_repaired(master), "repaired")
+        assert store.read(TOPIC, queue_id, 2, max_messages=2).message_count == 2
+
+    simulate(6, scenario)
 
 
 def test_replica_that_lost_the_end_of_its_log_repairs_it_before_it_is_in_sync() -> None:

@@ -1,18 +1,19 @@
-"""Decide which replica stands for election, and how long it lets others go first. Pure.
+"""Decide whether a replica stands for election, and how long it lets other candidates claim first.
 
-An election is safe because of the coordinator's transaction over a trusted state, and because the
-replica's disk has not gone back in time:
+The functions are pure. An election is safe for two reasons. The coordinator's transaction depends
+on a state that can be trusted, and the replica checks that its disk is not an older copy.
 
-    the state                          who is elected
-    trusted; a member that was current the one that goes first; the others follow 0.3 s apart
-    trusted; members that have started the one that goes furthest, once all members are present, or
-                                       after electionWaitForSet
-    lost, or older than a replica knows the one that goes furthest, once all `totalReplicas` copies
-                                       are present
-    none, and no log has an epoch      a new group: the only one with messages, or the first
+    the state                             elected replica
+    trusted; some member is current       the current member with the longest log; the other current
+                                          members follow 0.3 s apart
+    trusted; all members have restarted   the member with the longest log, once all members are
+                                          present, or after electionWaitForSet
+    lost, or older than a replica knows   the replica with the longest log, once all `totalReplicas`
+                                          replicas are present
+    none, and no log has an epoch         a new group: the only replica with messages, or the first
 
-A member is *current* if its process has had all that the master of the state's epoch had confirmed.
-A process that has just started cannot know that: its disk may be an older copy.
+A member is *current* if its process has had all data that the master of the state's epoch
+confirmed. A process that has just started cannot know that, because its disk may be an older copy.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from dataclasses import dataclass
 from aerobee_broker.replication.election.coordinators.coordinator import Candidacy, State, View
 from aerobee_broker.replication.identity import Replica
 
-RANK_MS = 300  # a candidate waits this long for each one that goes first
+RANK_MS = 300  # a candidate waits this long for each candidate that claims before it
 FIRST_WAIT_MS = 10_000  # empty replicas wait this long for others that may have messages
 
 
@@ -31,9 +32,11 @@ FIRST_WAIT_MS = 10_000  # empty replicas wait this long for others that may have
 class Decision:
     """The decision of a replica in an election.
 
-    `wait_ms` is counted from when the group lost its master until this replica claims; None: it
-    does not claim. `reason` is why it waits or does not stand, and what is safe to do; "" if it
-    just claims. `yields`: another replica that runs has a longer log, and becomes master.
+    - `wait_ms` is how long after the group lost its master this replica claims mastership. It is
+      None if the replica does not claim.
+    - `reason` says why the replica waits or does not stand, and which action is safe. It is "" if
+      the replica claims without a reason to wait.
+    - `yields` is True if another running replica has a longer log and is to become master.
     """
 
     wait_ms: int | None
@@ -43,10 +46,10 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """The knowledge that a replica has of itself.
+    """The data about a replica itself on which its decision depends.
 
-    `is_current` is explained above. `copies` is the number of replicas in the group by its options;
-    1: unknown. `set_wait_ms` is electionWaitForSet.
+    `is_current` is explained in the module docstring. `copies` is the number of replicas in the
+    group by the options, or 1 if it is unknown. `set_wait_ms` is the option electionWaitForSet.
     """
 
     me: Candidacy
@@ -103,7 +106,10 @@ def _as_member(view: View, state: State, standing: Standing) -> Decision:
 def _after_a_start(
     standing: Standing, present: list[Candidacy], missing: list[Replica], place_ms: int
 ) -> Decision:
-    """Decide for a member whose process cannot know that its disk is the newest."""
+    """Decide for a member whose process has just started.
+
+    Such a member cannot know that its disk is the newest.
+    """
     me = standing.me
     further = [each.replica for each in present if each.whole and each.reach > me.reach]
     if further:
@@ -124,9 +130,10 @@ def _after_a_start(
 
 
 def _without_a_state(view: View, standing: Standing) -> Decision:
-    """Decide after the coordinator has lost the state, or has an older one back.
+    """Decide after the coordinator has lost the state, or has restored an older state.
 
-    The in-sync set is unknown, but one of all copies has what was acknowledged.
+    The in-sync set is unknown. But if all replicas are present, one of them has all acknowledged
+    messages.
     """
     me, copies = standing.me, standing.copies
     what = "no state of this group" if view.state is None else "only an older state of this group"
@@ -155,7 +162,8 @@ def _without_a_state(view: View, standing: Standing) -> Decision:
 def _in_a_new_group(view: View, standing: Standing) -> Decision:
     me, copies = standing.me.replica, standing.copies
     full = [each.replica for each in view.candidacies.values() if each.end > 0]
-    # Their logs would be lost if another was elected. With two, it is unknown which one counts.
+    # If another replica was elected, the messages of these replicas would be lost. If two
+    # replicas have messages, it is unknown which log counts.
     if full:
         if full == [me]:
             return Decision(0)
@@ -173,7 +181,7 @@ def _names(replicas: Iterable[Replica]) -> str:
 
 
 def rank(view: View, me: Replica) -> int:
-    """Return how many other living candidates go first.
+    """Return how many other living candidates claim before the replica `me`.
 
     The master that `view` names does not count.
     """
@@ -189,12 +197,12 @@ def rank(view: View, me: Replica) -> int:
 
 
 def place_among(candidacies: Iterable[Candidacy], number: int) -> int:
-    """Return how many of the candidacies go before that of replica `number`, which is included."""
+    """Return how many of the candidacies precede that of replica `number`, which is included."""
     places = sorted(candidacies, key=_preference)
     return [each.replica.replica_id for each in places].index(number)
 
 
 def _preference(candidacy: Candidacy) -> tuple[int, int, int, int]:
-    """Return the sort key: newest epoch, longest log, lowest brokerElectionPriority go first."""
+    """Return the sort key: newest epoch, longest log and lowest brokerElectionPriority first."""
     number = candidacy.replica.replica_id
     return -candidacy.epoch, -candidacy.end, candidacy.priority, number

@@ -1,8 +1,8 @@
-"""Define what a broker group agrees on outside of its logs: epoch, master, in-sync set.
+"""Define the state on which a broker group agrees outside of its logs: epoch, master, in-sync set.
 
-A coordinator stores it, and changes it only if it is still what was read. It knows which replicas
-seem to be alive, by keys that end with their writer. That is a hint when to elect; it never keeps
-data from being acknowledged or shown. Safety depends on the state alone.
+A coordinator stores that state, and replaces it only if it is unchanged since it was read. The
+coordinator also has a key for each living replica, which ends when the replica's process ends.
+Those keys only hint when to elect. Safety depends on the state alone.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from aerobee_broker.replication.log.epochs import NOTHING, Reach
 
 
 class CoordinatorAway(Exception):
-    """The coordinator did not answer, or this replica has no lease to write under.
+    """The coordinator did not answer, or this replica has no lease under which it can write.
 
-    A requested change may have been made, or may be made later; a later view shows it.
+    A requested change may have been made, or may be made later. A later view shows it.
     """
 
 
@@ -30,17 +30,17 @@ class CoordinatorDamaged(Exception):
 
 
 class StoreOpenedElsewhere(Exception):
-    """Another process has meanwhile enrolled with a copy of this store."""
+    """Another process has recorded a later start with a copy of this store."""
 
 
 @dataclass(frozen=True, slots=True)
 class State:
     """The state of a group; it is never deleted.
 
-    - `in_sync`: the replicas that may be elected; `master` is one of them.
-    - `version`: rises with each write, also across elections, so that a state which went back in
-      time is recognized.
-    - `floor`: the log of each member goes at least this far.
+    - `in_sync` is the set of replicas that may be elected; `master` is one of them.
+    - `version` rises with each write, also across elections. A state that was restored from an
+      older copy is recognized by its version.
+    - `floor` is how far the log of each member goes at least.
     """
 
     epoch: int
@@ -52,10 +52,10 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class MasterKey:
-    """The key of the master that serves in `epoch`. It ends with its writer.
+    """The key of the master that serves in `epoch`. The key ends with the process that wrote it.
 
-    `address` is "host:port". `nonce` is that of the claim which wrote the key, so that a claim
-    without an answer is found again.
+    `address` is "host:port". `nonce` is a random value of the claim that wrote the key. By it, a
+    replica recognizes its own claim if the answer was lost.
     """
 
     replica: Replica
@@ -66,15 +66,15 @@ class MasterKey:
 
 @dataclass(frozen=True, slots=True)
 class Candidacy:
-    """The state that a living replica publishes of itself.
+    """The state that a living replica publishes about itself.
 
-    - `epoch`: the newest epoch of its log; `end`: the end of its log on the disk, a physical
-      offset. Both may be out of date.
-    - `priority`: among equals, the lower one is preferred.
-    - `heard`: the highest epoch that it knows.
-    - `seen`: the highest version of a state that it has read.
-    - `whole`: its log has no damaged record, and its tables are complete.
-    - `learner`: it never joins the in-sync set.
+    - `epoch` is the newest epoch of its log. `end` is the physical offset at which its log on the
+      disk ends. Both may be out of date.
+    - `priority` decides between equal candidates: the lower value wins.
+    - `heard` is the highest epoch that the replica knows.
+    - `seen` is the highest version of a state that the replica has read.
+    - `whole` is True if its log has no damaged record and its tables are complete.
+    - `learner` is True if the replica never joins the in-sync set.
     """
 
     replica: Replica
@@ -95,8 +95,8 @@ class Candidacy:
 class StoreRecord(NamedTuple):
     """The coordinator's record of a store, which remains while its replica is off.
 
-    `generation` is that of its last start; 0: it has not started yet. `reach` is how far its log on
-    the disk went.
+    `generation` is the number of the store's last start, or 0 before the first start. `reach` is
+    how far the store's log on the disk went.
     """
 
     generation: int = 0
@@ -105,11 +105,11 @@ class StoreRecord(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """All data of a group at one moment, `revision`.
+    """All data of a group at the coordinator, as of `revision`.
 
     Views that differ only in `revision` are equal. A key revision of 0 means that the key does not
-    exist. `incarnation` rises when the coordinator's data went back in time: revisions of different
-    incarnations cannot be compared.
+    exist. `incarnation` rises when the coordinator's data was replaced by an older copy. Revisions
+    of different incarnations cannot be compared.
     """
 
     state: State | None = None
@@ -121,7 +121,7 @@ class View:
     revision: int = field(default=0, compare=False)
 
     def trusted_state(self, seen: int) -> State | None:
-        """Return the state, unless this replica or a candidate has read a newer one.
+        """Return the state, or None if it is missing or a replica has read a newer state.
 
         Args:
             seen: the highest version that this replica has read.
@@ -130,7 +130,7 @@ class View:
         return self.state if self.state is not None and self.state.version >= newest else None
 
     def may_be_elected(self, one: Candidacy) -> bool:
-        """Return whether an election of `one` loses nothing that was acknowledged."""
+        """Return whether an election of `one` loses no acknowledged messages."""
         state = self.trusted_state(one.seen)
         if state is None or not one.whole:
             return False
@@ -142,18 +142,24 @@ class View:
         return candidacy is not None and candidacy.replica == replica
 
     def next_epoch(self, own: Candidacy) -> int:
-        """Return the epoch of an election by this view, which no replica knows yet."""
+        """Return the epoch for an election based on this view.
+
+        The epoch is higher than any epoch that a replica of the view knows.
+        """
         known = [self.state.epoch if self.state is not None else 0, own.epoch, own.heard]
         known += [max(each.epoch, each.heard) for each in self.candidacies.values()]
         return max(known) + 1
 
     def next_version(self, own: Candidacy) -> int:
-        """Return the version of a state that replaces this one."""
+        """Return the version for the state that replaces the state of this view."""
         known = [self.state.version if self.state is not None else 0, own.seen]
         return max([*known, *(each.seen for each in self.candidacies.values())]) + 1
 
     def in_sync_ids(self, own: Replica) -> frozenset[int]:
-        """Return the ids of the set; that of `own` only if the set has its present store."""
+        """Return the replica ids of the in-sync set.
+
+        The id of `own` is included only if the set contains `own` with its present store id.
+        """
         members = frozenset() if self.state is None else self.state.in_sync
         others = {each for each in members if each.replica_id != own.replica_id}
         return frozenset(each.replica_id for each in others | (members & {own}))
@@ -161,9 +167,10 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class Mastership:
-    """The mastership of this process, by `state`, which is unchanged since `state_revision`.
+    """The mastership that this process won.
 
-    `is_forgotten`: the coordinator has lost that state, or has an older one back.
+    `state` is unchanged since `state_revision`. `is_forgotten` is True if the coordinator has lost
+    that state or has restored an older one.
     """
 
     state: State
@@ -182,9 +189,10 @@ class Mastership:
         return self.incarnation, self.master_revision, self.state_revision
 
     def seen_in(self, view: View) -> Mastership | None:
-        """Return this mastership as a view shows it; None if another replica was elected.
+        """Return this mastership updated from `view`, or None if another replica was elected.
 
-        If the master key is missing, its revision is 0. An earlier view changes nothing.
+        If the master key is missing, its revision becomes 0. A view that is older than the
+        mastership changes nothing.
         """
         newest = max(self.master_revision, self.state_revision)
         if (view.incarnation, view.revision) < (self.incarnation, newest):
@@ -208,92 +216,94 @@ class Mastership:
 
 
 class Coordinator(Protocol):
-    """The coordinator of one group, as one replica uses it.
+    """Access the coordinator of one group on behalf of one replica.
 
     All coroutines may raise CoordinatorAway and CoordinatorDamaged.
     """
 
     @property
     def view(self) -> View | None:
-        """Return the view that was read last; None before the first read."""
+        """Return the view that was read last, or None before the first read."""
 
     @property
     def is_reachable(self) -> bool:
-        """Return whether it answered when this replica last renewed its lease."""
+        """Return whether the coordinator answered when this replica last renewed its lease."""
 
     def alive_until_ms(self) -> int:
-        """Return until when no other replica considers this one dead, in monotonic ms.
+        """Return the monotonic time in ms until which no other replica considers this one dead.
 
-        This requires that the clock of the coordinator is right.
+        The value is right only if the clock of the coordinator runs at the right speed.
         """
 
     async def changed(self, seen: View | None) -> View:
-        """Return the first view that is not `seen`. Does not raise."""
+        """Wait for a view other than `seen`, and return it. Does not raise."""
 
     async def read(self) -> View:
-        """Return the present view."""
+        """Read the data of the group at the coordinator, and return it as a view."""
 
     async def recorded(self) -> StoreRecord:
-        """Return what the coordinator knows of this replica's store."""
+        """Return the coordinator's record of this replica's store."""
 
     async def enroll(self, generation: int) -> None:
-        """Record durably that the store of this replica has started, for this and later processes.
+        """Record durably that the store of this replica has started with `generation`.
 
-        Raises: StoreOpenedElsewhere: another process has enrolled it with this or a later
-        generation.
+        Raises:
+            StoreOpenedElsewhere: another process has recorded this or a later generation.
         """
 
     def announce(self, candidacy: Candidacy) -> None:
-        """Keep this replica known as alive, until `close`, and publish its candidacy.
+        """Publish the candidacy of this replica, and keep the replica known as alive until `close`.
 
-        The candidacy is published from the next renewal on. How far the log goes is recorded
+        The candidacy is published at the next renewal of the lease. The end of the log is recorded
         permanently.
         """
 
     async def elect(self, view: View, *, unclean: bool = False) -> Mastership | None:
-        """Claim to be master of the next epoch, as the only member of the set.
+        """Claim to be master of the next epoch, as the only member of the in-sync set.
 
-        The claim fails if the state or the master has changed since `view`. A master that `view`
-        names is replaced.
+        The claim replaces a master that `view` names. The claim fails if the state or the master
+        has changed since `view`.
 
-        If `view` has no state, or one that went back in time, the caller has made sure that this
-        replica has all that was acknowledged.
+        If `view` has no state, or a state from an older copy, the caller must first make sure that
+        this replica has all acknowledged messages.
 
-        Returns: None if the state or the master has changed.
+        Returns:
+            The mastership, or None if the state or the master has changed.
 
-        Raises: CoordinatorAway: also if the claim is refused, or may still be carried out.
-        ValueError: `view` does not allow the election of this replica, and `unclean` is False.
+        Raises:
+            CoordinatorAway: the claim was refused, or has no answer and may still be carried out.
+            ValueError: `view` does not allow the election of this replica, and `unclean` is False.
         """
 
     def claimed_in(self, view: View) -> Mastership | None:
-        """Return this process's mastership, won by a claim whose answer was lost.
+        """Return the mastership that a claim of this process won although the claim had no answer.
 
-        It is returned once; otherwise None.
+        Each mastership is returned once. Return None if `view` shows no such claim.
         """
 
     async def change_in_sync(
         self, mastership: Mastership, in_sync: frozenset[Replica], floor: Reach
     ) -> Mastership | None:
-        """Replace the set. `floor` is as in `State`.
+        """Replace the in-sync set. `floor` is as in `State`.
 
-        Returns None if another replica was elected, or if the set is no longer that of
-        `mastership`. Then this call will never change it.
+        Return None if another replica was elected, or if the set at the coordinator is no longer
+        the set of `mastership`. In this case the call does not change the set later either.
         """
 
     async def restore(self, mastership: Mastership) -> Mastership | None:
-        """Write back the state and the master key of a living master that the coordinator has lost.
+        """Write the state and the master key of a living master again, after they were lost.
 
-        Returns None if the data has changed meanwhile.
+        Return None if the coordinator's data has changed meanwhile.
         """
 
     async def reclaim(self, mastership: Mastership) -> Mastership | None:
-        """Put the master key back, in the same epoch, after it ended without an election.
+        """Write the master key again, in the same epoch, after the key ended without an election.
 
-        Returns None if there was an election, or the key exists.
+        Return None if there was an election, or if the key exists.
         """
 
     async def resign(self, mastership: Mastership) -> None:
         """Remove the master key, so that another replica is elected at once."""
 
     async def close(self) -> None:
-        """End the announcement: this replica is not alive any more. Does not raise."""
+        """End the announcement, so that this replica no longer counts as alive. Does not raise."""

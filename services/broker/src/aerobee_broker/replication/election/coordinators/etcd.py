@@ -1,8 +1,8 @@
 """Call etcd: values, errors, and calls to one of several endpoints.
 
 The module does not depend on the broker: the caller defines keys and values. A write is sent once.
-If no answer comes (`EtcdNoAnswer`), etcd may have carried it out, or may do so later. The caller
-then reads again and compares.
+If no answer comes (`EtcdNoAnswer`), etcd may have carried out the write, or may do so later. The
+caller then reads the keys again and compares.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ REVOKE = rpc(pb.LeaseRevokeRequest, pb.LeaseRevokeResponse)
 KEEP_ALIVE = rpc(pb.LeaseKeepAliveRequest, pb.LeaseKeepAliveResponse)
 WATCH = rpc(pb.WatchRequest, pb.WatchResponse)
 
-# With these statuses etcd has refused a request, and carried out nothing of it. Any other status
-# may also come from a connection that broke after etcd had the request.
+# With these statuses etcd has refused a request and changed nothing. Any other status may also
+# come from a connection that broke after etcd received the request.
 _REFUSALS = frozenset(
     {
         *("INVALID_ARGUMENT", "NOT_FOUND", "FAILED_PRECONDITION", "OUT_OF_RANGE"),
@@ -54,11 +54,11 @@ class EtcdRefused(EtcdError):
 
 
 class LeaseGone(EtcdRefused):
-    """The lease has ended, and its keys with it."""
+    """The lease has ended, and its keys are deleted."""
 
 
 class WatchCompacted(EtcdRefused):
-    """The changes of a watch were compacted away: read again, and watch from there."""
+    """The changes of a watch were compacted: read the keys again, and watch from that revision."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,10 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class Unchanged:
-    """Compare: the last put of `key` has that revision. 0: the key does not exist."""
+    """A condition: the last put of `key` has the revision `mod_revision`.
+
+    The revision 0 means that the key does not exist.
+    """
 
     key: str
     mod_revision: int
@@ -104,15 +107,16 @@ Write: TypeAlias = Put | Delete
 
 
 class Etcd(Protocol):
-    """The calls that a coordinator makes. Each raises EtcdNoAnswer and EtcdRefused."""
+    """Call etcd for a coordinator. Each method raises EtcdNoAnswer and EtcdRefused."""
 
     async def read(self, prefix: str) -> Snapshot:
-        """Return all keys of a prefix, including every change that was acknowledged before."""
+        """Return all keys of a prefix, as of the newest acknowledged change."""
 
     async def write(self, conditions: Sequence[Unchanged], writes: Sequence[Write]) -> int | None:
         """Apply `writes` as one change if every condition holds, and return its revision.
 
-        Returns None if a condition does not hold; nothing is changed then. Also raises LeaseGone.
+        Return None, and change nothing, if a condition does not hold. Raises LeaseGone if the lease
+        of a put has ended.
         """
 
     async def grant(self, ttl_s: int) -> int:
@@ -122,25 +126,25 @@ class Etcd(Protocol):
         """
 
     async def keep_alive(self, lease_id: int) -> None:
-        """Renew the lease for its whole duration from now. Raises LeaseGone."""
+        """Renew the lease for its whole duration from now. Raises LeaseGone if it has ended."""
 
     async def revoke(self, lease_id: int) -> None:
-        """End the lease, if it has not ended."""
+        """End the lease. Do nothing if it has ended already."""
 
     def watch(self, prefix: str, start_revision: int) -> AsyncGenerator[int, None]:
         """Yield the revision of each change below `prefix`, from `start_revision` on.
 
-        Several changes may be yielded as the last of them. Raises WatchCompacted, and EtcdNoAnswer
-        when the stream breaks.
+        The watch may yield only the last of several changes. Raises WatchCompacted, and
+        EtcdNoAnswer when the stream breaks.
 
-        A member of etcd that is isolated from the others may stay silent without an end.
+        An etcd member that is isolated from the other members may stay silent without limit.
         """
 
 
 class EtcdClient:
-    """Call the endpoint that answered last, and the next one if it does not answer.
+    """Send each call to the endpoint that answered last, and to the next endpoint if it is silent.
 
-    Create, use and close it on one event loop.
+    Create, use and close the client on one event loop.
     """
 
     def __init__(
@@ -149,7 +153,7 @@ class EtcdClient:
         """Create the client.
 
         `endpoints` has at least one "host:port". `timeout_s` limits each call to one endpoint.
-        Without `tls` it uses plaintext.
+        Without `tls` the client uses plaintext.
         """
         self._endpoints = tuple(endpoints)
         self._timeout_s = timeout_s
@@ -218,7 +222,7 @@ class EtcdClient:
     # ---- endpoints ----
 
     async def _anywhere(self, call: Callable[[str], Awaitable[T]]) -> T:
-        """Call each endpoint once, until one answers; use it only for repeatable calls."""
+        """Call the endpoints in turn until one answers; use it only for repeatable calls."""
         failure: EtcdNoAnswer | None = None
         for _ in self._endpoints:
             try:
@@ -236,7 +240,7 @@ class EtcdClient:
             raise
 
     def _leave(self, place: int) -> None:
-        """Direct the next calls to the endpoint after `place`, which has failed."""
+        """Send the next calls to the endpoint after `place`, because that endpoint has failed."""
         if self._current == place:  # otherwise another call has left it already
             self._current = (place + 1) % len(self._endpoints)
 

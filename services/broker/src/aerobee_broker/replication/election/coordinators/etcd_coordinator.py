@@ -4,16 +4,18 @@
     master          {replica, address, epoch, nonce}           lease of the master's process
     replicas/ID     {replica, address, epoch, end, ...}        lease of each replica's process
     stores/STORE    {id, generation}                           permanent: the last start of a store
-    ends/STORE      {epoch, end}                               permanent: how far its log went
+    ends/STORE      {epoch, end}                               permanent: the end of the store's log
 
-Every change compares revisions of `master` and `state` in one transaction. A key is compared by the
-revision of its last put, not of its creation. An election over an existing master key puts that key
-without deleting it. Each process has one lease, renewed every third of its duration. The keys are
-read again with each renewal, so a silent watch delays news by at most that time.
+Every change of `master` or `state` compares the revisions of both keys in one transaction. The
+compared revision is the one of the last put, not of the creation. An election over an existing
+master key puts that key without deleting it.
 
-etcd may lose its data, or get an older copy of it back. A linearizable read never has a lower
-revision than one that was known before the request. If it has, the data was replaced, and what was
-known of it is no longer valid (`incarnation`).
+Each process has one lease, which it renews every third of the lease's duration. The process reads
+the keys again with each renewal. So a silent watch delays a change by at most that time.
+
+etcd may lose its data, or an older copy of the data may be restored. A linearizable read never has
+a lower revision than a revision known before the request. If it has, the data was replaced, and all
+earlier knowledge of it is invalid (`incarnation`).
 """
 
 from __future__ import annotations
@@ -61,7 +63,10 @@ _REWATCH_S = 0.2  # seconds after a watch broke
 
 
 class EtcdCoordinator:
-    """Coordinate a group through etcd. `announce` starts it; `close` ends its lease."""
+    """Coordinate a group through etcd.
+
+    `announce` starts the background tasks; `close` ends the lease.
+    """
 
     def __init__(
         self,
@@ -73,7 +78,7 @@ class EtcdCoordinator:
         clock: Clock,
         rng: random.Random,
     ) -> None:
-        """Create it. `prefix` is that of the group's keys, with a slash at its end."""
+        """Create the coordinator. `prefix` begins each key of the group and ends with a slash."""
         self._etcd = etcd
         self._prefix = prefix
         self._key_of_master, self._key_of_state = prefix + "master", prefix + "state"
@@ -244,9 +249,9 @@ class EtcdCoordinator:
         ]
 
     def _put_master(self, epoch: int, nonce: str) -> Put:
-        """Return the put of the master key, under this process's lease.
+        """Return the write of the master key under this process's lease.
 
-        Raises CoordinatorAway if there is no lease.
+        Raises CoordinatorAway if this process has no lease.
         """
         address = self._own_candidacy().address
         if not self._lease:
@@ -280,9 +285,10 @@ class EtcdCoordinator:
             raise CoordinatorAway(str(error)) from error
 
     def _forget_claims(self, view: View) -> None:
-        """Forget claims that cannot be carried out any more.
+        """Forget claims that can no longer be carried out.
 
-        The state that they compare with has been replaced by another claim.
+        A claim is only carried out while the state has the revision that the claim compares with.
+        Another claim has replaced that state.
         """
         epoch = view.state.epoch if view.state else 0
         self._claims = {nonce: at for nonce, at in self._claims.items() if at >= epoch}
@@ -294,7 +300,10 @@ class EtcdCoordinator:
         return record
 
     async def _read_record(self) -> tuple[StoreRecord, int]:
-        """Return the record of this store, and the revision of its last start; 0: it has none."""
+        """Return the record of this store, and the revision of its last start.
+
+        The revision is 0 if etcd has no record of the store.
+        """
         found = {item.key: item for item in (await self._snapshot()).items}
         store, end = found.get(self._key_of_store), found.get(self._key_of_end)
         try:
@@ -360,9 +369,9 @@ class EtcdCoordinator:
                 _log().warning("lease_not_revoked", reason=str(error))
 
     async def _record_end(self) -> None:
-        """Record the end of the log when the process ends. Raises CoordinatorAway.
+        """Record the end of the log when the process stops. Raises CoordinatorAway.
 
-        The process may have written its log since the last renewal.
+        The last renewal may have recorded an older end.
         """
         if self._candidacy is not None and self._candidacy.reach != self._recorded_end:
             await self._write([], self._put_end(self._candidacy.reach))
@@ -386,7 +395,7 @@ class EtcdCoordinator:
                     await self._wake.wait()
 
     async def _renew(self) -> None:
-        """Renew the lease, and write what has changed.
+        """Renew the lease, and write the candidacy and the end of the log if they have changed.
 
         Raises CoordinatorAway, CoordinatorDamaged, StoreOpenedElsewhere.
         """

@@ -1,4 +1,4 @@
-"""Read the certificates with which a broker and etcd authenticate, once at the start."""
+"""Read the TLS certificates for connections from a broker to etcd, once at the start."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from aerobee_chassis.rpc.transport import ChannelTls
 
 
 def etcd_tls(options: BrokerOptions) -> ChannelTls | None:
-    """Return the TLS settings for etcd; None for plaintext.
+    """Return the TLS settings for etcd, or None for plaintext.
 
     Raises CertificateError, which names the file.
     """

@@ -1,9 +1,11 @@
 """Keep the master key and the wanted in-sync set of a master at the coordinator.
 
-The rule for acknowledgements: at every moment, the replicas that the master waits for include the
-set at the coordinator. So a joining replica is waited for before the set is written. A leaving
-replica is waited for until the set without it was written. While an answer is missing, the replicas
-of both outcomes are waited for.
+A master acknowledges a message only when certain replicas have it. At every moment, these replicas
+must include the in-sync set at the coordinator:
+
+- The master waits for a joining replica before it writes the set with that replica.
+- The master waits for a leaving replica until the set without that replica is written.
+- While a write has no answer, the master waits for the replicas of the old set and of the new set.
 """
 
 from __future__ import annotations
@@ -32,8 +34,8 @@ class MastershipKeeper:
         self._mastership = mastership
         self._wanted = mastership.state.in_sync
         self._floor = mastership.state.floor
-        # Sets whose writes have no answer: one of them may be at the coordinator, or be written
-        # later.
+        # The replicas of all sets whose writes have no answer. One of these sets may be at the
+        # coordinator, or may be written later.
         self._unanswered: frozenset[Replica] = frozenset()
         self._asked = asyncio.Event()
         self._moved = asyncio.Event()  # set on news of the coordinator
@@ -44,46 +46,49 @@ class MastershipKeeper:
 
     @property
     def in_sync(self) -> frozenset[Replica]:
-        """Return the set as it was last known to be at the coordinator."""
+        """Return the in-sync set that was last known to be at the coordinator."""
         return self._mastership.state.in_sync
 
     @property
     def awaited(self) -> frozenset[Replica]:
-        """Return the replicas that must all have what is acknowledged."""
+        """Return the replicas that must all have a message before it is acknowledged."""
         return self.in_sync | self._wanted | self._unanswered
 
     @property
     def is_settled(self) -> bool:
-        """Return whether the coordinator has the wanted set, and no write can change it any more.
+        """Return whether the coordinator has the wanted set, and no pending write can change it.
 
-        Only then is `in_sync` the answer to what was wanted. A set that was merely read may still
-        be replaced by a late write.
+        A set that was merely read is not enough, because a late write may still replace it.
         """
         known = self.in_sync == self._wanted and not self._unanswered
         held = self._mastership.master_revision != 0 and not self._mastership.is_forgotten
         return known and held
 
     def want(self, in_sync: frozenset[Replica], confirmed: int) -> None:
-        """Set the wanted in-sync set; the master is a member of it.
+        """Set the wanted in-sync set; the master is always added to it.
 
-        Args: in_sync: the set. confirmed: a physical offset: each member has everything below it on
-        its disk.
+        Args:
+            in_sync: the replicas of the set.
+            confirmed: the physical offset below which each member has everything on its disk.
         """
         self._wanted = in_sync | {self._mastership.state.master}
         self._floor = Reach(self._mastership.epoch, confirmed)
         self._asked.set()
 
     async def settled(self) -> frozenset[Replica]:
-        """Return the set at the coordinator, once it is the wanted one and stays so."""
+        """Wait until the coordinator has the wanted in-sync set, and return that set.
+
+        No write is pending then, so the set stays.
+        """
         while not self.is_settled:
             self._moved.clear()
             await self._moved.wait()
         return self.in_sync
 
     async def run(self) -> None:
-        """Keep the mastership, and return when another replica was elected.
+        """Keep the mastership until another replica is elected.
 
-        After a cancellation nothing more is written.
+        After a cancellation the keeper writes nothing more.
         """
         is_logged = False
         while True:
@@ -102,7 +107,10 @@ class MastershipKeeper:
             self._take(current)
 
     async def _write(self) -> Mastership | None:
-        """Do one step toward the wanted set, and return the resulting mastership."""
+        """Do one write toward the wanted set, and return the resulting mastership.
+
+        Return None if another replica was elected.
+        """
         before = self._mastership
         if before.is_forgotten:
             written = await self._coordinator.restore(before)
@@ -114,7 +122,10 @@ class MastershipKeeper:
         return written or before.seen_in(await self._coordinator.read())
 
     async def _news(self) -> Mastership | None:
-        """Wait for the next view or another wanted set, and return the mastership."""
+        """Wait for a new view or another wanted set, and return the mastership.
+
+        Return None if another replica was elected.
+        """
         view = self._coordinator.view
         now = self._mastership if view is None else self._mastership.seen_in(view)
         if now != self._mastership:
@@ -134,7 +145,7 @@ class MastershipKeeper:
         before = self._mastership
         self._mastership = current
         if current.revisions != before.revisions:
-            # Each unanswered write compared with the earlier revisions: none can be carried out
-            # now.
+            # Each unanswered write compares with the earlier revisions, so it can no longer be
+            # carried out.
             self._unanswered = frozenset()
         self._moved.set()

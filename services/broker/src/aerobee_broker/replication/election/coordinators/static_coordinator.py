@@ -3,12 +3,13 @@
     {"configured": "master", "epoch": 3, "master": {…}, "inSync": [{…}, …]}
 
 A master writes the epoch that it begins, and then its in-sync set at each change. There are no
-elections: no other process writes the set of an epoch, so a read returns what was written last.
-After a failed write the outcome is unknown until a write succeeds: the file may or may not have
-been replaced.
+elections, and no other process writes the set of an epoch. So a read returns the set that was
+written last. After a failed write, it is unknown whether the file was replaced, until another write
+succeeds.
 
-`configured` is the role that the options gave this replica at its last start. If they give another
-role at the next start, the operator has decided; otherwise the epochs determine the master.
+`configured` is the role that the options gave this replica at its last start. If the options give
+another role at the next start, the operator has chosen the master. Otherwise the epochs determine
+the master.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ from aerobee_wire.checked_json import decode, encode
 class StaticCoordinator:
     """Keep the state of a group in a file.
 
-    `state` is the state in the file, valid after `load`; None: this replica was never master.
-    `configured` is "master", "slave", or "" at the first start.
+    `state` is the state in the file, valid after `load`; it is None if this replica was never
+    master. `configured` is "master", "slave", or "" at the first start.
     """
 
     def __init__(self, disk: Disk, path: Path, writer: Worker) -> None:
@@ -44,7 +45,10 @@ class StaticCoordinator:
 
     @property
     def epoch(self) -> int:
-        """Return the last epoch in which this replica was master or about to be; 0 if none."""
+        """Return the last epoch in which this replica was, or was about to be, master.
+
+        Return 0 if there is none.
+        """
         return 0 if self.state is None else self.state.epoch
 
     def load(self) -> None:
@@ -69,7 +73,7 @@ class StaticCoordinator:
             self.configured = role
 
     async def write(self, members: Members, confirmed: int = 0) -> Members | None:
-        """Write the set, and return it; None if the outcome is unknown.
+        """Write the in-sync set and return it, or return None if the outcome is unknown.
 
         `confirmed` is not stored, because no other process reads the file.
         """
@@ -85,7 +89,7 @@ class StaticCoordinator:
         return members
 
     async def read(self) -> Members | None:
-        """Return the set on the disk; None if the file cannot be rewritten."""
+        """Rewrite the file with the in-sync set and return the set, or None if the write fails."""
         state = self.state
         assert state is not None, "a master has begun its epoch"
         return await self.write(state.in_sync)

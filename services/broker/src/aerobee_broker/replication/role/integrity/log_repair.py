@@ -8,6 +8,7 @@ damage is known
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Protocol
@@ -24,6 +25,8 @@ from aerobee_wire.status import Code, MqError
 LOOK_S = 0.5  # seconds between two checks for damage
 AGAIN_S = 5.0  # seconds after an attempt that repaired nothing
 ASKED_RANGES = 256  # ranges in one call
+# Until then readers wait for a replica that may have the records and does not answer: a minute.
+MAX_ATTEMPTS = 12
 
 # "host:port" of the other replicas, the master first.
 Addresses = Callable[[], Awaitable[Sequence[str]]]
@@ -42,31 +45,46 @@ class LogRepairs:
         self._addresses = addresses
         self._peers = peers
         self._reported = ""
+        self._attempts: Counter[int] = Counter()  # by begin of a range
 
     async def run(self) -> None:
-        """Repair known damage until it is cancelled."""
+        """Repair known damage until the task is cancelled."""
         while True:
             await asyncio.sleep(LOOK_S)
             if self._own.damaged and not await self.attempt():
                 await asyncio.sleep(AGAIN_S)
 
     async def attempt(self) -> bool:
-        """Ask all peers once, and return whether something was repaired."""
+        """Ask the other replicas once, and return whether less damage is left."""
         store = self._own.store
         before = store.repair.records, store.damage.damaged_bytes
-        reasons = []
+        reasons, answers = [], 0
         for address in await self._addresses():
             try:
                 await self._repair_from(address, store)
+                answers += 1
             except (MqError, OSError) as error:
                 reasons.append(f"{address}: {error}")
             if not self._own.damaged:
                 break
+        self._give_up(store, answers)
         self._report(store, before, "; ".join(reasons) or "no other replica is known")
         return store.damage.damaged_bytes < before[1]
 
+    def _give_up(self, store: MessageStore, answers: int) -> None:
+        """Let readers skip damage that no other replica can repair.
+
+        These are the ranges that all of them were asked for, or that were asked for MAX_ATTEMPTS
+        times while some of them did not answer.
+        """
+        others = max(1, self._own.environment.options.total_replicas - 1)
+        ranges = store.damage.ranges
+        self._attempts = Counter({each.begin: self._attempts[each.begin] + 1 for each in ranges})
+        lost = [each for each in ranges if self._attempts[each.begin] >= MAX_ATTEMPTS]
+        store.damage.give_up(ranges if answers >= others else lost)
+
     async def _repair_from(self, address: str, store: MessageStore) -> None:
-        """Repair what the replica at `address` has. Raises MqError, OSError."""
+        """Repair the damaged ranges that the replica at `address` has. Raises MqError, OSError."""
         below = 0  # physical offset below which it has no more of the damaged ranges
         while ranges := [each for each in store.damage.ranges if each.begin >= below]:
             asked = ranges[:ASKED_RANGES]

@@ -1,4 +1,4 @@
-"""Read whole records of another replica's log, where both logs are alike, to repair one.
+"""Read whole records for another replica that repairs its log, where both logs are equal.
 
 This module does not depend on a transport.
 """
@@ -18,9 +18,10 @@ ANSWER_BYTES = 1 << 20
 def readable_ranges(
     caller: LogDescription, own: LogDescription, ranges: Sequence[DamagedRange]
 ) -> list[DamagedRange]:
-    """Return the parts of `ranges` in which both logs are alike.
+    """Return the parts of `ranges` in which both logs are equal.
 
-    Raises ReplicaRefused, MessageNotFound.
+    Raises ReplicaRefused if the logs have no epoch in common, and MessageNotFound if there is no
+    such part.
     """
     check_group(caller, own)
     alike = alike_below(caller, own)
@@ -44,10 +45,10 @@ def readable_ranges(
 
 
 def read_ranges(shipper: LogShipper, ranges: Sequence[DamagedRange]) -> list[Chunk]:
-    """Read up to ANSWER_BYTES from the ranges, or one record more. Blocks.
+    """Read records of the ranges, up to ANSWER_BYTES or one more record. Blocks.
 
-    Raises TransientReadError. Raises MessageCorrupted when no range begins with a whole record
-    here.
+    Raises TransientReadError. Raises MessageCorrupted if no record was read because of damage in
+    this log too.
     """
     chunks: list[Chunk] = []
     size, error = 0, None

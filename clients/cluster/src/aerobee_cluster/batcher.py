@@ -11,6 +11,7 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 I = TypeVar("I")  # noqa: E741  # item
@@ -34,10 +35,22 @@ class _Submission(Generic[I, O]):
 
 
 class Batcher(Generic[I, O]):
-    """`send_batch` gets at most 64 items or 256 KB; a larger submission is a batch by itself."""
+    """Sends items in batches.
 
-    def __init__(self, send_batch: SendBatch[I, O]) -> None:
+    `send_batch` gets at most `max_items`, of `max_bytes` in total. A larger submission is a batch
+    by itself.
+    """
+
+    def __init__(
+        self,
+        send_batch: SendBatch[I, O],
+        *,
+        max_items: int = MAX_ITEMS,
+        max_bytes: int = MAX_BYTES,
+    ) -> None:
         self._send_batch = send_batch
+        self._max_items = max_items
+        self._max_bytes = max_bytes
         self._queue: deque[_Submission[I, O]] = deque()
         self._sender: asyncio.Task[None] | None = None
 
@@ -49,8 +62,10 @@ class Batcher(Generic[I, O]):
             self._sender = asyncio.create_task(self._send())
         return future
 
-    def submit_all(self, items: Sequence[I], size: int) -> asyncio.Future[Sequence[O | Exception]]:
-        """Queue items for one batch, of `size` bytes in total.
+    def submit_all(
+        self, items: Sequence[I], size: int = 0
+    ) -> asyncio.Future[Sequence[O | Exception]]:
+        """Queue items for one batch, of `size` bytes in total; 0 if only their number counts.
 
         The future gets the outcomes of all items, in their order.
         """
@@ -60,6 +75,11 @@ class Batcher(Generic[I, O]):
         if self._sender is None:
             self._sender = asyncio.create_task(self._send())
         return future
+
+    async def drain(self) -> None:
+        """Wait until no item is queued and no batch is under way."""
+        while self._sender is not None:
+            await asyncio.wait([self._sender])
 
     async def close(self) -> None:
         """Cancel the batch that is under way and every queued item."""
@@ -105,7 +125,7 @@ class Batcher(Generic[I, O]):
             submission = self._queue[0]
             if not submission.future.cancelled():
                 size, count = size + submission.size, count + len(submission.items)
-                if batch and (count > MAX_ITEMS or size > MAX_BYTES):
+                if batch and (count > self._max_items or size > self._max_bytes):
                     break
                 batch.append(submission)
             self._queue.popleft()
@@ -124,6 +144,28 @@ class Batcher(Generic[I, O]):
                 _fail(submission.future, outcome)
             elif not submission.future.done():  # else its caller was cancelled
                 submission.future.set_result(outcome)
+
+
+class Batchers(dict[str, Batcher[I, O]], Generic[I, O]):
+    """Broker name → its batcher, created at first use.
+
+    `send_batch` gets the name of the broker too.
+    """
+
+    def __init__(
+        self,
+        send_batch: Callable[[str, Sequence[I]], Awaitable[Sequence[O | Exception]]],
+        *,
+        max_items: int = MAX_ITEMS,
+    ) -> None:
+        super().__init__()
+        self._send_batch = send_batch
+        self._max_items = max_items
+
+    def __missing__(self, broker_name: str) -> Batcher[I, O]:
+        send_batch = partial(self._send_batch, broker_name)
+        batcher = self[broker_name] = Batcher(send_batch, max_items=self._max_items)
+        return batcher
 
 
 def _fail(future: asyncio.Future[Any], error: Exception) -> None:

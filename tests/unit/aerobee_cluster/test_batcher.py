@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from aerobee_proxy.cluster.batcher import MAX_BYTES, MAX_ITEMS, Batcher
+from aerobee_cluster.batcher import MAX_BYTES, MAX_ITEMS, Batcher, Batchers
 
 
 class Peer:
@@ -58,6 +58,17 @@ async def test_batch_is_bounded_in_number_and_size() -> None:
     futures += [batcher.submit("large", MAX_BYTES), batcher.submit("larger", MAX_BYTES + 1)]
     await asyncio.gather(*futures)
     assert list(map(len, peer.batches)) == [MAX_ITEMS, 1, 1, 1]
+
+
+async def test_a_batcher_has_bounds_of_its_own() -> None:
+    peer = Peer()
+    peer.gate.set()
+    batcher = Batcher(peer, max_items=3, max_bytes=10)
+    sizes = {"a": 1, "b": 1, "c": 1, "d": 1, "e": 8, "f": 2}
+    futures = [batcher.submit(name, size) for name, size in sizes.items()]
+    several = batcher.submit_all([*"ghij"])
+    await asyncio.gather(*futures, several)
+    assert peer.batches == [[*"abc"], [*"de"], ["f"], [*"ghij"]]
 
 
 async def test_failure_of_one_item() -> None:
@@ -154,3 +165,42 @@ async def test_cancelled_queued_items_do_not_leave() -> None:
     await next_turns()
     assert await batcher.submit("y", 1) == "Y"
     assert peer.batches[2:] == [["x"], ["y"]]
+
+
+async def test_drain_waits_for_the_batch_under_way_and_the_queue() -> None:
+    peer = Peer()
+    batcher = Batcher(peer)
+    await batcher.drain()
+    futures = [batcher.submit("a", 1)]
+    await next_turns()
+    futures.append(batcher.submit("b", 1))
+    draining = asyncio.create_task(batcher.drain())
+    await next_turns()
+    assert not draining.done()
+    peer.gate.set()
+    await draining
+    assert [future.result() for future in futures] == ["A", "B"]
+
+
+async def test_too_few_outcomes_fail_the_batch() -> None:
+    async def answer_one(items: Sequence[str]) -> Sequence[str | Exception]:
+        return items[:1]
+
+    batcher = Batcher(answer_one)
+    futures = [batcher.submit(name, 1) for name in "ab"]
+    outcomes = await asyncio.gather(*futures, return_exceptions=True)
+    assert all(isinstance(outcome, ValueError) for outcome in outcomes)
+
+
+async def test_each_broker_has_its_own_batches() -> None:
+    asked: list[tuple[str, list[str]]] = []
+
+    async def answer(broker_name: str, items: Sequence[str]) -> Sequence[str | Exception]:
+        asked.append((broker_name, [*items]))
+        return items
+
+    batchers: Batchers[str, str] = Batchers(answer, max_items=2)
+    sent = ("a", "1"), ("a", "2"), ("b", "3"), ("b", "4"), ("a", "5")
+    futures = [batchers[name].submit(item, 1) for name, item in sent]
+    assert await asyncio.gather(*futures) == [*"12345"]
+    assert sorted(asked) == [("a", ["1", "2"]), ("a", ["5"]), ("b", ["3", "4"])]

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from typing import Any, Generic, NamedTuple, TypeVar
-
-from aerobee_chassis.clock import Clock
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 STALE_WAIT_S = 0.3  # since the start of the call, for callers that have a stale value
 RETRY_AFTER_MS = 1_000  # how long callers get a stale value after a failed call
 
 T = TypeVar("T")
+
+
+class Clock(Protocol):
+    def monotonic_ms(self) -> int:
+        """Return milliseconds since an unspecified start. Never goes back."""
 
 
 class _Flight(NamedTuple, Generic[T]):
@@ -33,7 +36,7 @@ class SingleFlight(Generic[T]):
         return len(self._flights)
 
     async def do(
-        self, key: str, call: Callable[[], Coroutine[Any, Any, T]], *, has_stale: bool
+        self, key: str, call: Callable[[], Coroutine[Any, Any, T]], *, has_stale: bool = False
     ) -> T:
         """Return the result of the call for this key; start it unless one is under way.
 
@@ -51,6 +54,13 @@ class SingleFlight(Generic[T]):
             if not flight.task.done():
                 raise TimeoutError
         return await asyncio.shield(flight.task)
+
+    async def close(self) -> None:
+        """Cancel the calls under way, and wait for their end."""
+        tasks = [flight.task for flight in self._flights.values()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     def _landed(self, key: str, task: asyncio.Task[T]) -> None:
         del self._flights[key]

@@ -1,0 +1,114 @@
+"""Receives that wait for their outcome, the longest wait first. Knows no broker and no messages.
+
+An outcome is a place to pop from, or messages; None after the deadline. A receive may be cancelled
+after it got its outcome. The outcome then goes to another receive, or back to the group.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Generic, NamedTuple, TypeVar
+
+W = TypeVar("W")  # what a receive wants
+O = TypeVar("O")  # noqa: E741  # outcome
+
+
+class _Wait(NamedTuple, Generic[W]):
+    place: int  # in the order in which all waits began
+    wanted: W
+
+
+class WaitingReceives(Generic[W, O]):
+    """The waits. `hand_over` gets the outcome of a receive that was cancelled.
+
+    `prefers` is a name: an outcome that is given under this name goes first to receives that prefer
+    it, and else to the longest wait.
+    """
+
+    def __init__(self, hand_over: Callable[[O], None]) -> None:
+        self._hand_over = hand_over
+        # By preference, the longest wait first.
+        self._waits: dict[str, dict[asyncio.Future[O | None], _Wait[W]]] = {}
+        self._places = itertools.count()
+
+    def __len__(self) -> int:
+        """Return how many receives wait, or have an outcome that they have not taken yet."""
+        return sum(map(len, self._waits.values()))
+
+    @property
+    def any_waits(self) -> bool:
+        """Return whether a receive waits that has no outcome yet."""
+        return any(True for _ in self._without_outcome())
+
+    async def wait(self, wanted: W, deadline_s: float, *, prefers: str = "") -> O | None:
+        """Return the outcome; None after `deadline_s`, in the event loop's time."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[O | None] = loop.create_future()
+        self._waits.setdefault(prefers, {})[future] = _Wait(next(self._places), wanted)
+        timer = loop.call_at(deadline_s, _resolve, future, None)
+        try:
+            return await future
+        except asyncio.CancelledError:
+            found = future.result() if future.done() and not future.cancelled() else None
+            if found is not None:
+                self._hand_over(found)
+            raise
+        finally:
+            timer.cancel()
+            self._leave(prefers, future)
+
+    def longest(self, prefers: str = "") -> W | None:
+        """Return what the receive wants that `give` serves next; None if no receive waits."""
+        found = self._next(prefers)
+        return None if found is None else found[1].wanted
+
+    def give(self, outcome: O, prefers: str = "") -> bool:
+        """Give one receive its outcome. Return False if no receive waits."""
+        found = self._next(prefers)
+        if found is None:
+            return False
+        found[0].set_result(outcome)
+        return True
+
+    def preferring(self, prefers: str) -> int:
+        """Return how many receives without an outcome prefer this name."""
+        return sum(not future.done() for future in self._waits.get(prefers, ()))
+
+    def wanted(self) -> list[W]:
+        """Return what each receive without an outcome wants."""
+        return [wait.wanted for _, wait in self._without_outcome()]
+
+    def end(self) -> None:
+        """End all waits without an outcome."""
+        for future in [future for waits in self._waits.values() for future in waits]:
+            _resolve(future, None)
+
+    def _next(self, prefers: str) -> tuple[asyncio.Future[O | None], _Wait[W]] | None:
+        heads: dict[int, tuple[asyncio.Future[O | None], _Wait[W]]] = {}
+        for preference, waits in self._waits.items():
+            for future, wait in waits.items():
+                if not future.done():
+                    if preference == prefers:
+                        return future, wait
+                    heads[wait.place] = future, wait
+                    break
+        return heads[min(heads)] if heads else None
+
+    def _without_outcome(self) -> Iterator[tuple[asyncio.Future[O | None], _Wait[W]]]:
+        for waits in self._waits.values():
+            for future, wait in waits.items():
+                if not future.done():
+                    yield future, wait
+
+    def _leave(self, prefers: str, future: asyncio.Future[O | None]) -> None:
+        waits = self._waits[prefers]
+        del waits[future]
+        if not waits:
+            del self._waits[prefers]
+
+
+def _resolve(future: asyncio.Future[O | None], outcome: O | None) -> None:
+    if not future.done():
+        future.set_result(outcome)
