@@ -36,7 +36,7 @@ def parse_duration(text: str) -> timedelta:
 
 
 def format_ms(duration_ms: int) -> str:
-    """Format a duration in the largest unit without a remainder: 7200000 → "2h", 1500 → "1500ms"."""
+    """Format a duration in its largest whole unit: 7200000 → "2h", 1500 → "1500ms"."""
     for unit in ("d", "h", "m", "s"):
         count, rest = divmod(duration_ms, _MILLISECONDS[unit])
         if count and not rest:
@@ -51,7 +51,7 @@ class Moment(NamedTuple):
     is_age: bool = False
 
     def at(self, now_ms: int) -> int:
-        """Return the time in milliseconds since the epoch, at least 0. An age counts from `now_ms`."""
+        """Return the time in milliseconds since the epoch, at least 0. Ages count from `now_ms`."""
         return max(0, now_ms - self.ms if self.is_age else self.ms)
 
 

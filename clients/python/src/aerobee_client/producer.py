@@ -546,7 +546,7 @@ class AsyncProducer(StartedClient):
             self._requests.on_reply(notice.reply)
 
     def _heartbeat(self, instance: ClientInstance) -> client_pb2.HeartbeatRequest:
-        """Return a heartbeat. During close it is still needed, if a send opens a link to a broker."""
+        """Return a heartbeat. It is also needed during close, if a send then opens a link."""
         request = instance.new_heartbeat()
         request.producer_groups.append(self.producer_group)
         request.producer_statistics.CopyFrom(self.statistics().to_proto())

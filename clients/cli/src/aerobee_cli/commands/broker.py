@@ -1,4 +1,4 @@
-"""Define `aerobee broker`: run a broker, show its state and replicas, drain it, promote a replica."""
+"""Define `aerobee broker`: run a broker, show its state, drain it, or promote a replica."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ REPLICA_COLUMNS = (
 
 
 class ServiceGroup(TyperGroup):
-    """A group of subcommands. If no subcommand is given, all arguments are passed to the service."""
+    """A group of subcommands. Without a subcommand, all arguments are passed to the service."""
 
     def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
         service = bool(args) and args[0] not in {*self.commands, "--help"}

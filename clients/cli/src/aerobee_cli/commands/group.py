@@ -1,4 +1,4 @@
-"""Define `aerobee group`: create, update, show and delete consumer groups, and move their offsets."""
+"""Define `aerobee group`: create, change, show and delete consumer groups and their offsets."""
 
 from __future__ import annotations
 

@@ -166,7 +166,7 @@ def no_master(
 def _needed(
     found: Sequence[ReplicaDescription], absent: Sequence[AbsentReplica]
 ) -> Sequence[AbsentReplica]:
-    """Return the absent replicas that are in sync, or all absent replicas if none is known to be."""
+    """Return the absent replicas that are in sync, or all absent ones if none is known to be."""
     members = {number for each in found for number in each.in_sync_replicas or ()}
     return [each for each in absent if each.replica_id in members] or absent
 

@@ -1,4 +1,4 @@
-"""Request the routes that an official SDK would get from a proxy, and connect to their addresses."""
+"""Request the routes that an official SDK would get from a proxy, and test their addresses."""
 
 from __future__ import annotations
 

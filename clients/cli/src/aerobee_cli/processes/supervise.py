@@ -96,7 +96,7 @@ class Child:
         return self.ready
 
     async def wait(self) -> int:
-        """Wait until the process has ended and all its lines were passed on. Return the exit code."""
+        """Wait until the process has ended and `on_line` has its output. Return the exit code."""
         assert self._ended is not None, "not launched"
         return await asyncio.shield(self._ended)
 

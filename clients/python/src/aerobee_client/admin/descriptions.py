@@ -307,7 +307,7 @@ class BrokerBacklog:
 
     @property
     def is_empty(self) -> bool:
-        """True if no message needs this broker any more, apart from dead letters and unread topics."""
+        """True if no messages need this broker, apart from dead letters and unread topics."""
         return not (self.lags or self.in_flight or self.delayed_messages or self.half_messages)
 
     @classmethod
@@ -810,7 +810,7 @@ class LiteClientDescription:
         return _like(cls, info, brokers=(broker_name,))
 
     def merged(self, other: LiteClientDescription) -> LiteClientDescription:
-        """Merge the descriptions of a client from two brokers. Each broker knows all subscriptions."""
+        """Merge two brokers' descriptions of a client. Each broker knows all subscriptions."""
         return replace(
             self,
             brokers=self.brokers + other.brokers,

@@ -122,7 +122,7 @@ class ReplicaAdmin(BrokerAdmin):
 
 
 def _master(statuses: Statuses) -> replica_pb2.GetReplicationStatusResponse | None:
-    """Return the master with the highest epoch, because a former master may still claim the role."""
+    """Return the master with the highest epoch, because a former master may still answer."""
     masters = [each for each in statuses if each.role == "master"]
     return max(masters, key=lambda each: each.replica.epoch, default=None)
 

@@ -91,7 +91,7 @@ class AsyncRocketMq(AsyncClient):
         return group
 
     def unused_topic(self, name: str = "topic") -> str:
-        """Return the name of a topic that does not exist, for a test that makes a send create it."""
+        """Return a unique topic name, for a test in which a send creates the topic."""
         topic = unique(name)
         self._topics.append(topic)
         return topic

@@ -105,7 +105,7 @@ class Redriven(Message):
         self._encoded = names.encode(given)
 
     def encoded_properties(self, message_id: str, added: str = "") -> bytes:
-        """Return the properties string, which already contains a message id. Ignore `message_id`."""
+        """Return the properties string. `message_id` is ignored; the string contains an id."""
         return self._encoded + added.encode() if added else self._encoded
 
 
