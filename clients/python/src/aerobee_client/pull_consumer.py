@@ -583,7 +583,7 @@ def _both(first: str, second: str) -> MqError:
 
 
 # A loop of the plain class takes a group of messages for this time (100 ms). Then it returns the
-# remaining messages, so that the consumed ones make room for others.
+# remaining messages, so that consumed messages no longer count for thresholds.
 LENT_S = 0.1
 
 

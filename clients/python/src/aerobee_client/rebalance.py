@@ -33,7 +33,7 @@ __all__ = [
 
 Queues = Sequence[MessageQueue]
 Clients = Sequence[str]
-# (client_id, queues, client_ids) → the share of client_id.
+# A function that returns the share of a client id, from client_id, queues and client_ids.
 Strategy = Callable[[str, Queues, Clients], list[MessageQueue]]
 
 

@@ -102,7 +102,7 @@ def show(
     namesrv: Namesrv = None,
     json: Json = False,
 ) -> None:
-    """Show the messages in the parts that were cut off, and which of them a broker still has.
+    """Show the messages in the parts that were cut off, and whether a broker has each message.
 
     Exit code 3: a replica did not answer, or a record is damaged.
     """

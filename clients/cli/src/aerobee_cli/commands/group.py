@@ -231,9 +231,9 @@ def members(
 ) -> None:
     """List the consumers of a group: classic clients and official SDKs.
 
-    The list shows the queues that each consumer reads. For the Python client, it also shows the
-    rate of the last minute, failures since the start, messages that wait in the client, and the
-    lag.
+    The list shows the queues that each consumer reads. For the Python client, the list also shows
+    the rate of the last minute and failures since the start. It shows the messages that wait in the
+    client, and the lag.
     """
     with admin_client(context, namesrv) as admin:
         admin.get_group(group)  # an unknown group is an error, not an empty list

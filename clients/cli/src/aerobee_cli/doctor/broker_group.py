@@ -43,8 +43,9 @@ class AbsentReplica:
 class BrokerGroup:
     """The replicas of a broker.
 
-    `replicas` are those that answer; the list is empty if the broker keeps one copy. `absent` are
-    those that do not answer. `silent` has the errors of registered replicas that do not answer.
+    `replicas` are the replicas that answer; the list is empty if the broker keeps one copy.
+    `absent` are the replicas that do not answer. `silent` has the errors of registered replicas
+    that do not answer.
     """
 
     name: str

@@ -107,7 +107,7 @@ class SuiteOptions:
 
     @property
     def creates_topics(self) -> bool:
-        """True unless `sets` turn off that the first use of a topic creates it."""
+        """True if the first use of a topic creates it, according to `sets`."""
         return "autoCreateTopicEnable=false" not in self.sets
 
     def namesrv_arguments(self) -> list[str]:

@@ -246,7 +246,7 @@ class BrokerStatus:
     disk_total_bytes: int
     parked_pulls: int
     parked_pops: int
-    # Delay queue → messages that are not delivered yet.
+    # Messages that are not delivered yet, by delay queue.
     delayed_messages: Mapping[str, int]
     resident_memory_bytes: int
     # When it began to drain; 0 if it accepts messages.
@@ -295,7 +295,7 @@ class BrokerBacklog:
     lags: tuple[GroupLag, ...]
     # Messages that were popped and not acknowledged yet.
     in_flight: int
-    # Delay queue → messages that are not delivered yet.
+    # Messages that are not delivered yet, by delay queue.
     delayed_messages: Mapping[str, int]
     # Transactions that have not ended, by topic.
     half_messages: Mapping[str, int]

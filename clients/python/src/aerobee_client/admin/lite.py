@@ -20,7 +20,7 @@ class LiteAdmin(BrokerAdmin):
         lite_topic: str = "",
         silent: list[MqError] | None = None,
     ) -> d.LiteTopics:
-        """Return lite topics of a topic of the type LITE, and the number of those with messages.
+        """Return lite topics of a topic of the type LITE, and the number of all that have messages.
 
         The lite topics with the most messages come first. If a group is given, the lite topics with
         the most unsettled messages come first.

@@ -175,8 +175,8 @@ class BrokerLink:
                     if notice.HasField("watching"):
                         if self._has_watched:
                             # The broker forgets a client when its stream ends. It may have noticed
-                            # the end of the last stream after the heartbeat that came with this
-                            # one.
+                            # the end of the previous stream only after the heartbeat of this
+                            # connection.
                             await self.beat()
                         self._has_watched = self.is_watching = True
                         self._watch_tried.set()

@@ -122,9 +122,10 @@ class ClientInstance:
         """Register this client with brokers from now on.
 
         The brokers are the masters of every cached route, or every master of the `whole_cluster`.
-        `heartbeat` makes each heartbeat. Without `on_notice`, the client gets no notices.
-        `watches`: whether it gets notices from now on, or from the first `watch`. `on_link`: see
-        BrokerLink. `on_routes` is called when a route is new or has changed.
+        `heartbeat` returns the current heartbeat. `on_notice` is called with each notice; without
+        it, the client gets no notices. If `watches` is false, notices begin with the first `watch`.
+        `on_link` is called as BrokerLink describes. `on_routes` is called when a route is new or
+        has changed.
         """
         self._heartbeat = heartbeat
         self._on_notice = on_notice

@@ -12,7 +12,7 @@ from itertools import chain
 from aerobee_client.message_queue import MessageQueue
 from aerobee_client.options.producer import NOT_AVAILABLE_MS
 
-# A request that failed counts as this latency, which isolates the broker for 10,000 ms.
+# A failed request counts as this latency, which isolates the broker for 10,000 ms.
 ISOLATION_LATENCY_MS = 10_000
 
 LatencyTable = Sequence[tuple[int, int]]

@@ -344,7 +344,7 @@ class RouteCache:
             log.debug("route of %s not refreshed: %s", topic, error)
 
     async def follow_cluster(self) -> bool:
-        """Use all brokers of the cluster from now on, even those that no route contains.
+        """Use all brokers of the cluster from now on, even brokers that no route contains.
 
         Return False if no name server answers. Then nothing changes.
         """

@@ -1,8 +1,8 @@
 """Rebalance, acquire and release the message queues that this member of a consumer group owns.
 
-Every member fetches the same two lists, the queues of a topic and the members of the group, and
-takes its share by the same strategy. While a list cannot be fetched, the member keeps its queues. A
-broadcasting member owns all queues.
+Every member fetches the same two lists: the queues of a topic, and the members of the group. It
+calculates its share by the same strategy as the others. While a list cannot be fetched, the member
+keeps its queues. A broadcasting member owns all queues.
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ class ConcurrentConsumption:
         self._overdue: set[Batch] = set()
         # Batches of paused queues, which were not passed to a listener.
         self._held: dict[ProcessQueue, list[Batch]] = {}
-        # Messages that are being sent back → what to do if the broker does not accept the message.
+        # Functions to call if the broker does not accept a message that is being sent back.
         self._rejected: dict[ReceivedMessage, Callable[[], None]] = {}
         self._closing = False
         self._sweeper: asyncio.Task[None] | None = None

@@ -58,7 +58,7 @@ Attributes = dict[str, str | int | Sequence[str]]
 
 @lru_cache(maxsize=1024)
 def of_send(topic: str, error_type: str | None = None) -> Attributes:
-    """Return the attributes of sends to a topic. With `error_type`, those of failed sends."""
+    """Return the attributes of sends to a topic, optionally of the sends that failed."""
     found: Attributes = {
         SYSTEM: ROCKETMQ,
         OPERATION_NAME: SEND,

@@ -41,7 +41,7 @@ def traceparent(trace_id: int, span_id: int, flags: int) -> str:
 
 
 def carrying(message: Message, current: Context, made: SpanContext, *, plain: bool) -> Message:
-    """Return a copy of `message` that carries the span context `made` and the rest of `current`.
+    """Return a copy of `message` that carries the span context `made` and the context `current`.
 
     If there is no context to carry, return the message itself. `plain` is true if `current`
     contains only a span.
@@ -70,9 +70,9 @@ def may_be_sampled(message: ReceivedMessage) -> bool | None:
 
 
 def producer_of(message: ReceivedMessage) -> SpanContext | None:
-    """Return the span context of the send, or None if the send was not traced.
+    """Return the span context of the send.
 
-    Also return None if the span context is invalid.
+    Return None if the send was not traced or the span context is invalid.
     """
     text = message.find_property(TRACEPARENT)
     found = None if text is None else _TRACEPARENT.fullmatch(text)

@@ -27,7 +27,7 @@ _KINDS: Mapping[type, str] = {
     timedelta: "a timedelta",
 }
 
-# Option → its lowest and highest value.
+# The lowest and highest value of each option.
 Bounds = Mapping[str, tuple[float, float]]
 
 

@@ -40,7 +40,7 @@ class Sql:
 
 
 class ConsumeFromWhere(Enum):
-    """The place where a group starts in a queue for which it has not committed an offset.
+    """The position where a group starts in a queue for which it has not committed an offset.
 
     In its retry topic, a group always starts at the first message.
     """

@@ -170,7 +170,7 @@ class UnreadMessages:
         self._consume(returned, 1)
 
     def settle(self) -> None:
-        """Mark the messages that another thread has taken as consumed, except the last of them."""
+        """Mark the messages that another thread took before its last message as consumed."""
         if self._lent is not None:
             consumed = [(process_queue, [one]) for process_queue, one in self._lent.consumed()]
             self._consume(consumed, len(consumed))
@@ -262,8 +262,8 @@ class UnreadMessages:
         """Return up to `max_messages`, in order within each queue.
 
         Wait up to `timeout_s` for the first message. Return [] if none arrives, or if the consumer
-        is closed. If `ends` is given, return only messages of these queues below these offsets, and
-        return as soon as a pull or a failure of any queue is reported.
+        is closed. If `ends` is given, return only messages of these queues below these offsets.
+        Then the call also returns when a pull without usable messages or a failure is reported.
 
         Raises MqError: refusals of brokers that arrived in the meantime, ILLEGAL_OPERATION while
         another poll waits, and INVALID_PARAMETER for an invalid `max_messages`.

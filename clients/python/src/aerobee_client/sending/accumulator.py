@@ -144,7 +144,10 @@ class Batch:
 
 
 class _BrokerWindow:
-    """The batches of one broker: a count of those in flight, and those that wait, oldest first."""
+    """The state of one broker: the number of batches in flight, and the waiting batches.
+
+    The oldest batch is first in `waiting`.
+    """
 
     def __init__(self) -> None:
         self.in_flight = 0

@@ -110,7 +110,7 @@ class Budget:
             self._messages + messages <= self._max_messages
             and self._bytes + size <= self._max_bytes
         )
-        # an empty budget has room for a message or request of any size
+        # an empty budget accepts a message or request of any size
         if not fits and self._messages:
             return False
         self._messages += messages

@@ -1,8 +1,8 @@
 """Compress and encode messages as Send requests, and decode the responses. Does no I/O.
 
 A batch in columns, with one topic and queue for all its messages, costs client and broker the
-least. Some messages are encoded one by one in a request: delayed, half and compressed messages,
-messages to a retry topic, and messages that do not wait for the disk.
+least. Delayed, half and compressed messages are encoded one by one. So are messages to a retry
+topic, and messages that do not wait for the disk.
 """
 
 from __future__ import annotations

@@ -132,7 +132,7 @@ class SingleSends:
         return await future
 
     async def post(self, message: Message, queue: MessageQueue | None, timeout_s: float) -> None:
-        """Send one-way. Return when the send has its route; later failures are only logged."""
+        """Send one-way. Return when the send is in a batch; later failures are only logged."""
         send, future = self.single(message, queue, timeout_s)
         future.add_done_callback(_log_failure)
         await self.start_later(send, queue, is_one_way=True)

@@ -159,9 +159,9 @@ class TransactionEnds:
     ) -> asyncio.Future[None]:
         """Commit or roll back a transaction, even if the caller does not wait for the future.
 
-        The future raises MqError: INVALID_TRANSACTION_ID (the transaction is not open),
-        TOPIC_NOT_EXIST (the topic was deleted), and the last error if the broker has not answered
-        before the deadline.
+        The future raises MqError with the code INVALID_TRANSACTION_ID if the transaction is not
+        open, and TOPIC_NOT_EXIST if the topic was deleted. If the broker has not answered before
+        the deadline, the future raises the last error.
         """
         future: asyncio.Future[None] = self._loop.create_future()
         if self._on_end is not None:

@@ -117,7 +117,7 @@ class Transaction:
             await self._end(resolution)
 
     def unknown(self) -> None:
-        """Leave the transaction to the check, even if the rest of the block raises."""
+        """Leave the transaction to the check, even if the block raises afterwards."""
         self._leave_open(_State.UNKNOWN)
         self._ends.left_open(HalfMessage.stored(self.result))
 

@@ -65,9 +65,9 @@ class Journal:
         """Begin a journal, or resume the existing journal and load its message ids into `ids`.
 
         Set `read_only` for a dry run; a missing file is then an empty journal. Raises OSError.
-        Raises MqError with the code INVALID_PARAMETER for a journal of another group or target, a
-        file that is not a journal, a damaged journal, and a journal that another redrive is
-        writing.
+        Raises MqError with the code INVALID_PARAMETER for a journal of another group or target, or
+        one that another redrive is writing. The same error is raised for a damaged journal and for
+        another file.
         """
         header = {"redrive": VERSION, "group": consumer_group, "target": str(target)}
         if read_only:

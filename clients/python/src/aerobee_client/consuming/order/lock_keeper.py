@@ -1,7 +1,7 @@
 """Keep the queue locks of one member of a consumer group: acquire, renew and release them.
 
-A lock is requested only while the link to its broker is up, because the broker frees the locks of a
-client when its link ends. Otherwise the end of an old link could free a new lock.
+A lock is requested only while the link to its broker is up. The broker frees the locks of a client
+when its link ends. Otherwise the end of an old link could free a new lock.
 """
 
 from __future__ import annotations

@@ -160,7 +160,7 @@ class OrderedQueue:
         return self._groups.get(self._key_of(message))
 
     def drop_if_over(self, group: OrderedGroup) -> None:
-        """Remove a group without messages, because each message group has a group of its own."""
+        """Remove a group that has no messages, to limit the number of groups."""
         if group.is_over and self._groups.get(group.key) is group:
             del self._groups[group.key]
 

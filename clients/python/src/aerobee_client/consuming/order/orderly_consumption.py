@@ -1,8 +1,8 @@
 """Consume queues in order.
 
-The listener gets a message only after it has consumed the previous message of the same ordered
-group, and while this member has the lock of the queue. A message that fails is retried in place.
-After the last attempt the broker dead-letters it, and the next message follows.
+The listener gets a message after it has consumed the previous message of the same ordered group. It
+gets messages only while this member has the lock of the queue. A message that fails is retried in
+place. After the last attempt the broker dead-letters it, and the next message follows.
 """
 
 from __future__ import annotations
@@ -183,7 +183,7 @@ class OrderlyConsumption:
         return queue
 
     def _begin(self, queue: OrderedQueue, groups: Iterable[OrderedGroup]) -> None:
-        """Pass the messages of those `groups` that are ready to the listener."""
+        """Pass the messages of all ready `groups` to the listener."""
         if not queue.is_open or self._closed.is_set():
             return
         if not queue.lock.is_trusted():
