@@ -173,7 +173,8 @@ class AsyncLiteSimpleConsumer(LeaseConsumer[LiteMember]):
 class LiteSimpleConsumer(LeaseFacade[AsyncLiteSimpleConsumer]):
     """Receives messages of lite topics on lease. Any thread may use it.
 
-    For programs without asyncio. Arguments and behaviour are those of AsyncLiteSimpleConsumer.
+    This class is for programs without asyncio. Arguments and behaviour are those of
+    AsyncLiteSimpleConsumer.
     """
 
     def __init__(

@@ -548,7 +548,7 @@ class AsyncPullConsumer(Replier):
         return self._reader
 
     async def _joined(self) -> Reader:
-        """Return the reader. Before, join the group if there are subscriptions."""
+        """Join the group if there are subscriptions, and return the reader."""
         reader = self._running()
         if reader.started or not self._subscriptions:
             return reader

@@ -460,7 +460,8 @@ def _closed_by_listener(where: str) -> MqError:
 class PushConsumer(StartedFacade[AsyncPushConsumer]):
     """A member of a consumer group that passes messages to a listener. Any thread may use it.
 
-    For programs without asyncio. Arguments and behaviour are those of AsyncPushConsumer.
+    This class is for programs without asyncio. Arguments and behaviour are those of
+    AsyncPushConsumer.
 
     Example:
         consumer = PushConsumer("billing", lambda message: print(message.body))

@@ -236,7 +236,8 @@ def _subscription(topic: str, expression: str | Sql, version: int) -> message_pb
 class SimpleConsumer(LeaseFacade[AsyncSimpleConsumer]):
     """Receives messages of a consumer group on lease. Any thread may use it.
 
-    For programs without asyncio. Arguments and behaviour are those of AsyncSimpleConsumer.
+    This class is for programs without asyncio. Arguments and behaviour are those of
+    AsyncSimpleConsumer.
 
     Example:
         with SimpleConsumer("billing") as consumer:

@@ -1,8 +1,8 @@
 """Consume the messages of many queues concurrently, without any order.
 
 A consumed message advances the offset of its queue. A rejected message is sent back to the broker.
-If the broker does not accept it, it goes to the listener again, after 5 s or the delay that the
-listener asked for.
+If the broker does not accept the message, the listener gets it again, after 5 s or after the delay
+that the listener requested.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ and a Java client.
 
 RocketMQ writes an object in the place of a key, which is not valid JSON. This module therefore
 reads and writes the parts one by one with `json`. The file is always replaced as a whole. A lock on
-FILE.lock prevents that two consumers use the file at the same time; FILE.lock is never deleted.
+FILE.lock prevents two consumers from using the file at the same time. FILE.lock is never deleted.
 """
 
 from __future__ import annotations

@@ -154,8 +154,8 @@ def blocking(
 ) -> Callable[Concatenate[Facade[Any], P], R]:
     """Return a method that runs `coroutine`, a coroutine function of the client, and waits for it.
 
-    The method returns the result of the coroutine. If an interrupt, such as Ctrl-C, prevents that
-    the caller gets the result, `lost` is called on the loop with the client and the result.
+    The method returns the result of the coroutine. If an interrupt, such as Ctrl-C, keeps the
+    result from the caller, `lost` is called on the loop with the client and the result.
     """
 
     @wraps(coroutine)

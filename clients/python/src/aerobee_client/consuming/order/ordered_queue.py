@@ -20,8 +20,8 @@ from aerobee_client.message import ReceivedMessage
 class OrderedGroup:
     """Messages that are consumed one after the other.
 
-    `waiting` starts with the next message; a message that fails stays first. `consumed` holds the
-    consumed messages that are not committed yet; without automatic commit only.
+    `waiting` starts with the next message; a message that fails stays first. `consumed` holds
+    consumed messages that are not committed yet. With automatic commit, `consumed` is empty.
     """
 
     def __init__(self, key: str) -> None:

@@ -343,7 +343,7 @@ class OrderedSends:
         return info
 
     async def _settled_route(self, send: OrderedSend) -> PublishInfo:
-        """Return the route of a topic. Before, wait until none of its batches is moving."""
+        """Wait until no batch of a topic is moving, and return the route of the topic."""
         topic = send.message.topic
         while True:
             while moves := self._moves.get(topic):
