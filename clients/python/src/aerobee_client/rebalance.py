@@ -44,7 +44,8 @@ VIRTUAL_NODES = 10
 class NamedStrategy:
     """A strategy with its RocketMQ name.
 
-    Brokers compare the names to detect members of one group that use different strategies.
+    Heartbeats report the name, so that `aerobee group show` finds members with different
+    strategies.
     """
 
     name: str

@@ -94,7 +94,7 @@ class CrossThreadQueue:
                 raise
 
     def empty(self) -> None:
-        """Start all queued sends. Runs on the loop, and after its end to fail late sends."""
+        """Start all queued sends. Runs on the loop. After the loop has ended, late sends fail."""
         for send in self._take_all():
             self._accept(send)
 
