@@ -1,7 +1,7 @@
-"""The `aerobee` command. It uses the client; it starts servers as processes and imports none."""
+"""Provide the command `aerobee`. It uses the client, and starts servers as separate processes."""
 
 import os
 
-# grpc reads this at its first import. Otherwise the log of grpc's core would mix with our lines on
-# stderr. GRPC_VERBOSITY=info shows that log again.
+# grpc reads this variable at its first import. Without it, the log of grpc's core would mix with
+# the lines of this command on stderr. GRPC_VERBOSITY=info shows that log again.
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")

@@ -1,4 +1,4 @@
-"""The tree of commands. Their modules import slow modules only when a command runs."""
+"""Define the tree of commands. Their modules import slow modules only when a command runs."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def root(
         typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version."),
     ] = False,
 ) -> None:
-    """Options that all commands share."""
+    """Set the options that all commands share."""
 
 
 app.command(epilog="Example: aerobee up --data ./data --set flushDiskType=ASYNC_FLUSH")(services.up)

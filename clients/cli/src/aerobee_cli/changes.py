@@ -1,6 +1,6 @@
-"""Create and update topics or groups, one or a list of them.
+"""Create and update topics or groups, one or several at once.
 
-All of them are checked before the first one is changed.
+All topics or groups are checked before the first one is changed.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ ChangeSettings = Callable[..., "Update"]
 def create_all(
     kind: str, wanted: Mapping[str, Arguments], create: Create, *, dry_run: bool
 ) -> list[Item]:
-    """Create the `wanted` topics or groups (name → settings).
+    """Create the `wanted` topics or groups, whose settings are given by name.
 
-    Creates none if one of them exists with other settings. Returns an item for each name and
+    If one of them exists with other settings, none is created. Return an item for each name and
     broker.
     """
     for run_dry in (True,) if dry_run else (True, False):
@@ -57,11 +57,11 @@ def update_all(
     dry_run: bool,
     force: bool = False,
 ) -> list[Item]:
-    """Change the `wanted` topics or groups (name → settings), or none if one cannot be changed.
+    """Change the `wanted` topics or groups, whose settings are given by name.
 
-    `create` makes the missing ones; if it is None, a missing one is an error. Returns an item for
-    each setting that changes on a broker. Raises CommandError if messages would become unreadable,
-    unless `force` is given.
+    If one of them cannot be changed, none is changed. A missing topic or group is created by
+    `create`; it is an error if `create` is None. Return an item for each setting that changes on a
+    broker. Raise CommandError if messages would become unreadable, unless `force` is given.
     """
     for run_dry in (True,) if dry_run else (True, False):
         items: list[Item] = []

@@ -89,7 +89,7 @@ def _member(client: Item, consumer: Item) -> Item:
 
 
 def queue_ranges(queues: Iterable[str]) -> tuple[str, ...]:
-    """Join the ids of queues "topic/broker/id" of one topic and broker: "topic/broker/0-3"."""
+    """Join the ids of queues of the same topic and broker, for example to "topic/broker/0-3"."""
     ids: dict[str, list[int]] = {}
     for queue in queues:
         where, _, queue_id = queue.rpartition("/")
@@ -98,7 +98,7 @@ def queue_ranges(queues: Iterable[str]) -> tuple[str, ...]:
 
 
 def _ranges(numbers: Sequence[int]) -> str:
-    """Return sorted numbers as ranges, for example "0-2+5"."""
+    """Format sorted numbers as ranges, for example "0-2+5"."""
     parts: list[list[int]] = []
     for each in numbers:
         if parts and parts[-1][-1] == each - 1:
@@ -113,7 +113,7 @@ def _software(client: Item) -> str:
 
 
 def conflict_texts(clients: Collection[ClientDescription], group: str) -> list[str]:
-    """Describe how the members of `group` contradict each other."""
+    """Return a text for each conflict between the members of `group`."""
     from aerobee_client.admin.descriptions import member_conflicts, subscription_conflicts
 
     return [

@@ -18,4 +18,7 @@ class CommandError(Exception):
 
 
 class ProcessEnded(CommandError):
-    """A process ended. The message names it, and has its own error line if it printed one."""
+    """A process has ended, or is not ready in time.
+
+    The message names the process, and contains its own error line if it printed one.
+    """

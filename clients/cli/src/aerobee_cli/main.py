@@ -1,4 +1,4 @@
-"""The entry point of `aerobee`. It runs a command, and prints an error as one line.
+"""Define the entry point of `aerobee`. It runs a command, and prints an error as one line.
 
 Exit codes: 0 done, 1 failed, 2 wrong command line, 3 done, but some data could not be read, 130
 interrupted.
@@ -16,12 +16,12 @@ from aerobee_cli.errors import INTERRUPTED, CommandError
 if TYPE_CHECKING:
     from typer.exceptions import TyperException
 
-# Set it to see the traceback of an unexpected error.
+# Set this variable to see the traceback of an unexpected error.
 TRACEBACK_VARIABLE = "AEROBEE_TRACEBACK"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command and return its exit code. `arguments` exclude the program's name."""
+    """Run a command and return its exit code. `arguments` do not include the program's name."""
     try:
         return _run(sys.argv[1:] if arguments is None else list(arguments))
     except KeyboardInterrupt:

@@ -30,7 +30,7 @@ class ResetTarget(TypedDict, total=False):
 
 
 def reset_target(text: str) -> ResetTarget:
-    """Parse the value of `--to`. Raises BadOption."""
+    """Parse the value of `--to`. Raises BadOption if it is invalid."""
     if text in NAMED:
         return {"timestamp_ms": NAMED[text]}
     if text.isascii() and text.isdigit() and not is_epoch_ms(text):
@@ -52,10 +52,10 @@ def reset_target(text: str) -> ResetTarget:
 def effects(
     before: Iterable[QueueProgress], moved: Iterable[QueueOffset], target: ResetTarget
 ) -> Iterator[str]:
-    """Report the effects of a move.
+    """Yield texts about the effects of moved offsets.
 
-    `before` is the progress of the group before the move. In a queue where the group has no
-    offset, it has consumed nothing.
+    `before` is the progress of the group before the move. Where the group has no offset in a queue,
+    it has not consumed any messages.
     """
     places = {(each.broker_name, each.queue_id): each for each in before}
     skipped = repeated = cut = 0
@@ -76,7 +76,7 @@ def effects(
 
 
 def loss(admin: AdminClient, group: str, offsets: Sequence[QueueOffset]) -> str:
-    """Describe what is lost when a group loses these offsets of one topic."""
+    """Describe the loss if the `offsets` of a group in one topic are deleted."""
     topic = offsets[0].topic
     held = {(each.broker_name, each.queue_id) for each in offsets}
     text = f"the offsets of {group} in {counted(len(held), 'queue')} of {topic}"
@@ -87,7 +87,7 @@ def loss(admin: AdminClient, group: str, offsets: Sequence[QueueOffset]) -> str:
 
 
 def _lag(admin: AdminClient, group: str, topic: str) -> int | None:
-    """Return the lag of a group in a topic; None if the topic does not exist."""
+    """Return the lag of a group in a topic, or None if the topic does not exist."""
     try:
         return sum(queue.lag for queue in admin.consume_progress(group, topic))
     except MqError as error:

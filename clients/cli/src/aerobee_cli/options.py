@@ -1,4 +1,4 @@
-"""Options that several commands share, and the clients that commands create from them."""
+"""Define options that several commands share, and create clients from them."""
 
 from __future__ import annotations
 
@@ -60,14 +60,14 @@ Group = Annotated[str, typer.Argument(metavar="GROUP", help="Name of the consume
 
 
 class BadOption(typer.BadParameter):
-    """A value that this command refuses, not the option parser."""
+    """An invalid value of an option that the command itself detects, not the option parser."""
 
 
 def pairs_of(option: str, given: Sequence[str], *, example: str) -> dict[str, str]:
-    """Return the names and values of a repeatable option, "NAME=VALUE".
+    """Return the values of a repeatable option "NAME=VALUE" by name.
 
-    `example` shows the user how to write a pair. Raises BadOption for a wrong pair, and for a name
-    that is given twice.
+    `example` shows the user how to write a pair. Raises BadOption for an invalid pair, and for a
+    name that is given twice.
     """
     pairs: dict[str, str] = {}
     for text in given:
@@ -81,7 +81,7 @@ def pairs_of(option: str, given: Sequence[str], *, example: str) -> dict[str, st
 
 
 def namesrv_of(context: typer.Context, given: str | None) -> str:
-    """Return the name servers: of the command, else of `aerobee` itself, else the default."""
+    """Return the name servers from the command's option, `aerobee`'s option, or the default."""
     inherited = context.find_root().params.get("namesrv")
     return given or inherited or DEFAULT_NAMESRV
 
@@ -99,7 +99,7 @@ def producer(context: typer.Context, namesrv: str | None) -> Producer:
 
 
 def end(problems: Iterable[str]) -> None:
-    """Print the problems of a result that is not complete, and exit with INCOMPLETE if any."""
+    """Print the problems of an incomplete result. Exit with INCOMPLETE if there are any."""
     notes = list(problems)
     for text in notes:
         note(text)
@@ -110,8 +110,7 @@ def end(problems: Iterable[str]) -> None:
 def confirm(question: str, yes: bool) -> None:
     """Ask for confirmation on a terminal, unless `--yes` is given.
 
-    Raises BadOption if stdin is not a terminal: no user can answer there, and the command must not
-    do an irreversible step unasked.
+    Raises BadOption if stdin is not a terminal, because no user can answer there.
     """
     if yes:
         return

@@ -20,9 +20,9 @@ MANY_ROWS = 1_000
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Column:
-    """A column of a table: its title, the key of its values, and how a value is written.
+    """A column of a table: its title, the key of its values, and a function that formats a value.
 
-    If `write` is None, a value is written as in `show_one`.
+    If `write` is None, a value is formatted as in `show_one`.
     """
 
     title: str
@@ -37,9 +37,9 @@ def number(title: str, key: str) -> Column:
 
 
 def iso_time(timestamp_ms: int) -> str:
-    """Return a time in UTC with milliseconds; "" for 0, which means unknown.
+    """Return a time in UTC with milliseconds, or "" for 0, which means unknown.
 
-    A time out of the calendar's range, which a producer may have sent, is written as a number.
+    A time out of the calendar's range, which a producer may have sent, is formatted as a number.
     """
     if not timestamp_ms:
         return ""
@@ -55,7 +55,7 @@ def items_of(descriptions: Iterable[Any]) -> list[dict[str, Any]]:
 
 
 def _plain_value(value: Any) -> Any:
-    """Convert like `dataclasses.asdict`, which copies every string and takes ten times as long."""
+    """Convert like `dataclasses.asdict`, in a tenth of its time, because strings are not copied."""
     fields = getattr(type(value), "__dataclass_fields__", None)
     if fields is not None:
         return {name: _plain_value(getattr(value, name)) for name in fields}
@@ -68,7 +68,10 @@ def _plain_value(value: Any) -> Any:
 
 
 def show_list(items: Iterable[Item], columns: Sequence[Column], *, as_json: bool) -> None:
-    """Print one JSON array, each item on its line as soon as it is available; or a table."""
+    """Print items as a table or as one JSON array.
+
+    Each item of the array is printed on its own line as soon as it is available.
+    """
     if as_json:
         _write_array(items)
     else:
@@ -76,7 +79,7 @@ def show_list(items: Iterable[Item], columns: Sequence[Column], *, as_json: bool
 
 
 def show_one(item: Item, *, as_json: bool) -> None:
-    """Print one JSON object, or a line for each value that is not empty."""
+    """Print an item as one JSON object, or as a line for each value that is not empty."""
     if as_json:
         print(_json(item))
         return
@@ -88,7 +91,7 @@ def show_one(item: Item, *, as_json: bool) -> None:
 
 
 def show_each(items: Sequence[Item], *, as_json: bool) -> None:
-    """Print one JSON array; or a paragraph for each item, as `show_one` writes it."""
+    """Print items as one JSON array, or as a paragraph for each item in the form of `show_one`."""
     if as_json:
         _write_array(items)
         return
@@ -98,7 +101,7 @@ def show_each(items: Sequence[Item], *, as_json: bool) -> None:
 
 
 def write_table(items: Iterable[Item], columns: Sequence[Column], title: str | None = None) -> None:
-    """Write a table on stdout."""
+    """Print a table on stdout."""
     rows = [[printable(_cell(column, item[column.key])) for column in columns] for item in items]
     if len(rows) < MANY_ROWS:
         _write_rich_table(rows, columns, title)
@@ -109,7 +112,7 @@ def write_table(items: Iterable[Item], columns: Sequence[Column], title: str | N
 def _write_long_table(
     rows: Sequence[Sequence[str]], columns: Sequence[Column], title: str | None
 ) -> None:
-    """Write like `_write_rich_table`, in a hundredth of its time, without folding cells."""
+    """Print a table in a hundredth of the time of `_write_rich_table`, without folded cells."""
     from rich.cells import cell_len
 
     lines = [
@@ -155,24 +158,24 @@ def _write_rich_table(
     Console(width=width, highlight=False).print(table)
 
 
-# Control characters, which would control a terminal. Line ends and tabs are kept.
+# Control characters could change the state of a terminal. Line feeds and tabs are kept.
 _CONTROLS = {
     code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"
 }
 
 
 def printable(text: str) -> str:
-    """Escape control characters: a body must not control the reader's terminal."""
+    """Escape control characters, so that a message body does not control the user's terminal."""
     return text.translate(_CONTROLS)
 
 
 def counted(number: int, noun: str) -> str:
-    """Return a number with its noun: "1 topic", "2 topics"."""
+    """Return a number with its noun in singular or plural: "1 topic", "2 topics"."""
     return f"{number:,} {noun}{'s' * (number != 1)}"
 
 
 def note(text: str) -> None:
-    """Print a remark on stderr; stdout is for results."""
+    """Print a remark on stderr, because stdout is for results."""
     print(text, file=sys.stderr)
 
 
@@ -211,7 +214,7 @@ def _text(key: str, value: object) -> str:
 
 
 def text_of(value: object) -> str:
-    """Return a value as text for tables; "" for None, which means unknown."""
+    """Format a value as text for tables. None, which means unknown, becomes ""."""
     if value is None:
         return ""
     if isinstance(value, Mapping):

@@ -1,6 +1,6 @@
 """Show the progress of a redrive or resend on stderr.
 
-On a terminal it is one line that is overwritten, else a new line every 10 s.
+On a terminal, the progress is one line that is overwritten. Otherwise it is a new line every 10 s.
 """
 
 from __future__ import annotations
@@ -14,7 +14,10 @@ LINE_INTERVAL_S = 10.0
 
 
 class Progress:
-    """The progress of a redrive. `now_s` is a monotonic clock; `what` names the examined items."""
+    """Shows the progress of a redrive or resend.
+
+    `now_s` is a monotonic clock. `what` names the examined items.
+    """
 
     def __init__(
         self,
@@ -32,7 +35,10 @@ class Progress:
         self._is_shown = False
 
     def update(self, *, looked_at: int, total: int, sent: int) -> None:
-        """Print the progress if the interval is over: examined of `total`, and sent messages."""
+        """Print the progress if the interval since the last print is over.
+
+        `looked_at` of `total` items are examined, and `sent` messages are sent.
+        """
         now_s = self._now_s()
         if now_s - self._said_s < self._interval_s:
             return
@@ -43,7 +49,7 @@ class Progress:
         self._is_shown = True
 
     def close(self) -> None:
-        """Clear the terminal's line. May be called twice."""
+        """Clear the line on the terminal. May be called more than once."""
         if self._overwrites and self._is_shown:
             self._out.write("\r\x1b[K")
             self._out.flush()
@@ -53,7 +59,7 @@ class Progress:
 def progress_text(
     looked_at: int, total: int, sent: int, elapsed_s: float, what: str = "dead letters"
 ) -> str:
-    """Return the progress with the rate since the start, and the time left at that rate."""
+    """Return a line about the progress, with the rate since the start and the remaining time."""
     rate = looked_at / elapsed_s if elapsed_s else 0.0
     text = f"{looked_at:,} of {total:,} {what}, {sent:,} sent, {rate:,.0f} a second"
     if not rate or total < looked_at:
@@ -62,7 +68,7 @@ def progress_text(
 
 
 def in_words(seconds: float) -> str:
-    """Return a duration in at most two units: "2 h 5 min", "1 min 7 s", "9 s"."""
+    """Format a duration in at most two units: "2 h 5 min", "1 min 7 s", "9 s"."""
     whole = round(seconds)
     minutes, s = divmod(whole, 60)
     hours, m = divmod(minutes, 60)

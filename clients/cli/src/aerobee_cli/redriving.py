@@ -1,7 +1,7 @@
-"""Run a redrive for the command: connect, send, show the progress and the result.
+"""Run a redrive for the command: connect, send, and show the progress and the result.
 
-The result goes to stdout, as one JSON object or a table of unsent dead letters. The object is
-written during the redrive. Neither form keeps all outcomes in memory.
+The result goes to stdout, as one JSON object or a table of unsent dead letters. The JSON object is
+written during the redrive. Therefore the outcomes are never all in memory.
 """
 
 from __future__ import annotations
@@ -37,12 +37,13 @@ if TYPE_CHECKING:
     from aerobee_client.admin.redriving.run import Redrive
 
 
-# Long enough for the restart of a broker.
+# This is long enough for the restart of a broker.
 SEND_TIMEOUT = timedelta(seconds=30)
-# New objects between two runs of the garbage collector. Each dead letter creates about ten objects,
-# which are freed without it. With Python's 700 the runs take a seventh of the time of a redrive.
+# The number of new objects between two runs of the garbage collector. Each dead letter creates
+# about ten objects, which are freed without the collector. With Python's default of 700, the
+# collector takes a seventh of the time of a redrive.
 YOUNG_OBJECTS = 50_000
-# Maximum rows of a table.
+# The maximum number of rows of a table.
 TABLE_ROWS = 1_000
 _TITLES = ("message id", "offset message id", "tag", "topic", "status", "error")
 _KEYS = (*(title.replace(" ", "_") for title in _TITLES), "perhaps_twice")
@@ -52,8 +53,9 @@ _KEYS = (*(title.replace(" ", "_") for title in _TITLES), "perhaps_twice")
 class Request:
     """The arguments of the command line.
 
-    `limit` 0 means all. `listed` and `journal` are files. `since` and `until` are bounds of the
-    store time; the `selection` gets them when the brokers' clock is known.
+    If `limit` is 0, all dead letters are sent. `listed` and `journal` are files. `since` and
+    `until` are bounds of the store time. They are added to `selection` when the clock of the
+    brokers is known.
     """
 
     namesrv: str
@@ -73,8 +75,8 @@ class Request:
 def run(request: Request) -> int:
     """Run a redrive and return the exit code.
 
-    0: all were sent. 1: some were not sent, or do not exist. 3: some could not be read. The sent
-    dead letters are shown even if this raises.
+    0: all were sent. 1: some were not sent, or do not exist. 3: some could not be read. If the
+    redrive raises an error, the result up to that point is shown first.
     """
     job = _Job(request)
     try:
@@ -151,7 +153,10 @@ class _Job:
             )
 
     async def _set_bounds(self, admin: AsyncAdminClient) -> None:
-        """Count ages back from the earliest broker clock, because brokers set the store times."""
+        """Set the bounds of the store time in the selection.
+
+        Ages count back from the earliest broker clock, because brokers set the store times.
+        """
         request = self._request
         moments = [each for each in (request.since, request.until) if each is not None]
         now_ms = 0
@@ -260,16 +265,16 @@ class _Job:
 
 
 def check_bounds(since: Moment | None, until: Moment | None, now_ms: int) -> None:
-    """Raise BadOption if the bounds leave no time between them."""
+    """Raise BadOption if `since` is later than `until`."""
     if since is not None and until is not None and since.at(now_ms) > until.at(now_ms):
         raise BadOption("--since is later than --until: no dead letter was stored then")
 
 
 @contextmanager
 def fewer_looks_for_cycles() -> Iterator[None]:
-    """Run Python's garbage collector once in YOUNG_OBJECTS new objects, without the existing ones.
+    """Run Python's garbage collector less often, and only on new objects.
 
-    A redrive creates many objects, but no cycles.
+    This saves time because a redrive creates many objects, but no reference cycles.
     """
     thresholds = gc.get_threshold()
     gc.freeze()
@@ -285,7 +290,7 @@ def fewer_looks_for_cycles() -> Iterator[None]:
 def _stopped_like_ctrl_c() -> Iterator[None]:
     """Handle SIGTERM like SIGINT: wait for the messages in flight, and show the result.
 
-    A shell ignores SIGINT in commands that a script starts in the background; here it is handled.
+    A shell lets background commands of a script ignore SIGINT, but here SIGINT is handled again.
     """
 
     def interrupt(*_: Any) -> None:
@@ -314,13 +319,14 @@ def warn_unless_complete(topic: str, corrupted: int, expired: int) -> None:
 class Shown(Protocol):
     def add(self, outcomes: Iterable[Outcome]) -> None: ...
     def end(self, result: Mapping[str, Any]) -> None:
-        """Print the end. `result` has the names and numbers of the whole redrive."""
+        """Print the last part of the output. `result` has the counts of the whole redrive."""
 
 
 class JsonObject:
-    """One JSON object: the array "outcomes" with an item on each line, and then the result.
+    """Prints the result as one JSON object.
 
-    Dead letters that earlier runs sent are only counted.
+    The object has the array "outcomes" with an item on each line, and then the counts. Dead letters
+    that earlier runs sent are only counted.
     """
 
     def __init__(self) -> None:
@@ -342,7 +348,10 @@ class JsonObject:
 
 
 class Table:
-    """A table of the dead letters that were not sent; in a dry run, of those that would be sent."""
+    """Prints a table of the dead letters that were not sent.
+
+    In a dry run, the table also has the dead letters that would be sent.
+    """
 
     def __init__(self) -> None:
         self._rows: list[dict[str, Any]] = []

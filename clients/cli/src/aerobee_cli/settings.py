@@ -1,6 +1,6 @@
-"""Settings of topics and groups as text: options of a command, or entries of a YAML file.
+"""Parse settings of topics and groups from options of a command or entries of a YAML file.
 
-A file for `--from` has a list `topics`, a list `groups`, or both; the keys of an entry are the
+A file for `--from` has a list `topics`, a list `groups`, or both. The keys of an entry are the
 names of the options:
 
     topics:
@@ -66,19 +66,19 @@ class LiteModel(StrEnum):
 
 
 def topic_arguments(settings: Mapping[str, Any]) -> Arguments:
-    """Convert the settings of a topic to arguments.
+    """Convert the settings of a topic to arguments of `create_topic` or `update_topic`.
 
-    They are `queues`, `read_queues`, `write_queues`, `permission`, `type` and `attributes`. Raises
-    BadOption.
+    The settings are `queues`, `read_queues`, `write_queues`, `permission`, `type` and `attributes`.
+    Raises BadOption if one is unknown or invalid.
     """
     return _arguments(settings, _TOPIC)
 
 
 def group_arguments(settings: Mapping[str, Any]) -> Arguments:
-    """Convert the settings of a group to arguments.
+    """Convert the settings of a group to arguments of `create_group` or `update_group`.
 
-    They are `max_attempts`, `retry_delays`, `retry`, `order`, `consume`, `consume_from_min` and
-    `attributes`. Raises BadOption.
+    The settings are `max_attempts`, `retry_delays`, `retry`, `order`, `consume`, `consume_from_min`
+    and `attributes`. Raises BadOption if one is unknown or invalid.
     """
     arguments = _arguments(settings, _GROUP)
     if arguments.keys() >= {"retry_delays", "exponential_retry"}:
@@ -143,13 +143,13 @@ def _attributes(value: Any) -> Arguments:
 
 
 def retry_delays(value: str | Sequence[str]) -> list[timedelta]:
-    """Parse retry delays: "1s,5s", or a list. Raises ValueError."""
+    """Parse retry delays from text like "1s,5s", or from a list. Raises ValueError."""
     parts = value.split(",") if isinstance(value, str) else value
     return [parse_duration(str(part)) for part in parts if part]
 
 
 def retry_policy(text: str) -> ExponentialRetryPolicy:
-    """Parse "exponential:initial=5s,max=2h,multiplier=2". Raises ValueError."""
+    """Parse text like "exponential:initial=5s,max=2h,multiplier=2". Raises ValueError."""
     kind, _, listed = text.partition(":")
     pairs = [part.partition("=")[::2] for part in listed.split(",") if part]
     given = dict(pairs)
@@ -192,9 +192,9 @@ _READERS = {"topic": topic_arguments, "group": group_arguments}
 
 
 def attributes_of(options: Sequence[str] | None) -> dict[str, str] | None:
-    """Parse the options NAME=VALUE; an empty value removes an attribute.
+    """Parse options "NAME=VALUE" of attributes. An empty value removes an attribute.
 
-    Returns None if no option is given. Raises BadOption.
+    Return None if no option is given. Raises BadOption for an invalid option.
     """
     example = "NAME=VALUE, or NAME= to remove it"
     return pairs_of("--attribute", options or (), example=example) or None
@@ -203,9 +203,10 @@ def attributes_of(options: Sequence[str] | None) -> dict[str, str] | None:
 def with_attributes(
     options: Sequence[str] | None, by_option: Mapping[str, tuple[str, str]]
 ) -> dict[str, str] | None:
-    """Join the attributes of `--attribute` and those that other options set.
+    """Join the attributes of `--attribute` and the attributes that other options set.
 
-    `by_option`: option → name and value. Raises BadOption for an attribute that both set.
+    `by_option` has the name and value that each other option sets. Raises BadOption for an
+    attribute that is set twice.
     """
     attributes = attributes_of(options) or {}
     for option, (name, value) in by_option.items():
@@ -216,9 +217,9 @@ def with_attributes(
 
 
 def lite_ttl_attributes(ttl: str | None) -> dict[str, tuple[str, str]]:
-    """Return the topic attribute for the expiration of lite topics, by its option.
+    """Return the topic attribute (name and value) that the option --lite-ttl sets.
 
-    Raises BadOption.
+    The result is keyed by the option. Raises BadOption for an invalid duration.
     """
     option = "--lite-ttl"
     if ttl is None:
@@ -237,7 +238,7 @@ def lite_ttl_attributes(ttl: str | None) -> dict[str, tuple[str, str]]:
 def lite_attributes(
     parent: str | None, model: LiteModel | None, quota: int | None
 ) -> dict[str, tuple[str, str]]:
-    """Return the group attributes for subscriptions to lite topics, by their options."""
+    """Return the group attributes (name and value) that options for lite topics set, by option."""
     given = {
         "--lite-topic": (lite.BIND_ATTRIBUTE, parent),
         "--lite-model": (lite.MODEL_ATTRIBUTE, model.value.capitalize() if model else None),
@@ -252,10 +253,10 @@ def lite_attributes(
 def wanted(
     kind: str, name: str | None, given: Mapping[str, Any], path: Path | None
 ) -> dict[str, Arguments]:
-    """Return name → settings of the topics or groups (`kind`) that a command is to change.
+    """Return the settings of the topics or groups (`kind`) that a command is to change, by name.
 
-    It is the one `name` with the `given` options, or the entries of the file `path`. Raises
-    BadOption, OSError.
+    They are the topic or group `name` with the options `given`, or the entries of the file `path`.
+    Raises BadOption or OSError.
     """
     options = {option: value for option, value in given.items() if value is not None}
     if (name is None) == (path is None):
@@ -271,7 +272,7 @@ def wanted(
 
 
 def _entries(path: Path, kind: str) -> dict[str, Arguments]:
-    """Return name → settings, in the order of the file."""
+    """Return the settings in a file by name, in the order of the file."""
     content, section = _load(path), f"{kind}s"
     listed = content.get(section) if isinstance(content, dict) else None
     if not isinstance(listed, list) or content.keys() - {f"{each}s" for each in _READERS}:
@@ -293,7 +294,7 @@ def _entries(path: Path, kind: str) -> dict[str, Arguments]:
 
 
 def _load(path: Path) -> Any:
-    """Return the content of a YAML file; JSON is a part of YAML.
+    """Return the content of a YAML file. JSON is also valid, because it is a part of YAML.
 
     All scalars are text, because YAML would convert the order `off` to a boolean.
     """

@@ -1,4 +1,4 @@
-"""Times and durations on the command line. Pure.
+"""Parse and format times and durations of the command line. Does no I/O.
 
 A time is in ISO 8601, in milliseconds since the epoch, or an age. A duration has a unit: "200ms",
 "5s", "2m", "1h", "1d".
@@ -36,7 +36,7 @@ def parse_duration(text: str) -> timedelta:
 
 
 def format_ms(duration_ms: int) -> str:
-    """Format in the largest unit without a remainder: 7200000 → "2h", 1500 → "1500ms"."""
+    """Format a duration in its largest whole unit: 7200000 → "2h", 1500 → "1500ms"."""
     for unit in ("d", "h", "m", "s"):
         count, rest = divmod(duration_ms, _MILLISECONDS[unit])
         if count and not rest:
@@ -51,19 +51,19 @@ class Moment(NamedTuple):
     is_age: bool = False
 
     def at(self, now_ms: int) -> int:
-        """Return milliseconds since the epoch, at least 0. An age counts back from `now_ms`."""
+        """Return the time in milliseconds since the epoch, at least 0. Ages count from `now_ms`."""
         return max(0, now_ms - self.ms if self.is_age else self.ms)
 
 
 def is_epoch_ms(text: str) -> bool:
-    """Return whether a text has 13 digits: milliseconds since the epoch."""
+    """Return whether a text is a time in milliseconds since the epoch, which has 13 digits."""
     return text.isascii() and text.isdigit() and len(text) == EPOCH_MS_DIGITS
 
 
 def parse_time_ms(text: str) -> int:
     """Parse an ISO 8601 time, or 13 digits, to milliseconds since the epoch, at least 0.
 
-    A time without a zone is in UTC. Raises ValueError.
+    A time without a zone is in UTC. Raises ValueError if the text is invalid.
     """
     if is_epoch_ms(text):
         return int(text)

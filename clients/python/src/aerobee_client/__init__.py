@@ -1,7 +1,7 @@
-"""Provide the classic client of Aerobee, which asks a name server for routes and calls brokers.
+"""Provide the classic client of Aerobee, which gets routes from a name server and calls brokers.
 
 `Producer`, `PushConsumer`, `PullConsumer`, `SimpleConsumer`, `LiteSimpleConsumer` and `AdminClient`
-are for programs without asyncio. The same names with the prefix `Async` are for asyncio. Importing
+are for programs without asyncio. The classes with the prefix `Async` are for asyncio. Importing
 this package is cheap: a module is imported when one of its names is first used.
 """
 

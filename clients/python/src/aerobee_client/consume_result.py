@@ -1,4 +1,4 @@
-"""Define the verdicts of a listener: consumed, consume again, or dead-letter."""
+"""Define the verdicts of a listener: the message is consumed, retried later, or dead-lettered."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ MAX_DELAY = timedelta(days=3)
 
 
 class ConsumeResult(Enum):
-    """A verdict that a listener may return. None means SUCCESS.
+    """A verdict that a listener may return. If it returns None, the verdict is SUCCESS.
 
-    A Python function without a return statement has succeeded. (In RocketMQ's Java client, null
-    means RECONSUME_LATER.)
+    A Python function without a return statement therefore succeeds. (In RocketMQ's Java client,
+    null means RECONSUME_LATER.)
     """
 
     SUCCESS = 1
@@ -38,8 +38,8 @@ class ReconsumeLater(Exception):  # a verdict, not an error
         delay: The time until redelivery, up to 3 days.
         delay_level: One of RocketMQ's delays, 1 to 18. Do not combine it with `delay`.
         counted: False if this delivery does not count as an attempt, so that it does not bring the
-            message nearer to the dead-letter topic. Use it when the listener cannot work now,
-            whatever the message is.
+            message nearer to the dead-letter topic. Use False if the listener currently cannot
+            process any message.
 
     Raises:
         MqError: INVALID_PARAMETER if a delay is out of bounds, or if both delays are given.

@@ -55,7 +55,7 @@ class BrokerUnreachable(MqError):
 
 
 class RequestTimeout(MqError):
-    """No answer arrived in time. The request may or may not have been executed."""
+    """The server did not answer in time. The request may or may not have been executed."""
 
     def __init__(self, address: str, timeout_s: float) -> None:
         super().__init__(

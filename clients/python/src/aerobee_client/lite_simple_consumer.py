@@ -1,7 +1,7 @@
 """Receive messages of lite topics on lease: the public classes.
 
 A group is bound to one topic of the type LITE. Each client of the group chooses which lite topics
-of that topic it receives. Messages are settled as those of a simple consumer.
+of that topic it receives. Messages are settled like messages of a simple consumer.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class AsyncLiteSimpleConsumer(LeaseConsumer[LiteMember]):
         topic: The parent topic, to which the group is bound.
         namesrv: The addresses of the name servers, "host:port;host:port" or a sequence. Default:
             NAMESRV_ADDR of the environment.
-        transport: For tests.
-        clock: For tests.
+        transport: Replaces the transport in tests.
+        clock: Replaces the clock in tests.
         settings: The options of LiteConsumerOptions.
 
     Raises:
@@ -76,7 +76,7 @@ class AsyncLiteSimpleConsumer(LeaseConsumer[LiteMember]):
         self._clock = clock or SystemClock()
 
     async def start(self) -> None:
-        """Register with the brokers. In a wildcard group it receives every lite topic from now on.
+        """Register with the brokers. A client of a wildcard group then receives every lite topic.
 
         Raises:
             NamesrvUnreachable: If no name server answers.
@@ -93,15 +93,15 @@ class AsyncLiteSimpleConsumer(LeaseConsumer[LiteMember]):
     async def subscribe_lite(
         self, *lite_topics: str, offset_option: OffsetOption = OffsetOption.LAST_OFFSET
     ) -> None:
-        """Subscribe to lite topics. Every broker of the topic knows it when the call returns.
+        """Subscribe to lite topics. The call returns after every broker of the topic was notified.
 
         The consumer must be started. The lite topics need not exist yet. In an exclusive group,
-        this client takes them over from other clients. If the call fails, none of them is
-        subscribed.
+        this client takes the lite topics over from other clients. If the call fails, this client
+        subscribes to none of them.
 
         Args:
             lite_topics: The names of the lite topics.
-            offset_option: The position at which the whole group resumes in them.
+            offset_option: The position at which the whole group resumes in the lite topics.
 
         Raises:
             MqError: INVALID_PARAMETER, LITE_SUBSCRIPTION_QUOTA_EXCEEDED, ILLEGAL_OPERATION in a
@@ -113,7 +113,7 @@ class AsyncLiteSimpleConsumer(LeaseConsumer[LiteMember]):
     async def unsubscribe_lite(self, *lite_topics: str) -> None:
         """Unsubscribe from lite topics. Messages on lease can still be settled.
 
-        The group keeps its position in them.
+        The group keeps its position in the lite topics.
 
         Args:
             lite_topics: The names of the lite topics.
@@ -128,7 +128,7 @@ class AsyncLiteSimpleConsumer(LeaseConsumer[LiteMember]):
     def lite_topics(self) -> frozenset[str]:
         """The lite topics that this client subscribes to and has not lost to another client.
 
-        Empty in a wildcard group, and while the consumer is not started.
+        The set is empty in a wildcard group, and while the consumer is not started.
         """
         return frozenset() if self._member is None else self._member.subscription.names
 
@@ -142,13 +142,13 @@ class AsyncLiteSimpleConsumer(LeaseConsumer[LiteMember]):
     ) -> list[LeasedMessage]:
         """Receive messages of any subscribed lite topic on lease, in order within each lite topic.
 
-        The group gets further messages of a lite topic only after all its messages on lease were
-        settled or their lease has ended. All messages are of one broker.
+        The group gets further messages of a lite topic only after all leased messages of that lite
+        topic are settled or their lease has ended. All messages of one call come from one broker.
 
         Args:
             max_messages: The maximum number of messages, 1 to 32.
             invisible_duration: The duration of the lease, 1 ms to 12 h.
-            wait: How long to wait for a message, up to 24 h.
+            wait: The maximum time to wait for a message, up to 24 h.
             renew: Whether to renew the leases until the messages are settled, this consumer is
                 closed, or three hours have passed.
 
@@ -173,7 +173,8 @@ class AsyncLiteSimpleConsumer(LeaseConsumer[LiteMember]):
 class LiteSimpleConsumer(LeaseFacade[AsyncLiteSimpleConsumer]):
     """Receives messages of lite topics on lease. Any thread may use it.
 
-    For programs without asyncio. Arguments and behaviour are those of AsyncLiteSimpleConsumer.
+    This class is for programs without asyncio. Arguments and behaviour are those of
+    AsyncLiteSimpleConsumer.
     """
 
     def __init__(

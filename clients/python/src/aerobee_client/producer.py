@@ -1,13 +1,14 @@
 """Send messages: the class for asyncio, and the one for other programs.
 
-With `accumulate`, single sends that arrive while a request is in flight leave together in the next
-one, without a timer. Each has its own result, deadline and cancellation. When 65,536 sends or 32
-MiB are in flight, further sends wait for room.
+With `accumulate`, single sends that arrive while a request is in flight share the next request; no
+timer delays them. Each send has its own result, deadline and cancellation. When 65,536 sends or 32
+MiB are in flight, further sends wait.
 
 A send succeeds or fails within `send_timeout`, including retries. While no broker of the topic is
-reachable, it retries with pauses until then. A producer with a long timeout therefore survives a
-broker's restart. A retry can store a duplicate, because after a broken connection the client cannot
-know whether the broker had stored the message. Both copies have the same message id.
+reachable, the producer retries with pauses until the timeout. With a long timeout, sends therefore
+survive the restart of a broker. A retry can store a duplicate, because after a broken connection
+the client cannot know whether the broker had stored the message. Both copies have the same message
+id.
 """
 
 from __future__ import annotations
@@ -59,14 +60,14 @@ DEFAULT_GROUP = "DEFAULT_PRODUCER"
 
 
 class AsyncProducer(StartedClient):
-    """Sends messages, for asyncio. `async with AsyncProducer(...) as producer:` starts and closes.
+    """Sends messages, for asyncio. `async with AsyncProducer(...)` starts and closes it.
 
     Args:
         producer_group: The name of the producer group.
         namesrv: The addresses of the name servers, "host:port;host:port" or a sequence. Default:
             NAMESRV_ADDR of the environment.
-        transport: For tests.
-        clock: For tests.
+        transport: Replaces the transport in tests.
+        clock: Replaces the clock in tests.
         settings: The options of ProducerOptions, such as `send_timeout`, `retries`, `compression`,
             `accumulate` and `max_pending_messages`.
 
@@ -78,7 +79,7 @@ class AsyncProducer(StartedClient):
             result = await producer.send(Message("orders", b"42 apples"))
     """
 
-    # Whether it receives notices of every broker from its start on.
+    # Whether the producer receives notices of every broker from its start on.
     _whole_cluster = False
 
     def __init__(
@@ -112,7 +113,7 @@ class AsyncProducer(StartedClient):
         self._idle = asyncio.Event()
 
     async def start(self) -> None:
-        """Start the producer. It connects to a broker at the first send.
+        """Start the producer. Its first send connects to a broker.
 
         Raises:
             MqError: INVALID_PARAMETER if no name server is given.
@@ -156,7 +157,7 @@ class AsyncProducer(StartedClient):
     async def close(self) -> None:
         """Wait for the sends in flight, unregister and disconnect. May be called twice.
 
-        If it is cancelled, it does not wait for the sends.
+        If this call is cancelled, it stops waiting for the sends.
         """
         if PROCESS.is_child:
             return  # the sends in flight belong to the parent process
@@ -182,15 +183,15 @@ class AsyncProducer(StartedClient):
     def _requested(
         self, topic: str, message_count: int, elapsed_s: float, error: BaseException | None
     ) -> None:
-        """Notify the interceptors of a request that has ended."""
+        """Notify the interceptors of the end of a request that sent messages."""
         if self._interceptors:
             event = (topic, message_count, elapsed_s, error)
             notify(self._interceptors, "after_send_request", *event)
 
     def statistics(self) -> ProducerStatistics:
-        """Return what this producer has counted since its start; zeros while it is not started.
+        """Return the statistics of this producer since its start; zeros while it is not started.
 
-        Each heartbeat reports it to the brokers, and `aerobee clients --json` shows it.
+        Each heartbeat reports them to the brokers, and `aerobee clients --json` shows them.
         """
         if self._sender is None:
             return ProducerStatistics()
@@ -209,8 +210,8 @@ class AsyncProducer(StartedClient):
         """Check whether `message` can be sent, without sending it.
 
         Raises:
-            MqError: The refusal that a send would raise before it leaves: the topic does not exist
-                or does not accept messages, or the body or the properties are too large.
+            MqError: The error with which a send would refuse the message at once: the topic does
+                not exist or does not accept messages, or the body or the properties are too large.
         """
         check_message(message)
         with self._sending() as (sender, _):
@@ -229,9 +230,9 @@ class AsyncProducer(StartedClient):
     ) -> SendResult:
         """Store one message.
 
-        The messages of a message group, and those that selectors put into one queue, keep the order
-        of these calls. One request at a time is in flight to their queue. If a message fails, the
-        messages behind it in the same order fail with it.
+        Messages of one message group keep the order of the calls. So do messages that selectors put
+        into one queue. Only one request with such messages is in flight to a queue at a time. If a
+        message fails, later messages of the same order fail too.
 
         Args:
             message: The message to send.
@@ -312,16 +313,16 @@ class AsyncProducer(StartedClient):
         """Store any number of messages of any topics.
 
         The messages are split into requests of at most 512 messages or 1 MiB. Each request is for
-        one topic and one queue, and is stored completely or not at all. With `queue`, one request
-        follows the other, in order. Messages with a message group, and all messages with a
-        `selector`, keep their order as single sends do.
+        one topic and one queue, and is stored completely or not at all. With `queue`, the requests
+        are sent in order, one after the other. Messages with a message group, and all messages with
+        a `selector`, keep their order like single sends.
 
         Args:
             messages: The messages to send.
             queue: The queue that stores the messages.
             selector: A function that chooses the queue of each message.
-            timeout: The time limit of each request; for messages that keep an order, of all of them
-                together.
+            timeout: The time limit of each request. Messages that keep an order share one time
+                limit.
 
         Returns:
             The results, in the order of the messages.
@@ -360,7 +361,7 @@ class AsyncProducer(StartedClient):
     ) -> asyncio.Future[SendResult]:
         """Start a send without waiting for it.
 
-        It cannot wait for room: with too many sends in flight it fails with FLOW_CONTROL.
+        If too many sends are in flight, the future fails with the code FLOW_CONTROL at once.
 
         Args:
             message: The message to send.
@@ -401,7 +402,7 @@ class AsyncProducer(StartedClient):
         return future
 
     def _accept(self, queued: QueuedSend) -> None:
-        """Start a send of another thread, which has taken its room. Call it on the loop."""
+        """Start a send of another thread that has already reserved its budget. Runs on the loop."""
         if self._singles is not None:
             self._singles.accept(queued, has_room=True)
             return
@@ -427,8 +428,8 @@ class AsyncProducer(StartedClient):
             accumulate: See `send`.
 
         Raises:
-            MqError: FLOW_CONTROL if there is no room within `send_timeout`, and errors of the route
-                query.
+            MqError: FLOW_CONTROL if too many sends are in flight until the end of `send_timeout`,
+                and errors of the route query.
         """
         check_message(message)
         message, hooked = begin_send(message, self._interceptors)
@@ -444,7 +445,7 @@ class AsyncProducer(StartedClient):
     async def _send_oneway(
         self, message: Message, choice: QueueChoice, accumulate: bool | None
     ) -> None:
-        """Send one-way, without interceptors."""
+        """Send a message one-way, without interceptors."""
         with self._sending() as (_, singles):
             accumulates = self._accumulates(accumulate)
             ordering = choice.ordering(message, is_one_way=True, is_alone=not accumulates)
@@ -482,7 +483,7 @@ class AsyncProducer(StartedClient):
 
     @property
     def dropped_replies(self) -> DroppedReplies:
-        """Counts of replies since the start that the producer discarded."""
+        """The numbers of replies that the producer has discarded since its start."""
         return DroppedReplies() if self._requests is None else self._requests.dropped
 
     async def recall(
@@ -531,18 +532,21 @@ class AsyncProducer(StartedClient):
         return self._options.accumulate if wanted is None else wanted
 
     def _seconds(self, timeout: timedelta | None) -> float:
-        """Return the timeout in seconds. Raises INVALID_PARAMETER unless it is 0 to 1 day."""
+        """Return the timeout in seconds.
+
+        Raises MqError with the code INVALID_PARAMETER unless it is 0 to 1 day.
+        """
         if timeout is None:
             return self._timeout_s
         return check_duration("timeout", timeout, 0, MAX_TIMEOUT_S)
 
     def _on_notice(self, address: str, notice: client_pb2.ClientNotice) -> None:
-        """Handle a notice that a broker sends on the stream that this client holds open."""
+        """Handle a notice that a broker sends on the stream between it and this client."""
         if notice.HasField("reply") and self._requests is not None:
             self._requests.on_reply(notice.reply)
 
     def _heartbeat(self, instance: ClientInstance) -> client_pb2.HeartbeatRequest:
-        """Return a heartbeat, also during close: a send in flight may open a link to a broker."""
+        """Return a heartbeat. It is also needed during close, if a send then opens a link."""
         request = instance.new_heartbeat()
         request.producer_groups.append(self.producer_group)
         request.producer_statistics.CopyFrom(self.statistics().to_proto())
@@ -574,7 +578,7 @@ class ProducerFacade(StartedFacade[C]):
 
     @property
     def dropped_replies(self) -> DroppedReplies:
-        """Counts of replies since the start that the producer discarded."""
+        """The numbers of replies that the producer has discarded since its start."""
         return self._client.dropped_replies
 
     def send_async(
@@ -591,8 +595,8 @@ class ProducerFacade(StartedFacade[C]):
         """Start a send without waiting for it.
 
         The callback and the selector run in the producer's thread. While too many sends are in
-        flight, the call waits for room, within the timeout. It fails with FLOW_CONTROL after that,
-        at once with `block=False`, and in a callback.
+        flight, the call waits up to the timeout, and then fails with the code FLOW_CONTROL. With
+        `block=False` or in a callback, the call fails at once instead.
 
         Args:
             message: The message to send.

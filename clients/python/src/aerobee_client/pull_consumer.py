@@ -60,29 +60,29 @@ F = TypeVar("F")  # fetched
 
 
 class AsyncPullConsumer(Replier):
-    """Reads message queues by polls, for asyncio. RocketMQ's lite pull consumer.
+    """Reads message queues by polls, for asyncio. It corresponds to RocketMQ's lite pull consumer.
 
     `subscribe` makes it a member of `consumer_group`. The queues of the topics are divided among
     the members, and another member may take over a queue at any time. `assign` reads queues that
-    the caller chooses, independently of other readers. With a group, it then starts at the offsets
+    the caller chooses, without regard to other readers. With a group, it then starts at the offsets
     that the group has committed, and it may commit. Without a group, it only reads, and it starts
     at the first message unless `consume_from_where` is given. A consumer uses either `subscribe` or
     `assign`.
 
-    Messages are pulled ahead, so that a poll seldom waits. With `auto_commit`, the result of a poll
-    is committed after the next poll has begun, every `auto_commit_interval` and at close. A program
-    that crashes therefore gets the messages of its last poll again. Only one task may poll at a
-    time.
+    Messages are pulled ahead, so that a poll seldom waits. With `auto_commit`, the offsets of a
+    poll's messages are committed after the next poll has begun, every `auto_commit_interval` and at
+    close. A program that crashes therefore gets the messages of its last poll again. Only one task
+    may poll at a time.
 
-    Calls raise ILLEGAL_OPERATION before start and after close, and for a queue that this consumer
-    does not read.
+    Calls raise MqError with the code ILLEGAL_OPERATION before start and after close, and for a
+    queue that this consumer does not read.
 
     Args:
         consumer_group: The name of the group; None to read without a group.
         namesrv: The addresses of the name servers, "host:port;host:port" or a sequence. Default:
             NAMESRV_ADDR of the environment.
-        transport: For tests.
-        clock: For tests.
+        transport: Replaces the transport in tests.
+        clock: Replaces the clock in tests.
         settings: The options of PullConsumerOptions.
 
     Example:
@@ -113,7 +113,7 @@ class AsyncPullConsumer(Replier):
         self._transport = transport
         self._clock = clock or SystemClock()
         self._subscriptions: dict[str, TopicSubscription] = {}
-        self._chosen: set[MessageQueue] | None = None  # None: `assign` was not called
+        self._chosen: set[MessageQueue] | None = None  # None if `assign` was not called
         self._reader: Reader | None = None
         self._joining = asyncio.Lock()
 
@@ -130,7 +130,7 @@ class AsyncPullConsumer(Replier):
         return frozenset() if self._reader is None else frozenset(self._reader.unread.paused)
 
     def add_interceptor(self, interceptor: Interceptor) -> None:
-        """Add an interceptor behind the existing ones.
+        """Add an interceptor after the existing interceptors.
 
         Args:
             interceptor: The interceptor to notify.
@@ -145,9 +145,9 @@ class AsyncPullConsumer(Replier):
     def subscribe(self, topic: str, expression: str | Sql = ALL) -> Awaitable[None]:
         """Read this member's share of the queues of `topic`. Call it before or after the start.
 
-        The next call that waits, such as `poll`, joins the group. Once the consumer has joined,
-        `await` the result if the expression is Sql: a broker checks it first, and without the await
-        nothing changes.
+        The next asynchronous call, such as `poll`, joins the group. If the consumer has joined
+        already and the expression is Sql, `await` the result: a broker must check the expression
+        first. Without the await, the subscription does not change.
 
         Args:
             topic: The topic to read.
@@ -175,7 +175,7 @@ class AsyncPullConsumer(Replier):
         return Done()
 
     def unsubscribe(self, topic: str) -> None:
-        """Stop reading `topic`. The committed offsets stay."""
+        """Stop reading `topic`. The committed offsets are kept."""
         if self._subscriptions.pop(topic, None) is not None and self._reader is not None:
             self._reader.subscriptions_changed(topic)
 
@@ -226,10 +226,10 @@ class AsyncPullConsumer(Replier):
         return await self._running().instance.routes.subscribe_queues(topic)
 
     def statistics(self) -> ConsumerStatistics:
-        """Return what this consumer has counted since its start; zeros while it is not started.
+        """Return the statistics of this consumer since its start; zeros while it is not started.
 
-        `consumed` counts the messages of all polls before the last one. Each heartbeat of a member
-        reports the counts to the brokers, and `aerobee group members` shows them.
+        `consumed` counts the messages of all polls before the last poll. Each heartbeat of a member
+        reports the statistics to the brokers, and `aerobee group members` shows them.
         """
         return ConsumerStatistics() if self._reader is None else self._reader.statistics()
 
@@ -261,11 +261,11 @@ class AsyncPullConsumer(Replier):
             raise
 
     async def close(self) -> None:
-        """Commit what the polls before the last one returned, and leave the group.
+        """Commit the offsets of all polls before the last one, and leave the group.
 
-        May be called twice. `commit` also commits the result of the last poll. With
-        `auto_commit=False`, `close` commits nothing. A poll that waits fails, and an iteration
-        ends.
+        May be called more than once. To commit the result of the last poll too, call `commit`
+        before. With `auto_commit=False`, `close` does not commit. A waiting poll fails, and an
+        iteration ends.
         """
         if PROCESS.is_child:
             return  # the reader belongs to the parent process
@@ -278,13 +278,13 @@ class AsyncPullConsumer(Replier):
     async def poll(
         self, max_messages: int = MAX_MESSAGES, timeout: timedelta = POLL_TIMEOUT
     ) -> list[ReceivedMessage]:
-        """Return messages as soon as there are any, in order within each queue.
+        """Wait for messages and return them, in order within each queue.
 
         The messages of the previous poll now count as consumed.
 
         Args:
             max_messages: The maximum number of messages.
-            timeout: How long to wait for the first message, 0 or more.
+            timeout: The maximum time to wait for the first message, 0 or more.
 
         Returns:
             The messages; an empty list if none arrives within `timeout`.
@@ -317,11 +317,12 @@ class AsyncPullConsumer(Replier):
     ) -> AsyncIterator[ReceivedMessage]:
         """Yield the messages of all queues up to the ends that the queues have now.
 
-        Each message counts as a poll, and so does the end. If a rebalance moves a queue to another
-        member, that member reads the rest of the queue.
+        Each step of the iteration counts as a poll, so that a message is consumed when the next
+        step begins. If a rebalance moves a queue to another member, that member reads the rest of
+        the queue.
 
         Args:
-            timeout: How long to wait for messages of a queue before its end is reached.
+            timeout: The maximum time to wait for the next messages while an end is not reached.
 
         Yields:
             The messages, in order within each queue.
@@ -343,7 +344,7 @@ class AsyncPullConsumer(Replier):
         fetch: Callable[[float, Mapping[MessageQueue, int]], Awaitable[F]],
         timeout: timedelta,
     ) -> AsyncGenerator[F, None]:
-        """Yield the results of `fetch` until no messages are left before the ends."""
+        """Yield the results of `fetch` until all queues are read to their present ends."""
         timeout_s = check_duration("timeout", timeout, 0, FOREVER_S)
         ends = await self.end_offsets()
         loop = asyncio.get_running_loop()
@@ -361,7 +362,7 @@ class AsyncPullConsumer(Replier):
         reader.unread.consume_last()
 
     async def _lendings(self) -> AsyncGenerator[Lent, None]:
-        """Yield all available messages at once, as an iteration, for the plain class."""
+        """Yield all available messages at once, until close. For a loop of the plain class."""
         reader = await self._joined()
         while (lent := await reader.unread.lend(None)) is not None:
             yield lent
@@ -370,7 +371,7 @@ class AsyncPullConsumer(Replier):
             reader = await self._joined()
 
     async def _lendings_to_end(self, timeout: timedelta) -> AsyncGenerator[Lent, None]:
-        """Yield all available messages at once, as `read_to_end`, for the plain class."""
+        """Yield all available messages at once. Used by `read_to_end` of the plain class."""
         reader = await self._joined()
         async with aclosing(self._to_end(reader, reader.unread.lend, timeout)) as found:
             async for lent in found:
@@ -378,7 +379,7 @@ class AsyncPullConsumer(Replier):
                     yield lent
 
     def take_back(self) -> None:
-        """Let the next poll return the messages of the last one, which did not reach the caller."""
+        """Make the messages of the last poll unread, because they did not reach the caller."""
         if self._reader is not None:
             self._reader.unread.take_back()
 
@@ -398,7 +399,7 @@ class AsyncPullConsumer(Replier):
         await (await self._joined()).seek_within_bounds(queue, queue_offset)
 
     async def seek_to_begin(self, *queues: MessageQueue) -> None:
-        """Continue at the first available message.
+        """Continue to read queues at their first available messages.
 
         Args:
             queues: The queues to move; if none is given, all queues that are read.
@@ -406,7 +407,7 @@ class AsyncPullConsumer(Replier):
         self._running().seek(await self.begin_offsets(queues or None))
 
     async def seek_to_end(self, *queues: MessageQueue) -> None:
-        """Continue at the end, with the next message that is stored.
+        """Continue to read queues at their ends, with the next message that is stored.
 
         Args:
             queues: The queues to move; if none is given, all queues that are read.
@@ -414,9 +415,9 @@ class AsyncPullConsumer(Replier):
         self._running().seek(await self.end_offsets(queues or None))
 
     async def seek_to_time(self, moment: datetime, *queues: MessageQueue) -> None:
-        """Continue at the first message that was stored at or after `moment`.
+        """Continue to read queues at the first message that was stored at or after `moment`.
 
-        If all messages of a queue are older, it continues at the end.
+        If all messages of a queue are older, the queue continues at its end.
 
         Args:
             moment: A time with a time zone.
@@ -428,8 +429,7 @@ class AsyncPullConsumer(Replier):
     def pause(self, *queues: MessageQueue) -> None:
         """Exclude `queues` from polls until they are resumed.
 
-        A queue stays paused if a rebalance takes it away and returns it. Messages that were pulled
-        stay.
+        A queue stays paused if a rebalance takes it away and returns it. Pulled messages are kept.
 
         Args:
             queues: The queues to pause.
@@ -448,7 +448,7 @@ class AsyncPullConsumer(Replier):
         """Return the offset of the first message of each queue.
 
         Args:
-            queues: Any queues; None for the queues that are read.
+            queues: Any queues; None for the queues that this consumer reads.
 
         Returns:
             The offset of each queue.
@@ -459,7 +459,7 @@ class AsyncPullConsumer(Replier):
         """Return the offset that the next stored message of each queue will get.
 
         Args:
-            queues: Any queues; None for the queues that are read.
+            queues: Any queues; None for the queues that this consumer reads.
 
         Returns:
             The offset of each queue.
@@ -469,18 +469,18 @@ class AsyncPullConsumer(Replier):
     async def offsets_for_times(
         self, times: Mapping[MessageQueue, datetime]
     ) -> dict[MessageQueue, int]:
-        """Return the offset of the first message that was stored at or after a time.
+        """Return, for each queue, the offset of the first message stored at or after a time.
 
         Args:
             times: A time with a time zone for each queue.
 
         Returns:
-            The offset of each queue; its end if all messages are older.
+            The offset of each queue; the end of the queue if all messages are older.
         """
         return await offsets_at(self._running().instance, times)
 
     async def lag(self) -> dict[MessageQueue, int]:
-        """Return the number of messages from position to end, for each queue that is read."""
+        """Return the number of messages from the position to the end of each queue that is read."""
         return await self._running().lag(await self.end_offsets())
 
     # ---- commits ----
@@ -489,7 +489,7 @@ class AsyncPullConsumer(Replier):
         """Return the offsets that the group has committed.
 
         Args:
-            queues: Any queues; None for the queues that are read.
+            queues: Any queues; None for the queues that this consumer reads.
 
         Returns:
             The offset of each queue; None if the group has not committed one.
@@ -500,13 +500,13 @@ class AsyncPullConsumer(Replier):
     async def commit(
         self, offsets: Mapping[MessageQueue, int] | None = None
     ) -> dict[MessageQueue, int]:
-        """Commit the positions: all messages that polls have returned, including the last poll.
+        """Commit all messages that polls have returned, including the last poll.
 
         Args:
             offsets: Commit these offsets instead. They must not exceed the positions.
 
         Returns:
-            The committed offsets, once the brokers have stored them.
+            The offsets that the brokers have stored.
 
         Raises:
             MqError: ILLEGAL_OPERATION without a group or for a lost queue, and INVALID_PARAMETER
@@ -548,7 +548,7 @@ class AsyncPullConsumer(Replier):
         return self._reader
 
     async def _joined(self) -> Reader:
-        """Return the reader, which has joined the group if there are subscriptions."""
+        """Join the group if there are subscriptions, and return the reader."""
         reader = self._running()
         if reader.started or not self._subscriptions:
             return reader
@@ -567,7 +567,7 @@ class AsyncPullConsumer(Replier):
         return self._running()
 
     async def _read_queues(self, given: Queues | None) -> Queues:
-        """Return `given`, or the queues that are read if it is None."""
+        """Return `given`. If it is None, return the queues that this consumer reads."""
         reader = await self._joined()
         read = reader.queues() if self._chosen is None else frozenset(self._chosen)
         return read if given is None else given
@@ -582,13 +582,13 @@ def _both(first: str, second: str) -> MqError:
     return illegal_operation(text)
 
 
-# How long a loop continues with messages that it was lent (100 ms). Then it returns them, so that
-# consumed messages make room for others.
+# A loop of the plain class takes a group of messages for this time (100 ms). Then it returns the
+# remaining messages, so that consumed messages no longer count for thresholds.
 LENT_S = 0.1
 
 
 def _take_back(consumer: AsyncPullConsumer, _: object) -> None:
-    """Return messages that an interrupt kept from the caller."""
+    """Return messages to the consumer that did not reach the caller because of an interrupt."""
     consumer.take_back()
 
 

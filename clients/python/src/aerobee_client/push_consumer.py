@@ -2,7 +2,7 @@
 
 The message queues of a topic are divided among the members of the group. Each member pulls its own
 queues and passes the messages to a listener. A message is delivered at least once. It is delivered
-again after a failure, after a crash, or if its queue moves to another member before its offset was
+again after a failure, after a crash, or if its queue moves to another member before its offset is
 committed.
 """
 
@@ -60,9 +60,9 @@ class AsyncPushConsumer(Replier):
     """A member of a consumer group that passes messages to a listener, for asyncio.
 
     The listener returns None or ConsumeResult.SUCCESS when it has consumed a message. If it raises
-    or returns ConsumeResult.RECONSUME_LATER, the message is sent back. It is redelivered after the
-    delay of the group's retry policy. After the last attempt it moves to the dead-letter topic,
-    with the class and text of the exception.
+    or returns ConsumeResult.RECONSUME_LATER, the message is sent back to its broker. The broker
+    redelivers the message after the delay of the group's retry policy. After the last attempt, the
+    broker moves it to the dead-letter topic, with the class and text of the exception.
 
     All members of a group must subscribe to the same topics and expressions.
 
@@ -74,8 +74,8 @@ class AsyncPushConsumer(Replier):
             ConsumeResult for each message.
         namesrv: The addresses of the name servers, "host:port;host:port" or a sequence. Default:
             NAMESRV_ADDR of the environment.
-        transport: For tests.
-        clock: For tests.
+        transport: Replaces the transport in tests.
+        clock: Replaces the clock in tests.
         settings: The options of ConsumerOptions.
 
     Raises:
@@ -123,7 +123,7 @@ class AsyncPushConsumer(Replier):
         return frozenset() if self._membership is None else self._membership.assignment.queues()
 
     def add_interceptor(self, interceptor: Interceptor) -> None:
-        """Add an interceptor behind the existing ones.
+        """Add an interceptor after the existing interceptors.
 
         Args:
             interceptor: The interceptor to notify.
@@ -142,9 +142,10 @@ class AsyncPushConsumer(Replier):
     def subscribe(self, topic: str, expression: str | Sql = ALL) -> Awaitable[None]:
         """Consume messages of `topic`. Call it before or after the start.
 
-        The call replaces an earlier subscription of the topic. Retries of a message are consumed
-        whatever the expression is now. Once the consumer is started, `await` the result if the
-        expression is Sql: a broker checks it first, and without the await nothing changes.
+        The call replaces an earlier subscription of the topic. Retries are consumed even if they do
+        not match the new expression. If the consumer has started and the expression is Sql, `await`
+        the result: a broker must check the expression first. Without the await, the subscription
+        does not change.
 
         Args:
             topic: The topic to consume.
@@ -167,19 +168,20 @@ class AsyncPushConsumer(Replier):
         return Done()
 
     def unsubscribe(self, topic: str) -> None:
-        """Stop consuming `topic`. The committed offsets stay."""
+        """Stop consuming `topic`. The committed offsets are kept."""
         if self._subscriptions.pop(topic, None) is not None and self._membership is not None:
             self._membership.subscriptions_changed(topic)
 
     def pause(self, *targets: str | MessageQueue) -> None:
         """Pause topics or queues until `resume`.
 
-        Their messages are neither pulled nor passed to a listener. Running listeners continue. This
-        member keeps the queues. Queues of a paused topic that it acquires later are paused too.
-        Retries come from a topic of the group, which is paused only if everything is paused.
+        The messages of paused queues are neither pulled nor passed to a listener. Running listeners
+        continue. This member keeps the queues. Queues of a paused topic that the member acquires
+        later are paused too. Retries come from the retry topic of the group, which is paused only
+        if all topics are.
 
         Args:
-            targets: Topics and queues; if none is given, everything.
+            targets: Topics and queues; without an argument, all topics.
 
         Raises:
             MqError: INVALID_PARAMETER for a topic without subscription.
@@ -194,7 +196,7 @@ class AsyncPushConsumer(Replier):
         """End the pause of topics or queues.
 
         Args:
-            targets: Queues, and topics with all their queues; if none is given, everything.
+            targets: Queues, and topics with all their queues; without an argument, all topics.
 
         Raises:
             MqError: INVALID_PARAMETER for a topic without subscription.
@@ -232,9 +234,9 @@ class AsyncPushConsumer(Replier):
             self._membership.consumption.set_concurrency(concurrency)
 
     def statistics(self) -> ConsumerStatistics:
-        """Return what this member has counted since its start; zeros while it is not started.
+        """Return the statistics of this member since its start; zeros while it is not started.
 
-        Each heartbeat reports it to the brokers, and `aerobee group members` shows it.
+        Each heartbeat reports them to the brokers, and `aerobee group members` shows them.
         """
         membership = self._membership
         if membership is None:
@@ -339,12 +341,12 @@ class AsyncPushConsumer(Replier):
         return AssignmentCallbacks(on_assigned, [options.on_revoked] if options.on_revoked else [])
 
     async def commit(self, message: ReceivedMessage | None = None) -> None:
-        """Commit what the listener has consumed. Requires `orderly=True, auto_commit=False`.
+        """Commit the consumed messages. Requires `orderly=True, auto_commit=False`.
 
         Args:
             message: Commit only the queue of this message (with `order_by="message_group"`, its
                 message group), up to and including it. The listener may commit the message that it
-                is processing. None: commit all queues.
+                is processing. With None, commit all queues.
 
         Raises:
             MqError: ILLEGAL_OPERATION for another kind of consumer. QUEUE_LOCK_NOT_HELD if the
@@ -356,12 +358,12 @@ class AsyncPushConsumer(Replier):
     async def rollback(self, message: ReceivedMessage | None = None) -> None:
         """Deliver uncommitted messages again after the suspend time.
 
-        Requires `orderly=True, auto_commit=False`. It does not count as an attempt, and the result
-        of the listener that calls it is ignored.
+        Requires `orderly=True, auto_commit=False`. A rollback does not count as an attempt. If the
+        listener calls this method, the result of that listener call is ignored.
 
         Args:
             message: Roll back only the queue of this message (with `order_by="message_group"`, its
-                message group). None: roll back all queues.
+                message group). With None, roll back all queues.
 
         Raises:
             MqError: See `commit`.
@@ -382,14 +384,15 @@ class AsyncPushConsumer(Replier):
     async def close(self, timeout: timedelta = CLOSE_TIMEOUT) -> None:
         """Stop pulling, wait for running listeners, commit the offsets and leave the group.
 
-        May be called twice. If it is cancelled, it does not wait for the listeners.
+        May be called more than once. If this call is cancelled, it stops waiting for the listeners.
 
         Args:
-            timeout: How long to wait for running listeners, 0 or more.
+            timeout: The maximum time to wait for running listeners, 0 or more.
 
         Raises:
-            MqError: INVALID_PARAMETER for an invalid timeout; then nothing changes.
-                ILLEGAL_OPERATION if the listener calls it, which would wait for itself.
+            MqError: INVALID_PARAMETER for an invalid timeout; then the consumer stays open.
+                ILLEGAL_OPERATION if the listener calls this method, because the call would wait for
+                itself.
         """
         timeout_s = check_duration("timeout", timeout, 0, FOREVER_S)
         if PROCESS.is_child:
@@ -424,12 +427,13 @@ class AsyncPushConsumer(Replier):
 def _parts_of(
     instance: ClientInstance, consumer_group: str, options: ConsumerOptions
 ) -> tuple[OffsetTable, Rejections]:
-    """Return the table of offsets, and the handler of rejected messages."""
+    """Return the offset table and the handler of rejected messages for the message model."""
     if options.message_model is MessageModel.CLUSTERING:
         return OffsetStore(instance, consumer_group), _sent_back(instance, consumer_group, options)
     file = None
     if options.offset_file is not None:
-        # Its lock works on Unix only, so it is imported only if a file is used.
+        # The lock of the file works on Unix only, so this module is imported only if a file is
+        # used.
         from aerobee_client.consuming.offset_file import OffsetFile
 
         file = OffsetFile(options.offset_file)
@@ -456,7 +460,8 @@ def _closed_by_listener(where: str) -> MqError:
 class PushConsumer(StartedFacade[AsyncPushConsumer]):
     """A member of a consumer group that passes messages to a listener. Any thread may use it.
 
-    For programs without asyncio. Arguments and behaviour are those of AsyncPushConsumer.
+    This class is for programs without asyncio. Arguments and behaviour are those of
+    AsyncPushConsumer.
 
     Example:
         consumer = PushConsumer("billing", lambda message: print(message.body))
@@ -503,7 +508,7 @@ class PushConsumer(StartedFacade[AsyncPushConsumer]):
         """Stop pulling, wait for running listeners, commit the offsets and leave the group.
 
         Args:
-            timeout: How long to wait for running listeners, 0 or more.
+            timeout: The maximum time to wait for running listeners, 0 or more.
 
         Raises:
             MqError: See AsyncPushConsumer.close.

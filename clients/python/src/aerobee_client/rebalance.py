@@ -1,4 +1,4 @@
-"""Divide the queues of a topic among the members of a group: pure functions.
+"""Divide the queues of a topic among the members of a group, by functions without side effects.
 
 Every member calls a strategy with the same sorted lists and its own client id. The strategy returns
 the share of that member. Every strategy is deterministic, so the shares of all members are disjoint
@@ -33,7 +33,7 @@ __all__ = [
 
 Queues = Sequence[MessageQueue]
 Clients = Sequence[str]
-# (client_id, queues, client_ids) → the share of client_id.
+# A function that returns the share of a client id, from client_id, queues and client_ids.
 Strategy = Callable[[str, Queues, Clients], list[MessageQueue]]
 
 
@@ -42,7 +42,11 @@ VIRTUAL_NODES = 10
 
 @dataclass(frozen=True, slots=True)
 class NamedStrategy:
-    """A strategy with its name in RocketMQ, by which the members of a group are compared."""
+    """A strategy with its RocketMQ name.
+
+    Heartbeats report the name, so that `aerobee group show` finds members with different
+    strategies.
+    """
 
     name: str
     share: Strategy
@@ -52,16 +56,16 @@ class NamedStrategy:
 
 
 def name_of(strategy: Strategy) -> str:
-    """Return RocketMQ's name of a strategy; for a function of the application, its own name."""
+    """Return RocketMQ's name of a strategy, or the name of a function of the application."""
     if isinstance(strategy, NamedStrategy):
         return strategy.name
     return getattr(strategy, "__qualname__", type(strategy).__qualname__)
 
 
 def _average(client_id: str, queues: Queues, client_ids: Clients) -> list[MessageQueue]:
-    """Return the share for AVG, the default: one contiguous range for each member.
+    """Return a member's share by the default strategy AVG: one contiguous range of the queues.
 
-    If the division has a remainder, the first members get one more.
+    If the division has a remainder, the first members get one more queue each.
     """
     index = client_ids.index(client_id)
     size, extra = divmod(len(queues), len(client_ids))
@@ -70,7 +74,7 @@ def _average(client_id: str, queues: Queues, client_ids: Clients) -> list[Messag
 
 
 def _average_by_circle(client_id: str, queues: Queues, client_ids: Clients) -> list[MessageQueue]:
-    """Return the share for AVG_BY_CIRCLE: the queues in turn, one for each member."""
+    """Return a member's share by AVG_BY_CIRCLE: members get the queues one by one, in rotation."""
     return list(queues[client_ids.index(client_id) :: len(client_ids)])
 
 
@@ -79,7 +83,7 @@ average_by_circle = NamedStrategy("AVG_BY_CIRCLE", _average_by_circle)
 
 
 def config(mine: Queues) -> Strategy:
-    """Return a strategy with a fixed list (CONFIG).
+    """Return the strategy CONFIG, which always returns the queues in `mine`.
 
     The user ensures that the lists of all members fit together.
     """
@@ -93,9 +97,10 @@ def config(mine: Queues) -> Strategy:
 
 
 def machine_room(rooms: Collection[str]) -> Strategy:
-    """Return a strategy for brokers named "room@name" with a room of `rooms` (MACHINE_ROOM).
+    """Return the strategy MACHINE_ROOM, which divides the queues of brokers in `rooms`.
 
-    Members get contiguous ranges of equal size, and the remainder one by one.
+    The names of brokers must be "room@name". Members get contiguous ranges of equal size, and the
+    first members get one queue each of the remainder.
     """
 
     def strategy(client_id: str, queues: Queues, client_ids: Clients) -> list[MessageQueue]:
@@ -111,7 +116,7 @@ def machine_room(rooms: Collection[str]) -> Strategy:
 
 
 def room_of_broker(queue: MessageQueue) -> str:
-    """Return the room of a queue whose broker is named "room@name"; "" without a room."""
+    """Return the machine room of a queue whose broker is named "room@name", or ""."""
     return room_of_broker_name(queue.broker_name)
 
 
@@ -121,7 +126,7 @@ def room_of_broker_name(name: str) -> str:
 
 
 def room_of_client_id(client_id: str) -> str:
-    """Return the room of a consumer with the option `machine_room`; "" for another one."""
+    """Return the machine room in a client id, or "" if the option `machine_room` was not set."""
     parts = client_id.split("@", 2)
     return parts[2] if len(parts) == 3 else ""
 
@@ -131,10 +136,10 @@ def machine_room_nearby(
     room_of_queue: Callable[[MessageQueue], str] = room_of_broker,
     room_of_client: Callable[[str], str] = room_of_client_id,
 ) -> Strategy:
-    """Return a strategy that divides the queues of each room (MACHINE_ROOM_NEARBY).
+    """Return the strategy MACHINE_ROOM_NEARBY, which divides the queues of each machine room.
 
-    The members in a room share its queues with `inner`. All members share the queues of a room
-    without members.
+    The members in a room divide its queues by the strategy `inner`. If a room has no members, all
+    members divide its queues.
     """
 
     def strategy(client_id: str, queues: Queues, client_ids: Clients) -> list[MessageQueue]:
@@ -153,10 +158,10 @@ def machine_room_nearby(
 
 
 def consistent_hash(virtual_nodes: int = VIRTUAL_NODES) -> Strategy:
-    """Return a strategy that divides queues by a hash ring (CONSISTENT_HASH).
+    """Return the strategy CONSISTENT_HASH, which divides queues by a hash ring.
 
     A membership change moves few queues. Each member has `virtual_nodes` positions on the ring. A
-    queue belongs to the first member at or after its own position.
+    queue belongs to the first member at or after the queue's own position.
     """
 
     def strategy(client_id: str, queues: Queues, client_ids: Clients) -> list[MessageQueue]:
@@ -176,7 +181,10 @@ def consistent_hash(virtual_nodes: int = VIRTUAL_NODES) -> Strategy:
 
 
 def _key(queue: MessageQueue) -> str:
-    """Return the text that RocketMQ's clients hash too, so that they may join the same group."""
+    """Return the text of a queue that is hashed.
+
+    RocketMQ's clients hash the same text, so that they may join the same group.
+    """
     return (
         f"MessageQueue [topic={queue.topic}, brokerName={queue.broker_name}, "
         f"queueId={queue.queue_id}]"
@@ -184,7 +192,7 @@ def _key(queue: MessageQueue) -> str:
 
 
 def _position(key: str) -> int:
-    """Return the first 4 bytes of the MD5, big-endian."""
+    """Return the position of a key on the hash ring: the first 4 bytes of its MD5, big-endian."""
     digest = hashlib.md5(key.encode(), usedforsecurity=False).digest()
     return int.from_bytes(digest[:4], "big")
 
@@ -199,9 +207,10 @@ NAMES = (*_SIMPLE, "CONFIG", "MACHINE_ROOM", *(f"{NEARBY}-{name}" for name in _S
 
 
 def by_name(name: str, room: str = "") -> Strategy:
-    """Return the strategy of that name. Raises INVALID_PARAMETER.
+    """Return the strategy with the name `name` in RocketMQ.
 
-    `room`: the room of the member, for strategies that divide by rooms.
+    `room` is the machine room of the member, for strategies that divide queues by room. Raises
+    MqError with the code INVALID_PARAMETER for an unknown name or a missing room.
     """
     if name in _SIMPLE:
         return _SIMPLE[name]()

@@ -1,8 +1,8 @@
 """Request and reply: send a message whose producer waits for the reply of a consumer.
 
-Before it sends a request, the producer holds a stream of notices open to every broker that may get
-it. The consumer sends its reply to the broker that got the request, and the reply arrives on the
-stream of that broker.
+Before the producer sends a request, it opens a stream of notices to every broker that may get the
+request. The consumer sends its reply to the broker that got the request, and the reply arrives on
+the stream of that broker.
 """
 
 from __future__ import annotations
@@ -38,7 +38,10 @@ Send = Callable[[Message, timedelta], Awaitable[object]]
 
 
 class Requests:
-    """The requests of one producer, on one event loop. `check` raises if a message is invalid."""
+    """The requests of one producer, on one event loop.
+
+    `check` raises MqError if a message is invalid.
+    """
 
     def __init__(
         self, instance: ClientInstance, send: Send, check: Callable[[Message], object]
@@ -48,14 +51,14 @@ class Requests:
         self._send = send
         self._check = check
         self._waiting: dict[str, asyncio.Future[Reply]] = {}
-        # Correlation id → whether there was a reply, oldest first.
+        # True if the request got a reply, by correlation id, oldest first.
         self._ended: OrderedDict[str, bool] = OrderedDict()
 
     async def request(self, message: Message, timeout_s: float) -> Reply:
         """Send a request and return the reply.
 
-        Raises the errors of the send, RequestTimeout without a reply, and VERSION_NOT_SUPPORTED for
-        a broker that does not pass replies on.
+        Raises the errors of the send, and RequestTimeout if no reply arrives. Raises MqError with
+        the code VERSION_NOT_SUPPORTED if a broker does not support replies.
         """
         clock = self._instance.clock
         deadline_ms = clock.monotonic_ms() + int(timeout_s * 1000)
@@ -82,7 +85,7 @@ class Requests:
                 self._remember(correlation_id, answered=future.done() and not future.cancelled())
 
     def on_reply(self, reply: client_pb2.Reply) -> None:
-        """Handle a reply that a broker passes on."""
+        """Handle a reply that a broker forwards to this producer."""
         future = self._waiting.get(reply.correlation_id)
         if future is not None and not future.done():
             future.set_result(Reply(reply.body, dict(reply.properties)))
@@ -129,7 +132,10 @@ class Requests:
 def request_message(
     message: Message, *, correlation_id: str, client_id: str, ttl_ms: int
 ) -> Message:
-    """Return the message as it is sent. Raises MESSAGE_ILLEGAL for a delayed message."""
+    """Return a copy of `message` with the properties of a request.
+
+    Raises MqError with the code MESSAGE_ILLEGAL for a delayed message.
+    """
     if message.delayed:
         raise MqError(
             Code.MESSAGE_ILLEGAL,
@@ -147,7 +153,7 @@ def request_message(
 log = logging.getLogger(__name__)
 
 ATTEMPT_TIMEOUT_S = 3.0
-# The time limit of the one attempt that is always made, even if the request has expired by the
+# At least one attempt is made, with this time limit, even if the request has expired by the
 # clock of this machine.
 LEAST_TIMEOUT_S = 1.0
 FIRST_PAUSE_S = 0.05
@@ -155,10 +161,10 @@ LONGEST_PAUSE_S = 0.5
 
 
 class Request(NamedTuple):
-    """A request.
+    """The properties of a request.
 
-    `client_id`: the producer that waits. `expires_ms`: the end of its wait, in milliseconds since
-    the epoch.
+    `client_id` identifies the producer that waits for the reply. `expires_ms` is the time until
+    which it waits, in milliseconds since the epoch.
     """
 
     correlation_id: str
@@ -167,7 +173,10 @@ class Request(NamedTuple):
 
     @classmethod
     def of(cls, message: ReceivedMessage) -> Request:
-        """Read a request. Raises INVALID_PARAMETER for another message."""
+        """Read the properties of a request.
+
+        Raises MqError with the code INVALID_PARAMETER if the message is not a request.
+        """
         found = message.properties
         correlation_id = found.get(names.CORRELATION_ID, "")
         client_id = found.get(names.REPLY_TO_CLIENT, "")
@@ -176,13 +185,13 @@ class Request(NamedTuple):
             raise invalid_parameter(
                 f"{message} is not a request: reply to what a producer has sent by request()"
             )
-        # By the later one of the producer's and the broker's clock: one of them may be slow.
+        # The later of the times of the producer and the broker, because one clock may be slow.
         sent_ms = max(message.born_timestamp_ms, message.store_timestamp_ms)
         return cls(correlation_id, client_id, sent_ms + ttl_ms)
 
 
 def is_past_ttl(message: ReceivedMessage, now_ms: int) -> bool:
-    """Return whether it is a request whose producer no longer waits."""
+    """Return whether the message is a request whose producer no longer waits for the reply."""
     if not message.is_request:
         return False
     try:
@@ -192,7 +201,7 @@ def is_past_ttl(message: ReceivedMessage, now_ms: int) -> bool:
 
 
 class Replier(StartedClient):
-    """Base of consumers, which reply to requests."""
+    """Base class of consumers, which can reply to requests."""
 
     def __init__(self) -> None:
         self._instance: ClientInstance | None = None
@@ -203,10 +212,10 @@ class Replier(StartedClient):
         body: bytes,
         properties: Mapping[str, str] | None = None,
     ) -> None:
-        """Reply to a request. Return when its broker has passed the reply on to the producer.
+        """Reply to a request. Return when the broker has forwarded the reply to the producer.
 
-        If a broker restarts or a producer reconnects, the call waits for it until the TTL of the
-        request.
+        If the broker restarts or the producer reconnects, the call retries until the TTL of the
+        request has expired.
 
         Args:
             message: The request.

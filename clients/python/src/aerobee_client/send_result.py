@@ -11,7 +11,7 @@ from aerobee_wire import message_id as ids
 
 
 class SendResult(NamedTuple):
-    """The result of a stored message, which is as durable as the broker's flushDiskType says.
+    """The result of a stored message, whose durability the broker's flushDiskType determines.
 
     Every other outcome of a send raises an MqError. With FLUSH_DISK_TIMEOUT (10) the message is
     stored, but may not be durable. With FLUSH_SLAVE_TIMEOUT (12) it is stored, but may be missing
@@ -38,12 +38,12 @@ class SendResult(NamedTuple):
 
     @property
     def offset_message_id(self) -> str:
-        """Store host and physical offset in upper-case hex: the argument of `get_message`."""
+        """The store host and physical offset in upper-case hex, which `get_message` accepts."""
         return ids.offset_message_id(ids.pack_host(self.store_host), self.physical_offset)
 
 
 class TransactionResolution(Enum):
-    """How a transaction ends. With UNKNOWN it stays open, and the broker asks again."""
+    """The decision about a transaction. With UNKNOWN it stays open, and the broker asks again."""
 
     COMMIT = auto()
     ROLLBACK = auto()
@@ -75,12 +75,12 @@ class Reply(NamedTuple):
 
 
 class DroppedReplies(NamedTuple):
-    """Counts of replies that the producer discarded.
+    """The numbers of replies that the producer discarded.
 
     Attributes:
         late: Replies that arrived after the timeout of their request.
         double: Replies to a request that already had a reply.
-        foreign: Replies that belong to none of this producer's requests.
+        foreign: Replies that do not belong to a request of this producer.
     """
 
     late: int = 0

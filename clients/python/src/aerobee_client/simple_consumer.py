@@ -1,7 +1,7 @@
 """Receive messages on lease: the public classes.
 
-A receive returns messages of any broker on lease, for the invisible duration. Any process of the
-group settles each of them by an acknowledgement or a dead letter, in any order. Messages that are
+A receive returns messages from any broker on lease, for the invisible duration. Any process of the
+group settles each message by an acknowledgement or a dead letter, in any order. Messages that are
 not settled in time are redelivered. There is no listener, no rebalance and no proxy, which suits
 request handlers and task runners.
 """
@@ -52,8 +52,8 @@ class AsyncSimpleConsumer(LeaseConsumer[SimpleMember]):
         consumer_group: The name of the group.
         namesrv: The addresses of the name servers, "host:port;host:port" or a sequence. Default:
             NAMESRV_ADDR of the environment.
-        transport: For tests.
-        clock: For tests.
+        transport: Replaces the transport in tests.
+        clock: Replaces the clock in tests.
         settings: The options of SimpleConsumerOptions.
 
     Raises:
@@ -87,8 +87,9 @@ class AsyncSimpleConsumer(LeaseConsumer[SimpleMember]):
         """Receive messages of `topic`. Call it before or after the start.
 
         The call replaces an earlier subscription of the topic. Messages that do not match the
-        expression count as settled for the group. Once the consumer is started, `await` the result
-        if the expression is Sql: a broker checks it first, and without the await nothing changes.
+        expression count as settled for the group. If the consumer has started and the expression is
+        Sql, `await` the result: a broker must check the expression first. Without the await, the
+        subscription does not change.
 
         Args:
             topic: The topic to receive from.
@@ -160,13 +161,13 @@ class AsyncSimpleConsumer(LeaseConsumer[SimpleMember]):
     ) -> list[LeasedMessage]:
         """Receive messages on lease.
 
-        Other consumers of the group do not get them until the lease ends. All messages are of one
-        broker, and each receive begins with another broker.
+        Other consumers of the group do not get these messages until the lease ends. All messages of
+        one call come from one broker, and each call begins with another broker.
 
         Args:
             max_messages: The maximum number of messages, 1 to 32.
             invisible_duration: The duration of the lease, 1 ms to 12 h.
-            wait: How long to wait for a message of any broker and topic, up to 24 h.
+            wait: The maximum time to wait for a message of any broker and topic, up to 24 h.
             topic: Receive from this topic only.
             attempt_id: With `fifo`, the name of this receive. A receive with the same name, in any
                 process, returns the same messages while they are on lease. Without a name, the next
@@ -200,7 +201,10 @@ class AsyncSimpleConsumer(LeaseConsumer[SimpleMember]):
         return await self._receive(asked, renew=renew)
 
     def _subscriptions_of(self, topic: str | None) -> dict[str, message_pb2.Subscription]:
-        """Return the subscriptions to receive from. Raises SUBSCRIPTION_NOT_EXIST."""
+        """Return the subscriptions to receive from: of `topic`, or all if it is None.
+
+        Raises MqError with the code SUBSCRIPTION_NOT_EXIST if there is none.
+        """
         if topic is None:
             if self._subscriptions:
                 return dict(self._subscriptions)
@@ -214,9 +218,9 @@ class AsyncSimpleConsumer(LeaseConsumer[SimpleMember]):
 
 
 def _subscription(topic: str, expression: str | Sql, version: int) -> message_pb2.Subscription:
-    """Return a subscription. Raises SUBSCRIPTION_PARSE_FAILED.
+    """Create a subscription. Do not check SQL92, because only a broker can parse it.
 
-    Only a broker can parse SQL92, so it is not checked here.
+    Raises MqError with the code SUBSCRIPTION_PARSE_FAILED for an invalid expression of tags.
     """
     kinds = message_pb2.Subscription
     if isinstance(expression, Sql):
@@ -232,7 +236,8 @@ def _subscription(topic: str, expression: str | Sql, version: int) -> message_pb
 class SimpleConsumer(LeaseFacade[AsyncSimpleConsumer]):
     """Receives messages of a consumer group on lease. Any thread may use it.
 
-    For programs without asyncio. Arguments and behaviour are those of AsyncSimpleConsumer.
+    This class is for programs without asyncio. Arguments and behaviour are those of
+    AsyncSimpleConsumer.
 
     Example:
         with SimpleConsumer("billing") as consumer:

@@ -2,8 +2,8 @@
 
 A message is stored as a half message, which is invisible to consumers. Then the program does its
 own work, such as a transaction of its database, and commits or rolls back the message accordingly.
-If the process or the connection dies before the broker gets this decision, the broker asks any
-producer of the group (`check`). That may be another process.
+If the process or the connection dies before the broker gets this decision, the broker calls `check`
+of any producer of the group. That producer may run in another process.
 """
 
 from __future__ import annotations
@@ -39,18 +39,18 @@ Execute = Callable[[Message], TransactionResolution]
 class AsyncTransactionProducer(AsyncProducer):
     """A producer that also sends messages in transactions, for asyncio.
 
-    The broker may call `check` in another process than the sender, about a message whose send
-    failed, and more than once. It must therefore decide by the message (its body, keys or message
-    id), not by the memory of this process. If it raises or returns UNKNOWN, the broker asks again:
-    by default every 30 s and up to 15 times. Then the broker discards the message.
+    The broker may call `check` more than once, in another process than the sender, and for a
+    message whose send failed. `check` must therefore decide by the message (its body, keys or
+    message id), not by the memory of its process. If `check` raises or returns UNKNOWN, the broker
+    asks again: by default every 30 s and up to 15 times. Then the broker discards the message.
 
     Args:
         producer_group: The group of producers that can decide about each other's transactions.
         check: A function or coroutine function that gets the half message as a ReceivedMessage and
             returns a TransactionResolution. A plain function runs on one of four threads.
         namesrv: See AsyncProducer.
-        transport: For tests.
-        clock: For tests.
+        transport: Replaces the transport in tests.
+        clock: Replaces the clock in tests.
         settings: See AsyncProducer.
 
     Example:
@@ -100,7 +100,10 @@ class AsyncTransactionProducer(AsyncProducer):
         notify(self._interceptors, "end_transaction", message_id, resolution, error)
 
     async def close(self) -> None:
-        """Wait for sends and decisions in flight, but not for checks; unregister and disconnect."""
+        """Wait for sends and for commits and rollbacks in flight, then unregister and disconnect.
+
+        Running checks are not awaited.
+        """
         if PROCESS.is_child:
             return  # the sends in flight belong to the parent process
         ends, self._ends = self._ends, None
@@ -120,8 +123,8 @@ class AsyncTransactionProducer(AsyncProducer):
 
         Args:
             message: The message to send.
-            timeout: The time limit for storing the half message, and again for ending the
-                transaction.
+            timeout: The time limit for storing the half message, and the same limit for the commit
+                or rollback.
 
         Returns:
             The transaction. Entering the block raises MqError like `send`, and leaving it raises
@@ -139,7 +142,7 @@ class AsyncTransactionProducer(AsyncProducer):
     async def send_in_transaction(
         self, message: Message, execute: AsyncExecute, *, timeout: timedelta | None = None
     ) -> TransactionSendResult:
-        """Store the half message, call `execute(message)`, and end the transaction as it returned.
+        """Store the half message, call `execute(message)`, and end the transaction by its result.
 
         If `execute` raises, this call raises the same error, and the check decides later.
 
@@ -240,7 +243,7 @@ class TransactionProducer(ProducerFacade[AsyncTransactionProducer]):
     def transaction(
         self, message: Message, *, timeout: timedelta | None = None
     ) -> PlainTransaction:
-        """Return a context manager: `with producer.transaction(message) as tx:`.
+        """Return a context manager that sends `message` in a transaction.
 
         Args:
             message: The message to send.
@@ -254,7 +257,7 @@ class TransactionProducer(ProducerFacade[AsyncTransactionProducer]):
     def send_in_transaction(
         self, message: Message, execute: Execute, *, timeout: timedelta | None = None
     ) -> TransactionSendResult:
-        """Store the half message, call `execute(message)`, and end the transaction as it returned.
+        """Store the half message, call `execute(message)`, and end the transaction by its result.
 
         If `execute` raises, this call raises the same error, and the check decides later.
 

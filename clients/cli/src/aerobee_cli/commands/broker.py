@@ -1,4 +1,4 @@
-"""`aerobee broker`: run one, show its state and its replicas, drain it, promote a replica."""
+"""Define `aerobee broker`: run a broker, show its state, drain it, or promote a replica."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ app = typer.Typer(cls=ServiceGroup, invoke_without_command=True)
 
 @app.callback(epilog="Example: aerobee broker --port 10911 --namesrv 127.0.0.1:9876")
 def broker(context: typer.Context) -> None:
-    """Run a broker in the foreground, or show the state of one.
+    """Run a broker in the foreground, or administer a running one.
 
     Options: --port P, --host H, --data DIR, --namesrv H:P;H:P, --config FILE, --set key=value,
     --print-config.
@@ -81,8 +81,8 @@ def status(
 ) -> None:
     """Show the state of a running broker: its log, counters, disk and memory.
 
-    For a broker with replicas it also shows the role, the epoch, and the replicas in sync. Exit
-    code 3: one of all brokers has no master.
+    For a broker with replicas, the state includes the role, the epoch, and the replicas in sync.
+    Exit code 3: a broker has no master.
     """
     with admin_client(context, namesrv) as admin:
         if name is not None:
@@ -106,7 +106,7 @@ def status(
 
 
 def _masterless(admin: AdminClient, name: str) -> list[str]:
-    """Return notes on a broker that is registered without a master; none for another broker."""
+    """Return notes about a broker that is registered without a master; otherwise an empty list."""
     registered = {each.broker_name: each.addresses for each in admin.cluster().brokers}
     if name not in registered or MASTER_ID in registered[name]:
         return []
@@ -114,7 +114,7 @@ def _masterless(admin: AdminClient, name: str) -> list[str]:
 
 
 def _shown(state: dict[str, Any], *, json: bool) -> dict[str, Any]:
-    """Remove the registration id for people: commands take the replica's own number."""
+    """Remove the registration id from a state for people, because commands take the replica id."""
     if json or state["replica_id"] is None:
         return state
     return {"replica": state["replica_id"]} | {
@@ -123,7 +123,7 @@ def _shown(state: dict[str, Any], *, json: bool) -> dict[str, Any]:
 
 
 def _state(admin: AdminClient, broker: str) -> dict[str, Any]:
-    """Return the state of a broker by name or address; role "" if it keeps one copy."""
+    """Return the state of a broker by name or address. The role is "" if it keeps one copy."""
     found = output.items_of([admin.broker_status(broker)])[0]
     own = admin.replica(broker)
     return found | {
@@ -143,11 +143,11 @@ def ha_status(
     namesrv: Namesrv = None,
     json: Json = False,
 ) -> None:
-    """Show the replicas of a broker: the master, the in-sync set, each one's progress.
+    """Show the replicas of a broker: the master, the in-sync set, and the progress of each replica.
 
-    A replica in sync has every acknowledged message, and may become master without a loss.
-    Clock: how far a replica's clock is ahead of the master's. Exit code 3: a replica does not
-    answer, or none is master.
+    A replica in sync has every acknowledged message, and may become master without a loss. The
+    column "clock" shows how far a replica's clock is ahead of the master's clock. Exit code 3: a
+    replica does not answer, or there is no master.
     """
     with admin_client(context, namesrv) as admin:
         group = look_at(admin, name)
@@ -171,7 +171,7 @@ def ha_status(
 
 
 def _absent_items(group: BrokerGroup) -> list[dict[str, Any]]:
-    """Return items like those of `ReplicaDescription`, with None for unknown fields."""
+    """Return items for the replicas that do not answer, with None for unknown fields."""
     from aerobee_client.admin.descriptions import ReplicaDescription
 
     unknown = dict.fromkeys(each.name for each in fields(ReplicaDescription))
@@ -240,9 +240,9 @@ def promote(
 ) -> None:
     """Make a replica of a broker its master.
 
-    If the present master can be reached, it hands over: it stops accepting messages, the others
-    catch up, and sends wait for the new master instead of failing. Without it, a replica is made
-    master only if no acknowledged message can be lost, unless --unclean is given.
+    If the present master can be reached, it stops accepting messages and the other replicas catch
+    up. Sends then wait for the new master instead of failing. If the master cannot be reached, a
+    replica is promoted only if no acknowledged message can be lost, unless --unclean is given.
     """
     if unclean:
         confirm(f"Acknowledged messages of {name} may be lost. Continue?", yes)
@@ -270,8 +270,9 @@ def drain(
 ) -> None:
     """Empty a broker, so that it can be removed: it accepts no more messages of producers.
 
-    Consumers, retries, delayed messages and open transactions continue. It keeps draining through
-    restarts. Shows what is left. Exit code 3: messages are left after --wait and its --timeout.
+    Consumers, retries, delayed messages and open transactions continue. The broker keeps draining
+    after a restart. The command shows the messages that are left. Exit code 3: messages are left
+    after --wait and its --timeout.
     """
     if wait and undo:
         raise BadOption("--wait and --undo exclude each other")
@@ -299,7 +300,7 @@ def drain(
 
 
 def _waiting(left: BrokerBacklog) -> str:
-    """Return in one line what `--wait` waits for."""
+    """Return one line about the messages that keep `--wait` from ending."""
     parts = [
         (sum(lag.messages for lag in left.lags), "to be consumed"),
         (left.in_flight, "in flight"),

@@ -1,4 +1,4 @@
-"""`aerobee clients`: list connected clients."""
+"""Define `aerobee clients`: list connected clients."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ def clients(
 ) -> None:
     """List all clients: producers and consumers, connected to brokers or through a proxy.
 
-    A closed client disappears at once, a dead one after two minutes. Exit code 3: a broker did not
-    answer, and its clients may be missing.
+    A closed client disappears at once, and a dead client after two minutes. Exit code 3: a broker
+    did not answer, and its clients may be missing.
     """
     silent: list[MqError] = []
     with admin_client(context, namesrv) as admin:
         found = admin.list_clients(group, topic, silent=silent)
-        # Members that do not subscribe to the topic contradict the others too.
+        # Members that do not subscribe to the topic are a conflict too.
         everybody = admin.list_clients(group, silent=[]) if topic else found
         if not found and not silent:
             _check_names(admin, group, topic)
@@ -50,7 +50,7 @@ def clients(
 
 
 def _check_names(admin: AdminClient, group: str, topic: str) -> None:
-    """Raise MqError for an absent name, instead of an empty list.
+    """Raise MqError if the group or topic does not exist, instead of showing an empty list.
 
     A group of producers exists only while its producers are connected.
     """

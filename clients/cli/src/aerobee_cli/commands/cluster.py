@@ -1,4 +1,4 @@
-"""`aerobee cluster` and `aerobee broker status`: list the brokers and their state."""
+"""Define `aerobee cluster`: list the brokers and their replicas."""
 
 from __future__ import annotations
 
@@ -41,8 +41,9 @@ def cluster() -> None:
 def list_brokers(context: typer.Context, namesrv: Namesrv = None, json: Json = False) -> None:
     """List the brokers that the name server knows, with their replicas.
 
-    Replica: its own number, which `promote --to` takes. In JSON, broker_id is the registration id,
-    0 for the master. Exit code 3: a replica does not answer, or none of a broker is master.
+    The column "replica" has the replica id, which `promote --to` takes. In JSON, broker_id is the
+    registration id, which is 0 for the master. Exit code 3: a replica does not answer, or a broker
+    has no master.
     """
     notes: list[str] = []
     rows: list[dict[str, Any]] = []
@@ -60,7 +61,7 @@ def list_brokers(context: typer.Context, namesrv: Namesrv = None, json: Json = F
 
 
 def _group(admin: AdminClient, broker: BrokerDescription) -> BrokerGroup:
-    """Return a broker's group; without replicas if it keeps one copy or none answers."""
+    """Return the replicas of a broker; none if the broker keeps one copy or no replica answers."""
     silent: list[MqError] = []
     name = broker.broker_name
     try:
@@ -74,7 +75,7 @@ def _group(admin: AdminClient, broker: BrokerDescription) -> BrokerGroup:
 def _rows(
     broker: BrokerDescription, group: BrokerGroup, heartbeats: Mapping[str, int]
 ) -> list[dict[str, Any]]:
-    """Return an item for each address of a broker, and for each unregistered replica."""
+    """Return an item for each address of a broker, and for each replica that is not registered."""
     replicas = {each.address: each for each in group.replicas}
     absent = {each.address: each.replica_id for each in group.absent if each.address}
     unregistered = [each.replica_id for each in group.absent if not each.address]
@@ -108,7 +109,7 @@ def _rows(
 
 
 def _replica_fields(replica: ReplicaDescription | None) -> dict[str, Any]:
-    """Return the fields of a replica; empty ones if the broker keeps one copy or is silent."""
+    """Return the fields of a replica, or empty values if `replica` is None."""
     if replica is None:
         return {"role": "", "epoch": None, "in_sync": None, "lag_bytes": None}
     names = ("replica_id", "role", "epoch", "in_sync", "lag_bytes")

@@ -1,4 +1,4 @@
-"""`aerobee broker diverged`: list, show and resend messages that were cut off replicas' logs."""
+"""Define `aerobee broker diverged`: list, show and resend messages cut off from replicas' logs."""
 
 from __future__ import annotations
 
@@ -60,10 +60,11 @@ def list_diverged(
     namesrv: Namesrv = None,
     json: Json = False,
 ) -> None:
-    """List the cut tails of old masters that the replicas of a broker keep.
+    """List the log parts that replicas of a broker have cut off and keep.
 
-    A replica that does not answer has a line too, because its files, and what it must cut later,
-    are not known. Exit code 3: a replica does not answer.
+    A replica cuts off messages that a former master stored, but the new master does not have. A
+    replica that does not answer has a line too, because its parts are not known. Exit code 3: a
+    replica does not answer.
     """
     silent: list[MqError] = []
     with admin_client(context, namesrv) as admin:
@@ -82,7 +83,7 @@ def list_diverged(
 
 
 def _unknown(name: str, replica: AbsentReplica) -> dict[str, Any]:
-    """Return the item for a replica that does not answer, in place of its files."""
+    """Return the item for a replica that does not answer and whose files are not known."""
     unknown = dict.fromkeys(("name", "epoch", "begin_offset", "size"))
     place = {"broker_name": name, "replica_id": replica.replica_id, "address": replica.address}
     return place | unknown | {"answers": False}
@@ -101,7 +102,7 @@ def show(
     namesrv: Namesrv = None,
     json: Json = False,
 ) -> None:
-    """Show the messages in the cut tails, and which of them a broker still has in its log.
+    """Show the messages in the parts that were cut off, and whether a broker has each message.
 
     Exit code 3: a replica did not answer, or a record is damaged.
     """
@@ -135,12 +136,12 @@ def resend(
 ) -> None:
     """Send the cut messages again that no broker has in its log.
 
-    Each goes to its topic and queue with its message id; RESENT_FROM says where it was cut. A
-    delivery time is kept. Half messages are not sent, because only their producers know whether to
-    commit them. A second run sends no message twice, unless the first copies have expired. The
-    files stay.
+    Each message goes to its topic and queue with its message id; the property RESENT_FROM names the
+    position of the cut record. A delivery time is kept. Half messages are not sent, because only
+    their producers know whether to commit them. A second run sends no message twice, unless the
+    first copies have expired. The files are kept.
 
-    Exit code 1: some were refused. 3: a replica did not answer, or a record is damaged.
+    Exit code 1: some messages were refused. 3: a replica did not answer, or a record is damaged.
     """
     from aerobee_wire.status import MqError
 
@@ -185,7 +186,7 @@ def resend(
 
 
 class _Reading:
-    """A reader of the pages of files, with counters. `done` and `total` are bytes."""
+    """Reads the pages of files and counts their records. `done` and `total` are in bytes."""
 
     def __init__(self) -> None:
         self.done = self.total = self.internal = self.corrupted = 0
@@ -210,7 +211,10 @@ class _Reading:
 
 
 class _Resent:
-    """The counters of a resend. `stored`: messages that a broker has. `errors`: one per topic."""
+    """The counters of a resend.
+
+    `stored` counts messages that a broker has already. `errors` has the first error of each topic.
+    """
 
     def __init__(self) -> None:
         self.sent = self.stored = self.half_messages = self.failed = 0
@@ -218,7 +222,10 @@ class _Resent:
         self._seen: set[tuple[str, str, int]] = set()
 
     def to_send(self, messages: Iterable[DivergedMessage]) -> dict[str, list[DivergedMessage]]:
-        """Return topic → missing messages, each once: a delayed message may be there twice."""
+        """Return the missing messages by topic. A delayed message may be in the log twice.
+
+        Such a message is returned once.
+        """
         found: dict[str, list[DivergedMessage]] = {}
         for message in messages:
             place = (message.topic, message.message_id, message.reconsume_times)
@@ -239,7 +246,10 @@ class _Resent:
 def _chosen(
     admin: AdminClient, name: str, file: str | None, replica: int | None, silent: list[MqError]
 ) -> list[DivergedFile]:
-    """Return the chosen files. Raises CommandError if `file` does not exist."""
+    """Return the chosen files.
+
+    Raises CommandError if `file` does not exist, and BadOption if several replicas keep it.
+    """
     files = admin.list_diverged(name, silent=silent)
     found = [
         each for each in files if file in (None, each.name) and replica in (None, each.replica_id)

@@ -1,4 +1,7 @@
-"""`aerobee dlq`: list, peek, redrive, export, purge. Reading dead letters consumes none."""
+"""Define `aerobee dlq`: list, peek, redrive, export and purge dead letters.
+
+These commands do not consume dead letters when they read them.
+"""
 
 from __future__ import annotations
 
@@ -60,14 +63,14 @@ _DEAD_LETTER_COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """Dead letters of one group. `namesrv`: the name servers to ask."""
+    """A query of the dead letters of one group. `namesrv` are the name servers."""
 
     namesrv: str
     group: str
     selection: Selection = field(default_factory=Selection)
 
     def run(self, use: Callable[[AsyncAdminClient, DeadLetters], Awaitable[T]]) -> tuple[T, bool]:
-        """Return the result of `use`, and whether all dead letters were read; warn if not."""
+        """Return the result of `use`, and whether all dead letters were read. Warn if not."""
         from aerobee_client import AsyncAdminClient
 
         async def connected() -> tuple[T, bool]:
@@ -95,7 +98,7 @@ def list_dead_letters(
     namesrv: Namesrv = None,
     json: Json = False,
 ) -> None:
-    """List dead letters: ids, origin, why they failed, and where they are stored."""
+    """List dead letters: ids, origin, failure reason, and where they are stored."""
     query = Query(namesrv_of(context, namesrv), group, Selection(tag=tag, reason=reason))
     items, complete = query.run(partial(_collect, limit, json_lines.summary))
     output.show_list(items, dead_letter_columns(items), as_json=json)
@@ -237,11 +240,12 @@ def redrive(
     namesrv: Namesrv = None,
     json: Json = False,
 ) -> None:
-    """Send dead letters again, with no attempts counted.
+    """Send dead letters again. Their failed deliveries no longer count as attempts.
 
     Body, tag, keys, message id and user properties are kept; REDRIVE_TIMES counts the redrives. A
     message that was dead-lettered twice is sent once. The dead letters stay in the dead-letter
-    topic until they expire: a second redrive sends them again, unless both use one journal.
+    topic until they expire. A second redrive therefore sends them again, unless both redrives use
+    the same journal.
     """
     if bool(ids) + everything + (listed is not None) != 1:
         raise BadOption("give --all, --list FILE, or --id ID for each dead letter to send again")
@@ -277,8 +281,8 @@ def purge(
 ) -> None:
     """Delete all dead letters of a group, on every broker. This cannot be undone.
 
-    `aerobee dlq export` keeps them in a file. A dead letter that arrives meanwhile is deleted too;
-    the next one creates the dead-letter topic again.
+    `aerobee dlq export` keeps them in a file. A dead letter that arrives during the purge is
+    deleted too. The next dead letter creates the dead-letter topic again.
     """
     query = Query(namesrv_of(context, namesrv), group)
     count, _ = query.run(lambda _, dead_letters: dead_letters.count())
@@ -291,7 +295,7 @@ def purge(
 
 
 def dead_letter_columns(items: Iterable[Item]) -> tuple[Column, ...]:
-    """Return the columns for dead letters, with lite topics if one of them has a lite topic."""
+    """Return the columns for dead letters. Include the lite topic if an item has one."""
     if not any(item["lite_topic"] for item in items):
         return _DEAD_LETTER_COLUMNS
     at = 1 + [column.key for column in _DEAD_LETTER_COLUMNS].index("origin_topic")
@@ -309,8 +313,8 @@ async def _collect(
 ) -> list[dict[str, Any]]:
     """Return at most `limit` items; 0 means all.
 
-    While ids in `missing` are not found, the search continues beyond the limit. Found ids are
-    removed from it.
+    The search continues beyond the limit while ids in `missing` are not found. Found ids are
+    removed from `missing`.
     """
     items: list[dict[str, Any]] = []
     async for message in dead_letters.read():

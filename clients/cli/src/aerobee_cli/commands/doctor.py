@@ -1,4 +1,4 @@
-"""`aerobee doctor`: report problems, and what to do."""
+"""Define `aerobee doctor`: report problems, and how to solve them."""
 
 from __future__ import annotations
 
@@ -31,11 +31,14 @@ def doctor(
     namesrv: Namesrv = None,
     json: Json = False,
 ) -> None:
-    """Look for problems of clients and operators, and say what to do: a line for each.
+    """Look for problems of clients and operators. Print each problem and its solution on one line.
 
-    Checks name servers and brokers that cannot be reached from here, clocks, disks, memory,
-    versions, topics and groups that differ between brokers, members that subscribe differently.
-    With --from and a proxy: the addresses that an official SDK gets. In plaintext and unsigned.
+    The command checks whether name servers and brokers can be reached from here. It checks clocks,
+    disks, memory and versions. It compares topics and groups between brokers, and the subscriptions
+    of the members of each group.
+
+    With --from and a proxy, it checks the addresses that an official SDK gets. It calls the proxy
+    in plaintext and without a signature.
 
     Exit code 0: no findings. 3: there are findings. 1: the check itself failed.
     """

@@ -1,4 +1,4 @@
-"""`aerobee group`: create, update, show, move and delete consumer groups."""
+"""Define `aerobee group`: create, change, show and delete consumer groups and their offsets."""
 
 from __future__ import annotations
 
@@ -121,8 +121,8 @@ def create(
 ) -> None:
     """Create a consumer group on every broker.
 
-    A group that exists with the same settings stays unchanged. If it exists with other settings,
-    the command fails with the differences and changes nothing: see group update.
+    A group that exists with the same settings does not change. If the group exists with other
+    settings, the command fails and shows the differences; use `group update` to change settings.
     """
     order = Order.ON if fifo else order
     lite = settings.lite_attributes(lite_topic, lite_model, lite_quota)
@@ -155,7 +155,7 @@ def update(
     namesrv: Namesrv = None,
     json: Json = False,
 ) -> None:
-    """Change the settings of a group that are named, and no others, on every broker that has it.
+    """Change only the given settings of a group, on every broker that has the group.
 
     --retry and --retry-delays replace each other.
     """
@@ -229,10 +229,11 @@ def show(
 def members(
     context: typer.Context, *, group: Group, namesrv: Namesrv = None, json: Json = False
 ) -> None:
-    """List the consumers of a group: classic ones, and those of the official SDKs.
+    """List the consumers of a group: classic clients and official SDKs.
 
-    Shows the queues that each reads. For the Python client it also shows the rate of the last
-    minute, failures since the start, messages that wait in the client, and the lag.
+    The list shows the queues that each consumer reads. For the Python client, the list also shows
+    the rate of the last minute and failures since the start. It shows the messages that wait in the
+    client, and the lag.
     """
     with admin_client(context, namesrv) as admin:
         admin.get_group(group)  # an unknown group is an error, not an empty list
@@ -253,7 +254,7 @@ _ORDER_TEXTS = {
 
 
 def _retry(group: Item) -> str:
-    """Return the delays before the retries of a group, as text."""
+    """Return the retry delays of a group as text."""
     exponential = group["exponential_retry"]
     if exponential is not None:
         first, last = format_ms(exponential["initial_ms"]), format_ms(exponential["max_ms"])
@@ -311,8 +312,8 @@ def blocked(
 ) -> None:
     """Show message groups that wait behind a message that the group failed to consume.
 
-    This happens only to consumers in order. A failing message was not consumed within its first
-    lease; it is delivered again until its attempts are used up.
+    This happens only if the group consumes in order. The blocking message was not consumed within
+    its first lease; it is delivered again until its attempts are used up.
     """
     with admin_client(context, namesrv) as admin:
         if skip:
@@ -353,7 +354,7 @@ def reset_offset(
     namesrv: Namesrv = None,
     json: Json = False,
 ) -> None:
-    """Move a group to another place in a topic: consume again, or skip."""
+    """Move a group to another offset in a topic, to consume messages again or to skip them."""
     target = reset_target(to)
     confirm(f"Move group {group} in {topic} to {to}?", yes)
     with admin_client(context, namesrv) as admin:
@@ -375,10 +376,10 @@ def forget(
     namesrv: Namesrv = None,
     json: Json = False,
 ) -> None:
-    """Drop the offsets of a group in a topic that it has left.
+    """Delete the offsets of a group in a topic that the group no longer consumes.
 
-    If the group comes back, it begins there like a new group. Refused while a member consumes the
-    topic. Exit code 1: the group has no offset there.
+    If the group consumes the topic again, it begins like a new group. The command fails while a
+    member consumes the topic. Exit code 1: the group has no offset in the topic.
     """
     with admin_client(context, namesrv) as admin:
         offsets = admin.forget_offsets(group, topic, dry_run=True)
@@ -395,7 +396,7 @@ def forget(
 
 @app.command(epilog="Example: aerobee group delete billing --yes")
 def delete(context: typer.Context, group: Group, yes: Yes = False, namesrv: Namesrv = None) -> None:
-    """Delete a group and its offsets from every broker; its dead letters stay."""
+    """Delete a group and its offsets from every broker. Its dead letters are kept."""
     confirm(f"Delete group {group} and its offsets?", yes)
     with admin_client(context, namesrv) as admin:
         deleted = admin.delete_group(group)
@@ -411,7 +412,7 @@ def _given(
 ) -> dict[str, Any]:
     """Return the settings of the options, by their names in a file.
 
-    `retries`: --retry-delays and --retry. `consumes`: --consume and --consume-from-min.
+    `retries` are --retry-delays and --retry. `consumes` are --consume and --consume-from-min.
     """
     return {
         "max_attempts": max_attempts,

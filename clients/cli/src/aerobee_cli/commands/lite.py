@@ -1,4 +1,4 @@
-"""`aerobee lite`: the lite topics of a parent, and their subscribers."""
+"""Define `aerobee lite`: show the lite topics of a parent topic, and their subscribers."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ def list_topics(
 ) -> None:
     """List lite topics with messages: the most messages first, or with --group the largest lag.
 
-    With --group the lag counts messages that the group has not settled, and the oldest message is
-    the first of these. Exit code 3: a broker did not answer, and its lite topics are missing.
+    With --group, the lag counts messages that the group has not settled, and the oldest message is
+    the oldest unsettled one. Exit code 3: a broker did not answer, and its lite topics are missing.
     """
     silent: list[MqError] = []
     with admin_client(context, namesrv) as admin:
@@ -116,10 +116,10 @@ def show(
 def clients(
     context: typer.Context, *, parent: Parent, namesrv: Namesrv = None, json: Json = False
 ) -> None:
-    """List the clients that subscribe to lite topics of a parent.
+    """List the clients that subscribe to lite topics of a parent topic.
 
-    "ready" is the number of lite topics with a message that waits for the client. Exit code 3: a
-    broker did not answer, and clients may be missing.
+    The column "ready" shows the number of lite topics with a message for the client. Exit code 3: a
+    broker did not answer, and its clients may be missing.
     """
     silent: list[MqError] = []
     with admin_client(context, namesrv) as admin:
@@ -140,7 +140,7 @@ def clients(
 def _shown(
     topics: Sequence[LiteTopicDescription], group: str
 ) -> tuple[list[dict[str, Any]], list[Column]]:
-    """Return items and columns, with the lag only if there is a group."""
+    """Return items and columns for lite topics. Include the lag only if `group` is given."""
     items = output.items_of(topics)
     if group:
         return items, [*TOPIC_COLUMNS]

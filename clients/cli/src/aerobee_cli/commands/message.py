@@ -1,4 +1,4 @@
-"""`aerobee message`: send, recall, get, query."""
+"""Define `aerobee message`: send, recall, show and find messages."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def get(
     namesrv: Namesrv = None,
     json: Json = False,
 ) -> None:
-    """Show one message, with its body. Consumes nothing."""
+    """Show one message with its body. The message is not consumed."""
     with admin_client(context, namesrv) as admin:
         message = admin.get_message(offset_message_id)
     output.show_one(full(message), as_json=json)
@@ -149,7 +149,10 @@ def query(
     namesrv: Namesrv = None,
     json: Json = False,
 ) -> None:
-    """Find messages by key or id, newest first. Exit code 3: one that may match is damaged."""
+    """Find messages by key or id, newest first.
+
+    Exit code 3: a message that may match is damaged.
+    """
     if bool(key) == bool(unique_id):
         raise BadOption("give either --key or --id")
     with admin_client(context, namesrv) as admin:
@@ -162,7 +165,7 @@ def query(
 
 
 def delay_of(text: str | None) -> timedelta | None:
-    """Parse the value of `--delay`. Raises BadOption."""
+    """Parse the value of `--delay`. Raises BadOption if it is invalid."""
     if text is None:
         return None
     try:
@@ -185,5 +188,5 @@ def body_of(text: str | None, file: Path | None) -> bytes:
 
 
 def properties_of(options: Sequence[str]) -> dict[str, str]:
-    """Return name → value of each `--property`. Raises BadOption."""
+    """Return the values of the options `--property` by name. Raises BadOption if one is invalid."""
     return pairs_of("--property", options, example="NAME=VALUE")

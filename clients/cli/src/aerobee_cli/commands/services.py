@@ -1,4 +1,7 @@
-"""Run services: `up`, `namesrv`, `proxy`; the demo; and the jobs `report`, `facts` and `store`."""
+"""Define the commands that run services, the demo, and jobs of other packages.
+
+The services are `up`, `namesrv` and `proxy`, and the jobs are `report`, `facts` and `store`.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ DEFAULT_DATA = Path("data")
 NAMESRV_PORT = 9_876
 BROKER_PORT = 10_911
 PROXY_PORT = 8_081
-# Of the demo.
+# Defaults of the demo.
 DEFAULT_MESSAGES = 20_000
 DEFAULT_OUT = Path("report")
 COPIES = 3  # with --failover
@@ -54,11 +57,11 @@ def up(
         typer.Option(metavar="H:P,H:P", help="With --replicas: etcd, which elects the master."),
     ] = "",
 ) -> None:
-    """Run a name server, a broker and a proxy as local processes, or as one.
+    """Run a name server, a broker and a proxy as local processes, or as one process.
 
-    Prints one line when they serve: ready namesrv=H:P broker=H:P proxy=H:P. Their logs go to
-    stderr. Ctrl-C and SIGTERM stop them. With --replicas, N brokers run on consecutive ports; a
-    broker that ends is started again.
+    When the services are ready, the command prints one line: ready namesrv=H:P broker=H:P
+    proxy=H:P. Their logs go to stderr. Ctrl-C and SIGTERM stop them. With --replicas, N brokers run
+    on consecutive ports, and a broker that ends is started again.
     """
     from aerobee_cli.processes.suite import Replicas, SuiteOptions, serve
 
@@ -91,18 +94,18 @@ def proxy(context: typer.Context) -> None:
 
 
 def report(context: typer.Context) -> None:
-    """Write the report over the dead letters and retries of a group.
+    """Write the report about the dead letters and retries of a group.
 
-    Options: --group G, --out DIR, and those that `aerobee report --help` of the Spark job shows.
+    Options: --group G, --out DIR, and the options that `aerobee report --help` shows.
     """
     _become_job(context, "report")
 
 
 def facts(context: typer.Context) -> None:
-    """Land dead letters, retries or topics in a table of Parquet files, each once. Needs Java 17.
+    """Copy dead letters, retries or topics to a table of Parquet files, each record once.
 
-    Options: --group G or --topic T, --table DIR, --every TIME, and those that `aerobee facts
-    --help` of the Spark job shows; `facts compact --table DIR` joins its files by day.
+    This needs Java 17. Options: --group G or --topic T, --table DIR, --every TIME, and the options
+    that `aerobee facts --help` shows. `facts compact --table DIR` joins the files of each day.
     """
     _become_job(context, "facts")
 
@@ -114,10 +117,9 @@ def _become_job(context: typer.Context, command: str) -> NoReturn:
 
 
 def store(context: typer.Context) -> None:
-    """Look into the store of a broker: verify it (check), show records (dump), or its version.
+    """Inspect the store of a broker: verify it (check), show records (dump), or show its version.
 
-    Check and dump need a stopped broker. Options: those that `aerobee store --help` of the broker
-    shows.
+    The broker must be stopped for check and dump. Options: see `aerobee store --help`.
     """
     become("aerobee_broker.inspection", context.args)
 
@@ -148,13 +150,14 @@ def demo(
 ) -> None:
     """Send real flights through a broker, fail on those that never arrived, and report on them.
 
-    Starts a name server and a broker, sends flights that left New York City in 2013, computes the
-    mean arrival delay by carrier, lets flights without an arrival be retried and dead-lettered,
-    and runs the report over the dead letters, with Spark where there is Java. Then it stops what it
-    started.
+    The demo starts a name server and a broker, and sends flights that left New York City in 2013. A
+    consumer computes the mean arrival delay by carrier. Flights without an arrival are retried and
+    dead-lettered. Then the report over the dead letters runs, with Spark if Java is installed. At
+    the end, the demo stops the services.
 
-    With --failover every flight is stored by three brokers. The master is killed when a third of
-    the flights is sent, another one takes its place, and the killed one comes back as its replica.
+    With --failover, three brokers store every flight. The master is killed when a third of the
+    flights is sent, and another replica becomes master. The killed broker comes back as a replica
+    of the new master.
     """
     from aerobee_cli.demo import run
     from aerobee_cli.processes.suite import ONE_COPY, Replicas

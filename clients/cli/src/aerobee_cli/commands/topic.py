@@ -1,4 +1,4 @@
-"""`aerobee topic`: create, update, rebalance, list, route, status, delete."""
+"""Define `aerobee topic`: create, update, rebalance, list, show and delete topics."""
 
 from __future__ import annotations
 
@@ -77,8 +77,8 @@ def create(
 ) -> None:
     """Create a topic on every broker.
 
-    A topic that exists with the same settings stays unchanged. If it exists with other settings,
-    the command fails with the differences and changes nothing: see topic update.
+    A topic that exists with the same settings does not change. If the topic exists with other
+    settings, the command fails and shows the differences; use `topic update` to change settings.
     """
     given = _given(kind, (queues, read_queues, write_queues), permission, lite_ttl, attribute)
     wanted = settings.wanted("topic", topic, given, file)
@@ -108,11 +108,11 @@ def update(
     namesrv: Namesrv = None,
     json: Json = False,
 ) -> None:
-    """Change the settings of a topic that are named, and no others, on every broker that has it.
+    """Change only the given settings of a topic, on every broker that has the topic.
 
-    With fewer read queues the messages of the others are unreadable, which needs --force. To shrink
-    a topic without it: reduce --write-queues, wait until all is consumed (topic status, group
-    progress), then reduce --read-queues.
+    If you reduce the number of read queues, messages in the removed queues become unreadable, which
+    needs --force. To remove queues without a loss, reduce --write-queues first. Wait until all
+    messages are consumed (topic status, group progress), then reduce --read-queues.
     """
     given = _given(kind, (queues, read_queues, write_queues), permission, lite_ttl, attribute)
     wanted = settings.wanted("topic", topic, given, file)
@@ -136,11 +136,11 @@ def rebalance(
     namesrv: Namesrv = None,
     json: Json = False,
 ) -> None:
-    """Give a topic queues on the brokers that have none of it, such as one that was just added.
+    """Create a topic on the brokers that do not have it, such as a broker that was just added.
 
-    Each gets the topic and the missing consumer groups, with their settings from other brokers.
-    Message groups of a FIFO topic are spread again: if the queue of one changes, it is in order
-    before and after the change, but not across it.
+    Each of these brokers gets the topic and the missing consumer groups, with their settings from
+    other brokers. Message groups of a FIFO topic are then distributed again. If the queue of a
+    message group changes, its order is kept before and after the change, but not across it.
     """
     with admin_client(context, namesrv) as admin:
         made = admin.rebalance_topic(topic, dry_run=dry_run)
@@ -165,7 +165,10 @@ def list_topics(
     namesrv: Namesrv = None,
     json: Json = False,
 ) -> None:
-    """List topics. Exit code 3: a broker did not answer, and its topics may be missing."""
+    """List topics.
+
+    Exit code 3: a broker did not answer, and its topics may be missing.
+    """
     silent: list[MqError] = []
     with admin_client(context, namesrv) as admin:
         topics = admin.list_topics(
@@ -191,7 +194,7 @@ def list_topics(
 def route(
     context: typer.Context, topic: Topic, namesrv: Namesrv = None, json: Json = False
 ) -> None:
-    """Show which brokers serve a topic, and where they are."""
+    """Show the brokers that serve a topic, and their addresses."""
     with admin_client(context, namesrv) as admin:
         found = items_of([admin.topic_route(topic)])[0]
     if json:
@@ -214,7 +217,7 @@ def route(
 def status(
     context: typer.Context, topic: Topic, namesrv: Namesrv = None, json: Json = False
 ) -> None:
-    """Show the bounds of every message queue of a topic."""
+    """Show the lowest and highest offset of every message queue of a topic."""
     with admin_client(context, namesrv) as admin:
         queues = items_of(admin.topic_status(topic))
     items = [
@@ -234,7 +237,7 @@ def status(
 
 @app.command(epilog="Example: aerobee topic delete orders --yes")
 def delete(context: typer.Context, topic: Topic, yes: Yes = False, namesrv: Namesrv = None) -> None:
-    """Delete a topic from every broker, with its messages and the offsets of its consumers."""
+    """Delete a topic from every broker, with its messages and its consumer offsets."""
     confirm(f"Delete topic {topic} and its messages?", yes)
     with admin_client(context, namesrv) as admin:
         deleted = admin.delete_topic(topic)
@@ -250,7 +253,7 @@ def _given(
 ) -> dict[str, Any]:
     """Return the settings of the options, by their names in a file.
 
-    `counts`: the options --queues, --read-queues and --write-queues.
+    `counts` are the options --queues, --read-queues and --write-queues.
     """
     queues, read_queues, write_queues = counts
     attributes = settings.with_attributes(attribute, settings.lite_ttl_attributes(lite_ttl))

@@ -1,1 +1,1 @@
-"""The main job from end to end on real data, for `aerobee demo`."""
+"""Run the demo of `aerobee demo`: the main use of the message queue, on real data."""

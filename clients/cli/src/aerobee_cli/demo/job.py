@@ -39,9 +39,9 @@ QUEUES = 8
 MAX_ATTEMPTS = 3
 RETRY_DELAYS = (timedelta(seconds=1), timedelta(seconds=2))
 BATCH = 128
-# Batches in flight at once: one fdatasync of the broker covers several.
+# The maximum number of batches in flight. One fdatasync of the broker covers several batches.
 WINDOW = 4
-# Long enough for a restart of the broker.
+# This is long enough for a restart of the broker.
 SEND_TIMEOUT = timedelta(seconds=60)
 POLL_S = 0.2
 # If there is no progress for this time, the demo fails.
@@ -49,23 +49,23 @@ STALLED_S = 120.0
 
 
 class NeverArrived(Exception):
-    """A flight without an arrival time or an arrival delay: cancelled, or diverted."""
+    """Raised for a flight without an arrival time or delay, which was cancelled or diverted."""
 
 
 class ArrivalDelays:
-    """Delays by carrier. Each flight counts once, also after several deliveries.
+    """Counts arrival delays by carrier. Each flight counts once, even after several deliveries.
 
     A message is redelivered after a failure, and possibly after a crash of a broker or a consumer.
-
-    `arrived`: ids of the messages whose delay was counted. `retries`: (message id, reconsume times)
-    of redeliveries by the broker. While the broker is unavailable, the client retries a message
-    and increases its count each time. So only the first delivery of each stored record counts.
+    `arrived` holds the ids of the messages whose delay was counted. `retries` holds the pair
+    (message id, reconsume times) for each redelivery by the broker. While the broker is
+    unavailable, the client retries a message itself and increases its count each time. Therefore
+    only the first delivery of each stored record is added to `retries`.
     """
 
     def __init__(self) -> None:
         self.arrived: set[str] = set()
         self.retries: set[tuple[str, int]] = set()
-        # Offset message id of a retry → reconsume times at its first delivery.
+        # Reconsume times at the first delivery of a retry, by its offset message id.
         self._times: dict[str, int] = {}
         self._total: dict[str, int] = defaultdict(int)
         self._count: dict[str, int] = defaultdict(int)
@@ -84,13 +84,13 @@ class ArrivalDelays:
             self._count[flight["carrier"]] += 1
 
     def mean_by_carrier(self) -> dict[str, float]:
-        """Return the mean delay in minutes; below 0 is early."""
+        """Return the mean delay of each carrier in minutes. Below 0, flights arrived early."""
         return {
             carrier: self._total[carrier] / self._count[carrier] for carrier in sorted(self._count)
         }
 
     def count_by_carrier(self) -> dict[str, int]:
-        """Return the number of flights whose delay was counted."""
+        """Return the number of flights of each carrier whose delay was counted."""
         return dict(sorted(self._count.items()))
 
 
@@ -103,9 +103,10 @@ def _never_arrived(flight: dict[str, object]) -> str:
 
 @dataclass(slots=True)
 class Job:
-    """One run, which sends `total` flights, `rows`. Its results are complete after `run` returns.
+    """One run of the job, which sends `total` flights from `rows`.
 
-    `under_way` is set when a third of the flights is sent.
+    The results are complete after `run` has returned. `under_way` is set when a third of the
+    flights is sent.
     """
 
     namesrv: str
@@ -114,7 +115,7 @@ class Job:
     progress: Progress
     delays: ArrivalDelays = field(default_factory=ArrivalDelays)
     sent: set[str] = field(default_factory=set)
-    # Message id → carrier.
+    # The carrier of each dead letter, by message id.
     dead: dict[str, str] = field(default_factory=dict)
     under_way: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -199,14 +200,14 @@ class Job:
                 )
 
     async def _read(self, dead_letters: DeadLetters) -> None:
-        # A broker that restarts does not answer; the next round asks again.
+        # A broker that restarts does not answer; the next call asks again.
         with suppress(MqError):
             async for message in dead_letters.read():
                 self.dead[message.message_id] = message.tag
 
 
 def message_of(row: flights.Row) -> Message:
-    """Return a flight as a message: body JSON, tag carrier, key carrier and flight number."""
+    """Return a flight as a message with a JSON body, the carrier as tag, and the flight as key."""
     return Message(TOPIC, flights.to_json(row), tag=row["carrier"], keys=flights.key(row))
 
 

@@ -1,4 +1,7 @@
-"""The figures of the demo, and their progress on stdout: bars on a terminal, else lines."""
+"""Define the figures of the demo, and show its progress on stdout.
+
+On a terminal the progress is shown as bars, otherwise as lines.
+"""
 
 from __future__ import annotations
 
@@ -11,16 +14,16 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from rich.progress import TaskID
 
-# Interval between two lines.
+# The interval between two lines.
 LINE_INTERVAL_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Numbers of messages, each counted once.
+    """The results of the demo. Each message is counted once.
 
-    `messages_consumed`: flights whose delay was counted. `retried`: redeliveries. The mean arrival
-    delay is in minutes; below 0 is early.
+    `messages_consumed` is the number of flights whose delay was counted, and `retried` the number
+    of redeliveries. The mean arrival delay is in minutes; a negative delay means an early arrival.
     """
 
     messages_sent: int = 0
@@ -35,11 +38,11 @@ class Progress(Protocol):
     def say(self, text: str) -> None: ...
     def update(self, figures: Figures) -> None: ...
     def close(self) -> None:
-        """Stop showing progress. May be called twice."""
+        """Stop showing progress. May be called more than once."""
 
 
 class Lines:
-    """Progress as a line every LINE_INTERVAL_S. `total`: messages to send."""
+    """Shows progress as a line every LINE_INTERVAL_S. `total` is the number of messages to send."""
 
     def __init__(self, total: int) -> None:
         self._total = total
@@ -65,7 +68,7 @@ class Lines:
 
 
 class Bars:
-    """Bars for messages sent and messages finished (consumed or dead-lettered)."""
+    """Shows progress as two bars: for sent messages, and for consumed or dead-lettered messages."""
 
     def __init__(self, total: int) -> None:
         from rich.progress import BarColumn, MofNCompleteColumn, TextColumn

@@ -1,6 +1,6 @@
-"""Run the demo: start the services, run the job, report, print a summary, stop.
+"""Run the demo: start the services, run the job and the report, print a summary, and stop.
 
-The summary is a table, and figures that are added to the report's summary.json.
+The summary is a table on stdout, and numbers that are added to the report's summary.json.
 """
 
 from __future__ import annotations
@@ -37,10 +37,11 @@ REPORT_PROGRESS = "report:"
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Options of the demo.
+    """The options of the demo.
 
-    `messages` None means the whole year. `data` None means a temporary directory. If `replicas` has
-    more than one copy, the demo kills the master of the broker group in the middle.
+    If `messages` is None, all flights of the year are sent. If `data` is None, a temporary
+    directory is used. If `replicas` has more than one copy, the demo kills the master of the broker
+    group in the middle.
     """
 
     messages: int | None
@@ -55,7 +56,7 @@ class Plan:
 
 
 def main(plan: Plan) -> int:
-    """Run the demo and return the exit code. Raises CommandError, MqError."""
+    """Run the demo and return the exit code. Raises CommandError or MqError."""
     flights.archive_path()
     plan.out.mkdir(parents=True, exist_ok=True)
     with data_directory(plan) as data, (plan.out / LOG).open("w", encoding="utf-8") as log:
@@ -74,7 +75,10 @@ def main(plan: Plan) -> int:
 
 @contextmanager
 def data_directory(plan: Plan) -> Iterator[Path]:
-    """Create a directory, and remove it afterwards unless `plan.keep`. Raises CommandError."""
+    """Provide a directory, and remove it afterwards unless `plan.keep`.
+
+    Raises CommandError if the given directory is not empty.
+    """
     if plan.data is None:
         data = Path(tempfile.mkdtemp(prefix="aerobee-demo-"))
     else:
@@ -123,7 +127,7 @@ async def _run(plan: Plan, data: Path, log: TextIO) -> None:
 
 
 async def _report(job: Job, out: Path, showing: Progress, log: TextIO) -> None:
-    """Run the report. Raises ProcessEnded."""
+    """Run the report. Raises ProcessEnded if it fails."""
 
     def on_line(line: str) -> None:
         _write(log, line)
@@ -155,18 +159,18 @@ def _write(log: TextIO, line: str) -> None:
 
 
 def _extra(job: Job) -> dict[str, Any]:
-    """Return the figures that only the demo's consumer has; the report shows them too."""
+    """Return the results that only the demo's consumer knows. The report shows them too."""
     names = ("messages_sent", "messages_consumed", "retried", "mean_arrival_delay_by_tag")
     figures = dataclasses.asdict(job.figures())
     return {name: figures[name] for name in names}
 
 
 def _complete(out: Path, job: Job) -> None:
-    """Add the figures of the job to summary.json, which then counts messages, not records.
+    """Add the results of the job to summary.json, so that it counts messages instead of records.
 
-    The two differ after a crash of a broker: a redelivered message may be in the dead-letter topic
-    twice. `complete` means that the report has read everything, and that every message was consumed
-    or dead-lettered.
+    The numbers differ after a crash of a broker, because a redelivered message may be in the
+    dead-letter topic twice. `complete` is true if the report has read all records, and every
+    message was consumed or dead-lettered.
     """
     path = out / SUMMARY
     report: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
@@ -181,7 +185,7 @@ def _complete(out: Path, job: Job) -> None:
 
 
 def _show(out: Path, job: Job) -> None:
-    """Print the figures and the path of the report."""
+    """Print the results and the path of the report."""
     figures = job.figures()
     print()
     for title, count in (

@@ -1,6 +1,6 @@
 """Combine the reports of a broker's replicas.
 
-Find replicas that do not answer, and the next step if none is master.
+The module finds replicas that do not answer, and the next step if there is no master.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from aerobee_client.admin.descriptions import ReplicaDescription
     from aerobee_wire.status import MqError
 
-# Registration ids that are not the replica's own number. The second one is used without etcd.
+# Registration ids that differ from the replica id: of the master, and of a former master without
+# etcd.
 MASTER_ID, FORMER_MASTER_ID = 0, 1_000
 
 
@@ -22,8 +23,8 @@ MASTER_ID, FORMER_MASTER_ID = 0, 1_000
 class AbsentReplica:
     """A replica that does not answer.
 
-    `replica_id` is None if it is unknown. `address` is the registered address, "" if the replica is
-    not registered.
+    `replica_id` is None if it is unknown. `address` is the registered address, or "" if the replica
+    is not registered.
     """
 
     replica_id: int | None
@@ -42,8 +43,9 @@ class AbsentReplica:
 class BrokerGroup:
     """The replicas of a broker.
 
-    `replicas` are those that answer; it is empty if the broker keeps one copy. `silent` has the
-    errors of registered replicas that do not answer.
+    `replicas` are the replicas that answer; the list is empty if the broker keeps one copy.
+    `absent` are the replicas that do not answer. `silent` has the errors of registered replicas
+    that do not answer.
     """
 
     name: str
@@ -61,7 +63,7 @@ class BrokerGroup:
 
     @property
     def notes(self) -> list[str]:
-        """Notes for the user beside the list of replicas, one sentence each."""
+        """Notes for the user about problems of the replicas, one sentence each."""
         found = []
         if self.has_no_master:
             problem, step = no_master(self.name, self.replicas, self.absent)
@@ -76,9 +78,10 @@ class BrokerGroup:
 
 
 def look_at(admin: AdminClient, name: str) -> BrokerGroup:
-    """Ask the replicas of a broker.
+    """Request the state of all replicas of a broker.
 
-    Raises BROKER_NOT_EXIST, or the error of a replica if none answers.
+    Raises MqError with the code BROKER_NOT_EXIST if the broker is not registered. If no replica
+    answers, raises the error of one replica.
     """
     registered = {each.broker_name: each.addresses for each in admin.cluster().brokers}
     silent: list[MqError] = []
@@ -91,10 +94,10 @@ def absent_replicas(
 ) -> list[AbsentReplica]:
     """Return the replicas that do not answer.
 
-    These are the ones missing among the `totalReplicas` that `found` report, and other `registered`
-    ones (registration id → address). Without etcd the numbers of a group are 0 to
-    totalReplicas - 1. With etcd each replica has the number of its own options, and only the
-    in-sync set names a missing one.
+    They are `registered` replicas (addresses by registration id) that are not in `found`, and
+    further replicas that are missing to reach `totalReplicas`. Without etcd, the replica ids of a
+    group are 0 to totalReplicas - 1. With etcd, each replica has the id of its own options, and
+    only the in-sync set contains the id of a missing replica.
     """
     if not found:
         return []
@@ -109,7 +112,7 @@ def absent_replicas(
         number: int | None = registration_id
         if registration_id == FORMER_MASTER_ID and not elected:
             number = 0
-        elif registration_id == MASTER_ID:  # the master has this id instead of its own number
+        elif registration_id == MASTER_ID:  # a master registers with this id
             number = missing[0] if len(missing) == 1 else None
         if number in missing:
             missing.remove(number)
@@ -164,13 +167,13 @@ def no_master(
 def _needed(
     found: Sequence[ReplicaDescription], absent: Sequence[AbsentReplica]
 ) -> Sequence[AbsentReplica]:
-    """Return the absent replicas in sync; all absent ones if the set is unknown or has none."""
+    """Return the absent replicas that are in sync, or all absent ones if none is known to be."""
     members = {number for each in found for number in each.in_sync_replicas or ()}
     return [each for each in absent if each.replica_id in members] or absent
 
 
 def _missing_ids(found: Sequence[ReplicaDescription], total: int, *, elected: bool) -> list[int]:
-    """Return the numbers of replicas that are not among `found`."""
+    """Return the replica ids that are not among `found`."""
     known = {each.replica_id for each in found}
     if elected:
         named = {number for each in found for number in each.in_sync_replicas or ()}

@@ -1,6 +1,6 @@
-"""Check brokers, replicas, topics, groups and their members. Pure.
+"""Check brokers, replicas, topics, groups and their members, without I/O.
 
-Each function reports the findings of the doctor about one kind of answer.
+Each function yields the findings about one kind of data.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ MAX_MEMORY_PERCENT = 90
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    # The kind of the checked part: name server, broker, replica, clock, disk, memory, version,
+    # The kind of the checked item: name server, broker, replica, clock, disk, memory, version,
     # route, topic, group.
     check: str
-    # The name of the checked part.
+    # The name of the checked item.
     subject: str
     problem: str
     advice: str
@@ -90,7 +90,7 @@ def of_broker(name: str, answer: Answer) -> Iterator[Finding]:
 
 
 def conflicts(found: Iterable[BrokerConflict]) -> Iterator[Finding]:
-    """Report processes that a name server rejects because another one has their number."""
+    """Report processes that a name server rejects because another process has their brokerId."""
     for each in sorted(set(found), key=lambda one: (one.broker_name, one.newcomer_address)):
         holder = _process(each.holder_address, each.holder_store_id)
         newcomer = _process(each.newcomer_address, each.newcomer_store_id)
@@ -107,9 +107,9 @@ def _process(address: str, store_id: str) -> str:
 
 
 def whereabouts(known: Mapping[str, Mapping[str, str]]) -> Iterator[Finding]:
-    """Report masters that name servers have at different addresses.
+    """Report masters whose addresses differ between name servers.
 
-    `known`: name server → broker name → address of its master.
+    `known` maps each name server to the addresses of the masters by broker name.
     """
     for name in sorted({name for there in known.values() for name in there}):
         addresses = {namesrv: there[name] for namesrv, there in known.items() if name in there}
@@ -160,7 +160,7 @@ def _disk(name: str, status: BrokerStatus) -> Iterator[Finding]:
 
 
 def versions(statuses: Mapping[str, BrokerStatus], own: str) -> Iterator[Finding]:
-    """Report brokers that do not have the version of this command, `own`."""
+    """Report brokers whose version differs from `own`, the version of this command."""
     found = Counter(status.version for status in statuses.values())
     for name, status in sorted(statuses.items()):
         if status.version != own:
@@ -267,9 +267,10 @@ def _of_replica(
 
 
 def topics(listed: Iterable[TopicDescription], brokers: Collection[str]) -> Iterator[Finding]:
-    """Report topics that differ between brokers or are missing on one.
+    """Report topics that differ between brokers or are missing on a broker.
 
-    `brokers` are the answering ones that must have every topic; draining brokers need not.
+    `brokers` are the answering brokers that must have every topic. Draining brokers are not among
+    them.
     """
     from aerobee_client.admin.descriptions import differences
 
@@ -298,9 +299,9 @@ def topics(listed: Iterable[TopicDescription], brokers: Collection[str]) -> Iter
 
 
 def groups(of_brokers: Mapping[str, Iterable[GroupDescription]]) -> Iterator[Finding]:
-    """Report groups that differ between brokers or are missing on one.
+    """Report groups that differ between brokers or are missing on a broker.
 
-    `of_brokers`: broker name → its groups.
+    `of_brokers` are the groups by broker name.
     """
     from aerobee_client.admin.descriptions import differences
 
@@ -329,7 +330,7 @@ def groups(of_brokers: Mapping[str, Iterable[GroupDescription]]) -> Iterator[Fin
 
 
 def subscriptions(clients: Collection[ClientDescription]) -> Iterator[Finding]:
-    """Report groups whose members contradict each other."""
+    """Report groups whose members subscribe or consume differently."""
     for group in sorted({group for client in clients for group in client.consumer_groups}):
         for problem in conflict_texts(clients, group):
             advice = "have all members consume alike, or give them groups of their own"

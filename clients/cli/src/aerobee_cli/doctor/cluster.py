@@ -1,4 +1,4 @@
-"""Check a cluster as a classic client sees it: name servers, then the brokers that they name."""
+"""Check a cluster like a classic client: the name servers, then the brokers that they know."""
 
 from __future__ import annotations
 
@@ -23,12 +23,15 @@ if TYPE_CHECKING:
 @dataclass(slots=True)
 class Diagnosis:
     findings: list[Finding] = field(default_factory=list)
-    # The checked parts, as text.
+    # The checked items, as text.
     looked_at: list[str] = field(default_factory=list)
 
 
 def diagnose(namesrvs: Sequence[str]) -> Diagnosis:
-    """Check a cluster. Raises CommandError if no name server answers, or none knows a broker."""
+    """Check a cluster.
+
+    Raises CommandError if no name server answers, or if no broker is registered.
+    """
     from aerobee_client import AdminClient
 
     found = Diagnosis()
@@ -60,7 +63,7 @@ def diagnose(namesrvs: Sequence[str]) -> Diagnosis:
 
 
 def _look_at_replicas(admin: AdminClient, found: Diagnosis) -> None:
-    """Check brokers that keep more than one copy."""
+    """Check the replicas of all brokers that keep more than one copy."""
     number = 0
     for broker in admin.cluster().brokers:
         name = broker.broker_name
@@ -69,7 +72,7 @@ def _look_at_replicas(admin: AdminClient, found: Diagnosis) -> None:
         except MqError as error:
             group = BrokerGroup(name, [], [], [error])
         there = group.replicas
-        # Otherwise the broker keeps one copy, or is reported already.
+        # Skip a broker that keeps one copy, or was reported already.
         if there or MASTER_ID not in broker.addresses:
             found.findings += checks.of_replicas(name, there, group.silent, group.absent)
             number += len(there)
@@ -78,7 +81,7 @@ def _look_at_replicas(admin: AdminClient, found: Diagnosis) -> None:
 
 
 def _masters(namesrvs: Sequence[str], found: Diagnosis) -> dict[str, str]:
-    """Return broker name → address of the masters that any name server knows."""
+    """Return the addresses of the masters that any name server knows, by broker name."""
     from aerobee_client import AdminClient
 
     known: dict[str, dict[str, str]] = {}
@@ -132,7 +135,10 @@ def _ask(admin: AdminClient, address: str) -> Answer:
 def _look_at_settings(
     admin: AdminClient, namesrvs: Sequence[str], staying: set[str], found: Diagnosis
 ) -> None:
-    """Check topics, groups and routes. `staying`: reached brokers that do not drain."""
+    """Check topics, groups and routes.
+
+    `staying` are the reached brokers that are not draining.
+    """
     silent: list[MqError] = []
     topics = admin.list_topics(silent=silent)
     groups = admin.groups_of_brokers(silent=silent)
@@ -159,7 +165,10 @@ def _look_at_settings(
 
 
 def _routes(namesrv: str, wanted: dict[str, set[str]]) -> Iterator[Finding]:
-    """Report topics whose routes at a name server lack a broker. `wanted`: topic → its brokers."""
+    """Report topics whose routes at a name server lack a broker.
+
+    `wanted` are the brokers of each topic.
+    """
     from aerobee_client import AdminClient
 
     brokers = sorted({name for names in wanted.values() for name in names})

@@ -1,4 +1,4 @@
-"""Ask a proxy for the routes that an official SDK would get, and try their addresses."""
+"""Request the routes that an official SDK would get from a proxy, and test their addresses."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CLIENT_ID = f"{socket.gethostname()}@aerobee-doctor"
 
 
 def is_namesrv(address: str) -> bool:
-    """Return whether a name server answers at `address`, or another service. Raises MqError."""
+    """Return whether the service at `address` is a name server. Raises MqError if none answers."""
     from aerobee_client import AdminClient
 
     with AdminClient(address) as admin:
@@ -34,7 +34,10 @@ def is_namesrv(address: str) -> bool:
 
 
 def known_topics(namesrvs: Sequence[str]) -> list[str]:
-    """Return the topics of a name server. Raises CommandError if none answers or has a topic."""
+    """Return the topics that a name server knows.
+
+    Raises CommandError if no name server answers, or if there are no topics.
+    """
     from aerobee_client import AdminClient
 
     with AdminClient(namesrvs) as admin:
@@ -48,9 +51,9 @@ def known_topics(namesrvs: Sequence[str]) -> list[str]:
 
 
 def diagnose(address: str, topics: Sequence[str]) -> Diagnosis:
-    """Check the routes of existing topics; a proxy may create missing ones.
+    """Check the routes of `topics`, which must exist because a proxy may create missing ones.
 
-    Raises CommandError if the proxy cannot be asked.
+    Raises CommandError if the proxy does not answer or refuses the calls.
     """
     import grpc
     from apache.rocketmq.v2 import definition_pb2 as d
@@ -116,7 +119,7 @@ def _of_answer(topic: str, answer: QueryRouteResponse) -> list[Finding]:
 
 
 def _unreachable(host: str, port: int) -> str:
-    """Return why a connection fails; "" if it succeeds."""
+    """Return the reason why a connection fails, or "" if it succeeds."""
     try:
         socket.create_connection((host, port), TIMEOUT_S).close()
     except OSError as error:

@@ -1,1 +1,1 @@
-"""The services as child processes."""
+"""Run the services as child processes."""

@@ -12,7 +12,7 @@ import typer
 
 
 def inherit_namesrv(context: typer.Context) -> None:
-    """Pass a --namesrv that was given before the command to the service."""
+    """Pass the option --namesrv of `aerobee` itself to the service, by NAMESRV_ADDR."""
     inherited = context.find_root().params.get("namesrv")
     if inherited:
         os.environ["NAMESRV_ADDR"] = inherited

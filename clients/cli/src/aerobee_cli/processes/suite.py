@@ -1,8 +1,8 @@
 """Run the services as child processes, for `aerobee up` and `aerobee demo`.
 
-A `Suite` has one process for each service. They load at the same time; broker and proxy wait for
-the address of the name server. A `OneProcessSuite` has one process for all three. `serve` runs
-either in the foreground.
+A `Suite` has one process for each service. The processes load at the same time, and then broker and
+proxy wait for the address of the name server. A `OneProcessSuite` has one process for all three
+services. `serve` runs either of them in the foreground.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ class Replicas:
     """The replicas of a broker group.
 
     `copies` is the number of copies of each message, 1 for a broker without replicas. `etcd` is
-    "H:P,H:P" for elections; if it is "", the first broker is master until a promotion.
+    "H:P,H:P" for elections. If `etcd` is "", the first broker is the master until a promotion.
     """
 
     copies: int = 1
     etcd: str = ""
 
     def settings(self, number: int) -> list[str]:
-        """Return "key=value" settings for the broker with this number, from 0 on."""
+        """Return the settings ("key=value") of one broker of the group. `number` starts at 0."""
         if self.copies == 1:
             return []
         found = [f"totalReplicas={self.copies}", "inSyncReplicas=2"]
@@ -59,7 +59,7 @@ class Replicas:
         return [*found, f"brokerRole={role}", f"brokerId={number}"]
 
     def check(self, sets: Sequence[str]) -> str:
-        """Return why the broker's `sets` conflict with replicas, or ""."""
+        """Return the reason why the broker's `sets` conflict with replicas, or ""."""
         for item in sets:
             key = item.partition("=")[0].removeprefix("broker.")
             if self.copies > 1 and (key in DECIDED or key == "brokerRole"):
@@ -68,7 +68,7 @@ class Replicas:
 
     @property
     def remark(self) -> str:
-        """A remark for the user of such a group."""
+        """A remark about the durability and the elections of this group, for the user."""
         if self.copies == 1:
             return ""
         least = (
@@ -91,11 +91,11 @@ ONE_COPY = Replicas()
 
 @dataclass(frozen=True, slots=True)
 class SuiteOptions:
-    """Options of a suite.
+    """The options of a suite.
 
-    `sets`: "key=value" for the broker, "namesrv.key=value" and "proxy.key=value" for the others.
-    Port 0 means a free port. Further brokers of a group have the ports after `broker_port`. If
-    `proxy_port` is None, there is no proxy.
+    `sets` are "key=value" for the broker, and "namesrv.key=value" and "proxy.key=value" for the
+    other services. Port 0 means a free port. Further brokers of a group have the ports after
+    `broker_port`. If `proxy_port` is None, there is no proxy.
     """
 
     data: Path
@@ -107,16 +107,16 @@ class SuiteOptions:
 
     @property
     def creates_topics(self) -> bool:
-        """Return whether the first use of a topic creates it, according to `sets`."""
+        """True if the first use of a topic creates it, according to `sets`."""
         return "autoCreateTopicEnable=false" not in self.sets
 
     def namesrv_arguments(self) -> list[str]:
         return ["--port", str(self.namesrv_port), "--data", str(self.data), *self._sets(NAMESRV)]
 
     def broker_arguments(self, number: int = 0, port: int | None = None) -> list[str]:
-        """Return the arguments of the broker with this number in its group, from 0 on.
+        """Return the arguments of one broker of the group. `number` starts at 0.
 
-        `port` is its port before a restart; None at its first start.
+        `port` is the broker's port before a restart, or None at its first start.
         """
         if port is None:
             port = self.broker_port and self.broker_port + number
@@ -141,7 +141,7 @@ class SuiteOptions:
 
 
 def set_of(item: str) -> tuple[str, str]:
-    """Return (service, "key=value") of one `--set`. Without a service it is the broker's."""
+    """Return the service and the "key=value" of one `--set`. The default service is the broker."""
     service, dot, rest = item.partition(".")
     if dot and service in (NAMESRV, BROKER, PROXY):
         return service, rest
@@ -151,9 +151,9 @@ def set_of(item: str) -> tuple[str, str]:
 class Suite:
     """A name server, a broker or a broker group, and a proxy if it has a port.
 
-    `on_line` gets every line of their logs. With `restart_broker`, a broker that ends is started
-    again, on the same port and data; `on_restart` gets the reason. The addresses are "host:port",
-    separated by commas for a group, and "" before `start` has returned.
+    `on_line` is called with every line of their logs. With `restart_broker`, a broker that ends is
+    started again, on the same port and data; `on_restart` is called with the reason. The addresses
+    are "host:port", separated by commas for a group, and "" before `start` has returned.
     """
 
     def __init__(
@@ -177,7 +177,7 @@ class Suite:
             self._child(BROKER, options.broker_arguments(number))
             for number in range(options.replicas.copies)
         ]
-        # For each broker: set while it may be started again.
+        # An event for each broker, which is set while the broker may be started again.
         self._may_return = [asyncio.Event() for _ in self._brokers]
         for event in self._may_return:
             event.set()
@@ -193,7 +193,10 @@ class Suite:
         return Child(service, f"aerobee_{service}", arguments, self._on_line)
 
     async def start(self) -> None:
-        """Start; return when all serve. Raises ProcessEnded; call `stop` even then."""
+        """Start all services. Return when they accept calls.
+
+        If it raises ProcessEnded, the caller must still call `stop`.
+        """
         await asyncio.gather(*(child.launch() for child in self._children()))
         await self._namesrv.begin()
         self.namesrv_address = str((await self._namesrv.until_ready())["address"])
@@ -207,11 +210,17 @@ class Suite:
             self.proxy_address = str((await self._proxy.until_ready())["address"])
 
     def _children(self) -> list[Child]:
-        """Return the children in the order of their stop: each can unregister from the next."""
+        """Return the processes in the order in which they are stopped.
+
+        Each process can therefore unregister from the next one.
+        """
         return [*([self._proxy] if self._proxy else []), *self._brokers, self._namesrv]
 
     async def watch(self) -> None:
-        """Keep the children running. Raises ProcessEnded if one ends and is not started again."""
+        """Keep the processes running.
+
+        Raises ProcessEnded if a process ends and is not started again.
+        """
         others = [child for child in self._children() if child not in self._brokers]
         watches = {asyncio.create_task(self._until_end(child)) for child in others}
         for number in range(len(self._brokers)):
@@ -226,9 +235,9 @@ class Suite:
 
     @asynccontextmanager
     async def killed(self, address: str) -> AsyncIterator[None]:
-        """Kill the broker at `address` with SIGKILL.
+        """Kill the broker at `address` with SIGKILL at the beginning of the context.
 
-        With `restart_broker` it is started again when the context ends, and not before.
+        With `restart_broker`, the broker is started again after the end of the context.
         """
         number = self._addresses.index(address)
         self._may_return[number].clear()
@@ -260,13 +269,13 @@ class Suite:
             await broker.begin("--namesrv", self.namesrv_address)
 
     async def stop(self) -> None:
-        """Stop one service after the other. May be called twice."""
+        """Stop the services one after the other. May be called more than once."""
         for child in self._children():
             await child.stop()
 
 
 class OneProcessSuite:
-    """A suite like `Suite`, with one process `aerobee_suite` for all three services."""
+    """A suite like `Suite`, with a single process `aerobee_suite` for all three services."""
 
     def __init__(self, options: SuiteOptions, on_line: LineSink) -> None:
         self.namesrv_address = self.broker_address = self.proxy_address = ""
@@ -281,7 +290,10 @@ class OneProcessSuite:
         self._child = Child("suite", "aerobee_suite", arguments, on_line)
 
     async def start(self) -> None:
-        """Start; return when all serve. Raises ProcessEnded; call `stop` even then."""
+        """Start all services. Return when they accept calls.
+
+        If it raises ProcessEnded, the caller must still call `stop`.
+        """
         await self._child.launch()
         await self._child.begin()
         ready = await self._child.until_ready()
@@ -290,7 +302,7 @@ class OneProcessSuite:
         self.proxy_address = str(ready["proxy"])
 
     async def watch(self) -> None:
-        """Wait for the end of the process. Never returns; raises ProcessEnded."""
+        """Wait for the end of the process, and then raise ProcessEnded. Never returns."""
         await self._child.wait()
         raise self._child.failure()
 
@@ -299,7 +311,7 @@ class OneProcessSuite:
 
 
 async def any_listens(addresses: Sequence[str]) -> bool:
-    """Return whether a port of `addresses` ("host:port") accepts connections."""
+    """Return whether at least one of `addresses` ("host:port") accepts connections."""
     for address in addresses:
         host, _, port = address.strip().rpartition(":")
         try:
@@ -313,9 +325,9 @@ async def any_listens(addresses: Sequence[str]) -> bool:
 
 
 async def serve(options: SuiteOptions, *, one_process: bool = False) -> None:
-    """Start the suite, print the ready line and a remark on stdout, and serve until a signal.
+    """Start the suite, print the ready line and remarks on stdout, and serve until a signal.
 
-    The logs go to stderr. Raises ProcessEnded if a service ends by itself.
+    The logs go to stderr. Raises ProcessEnded if a service ends without a signal.
     """
     signals = StopSignals()
     on_line = partial(print, file=sys.stderr, flush=True)

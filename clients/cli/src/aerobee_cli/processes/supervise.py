@@ -1,8 +1,8 @@
 """Start child processes, read their output and stop them. They never outlive this process.
 
 This module does not depend on a service. A child runs under `aerobee_cli.processes.tether`, as the
-leader of its own session. So Ctrl-C in a terminal reaches only this process, which then stops its
-children in order: `StopSignals` cancels the coroutines of this process.
+leader of its own session. Therefore Ctrl-C in a terminal reaches only this process. `StopSignals`
+then cancels the coroutines of this process, which stop the children in order.
 """
 
 from __future__ import annotations
@@ -24,20 +24,21 @@ READY = "ready"
 # A service loads in about a second; recovery of a large store after a crash takes longer.
 READY_TIMEOUT_S = 120.0
 STOP_GRACE_S = 15.0
-# Time for grandchildren to end by themselves after the child.
+# The time in which grandchildren must end after the child.
 REST_GRACE_S = 10.0
 EXIT_POLL_S = 1.0
-# Maximum length of a log line. asyncio's default limit is 64 KiB.
+# The maximum length of a log line. asyncio's default limit is 64 KiB.
 LINE_LIMIT = 1024 * 1024
 ERROR_PREFIX = "error: "
 
 
 class Child:
-    """A process `python -m MODULE ARGUMENT…`: launched, given its last arguments, ready, stopped.
+    """A child process `python -m MODULE ARGUMENT…`.
 
-    `on_line` gets every line that it prints, without the newline; its OSError is ignored. A line on
-    stderr that starts with "error: " is kept for the message of ProcessEnded, and goes to `on_line`
-    only if the child succeeds.
+    Call `launch`, then `begin` with its last arguments, then `until_ready`, and finally `stop`.
+    `on_line` is called with every line that the child prints, without the newline; its OSError is
+    ignored. A line on stderr that starts with "error: " is kept for the message of ProcessEnded.
+    Such a line is passed to `on_line` only if the child succeeds.
     """
 
     def __init__(self, name: str, module: str, arguments: Sequence[str], on_line: LineSink) -> None:
@@ -56,7 +57,7 @@ class Child:
         return self._process.pid
 
     async def launch(self) -> None:
-        """Start the process, which loads its module and then waits for `begin`."""
+        """Start the process. It loads its module and then waits for `begin`."""
         self._process = await asyncio.create_subprocess_exec(
             *self._command,
             stdin=asyncio.subprocess.PIPE,
@@ -68,15 +69,18 @@ class Child:
         self._ended = asyncio.create_task(self._read_until_end(self._process))
 
     async def begin(self, *arguments: str) -> None:
-        """Send the process its last arguments and let it run."""
+        """Send the process its last arguments, and let it continue."""
         assert self._process is not None and self._process.stdin is not None, "not launched"
-        # If it has ended already, `until_ready` raises the reason.
+        # If the process has ended already, `until_ready` raises the reason.
         with suppress(ConnectionError):
             self._process.stdin.write(json.dumps(arguments).encode() + b"\n")
             await self._process.stdin.drain()
 
     async def until_ready(self, timeout_s: float = READY_TIMEOUT_S) -> dict[str, Any]:
-        """Return the fields of its ready line. Raises ProcessEnded."""
+        """Wait for the ready line of the process, and return its fields.
+
+        Raises ProcessEnded if the process ends or is not ready in time.
+        """
         assert self._ended is not None, "not launched"
         ready = asyncio.create_task(self._is_ready.wait())
         try:
@@ -92,12 +96,12 @@ class Child:
         return self.ready
 
     async def wait(self) -> int:
-        """Return its exit code after it has ended and `on_line` has all its lines."""
+        """Wait until the process has ended and `on_line` has its output. Return the exit code."""
         assert self._ended is not None, "not launched"
         return await asyncio.shield(self._ended)
 
     def failure(self) -> ProcessEnded:
-        """Return the error for a child that ended without being stopped."""
+        """Return the error for a process that ended although it was not stopped."""
         assert self._process is not None, "not launched"
         code = self._process.returncode
         how = f"with exit code {code}" if code is None or code >= 0 else f"by {_signal_name(-code)}"
@@ -113,7 +117,7 @@ class Child:
     async def stop(self, grace_s: float = STOP_GRACE_S) -> None:
         """Send SIGTERM to the process and its children, and SIGKILL after `grace_s`.
 
-        Returns when the process has ended.
+        Return when the process has ended.
         """
         if self._ended is None:
             return
@@ -134,7 +138,7 @@ class Child:
         # process.wait() would also wait until the pipes are closed.
         while process.returncode is None and not reading.done():
             await asyncio.wait({reading}, timeout=EXIT_POLL_S)
-        # Grandchildren that hold its pipes end by themselves, or are killed after REST_GRACE_S.
+        # Grandchildren may keep the pipes open. They are killed after REST_GRACE_S.
         _, left = await asyncio.wait({reading}, timeout=REST_GRACE_S)
         if left and process.returncode is not None:
             with suppress(ProcessLookupError):
@@ -175,7 +179,7 @@ class Child:
 
 
 def ready_fields(line: str) -> dict[str, Any] | None:
-    """Return the fields of a service's ready line; None if `line` is another line."""
+    """Return the fields of a service's ready line, or None if `line` is another line."""
     if not line.startswith("{"):
         return None
     try:
@@ -197,7 +201,7 @@ class Stopped(Exception):
 
 
 class StopSignals:
-    """Handlers of the signals in the running loop. Only the first signal counts."""
+    """Handles SIGINT, SIGTERM and SIGHUP in the running loop. Only the first signal counts."""
 
     def __init__(self) -> None:
         loop = asyncio.get_running_loop()
@@ -210,9 +214,9 @@ class StopSignals:
             self._stopped.set_result(Stopped(f"stopped by {number.name}"))
 
     async def guard(self, *works: Coroutine[Any, Any, None]) -> None:
-        """Run `works` concurrently until the first of them ends, then cancel the rest.
+        """Run `works` concurrently until the first of them ends, then cancel the others.
 
-        Raises the error of the first one, or Stopped if a signal arrived before.
+        Raises the error of the work that ended first, or Stopped if a signal arrived before.
         """
         tasks = {asyncio.create_task(work) for work in works}
         waits: set[asyncio.Future[Any]] = {*tasks, self._stopped}

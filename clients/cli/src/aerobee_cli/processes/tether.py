@@ -2,10 +2,11 @@
 
     python -m aerobee_cli.processes.tether MODULE [ARGUMENT …]
 
-The starter holds the other end of this program's stdin. It writes one line, a JSON array of further
-arguments. Until then the module is only imported, so that several programs load at the same time
-although one needs the address of another. stdin ends when the starter ends, for any reason. Then
-this program and its children (its process group) get SIGTERM, and later SIGKILL.
+The starter is the process that started this program and holds the other end of its stdin. The
+starter writes one line, a JSON array of further arguments. Until then the module is only imported,
+so that several programs load at the same time even if one needs the address of another. stdin ends
+when the starter ends, for any reason. Then this program and its children (its process group) get
+SIGTERM, and later SIGKILL.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import threading
 import time
 
 STDIN = 0
-# Longer than the stop of a service takes.
+# This is longer than the stop of a service takes.
 GRACE_S = 20.0
 
 
@@ -28,7 +29,7 @@ def main() -> None:
     module, *arguments = sys.argv[1:]
     program = f"{module}.__main__"
     importlib.import_module(program)
-    # It is executed again below under the name __main__. The modules that it imported stay loaded.
+    # The module is executed again below as __main__. The modules that it imported stay loaded.
     del sys.modules[program]
     line = _read_line()
     if not line:
@@ -39,7 +40,7 @@ def main() -> None:
 
 
 def _read_line() -> bytes:
-    # Byte by byte: the bytes after the line belong to `_end_with_starter`.
+    # Read single bytes, because the bytes after the line belong to `_end_with_starter`.
     line = b""
     while byte := os.read(STDIN, 1):
         if byte == b"\n":

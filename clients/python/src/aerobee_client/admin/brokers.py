@@ -1,4 +1,7 @@
-"""Call brokers: all masters, those of a topic, or one; and decide which failures count."""
+"""Call brokers: all masters, the brokers of a topic, or one broker.
+
+The functions also decide which failures of single brokers are raised.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,10 @@ DEFAULT_TIMEOUT = timedelta(seconds=5)
 
 
 class Brokers:
-    """The brokers that the name servers know. `timeout_s`: the time limit of each call."""
+    """Calls the brokers that the name servers know.
+
+    `timeout_s` is the time limit of each call.
+    """
 
     def __init__(self, instance: ClientInstance, timeout_s: float) -> None:
         self._instance = instance
@@ -39,9 +45,9 @@ class Brokers:
         )
 
     async def masters(self, cluster: str | None = None) -> dict[str, str]:
-        """Return the masters, optionally of one cluster: broker name → address.
+        """Return the addresses of the masters by broker name, optionally of one cluster.
 
-        Raises BROKER_NOT_EXIST if there are none.
+        Raises MqError with the code BROKER_NOT_EXIST if there are none.
         """
         info = await self.cluster_info()
         masters = {
@@ -60,7 +66,10 @@ class Brokers:
         return masters
 
     async def addresses_of(self, broker_name: str) -> Mapping[int, str]:
-        """Return the registration ids and addresses of a broker. Raises BROKER_NOT_EXIST."""
+        """Return the addresses of a broker's replicas by registration id.
+
+        Raises MqError with the code BROKER_NOT_EXIST if the broker is not registered.
+        """
         info = await self.cluster_info()
         known = {each.broker_name: each.addresses for each in info.brokers}
         if broker_name not in known:
@@ -70,10 +79,10 @@ class Brokers:
         return known[broker_name]
 
     async def of_topic(self, topic: str, *, reads: bool = False) -> dict[str, str]:
-        """Return the brokers in the route of `topic`: broker name → address.
+        """Return the addresses of the brokers in the route of `topic`, by broker name.
 
-        `reads`: for requests that a slave answers too. A broker without a master then has the
-        address of a slave. Raises TOPIC_NOT_EXIST.
+        Set `reads` for requests that a slave can answer too; a broker without a master then has the
+        address of a slave. Raises MqError with the code TOPIC_NOT_EXIST if there is no route.
         """
         routes = self._instance.routes
         route = await routes.refresh(topic)
@@ -82,9 +91,9 @@ class Brokers:
         return {name: address_of(name) for name in sorted(names)}
 
     async def ask_broker_of(self, topic: str, broker_name: str, rpc: Rpc[Q, R], request: Q) -> R:
-        """Send a request that a slave answers too to a broker in the route of `topic`.
+        """Send a read request to a broker in the route of `topic`.
 
-        The master answers it, or a slave if there is no master.
+        The master answers the request, or a slave if there is no master.
         """
         await self._instance.routes.route(topic)
         address = self._instance.routes.reading_address_of(broker_name)
@@ -95,9 +104,9 @@ class Brokers:
             raise
 
     async def ask_named(self, broker: str, rpc: Rpc[Q, R], request: Q) -> R:
-        """Send a request to a master by its name, or to a broker by its address.
+        """Send a request to the master of the broker named `broker`, or to the address `broker`.
 
-        Raises BROKER_NOT_EXIST.
+        Raises MqError with the code BROKER_NOT_EXIST if there is no such master.
         """
         address = broker
         if ":" not in broker:
@@ -117,9 +126,9 @@ class Brokers:
         *,
         timeout_s: float | None = None,
     ) -> R:
-        """Send a request to one broker. A refusal names the broker.
+        """Send a request to one broker. The text of an error names the broker.
 
-        `timeout_s`: None for the default time limit.
+        If `timeout_s` is None, the default time limit applies.
         """
         if timeout_s is None:
             timeout_s = self._timeout_s
@@ -133,7 +142,7 @@ class Brokers:
     async def ask_masters(
         self, rpc: Rpc[Q, R], request: Q, *, absent: Collection[Code] = ()
     ) -> dict[str, R]:
-        """Send a request to all masters: see `ask_each`."""
+        """Send a request to all masters, as `ask_each` does."""
         return await self.ask_each(await self.masters(), rpc, request, absent=absent)
 
     async def ask_each(
@@ -145,11 +154,11 @@ class Brokers:
         absent: Collection[Code] = (),
         silent: list[MqError] | None = None,
     ) -> dict[str, R]:
-        """Send a request to `brokers` (name → address) at once. Return the answers by broker name.
+        """Send a request to all `brokers` (addresses by name) at once. Return the answers by name.
 
-        A broker that refuses with a code in `absent` is left out, unless all of them do. Any other
-        failure is raised. If `silent` is given and another broker answers, the failure is appended
-        to `silent` instead.
+        A broker that refuses with a code in `absent` is left out, unless all brokers do. Any other
+        failure is raised. If `silent` is given and at least one broker answers, failures are
+        appended to `silent` instead.
         """
         answers = await asyncio.gather(
             *(self.ask(name, address, rpc, request) for name, address in brokers.items()),
@@ -174,9 +183,9 @@ class Brokers:
     async def ask_having(
         self, brokers: Mapping[str, str], rpc: Rpc[Q, R], request: Q, *, absent: Code
     ) -> dict[str, R]:
-        """Send a request as `ask_each` does, without brokers that refuse with the code `absent`.
+        """Send a request as `ask_each` does. Leave out brokers that refuse with the code `absent`.
 
-        If all of them do, the result is empty.
+        If all brokers refuse with this code, return an empty result.
         """
         try:
             return await self.ask_each(brokers, rpc, request, absent=(absent,))
@@ -187,13 +196,16 @@ class Brokers:
 
 
 def _without_master(names: Sequence[str]) -> str:
-    """Return the text after the names of brokers that have only slaves."""
+    """Return the end of an error text about brokers that have only slaves."""
     verb = "has" if len(names) == 1 else "have"
     return f"{verb} no master at the moment: see aerobee broker ha-status {names[0]}"
 
 
 class BrokerAdmin(AsyncClient):
-    """Base of the parts of an admin client. `timeout`: the time limit of each call to a broker."""
+    """Base class of the parts of an admin client.
+
+    `timeout` is the time limit of each call to a broker.
+    """
 
     def __init__(
         self,
@@ -211,7 +223,10 @@ class BrokerAdmin(AsyncClient):
 
 @contextmanager
 def numbers_fit() -> Iterator[None]:
-    """Raise INVALID_PARAMETER if the block sets a protobuf field to a number out of its range."""
+    """Convert errors of a block that sets protobuf fields to numbers out of range.
+
+    Raises MqError with the code INVALID_PARAMETER.
+    """
     try:
         yield
     except ValueError as error:

@@ -1,7 +1,7 @@
 """Administer topics, groups, offsets and brokers, and read messages; with and without asyncio.
 
-Reading changes nothing: browsing needs no consumer group and commits no offset. Changes go to every
-master of the cluster, because each broker has its own topics and groups.
+Reading messages does not need a consumer group and does not commit offsets. Changes are sent to
+every master of the cluster, because each broker has its own topics and groups.
 """
 
 from __future__ import annotations
@@ -28,16 +28,17 @@ from aerobee_wire.status import Code, MqError, invalid_parameter
 
 
 class AsyncAdminClient(TopicAdmin, GroupAdmin, LiteAdmin, DivergedAdmin):
-    """Administers a cluster, for asyncio. `async with AsyncAdminClient(...) as admin:` closes it.
+    """Administers a cluster, for asyncio. `async with AsyncAdminClient(...)` closes it.
 
-    Closing it ends its connections. Every method raises MqError: NamesrvUnreachable,
-    BrokerUnreachable, RequestTimeout, or the refusal of a broker, which the message names.
+    The client keeps its connections open until it is closed. Every method raises MqError:
+    NamesrvUnreachable, BrokerUnreachable, RequestTimeout, or the refusal of a broker. The text of
+    the error names the broker.
 
     Args:
         namesrv: The addresses of the name servers, "host:port;host:port" or a sequence. Default:
             NAMESRV_ADDR of the environment.
         timeout: The time limit of each call to a broker.
-        transport: For tests.
+        transport: Replaces the transport in tests.
 
     Example:
         async with AsyncAdminClient("127.0.0.1:9876") as admin:
@@ -70,7 +71,7 @@ class AsyncAdminClient(TopicAdmin, GroupAdmin, LiteAdmin, DivergedAdmin):
     async def broker_times_ms(self) -> dict[str, int]:
         """Return the current time of each master by broker name, in milliseconds since the epoch.
 
-        Store times are by these clocks.
+        Brokers take store times from these clocks.
         """
         request = admin_pb2.GetBrokerStatusRequest()
         answers = await self._brokers.ask_masters(rpcs.GET_BROKER_STATUS, request)
@@ -86,20 +87,20 @@ class AsyncAdminClient(TopicAdmin, GroupAdmin, LiteAdmin, DivergedAdmin):
             draining: False to accept messages again.
 
         Returns:
-            False if the setting did not change.
+            True if the setting changed.
         """
         request = admin_pb2.SetDrainingRequest(draining=draining)
         answer = await self._brokers.ask_named(broker, rpcs.SET_DRAINING, request)
         return answer.changed
 
     async def broker_backlog(self, broker: str) -> d.BrokerBacklog:
-        """Return what must leave a broker before it can be removed.
+        """Return the messages that must leave a broker before it can be removed.
 
         Args:
             broker: The name or address of the broker.
 
         Returns:
-            The messages that the broker still holds.
+            The counts of these messages.
         """
         request = admin_pb2.GetBacklogRequest()
         return d.BrokerBacklog.of(
@@ -131,7 +132,7 @@ class AsyncAdminClient(TopicAdmin, GroupAdmin, LiteAdmin, DivergedAdmin):
             address: The address of the broker, if it is known. Then no route is requested.
 
         Returns:
-            The messages, and where to continue.
+            The messages, and the offset of the next page.
         """
         with numbers_fit():
             request = message_pb2.PullRequest(
@@ -151,8 +152,8 @@ class AsyncAdminClient(TopicAdmin, GroupAdmin, LiteAdmin, DivergedAdmin):
     async def get_message(self, offset_message_id: str) -> ReceivedMessage:
         """Return the record with an offset message id.
 
-        The id contains the address of a host, which may belong to an earlier master. If that host
-        does not answer, every broker is asked for a record of that host.
+        The id contains the address of a broker, which may be a former master. If that address does
+        not answer, all brokers are asked for the record.
 
         Args:
             offset_message_id: The id of the record.
@@ -182,10 +183,10 @@ class AsyncAdminClient(TopicAdmin, GroupAdmin, LiteAdmin, DivergedAdmin):
         brokers: Sequence[namesrv_pb2.BrokerData],
         unreachable: MqError,
     ) -> ReceivedMessage:
-        """Return the message of the broker whose log contains the record of that host.
+        """Search all brokers for a record that the unreachable `host` stored.
 
-        An offset alone names one record in each log. Raises `unreachable` if no broker has the
-        record.
+        Every log may have a record at the same offset, so the store host of a record must be
+        `host`. Raises `unreachable` if no broker has the record.
         """
         others = {
             each.broker_name: each.addresses[min(each.addresses)]

@@ -1,6 +1,6 @@
 """Read, count and purge the dead letters of a consumer group.
 
-They are read by queue offset, which does not consume them.
+Dead letters are read by queue offset, which does not consume them.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ if TYPE_CHECKING:  # slow to import, and only the caller needs them
     from aerobee_client.admin.descriptions import Browsed, QueueStatus
     from aerobee_client.message import ReceivedMessage
 
-# Limits of one read: messages and bytes, whichever is reached first.
+# Limits of one read in messages and bytes; the first one that is reached ends the read.
 PAGE_MESSAGES = 1_024
 PAGE_BYTES = 4 * 1024 * 1024
-# If a broker becomes unavailable in the middle, wait for it. The name servers drop a broker that
-# has died.
+# If a broker becomes unavailable during a read, wait for it. Name servers drop the route of a
+# broker that has died.
 PATIENCE_S = 30.0
 AWAY = frozenset({Code.TOPIC_NOT_EXIST, Code.BROKER_NOT_EXIST})
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """The selection of dead letters. An empty field selects all.
+    """A selection of dead letters. An empty field does not restrict the selection.
 
     `ids` are message ids or offset message ids. `reason` is the failure reason, such as the class
-    of an exception. `since_ms` and `until_ms` limit the store time, in milliseconds since the
-    epoch: at or after the first, and before the second.
+    of an exception. `since_ms` (inclusive) and `until_ms` (exclusive) limit the store time, in
+    milliseconds since the epoch.
     """
 
     ids: frozenset[str] = frozenset()
@@ -55,17 +55,20 @@ class Selection:
 
 
 class DeadLetterSource:
-    """Base of readers of the dead letters of one group.
+    """Base class of readers of the dead letters of one group.
 
     `corrupted` counts records that failed their check so far. `expired` counts records that
-    retention deleted before they were read. `scanned` and `total` count the records that the
-    current read has passed, and all of its records.
+    retention deleted before they were read. `total` is the number of records of the current read,
+    and `scanned` is the number of records that the read has passed.
     """
 
     def __init__(
         self, admin: AsyncAdminClient, consumer_group: str, selection: Selection = Selection()
     ) -> None:
-        """Prepare to read. Raises INVALID_PARAMETER for an invalid group name."""
+        """Prepare to read dead letters.
+
+        Raises MqError with the code INVALID_PARAMETER for an invalid group name.
+        """
         check_group(consumer_group)
         self.consumer_group = consumer_group
         self.topic = dead_letter_topic(consumer_group)
@@ -83,20 +86,21 @@ class DeadLetterSource:
 
 
 class DeadLetters(DeadLetterSource):
-    """The dead letters of one group, broker by broker, queue by queue, oldest first."""
+    """Reads the dead letters of one group, broker by broker and queue by queue, oldest first."""
 
     def __init__(
         self, admin: AsyncAdminClient, consumer_group: str, selection: Selection = Selection()
     ) -> None:
         super().__init__(admin, consumer_group, selection)
-        # (broker name, queue id) → the queue offset to read next
+        # the queue offset to read next, by broker name and queue id
         self._next_offsets: dict[tuple[str, int], int] = {}
 
     async def queues(self) -> list[QueueStatus]:
-        """Return the bounds of their queues; [] if the group never had a dead letter.
+        """Return the bounds of the dead-letter topic's queues; [] if the topic does not exist.
 
-        Raises SUBSCRIPTION_GROUP_NOT_EXIST if the group does not exist either, and TOPIC_NOT_EXIST
-        if a broker has the topic but no name server knows it.
+        Raises MqError with the code SUBSCRIPTION_GROUP_NOT_EXIST if the group does not exist
+        either. Raises MqError with the code TOPIC_NOT_EXIST if a broker has the topic but no name
+        server knows it.
         """
         try:
             return await self._admin.topic_status(self.topic)
@@ -117,18 +121,24 @@ class DeadLetters(DeadLetterSource):
         return []
 
     async def count(self) -> int:
-        """Return the number of all dead letters, ignoring the selection. Raises like `queues`."""
+        """Return the number of all dead letters, without regard to the selection.
+
+        Raises MqError like `queues`.
+        """
         return sum(queue.max_offset - queue.min_offset for queue in await self.queues())
 
     async def purge(self) -> bool:
-        """Delete all dead letters on every broker, ignoring the selection. False: none existed."""
+        """Delete all dead letters on every broker, without regard to the selection.
+
+        Return False if the dead-letter topic did not exist.
+        """
         return await self._admin.delete_topic(self.topic)
 
     async def read(self) -> AsyncGenerator[ReceivedMessage]:
         """Yield the stored dead letters of the selection.
 
-        From the second call on, it yields those that were added since the last call. Raises like
-        `queues`.
+        A later call yields only dead letters that were added since the previous call. Raises
+        MqError like `queues`.
         """
         async with aclosing(self._pages()) as pages:
             async for page in pages:
@@ -141,8 +151,8 @@ class DeadLetters(DeadLetterSource):
     async def pages(self) -> AsyncGenerator[list[ReceivedMessage]]:
         """Yield dead letters as `read` does, in lists of up to PAGE_MESSAGES.
 
-        The next list is read while the caller processes one. A list counts as read when the next
-        one is requested.
+        The next list is fetched while the caller processes a list. A list counts as read when the
+        caller requests the next one.
         """
         selects = None if self._selection == Selection() else self._selection.selects
         async with aclosing(self._pages()) as pages:
@@ -166,10 +176,10 @@ class DeadLetters(DeadLetterSource):
                     yield page
 
     async def _range(self, queue: QueueStatus) -> _Range:
-        """Return the range of a queue to read.
+        """Return the range of offsets to read from a queue.
 
-        Store times do not decrease in a queue, unless a clock was set back. Messages out of order
-        are selected by their own time within the range.
+        Store times do not decrease in a queue, unless a clock was set back. The selection therefore
+        also checks the store time of each message in the range.
         """
         key = (queue.broker_name, queue.queue_id)
         start = self._next_offsets.get(key, queue.min_offset)
@@ -183,7 +193,7 @@ class DeadLetters(DeadLetterSource):
         return _Range(*key, start, end, self.total)
 
     async def _pages_of(self, wanted: _Range) -> AsyncGenerator[_Page]:
-        """Yield the pages of one queue. Each is requested before the previous one is yielded."""
+        """Yield the pages of one queue. Request each page before the previous one is yielded."""
         where = (wanted.broker_name, wanted.queue_id)
 
         def ask(offset: int) -> asyncio.Task[Browsed]:
@@ -197,14 +207,14 @@ class DeadLetters(DeadLetterSource):
                 self.corrupted += page.corrupted_count
                 messages = page.messages()
                 if messages and messages[-1].queue_offset >= wanted.end:
-                    # Some were added since this call began.
+                    # Some messages were added since this call began.
                     asking, next_offset = None, wanted.end
                     messages = [each for each in messages if each.queue_offset < wanted.end]
                 else:
                     next_offset = messages[-1].queue_offset + 1 if messages else asked
                     self.expired += max(0, page.min_offset - next_offset)
                     next_offset = max(next_offset, page.next_begin_offset)
-                    # Without progress, the topic was deleted and created again in the meantime. Its
+                    # If the offset does not advance, the topic was deleted and created again. Its
                     # records were then added after this call began.
                     ends = page.status == "NO_NEW_MESSAGE" or next_offset == asked
                     asking = None if ends or next_offset >= wanted.end else ask(next_offset)
@@ -223,9 +233,9 @@ async def page_of(  # noqa: PLR0917
     queue_offset: int,
     most: int = PAGE_MESSAGES,
 ) -> Browsed:
-    """Return at most `most` records from an offset on. Raises MqError.
+    """Return up to `most` records of a queue, starting at `queue_offset`. Raises MqError.
 
-    If a broker stops answering, the request is retried for PATIENCE_S.
+    If the broker does not answer, the request is retried for PATIENCE_S.
     """
     loop = asyncio.get_running_loop()
     deadline, backoff = loop.time() + PATIENCE_S, Backoff(0.1, 2.0)
@@ -243,9 +253,9 @@ async def page_of(  # noqa: PLR0917
 
 
 class _Range(NamedTuple):
-    """Queue offsets of one queue, from `start` to before `end`.
+    """The queue offsets of one queue from `start` to before `end`.
 
-    `before`: the number of records in the ranges that are read before it.
+    `before` is the number of records in the ranges that are read before this range.
     """
 
     broker_name: str
@@ -256,7 +266,7 @@ class _Range(NamedTuple):
 
 
 class _Page(NamedTuple):
-    """Records of a range. `next_offset`: the offset after them."""
+    """Records of a range. `next_offset` is the offset after these records."""
 
     wanted: _Range
     messages: list[ReceivedMessage]

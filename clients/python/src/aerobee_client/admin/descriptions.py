@@ -1,7 +1,7 @@
-"""Define the results of an admin client: frozen dataclasses.
+"""Define the results of an admin client as frozen dataclasses.
 
-`dataclasses.asdict` turns them into JSON. `of` makes one from messages of the contract. Times are
-milliseconds since the epoch, sizes are bytes.
+`dataclasses.asdict` converts them for JSON. The method `of` creates a result from protobuf
+messages. Times are milliseconds since the epoch, and sizes are bytes.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ D = TypeVar("D", bound="DataclassInstance")
 
 
 def _like(description: type[D], source: Message, **values: Any) -> D:
-    """Return a description with `values`, and all other fields from `source` by name.
+    """Create a description from `values`, and take all other fields from `source` by name.
 
     Maps become dicts, and repeated fields become tuples.
     """
@@ -60,21 +60,22 @@ _DEFAULT_ATTRIBUTES = {MESSAGE_TYPE: "NORMAL"}
 
 @dataclass(frozen=True, slots=True)
 class Created:
-    """A topic or group on one broker. `created`: False if it existed already."""
+    """A topic or group on one broker. `created` is false if it existed already."""
 
     broker_name: str
     address: str
     created: bool
-    # Name servers that get the topic with the next registration of the broker.
+    # Name servers that were not reached. They learn of the topic from the broker's next
+    # registration.
     unreachable_namesrvs: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A setting of a topic or group that differs.
+    """A setting of a topic or group that differs from its earlier or requested value.
 
-    An update changes it on a broker, or a creation found it different there. In the latter case,
-    `after` is the requested value. None: the attribute does not exist.
+    An update reports the values before and after the change. If a creation finds a different
+    setting, `after` is the requested value. None means that the attribute does not exist.
     """
 
     name: str
@@ -87,9 +88,9 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class UnreadableQueue:
-    """A queue that loses its readers.
+    """A queue that consumers could no longer read after an update.
 
-    If `messages` is 0, it is empty, but its future messages would be unreadable.
+    If `messages` is 0, the queue is empty, but its future messages would be unreadable.
     """
 
     name: str
@@ -102,7 +103,7 @@ class UnreadableQueue:
 class Update:
     """The changes of an update, or with `dry_run` the changes that it would make.
 
-    Empty if all settings were already so.
+    `changes` is empty if all settings already had the requested values.
     """
 
     changes: tuple[Change, ...]
@@ -162,7 +163,7 @@ class AlreadyExists(MqError):
 class BrokerDescription:
     cluster: str
     broker_name: str
-    # Broker id → "host:port"; 0 is the master.
+    # "host:port" by broker id; 0 is the master.
     addresses: Mapping[int, str]
 
     @classmethod
@@ -182,8 +183,8 @@ class LiveBroker:
 class BrokerConflict:
     """Two processes that have the same `brokerId` of the same broker name.
 
-    The `holder` is registered. The `newcomer` was rejected within the last two minutes. A store id
-    is "" if the store has none.
+    The process `holder` is registered. The process `newcomer` was rejected within the last two
+    minutes. A store id is "" if the store has none.
     """
 
     broker_name: str
@@ -234,7 +235,7 @@ class BrokerStatus:
     min_physical_offset: int
     max_physical_offset: int
     flushed_physical_offset: int
-    # Why the store does not accept writes; "" if it does.
+    # The reason why the store does not accept writes; "" if it accepts them.
     read_only_reason: str
     messages_in_total: int
     messages_out_total: int
@@ -245,15 +246,16 @@ class BrokerStatus:
     disk_total_bytes: int
     parked_pulls: int
     parked_pops: int
-    # Delay queue → messages that are not delivered yet.
+    # Messages that are not delivered yet, by delay queue.
     delayed_messages: Mapping[str, int]
     resident_memory_bytes: int
     # When it began to drain; 0 if it accepts messages.
     draining_since_ms: int
-    # Its current time when it answered.
+    # The broker's time when it answered.
     now_timestamp_ms: int
-    # Percentages of used disk space. Above the first, expired messages are deleted at any hour.
-    # Above the second, or with fewer free bytes than the minimum, producers are refused.
+    # Percentages of used disk space. Above disk_max_used_percent, expired messages are deleted at
+    # any hour. Above disk_full_percent, or with less than disk_min_free_bytes, producers are
+    # refused.
     disk_max_used_percent: int
     disk_full_percent: int
     disk_min_free_bytes: int
@@ -284,27 +286,28 @@ class GroupLag:
 
 @dataclass(frozen=True, slots=True)
 class BrokerBacklog:
-    """Messages that must leave a broker before it can be removed. Zero counts are left out."""
+    """The messages that must leave a broker before it can be removed. Zero counts are left out."""
 
     broker_name: str
     # When it began to drain; 0 if it accepts messages.
     draining_since_ms: int
-    # Not consumed yet, including retry topics.
+    # Messages that a group has not consumed yet, including retry topics.
     lags: tuple[GroupLag, ...]
-    # Popped and not acknowledged yet.
+    # Messages that were popped and not acknowledged yet.
     in_flight: int
-    # Delay queue → messages that are not delivered yet.
+    # Messages that are not delivered yet, by delay queue.
     delayed_messages: Mapping[str, int]
-    # Topic → transactions that have not ended.
+    # Transactions that have not ended, by topic.
     half_messages: Mapping[str, int]
-    # Topic → messages that no consumer waits for. They are unavailable without the broker.
+    # Dead letters by topic. No consumer waits for them, but they are unavailable without the
+    # broker.
     dead_letters: Mapping[str, int]
-    # Topic → messages, for topics that no group has read.
+    # Messages by topic, for topics that no group has read.
     unread_topics: Mapping[str, int]
 
     @property
     def is_empty(self) -> bool:
-        """True if no messages remain that depend on this broker."""
+        """True if no messages need this broker, apart from dead letters and unread topics."""
         return not (self.lags or self.in_flight or self.delayed_messages or self.half_messages)
 
     @classmethod
@@ -385,7 +388,7 @@ class QueueStatus:
 
 @dataclass(frozen=True, slots=True)
 class TopicBounds:
-    """The queues of a topic on one broker: queue id → lowest and highest offset.
+    """The lowest and highest offset of each queue of a topic on one broker, by queue id.
 
     Queues with ids of `read_queue_count` and above are not readable.
     """
@@ -413,23 +416,23 @@ class QueueOffset:
 
 @dataclass(frozen=True, slots=True)
 class Rebalanced:
-    """The topic and groups that a broker got so that it shares the load of a topic.
+    """The topic and groups that were created on a broker, so that it shares the load of a topic.
 
-    `queues`: the number of queues of the topic on this broker.
+    `queues` is the number of queues of the topic on this broker.
     """
 
     broker_name: str
     address: str
     queues: int
-    # Consumer groups that were missing there and were created with their settings on other brokers.
+    # Consumer groups that were missing there, created with their settings from other brokers.
     groups: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Browsed:
-    """Part of a queue.
+    """Consecutive records of a queue.
 
-    `status` is FOUND, NO_NEW_MESSAGE, or OFFSET_MOVED (continue at next_begin_offset).
+    `status` is FOUND, NO_NEW_MESSAGE, or OFFSET_MOVED (continue at `next_begin_offset`).
     """
 
     status: str
@@ -449,16 +452,19 @@ class Browsed:
         return _like(cls, response, status=status, broker_name=broker_name)
 
     def messages(self) -> list[ReceivedMessage]:
-        """Decode the records. Raises MESSAGE_CORRUPTED."""
+        """Decode the records.
+
+        Raises MqError with the code MESSAGE_CORRUPTED if a record fails its check.
+        """
         return received(self.records, self.broker_name)
 
 
 @dataclass(frozen=True, slots=True)
 class GroupDescription:
     consumer_group: str
-    # Deliveries before a message is dead-lettered.
+    # The number of deliveries before a message is dead-lettered.
     max_attempts: int
-    # Delay before each retry; empty for the broker's delay levels from level 3 on.
+    # The delay before each retry; empty for the broker's delay levels from level 3 on.
     retry_delays_ms: tuple[int, ...]
     consume_enable: bool
     # If False, consumers that pop begin at the end of a topic.
@@ -467,7 +473,7 @@ class GroupDescription:
     order: str
     brokers: tuple[str, ...]
     attributes: Mapping[str, str] = field(default_factory=dict)
-    # Replaces `retry_delays_ms`.
+    # If this policy is set, it replaces `retry_delays_ms`.
     exponential_retry: ExponentialRetryPolicy | None = None
 
     @classmethod
@@ -494,7 +500,7 @@ class QueueProgress:
     queue_id: int
     min_offset: int
     max_offset: int
-    # None: the group has not consumed from this queue, or has an offset in each of its lite topics.
+    # None if the group has not consumed from this queue, or has one offset per lite topic instead.
     consumer_offset: int | None
     # Messages that are stored and not consumed yet.
     lag: int
@@ -513,21 +519,21 @@ class QueueProgress:
 
 @dataclass(frozen=True, slots=True)
 class BlockedMessageGroup:
-    """A message group, and the message that blocks its other messages."""
+    """A message group, and the message that blocks the other messages of this group."""
 
     topic: str
     broker_name: str
     queue_id: int
-    # "" for the messages of the queue without a message group.
+    # The message group; "" for the messages of the queue that have no message group.
     message_group: str
     queue_offset: int
-    # "" if its record cannot be read.
+    # The id of the blocking message; "" if its record cannot be read.
     message_id: str
-    # Its deliveries so far.
+    # The number of deliveries of the blocking message so far.
     attempt: int
-    # Messages in flight behind it.
+    # The number of messages that wait for it.
     waiting: int
-    # The time of its first delivery; after a restart of the broker, of its last delivery.
+    # The time of its first delivery; after a restart of the broker, the time of its last delivery.
     since_timestamp_ms: int
     # When it is delivered again; 0 for the next receive.
     next_try_timestamp_ms: int
@@ -547,7 +553,7 @@ class BlockedMessageGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerDescription:
-    """One consumer group of a client."""
+    """A consumer group to which a client belongs, and how the client consumes in it."""
 
     # "push", "pull" or "pop"; "clustering" or "broadcasting".
     consume_type: str = "push"
@@ -558,7 +564,7 @@ class ConsumerDescription:
     queues: tuple[str, ...] = ()
     # The queues whose lock it holds, because it consumes in order.
     locks: tuple[str, ...] = ()
-    # Its counts as of its last heartbeat (ConsumerStatistics of the contract); empty if it has
+    # The fields of ConsumerStatistics (.proto files) from its last heartbeat; empty if it sent
     # none.
     statistics: Mapping[str, float] = field(default_factory=dict)
 
@@ -591,16 +597,16 @@ def _name(broker_name: str, queue: client_pb2.PulledQueue) -> str:
 def _numbers(
     statistics: client_pb2.ConsumerStatistics | client_pb2.ProducerStatistics,
 ) -> dict[str, float]:
-    """Return all numbers of the statistics; empty if all are 0."""
+    """Return all fields of the statistics; an empty dict if all are 0."""
     if not statistics.ListFields():
         return {}
     return {name: getattr(statistics, name) for name in statistics.DESCRIPTOR.fields_by_name}
 
 
 def _consumer_numbers(data: client_pb2.ConsumerData) -> dict[str, float]:
-    """Return the numbers of a consumer.
+    """Return the fields of a consumer's statistics.
 
-    A client that pops owns no queues and does not know its lag, so these two are left out.
+    A client that pops does not own queues or know its lag, so these two fields are left out.
     """
     numbers = _numbers(data.statistics)
     if data.consume_type == client_pb2.POP:
@@ -617,18 +623,19 @@ class ClientDescription:
     version: str
     # The address of the proxy that it uses; "" if it connects directly.
     proxy: str = ""
-    # The first heartbeat at a broker since that broker started, and the last one at any broker.
+    # The time of the first heartbeat at a broker since that broker started, and of the last
+    # heartbeat at any broker.
     since_timestamp_ms: int = 0
     last_update_timestamp_ms: int = 0
     producer_groups: tuple[str, ...] = ()
-    # Only producers of the official SDKs report them.
+    # Topics to which the client sends. Only producers of the official SDKs report them.
     published_topics: tuple[str, ...] = ()
     consumer_groups: tuple[str, ...] = ()
-    # Group → how the client consumes.
+    # The description of the client as a consumer, by group.
     consumers: Mapping[str, ConsumerDescription] = field(default_factory=dict)
-    # Counts of its producer (ProducerStatistics of the contract); empty if it has none.
+    # The fields of ProducerStatistics (.proto files) of its producer; empty if it sent none.
     producer_statistics: Mapping[str, float] = field(default_factory=dict)
-    # Topic → expression.
+    # Expressions of the subscriptions, by topic.
     subscriptions: Mapping[str, str] = field(default_factory=dict)
     # The brokers that it is connected to.
     brokers: tuple[str, ...] = ()
@@ -653,7 +660,10 @@ class ClientDescription:
         )
 
     def merged(self, other: ClientDescription) -> ClientDescription:
-        """Merge what two brokers know about the same client. The newer heartbeat decides."""
+        """Merge the descriptions of the same client from two brokers.
+
+        If the descriptions differ, the one with the newer heartbeat applies.
+        """
         newer, older = self, other
         if other.last_update_timestamp_ms > self.last_update_timestamp_ms:
             newer, older = other, self
@@ -668,14 +678,14 @@ class ClientDescription:
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionConflict:
-    """Members of a group subscribe differently to a topic.
+    """A topic to which members of a group subscribe differently.
 
-    A message goes to one member. If the filter of that member drops it, the group loses the message
+    A message goes to one member. If the filter of that member drops the message, the group loses it
     unnoticed.
     """
 
     topic: str
-    # Expression → the clients that use it; "" for clients that do not subscribe to the topic.
+    # The clients by expression; "" stands for clients that do not subscribe to the topic.
     expressions: Mapping[str, tuple[str, ...]]
 
 
@@ -684,8 +694,8 @@ def subscription_conflicts(
 ) -> list[SubscriptionConflict]:
     """Return the conflicts between the members of `group` among `clients`, by topic.
 
-    Members without reported subscriptions do not count. Neither do retry topics, which only classic
-    clients report.
+    Members that do not report subscriptions do not count. Retry topics do not count either, because
+    only classic clients report them.
     """
     members = [each for each in clients if group in each.consumer_groups and each.subscriptions]
     topics = sorted(
@@ -706,20 +716,23 @@ def subscription_conflicts(
 
 @dataclass(frozen=True, slots=True)
 class MemberConflict:
-    """Members of a group differ in a setting that must be the same.
+    """A setting in which members of a group differ although it must be the same.
 
-    With different strategies, some queues have two readers and others none. Members that pull and
-    members that pop read the same messages.
+    With different strategies, some queues have two readers and others have none. If some members
+    pull and others pop, the group consumes messages twice.
     """
 
     # "strategy", "message model" or "way to consume".
     setting: str
-    # Value → the clients that use it.
+    # The clients by value of the setting.
     values: Mapping[str, tuple[str, ...]]
 
 
 def member_conflicts(clients: Iterable[ClientDescription], group: str) -> list[MemberConflict]:
-    """Return the conflicts of `group` among `clients`. Members without a strategy do not count."""
+    """Return the conflicts between members of `group` in settings that must be the same.
+
+    For the setting "strategy", members without a strategy do not count.
+    """
     found = []
     members = [(each, each.consumers[group]) for each in clients if group in each.consumers]
     settings: dict[str, Callable[[ConsumerDescription], str]] = {
@@ -739,15 +752,15 @@ def member_conflicts(clients: Iterable[ClientDescription], group: str) -> list[M
 
 
 def _normal(expression: str) -> str:
-    """Normalize a tag expression: its order and blanks do not matter. Never returns ""."""
+    """Normalize a tag expression, whose order and spaces do not matter. Never returns ""."""
     return SEPARATOR.join(sorted({tag.strip() for tag in expression.split(SEPARATOR)})) or ALL
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiteTopicDescription:
-    """The part of a lite topic in one queue of its parent.
+    """The part of a lite topic in one queue of its parent topic.
 
-    `messages` counts stored messages. `lag` counts those that the group has not settled.
+    `messages` counts stored messages. `lag` counts messages that the group has not settled.
     `oldest_timestamp_ms` is the store time of the first unsettled message, or of the first message
     if all are settled; 0 if it cannot be read. `subscribers` counts the clients of the group, or of
     all groups if no group is given.
@@ -769,7 +782,7 @@ class LiteTopicDescription:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiteTopics:
-    """Some lite topics of a parent, and the number of all of them."""
+    """Some of the lite topics of a parent topic, and the total number of its lite topics."""
 
     topics: tuple[LiteTopicDescription, ...]
     total: int
@@ -777,11 +790,11 @@ class LiteTopics:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiteClientDescription:
-    """A client that subscribes to lite topics of a parent, in one group.
+    """A client that subscribes to lite topics of a parent topic, in one group.
 
     `lite_topics` counts its subscriptions; with `wildcard` it is 0, and the client gets all lite
-    topics. `ready` counts lite topics with a message for it. `silent_ms` is the time since its last
-    contact with a broker. After 180,000 ms the client is dropped.
+    topics. `ready` counts lite topics that have a message for the client. `silent_ms` is the time
+    since its last contact with a broker. After 180,000 ms the client is dropped.
     """
 
     consumer_group: str
@@ -797,7 +810,7 @@ class LiteClientDescription:
         return _like(cls, info, brokers=(broker_name,))
 
     def merged(self, other: LiteClientDescription) -> LiteClientDescription:
-        """Merge two brokers' descriptions. Each broker knows all subscriptions."""
+        """Merge two brokers' descriptions of a client. Each broker knows all subscriptions."""
         return replace(
             self,
             brokers=self.brokers + other.brokers,
@@ -808,7 +821,7 @@ class LiteClientDescription:
 
 
 def merged(clients: Iterable[LiteClientDescription]) -> list[LiteClientDescription]:
-    """Return each client once, sorted by group and id."""
+    """Merge the descriptions of each client, and sort them by group and client id."""
     found: dict[tuple[str, str], LiteClientDescription] = {}
     for client in clients:
         key = client.consumer_group, client.client_id
@@ -819,32 +832,33 @@ def merged(clients: Iterable[LiteClientDescription]) -> list[LiteClientDescripti
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaDescription:
-    """One replica. Offsets are physical offsets of the commit log, in bytes.
+    """The state of one replica. Offsets are physical offsets of the commit log, in bytes.
 
     Most fields are reported by the replica. `in_sync`, `connected`, `lag_bytes` and `behind_ms` are
     reported by its master.
 
     Attributes:
-        role: "master", "slave", "candidate" (without a role) or "refused" (a slave that follows no
-            master until an operator changes something: see `reason`).
-        replica_id: Its configured brokerId, the same in every role.
-        epoch: The highest epoch that it knows.
-        in_sync: Whether it can become master without a loss; None if neither a master nor etcd
-            reports it.
-        lag_bytes: The missing bytes of its master's log; None if unknown.
-        behind_ms: Milliseconds since it was last up to date; None if unknown.
-        clock_offset_ms: How far its wall clock is ahead of its master's; None if unknown.
+        role: "master", "slave", "candidate" (without a role) or "refused". A refused slave follows
+            no master until an operator corrects the problem in `reason`.
+        replica_id: The configured brokerId of the replica, which does not depend on its role.
+        epoch: The highest epoch that the replica knows.
+        in_sync: Whether the replica can become master without a loss; None if neither a master nor
+            etcd reports it.
+        lag_bytes: The bytes of the master's log that the replica lacks; None if unknown.
+        behind_ms: Milliseconds since the replica was last up to date; None if unknown.
+        clock_offset_ms: How far the replica's wall clock is ahead of its master's clock; None if
+            unknown.
         master_end_offset: For a slave, the last reported end of its master's log; 0 if it was not
             reported yet.
         coordinator_reachable: Whether etcd answers this replica; None if etcd is not used.
         in_sync_replicas: For a master, the ids of its in-sync set. Without a master, the ids that
             the replica last read from etcd.
-        epochs: Epoch → physical offset at which the log of its master began.
-        damaged_ranges: The number of parts of its log that are damaged and not repaired.
+        epochs: The physical offset at which the log of each epoch begins, by epoch.
+        damaged_ranges: The number of parts of the log that are damaged and not repaired.
         damaged_bytes: The size of these parts.
-        repaired_records: Records repaired from other replicas since it started.
-        scrubbed_timestamp_ms: When its whole log was last checked, in milliseconds since the epoch;
-            0 if not since it started.
+        repaired_records: The records that were repaired from other replicas since the start.
+        scrubbed_timestamp_ms: The time at which the whole log was last checked, in milliseconds
+            since the epoch; 0 if it was not checked since the start.
     """
 
     broker_name: str
@@ -885,7 +899,10 @@ class ReplicaDescription:
         status: replica_pb2.GetReplicationStatusResponse,
         master: replica_pb2.GetReplicationStatusResponse | None,
     ) -> Self:
-        """Make a description. `master`: the status of the master; None without an answer."""
+        """Create a description from the status of a replica and the status of its master.
+
+        `master` is None if the master did not answer.
+        """
         log = status.replica
         is_master = status.role == "master"
         seen = _seen_by(master, log.replica_id)
@@ -917,9 +934,9 @@ class ReplicaDescription:
 
     @property
     def copied_percent(self) -> int | None:
-        """How much of its master's log a replica that copies it has, in percent.
+        """The part of its master's log that a copying replica has copied, in percent.
 
-        None if it does not copy a log or does not know the size.
+        None if the replica does not copy a log or does not know the size of the log.
         """
         whole = self.master_end_offset - self.lowest_offset
         if not self.copying or whole <= 0:
@@ -928,7 +945,7 @@ class ReplicaDescription:
 
     @property
     def reach(self) -> tuple[int, int]:
-        """How far its log reaches, as (epoch, end offset). The highest value is furthest."""
+        """The last position in the log, as (epoch, end offset). The highest value is furthest."""
         return max(self.epochs, default=0), self.end_offset
 
 
@@ -936,8 +953,9 @@ class ReplicaDescription:
 class PromotionResult:
     """The result of a promotion.
 
-    `handed_over`: the previous master handed over, and no send failed for it. False: it could not
-    be reached. `was_master`: the replica was already the master.
+    `handed_over` is true if the previous master stopped in an orderly way, so that no send failed.
+    It is false if that master could not be reached. `was_master` is true if the replica was already
+    the master.
     """
 
     broker_name: str
@@ -949,17 +967,18 @@ class PromotionResult:
 
     @classmethod
     def of(cls, place: tuple[str, int, str], response: replica_pb2.PromoteResponse) -> Self:
-        """Make a description. `place`: broker name, replica id and address."""
+        """Create a result. `place` is the broker name, replica id and address."""
         name, replica_id, address = place
         return _like(cls, response, broker_name=name, replica_id=replica_id, address=address)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DivergedFile:
-    """A part of a replica's log that was cut off because it differs from the master's, and kept.
+    """A part of a replica's log that was cut off because it differs from the master's log.
 
-    `address` is that of the replica. `epoch` is the epoch in which it was written, as far as the
-    replica knew. `begin_offset` is the physical offset of the cut. `size` is in bytes.
+    The replica keeps the part in a file. `address` is the address of the replica. `epoch` is the
+    epoch in which the part was written, as far as the replica knew. `begin_offset` is the physical
+    offset of the cut. `size` is in bytes.
     """
 
     broker_name: str
@@ -972,19 +991,19 @@ class DivergedFile:
 
     @classmethod
     def of(cls, place: tuple[str, int, str], file: replica_pb2.DivergedFile) -> Self:
-        """Make a description. `place`: broker name, replica id and address."""
+        """Create a description. `place` is the broker name, replica id and address."""
         name, replica_id, address = place
         return _like(cls, file, broker_name=name, replica_id=replica_id, address=address)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DivergedMessage:
-    """A message in a part that was cut off.
+    """A message in a part of a log that was cut off.
 
-    `topic` and `queue_id` are its place, or its destination after a delay. `kind` is "message",
+    `topic` and `queue_id` name its queue, or its destination after a delay. `kind` is "message",
     "delayed", "retry", "dead letter" or "half message"; a half message is not sent again.
-    `physical_offset` is its offset in the log that was cut. `stored`: a broker has a message with
-    this id there, with at least the same `reconsume_times`.
+    `physical_offset` is its offset in the log before the cut. `stored` is true if a broker has a
+    message of this topic with this id and at least the same `reconsume_times`.
     """
 
     topic: str
@@ -1008,7 +1027,7 @@ class DivergedMessage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DivergedPage:
-    """A page of such messages.
+    """A page of messages of a part that was cut off.
 
     `next_position` is the start of the next page. If it does not advance and the page is empty, the
     file has ended. `internal_count` counts records that are not messages of clients.

@@ -1,4 +1,4 @@
-"""Read what was cut off the logs of replicas, and send it again: part of AsyncAdminClient."""
+"""Read and resend messages in log parts that replicas have cut off: part of AsyncAdminClient."""
 
 from __future__ import annotations
 
@@ -25,8 +25,9 @@ _PRODUCER_GROUP = "aerobee-diverged"
 class Kind(StrEnum):
     """The kind of a record that was cut off.
 
-    A HALF_MESSAGE is not sent again: only its producer knows whether to commit its transaction. An
-    INTERNAL record belongs to a journal about other records. The log that remains has its own.
+    A HALF_MESSAGE is not sent again, because only its producer knows whether to commit its
+    transaction. An INTERNAL record describes other records; the remaining log has its own INTERNAL
+    records.
     """
 
     MESSAGE = "message"
@@ -39,7 +40,7 @@ class Kind(StrEnum):
 
 _WAITING = frozenset({topics.SCHEDULE_TOPIC, topics.TIMER_TOPIC})
 
-# Properties of the path of a message through the log that was cut.
+# Properties that belong to the stay of a message in the log that was cut.
 _DROPPED = frozenset(
     {
         names.REAL_TOPIC,
@@ -76,12 +77,12 @@ def kind_of(record: Record) -> Kind:
 
 
 def topic_of(record: Record) -> str:
-    """Return the topic of the message, or its destination."""
+    """Return the topic of a message, or the destination topic of a delayed message."""
     return record.properties.get(names.REAL_TOPIC) or record.topic
 
 
 def queue_of(record: Record) -> int:
-    """Return the queue of that topic."""
+    """Return the queue id of a message in the topic that `topic_of` returns."""
     real = names.whole_number(record.properties.get(names.REAL_QUEUE_ID, ""))
     waits = names.REAL_TOPIC in record.properties
     return real if waits and real is not None else record.queue_id
@@ -92,11 +93,11 @@ def message_id_of(record: Record) -> str:
 
 
 def properties_for(record: Record, resent_from: str) -> dict[str, str]:
-    """Return the properties to send.
+    """Return the properties with which a message is sent again.
 
-    They are those of the message, its message id, and the place of the cut. A message that waits
-    for a time keeps the time. A message that waits for a delay level waits again. A message that
-    had already waited does not wait again.
+    They are the properties of the message, its message id, and the position of the record. A
+    message that waits until a time keeps that time. A message that waits for a delay level waits
+    again from the start. A message that was already delivered after its delay does not wait again.
     """
     given = record.properties
     kept = {name: value for name, value in given.items() if name not in _DROPPED}
@@ -115,7 +116,7 @@ class DivergedAdmin(ReplicaAdmin):
     async def list_diverged(
         self, broker_name: str, *, silent: list[MqError] | None = None
     ) -> list[d.DivergedFile]:
-        """Return the kept parts of logs that the replicas of a broker have cut off, by replica id.
+        """Return the log parts that the replicas of a broker have cut off and kept, by replica id.
 
         Args:
             broker_name: The name of the broker.
@@ -141,7 +142,7 @@ class DivergedAdmin(ReplicaAdmin):
         ]
 
     async def read_diverged(self, file: d.DivergedFile, position: int = 0) -> d.DivergedPage:
-        """Return messages of a part that was cut off, and which of them a broker has in its log.
+        """Return messages of a part that was cut off, and whether a broker has each of them.
 
         Args:
             file: The part.
@@ -178,7 +179,7 @@ class DivergedAdmin(ReplicaAdmin):
     ) -> int:
         """Send messages of a page again, each to its topic and queue, under its message id.
 
-        They go to the master of the broker from which they were cut off.
+        The messages go to the master of the broker whose replica cut them off.
 
         Args:
             file: The part.
@@ -209,9 +210,9 @@ class DivergedAdmin(ReplicaAdmin):
         return sent
 
     async def _stored(self, records: Sequence[Record]) -> list[bool]:
-        """Return for each record whether a broker has a message with its id in its log.
+        """Return for each record whether a broker has a message with the same message id.
 
-        Its producer may have sent it again after the failover, to any broker.
+        All brokers are asked, because the producer may have sent the message again to any of them.
         """
         masters = await self._brokers.masters()
         slots = asyncio.Semaphore(QUERIES_AT_ONCE)
@@ -229,7 +230,7 @@ class DivergedAdmin(ReplicaAdmin):
             )
 
         async def is_stored(record: Record) -> bool:
-            # While it waits, it is in another topic.
+            # A delayed message is in another topic while it waits.
             places = sorted({topic_of(record), record.topic})
             return any([await found(record, topic) for topic in places])
 
@@ -237,7 +238,7 @@ class DivergedAdmin(ReplicaAdmin):
 
 
 def _records(data: bytes) -> tuple[list[Record], int]:
-    """Return the records, and the number of records that fail their check."""
+    """Decode records. Return them, and the number of records that fail their check."""
     found: list[Record] = []
     at = corrupted = 0
     while at < len(data):
@@ -286,7 +287,10 @@ def _message(file: d.DivergedFile, given: d.DivergedMessage) -> message_pb2.Mess
 
 
 def _batches(messages: Iterable[d.DivergedMessage]) -> Iterable[list[d.DivergedMessage]]:
-    """Return batches in order. Each has one topic, so that a refused topic does not stop others."""
+    """Split messages into batches of one topic each, in order.
+
+    A refused topic therefore does not stop the messages of other topics in the same request.
+    """
     batch: list[d.DivergedMessage] = []
     size = 0
     for message in messages:

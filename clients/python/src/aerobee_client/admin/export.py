@@ -18,11 +18,12 @@ if TYPE_CHECKING:  # slow to import, and only the caller needs them
 
 
 def summary(message: ReceivedMessage) -> dict[str, Any]:
-    """Return everything about a message except its body and properties.
+    """Return all fields of a message as a JSON object, except its body and properties.
 
-    "message_id" is the producer's, which a dead letter keeps. "origin_message_id" is the offset
-    message id of the record that was first consumed. "lite_topic" is the lite topic of the send; ""
-    for none. "reason" and "description" say why a message was last rejected; "" if it was not.
+    "message_id" is the id from the producer, which a dead letter keeps. "origin_message_id" is the
+    offset message id of the record that was first consumed. "lite_topic" is the lite topic of the
+    send; "" for none. "reason" and "description" explain the last rejection of the message; "" if
+    it was not rejected.
     """
     return {
         "message_id": message.message_id,
@@ -46,7 +47,7 @@ def summary(message: ReceivedMessage) -> dict[str, Any]:
 
 
 def full(message: ReceivedMessage) -> dict[str, Any]:
-    """Return the summary, the "properties" and the body.
+    """Return the summary, the properties and the body of a message as a JSON object.
 
     The body is text under "body", or base64 under "body_base64" if it is not UTF-8. If a body
     cannot be decompressed, the stored bytes are used, and "body_problem" gives the reason.
@@ -64,7 +65,7 @@ def full(message: ReceivedMessage) -> dict[str, Any]:
 
 
 async def export(dead_letters: DeadLetters, write: Callable[[str], object]) -> int:
-    """Write one line of JSON for each dead letter. Return their number."""
+    """Write each dead letter as one line of JSON. Return the number of lines."""
     count = 0
     async for message in dead_letters.read():
         write(json.dumps(full(message), ensure_ascii=False) + "\n")
@@ -74,10 +75,10 @@ async def export(dead_letters: DeadLetters, write: Callable[[str], object]) -> i
 
 @contextmanager
 def replacing(out: Path) -> Iterator[TextIO]:
-    """Open a text file that replaces `out` once it is written and on the disk.
+    """Open a text file that replaces `out` after it was written and synced to the disk.
 
-    If the block raises, `out` does not change: after a purge it may be the only copy. A pipe or
-    device is written directly. Raises OSError.
+    If the block raises, `out` does not change, because it may be the only copy after a purge. A
+    pipe or device is written directly. Raises OSError.
     """
     target = out.resolve()
     if out.exists() and not (out.is_file() and target.exists() and target.samefile(out)):

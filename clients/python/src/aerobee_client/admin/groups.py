@@ -39,14 +39,14 @@ class GroupAdmin(BrokerAdmin):
         Args:
             group: The name of the group.
             max_attempts: Deliveries of a message before it is dead-lettered. Default: 17.
-            retry_delays: The delay before each retry; the last one repeats. Empty: the broker's
-                delay levels from level 3 on.
-            exponential_retry: Replaces `retry_delays`.
+            retry_delays: The delay before each retry; the last delay repeats. If empty, the
+                broker's delay levels apply, from level 3 on.
+            exponential_retry: A policy that replaces `retry_delays`.
             order: The order for consumers that pop, such as the official SDKs. AUTO consumes topics
                 of the type FIFO in order.
             consume_enable: Whether the group may consume.
             consume_from_min_enable: Whether consumers that pop begin at the first message of a new
-                topic. False: they begin at its end.
+                topic; otherwise, they begin at its end.
             attributes: Additional attributes of the group.
             dry_run: Only return where the group would be created.
 
@@ -75,7 +75,7 @@ class GroupAdmin(BrokerAdmin):
                 **_order(order),
             )
         masters = await self._brokers.masters()
-        # With one broker, asking first is unnecessary: it changes nothing if it has the group.
+        # One broker need not be asked first, because it changes nothing if it has the group.
         ask_first = dry_run or len(masters) > 1
         existing = await self._group_configs(masters, group) if ask_first else {}
         _check_same(config, existing.items())
@@ -83,7 +83,7 @@ class GroupAdmin(BrokerAdmin):
             return [d.Created(name, masters[name], name not in existing) for name in masters]
         request = admin_pb2.PutGroupRequest(group=config, only_new=True)
         answers = await self._brokers.ask_each(masters, rpcs.PUT_GROUP, request)
-        # Another client may have created it in the meantime.
+        # Another client may have created the group in the meantime.
         found = {name: answer.group for name, answer in answers.items() if answer.HasField("group")}
         _check_same(config, found.items())
         return [d.Created(name, masters[name], answer.created) for name, answer in answers.items()]
@@ -103,8 +103,8 @@ class GroupAdmin(BrokerAdmin):
     ) -> d.Update:
         """Change the given settings on each master that has the group.
 
-        `retry_delays` and `exponential_retry` replace each other. For the other settings see
-        `create_group`.
+        `retry_delays` and `exponential_retry` replace each other. `create_group` describes the
+        other settings.
 
         Args:
             group: The name of the group.
@@ -190,7 +190,7 @@ class GroupAdmin(BrokerAdmin):
             silent: See `list_topics`.
 
         Returns:
-            Broker name → its groups.
+            The groups, by broker name.
         """
         masters = await self._brokers.masters()
         request = admin_pb2.ListGroupsRequest()
@@ -205,7 +205,7 @@ class GroupAdmin(BrokerAdmin):
 
         Args:
             group: The name of the group.
-            remove_offsets: Whether to delete its consumer offsets too.
+            remove_offsets: Whether to delete the consumer offsets of the group too.
 
         Returns:
             False if no master had the group.
@@ -217,7 +217,7 @@ class GroupAdmin(BrokerAdmin):
     async def list_clients(
         self, group: str = "", topic: str = "", *, silent: list[MqError] | None = None
     ) -> list[d.ClientDescription]:
-        """Return the connected clients, classic ones and those of the official SDKs, sorted by id.
+        """Return the connected clients, sorted by id. These are classic clients and official SDKs.
 
         Args:
             group: Only clients of this group.
@@ -275,7 +275,7 @@ class GroupAdmin(BrokerAdmin):
     async def blocked_message_groups(self, group: str) -> list[d.BlockedMessageGroup]:
         """Return message groups that wait behind a message that the group failed to consume.
 
-        The longest wait comes first. Each broker returns at most 1,000.
+        The message group that has waited longest comes first. Each broker returns at most 1,000.
 
         Args:
             group: The name of the consumer group.
@@ -305,11 +305,11 @@ class GroupAdmin(BrokerAdmin):
 
         Args:
             group: The name of the consumer group.
-            message_id: The message id of that message.
+            message_id: The message id of the message that blocks.
             reason: The failure reason to store.
 
         Returns:
-            The message group that it blocked.
+            The message group that the message blocked.
 
         Raises:
             MqError: QUERY_NOT_FOUND or SUBSCRIPTION_GROUP_NOT_EXIST.
@@ -334,13 +334,13 @@ class GroupAdmin(BrokerAdmin):
         )
 
     async def commit_offsets(self, group: str, offsets: Mapping[tuple[str, str, int], int]) -> None:
-        """Store offsets of a group as one of its consumers would, also backwards.
+        """Store offsets of a group as one of its consumers would. Offsets may also move backwards.
 
         Each broker stores all of its offsets or none.
 
         Args:
             group: The name of the group.
-            offsets: (topic, broker name, queue id) → the queue offset of the next message.
+            offsets: The queue offset of the next message, by (topic, broker name, queue id).
 
         Raises:
             MqError: SUBSCRIPTION_GROUP_NOT_EXIST, TOPIC_NOT_EXIST or BROKER_NOT_EXIST.
@@ -374,15 +374,15 @@ class GroupAdmin(BrokerAdmin):
     ) -> list[d.QueueOffset]:
         """Move the offsets of a group in every queue of a topic.
 
-        A running consumer follows at its next pull.
+        A running consumer continues at the new offsets with its next pull.
 
         Args:
             group: The name of the group.
             topic: The name of the topic.
             timestamp_ms: The store time to move to, in milliseconds since the epoch; negative for
                 the end. Give either this or `queue_offset`.
-            queue_offset: The queue offset to move to. A queue that ends before it is moved to its
-                end.
+            queue_offset: The queue offset to move to. In a queue that ends before this offset, the
+                group moves to the end.
 
         Returns:
             The new offset of each queue.
@@ -413,10 +413,10 @@ class GroupAdmin(BrokerAdmin):
     async def _check_within(
         self, brokers: Mapping[str, str], topic: str, queue_offset: int
     ) -> None:
-        """Raise INVALID_PARAMETER if every queue ends before the offset.
+        """Check that at least one queue of `topic` reaches `queue_offset`.
 
-        Such a number is more likely a time, or an offset of another topic, than a request to skip
-        every message.
+        Raises MqError with the code INVALID_PARAMETER otherwise. Such a number is more likely a
+        time, or an offset of another topic, than a request to skip every message.
         """
         request = offset_pb2.GetQueueOffsetsRequest(topic=topic, without_timestamps=True)
         answers = await self._brokers.ask_each(brokers, rpcs.GET_QUEUE_OFFSETS, request)
@@ -435,7 +435,7 @@ class GroupAdmin(BrokerAdmin):
     ) -> list[d.QueueOffset]:
         """Delete the offsets of a group in a topic that it no longer consumes, on every master.
 
-        If it consumes the topic again, it begins there as a new group does.
+        If the group consumes the topic again, it begins like a new group.
 
         Args:
             group: The name of the group.
@@ -472,7 +472,7 @@ class GroupAdmin(BrokerAdmin):
     async def _group_configs(
         self, brokers: Mapping[str, str], group: str
     ) -> dict[str, admin_pb2.GroupConfig]:
-        """Return the settings of a group by the names of the brokers that have it."""
+        """Return the settings of a group on each broker that has it, by broker name."""
         request = admin_pb2.GetGroupRequest(consumer_group=group)
         answers = await self._brokers.ask_having(
             brokers, rpcs.GET_GROUP, request, absent=Code.SUBSCRIPTION_GROUP_NOT_EXIST
@@ -485,9 +485,10 @@ def _retries(
     retry_delays: Sequence[timedelta] | None,
     exponential_retry: ExponentialRetryPolicy | None,
 ) -> dict[str, Any]:
-    """Return the fields of GroupConfig for retries. None leaves a field out.
+    """Return the fields of GroupConfig for retries. An argument of None leaves its field out.
 
-    Delays and exponential retry are set together. Raises INVALID_PARAMETER.
+    Fixed delays and the exponential policy are always set together, because one replaces the other.
+    Raises MqError with the code INVALID_PARAMETER for less than one attempt.
     """
     fields: dict[str, Any] = {}
     if max_attempts is not None:
@@ -514,7 +515,10 @@ def _order(order: ConsumeOrder) -> dict[str, Any]:
 def _check_same(
     wanted: admin_pb2.GroupConfig, found: Iterable[tuple[str, admin_pb2.GroupConfig]]
 ) -> None:
-    """Raise AlreadyExists if settings differ. `found`: broker names, and the settings there."""
+    """Raise AlreadyExists if the settings in `found` differ from `wanted`.
+
+    `found` pairs the name of each broker with the settings on that broker.
+    """
     different = [change for name, there in found for change in _differences(name, there, wanted)]
     if different:
         code = Code.SUBSCRIPTION_GROUP_EXIST_ALREADY

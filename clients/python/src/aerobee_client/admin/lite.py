@@ -1,4 +1,4 @@
-"""List lite topics and their clients, at the parent's brokers: part of AsyncAdminClient."""
+"""List lite topics of a parent topic, and the clients that subscribe: part of AsyncAdminClient."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ class LiteAdmin(BrokerAdmin):
         lite_topic: str = "",
         silent: list[MqError] | None = None,
     ) -> d.LiteTopics:
-        """Return lite topics of a topic of the type LITE, and the number of those with messages.
+        """Return lite topics of a topic of the type LITE, and the number of all that have messages.
 
-        The lite topics with the most messages come first; with a group, those with the most
-        unsettled messages.
+        The lite topics with the most messages come first. If a group is given, the lite topics with
+        the most unsettled messages come first.
 
         Args:
             parent: The topic of the type LITE.

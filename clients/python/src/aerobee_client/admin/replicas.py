@@ -29,7 +29,7 @@ class ReplicaAdmin(BrokerAdmin):
                 answers, the first error is raised.
 
         Returns:
-            The replicas; empty for a broker that keeps one copy.
+            The replicas; an empty list for a broker that keeps one copy.
 
         Raises:
             MqError: BROKER_NOT_EXIST if no such broker is registered.
@@ -44,7 +44,7 @@ class ReplicaAdmin(BrokerAdmin):
     async def replica(self, broker: str) -> d.ReplicaDescription | None:
         """Return the description of one replica.
 
-        Facts that only the master knows are included if this is the master.
+        Fields that only the master knows are set only if this replica is the master.
 
         Args:
             broker: The name of a broker, for its master; or the address of a replica.
@@ -67,9 +67,9 @@ class ReplicaAdmin(BrokerAdmin):
     async def promote_replica(
         self, broker_name: str, *, to: int | None = None, unclean: bool = False
     ) -> d.PromotionResult:
-        """Make a replica master, and return once it serves.
+        """Make a replica the master. Return when the new master serves clients.
 
-        If the master can be reached, it hands over, and no send fails.
+        If the previous master can be reached, it stops in an orderly way, and no send fails.
 
         Args:
             broker_name: The name of the broker.
@@ -122,7 +122,7 @@ class ReplicaAdmin(BrokerAdmin):
 
 
 def _master(statuses: Statuses) -> replica_pb2.GetReplicationStatusResponse | None:
-    """Return the master with the highest epoch: an earlier one may not know of it yet."""
+    """Return the master with the highest epoch, because a former master may still answer."""
     masters = [each for each in statuses if each.role == "master"]
     return max(masters, key=lambda each: each.replica.epoch, default=None)
 
@@ -130,7 +130,10 @@ def _master(statuses: Statuses) -> replica_pb2.GetReplicationStatusResponse | No
 def _chosen(
     broker_name: str, found: Sequence[d.ReplicaDescription], to: int | None
 ) -> d.ReplicaDescription:
-    """Return the replica to promote. Raises ILLEGAL_OPERATION."""
+    """Return the replica to promote: `to`, or the in-sync replica with the longest log.
+
+    Raises MqError with the code ILLEGAL_OPERATION if there is no such replica.
+    """
     if not found:
         reason = f"broker {broker_name} keeps one copy: there is no other one to be made master"
         raise illegal_operation(reason)

@@ -68,7 +68,7 @@ class TopicAdmin(BrokerAdmin):
                 attributes={**(attributes or {}), d.MESSAGE_TYPE: message_type},
             )
         masters = await self._brokers.masters(cluster)
-        # With one broker, asking first is unnecessary: it changes nothing if it has the topic.
+        # One broker need not be asked first, because it changes nothing if it has the topic.
         ask_first = dry_run or len(masters) > 1
         existing = await _topic_configs(self._brokers, masters, topic) if ask_first else {}
         if not is_system(topic):  # the brokers refuse system topics
@@ -78,7 +78,7 @@ class TopicAdmin(BrokerAdmin):
         request = admin_pb2.PutTopicRequest(topic=config, only_new=True)
         answers = await self._brokers.ask_each(masters, rpcs.PUT_TOPIC, request)
         self._instance.routes.forget(topic)
-        # Another client may have created it in the meantime.
+        # Another client may have created the topic in the meantime.
         found = {name: answer.topic for name, answer in answers.items() if answer.HasField("topic")}
         _check_same(config, found.items())
         return [
@@ -220,7 +220,7 @@ class TopicAdmin(BrokerAdmin):
     async def routed_topics(self, broker_name: str) -> list[str]:
         """Return the topics whose routes contain a broker, sorted, including system topics.
 
-        A name server answers with one call for all of them.
+        One call to a name server returns all of them.
 
         Args:
             broker_name: The name of the broker.
@@ -264,16 +264,17 @@ class TopicAdmin(BrokerAdmin):
     async def topic_bounds(
         self, places: Iterable[tuple[str, str]], addresses: Mapping[str, str]
     ) -> dict[tuple[str, str], d.TopicBounds | MqError]:
-        """Return the bounds of all queues of each place, or why they are unknown.
+        """Return the bounds of all queues of several topics on several brokers.
 
-        It makes one call for each place, all at once, and does not ask a name server.
+        The client sends one request for each pair of topic and broker, all at once, and does not
+        ask a name server.
 
         Args:
-            places: (topic, broker name) of each place.
-            addresses: Broker name → address, as `cluster` returns them.
+            places: The pairs of topic and broker name.
+            addresses: The addresses by broker name, as `cluster` returns them.
 
         Returns:
-            The bounds or the error of each place.
+            The bounds for each pair, or the error if they are unknown.
         """
 
         async def asked(topic: str, broker_name: str) -> d.TopicBounds | MqError:
@@ -294,8 +295,8 @@ class TopicAdmin(BrokerAdmin):
     async def delete_topic(self, topic: str) -> bool:
         """Delete a topic, with its consumer offsets, from every name server and every master.
 
-        The routes are deleted first. If a send creates the topic again in the meantime, its broker
-        registers the topic at once, and that route must stay.
+        The routes are deleted first, because a send may create the topic again in the meantime. Its
+        broker then registers the topic at once, and that route must stay.
 
         Args:
             topic: The name of the topic.
@@ -315,14 +316,14 @@ class TopicAdmin(BrokerAdmin):
     async def rebalance_topic(self, topic: str, *, dry_run: bool = False) -> list[d.Rebalanced]:
         """Create a topic on the masters that lack it, with its settings on other brokers.
 
-        The consumer groups that are missing there are created too. Draining brokers are left out.
+        Consumer groups that these masters lack are created too. Draining brokers are left out.
 
         Args:
             topic: The name of the topic.
             dry_run: Only return what would be created.
 
         Returns:
-            The topic and groups that each new broker got.
+            The topic and groups that were created on each broker.
 
         Raises:
             MqError: TOPIC_NOT_EXIST if no broker has the topic.
@@ -375,9 +376,10 @@ def _check_type(message_type: str) -> None:
 def _check_same(
     wanted: namesrv_pb2.TopicConfig, found: Iterable[tuple[str, namesrv_pb2.TopicConfig]]
 ) -> None:
-    """Raise AlreadyExists if settings differ. `found`: broker names, and the settings there.
+    """Raise AlreadyExists if the settings in `found` differ from `wanted`.
 
-    Raises TOPIC_EXIST_ALREADY for the topic that has a broker's own name.
+    `found` pairs the name of each broker with the settings on that broker. Raises MqError with the
+    code TOPIC_EXIST_ALREADY for the topic that has a broker's own name.
     """
     different = [change for name, there in found for change in _differences(name, there, wanted)]
     if any(change.broker_name == wanted.topic for change in different):
@@ -408,11 +410,11 @@ def _would_be_unreadable(topic: str, queues: Iterable[d.UnreadableQueue]) -> MqE
 
 
 async def _rebalance(brokers: Brokers, topic: str, *, dry_run: bool) -> list[d.Rebalanced]:
-    """Rebalance a topic: see TopicAdmin.rebalance_topic.
+    """Rebalance a topic as TopicAdmin.rebalance_topic describes.
 
     If brokers differ in the settings of the topic, the settings with the most write queues are
-    used. Groups are created first. Otherwise a consumer of a new message could find a group that a
-    client created with the default settings.
+    used. Groups are created before the topic. Otherwise a client that consumes the topic could
+    create a group with the default settings first.
     """
     check_topic(topic)
     masters = await brokers.masters()
@@ -450,7 +452,7 @@ async def _rebalance(brokers: Brokers, topic: str, *, dry_run: bool) -> list[d.R
 async def _topic_configs(
     brokers: Brokers, masters: Mapping[str, str], topic: str
 ) -> dict[str, namesrv_pb2.TopicConfig]:
-    """Return the settings of a topic by the names of the brokers that have it."""
+    """Return the settings of a topic on each broker that has it, by broker name."""
     request = admin_pb2.GetTopicRequest(topic=topic)
     answers = await brokers.ask_having(
         masters, rpcs.GET_TOPIC, request, absent=Code.TOPIC_NOT_EXIST
@@ -461,9 +463,9 @@ async def _topic_configs(
 async def _missing_groups(
     brokers: Brokers, masters: Mapping[str, str], having: list[str], lacking: list[str]
 ) -> dict[str, list[admin_pb2.GroupConfig]]:
-    """Return the groups to create: name of a broker that lacks the topic → its missing groups.
+    """Return the groups to create on each broker that lacks the topic, by broker name.
 
-    A group is missing if a broker that has the topic has the group.
+    These are the groups of the brokers in `having` that the broker does not have.
     """
     if not lacking:
         return {}

@@ -1,8 +1,8 @@
 """Register a client with one broker: heartbeats, and a stream of notices.
 
 When the stream ends, the broker knows that the client has disconnected. A broken link is reopened
-until it is closed. By then the broker has unregistered the client, so every link starts with a
-heartbeat.
+until the client closes it. Every connection starts with a heartbeat, because the broker has
+unregistered the client in the meantime.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from aerobee_wire.status import MqError
 
 log = logging.getLogger(__name__)
 
-# (address of the broker, notice).
+# The arguments are the address of the broker and the notice.
 OnNotice = Callable[[str, client_pb2.ClientNotice], None]
-# (address of the broker, whether the link is up or has broken).
+# The arguments are the address of the broker, and whether the link is up.
 OnLink = Callable[[str, bool], None]
 
 
@@ -42,13 +42,14 @@ class BrokerLink:
     """A link to one broker.
 
     Attributes:
-        heartbeat: Makes the current heartbeat.
-        on_notice: None for a client without notices. No stream is held open before `watch`.
+        heartbeat: A function that returns the current heartbeat.
+        on_notice: Called with each notice; None for a client without notices. The stream is not
+            opened before `watch`.
         on_link: Called with the address and True when the stream is open, and with False when it
             has ended.
-        refusal: Why the last heartbeat failed.
+        refusal: The error of the last heartbeat; None if it succeeded.
         capabilities: The capabilities in the broker's last response.
-        clock_ahead_ms: The broker's time minus this client's, at the last heartbeat.
+        clock_ahead_ms: The broker's time minus this client's time, at the last heartbeat.
         is_watching: Whether the stream is open.
     """
 
@@ -72,7 +73,7 @@ class BrokerLink:
         self._on_notice = on_notice
         self._on_link = on_link
         self._tried = asyncio.Event()
-        self._watches = asyncio.Event()  # from now on
+        self._watches = asyncio.Event()  # set when the stream is to be opened
         self._watch_tried = asyncio.Event()
         self.is_watching = False
         self._has_watched = False
@@ -83,13 +84,13 @@ class BrokerLink:
         await self._tried.wait()
 
     def watch(self) -> None:
-        """Hold a stream of notices open from now on."""
+        """Open the stream of notices, and keep it open from now on."""
         self._watches.set()
         if self.refusal is not None:
             self._watch_tried.set()
 
     async def until_watching(self) -> None:
-        """Wait until a stream is open (see `is_watching`) or has failed, or the link closes."""
+        """Wait until the stream is open (see `is_watching`) or has failed, or the link closes."""
         await self._watch_tried.wait()
 
     async def beat(self) -> None:
@@ -104,7 +105,7 @@ class BrokerLink:
             self.clock_ahead_ms = response.now_timestamp_ms - middle_ms
 
     async def close(self, unregister: client_pb2.UnregisterClientRequest | None) -> None:
-        """Close the link. If the broker is reachable, send it `unregister`, if given."""
+        """Close the link. If `unregister` is given, send it to the broker if reachable."""
         self._task.cancel()
         self._tried.set()
         self._watch_tried.set()
@@ -146,7 +147,7 @@ class BrokerLink:
             await asyncio.sleep(backoff.next_s())
 
     async def _hold_open(self) -> None:
-        """Run until the link breaks, then raise MqError."""
+        """Keep the link open until it breaks, then raise MqError."""
         parts = [asyncio.create_task(self._beat_forever())]
         if self._on_notice is not None:
             parts.append(asyncio.create_task(self._watch(self._on_notice)))
@@ -174,8 +175,8 @@ class BrokerLink:
                     if notice.HasField("watching"):
                         if self._has_watched:
                             # The broker forgets a client when its stream ends. It may have noticed
-                            # the end of the last stream after the heartbeat that came with this
-                            # one.
+                            # the end of the previous stream only after the heartbeat of this
+                            # connection.
                             await self.beat()
                         self._has_watched = self.is_watching = True
                         self._watch_tried.set()

@@ -1,4 +1,4 @@
-"""Provide what all clients share: transport, name servers, routes, and links to brokers."""
+"""Provide the parts that all clients share: transport, name servers, routes, broker links."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ ROUTE_REFRESH_INTERVAL_S = 30.0
 # Members of a group with different routes divide different queues, and some of these would have no
 # owner until the next refresh.
 EXPECTANT_REFRESH_INTERVAL_S = 2.0
-# The interval holds for this number of topics and grows with it: a refresh is one call per topic.
+# The interval is for up to this number of topics. It grows with more topics, because a refresh
+# needs one call per topic.
 EXPECTANT_TOPICS = 20
 FIRST_MS = 60_000
 CLUSTER_RETRY_S = 1.0  # while no name server answers
@@ -43,7 +44,7 @@ LANGUAGE = "python"
 
 
 def expectant_interval_s(topic_count: int) -> float:
-    """Return the interval for this number of routes while a broker is expected back."""
+    """Return the refresh interval for this number of routes while a broker is expected back."""
     return EXPECTANT_REFRESH_INTERVAL_S * max(1.0, topic_count / EXPECTANT_TOPICS)
 
 
@@ -61,14 +62,14 @@ def local_ip() -> str:
 def new_client_id(room: str = "") -> str:
     """Return "ip@pid#nanoseconds", with the suffix "@room" if a room is given.
 
-    It is unique among live clients.
+    The client id is unique among live clients.
     """
     client_id = f"{local_ip()}@{os.getpid()}#{time.monotonic_ns()}"
     return f"{client_id}@{room}" if room else client_id
 
 
 class ClientInstance:
-    """The shared part of a client. Start, use and close it on one event loop."""
+    """The part that all kinds of clients share. Start, use and close it on one event loop."""
 
     def __init__(
         self,
@@ -121,9 +122,10 @@ class ClientInstance:
         """Register this client with brokers from now on.
 
         The brokers are the masters of every cached route, or every master of the `whole_cluster`.
-        `heartbeat` makes each heartbeat. Without `on_notice`, the client gets no notices.
-        `watches`: whether it gets notices from now on, or from the first `watch`. `on_link`: see
-        BrokerLink. `on_routes` is called when a route is new or has changed.
+        `heartbeat` returns the current heartbeat. `on_notice` is called with each notice; without
+        it, the client gets no notices. If `watches` is false, notices begin with the first `watch`.
+        `on_link` is called as BrokerLink describes. `on_routes` is called when a route is new or
+        has changed.
         """
         self._heartbeat = heartbeat
         self._on_notice = on_notice
@@ -144,16 +146,19 @@ class ClientInstance:
     def call_broker(
         self, broker_name: str, rpc: Rpc[Q, R], request: Q, *, timeout_s: float
     ) -> Coroutine[Any, Any, R]:
-        """Call the master of a broker. Raises MqError; BROKER_NOT_EXIST if no route contains it."""
+        """Call the master of a broker.
+
+        Raises MqError, with the code BROKER_NOT_EXIST if no route contains the broker.
+        """
         address = self.routes.address_of(broker_name)
         return self.transport.call(address, rpc, request, timeout_s=timeout_s)
 
     async def ask_broker(
         self, broker_name: str, rpc: Rpc[Q, R], request: Q, *, timeout_s: float
     ) -> R:
-        """Send a request that a slave answers too to the master, or to a slave without a master.
+        """Send a read request to the master of a broker, or to a slave if there is no master.
 
-        Raises like `call_broker`.
+        Raises MqError like `call_broker`.
         """
         call, routes = self.transport.call, self.routes
         address = routes.reading_address_of(broker_name)
@@ -169,13 +174,14 @@ class ClientInstance:
     def has_capability(self, broker_name: str, capability: client_pb2.Capability) -> bool:
         """Return whether the master of a broker reported a capability at the last heartbeat.
 
-        False before the first heartbeat. Raises BROKER_NOT_EXIST if no route contains the broker.
+        Return False before the first heartbeat. Raises MqError with the code BROKER_NOT_EXIST if no
+        route contains the broker.
         """
         link = self._links.get(self.routes.address_of(broker_name))
         return link is not None and capability in link.capabilities
 
     def clock_ahead_ms(self, broker_name: str) -> int:
-        """Return the time of a broker minus this client's, as of its last heartbeat.
+        """Return the time of a broker minus the time of this client, at the last heartbeat.
 
         Times from a broker, such as the end of a lease, are compared with the broker's clock.
         """
@@ -187,7 +193,7 @@ class ClientInstance:
         return self.clock.now_ms() + self.clock_ahead_ms(broker_name)
 
     def link_of(self, broker_name: str) -> BrokerLink | None:
-        """Return the link to the master of a broker; None if there is none yet."""
+        """Return the link to the master of a broker, or None if there is none yet."""
         return next(
             (
                 link
@@ -198,10 +204,10 @@ class ClientInstance:
         )
 
     async def watch(self, topic: str) -> list[str]:
-        """Get notices from now on, and wait until the streams to the brokers of `topic` are open.
+        """Receive notices from now on. Wait until the streams to the brokers of `topic` are open.
 
-        Returns the names of the brokers that accept messages of the topic. Unreachable brokers are
-        not waited for. Raises the errors of the route query.
+        Return the names of the brokers that accept messages of the topic. The call does not wait
+        for unreachable brokers. Raises the errors of the route query.
         """
         info = await self.routes.publish_info(topic)
         if not self._watches:
@@ -234,11 +240,11 @@ class ClientInstance:
             raise refusals[0]
 
     async def close(self) -> None:
-        """Unregister from every broker and close the connections. May be called twice.
+        """Unregister from every broker and close the connections. May be called more than once.
 
-        It also runs to its end if it is cancelled: every step has its own timeout, and a client
-        that stays registered keeps its queues from other members. In a forked child it does
-        nothing, because the connections belong to the parent.
+        The close also continues to its end if it is cancelled. Every step has its own timeout, and
+        a client that stays registered would keep its queues from other members. In a forked child
+        the call does nothing, because the connections belong to the parent.
         """
         if PROCESS.is_child:
             return
@@ -253,7 +259,7 @@ class ClientInstance:
             raise cancelled
 
     async def _leave(self) -> None:
-        self._heartbeat = None  # routes that are fetched from now on open no link
+        self._heartbeat = None  # routes that are fetched from now on do not open links
         for task in (self._refresher, self._broker_watcher):
             if task is not None:
                 task.cancel()
@@ -273,7 +279,7 @@ class ClientInstance:
     def _match_links(self) -> None:
         """Open a link to each master of the cached routes, and close other links.
 
-        Links to brokers that are expected back stay.
+        Links to brokers that are expected back stay open.
         """
         if self._heartbeat is None:
             return
@@ -310,7 +316,7 @@ class ClientInstance:
                 log.exception("routes not refreshed")
 
     async def _until_refresh(self, interval_s: float) -> None:
-        """Wait for the interval, or less while routes may lack a broker."""
+        """Wait for the interval, or for a shorter time while routes may lack a broker."""
         if not self._is_expectant():
             self._broker_left.clear()
             with suppress(TimeoutError):

@@ -20,10 +20,11 @@ CALL_TIMEOUT_S = 3.0
 async def check_expression(
     instance: ClientInstance, subscription: message_pb2.Subscription
 ) -> None:
-    """Ask brokers for a message that matches, until one answers.
+    """Check an SQL92 expression by a pull of one message from the first broker that answers.
 
-    Raises SUBSCRIPTION_PARSE_FAILED. If no broker answers, it returns: the members of a group will
-    get the error later.
+    Raises MqError with the code SUBSCRIPTION_PARSE_FAILED if the expression is invalid. If no
+    broker answers, the call returns without a check, and the members of the group get the error
+    later.
     """
     request = message_pb2.PullRequest(
         topic=subscription.topic, subscription=subscription, max_messages=1, browse=True
@@ -41,7 +42,7 @@ async def check_expression(
 
 
 async def _masters(instance: ClientInstance) -> list[str]:
-    """Return the masters of the known routes, otherwise of the cluster."""
+    """Return the masters of the known routes, or of the cluster if no route is known."""
     known = instance.routes.master_addresses()
     if known:
         return sorted(known)

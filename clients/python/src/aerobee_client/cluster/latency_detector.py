@@ -1,7 +1,7 @@
 """Probe unreachable brokers, so that a producer uses them before their isolation ends.
 
-This is RocketMQ's detector. It does not end the isolation of a broker that answered slowly: a fast
-heartbeat does not prove that a slow disk has recovered.
+RocketMQ has the same detector. It does not end the isolation of a broker that answered slowly,
+because a fast heartbeat does not prove that a slow disk has recovered.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ log = logging.getLogger(__name__)
 class LatencyDetector:
     """The detector of one producer.
 
-    `heartbeat` makes the request, which is sent every `interval_s`. A broker is back if it answers
-    within `timeout_s` and is in a route.
+    Every `interval_s`, it sends the request of `heartbeat` to each unreachable broker. A broker is
+    used again if it answers within `timeout_s` and is in a route.
     """
 
     def __init__(

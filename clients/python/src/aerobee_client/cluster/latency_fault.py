@@ -1,6 +1,6 @@
-"""Decide which brokers a producer avoids for a while, by their latency. Off by default.
+"""Decide which brokers a producer avoids for a while because of their latency. Off by default.
 
-Pure: no clock, no I/O. Source: RocketMQ's MQFaultStrategy.
+This module uses no clock and does no I/O. Source: RocketMQ's MQFaultStrategy.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from itertools import chain
 from aerobee_client.message_queue import MessageQueue
 from aerobee_client.options.producer import NOT_AVAILABLE_MS
 
-# A request that failed counts as this latency, which isolates the broker for 10,000 ms.
+# A failed request counts as this latency, which isolates the broker for 10,000 ms.
 ISOLATION_LATENCY_MS = 10_000
 
 LatencyTable = Sequence[tuple[int, int]]
 
 
 def not_available_ms(latency_ms: int, table: LatencyTable = NOT_AVAILABLE_MS) -> int:
-    """Return how long to avoid a broker that took `latency_ms`, in milliseconds."""
+    """Return the time in milliseconds for which to avoid a broker that took `latency_ms`."""
     return next((pause for bound, pause in table if latency_ms >= bound), 0)
 
 
@@ -30,9 +30,10 @@ class _Fault:
 
 
 class LatencyFault:
-    """The last latency of each broker, by name.
+    """Keeps the last latency of each broker.
 
-    `now_ms` is of a monotonic clock. `table`: see NOT_AVAILABLE_MS; longest latency first.
+    `now_ms` is the time of a monotonic clock in all methods. `table` has the form of
+    NOT_AVAILABLE_MS, with the longest latency first.
     """
 
     def __init__(self, table: LatencyTable = NOT_AVAILABLE_MS) -> None:
@@ -42,7 +43,7 @@ class LatencyFault:
     def record(
         self, broker_name: str, latency_ms: int, now_ms: int, *, failed: bool = False
     ) -> None:
-        """Record a request that took `latency_ms` or failed."""
+        """Record that a request to a broker took `latency_ms` or failed."""
         pause = not_available_ms(ISOLATION_LATENCY_MS if failed else latency_ms, self._table)
         self._faults[broker_name] = _Fault(now_ms + pause, reachable=not failed)
 
@@ -59,7 +60,7 @@ class LatencyFault:
         return [name for name, fault in self._faults.items() if not fault.reachable]
 
     def reached(self, broker_name: str) -> None:
-        """Note that an unreachable broker answers again: it is no longer avoided."""
+        """Record that an unreachable broker answers again. It is no longer avoided."""
         self._faults.pop(broker_name, None)
 
     def choose(
@@ -67,8 +68,8 @@ class LatencyFault:
     ) -> MessageQueue:
         """Return the best of `candidates`, which are in order of preference and not empty.
 
-        It is the first one whose broker is available and not `avoid`, otherwise one that is
-        reachable, otherwise the first.
+        This is the first queue whose broker is available and not `avoid`. If there is none, it is
+        the first queue whose broker is reachable, otherwise the first queue.
         """
         others = (queue for queue in candidates if queue.broker_name != avoid)
         available = (queue for queue in others if self.is_available(queue.broker_name, now_ms))

@@ -1,6 +1,7 @@
-"""Call servers over gRPC: deadlines, and failures as MqError.
+"""Call servers over gRPC with deadlines, and convert failures to MqError.
 
-It neither retries nor chooses an address. Only this module and `testing/container.py` use grpc.
+This module neither retries nor chooses an address. Only this module and `testing/container.py` use
+grpc.
 """
 
 from __future__ import annotations
@@ -42,8 +43,8 @@ CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
 DRAIN_S = 60.0
 
 Connect = Callable[[str], grpc.aio.Channel]
-# Returns the metadata of a call, from its path "/package.Service/Method" and its serialized
-# request.
+# A function that returns the metadata of a call. Its arguments are the path of the method,
+# "/package.Service/Method", and the serialized request.
 CallMetadata = Callable[[str, bytes], Sequence[tuple[str, str | bytes]]]
 
 CLOSED = "the connection was closed during the call: by this client, or for a new master"
@@ -54,11 +55,11 @@ def plaintext(address: str) -> grpc.aio.Channel:
 
 
 class Channels:
-    """The channels of one client, one for each address. Use and close it on one event loop.
+    """The channels of one client, one for each address. Use and close them on one event loop.
 
-    All channels are plaintext today. TLS (`connect`) and credentials (`metadata`) would be added
-    here. `connect` makes a channel to an address. `metadata` makes the metadata of each call; None
-    for no metadata; gRPC then serializes the requests.
+    `connect` opens a channel to an address; without it, channels are plaintext. `metadata` returns
+    the metadata of each call, such as credentials. If `metadata` is None, calls have no metadata,
+    and gRPC serializes the requests.
     """
 
     def __init__(self, connect: Connect = plaintext, metadata: CallMetadata | None = None) -> None:
@@ -71,15 +72,15 @@ class Channels:
     def method(self, address: str, rpc: Rpc[Any, Any], kind: str) -> Callable[..., Any]:
         """Return a function that calls an RPC: `method(request, timeout=…)`.
 
-        `kind` is "unary_unary" or "unary_stream". Raises ILLEGAL_OPERATION where the fork rule
-        forbids clients.
+        `kind` is "unary_unary" or "unary_stream". Raises MqError with the code ILLEGAL_OPERATION in
+        a forked child of a process that has used a client.
         """
         return self._methods.get((address, rpc.path)) or self._new_method(address, rpc, kind)
 
     def replace(self, address: str) -> None:
-        """Use a new channel from now on, for example with a new certificate.
+        """Use a new channel to an address from now on, for example with a new certificate.
 
-        Calls in flight end on the old one, within DRAIN_S.
+        Calls in flight continue on the old channel for up to DRAIN_S.
         """
         channel = self._take(address)
         if channel is None:
@@ -89,7 +90,7 @@ class Channels:
         draining.add_done_callback(self._replaced.pop)
 
     async def drop(self, address: str) -> None:
-        """Use a new channel from now on, and cancel calls in flight."""
+        """Use a new channel to an address from now on, and cancel calls in flight."""
         channel = self._take(address)
         if channel is not None:
             await channel.close(None)
@@ -142,9 +143,9 @@ def _with_metadata(
 
 
 class GrpcTransport:
-    """`Transport` over `grpc.aio`. Use and close it on one event loop.
+    """Implements `Transport` with `grpc.aio`. Use and close it on one event loop.
 
-    Calls raise BrokerUnreachable, RequestTimeout, or the peer's refusal.
+    Calls raise BrokerUnreachable, RequestTimeout, or the refusal of the server.
     """
 
     def __init__(self, channels: Channels | None = None) -> None:

@@ -1,8 +1,8 @@
 """Rebalance, acquire and release the message queues that this member of a consumer group owns.
 
-Every member fetches the same two lists, the queues of a topic and the members of the group, and
-takes its share by the same strategy. While a list cannot be fetched, the member keeps its queues. A
-broadcasting member owns all queues.
+Every member fetches the same two lists: the queues of a topic, and the members of the group. It
+calculates its share by the same strategy as the others. While a list cannot be fetched, the member
+keeps its queues. A broadcasting member owns all queues.
 """
 
 from __future__ import annotations
@@ -67,11 +67,11 @@ class _Owned:
 
 
 class Assignment:
-    """The queues that this member owns.
+    """Acquires, pulls and releases the queues that this member of a consumer group owns.
 
-    `pull(process_queue, queue_offset)` fills a process queue until it is dropped.
-    `request_rebalance` is called when a queue was lost between two rebalances. With
-    `locked_queues`, queues are locked before they are pulled, and released as LockedQueues does.
+    `pull(process_queue, queue_offset)` pulls messages into a process queue until that is dropped.
+    `request_rebalance` is called when a queue was lost between two rebalances. If `locked_queues`
+    is given, it locks each queue before the pull begins, and releases it afterwards.
     """
 
     def __init__(
@@ -127,7 +127,7 @@ class Assignment:
     def resume(self, targets: Iterable[str | MessageQueue]) -> list[ProcessQueue]:
         """End the pause of queues, and of topics with all their queues.
 
-        Returns the queues that are no longer paused.
+        Returns the process queues that this call resumed.
         """
         for target in targets:
             self._paused.discard(target)
@@ -157,8 +157,8 @@ class Assignment:
     async def rebalance(self, topics: Collection[str]) -> bool:
         """Acquire this member's share of `topics` and release the other queues.
 
-        Returns False if a route, a list of members or an offset could not be fetched; then
-        rebalance again soon.
+        Return False if some queues of the share are not acquired yet, for example because a route
+        or an offset could not be fetched. Then the caller rebalances again soon.
         """
         resubscribed, self._resubscribed = self._resubscribed, set()
         await self._release(
@@ -194,7 +194,7 @@ class Assignment:
         return complete
 
     def on_offset_moved(self, process_queue: ProcessQueue, queue_offset: int) -> None:
-        """Drop what is pulled, and pull from `queue_offset` on.
+        """Drop the pulled messages of a queue, and pull it from `queue_offset` on.
 
         The broker answered a pull with OFFSET_MOVED: the requested messages are deleted, or the
         group's offset was reset.
@@ -208,17 +208,17 @@ class Assignment:
         self._start_pulling(queue, queue_offset)
 
     async def own(self, queues: Collection[MessageQueue]) -> None:
-        """Acquire `queues`, independently of other readers, and release all others.
+        """Acquire `queues`, without regard to other readers, and release all other queues.
 
-        Raises MqError if a queue could not be acquired: call it again soon.
+        Raises MqError if a queue could not be acquired; then the caller retries soon.
         """
         await self._release(self.queues().difference(queues))
         await self._acquire([queue for queue in queues if queue not in self._owned])
 
     def move(self, queue: MessageQueue, queue_offset: int) -> None:
-        """Drop what is pulled of `queue`, and pull from `queue_offset` on.
+        """Drop the pulled messages of `queue`, and pull it from `queue_offset` on.
 
-        A queue that is not owned yet is acquired. The offset to commit stays.
+        If the queue is not owned yet, it is acquired. The offset to commit does not change.
         """
         owned = self._owned.get(queue)
         if owned is not None:
@@ -262,9 +262,10 @@ class Assignment:
         notifying.add_done_callback(self._notifying.discard)
 
     async def on_lock_regained(self, queue: MessageQueue) -> None:
-        """Continue with a queue whose lock was free for a while. Raises MqError.
+        """Continue with a queue whose lock was free for a while.
 
-        It continues behind the offset that another member may have committed in the meantime.
+        If another member committed a higher offset in the meantime, pulling restarts from that
+        offset. Raises MqError if the committed offset cannot be loaded.
         """
         stored = await self._offsets.load(queue.topic, queue.broker_name)
         committed, owned = stored.get(queue.queue_id, -1), self._owned.get(queue)
@@ -289,7 +290,7 @@ class Assignment:
                 owned.pulling.cancel()
 
     async def stop_pulling(self) -> None:
-        """Stop pulling. The queues stay owned: pulled messages may still be consumed."""
+        """Stop pulling. The queues stay owned because pulled messages may still be consumed."""
         tasks = [owned.pulling for owned in self._owned.values()]
         for task in tasks:
             task.cancel()
@@ -304,9 +305,10 @@ class Assignment:
     async def _share(
         self, topic: str, members_by_address: dict[str, list[str]]
     ) -> list[MessageQueue] | None:
-        """Return this member's queues.
+        """Return the queues of `topic` that this member should own.
 
-        None: it is not among the members yet, or the topic does not have a readable queue.
+        Return None if this client is not among the members yet, or if the topic has no readable
+        queue.
         """
         queues = await self._instance.routes.subscribe_queues(topic)
         if not queues:
@@ -366,8 +368,9 @@ class Assignment:
     async def _acquire(self, queues: list[MessageQueue]) -> bool:
         """Start to pull `queues`. Return False if another member still has some of them.
 
-        Then acquire these again soon. Raises MqError if a broker does not answer or refuses a
-        queue, but only after the others are acquired, so that one broker does not delay them.
+        In that case the caller acquires these queues again soon. Raises MqError if a broker does
+        not answer or refuses a queue. The other queues are acquired first, so that one broker does
+        not delay them.
         """
         away: set[str] = set()
         failure: MqError | None = None
@@ -408,7 +411,10 @@ class Assignment:
         return complete
 
     async def _start_offset(self, queue: MessageQueue, taken: Taken) -> int:
-        """Return the committed offset, or the start by the options. Raises MqError."""
+        """Return the offset where the member starts to pull a queue. Raises MqError.
+
+        This is the committed offset, or the offset that the options select if none is committed.
+        """
         queue_offset = taken.offsets.get(queue.queue_id)
         return await self._initial_offset(queue) if queue_offset is None else queue_offset
 
@@ -429,7 +435,7 @@ class Assignment:
         self._owned[queue] = _Owned(process_queue, pulling)
 
     async def _initial_offset(self, queue: MessageQueue) -> int:
-        """Return the start of a group without a committed offset. Raises MqError."""
+        """Return the start offset for a group that has no committed offset. Raises MqError."""
         where = self._options.consume_from_where
         if where is ConsumeFromWhere.TIMESTAMP and not is_retry(queue.topic):
             start_ms = self._options.consume_timestamp_ms
@@ -467,6 +473,6 @@ class Assignment:
 
 
 def _allowance(max_messages: int | None, max_bytes: int | None) -> list[Allowance]:
-    """Return an allowance; an empty list if there are no thresholds."""
+    """Return a list of one allowance, or an empty list if there are no thresholds."""
     unbounded = max_messages is None and max_bytes is None
     return [] if unbounded else [Allowance(max_messages, max_bytes)]

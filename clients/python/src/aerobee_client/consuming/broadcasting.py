@@ -25,7 +25,10 @@ log = logging.getLogger(__name__)
 
 
 class LocalOffsets(OffsetTable):
-    """The offsets of a member. `file`: None to keep them in memory until the consumer ends."""
+    """Keeps the offsets of a broadcasting member.
+
+    If `file` is None, the offsets are in memory only and are lost when the consumer ends.
+    """
 
     message_model = MessageModel.BROADCASTING
 
@@ -92,9 +95,10 @@ class PassOver(Rejections):
         self._attempts = attempts
 
     def send(self, message: ReceivedMessage, rejection: Rejection) -> asyncio.Future[bool]:
-        """Return True if the message is skipped, and False if it must be retried.
+        """Decide whether a rejected message is skipped (result True) or retried (result False).
 
-        It is skipped at once if the listener wants it dead-lettered or is still processing it.
+        It is skipped after the last attempt, if the listener dead-letters it, or if the listener
+        timed out.
         """
         done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         last = (

@@ -1,8 +1,8 @@
 """Consume the messages of many queues concurrently, without any order.
 
 A consumed message advances the offset of its queue. A rejected message is sent back to the broker.
-If the broker does not accept it, it goes to the listener again, after 5 s or the delay that the
-listener asked for.
+If the broker does not accept the message, the listener gets it again, after 5 s or after the delay
+that the listener requested.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class ConcurrentConsumption:
         self._overdue: set[Batch] = set()
         # Batches of paused queues, which were not passed to a listener.
         self._held: dict[ProcessQueue, list[Batch]] = {}
-        # Messages that are being sent back → what to do if the broker does not accept the message.
+        # Functions to call if the broker does not accept a message that is being sent back.
         self._rejected: dict[ReceivedMessage, Callable[[], None]] = {}
         self._closing = False
         self._sweeper: asyncio.Task[None] | None = None
@@ -78,7 +78,7 @@ class ConcurrentConsumption:
         self._runner.set_concurrency(concurrency)
 
     def resume(self, process_queue: ProcessQueue) -> None:
-        """Continue with a queue whose pause has ended."""
+        """Pass the held messages of a queue to the listener after its pause has ended."""
         for batch in self._held.pop(process_queue, ()):
             self._again(batch)
 
@@ -158,7 +158,7 @@ class ConcurrentConsumption:
     def _consume_later(
         self, process_queue: ProcessQueue, message: ReceivedMessage, rejection: Rejection
     ) -> None:
-        """Pass a rejected message to the listener again after its delay.
+        """Pass a rejected message to the listener again after a delay.
 
         The delay is the one that the listener asked for, or CONSUME_AGAIN_S.
         """

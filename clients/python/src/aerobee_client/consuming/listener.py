@@ -1,7 +1,7 @@
-"""Call the application's listener, and turn its result into one verdict per message. Pure.
+"""Call the application's listener, and convert its result to one verdict per message.
 
 A listener is a function or coroutine function that gets one message or, as a batch listener, a
-list.
+list. This module does no I/O itself.
 """
 
 from __future__ import annotations
@@ -74,9 +74,9 @@ class Consume:
         self._now_ms_at = now_ms_at
 
     def call(self, given: list[ReceivedMessage]) -> Verdicts:
-        """Call the listener in a thread. Never raises.
+        """Call the listener in the current thread. Never raises.
 
-        Requests whose producers no longer wait count as consumed.
+        A request whose producer no longer waits for a reply counts as consumed without a call.
         """
         try:
             messages = self._awaited(given)
@@ -87,7 +87,7 @@ class Consume:
         return self._call(messages)
 
     async def call_async(self, given: list[ReceivedMessage]) -> Verdicts:
-        """Call the listener on the event loop: see `call`.
+        """Call the listener on the event loop, as `call` does in a thread.
 
         Raises CancelledError if the running task is cancelled.
         """
@@ -120,7 +120,7 @@ class Consume:
             return self._failed(messages, error)
 
     def _awaited(self, messages: list[ReceivedMessage]) -> list[ReceivedMessage]:
-        """Return the messages without requests past their TTL. Raises if a message is damaged."""
+        """Return `messages` without requests past their TTL. Raises MqError if one is damaged."""
         for message in messages:
             if message.is_request:
                 break
@@ -137,7 +137,11 @@ class Consume:
     def _spread(
         given: list[ReceivedMessage], called: list[ReceivedMessage], answer: Verdicts
     ) -> Verdicts:
-        """Return the verdicts for `given`, from the verdicts for the messages passed on."""
+        """Return one verdict for each message in `given`.
+
+        `answer` holds the verdicts for `called`, the messages that the listener got. The other
+        messages count as consumed.
+        """
         log.debug("%d requests were past their TTL", len(given) - len(called))
         by_message = dict(zip(called, answer, strict=True))
         return [by_message.get(message) for message in given]
@@ -149,7 +153,7 @@ class Consume:
 
 
 class InterceptedConsume(Consume):
-    """A Consume that also notifies interceptors, where the listener runs."""
+    """A Consume that also notifies interceptors, in the thread or task of the listener."""
 
     def __init__(
         self,
@@ -190,14 +194,17 @@ def consume_of(
     consumer_group: str,
     interceptors: Sequence[Interceptor],
 ) -> Consume:
-    """Return a Consume. Without interceptors, it has no cost for them."""
+    """Return a Consume for a listener; it notifies `interceptors` if there are any."""
     if interceptors:
         return InterceptedConsume(listener, batch_listener, consumer_group, interceptors)
     return Consume(listener, batch_listener)
 
 
 def verdicts(answer: object, count: int) -> Verdicts:
-    """Return the verdicts that a listener's result for `count` messages means. Raises TypeError."""
+    """Convert a listener's result for `count` messages to verdicts.
+
+    Raises TypeError if the result has the wrong type or length.
+    """
     if answer is None:
         return [None] * count
     if isinstance(answer, ConsumeResult):

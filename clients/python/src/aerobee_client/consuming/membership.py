@@ -1,6 +1,7 @@
 """Keep the membership of one client in a consumer group, from start to close.
 
-It registers, rebalances, pulls and commits periodically. The consumption processes the messages.
+The member registers, rebalances, pulls and commits periodically. Its consumption processes the
+messages.
 """
 
 from __future__ import annotations
@@ -42,10 +43,10 @@ C = TypeVar("C", bound=Consumption)
 class Membership(Generic[C]):
     """A membership in a consumer group.
 
-    `subscriptions`: by topic; the caller may change them while the membership lasts. `offsets`: the
-    offsets of messages that `consumption` has processed. `on_failure` is called with each pull that
-    fails. `statistics` returns what each heartbeat reports. `locked_queues`, `callbacks`: see
-    Assignment.
+    `subscriptions` maps topics to subscriptions; the caller may change it while the membership
+    lasts. `offsets` holds the offsets of messages that `consumption` has processed. `on_failure` is
+    called with each pull that fails. `statistics` returns the statistics that a heartbeat reports.
+    Assignment explains `locked_queues` and `callbacks`.
     """
 
     def __init__(
@@ -95,9 +96,10 @@ class Membership(Generic[C]):
         self._rebalance_now.set()
 
     async def start(self, commit_interval_s: float | None = None) -> None:
-        """Join the group and acquire a share. Raises MqError; call `close` even then.
+        """Join the group and acquire this member's share of the queues.
 
-        `commit_interval_s`: the time between two commits; None for COMMIT_INTERVAL_S.
+        `commit_interval_s` is the time between two commits; None means COMMIT_INTERVAL_S. If this
+        method raises MqError, the caller must still call `close`.
         """
         await self._offsets.open()
         self._instance.start(
@@ -123,8 +125,8 @@ class Membership(Generic[C]):
     async def close(self, timeout_s: float) -> None:
         """Wait for running listeners, commit the offsets, and unregister.
 
-        The last two steps also run if this call is cancelled. While heartbeats continue, this
-        member's queues are not given to another one.
+        The last two steps also run if this call is cancelled. Heartbeats continue until the offsets
+        are committed, so that no other member gets the queues earlier.
         """
         async with AsyncExitStack() as steps:  # they run in reverse order
             steps.push_async_callback(self._offsets.close)
@@ -139,7 +141,10 @@ class Membership(Generic[C]):
             await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def check(self, subscription: TopicSubscription) -> None:
-        """Raise SUBSCRIPTION_PARSE_FAILED for SQL92 that brokers cannot parse."""
+        """Check that brokers can parse a subscription if it is in SQL92.
+
+        Raises MqError with the code SUBSCRIPTION_PARSE_FAILED if they cannot.
+        """
         if subscription.is_sql:
             await check_expression(self._instance, subscription.to_proto())
 
@@ -182,7 +187,7 @@ class Membership(Generic[C]):
     def _on_notice(self, address: str, notice: client_pb2.ClientNotice) -> None:
         """Rebalance if members changed, or if a stream to a broker was opened again.
 
-        In the second case, the notice names no group.
+        The notice of a reopened stream does not name a group.
         """
         changed = notice.HasField("group_members_changed")
         if not changed or notice.group_members_changed.consumer_group == self._consumer_group:
@@ -219,7 +224,7 @@ class Membership(Generic[C]):
         return complete
 
     async def _divide(self) -> bool:
-        """Acquire this member's share. Return False to rebalance again soon."""
+        """Acquire this member's share of the queues. Return False if the caller must retry soon."""
         before = self.assignment.queues()
         complete = await self.assignment.rebalance(list(self._subscriptions))
         after = self.assignment.queues()

@@ -1,13 +1,13 @@
 """Keep the offsets of a broadcasting member in a file.
 
-The format is that of RocketMQ's offsets.json, so that a member can move here from a Java client,
-and back.
+The format is the one of RocketMQ's offsets.json. A member can therefore move between this client
+and a Java client.
 
     {"offsetTable":{{"brokerName":"broker-a","queueId":0,"topic":"orders"}:17, …}}
 
-RocketMQ writes a message queue as an object in the place of a key, which is not valid JSON. Methods
-of `json` read and write the parts. The file is always replaced as a whole. It belongs to one
-consumer at a time: a lock on FILE.lock, which stays, keeps out a second one.
+RocketMQ writes an object in the place of a key, which is not valid JSON. This module therefore
+reads and writes the parts one by one with `json`. The file is always replaced as a whole. A lock on
+FILE.lock prevents two consumers from using the file at the same time. FILE.lock is never deleted.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ _OPENING = '{"offsetTable":{'
 
 
 class OffsetFile:
-    """The file. Its methods block: call them in a thread.
+    """A file of offsets. Its methods block, so call them in a thread.
 
-    Raises INVALID_PARAMETER if the file cannot be read or written, and ILLEGAL_OPERATION if another
-    consumer uses it.
+    They raise MqError: with the code INVALID_PARAMETER if the file cannot be read or written, and
+    ILLEGAL_OPERATION if another consumer uses it.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -37,7 +37,7 @@ class OffsetFile:
         self._lock: int | None = None
 
     def open(self) -> dict[MessageQueue, int]:
-        """Lock the file and return its offsets; empty if there is no file yet."""
+        """Lock the file and return its offsets. Return an empty mapping if there is no file yet."""
         try:
             self._take_lock()
             return decode(self.path.read_text(encoding="utf-8"))
@@ -51,7 +51,7 @@ class OffsetFile:
             raise self._unusable(str(error)) from None
 
     def write(self, offsets: Mapping[MessageQueue, int]) -> None:
-        """Replace the file. A crash leaves the old or the new one."""
+        """Replace the file. After a crash, it holds either the old or the new offsets."""
         beside = self.path.with_name(self.path.name + ".tmp")
         try:
             with beside.open("w", encoding="utf-8") as file:
@@ -68,7 +68,7 @@ class OffsetFile:
             raise self._unusable(str(error)) from None
 
     def close(self) -> None:
-        """Unlock the file. May be called twice."""
+        """Unlock the file. May be called more than once."""
         lock, self._lock = self._lock, None
         if lock is not None:
             fcntl.flock(lock, fcntl.LOCK_UN)  # also for child processes that have inherited it
@@ -100,9 +100,10 @@ def encode(offsets: Mapping[MessageQueue, int]) -> str:
 
 
 def decode(text: str) -> dict[MessageQueue, int]:
-    """Decode the offsets. Raises ValueError.
+    """Decode the text of an offset file. Raises ValueError if it is invalid.
 
-    It accepts blanks between the parts, keys in quotes, and other members beside `offsetTable`.
+    The text may have spaces between the parts, keys in quotes, and other members beside
+    `offsetTable`.
     """
     parts = _Parts(text)
     found: dict[MessageQueue, int] = {}
@@ -125,7 +126,7 @@ def decode(text: str) -> dict[MessageQueue, int]:
 
 
 class _Parts:
-    """Reads `text` from its start."""
+    """Reads the parts of a JSON-like text one after the other, from its start."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -133,7 +134,10 @@ class _Parts:
         self._decoder = json.JSONDecoder()
 
     def names(self) -> Any:
-        """Yield the names in the object that begins here. The caller reads the value of each."""
+        """Yield the names in the object at the current position.
+
+        The caller must read the value of each name before it asks for the next.
+        """
         self._take("{")
         if self._next() == "}":
             self._take("}")
@@ -146,7 +150,7 @@ class _Parts:
             self._take(",")
 
     def value(self) -> Any:
-        """Return the key or value that begins here, and skip the colon behind a key."""
+        """Return the key or value at the current position, and skip the colon after a key."""
         self._next()
         found, self._at = self._decoder.raw_decode(self._text, self._at)
         if self._next() == ":":

@@ -1,7 +1,7 @@
 """Keep the consumer offsets of a member in memory, and commit them to the brokers.
 
-An offset is that of the next message to consume. In memory it only grows, except by `set`.
-Broadcasting members store their offsets themselves (`broadcasting.py`).
+A consumer offset is the offset of the next message to consume. In memory it only grows, unless
+`set` is called. Broadcasting members store their offsets themselves (`broadcasting.py`).
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from aerobee_wire.status import Code, MqError
 
 log = logging.getLogger(__name__)
 CALL_TIMEOUT_S = 5.0
-# Refusals of one queue: its topic was deleted or has fewer queues now, or another member has its
-# lock.
+# Codes of a refused queue: its topic was deleted or has fewer queues now, or another member
+# has its lock.
 _QUEUE_CODES = frozenset({Code.TOPIC_NOT_EXIST, Code.INVALID_PARAMETER, Code.QUEUE_LOCK_NOT_HELD})
 
 
 class Taken(NamedTuple):
-    """The stored offsets of queues that a member is about to consume: queue id → offset.
+    """The stored offsets of queues that a member is about to consume, by queue id.
 
-    `held` are the ids of queues that another member has not released, so that it may still commit
-    there.
+    `held` are the ids of queues that another member has not released yet. That member may still
+    commit offsets for them.
     """
 
     offsets: dict[int, int]
@@ -42,7 +42,10 @@ def _ignore(_: MessageQueue) -> None: ...
 
 
 class OffsetTable(ABC):
-    """A table of offsets. `locked`: the member locks its queues before it pulls and commits."""
+    """Keeps the offsets of one member.
+
+    If `locked` is true, the member locks its queues before it pulls and commits.
+    """
 
     message_model: ClassVar[MessageModel]
 
@@ -57,24 +60,24 @@ class OffsetTable(ABC):
         """Close the table after the last commit. May be called twice, and without `open`."""
 
     def get(self, queue: MessageQueue) -> int | None:
-        """Return the offset in memory; None if there is none."""
+        """Return the offset of a queue that is in memory, or None."""
         return self._offsets.get(queue)
 
     def advance(self, queue: MessageQueue, queue_offset: int) -> None:
-        """Move the offset forward to `queue_offset`, never back."""
+        """Move the offset of a queue forward to `queue_offset`, never back."""
         if queue_offset > self._offsets.get(queue, -1):
             self._offsets[queue] = queue_offset
 
     def set(self, queue: MessageQueue, queue_offset: int) -> None:
-        """Move the offset to `queue_offset`, forward or back."""
+        """Move the offset of a queue to `queue_offset`, forward or back."""
         self._offsets[queue] = queue_offset
 
     def forget(self, queue: MessageQueue) -> None:
-        """Remove the offset from memory. The stored offset stays."""
+        """Remove the offset of a queue from memory. The stored offset stays."""
         self._offsets.pop(queue, None)
 
     def discard(self, queue: MessageQueue) -> None:
-        """Remove the offset from memory and from the store: the topic was deleted."""
+        """Remove the offset of a queue whose topic was deleted, from memory and from the store."""
         self.forget(queue)
 
     def settle(self) -> None:  # noqa: B027
@@ -82,14 +85,17 @@ class OffsetTable(ABC):
 
     @abstractmethod
     def commit_with_pull(self, queue: MessageQueue) -> int | None:
-        """Return the offset that a pull of `queue` reports to its broker; None for no offset."""
+        """Return the offset that a pull of `queue` also commits, or None to commit none."""
 
     @abstractmethod
     async def load(self, topic: str, broker_name: str) -> dict[int, int]:
-        """Return the stored offsets of a topic at a broker: queue id → offset. Raises MqError."""
+        """Return the stored offsets of a topic at a broker, by queue id. Raises MqError."""
 
     async def take(self, topic: str, broker_name: str, queue_ids: Sequence[int]) -> Taken:
-        """Load offsets as `load` does, for a member that is about to consume these queues."""
+        """Load the stored offsets of `queue_ids`, which a member is about to consume.
+
+        Raises MqError like `load`.
+        """
         return Taken(await self.load(topic, broker_name))
 
     async def release(self, queues: Collection[MessageQueue]) -> None:
@@ -104,15 +110,15 @@ class OffsetTable(ABC):
         queues: Iterable[MessageQueue] | None = None,
         on_topic_deleted: Callable[[MessageQueue], None] = _ignore,
     ) -> None:
-        """Store the offsets that changed since the last commit, only those of `queues` if given.
+        """Store the offsets that changed since the last commit: of `queues`, or of all queues.
 
-        Offsets that cannot be stored now are stored by the next commit. `on_topic_deleted` is
-        called with each queue whose broker no longer has the topic.
+        The next commit retries offsets that cannot be stored now. `on_topic_deleted` is called with
+        each queue whose broker no longer has the topic.
         """
 
 
 class OffsetStore(OffsetTable):
-    """The offsets of a group, which its brokers store."""
+    """Keeps the offsets of a consumer group and commits them to the brokers, which store them."""
 
     message_model = MessageModel.CLUSTERING
 
@@ -160,10 +166,10 @@ class OffsetStore(OffsetTable):
         )
 
     async def release(self, queues: Collection[MessageQueue]) -> None:
-        """Commit the offsets of queues and release them.
+        """Commit the offsets of queues and release the queues.
 
-        Another member may then read the offsets. A queue is not released if its offset was not
-        committed because its broker did not answer.
+        After that, another member may read the offsets. If a broker did not accept the offset of a
+        queue, that queue is not released.
         """
         await self.commit(queues)
         by_broker: dict[str, list[MessageQueue]] = {}

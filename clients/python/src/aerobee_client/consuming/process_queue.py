@@ -1,7 +1,7 @@
 """Keep the messages of one queue that are pulled and not yet consumed.
 
-It determines which offset may be committed, and whether there is room to pull more. Pure; uses no
-network.
+A process queue determines which offset may be committed, and whether the client may pull more. This
+module does no I/O.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from aerobee_client.options.consumer import ReadingOptions
 
 
 class Allowance:
-    """Limits the messages and bytes that process queues may hold together.
+    """Limits the messages and bytes that several process queues may hold together.
 
-    It is shared by the queues of a topic, or all queues of a consumer. None: no limit. Paused
-    queues do not count.
+    The queues of a topic, or all queues of a consumer, share one allowance. A limit of None means
+    no limit. Paused queues do not count.
     """
 
     def __init__(self, max_messages: int | None, max_bytes: int | None) -> None:
@@ -40,7 +40,10 @@ class Allowance:
         self._queues.discard(queue)
 
     def change(self, messages: int, size_bytes: int) -> None:
-        """Change what is held. All queues are notified if there is room now, or none any more."""
+        """Add `messages` and `size_bytes` to the held amounts. Both may be negative.
+
+        If this fills the allowance or frees room in it, all its queues are notified.
+        """
         before = self.has_room()
         self._messages += messages
         self._size_bytes += size_bytes
@@ -50,13 +53,14 @@ class Allowance:
 
 
 class ProcessQueue:
-    """The pulled messages of one acquisition of a message queue.
+    """The pulled messages of a message queue, from its acquisition to its release.
 
-    A queue that is released and acquired again gets a new one. `dropped` marks the old one, whose
-    messages are ignored.
+    If a message queue is acquired again, it gets a new process queue. `dropped` marks the old one,
+    whose messages are ignored.
 
-    `pulled_to` is the offset to pull next, initially the start. While `paused`, nothing is pulled,
-    and no listener begins. `allowances` limit what it may hold together with other queues.
+    `pulled_to` is the offset to pull next, initially the start offset. While `paused` is set, the
+    client does not pull the queue or pass its messages to a listener. `allowances` limit the
+    messages that this and other process queues hold together.
     """
 
     def __init__(
@@ -73,7 +77,7 @@ class ProcessQueue:
         self.paused = paused
         self.is_off = paused  # paused or dropped: listeners get none of its messages
         self.pulled_to = pulled_to
-        # The end of the message queue, as of the last pull.
+        # The end offset of the message queue at the last pull.
         self.max_offset = pulled_to
         self._options = options
         self._allowances = allowances
@@ -99,21 +103,24 @@ class ProcessQueue:
 
     @property
     def consumed_to(self) -> int:
-        """The offset that may be committed: the first message here, or the next one to pull."""
+        """The offset that may be committed.
+
+        This is the offset of the first message here, or the next offset to pull if there is none.
+        """
         return next(iter(self._waiting)) if self._waiting else self.pulled_to
 
     @property
     def span(self) -> int:
-        """The last queue offset minus the first."""
+        """The difference between the last and the first queue offset here; 0 if empty."""
         if not self._waiting:
             return 0
         return self._last_put - next(iter(self._waiting))
 
     def put(self, messages: Sequence[ReceivedMessage], pulled_to: int, max_offset: int = 0) -> None:
-        """Add `messages`, which are sorted by queue offset and above all earlier ones.
+        """Add `messages`, which are sorted by queue offset and follow all earlier messages.
 
-        `pulled_to` is the offset to pull next. Messages below it that are not added were filtered
-        out. `max_offset` is the end of the message queue.
+        `pulled_to` is the offset to pull next. Messages below it that are not in `messages` were
+        filtered out. `max_offset` is the end offset of the message queue.
         """
         before = self._size_bytes
         for message in messages:
@@ -128,7 +135,7 @@ class ProcessQueue:
         self.update_room()
 
     def remove(self, messages: Iterable[ReceivedMessage]) -> int:
-        """Remove `messages`, which are consumed. Return `consumed_to`."""
+        """Remove consumed `messages`. Return the offset that may be committed now."""
         held, before = len(self._waiting), self._size_bytes
         for message in messages:
             if self._waiting.pop(message.queue_offset, None) is not None:
@@ -179,7 +186,7 @@ class ProcessQueue:
         self._room.set()
 
     def update_room(self) -> None:
-        """Wake or stop pulling after a change of the held messages."""
+        """Resume or stop pulling after the held messages have changed."""
         if self.has_room() or self.dropped:
             self._room.set()
         else:

@@ -1,6 +1,6 @@
 """Combine an assignment of message queues with the puller that fills their process queues.
 
-A rebalance or the caller determines which queues these are.
+A rebalance or the caller determines which queues are assigned.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from aerobee_wire.status import MqError
 
 
 class Consumption(Protocol):
-    """Processes the messages that are pulled."""
+    """Processes the pulled messages."""
 
     def start(self) -> None: ...
 
@@ -31,16 +31,16 @@ class Consumption(Protocol):
         """Accept `messages`, which are in `process_queue`; the list may be empty."""
 
     async def close(self, timeout_s: float) -> None:
-        """End. Wait up to `timeout_s` for messages that are being consumed."""
+        """Close the consumption. Wait up to `timeout_s` for messages that are being consumed."""
 
 
 class PulledQueues:
     """The queues that a client pulls.
 
-    `subscriptions`: by topic; the caller may change them. `consumption` gets the messages.
-    `on_failure` is called with each pull that fails, and `request_rebalance` when a queue was lost
-    between two rebalances. `locked_queues` and `callbacks`: see Assignment. `failures` counts
-    failed pulls.
+    `subscriptions` maps topics to subscriptions; the caller may change it. `consumption` gets the
+    messages. `on_failure` is called with each pull that fails, and `request_rebalance` when a queue
+    was lost between two rebalances. Assignment explains `locked_queues` and `callbacks`. `failures`
+    counts failed pulls.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class PulledQueues:
 def statistics_of(
     tally: Tally, pulled: PulledQueues, *, sent_back: int = 0, passed_over: int = 0
 ) -> ConsumerStatistics:
-    """Return the statistics of a consumer whose consumption counts with `tally`."""
+    """Return the statistics of a consumer from its `tally` and its pulled queues."""
     consumed_per_second, failed_per_second, average_ms = tally.rates()
     held = pulled.assignment.process_queues()
     return ConsumerStatistics(

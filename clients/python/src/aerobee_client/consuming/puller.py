@@ -1,7 +1,7 @@
-"""Pull one message queue: a loop of long polls that fills its process queue.
+"""Pull one message queue by long polls that fill its process queue.
 
-It pauses while the process queue is full, and after failures. It ends when the process queue is
-dropped.
+The puller pauses while the process queue is full, and after failures. It ends when the process
+queue is dropped.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from aerobee_wire.tags import parse_expression
 
 log = logging.getLogger(__name__)
 
-SUSPEND_TIMEOUT_MS = 15_000  # how long the broker may hold a pull
+SUSPEND_TIMEOUT_MS = 15_000  # the broker may hold a pull for this time
 # If an empty answer arrives sooner, the pull was not held: longPollingEnable is off.
 LEAST_HELD_MS = 500
 CALL_TIMEOUT_S = 30.0
@@ -56,8 +56,9 @@ _BUSY_CODES = frozenset({Code.SYSTEM_BUSY, Code.FLOW_CONTROL})
 class TopicSubscription:
     """The subscription of a topic.
 
-    `tags` are in UTF-8; empty for every message. `version` is the time of the subscription, in
-    milliseconds since the epoch. With `is_sql`, only the broker decides which messages match.
+    `tags` are in UTF-8; an empty set selects every message. `version` is the time of the
+    subscription, in milliseconds since the epoch. If `is_sql` is true, only the broker decides
+    which messages match.
     """
 
     topic: str
@@ -68,9 +69,9 @@ class TopicSubscription:
 
     @classmethod
     def of(cls, topic: str, expression: str | Sql, version: int) -> Self:
-        """Parse an expression. Raises SUBSCRIPTION_PARSE_FAILED.
+        """Parse an expression. Do not check SQL92, because only a broker can parse it.
 
-        Only a broker can parse SQL92, so it is not checked here.
+        Raises MqError with the code SUBSCRIPTION_PARSE_FAILED for an invalid expression of tags.
         """
         if isinstance(expression, Sql):
             return cls(topic, expression.expression, frozenset(), version, is_sql=True)
@@ -94,7 +95,7 @@ OnFailure = Callable[[MessageQueue, MqError], None]
 
 
 def ignore_failure(_queue: MessageQueue, _error: MqError) -> None:
-    """Ignore a failure: the puller logs it itself."""
+    """Do nothing after a failure, because the puller has logged it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,9 +103,10 @@ class Puller:
     """Pulls message queues.
 
     `on_messages` is called after each pull, with the messages that were put into a process queue;
-    the list may be empty. The loop ends after `on_offset_moved`, which gets the new offset that the
-    broker sets. It also ends after `on_topic_deleted`, when the broker no longer has the topic.
-    `on_failure` is called with each failure. `consumer_group` is "" to read without a group.
+    the list may be empty. `on_offset_moved` is called with the new offset if the broker moves the
+    offset, and then the loop ends. `on_topic_deleted` is called when the broker no longer has the
+    topic, and then the loop ends too. `on_failure` is called with each failure. `consumer_group` is
+    "" to read without a group.
     """
 
     instance: ClientInstance
@@ -119,7 +121,7 @@ class Puller:
     async def run(
         self, process_queue: ProcessQueue, subscription: TopicSubscription, queue_offset: int
     ) -> None:
-        """Pull from `queue_offset` on. After a failure, retry from the same offset."""
+        """Pull from `queue_offset` on until the queue is dropped. Retry failed pulls."""
         backoff = Backoff(0.1, 1.0)
         logged = ""  # the last failure, so that a lasting one is logged once
         source = PullSource(self.instance, process_queue.queue)
@@ -165,9 +167,10 @@ class Puller:
         queue_offset: int,
         room: bool,
     ) -> message_pb2.PullRequest:
-        """Return a request. Without `room`, it only checks for OFFSET_MOVED.
+        """Return a pull request.
 
-        Such a request asks for one message and does not poll.
+        If `room` is false, the request only detects OFFSET_MOVED: it asks for one message and does
+        not wait for new messages.
         """
         queue = process_queue.queue
         return message_pb2.PullRequest(
@@ -192,7 +195,7 @@ class Puller:
         response: message_pb2.PullResponse,
         queue_offset: int,
     ) -> int:
-        """Put the messages into the process queue. Return the offset to pull next."""
+        """Put the messages of a response into the process queue. Return the offset to pull next."""
         if process_queue.dropped:
             return queue_offset
         queue = process_queue.queue
@@ -216,10 +219,10 @@ class Puller:
 
 
 class PullSource:
-    """The replica from which one message queue is pulled: the master of its broker, or a slave.
+    """Chooses the replica from which one message queue is pulled: the master or a slave.
 
-    `is_spent`: the last answer was empty, and the broker did not wait for messages; a slave may not
-    wait.
+    `is_spent` is true if the last answer was empty and the broker did not wait for messages. A
+    slave may not wait.
     """
 
     def __init__(self, instance: ClientInstance, queue: MessageQueue) -> None:
@@ -233,7 +236,8 @@ class PullSource:
     ) -> message_pb2.PullResponse:
         """Pull from the first replica that serves the queue.
 
-        Raises MqError of the master, and BROKER_NOT_EXIST if there is no master.
+        Raises the MqError of the master, or MqError with the code BROKER_NOT_EXIST if there is no
+        master.
         """
         instance, queue, choice = self._instance, self._queue, self._choice
         while True:
@@ -265,7 +269,7 @@ class PullSource:
 async def _has_room(process_queue: ProcessQueue) -> bool:
     """Wait for room, up to RESET_CHECK_INTERVAL_S. Return False if there is still no room.
 
-    It returns True at once if the process queue is dropped.
+    Return True at once if the process queue is dropped.
     """
     if process_queue.has_room():
         return True

@@ -1,7 +1,7 @@
 """Run the listener on threads, or in tasks on the event loop, at most `concurrency` at a time.
 
-A runner accepts batches and reports each with its verdicts, on the loop. It uses neither offsets
-nor brokers.
+A runner accepts batches, and reports each batch with its verdicts on the event loop. Runners use
+neither offsets nor brokers.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Runner(ABC):
         self._concurrency = concurrency
         self._clock = clock
         self.tally = Tally(clock)
-        # Counts since the last turn of the loop.
+        # Counts since the last call of `_count`.
         self._calls = self._elapsed_ms = self._messages = self._consumed = 0
         self._on_done = on_done
         self._closing = False  # if set, batches that have not started are skipped
@@ -65,15 +65,15 @@ class Runner(ABC):
 
     @abstractmethod
     def set_concurrency(self, concurrency: int) -> None:
-        """Change the concurrency. Surplus listeners end first. Runs on the loop."""
+        """Change the maximum number of listeners. Surplus listeners end first. Runs on the loop."""
 
     @abstractmethod
     def submit(self, batch: Batch) -> None: ...
 
     def _finished(self, batch: Batch, verdicts: Verdicts | None) -> None:
-        """Count a batch and report it. Runs on the loop."""
+        """Count a finished batch and report it. Runs on the loop."""
         if verdicts is not None:
-            if not self._calls:  # counted together, once per turn of the loop
+            if not self._calls:  # counted together, once per iteration of the loop
                 asyncio.get_running_loop().call_soon(self._count)
             self._calls += 1
             self._elapsed_ms += batch.ended_ms - batch.started_ms
@@ -88,16 +88,16 @@ class Runner(ABC):
 
     @abstractmethod
     async def close(self, timeout_s: float) -> bool:
-        """Skip the batches that have not started, and wait for those that run.
+        """Skip the batches that have not started, and wait for the running batches.
 
-        Returns False if some still run after `timeout_s`.
+        Return False if some batches still run after `timeout_s`.
         """
 
 
 class ThreadRunner(Runner):
-    """Runs plain functions.
+    """Runs listeners that are plain functions, on threads.
 
-    The threads are daemons: a listener that never returns does not keep the program from ending.
+    The threads are daemons, so that a listener that never returns does not keep the program alive.
     """
 
     def __init__(self, consume: Consume, concurrency: int, clock: Clock, on_done: OnDone) -> None:
@@ -126,7 +126,7 @@ class ThreadRunner(Runner):
             self._batches.put(None)  # wakes a thread that waits
 
     def _is_surplus(self) -> bool:
-        """Return whether this thread must end, because there are more than the concurrency."""
+        """Return whether this thread must end because the concurrency was reduced."""
         if len(self.threads) <= self._concurrency:
             return False
         with self._lock:
@@ -188,7 +188,7 @@ class ThreadRunner(Runner):
 
 
 class TaskRunner(Runner):
-    """Runs coroutine functions."""
+    """Runs listeners that are coroutine functions, in tasks."""
 
     def __init__(self, consume: Consume, concurrency: int, clock: Clock, on_done: OnDone) -> None:
         super().__init__(consume, concurrency, clock, on_done)

@@ -1,9 +1,9 @@
-"""Send rejected messages back to their broker, in batches of those that wait.
+"""Send rejected messages back to their broker, in batches.
 
-The broker copies each message to the retry topic of the group, with a delay. After the last
-attempt, it copies the message to the dead-letter topic. The broker copies its own record. If it can
-no longer read that (expired, damaged), the client sends its copy to the retry topic, as RocketMQ's
-clients do.
+The broker copies its record of each message to the retry topic of the group, with a delay. After
+the last attempt, it copies the record to the dead-letter topic. If the broker can no longer read
+the record (expired, damaged), the client sends its own copy to the retry topic. RocketMQ's clients
+do the same.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ log = logging.getLogger(__name__)
 CALL_TIMEOUT_S = 5.0
 CONSUME_TIMEOUT = "ConsumeTimeout"  # the reason of a rejection
 MAX_ENTRIES = 128
-# The maximum bytes that the broker stores of each (contract: Failure).
+# The maximum bytes that the broker stores of each (see Failure in the .proto files).
 REASON_BYTES = 256
 DESCRIPTION_BYTES = 1_024
-# Refusals of an entry whose record the broker cannot read.
+# The broker answers with these codes if it cannot read the record of an entry.
 _RECORD_GONE = frozenset({Code.SYSTEM_ERROR, Code.MESSAGE_CORRUPTED})
 FIRST_RETRY_LEVEL = 3
 LAST_LEVEL = 18
-# Properties of one delivery, and those that would delay or route the message again.
+# Properties that belong to one delivery, or would delay or route the message again.
 _DROPPED = (
     names.DELAY,
     names.TIMER_DELAY_SEC,
@@ -56,11 +56,11 @@ _DROPPED = (
 
 @dataclass(frozen=True, slots=True)
 class Rejection:
-    """Why a message is sent back.
+    """The reason and the retry options of a message that is sent back.
 
-    `delay_level`: 0 for the retry policy of the group; 1 to 18 for this level; negative for the
-    dead-letter topic now. `delay_ms` is a delay in place of a level; None for a level. If it is not
-    `counted`, the message keeps its reconsume times.
+    `delay_level` is 0 for the retry policy of the group, 1 to 18 for this level, or negative to
+    dead-letter the message at once. If `delay_ms` is not None, it replaces the level. If `counted`
+    is false, the message keeps its reconsume times.
     """
 
     reason: str
@@ -82,15 +82,15 @@ class Rejections(ABC):
 
     @abstractmethod
     def send(self, message: ReceivedMessage, rejection: Rejection) -> asyncio.Future[bool]:
-        """Handle a message. The result is True to drop the message, and False to retry it."""
+        """Handle a message. The future is True to drop the message, or False to retry it."""
 
     @abstractmethod
     async def drain(self) -> None:
-        """Wait until no message is pending."""
+        """Wait until all messages are handled."""
 
 
 class ObservedRejections(Rejections):
-    """Notifies interceptors of what `rejections` reported to the broker."""
+    """Notifies interceptors about the messages that `rejections` sends back."""
 
     def __init__(
         self, rejections: Rejections, consumer_group: str, interceptors: Sequence[Interceptor]
@@ -119,7 +119,7 @@ class ObservedRejections(Rejections):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Entry:
-    """A message to send back. `done`: True when the broker has stored the retry or dead letter."""
+    """A message to send back. `done` becomes True when the broker has stored the message."""
 
     message: ReceivedMessage
     rejection: Rejection
@@ -138,7 +138,7 @@ class SendBack(Rejections):
         self._draining = False
 
     def send(self, message: ReceivedMessage, rejection: Rejection) -> asyncio.Future[bool]:
-        """Start to send. The result is True if the broker has stored the retry or dead letter."""
+        """Start to send a message back. The future is True if the broker has stored it."""
         done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         broker_name = message.broker_name
         self._waiting.setdefault(broker_name, deque()).append(_Entry(message, rejection, done))
@@ -149,8 +149,8 @@ class SendBack(Rejections):
     async def drain(self) -> None:
         """Wait until no message is pending.
 
-        From now on, the first failure of a broker ends the wait of all its messages. They are
-        redelivered anyway, to the next owner of their queues.
+        From now on, if a broker fails once, all pending messages of that broker are given up. They
+        are redelivered to the next owner of their queues.
         """
         self._draining = True
         while self._senders:
@@ -197,8 +197,9 @@ class SendBack(Rejections):
     async def _send(self, broker_name: str, batch: Sequence[_Entry]) -> list[bool]:
         """Return for each entry whether the broker has stored it. Raises MqError.
 
-        An older broker would ignore a delay, and would count a failure as an attempt. Such messages
-        stay here, so that both hold while this member lives.
+        An older broker would ignore a delay, and would count a failure that is not to be counted.
+        Entries that need these features are not sent to it; this member retries their messages
+        itself.
         """
         if any(entry.rejection.needs_send_back_delay for entry in batch) and not (
             self._instance.has_capability(broker_name, client_pb2.SEND_BACK_DELAY)
@@ -244,7 +245,7 @@ class SendBack(Rejections):
         return accepted
 
     async def _send_copy(self, address: str, entry: _Entry) -> bool:
-        """Send the client's copy to the retry topic of the group.
+        """Send the client's copy of a message to the retry topic of the group.
 
         After the last attempt, the broker dead-letters it.
         """

@@ -2,8 +2,8 @@
 
 The kinds of requests are acknowledgements, changes of invisible durations, and dead letters. Each
 kind has one request in flight per broker. A request that fails and is safe to retry is retried
-until its time is over, because most brokers that do not answer are restarting. If a retry finds the
-work already done, the attempt whose answer was lost has done it.
+until its timeout, because most brokers that do not answer are restarting. If a retry finds that a
+lease is already settled, an earlier attempt, whose answer was lost, has settled it.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ Outcome = MqError | None
 class Change(NamedTuple):
     """A change of a lease.
 
-    `duration_ms`: None for the retry delay of the group. `unless_changed`: refuse the change if the
-    lease ends at another time than the handle says.
+    If `duration_ms` is None, the retry delay of the group applies. With `unless_changed`, the
+    broker refuses the change if the lease ends at another time than in `handle`.
     """
 
     handle: ReceiptHandle
@@ -60,7 +60,7 @@ class DeadLetterEntry(NamedTuple):
 
 
 class Changed(NamedTuple):
-    """The start of the new duration, in milliseconds since the epoch, and the duration."""
+    """The result of a change: the start of the new duration (epoch ms), and the duration."""
 
     pop_time_ms: int
     invisible_duration_ms: int
@@ -72,7 +72,10 @@ class Answered(NamedTuple, Generic[R]):
 
 
 class LeaseCalls:
-    """Calls about leases. `timeout_s`: the time limit of a call, including retries."""
+    """Sends calls about leases to brokers.
+
+    `timeout_s` is the time limit of a call, including retries.
+    """
 
     def __init__(self, instance: ClientInstance, timeout_s: float) -> None:
         self._instance = instance
@@ -88,7 +91,7 @@ class LeaseCalls:
     async def acknowledge(self, handles: Sequence[ReceiptHandle]) -> Sequence[Outcome]:
         """Acknowledge leases and return the outcome of each.
 
-        The outcome is INVALID_RECEIPT_HANDLE if a lease has ended.
+        The outcome is an MqError with the code INVALID_RECEIPT_HANDLE if a lease has ended.
         """
         return await self._share(self._acks, handles, handles)
 
@@ -131,7 +134,7 @@ class LeaseCalls:
     async def _share_at(
         self, first: ReceiptHandle, batchers: Batchers[I, O], items: Sequence[I]
     ) -> Sequence[O]:
-        """Submit items to the broker of `first`, the handle of an item."""
+        """Submit items to the broker of `first`, which is the handle of one of the items."""
         broker_name = first.broker_name
         try:
             async with asyncio.timeout(self._timeout_s):
@@ -145,7 +148,7 @@ class LeaseCalls:
         return cast("Sequence[O]", [failure] * len(items))
 
     async def _find(self, broker_name: str, topic: str) -> None:
-        """Ensure that a broker is known. Raises MqError.
+        """Ensure that the routes contain a broker. Raises MqError.
 
         A handle from another process may belong to a broker that is not in this client's routes
         yet, or to one that does not exist.
@@ -158,7 +161,7 @@ class LeaseCalls:
         routes.address_of(broker_name)
 
     async def call(self, broker_name: str, topic: str, rpc: Rpc[Q, R], request: Q) -> Answered[R]:
-        """Call a broker, which the route of `topic` locates. Raises MqError."""
+        """Call a broker in the route of `topic`, with retries. Raises MqError."""
         time = asyncio.get_running_loop().time
         deadline_s, backoff, repeated = (
             time() + self._timeout_s,
@@ -244,12 +247,12 @@ class LeaseCalls:
         return outcomes
 
     def _was_done(self, handle: ReceiptHandle, failure: MqError) -> bool:
-        """Return whether a lease ended early because of the attempt whose answer was lost."""
+        """Return whether an earlier attempt, whose answer was lost, has settled the lease."""
         return is_over(failure) and handle.expires_ms > self._instance.now_ms_at(handle.broker_name)
 
 
 def _routed_topic(handle: ReceiptHandle) -> str:
-    """Return the topic, or the parent of the lite topic, that name servers know."""
+    """Return the topic of a lease that name servers know: the topic, or a lite topic's parent."""
     lite_topic = lite_topic_of(handle.topic)
     return lite_topic.parent if lite_topic is not None else handle.topic
 

@@ -1,4 +1,4 @@
-"""Provide what all consumers on lease share: start and close, receive, settle and renew."""
+"""Provide the methods that all consumers on lease share: close, receive, settle and renew."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from aerobee_wire.handles import receipt_handle
 from aerobee_wire.status import Code, MqError
 from aerobee_wire.topics import check_group
 
-# Limits of the broker for the description of a failure (contract: Failure).
+# Limits of the broker for the description of a failure (see Failure in the .proto files).
 REASON_BYTES = 256
 DESCRIPTION_BYTES = 1_024
 
@@ -89,9 +89,10 @@ class LeaseConsumer(Replier, Generic[M]):
             raise ClientClosed("consumer")
 
     async def close(self) -> None:
-        """End waiting receives, wait for settlements in flight and unregister. May be called twice.
+        """End waiting receives, wait for settlements in flight, and unregister.
 
-        Waiting receives raise ClientClosed. Leases stay valid until they end.
+        May be called more than once. Waiting receives raise ClientClosed. Leases stay valid until
+        they end.
         """
         if PROCESS.is_child:
             return  # the registration belongs to the parent process
@@ -106,10 +107,10 @@ class LeaseConsumer(Replier, Generic[M]):
         return self._member
 
     def statistics(self) -> ConsumerStatistics:
-        """Return what this consumer has counted since its start; zeros while it is not started.
+        """Return the statistics of this consumer since its start; zeros while it is not started.
 
         `consumed` counts acknowledged messages, and `waiting` counts messages on lease. Each
-        heartbeat reports the counts to the brokers, and `aerobee group members` shows them.
+        heartbeat reports the statistics to the brokers, and `aerobee group members` shows them.
         """
         return ConsumerStatistics() if self._member is None else self._member.statistics()
 
@@ -126,20 +127,20 @@ class LeaseConsumer(Replier, Generic[M]):
     def _take_back(self, messages: Sequence[LeasedMessage]) -> None:
         """Return messages that did not reach the caller of a receive to the group.
 
-        They are visible to the group at once, and this delivery does not count as an attempt.
+        The messages are visible to the group at once. Their delivery does not count as an attempt.
         """
         if messages and self._member is not None:
             self._member.take_back(messages)
 
     def add_interceptor(self, interceptor: Interceptor) -> None:
-        """Add an interceptor behind the existing ones. It is notified from now on."""
+        """Add an interceptor after the existing ones. It is notified of events from now on."""
         self._interceptors = (*self._interceptors, interceptor)
 
     async def ack(self, messages: MessageOrHandle | Sequence[MessageOrHandle]) -> None:
         """Acknowledge messages as consumed. The acknowledgement is durable when the call returns.
 
-        A repeated acknowledgement succeeds. Acknowledgements of the same event loop turn share a
-        request.
+        A repeated acknowledgement succeeds. Acknowledgements in the same iteration of the event
+        loop share a request.
 
         Args:
             messages: One message or receipt handle, or a sequence of them.
@@ -165,7 +166,7 @@ class LeaseConsumer(Replier, Generic[M]):
         Args:
             messages: One message or receipt handle, or a sequence of them.
             invisible_duration: The time from now, 0 s to 12 h. 0 s returns the messages at once.
-                None: the retry delay of the group.
+                None means the retry delay of the group.
             counted: False if this delivery does not count as an attempt.
 
         Raises:
@@ -194,7 +195,7 @@ class LeaseConsumer(Replier, Generic[M]):
 
         Args:
             messages: One message or receipt handle, or a sequence of them.
-            reason: The reason, or an exception, whose class and text are stored.
+            reason: The failure reason, or an exception whose class and text are stored.
             description: A description of the failure.
 
         Raises:
@@ -219,7 +220,10 @@ class LeaseConsumer(Replier, Generic[M]):
         outcomes: Sequence[MqError | None],
         began_s: float,
     ) -> None:
-        """Notify interceptors of the messages, but not of receipt handles. Raises like `ack`."""
+        """Notify interceptors of the settled messages, but not of receipt handles.
+
+        Raises MqError like `ack`.
+        """
         error: MqError | None = None
         try:
             _raise_failures(messages, outcomes)
@@ -268,7 +272,11 @@ class LeaseConsumer(Replier, Generic[M]):
     def _leased(
         self, messages: MessageOrHandle | Sequence[MessageOrHandle]
     ) -> tuple[Settlements, list[Leased]]:
-        """Decode receipt handles. Raises INVALID_RECEIPT_HANDLE, also for another group."""
+        """Decode receipt handles.
+
+        Raises MqError with the code INVALID_RECEIPT_HANDLE if a handle is invalid or of another
+        group.
+        """
         settlements = self._running().settlements
         found: list[Leased] = []
         for one in [messages] if isinstance(messages, LeasedMessage | str) else messages:
@@ -299,7 +307,7 @@ def _raise_failures(
 
 
 class LeaseFacade(StartedFacade[C]):
-    """Base of the plain classes of consumers on lease."""
+    """Base class of the plain classes of consumers on lease."""
 
     @property
     def consumer_group(self) -> str:

@@ -1,7 +1,7 @@
 """Run a member of a consumer group that receives messages on lease, from start to close.
 
-It registers with brokers, receives and settles. A simple consumer receives from the topics that it
-subscribes to, a lite consumer from lite topics.
+The member registers with brokers, receives messages and settles them. A simple consumer receives
+from the topics to which it subscribes, and a lite consumer from lite topics.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 
 
 class LeaseMember:
-    """A member of a group. `subscriptions`: by topic, as reported to brokers."""
+    """A member of a group. `subscriptions`, by topic, are reported to the brokers."""
 
     def __init__(
         self,
@@ -94,9 +94,9 @@ _STARTS = {
 
 
 class SimpleMember(LeaseMember):
-    """A simple consumer in its group.
+    """A simple consumer as a member of its group.
 
-    `subscriptions`: by topic; the caller may change them and then calls `subscriptions_changed`.
+    `subscriptions` is by topic. After the caller has changed it, it calls `subscriptions_changed`.
     """
 
     def __init__(
@@ -120,7 +120,7 @@ class SimpleMember(LeaseMember):
         self._options = options
 
     async def start(self) -> None:
-        """Register the member. Raises MqError; call `close` even then."""
+        """Register the member. If it raises MqError, the caller must still call `close`."""
         # With the stream of notices, brokers notice at once when this client disconnects.
         self._instance.start(self._heartbeat, self._receiver.sources.on_notice)
         await self._announce()
@@ -129,7 +129,10 @@ class SimpleMember(LeaseMember):
             await warn_without_order(self._instance, self._consumer_group, self.subscriptions)
 
     async def check(self, subscription: message_pb2.Subscription) -> None:
-        """Raise SUBSCRIPTION_PARSE_FAILED for SQL92 that brokers cannot parse."""
+        """Check that brokers can parse a subscription with SQL92.
+
+        Raises MqError with the code SUBSCRIPTION_PARSE_FAILED if they cannot.
+        """
         if subscription.expression_type == message_pb2.Subscription.SQL92:
             await check_expression(self._instance, subscription)
 
@@ -138,7 +141,7 @@ class SimpleMember(LeaseMember):
         self._receiver.sources.announce_again()
 
     async def _announce(self) -> None:
-        """Report the subscriptions to every broker. Raises a refusal that all brokers give."""
+        """Report the subscriptions to every broker. Raises MqError if all brokers refuse them."""
         for topic, subscription in list(self.subscriptions.items()):
             await self.check(subscription)
             try:
@@ -156,7 +159,7 @@ class SimpleMember(LeaseMember):
 
 
 class LiteMember(LeaseMember):
-    """A consumer of lite topics in its group."""
+    """A lite consumer as a member of its group."""
 
     def __init__(
         self,
@@ -179,7 +182,7 @@ class LiteMember(LeaseMember):
         )
 
     async def start(self) -> None:
-        """Start the member. Raises MqError; call `close` even then."""
+        """Start the member. If it raises MqError, the caller must still call `close`."""
         # With the stream of notices, brokers notice at once when this client disconnects.
         self._instance.start(
             self._heartbeat, self._receiver.sources.on_notice, on_link=self.subscription.on_link
@@ -189,7 +192,7 @@ class LiteMember(LeaseMember):
         await self.subscription.start()
 
     async def close(self) -> None:
-        """Stop reporting subscriptions, then close the member: see LeaseMember.close."""
+        """Stop reporting subscriptions, then close the member as LeaseMember does."""
         try:
             await self.subscription.close()
         finally:

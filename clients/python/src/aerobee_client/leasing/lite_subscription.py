@@ -1,7 +1,7 @@
-"""Report the lite topics that one client receives to every broker of their parent.
+"""Report the lite topics to which one client subscribes to every broker of their parent topic.
 
-Each broker gets all of them, because each may have, or get, messages of any. Brokers keep them in
-memory. A broker gets them again after its link was broken, after it has moved, and every 30 s.
+Each broker gets all names, because it may store messages of any lite topic. Brokers keep the names
+in memory. A broker gets them again after its link was broken, after it has moved, and every 30 s.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ SYNC_TIMEOUT_S = 3.0
 
 
 class LiteSubscription:
-    """The subscriptions of one client.
+    """The lite topics to which one client subscribes.
 
-    `changes` counts subscriptions to lite topics. `on_evicted` is called when another client has
-    taken over some of them.
+    `changes` counts the changes that added lite topics. `on_evicted` is called with lite topics
+    that another client has taken over.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class LiteSubscription:
         self._calls = calls
         self._consumer_group = consumer_group
         self._on_evicted = on_evicted
-        self._names: dict[str, int] = {}  # name → number of the change that added it
+        self._names: dict[str, int] = {}  # the change that added each name
         self._synced: set[str] = set()  # addresses of brokers that know the names
         self._changing = asyncio.Lock()
         self._sync_now = asyncio.Event()
@@ -60,7 +60,10 @@ class LiteSubscription:
         return frozenset(self._names)
 
     async def start(self) -> None:
-        """Start. Raises MqError if the parent does not exist, or if every broker refuses."""
+        """Start to report the names.
+
+        Raises MqError if the parent does not exist, or if every broker refuses.
+        """
         async with self._changing:
             failures = await self._sync(await self._brokers())
         refused = [failure for failure in failures if failure is not None]
@@ -69,13 +72,13 @@ class LiteSubscription:
         self._syncing = asyncio.create_task(self._sync_forever(), name="lite topics")
 
     async def close(self) -> None:
-        """Stop. Brokers forget the subscriptions when the client unregisters."""
+        """Stop to report. Brokers forget the subscriptions when the client unregisters."""
         if self._syncing is not None:
             self._syncing.cancel()
             await asyncio.gather(self._syncing, return_exceptions=True)
 
     async def add(self, names: Collection[str], option: OffsetOption) -> None:
-        """Add lite topics. Raises MqError; brokers that had applied the change then revert it."""
+        """Add lite topics. If it raises MqError, brokers that had applied the change revert it."""
         for name in names:
             check_name(name)
         begin = {option.begin: option.value} if option.begin else {}
@@ -87,7 +90,7 @@ class LiteSubscription:
     async def remove(self, names: Collection[str]) -> None:
         """Remove lite topics. Raises MqError.
 
-        Brokers that did not answer get the change with the next synchronization.
+        Brokers that did not answer get the change with the next report.
         """
         async with self._changing:
             for name in names:
@@ -109,12 +112,15 @@ class LiteSubscription:
             raise failure
 
     def doubt(self, broker_name: str) -> None:
-        """Note that a call has failed: the broker may have restarted."""
+        """Record that a call to a broker failed, because the broker may have restarted.
+
+        The names are reported to that broker again.
+        """
         with suppress(MqError):
             self._synced.discard(self._address(broker_name))
 
     def on_link(self, address: str, is_up: bool) -> None:
-        """Note a change of a link: a broker forgets a client when the link to it breaks."""
+        """Record that a link broke or is up. A broker forgets the client when the link breaks."""
         self._synced.discard(address)
         if is_up:
             self._sync_now.set()
@@ -122,8 +128,9 @@ class LiteSubscription:
     def lost(self, names: Sequence[str], since: int) -> None:
         """Remove lite topics that another client has taken over.
 
-        A call that was made after `since` changes has reported them. If this client has subscribed
-        to some of them in the meantime, it asks the brokers.
+        A broker reported the names in the answer to a call. `since` is the value of `changes` at
+        the start of that call. If this client has subscribed to some of the names again after that,
+        these names are kept and reported to the brokers again.
         """
         held = [name for name in names if name in self._names]
         gone = [name for name in held if self._names[name] <= since]
@@ -153,7 +160,7 @@ class LiteSubscription:
                 log.warning("cannot report the lite topics of %s: %s", self._consumer_group, error)
 
     async def _sync(self, broker_names: Sequence[str]) -> list[MqError | None]:
-        """Report all names to these brokers. Return the failure of each, or None."""
+        """Report all names to these brokers. Return the error of each broker, or None."""
         request = self._request(lite_pb2.LITE_SYNC_REPLACE, list(self._names))
 
         async def sync(broker_name: str) -> MqError | None:
@@ -210,7 +217,7 @@ class LiteSubscription:
         )
 
     async def _brokers(self) -> list[str]:
-        """Return the brokers of the parent. Raises MqError if there are none."""
+        """Return the brokers of the parent topic. Raises MqError if there are none."""
         route = await self._instance.routes.route(self.parent)
         found = dict.fromkeys(each.broker_name for each in readable_queues(self.parent, route))
         if not found:

@@ -23,9 +23,9 @@ FORGET_INTERVAL_MS = 10_000  # between two checks for leases that have ended
 
 @dataclass(slots=True)
 class _Pop:
-    """Messages of one pop that are on lease.
+    """The counts of messages of one pop that are on lease.
 
-    Times are of the monotonic clock. `until_ms` is the end of the last lease.
+    Times are times of the monotonic clock. `until_ms` is the end of the last lease.
     """
 
     since_ms: int
@@ -40,14 +40,15 @@ class _Pop:
 
     @property
     def left_bytes(self) -> int:
-        """The remaining bytes, as if all messages had the same size."""
+        """The bytes of unsettled messages, estimated as if all messages had the same size."""
         return self.received_bytes * self.left // self.received
 
 
 class OnLease:
-    """Counts the messages that a consumer received, settled, and still has on lease.
+    """Counts the messages that a consumer has received, has settled, and still has on lease.
 
-    Counts are kept per pop, not per message. A lease that ends unsettled is removed at its end.
+    Counts are kept per pop, not per message. When the leases of a pop have ended, its unsettled
+    messages no longer count.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -58,7 +59,7 @@ class OnLease:
         self._forgot_ms = clock.monotonic_ms()
 
     def received(self, messages: Sequence[LeasedMessage]) -> None:
-        """Count messages of one pop, which may be split among several receives."""
+        """Count messages of one pop, which several receives may share."""
         first, now_ms = messages[0], self._clock.monotonic_ms()
         if now_ms - self._forgot_ms >= FORGET_INTERVAL_MS:
             self._forgot_ms = now_ms
@@ -68,7 +69,7 @@ class OnLease:
         pop.received_bytes += sum(message.store_size for message in messages)
 
     def extended(self, handle: ReceiptHandle, until_ms: int) -> None:
-        """Note that a lease now ends at `until_ms`."""
+        """Record that a lease now ends at `until_ms`."""
         pop = self._pops.get(_key(handle))
         if pop is not None:
             pop.until_ms = max(pop.until_ms, until_ms)
@@ -81,8 +82,8 @@ class OnLease:
     def failed(self, handles: Iterable[ReceiptHandle], *, sent_back: bool) -> None:
         """Count messages that were not consumed.
 
-        They were returned for another attempt or dead-lettered (`sent_back`), or their lease had
-        ended before they were settled.
+        If `sent_back`, they were returned for another attempt or dead-lettered. Otherwise their
+        lease had ended before they were settled.
         """
         elapsed_ms, calls = self._settled(handles)
         self.tally.add(0, calls, elapsed_ms, calls=calls)
@@ -91,10 +92,10 @@ class OnLease:
     def changed(
         self, handles: Iterable[ReceiptHandle], *, duration_ms: int | None, counted: bool
     ) -> None:
-        """Count messages with a changed invisible duration.
+        """Count messages whose invisible duration was changed.
 
-        With a duration above 0 they are still on lease. Returned without counting, they are neither
-        consumed nor failed.
+        With a duration above 0, the messages are still on lease. If they were returned without
+        counting an attempt, they count neither as consumed nor as failed.
         """
         if not duration_ms:
             if counted:
@@ -119,10 +120,10 @@ class OnLease:
         )
 
     def _settled(self, handles: Iterable[ReceiptHandle]) -> tuple[int, int]:
-        """Remove settled messages.
+        """Remove settled messages from the counts.
 
-        Returns the sum of milliseconds since their receipt, and their number. A message that
-        another process received adds 0 ms.
+        Return the sum of milliseconds since their receipt, and their number. A message that another
+        process received adds 0 ms.
         """
         now_ms, elapsed_ms, count = self._clock.monotonic_ms(), 0, 0
         for handle in handles:
@@ -141,7 +142,7 @@ def _key(handle: ReceiptHandle) -> tuple[str, int]:
     return handle.broker_name, handle.lease_id
 
 
-# A message that was received, or a receipt handle, which may be of another process.
+# A received message, or a receipt handle, which may come from another process.
 Leased = LeasedMessage | ReceiptHandle
 
 
@@ -158,7 +159,7 @@ class Settlements:
         await self._calls.drain()
 
     def received(self, messages: Sequence[LeasedMessage]) -> None:
-        """Count received messages of one lease id."""
+        """Count received messages that have the same lease id."""
         self._on_lease.received(messages)
 
     def statistics(self, failed_requests: int) -> ConsumerStatistics:
@@ -167,7 +168,7 @@ class Settlements:
     async def acknowledge(self, leased: Sequence[Leased]) -> list[Outcome]:
         """Acknowledge messages and return the outcome of each.
 
-        A message that this client has settled before counts as success.
+        The outcome of a message that this client has settled before is success.
         """
         return await self._settle(leased, self._calls.acknowledge, self._on_lease.consumed)
 
@@ -176,7 +177,7 @@ class Settlements:
     ) -> list[Outcome]:
         """Copy messages to the dead-letter topic with this failure, and settle them.
 
-        Returns the outcome of each, as `acknowledge` does.
+        Return the outcome of each, as `acknowledge` does.
         """
 
         async def dead_letter(handles: Sequence[ReceiptHandle]) -> Sequence[Outcome]:
@@ -212,7 +213,7 @@ class Settlements:
         outcomes: Sequence[object],
         count: Callable[[Sequence[ReceiptHandle]], None],
     ) -> None:
-        """Count the successful leases with `count`, and those that had ended as failed."""
+        """Count successful leases with `count`, and count leases that had ended as failed."""
         if not any(isinstance(outcome, MqError) for outcome in outcomes):
             count(handles)
             return
@@ -228,7 +229,7 @@ class Settlements:
     ) -> list[Outcome]:
         """Set the invisible duration of messages, and end their renewal.
 
-        `duration_ms`: None for the retry delay of the group.
+        If `duration_ms` is None, the retry delay of the group applies.
         """
         outcomes: list[Outcome] = []
         asked_ms = self._clock.monotonic_ms()
@@ -261,7 +262,7 @@ def _is_settled(leased: Leased) -> bool:
 
 
 def _has_ended(outcome: Outcome) -> bool:
-    """Return whether the lease needs no renewal after a call."""
+    """Return whether a lease no longer needs renewal after a call with this outcome."""
     return outcome is None or is_over(outcome)
 
 

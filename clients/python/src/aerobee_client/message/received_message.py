@@ -1,4 +1,4 @@
-"""Define a message that a consumer gets, and decode it from the records of a pull response."""
+"""Define a message that a consumer receives, and decode messages from a pull response."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _REPLY_TO_CLIENT = f"{names.REPLY_TO_CLIENT}\x01".encode()
 
 
 def _of_record(name: str) -> Any:
-    """Return a property that reads this field of the record."""
+    """Return a property that reads the field `name` of the record."""
     return property(attrgetter(f"_record.{name}"))
 
 
@@ -90,7 +90,7 @@ class ReceivedMessage:
         return decompress(self._record.body, self._record.sys_flag)
 
     def _property(self, name: str) -> str:
-        """Return the value of a property; "" if it is absent."""
+        """Return the value of a property, or "" if it is absent."""
         return self._record.properties.get(name, "")
 
     @property
@@ -103,7 +103,7 @@ class ReceivedMessage:
         """Return the value of one property without decoding the others.
 
         Returns:
-            The value; None if the property is absent.
+            The value, or None if the property is absent.
         """
         encoded = getattr(self._record, "raw_properties", None)
         if encoded is None:
@@ -125,7 +125,7 @@ class ReceivedMessage:
 
     @property
     def lite_topic(self) -> str:
-        """The lite topic that the message was sent to, also of a dead letter; "" for none."""
+        """The lite topic to which the message was sent; "" if none. A dead letter keeps it."""
         return self._property(names.LITE_TOPIC)
 
     @property
@@ -139,7 +139,7 @@ class ReceivedMessage:
 
     @property
     def origin_topic(self) -> str:
-        """The topic that the producer sent the message to, also of a retry or dead letter."""
+        """The topic to which the producer sent the message. Retries and dead letters keep it."""
         return (
             self._property(names.DLQ_ORIGIN_TOPIC)
             or self._property(names.RETRY_TOPIC)
@@ -157,7 +157,7 @@ class ReceivedMessage:
 
     @property
     def failure_reason(self) -> str:
-        """Why the last delivery failed, such as the class of an exception; "" if none failed."""
+        """The reason why the last delivery failed, such as an exception class; "" if it did not."""
         return self._property(names.DLQ_REASON)
 
     @property
@@ -172,9 +172,10 @@ def received(
     tags: frozenset[bytes] = frozenset(),
     origin_topics: bool = False,
 ) -> list[ReceivedMessage]:
-    """Return the messages of concatenated records, only those with `tags` if any are given.
+    """Decode concatenated records to messages.
 
-    With `origin_topics`, messages of a retry topic show their origin topic. Raises
+    If `tags` is not empty, return only messages with one of these tags. With `origin_topics`,
+    messages of a retry topic show their origin topic. Raises MqError with the code
     MESSAGE_CORRUPTED if a record fails its check.
     """
     messages = []

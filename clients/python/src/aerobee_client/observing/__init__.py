@@ -1,1 +1,1 @@
-"""Observe a client: interceptors, traces, statistics."""
+"""Observe a client by interceptors, traces and statistics."""

@@ -1,4 +1,4 @@
-"""Notify functions of the application of acquired and lost queues.
+"""Notify functions of the application about acquired and lost queues.
 
 Queues of the retry topic are internal to the consumer and are left out.
 """
@@ -22,7 +22,10 @@ TIMEOUT_S = 30.0
 
 
 class AssignmentCallbacks:
-    """Calls the functions, plain ones in a thread. Their errors are logged."""
+    """Calls the application's functions, and logs their errors.
+
+    A function that is not a coroutine function runs in a thread.
+    """
 
     def __init__(
         self, on_assigned: Sequence[OnQueues] = (), on_revoked: Sequence[OnQueues] = ()
@@ -31,12 +34,15 @@ class AssignmentCallbacks:
         self._on_revoked = on_revoked
 
     async def assigned(self, queues: Iterable[MessageQueue]) -> None:
-        """Notify of acquired queues, before they are pulled."""
+        """Notify the application of acquired queues, before they are pulled."""
         if self._on_assigned:
             await _notify(self._on_assigned, queues)
 
     async def revoked(self, queues: Iterable[MessageQueue]) -> None:
-        """Notify of lost queues, after pulling has stopped and, if possible, before the commit."""
+        """Notify the application of lost queues, after their pulls have stopped.
+
+        If the member can still commit the offsets of these queues, it commits them afterwards.
+        """
         if self._on_revoked:
             await _notify(self._on_revoked, queues)
 

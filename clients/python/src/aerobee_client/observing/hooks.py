@@ -1,6 +1,7 @@
-"""Call interceptors: in their order before an event, and in reverse order after it.
+"""Call interceptors in their order before an event, and in reverse order after it.
 
-An interceptor cannot stop another one, or the event itself.
+Except in `before_send`, an exception of an interceptor does not stop the event or the next
+interceptor.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ log = logging.getLogger(__name__)
 
 
 def guarded(interceptor: Interceptor, method: str, *arguments: object) -> None:
-    """Call a method of an interceptor, and log what it raises."""
+    """Call a method of an interceptor, and log an exception that it raises."""
     try:
         getattr(interceptor, method)(*arguments)
     except Exception:
@@ -28,9 +29,9 @@ def guarded(interceptor: Interceptor, method: str, *arguments: object) -> None:
 
 
 class HookedSend:
-    """A message in flight whose interceptors observe its end.
+    """A message in flight, and the interceptors to notify of the end of its send.
 
-    `notified`: these interceptors in order, each with the message that it was notified of.
+    `notified` lists these interceptors in order, each with the message that it has seen.
     """
 
     __slots__ = ("_notified",)
@@ -53,10 +54,10 @@ class HookedSend:
 def begin_send(
     message: Message, interceptors: Sequence[Interceptor]
 ) -> tuple[Message, HookedSend | None]:
-    """Return the message to send, and the hook for its end; None if no interceptor needs it.
+    """Return the message to send, and a hook for the end of the send.
 
-    Raises what a `before_send` raises. Interceptors that follow the message by then are notified of
-    the failure.
+    The hook is None if no interceptor needs it. If a `before_send` raises, this function raises the
+    same error, after it has notified the interceptors that already follow the message.
     """
     message, added, send = begin_single_send(message, interceptors)
     return message if added is None else added.copied_to(message), send
@@ -65,9 +66,9 @@ def begin_send(
 def begin_single_send(
     message: Message, interceptors: Sequence[Interceptor]
 ) -> tuple[Message, AddedProperty | None, HookedSend | None]:
-    """Begin a send as `begin_send` does, and return the property of the last interceptor.
+    """Begin a send as `begin_send` does, but return the last added property separately.
 
-    That saves a copy of the message. The message may have a property of the same name.
+    This saves a copy of the message. The message may already have a property of the same name.
     """
     notified: list[tuple[Interceptor, Message]] | None = None
     added: AddedProperty | None = None
@@ -94,7 +95,10 @@ def begin_single_send(
 
 
 class HookedBatch:
-    """Several messages in flight. If a `before_send` raises, this raises too, and none is sent."""
+    """A batch of messages in flight, and the interceptors to notify of the end of each send.
+
+    If a `before_send` raises, the constructor raises the same error, and no message is sent.
+    """
 
     def __init__(self, messages: Sequence[Message], interceptors: Sequence[Interceptor]) -> None:
         self.messages: list[Message] = []
@@ -155,7 +159,7 @@ OnRebalance = Callable[[frozenset[MessageQueue], frozenset[MessageQueue]], None]
 
 
 def rebalance_listener(interceptors: Sequence[Interceptor], group: str) -> OnRebalance | None:
-    """Return a function that reports acquired and released queues; None without interceptors."""
+    """Return a function that reports acquired and released queues, or None without interceptors."""
     if not interceptors:
         return None
 

@@ -1,4 +1,4 @@
-"""Define interceptors, which observe each message and may refuse or change it before a send."""
+"""Define interceptors, which observe messages and may refuse or change them before a send."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why a consumed message was rejected.
+    """The reason why a consumed message was rejected.
 
     Attributes:
         reason: The class of an exception, or the verdict that the listener returned.
@@ -45,15 +45,15 @@ class Interceptor:
             message: The message to send.
 
         Returns:
-            None to send the message itself. A message to send instead: see Message.with_properties.
-            An AddedProperty to send the message with that property; then `after_send` is not
-            called.
+            None to send the message itself. A message to send that one instead (see
+            Message.with_properties). An AddedProperty to send the message with that property; then
+            `after_send` is not called.
         """
 
     def follows_send(self, message: Message) -> bool:
         """Return whether to call `after_send` for a message.
 
-        An interceptor that observes few sends returns False for the others, which then cost less.
+        A send costs less if this method returns False.
 
         Args:
             message: The message that `before_send` returned, or its argument if that returned None.
@@ -79,10 +79,10 @@ class Interceptor:
     def after_send_request(
         self, topic: str, message_count: int, elapsed_s: float, error: BaseException | None
     ) -> None:
-        """Observe the end of a request. It runs on the event loop.
+        """Observe the end of a request that sent messages. Runs on the event loop.
 
-        Messages that travel together share one request. Messages that were refused before they left
-        belong to no request.
+        One request may carry several messages. A message that the client refuses does not cause a
+        request.
 
         Args:
             topic: The topic of the messages.
@@ -92,7 +92,7 @@ class Interceptor:
         """
 
     def before_consume(self, consumer_group: str, messages: Sequence[ReceivedMessage]) -> None:
-        """Observe messages before the listener gets them. It runs on the listener's thread or task.
+        """Observe messages before the listener gets them. Runs on the listener's thread or task.
 
         Args:
             consumer_group: The group of the consumer.
@@ -129,7 +129,7 @@ class Interceptor:
                 "dead_letter" by a simple consumer.
             messages: The messages.
             elapsed_s: The time of the call, including waiting, in seconds.
-            error: Why the broker was not notified; None on success.
+            error: The error if the broker could not be notified; None on success.
         """
 
     def after_receive(
@@ -153,7 +153,7 @@ class Interceptor:
             message_id: The message id of the half message.
             resolution: "COMMIT", "ROLLBACK" or "UNKNOWN". After UNKNOWN, the check decides, and its
                 decision is reported as one of the other two.
-            error: Why the broker was not notified; None on success.
+            error: The error if the broker could not be notified; None on success.
         """
 
     def after_rebalance(

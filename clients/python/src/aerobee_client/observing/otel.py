@@ -1,9 +1,10 @@
 """Trace and measure clients with OpenTelemetry: `otel.instrument(client)`.
 
-A send is a span `send TOPIC`. Its context travels in the user property `traceparent`, which
-retries, dead letters and redrives keep. A listener call is a span `process TOPIC`. With one message
-it continues the trace of its producer; with several it has a link for each. A poll or receive is a
-span `receive TOPIC`, with links too. Messages of an unsampled trace cost no span.
+A send is a span `send TOPIC`. The user property `traceparent` carries its context, and retries,
+dead letters and redrives keep that property. A listener call is a span `process TOPIC`. With one
+message the span continues the trace of the producer; with several it has one link per message. A
+poll or receive is a span `receive TOPIC` with links. Messages of an unsampled trace do not create
+spans.
 """
 
 from __future__ import annotations
@@ -77,12 +78,14 @@ def instrument(
 ) -> None:
     """Trace and measure a producer or consumer from now on. Call it before a consumer starts.
 
-    The providers determine what is sampled and where it goes.
+    The providers determine which spans and metrics are exported, and where to.
 
     Args:
         client: The producer or consumer.
-        tracer_provider: Default: the global one, even if it is set later.
-        meter_provider: Default: the global one, even if it is set later.
+        tracer_provider: The provider of tracers. Default: the global provider, even if it is set
+            later.
+        meter_provider: The provider of meters. Default: the global provider, even if it is set
+            later.
 
     Raises:
         MqError: ILLEGAL_OPERATION for a consumer that has started.
@@ -96,7 +99,7 @@ def instrument(
 
 
 class Tracing:
-    """The tracer of a provider; None for the current global one."""
+    """Holds the tracer of `provider`; of the current global provider if it is None."""
 
     def __init__(self, provider: trace.TracerProvider | None) -> None:
         self._is_global = provider is None
@@ -105,7 +108,7 @@ class Tracing:
     def _use(self, provider: trace.TracerProvider) -> None:
         self._provider = provider
         self._tracer = trace.get_tracer(SCOPE, tracer_provider=provider)
-        # Whether its sampler need not be asked about a span whose parent is not sampled.
+        # True if the sampler drops every span whose parent is not sampled.
         self.follows_unsampled = _follows_unsampled(self._tracer)
 
     def tracer(self) -> trace.Tracer:
@@ -115,9 +118,9 @@ class Tracing:
 
 
 def _follows_unsampled(tracer: trace.Tracer) -> bool:
-    """Return whether its sampler drops each span whose parent is not sampled.
+    """Return whether the sampler of a tracer drops each span whose parent is not sampled.
 
-    Only samplers of the SDK describe that. Any other sampler is asked.
+    Only the samplers of the SDK describe this. For any other sampler, return False.
     """
     sampler = getattr(tracer, "sampler", None)
     if sampler is None or type(sampler).__module__ != SDK_SAMPLERS:
@@ -138,16 +141,16 @@ class _Processing(NamedTuple):
 class Telemetry(Interceptor):
     """The interceptor that traces and measures.
 
-    An event in progress is identified by the object that the methods before and after it get: the
-    message that is sent, or the list that a listener gets.
+    Each event is identified by an object that the methods before and after the event both get. This
+    is the message that is sent, or the list of messages that a listener gets.
     """
 
     def __init__(self, tracing: Tracing, measurements: Measurements) -> None:
         self._tracing = tracing
         self._measurements = measurements
         self._sending: dict[int, Span] = {}
-        # Spans that are not sampled → the property of their sends. A program that sends much does
-        # so within few spans. Spans compare by identity, and their contexts do not change.
+        # The property that sends carry, by unsampled span. Most programs use few spans. Spans
+        # compare by identity, and their contexts do not change.
         self._unsampled: dict[Span, AddedProperty] = {}
         self._processing: dict[int, _Processing] = {}
 
@@ -161,7 +164,7 @@ class Telemetry(Interceptor):
             if known is not None and len(current) == 1 and self._tracing.follows_unsampled:
                 return known
             parent = span.get_span_context()
-            # it contains nothing else that could be carried
+            # true if the context contains nothing to carry except the span
             plain = len(current) == parent.is_valid
             sampled = bool(parent.trace_flags & SAMPLED)
             if not parent.is_valid or sampled or not self._tracing.follows_unsampled:
@@ -174,7 +177,7 @@ class Telemetry(Interceptor):
             return None
 
     def _know(self, span: Span, parent: SpanContext) -> AddedProperty:
-        """Return the property that the sends of an unsampled span carry."""
+        """Create and remember the property that sends within an unsampled span carry."""
         text = traceparent(parent.trace_id, parent.span_id, parent.trace_flags)
         added = AddedProperty(TRACEPARENT, text)
         if len(self._unsampled) >= SPANS_KNOWN:
@@ -183,9 +186,10 @@ class Telemetry(Interceptor):
         return added
 
     def _begin(self, message: Message, current: Context, *, plain: bool, expected: bool) -> Message:
-        """Begin a span, if the sampler wants one.
+        """Begin a span for a send, if the sampler wants one. Return the message to send.
 
-        `expected`: it probably does. Otherwise the sampler gets only the topic.
+        `expected` is true if the send will probably be sampled. Otherwise the sampler gets only the
+        topic.
         """
         attributes = of_send(message.topic)
         span = self._tracing.tracer().start_span(
@@ -303,9 +307,9 @@ class Telemetry(Interceptor):
         error: BaseException | None = None,
         parent: Context | None = None,
     ) -> None:
-        """Make a span for a finished operation on messages, with a link for each.
+        """Record a span for a finished operation on messages, with a link for each sampled message.
 
-        `parent`: None for the current context.
+        `parent` is the context of the span; None means the current context.
         """
         links = self._producers(messages)
         if links is None:
@@ -322,9 +326,10 @@ class Telemetry(Interceptor):
         _end(span, error_type(error), str(error or ""), now_ns)
 
     def _producers(self, messages: Sequence[ReceivedMessage]) -> list[SpanContext] | None:
-        """Return the spans of the sampled sends.
+        """Return the spans of the sends of sampled messages.
 
-        None: no message with a trace is sampled, so this operation gets no span.
+        Return None if the messages belong only to unsampled traces; then the operation gets no
+        span.
         """
         sampled = [may_be_sampled(message) for message in messages]
         if self._tracing.follows_unsampled:
@@ -337,7 +342,7 @@ class Telemetry(Interceptor):
 def _by_topic(
     messages: Sequence[ReceivedMessage],
 ) -> Iterable[tuple[str, Sequence[ReceivedMessage]]]:
-    """Group messages by topic; there is nearly always one topic."""
+    """Group messages by topic. There is nearly always one topic."""
     topics = {message.topic: None for message in messages}
     if len(topics) == 1:
         return [(messages[0].topic, messages)]
@@ -345,7 +350,7 @@ def _by_topic(
 
 
 def _end(span: Span, reason: str | None, description: str, at_ns: int | None = None) -> None:
-    """End a span. `at_ns`: nanoseconds since the epoch; None for now."""
+    """End a span. `at_ns` is in nanoseconds since the epoch; None means now."""
     if reason is not None:
         span.set_attribute(names.ERROR_TYPE, reason)
         span.set_status(Status(StatusCode.ERROR, description))
@@ -355,8 +360,8 @@ def _end(span: Span, reason: str | None, description: str, at_ns: int | None = N
 class Measurements:
     """The metrics of a client.
 
-    One record costs a third of a send. Metrics are therefore recorded once for the messages of a
-    request or call, and not for each message.
+    Recording one value takes a third of the time of a send. Metrics are therefore recorded once per
+    request or call, and not once per message.
     """
 
     def __init__(self, meter: Meter) -> None:

@@ -1,7 +1,7 @@
 """Make the attributes of spans and metrics, by OpenTelemetry's semantic conventions.
 
-The conventions are not stable: only this module imports them. Attributes that many spans have in
-common are made once and never changed.
+The conventions are not stable, so only this module imports them. Attributes that many spans share
+are made once and never changed.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ RECEIVE = messaging.MessagingOperationTypeValues.RECEIVE.value
 PROCESS = messaging.MessagingOperationTypeValues.PROCESS.value
 SETTLE = messaging.MessagingOperationTypeValues.SETTLE.value
 
-# An operation without a name in the conventions. An Interceptor gets this one.
+# The conventions have no name for this operation. An Interceptor gets this name.
 SEND_BACK = "send_back"
 
 # Metrics.
@@ -58,7 +58,7 @@ Attributes = dict[str, str | int | Sequence[str]]
 
 @lru_cache(maxsize=1024)
 def of_send(topic: str, error_type: str | None = None) -> Attributes:
-    """Return the attributes of all sends to a topic, or of those that failed with this error."""
+    """Return the attributes of sends to a topic, optionally of the sends that failed."""
     found: Attributes = {
         SYSTEM: ROCKETMQ,
         OPERATION_NAME: SEND,
@@ -88,7 +88,10 @@ def of_sent(message: Message) -> Attributes:
 def of_operation(
     operation: str, kind: str, topic: str, consumer_group: str, error_type: str | None = None
 ) -> Attributes:
-    """Return the attributes of all operations of a group with a topic, or of those that failed."""
+    """Return the attributes of a group's operations with a topic.
+
+    With `error_type`, return the attributes of the operations that failed with this error.
+    """
     found: Attributes = {
         SYSTEM: ROCKETMQ,
         OPERATION_NAME: operation,
@@ -103,7 +106,7 @@ def of_operation(
 
 
 def of_messages(messages: Sequence[ReceivedMessage]) -> Attributes:
-    """Return the additional span attributes for messages."""
+    """Return the additional span attributes of an operation on `messages`."""
     first = messages[0]
     if len(messages) > 1:
         return {BATCH_MESSAGE_COUNT: len(messages)}
@@ -120,7 +123,7 @@ def of_messages(messages: Sequence[ReceivedMessage]) -> Attributes:
 
 
 def error_type(error: BaseException | None) -> str | None:
-    """Return the code of an MqError, otherwise the class."""
+    """Return the name of an MqError's code, or the class name of another exception."""
     if error is None:
         return None
     code = getattr(error, "code", None)

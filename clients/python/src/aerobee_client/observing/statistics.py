@@ -1,6 +1,7 @@
-"""Count what clients do: totals since the start, and rates and times of the last minute.
+"""Count the messages and calls of clients.
 
-Counts are updated per request and per listener call, not per message, so that they cost little.
+There are totals since the start, and rates and average times of the last minute. Counts are updated
+per request and per listener call, not per message, so that they cost little.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ SPANS = 6
 class ConsumerStatistics:
     """The statistics of a consumer.
 
-    Counts are since the start. Rates and times are of the last minute.
+    Counts begin at the start of the client. Rates and times cover the last minute.
     """
 
     # `consumed`: messages that the listener consumed, that polls before the last one returned, or
@@ -35,15 +36,15 @@ class ConsumerStatistics:
     passed_over: int = 0
     consumed_per_second: float = 0.0
     failed_per_second: float = 0.0
-    # Milliseconds of a listener call; between two polls; or from receipt to settlement of a
-    # message.
+    # Average milliseconds: of a listener call (push consumer), between two polls (pull consumer),
+    # or from the receipt to the settlement of a message (simple consumer).
     average_ms: float = 0.0
-    # Messages and bytes that are pulled or on lease, and not consumed yet.
+    # Messages and bytes that are pulled or leased, and not consumed yet.
     waiting: int = 0
     waiting_bytes: int = 0
-    # Queues that the member owns. A simple consumer owns none and does not know its lag.
+    # Queues that the member owns. A simple consumer does not own queues or know its lag.
     queues: int = 0
-    # Messages between the consumed offsets of its queues and their ends, as of the last pulls.
+    # Messages of its queues that are not consumed yet, as of the last pulls.
     lag: int = 0
     # Pulls and receives that failed.
     failed_requests: int = 0
@@ -56,7 +57,7 @@ class ConsumerStatistics:
 class ProducerStatistics:
     """The statistics of a producer.
 
-    Counts are since the start. Rates and times are of the last minute.
+    Counts begin at the start of the client. Rates and times cover the last minute.
     """
 
     # Messages: `sent` were stored; `failed` were refused or not answered in time.
@@ -66,9 +67,9 @@ class ProducerStatistics:
     retries: int = 0
     sent_per_second: float = 0.0
     failed_per_second: float = 0.0
-    # Milliseconds of a request, including retries.
+    # Average milliseconds of a request, including retries.
     average_ms: float = 0.0
-    # Messages and bytes that were accepted and not answered yet, of sends that travel together.
+    # Messages and bytes of batched single sends that wait for an answer.
     waiting: int = 0
     waiting_bytes: int = 0
 
@@ -92,7 +93,7 @@ class ProducerStatistics:
 
 @dataclass(slots=True)
 class _Span:
-    """Counts of one span of SPAN_MS, which begins at `number` times SPAN_MS."""
+    """Counts within one interval of SPAN_MS, which begins at `number` times SPAN_MS."""
 
     number: int
     succeeded: int = 0
@@ -102,7 +103,7 @@ class _Span:
 
 
 class Tally:
-    """Counts messages that succeeded or failed, and their calls. For one thread."""
+    """Counts succeeded and failed messages, and the calls for them. Only one thread may use it."""
 
     def __init__(self, clock: Clock) -> None:
         self.succeeded = 0
@@ -113,7 +114,7 @@ class Tally:
         self._spans: deque[_Span] = deque(maxlen=SPANS + 1)
 
     def add(self, succeeded: int, failed: int, elapsed_ms: int, *, calls: int = 1) -> None:
-        """Count messages whose outcome was decided by calls that took `elapsed_ms` in total."""
+        """Count messages, and the calls that processed them in `elapsed_ms` in total."""
         self.succeeded += succeeded
         self.failed += failed
         number = self._clock.monotonic_ms() // SPAN_MS
@@ -129,7 +130,7 @@ class Tally:
         self.retries += 1
 
     def rates(self) -> tuple[float, float, float]:
-        """Return succeeded and failed messages per second, and the milliseconds of a call."""
+        """Return succeeded and failed messages per second, and the average ms of a call."""
         now_ms = self._clock.monotonic_ms()
         first = now_ms // SPAN_MS - SPANS + 1
         spans = [span for span in self._spans if span.number >= first]

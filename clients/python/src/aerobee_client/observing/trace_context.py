@@ -1,7 +1,7 @@
 """Read and write the trace context of a message, in the user properties of its producer.
 
-These are `traceparent` and `tracestate` as defined by the W3C, and properties of other propagators
-of the program. This module makes no spans.
+The properties are `traceparent` and `tracestate` as defined by the W3C, and those of other
+propagators that the program uses. This module does not create spans.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ BAGGAGE = "baggage"
 SPAN_KEY = next(iter(trace.set_span_in_context(trace.INVALID_SPAN, Context())))
 
 _FLAGS = tuple(f"{flags:02x}" for flags in range(256))
-# Version, trace id, span id, flags, and the further fields of a later version.
+# Version, trace id, span id, flags, and fields that a later version of the format adds.
 _TRACEPARENT = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
 _LAST_OF_FLAGS = 54  # in a traceparent
 _SAMPLED = frozenset("13579bdf")  # the last digit of flags with the bit "sampled"
@@ -35,15 +35,16 @@ _MAX_STATE_CHARACTERS = 512
 
 
 def traceparent(trace_id: int, span_id: int, flags: int) -> str:
-    """Return the text of a propagator, at a fraction of its cost."""
+    """Return the value of `traceparent`, at a fraction of the cost of a propagator."""
     trace_text, span_text = trace_id.to_bytes(16).hex(), span_id.to_bytes(8).hex()
     return f"00-{trace_text}-{span_text}-{_FLAGS[flags]}"
 
 
 def carrying(message: Message, current: Context, made: SpanContext, *, plain: bool) -> Message:
-    """Return a copy of a message that carries `made` and the rest of the context.
+    """Return a copy of `message` that carries the span context `made` and the context `current`.
 
-    Without either, it returns the message itself. `plain`: the context contains only a span.
+    If there is no context to carry, return the message itself. `plain` is true if `current`
+    contains only a span.
     """
     if plain and not made.trace_state:
         if not made.is_valid:
@@ -58,9 +59,9 @@ def carrying(message: Message, current: Context, made: SpanContext, *, plain: bo
 
 
 def may_be_sampled(message: ReceivedMessage) -> bool | None:
-    """Return whether the producer's trace seems to be sampled, by one character of it.
+    """Return whether the producer's trace seems to be sampled, by one character of `traceparent`.
 
-    None: the message has no trace.
+    Return None if the message has no trace.
     """
     text = message.find_property(TRACEPARENT)
     if text is None or len(text) <= _LAST_OF_FLAGS:
@@ -69,7 +70,10 @@ def may_be_sampled(message: ReceivedMessage) -> bool | None:
 
 
 def producer_of(message: ReceivedMessage) -> SpanContext | None:
-    """Return the span of the send; None if it was not traced or its context is invalid."""
+    """Return the span context of the send.
+
+    Return None if the send was not traced or the span context is invalid.
+    """
     text = message.find_property(TRACEPARENT)
     found = None if text is None else _TRACEPARENT.fullmatch(text)
     if found is None:
@@ -84,7 +88,7 @@ def producer_of(message: ReceivedMessage) -> SpanContext | None:
 
 
 def context_of(message: ReceivedMessage, producer: SpanContext) -> Context:
-    """Return a context with the span of the send and its baggage."""
+    """Return a context with the span of the producer and the baggage of the message."""
     found = Context()
     if message.find_property(BAGGAGE) is not None:
         found = propagate.extract(message.properties, found)

@@ -1,1 +1,1 @@
-"""Define the options of the clients: names, defaults, bounds."""
+"""Define the options of the clients, with their defaults and bounds."""

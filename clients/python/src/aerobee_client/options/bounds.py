@@ -27,15 +27,15 @@ _KINDS: Mapping[type, str] = {
     timedelta: "a timedelta",
 }
 
-# Option → its lowest and highest value.
+# The lowest and highest value of each option.
 Bounds = Mapping[str, tuple[float, float]]
 
 
 def check_bounds(options: DataclassInstance, bounds: Bounds) -> None:
     """Check the type and the bounds of each option. The type is that of the default.
 
-    None is valid for an option whose default is None: the option is not set. Raises
-    INVALID_PARAMETER, which names the option and its bounds or type.
+    If the default is None, None is also valid and means that the option is not set. Raises MqError
+    with the code INVALID_PARAMETER, whose text names the option and its bounds or type.
     """
     for field in fields(options):
         name, default, value = field.name, field.default, getattr(options, field.name)
@@ -50,7 +50,10 @@ def check_bounds(options: DataclassInstance, bounds: Bounds) -> None:
 
 
 def check_duration(name: str, value: object, lowest: float, highest: float) -> float:
-    """Return a duration in seconds. Raises INVALID_PARAMETER, which names the bounds."""
+    """Return a duration in seconds after a check of its type and bounds.
+
+    Raises MqError with the code INVALID_PARAMETER, whose text names the bounds.
+    """
     _check_kind(name, value, timedelta)
     assert isinstance(value, timedelta), "it was checked"
     check_value(name, value, lowest, highest)
@@ -58,7 +61,7 @@ def check_duration(name: str, value: object, lowest: float, highest: float) -> f
 
 
 def _check_kind(name: str, value: object, kind: type) -> None:
-    """Check the type of a value. A bool does not pass as a number."""
+    """Check the type of a value. A bool is not accepted as a number."""
     if isinstance(value, kind) and (kind is bool or not isinstance(value, bool)):
         return
     if issubclass(kind, Enum):
@@ -69,9 +72,9 @@ def _check_kind(name: str, value: object, kind: type) -> None:
 
 
 def check_value(name: str, value: float | timedelta | None, lowest: float, highest: float) -> None:
-    """Check bounds, of a duration in seconds.
+    """Check the bounds of a number, or of a duration in seconds.
 
-    Raises INVALID_PARAMETER, which names the bounds.
+    Raises MqError with the code INVALID_PARAMETER, whose text names the bounds.
     """
     number = value.total_seconds() if isinstance(value, timedelta) else value
     if number is None or not lowest <= number <= highest:
@@ -82,9 +85,9 @@ def check_value(name: str, value: float | timedelta | None, lowest: float, highe
 
 
 def with_settings(options: type[O], settings: Mapping[str, Any]) -> O:
-    """Return the options of a client, from the keyword arguments of its constructor.
+    """Create the options of a client from the keyword arguments of its constructor.
 
-    Raises INVALID_PARAMETER for an unknown argument and for a value out of bounds.
+    Raises MqError with the code INVALID_PARAMETER for an unknown argument or a value out of bounds.
     """
     check_names(settings, [field.name for field in fields(options)])
     return options(**settings)

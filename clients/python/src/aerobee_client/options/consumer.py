@@ -1,7 +1,7 @@
-"""Define the options of push and pull consumers: names, defaults, bounds.
+"""Define the options of push and pull consumers, with their defaults and bounds.
 
-The shared ones say where a group starts, how its members divide the queues, and how much is pulled
-ahead.
+The shared options define where a group starts, how its members divide the queues, and how many
+messages are pulled ahead.
 """
 
 from __future__ import annotations
@@ -40,22 +40,22 @@ class Sql:
 
 
 class ConsumeFromWhere(Enum):
-    """The place where a group starts in a queue for which it has not committed an offset.
+    """The position where a group starts in a queue for which it has not committed an offset.
 
     In its retry topic, a group always starts at the first message.
     """
 
-    # Behind the newest message. As in RocketMQ, at the first message if retention has not deleted
-    # any, so that a group misses no message of a topic as new as itself.
+    # Start behind the newest message. As in RocketMQ, if retention has not deleted any message,
+    # start at the first one, so that a new group misses no message of a new topic.
     LAST_OFFSET = client_pb2.CONSUME_FROM_LAST_OFFSET
-    # At the oldest message of the queue.
+    # Start at the oldest message of the queue.
     FIRST_OFFSET = client_pb2.CONSUME_FROM_FIRST_OFFSET
-    # At the first message stored at or after consume_timestamp_ms.
+    # Start at the first message stored at or after consume_timestamp_ms.
     TIMESTAMP = client_pb2.CONSUME_FROM_TIMESTAMP
 
 
 class ReadingSettings(TypedDict, total=False):
-    """Keyword arguments of push and pull consumers; for defaults see ReadingOptions."""
+    """Keyword arguments of push and pull consumers; ReadingOptions describes them."""
 
     pull_batch_size: int
     consume_from_where: ConsumeFromWhere
@@ -74,34 +74,37 @@ class ReadingSettings(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadingOptions:
-    """Options with RocketMQ's names and defaults, except `pull_batch_size` (there 32 or 10)."""
+    """Options of push and pull consumers, with RocketMQ's names and defaults.
 
-    # Whether a queue without pulled messages is pulled even above the thresholds of its topic and
-    # of all queues. Set where the caller chooses the queue to read next: the others may wait for
-    # that one.
+    Only the default of `pull_batch_size` differs; it is 32 or 10 in RocketMQ.
+    """
+
+    # If true, a queue without pulled messages is pulled even above the thresholds of its topic and
+    # of all queues. Pull consumers need this because the caller may wait for that queue only.
     pulls_empty_queues: ClassVar[bool] = False
 
     # The maximum number of messages of one pull. A pull costs the same for 32 as for 128.
     pull_batch_size: int = 128
-    # Where the group starts in a queue in which it has no offset.
+    # Where the group starts in a queue for which it has no committed offset.
     consume_from_where: ConsumeFromWhere = ConsumeFromWhere.LAST_OFFSET
-    # With TIMESTAMP: milliseconds since the epoch. None: half an hour before the start.
+    # The start for TIMESTAMP, in milliseconds since the epoch. None means half an hour before the
+    # consumer was created.
     consume_timestamp_ms: int | None = None
     # A function of `rebalance`, the RocketMQ name of one, or a function with the same signature.
     # All members of a group must use the same strategy.
     strategy: rebalance.Strategy | str = rebalance.average
-    # The location of this member, for strategies that divide by rooms; brokers are named
-    # "room@name". It becomes part of the client id.
+    # The machine room of this member, for strategies that divide queues by room. The names of
+    # brokers must be "room@name". The room becomes part of the client id.
     machine_room: str = ""
     # Pulling a message queue pauses while more of its messages than this wait to be consumed.
     pull_threshold_for_queue: int = 1_000
     # The same limit in bytes.
     pull_threshold_size_for_queue: int = 100 * MIB
-    # The maximum number of messages for all queues of a topic together. None: no limit.
+    # The maximum number of messages for all queues of a topic together. None means no limit.
     pull_threshold_for_topic: int | None = None
     # The same limit in bytes.
     pull_threshold_size_for_topic: int | None = None
-    # The maximum number of messages for all queues together. None: no limit.
+    # The maximum number of messages for all queues together. None means no limit.
     pull_threshold_for_all: int | None = None
     # The same limit in bytes.
     pull_threshold_size_for_all: int | None = None
@@ -109,17 +112,23 @@ class ReadingOptions:
     # exceeds this. The committed offset cannot pass one slow message, and messages consumed above
     # it are redelivered after a crash.
     consume_concurrently_max_span: int = 2_000
-    # Are notified of messages and rebalances.
+    # Interceptors that are notified of messages and rebalances.
     interceptors: Sequence[Interceptor] = ()
 
     def __post_init__(self) -> None:
-        """Check the options. Raises INVALID_PARAMETER, which names the bounds."""
+        """Check the options.
+
+        Raises MqError with the code INVALID_PARAMETER, whose text names the bounds.
+        """
         check_bounds(self, _READING_BOUNDS)
         check_machine_room(self.machine_room)
         self.allocation()
 
     def allocation(self) -> rebalance.Strategy:
-        """Return the strategy, also if it was given by name. Raises INVALID_PARAMETER."""
+        """Return the strategy as a function, even if the option is a name.
+
+        Raises MqError with the code INVALID_PARAMETER if there is no such strategy.
+        """
         given = self.strategy
         if isinstance(given, str):
             return rebalance.by_name(given, self.machine_room)
@@ -133,14 +142,17 @@ class ReadingOptions:
 
 
 def check_machine_room(name: str) -> None:
-    """Raise INVALID_PARAMETER if the name cannot be part of a client id."""
+    """Check that a machine room can be part of a client id.
+
+    Raises MqError with the code INVALID_PARAMETER if it cannot.
+    """
     if not (name.isascii() and name.isprintable()) or "@" in name:
         raise invalid_parameter(
             f"machine_room is {name!r}: give a name in ASCII without @", about="machine_room"
         )
 
 
-# The bounds of RocketMQ's client. MAX_INT64 is the limit of the wire contract.
+# The bounds of RocketMQ's client. MAX_INT64 is the limit of the protobuf field.
 _READING_BOUNDS: Bounds = {
     "pull_batch_size": (1, 1_024),
     "pull_threshold_for_queue": (1, 65_535),
@@ -155,16 +167,17 @@ _READING_BOUNDS: Bounds = {
 
 
 class MessageModel(Enum):
-    """Which members of a group get a message."""
+    """Determines which members of a group get a message."""
 
-    # One member: the queues are divided among the members.
+    # One member gets each message, because the queues are divided among the members.
     CLUSTERING = client_pb2.CLUSTERING
-    # Every member, with its own offsets. A failed message is not retried on the broker.
+    # Every member gets each message and has its own offsets. The broker does not retry a failed
+    # message.
     BROADCASTING = client_pb2.BROADCASTING
 
 
 class ConsumerSettings(ReadingSettings, total=False):
-    """The keyword arguments of a push consumer; for defaults see ConsumerOptions."""
+    """The keyword arguments of a push consumer; ConsumerOptions describes them."""
 
     message_model: MessageModel
     offset_file: str | os.PathLike[str] | None
@@ -187,8 +200,8 @@ class ConsumerOptions(ReadingOptions):
 
     message_model: MessageModel = MessageModel.CLUSTERING
     # BROADCASTING only: the file in which the member keeps its offsets, in RocketMQ's format. Only
-    # one consumer can use it; a second one is refused. None: offsets are kept in memory, so that
-    # each start begins as consume_from_where says.
+    # one consumer can use it; a second one is refused. With None, offsets are kept in memory, so
+    # that each start begins at consume_from_where.
     offset_file: str | os.PathLike[str] | None = None
     # BROADCASTING only: the maximum number of listener calls with one message. After the last one,
     # the message is logged and skipped.
@@ -197,32 +210,36 @@ class ConsumerOptions(ReadingOptions):
     concurrency: int = 20
     # The maximum number of messages in one call of a batch listener.
     consume_message_batch_max_size: int = 1
-    # Overrides the group's setting. Attempts = this + 1. With `orderly`, -1 is also valid: a
-    # message that fails is retried forever, and the messages behind it wait.
+    # The maximum number of retries, which overrides the group's setting. With `orderly`, -1 is also
+    # valid: a message that fails is retried forever, and the messages behind it wait.
     max_reconsume_times: int | None = None
     # If the listener takes longer, the message is sent back. With `orderly`, the consumer waits.
     consume_timeout: timedelta = timedelta(minutes=15)
-    # Call one listener at a time for each message queue, in the whole group. The next message
-    # follows when the one before it is consumed or dead-lettered. All members of a group must be
-    # orderly.
+    # If true, the group calls one listener at a time for each message queue. The next message
+    # follows when the previous one is consumed or dead-lettered. All members of a group must use
+    # the same value.
     orderly: bool = False
-    # "message_group": one listener at a time for each message group of a queue. Message groups of
-    # one queue are consumed concurrently, and a message that fails blocks only its own group.
+    # With "message_group", one listener at a time is called for each message group of a queue.
+    # Message groups of one queue are consumed concurrently, and a message that fails blocks only
+    # its own group.
     order_by: Literal["queue", "message_group"] = "queue"
     # With `orderly`, a message that failed is retried after this time, 10 ms to 30 s.
     # `ReconsumeLater(delay=…)` may request another time within these bounds.
     suspend_time: timedelta = SUSPEND_TIME
-    # With `orderly`, False: only `commit` commits what the listener has consumed.
+    # With `orderly`: if False, consumed messages are committed only when `commit` is called.
     auto_commit: bool = True
     # A function or coroutine function that accepts a frozenset of message queues. It is called
     # before this member pulls acquired queues. A rebalance waits up to 30 s for it. A plain
     # function is called in a thread.
     on_assigned: OnQueues | None = None
-    # The same for lost queues. It is called when this member has stopped pulling them.
+    # The same for lost queues. The function is called after this member has stopped pulling them.
     on_revoked: OnQueues | None = None
 
     def __post_init__(self) -> None:
-        """Check the options. Raises INVALID_PARAMETER, which names the bounds."""
+        """Check the options.
+
+        Raises MqError with the code INVALID_PARAMETER, whose text names the bounds.
+        """
         ReadingOptions.__post_init__(self)  # super() does not work in a dataclass with slots
         check_bounds(self, _CONSUMER_BOUNDS)
         if self.consume_timeout <= timedelta(0):
@@ -277,7 +294,7 @@ _PULL_CONSUMER_BOUNDS: Bounds = {
 
 
 class PullConsumerSettings(ReadingSettings, total=False):
-    """The keyword arguments of a pull consumer; for defaults see PullConsumerOptions."""
+    """The keyword arguments of a pull consumer; PullConsumerOptions describes them."""
 
     auto_commit: bool
     auto_commit_interval: timedelta
@@ -285,10 +302,14 @@ class PullConsumerSettings(ReadingSettings, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PullConsumerOptions(ReadingOptions):
-    """The options of pull consumers, with RocketMQ's defaults, and its names without "millis"."""
+    """The options of pull consumers, with RocketMQ's defaults.
+
+    The names are those of RocketMQ, without "millis".
+    """
 
     pulls_empty_queues: ClassVar[bool] = True
-    # Whether to commit what earlier polls returned, every auto_commit_interval and at close.
+    # If true, offsets of messages that earlier polls returned are committed every
+    # auto_commit_interval and at close.
     auto_commit: bool = True
     # With auto_commit: the time between two commits.
     auto_commit_interval: timedelta = timedelta(seconds=5)
@@ -297,6 +318,9 @@ class PullConsumerOptions(ReadingOptions):
     pull_threshold_for_all: int | None = 10_000
 
     def __post_init__(self) -> None:
-        """Check the options. Raises INVALID_PARAMETER, which names the bounds."""
+        """Check the options.
+
+        Raises MqError with the code INVALID_PARAMETER, whose text names the bounds.
+        """
         ReadingOptions.__post_init__(self)  # super() does not work in a dataclass with slots
         check_bounds(self, _PULL_CONSUMER_BOUNDS)

@@ -24,12 +24,12 @@ MAX_WAIT_S = 86_400
 
 _BOUNDS: Bounds = {"request_timeout": (0.001, 86_400)}  # seconds
 
-# Receives the lite topics that another client of an exclusive group has taken over.
+# Called with the lite topics that another client of an exclusive group has taken over.
 OnEvicted = Callable[[Sequence[str]], None]
 
 
 class SimpleConsumerSettings(TypedDict, total=False):
-    """The keyword arguments of a simple consumer; for defaults see SimpleConsumerOptions."""
+    """The keyword arguments of a simple consumer; SimpleConsumerOptions describes them."""
 
     fifo: bool
     consume_from_where: ConsumeFromWhere
@@ -40,20 +40,23 @@ class SimpleConsumerSettings(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimpleConsumerOptions:
-    """The options of a simple consumer. Raises INVALID_PARAMETER, which names the bounds."""
+    """The options of a simple consumer.
 
-    # Whether the messages of one receive are consumed in order. If the group consumes in order (a
-    # topic of the type FIFO), a receive may then return several messages of a message group.
-    # Otherwise it returns at most one of each.
+    Raises MqError with the code INVALID_PARAMETER, whose text names the bounds.
+    """
+
+    # Whether the application consumes the messages of one receive in order. This matters if the
+    # group consumes in order (a topic of the type FIFO). If true, one receive may return several
+    # messages of a message group, otherwise at most one.
     fifo: bool = False
-    # Where the group starts in a queue in which it has no offset. TIMESTAMP is not supported.
+    # Where the group starts in a queue for which it has no offset. TIMESTAMP is not supported.
     consume_from_where: ConsumeFromWhere = ConsumeFromWhere.LAST_OFFSET
-    # Limits an acknowledgement, a change or a dead letter. The client retries it while its broker
-    # is unavailable.
+    # The time limit of a call that acknowledges a message, dead-letters it or changes its invisible
+    # duration. The client retries the call while the broker is unavailable.
     request_timeout: timedelta = timedelta(seconds=10)
-    # The location of this member; brokers are named "room@name". It receives from brokers of its
-    # room, and of rooms without members of the group. It becomes part of the client id. "": from
-    # all brokers.
+    # The machine room of this member. The names of brokers must be "room@name". The member receives
+    # from brokers of its room, and of rooms without members of the group. The room becomes part of
+    # the client id. With "", the member receives from all brokers.
     machine_room: str = ""
     # Are notified of received and settled messages.
     interceptors: Sequence[Interceptor] = ()
@@ -69,7 +72,10 @@ class SimpleConsumerOptions:
 
 
 def check_receive(max_messages: int, invisible_duration: timedelta, wait: timedelta) -> None:
-    """Check the arguments of a receive. Raises INVALID_PARAMETER, which names the bounds."""
+    """Check the arguments of a receive.
+
+    Raises MqError with the code INVALID_PARAMETER, whose text names the bounds.
+    """
     check_value("max_messages", max_messages, 1, MAX_MESSAGES)
     check_duration("invisible_duration", invisible_duration, 0.001, MAX_INVISIBLE_S)
     check_duration("wait", wait, 0, MAX_WAIT_S)
@@ -79,10 +85,11 @@ def check_receive(max_messages: int, invisible_duration: timedelta, wait: timede
 class OffsetOption:
     """The position in a lite topic at which a group starts when a client subscribes to it.
 
-    The position applies even if the group has read the lite topic before; its leases there become
-    void. With `LAST_OFFSET`, the default, the group resumes at its position, and a new group starts
-    at the first message. The others are `MIN_OFFSET` (first message), `MAX_OFFSET` (behind the last
-    message), `of_offset`, `of_tail` and `of_timestamp`.
+    The position applies even if the group has read the lite topic before. Leases that the group has
+    on messages of the lite topic become invalid. With `LAST_OFFSET`, the default, the group resumes
+    at its position, and a new group starts at the first message. The other options are `MIN_OFFSET`
+    (first message), `MAX_OFFSET` (behind the last message), `of_offset`, `of_tail` and
+    `of_timestamp`.
 
     Attributes:
         begin: The field of the request to the broker; "" for none.
@@ -101,7 +108,8 @@ class OffsetOption:
         """Start at the message with this number in the lite topic.
 
         Args:
-            number: 0 or more. If no message has this number, the group starts behind the last one.
+            number: 0 or more. If no message has this number, the group starts behind the last
+                message.
 
         Raises:
             MqError: INVALID_PARAMETER for a negative number.
@@ -111,10 +119,10 @@ class OffsetOption:
 
     @classmethod
     def of_tail(cls, count: int) -> OffsetOption:
-        """Start `count` messages before the end.
+        """Start `count` messages before the end of the lite topic.
 
         Args:
-            count: 0 or more.
+            count: The number of messages, 0 or more.
 
         Raises:
             MqError: INVALID_PARAMETER for a negative number.
@@ -143,7 +151,7 @@ OffsetOption.MAX_OFFSET = OffsetOption("end")
 
 
 class LiteConsumerSettings(TypedDict, total=False):
-    """The keyword arguments of a lite consumer; for defaults see LiteConsumerOptions."""
+    """The keyword arguments of a lite consumer; LiteConsumerOptions describes them."""
 
     on_evicted: OnEvicted
     request_timeout: timedelta
@@ -152,13 +160,17 @@ class LiteConsumerSettings(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiteConsumerOptions:
-    """The options of a lite consumer. Raises INVALID_PARAMETER, which names the bounds."""
+    """The options of a lite consumer.
+
+    Raises MqError with the code INVALID_PARAMETER, whose text names the bounds.
+    """
 
     # Called on the client's thread with the lite topics that another client of an exclusive group
     # has taken over. `lite_topics` no longer contains them.
     on_evicted: OnEvicted = lambda lite_topics: None
-    # Limits a change of the subscription, an acknowledgement, a change of an invisible duration and
-    # a dead letter. The client retries them while a broker is unavailable.
+    # The time limit of a call that changes the subscription, acknowledges or dead-letters a
+    # message, or changes its invisible duration. The client retries it while a broker is
+    # unavailable.
     request_timeout: timedelta = timedelta(seconds=10)
     # Are notified of received and settled messages.
     interceptors: Sequence[Interceptor] = ()

@@ -1,4 +1,4 @@
-"""Define the options of producers: names, defaults, bounds."""
+"""Define the options of producers, with their defaults and bounds."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MAX_TIMEOUT_S = 86_400
 
 
 class ProducerSettings(TypedDict, total=False):
-    """The keyword arguments of a producer; for meaning and defaults see ProducerOptions."""
+    """The keyword arguments of a producer; ProducerOptions describes them."""
 
     send_timeout: timedelta
     retries: int
@@ -52,16 +52,16 @@ class ProducerSettings(TypedDict, total=False):
 class ProducerOptions:
     """The options of a producer, with RocketMQ's defaults.
 
-    Raises INVALID_PARAMETER, which names the bounds.
+    Raises MqError with the code INVALID_PARAMETER, whose text names the bounds.
     """
 
-    # Limits a whole send, including retries; at most one day.
+    # The time limit of a whole send, including retries; at most one day.
     send_timeout: timedelta = timedelta(seconds=3)
     # Additional attempts after a refusal that may be specific to one broker.
     retries: int = 2
-    # Whether to try another broker when one has stored a message but cannot confirm that it is
-    # durable (FLUSH_DISK_TIMEOUT) or replicated (FLUSH_SLAVE_TIMEOUT). The message may then be
-    # delivered twice.
+    # Whether to send a message to another broker if the first broker has stored it, but cannot
+    # confirm that it is durable (FLUSH_DISK_TIMEOUT) or replicated (FLUSH_SLAVE_TIMEOUT). The
+    # message may then be delivered twice.
     retry_another_broker_when_not_store_ok: bool = False
     # The maximum size of a body in bytes. The broker's maxMessageSize has the same default.
     max_message_size: int = 4 * MIB
@@ -79,21 +79,21 @@ class ProducerOptions:
     latency_detector: bool = False
     # With latency_detector: the time between two probes of a broker.
     detect_interval: timedelta = timedelta(seconds=2)
-    # With latency_detector: how long a probe waits for the answer.
+    # With latency_detector: the time that a probe waits for the answer.
     detect_timeout: timedelta = timedelta(milliseconds=200)
-    # Whether single sends that arrive while a request is in flight leave together in the next one.
+    # Whether single sends that arrive while a request is in flight share the next request.
     accumulate: bool = True
-    # Are notified of each message, in this order before its send and in reverse order after it.
+    # Interceptors, called in this order before the send of a message and in reverse order after it.
     interceptors: Sequence[Interceptor] = ()
     # "zlib", "lz4" or "zstd" compresses bodies if that makes them shorter. The last two need the
     # extra: pip install 'aerobee-client[compression]'.
     compression: str | None = None
     # The minimum size of a body to compress, in bytes.
     compress_over: int = 4_096
-    # 1 (fast) to 9 (small), with zstd to 22. lz4 ignores it.
+    # From 1 (fast) to 9 (small), or 22 with zstd. lz4 ignores the level.
     compression_level: int = 5
-    # The maximum number of messages without an answer yet, for all kinds of sends. Of a batch, only
-    # the requests in flight count. At the limit, sends wait.
+    # The maximum number of messages that wait for an answer, for all kinds of sends. Of a batch,
+    # only the requests in flight count. At the limit, sends wait.
     max_pending_messages: int = 65_536
     # The same limit in bytes, of their bodies and properties.
     max_pending_bytes: int = 32 * MIB
@@ -108,7 +108,7 @@ class ProducerOptions:
 
     @property
     def latency_table_ms(self) -> list[tuple[int, int]]:
-        """The table in milliseconds, longest latency first."""
+        """The option `latency_table` in milliseconds, with the longest latency first."""
         ms = timedelta(milliseconds=1)
         return sorted(((each // ms, pause // ms) for each, pause in self.latency_table))[::-1]
 

@@ -1,7 +1,7 @@
-"""Read message queues that the caller chose, independently of other readers.
+"""Read message queues that the caller chose, without regard to other readers.
 
-The consumer is not a member of a group, and there is no rebalance. This module keeps the queues
-owned and commits periodically.
+The consumer is not a member of a group, and there is no rebalance. This module keeps the chosen
+queues owned and commits offsets periodically.
 """
 
 from __future__ import annotations
@@ -26,9 +26,10 @@ RETRY_S = 1.0  # after a failure to fetch a route or an offset
 
 
 class Assigned:
-    """The chosen queues.
+    """Pulls the chosen queues.
 
-    The caller may change `chosen`, and `subscriptions` by topic, and then calls `changed`.
+    `subscriptions` is by topic. After the caller has changed `chosen` or `subscriptions`, it calls
+    `changed`.
     """
 
     def __init__(
@@ -75,10 +76,10 @@ class Assigned:
         return queue in self._chosen
 
     async def acquire(self) -> None:
-        """Own exactly the chosen queues.
+        """Acquire the chosen queues and release all other queues.
 
-        Raises MqError if one of them cannot be acquired. The others are acquired by then, and it is
-        retried.
+        Raises MqError if a chosen queue cannot be acquired. All others are acquired first, and the
+        failed queue is retried later.
         """
         async with self._acquiring:
             failure: MqError | None = None

@@ -26,9 +26,9 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 class PullOffsets(OffsetStore):
     """The offsets of a pull consumer.
 
-    `consumer_group` "": offsets are neither loaded nor committed. Without `auto_commit`, an offset
-    changes only by `commit_now`, or if a broker resets it (`set`). `on_settle` is called before
-    commits and releases of queues, and may advance offsets.
+    If `consumer_group` is "", offsets are neither loaded nor committed. Without `auto_commit`, only
+    `commit_now` or a reset by a broker (`set`) changes an offset. `on_settle` is called before
+    commits and before queues are released, and may advance offsets.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class PullOffsets(OffsetStore):
             super().advance(queue, queue_offset)
 
     def sought(self, queue: MessageQueue, queue_offset: int) -> None:
-        """Note that the caller continues at `queue_offset`, which a commit then stores."""
+        """Move the offset of a queue after a seek, so that the next commit stores it."""
         if self._auto_commit:
             self.set(queue, queue_offset)
 
@@ -74,7 +74,7 @@ class PullOffsets(OffsetStore):
     async def commit_now(self, offsets: Mapping[MessageQueue, int]) -> None:
         """Commit offsets, and wait until the brokers have stored them.
 
-        Raises the first MqError, after every broker was asked.
+        Raises the first MqError after the requests to all brokers have ended.
         """
         by_broker: dict[str, list[MessageQueue]] = {}
         for queue, queue_offset in offsets.items():
@@ -93,7 +93,7 @@ class PullOffsets(OffsetStore):
 
 
 class Bounds(NamedTuple):
-    """The offsets of the first message of a queue, and of the next one that is stored."""
+    """The first offset of a queue, and the offset of the next message that it will store."""
 
     begin: int
     end: int
@@ -102,7 +102,10 @@ class Bounds(NamedTuple):
 async def bounds(
     instance: ClientInstance, queues: Iterable[MessageQueue]
 ) -> dict[MessageQueue, Bounds]:
-    """Return the bounds of queues. Raises MqError: a broker does not answer or lacks the queue."""
+    """Return the first and the end offset of each queue.
+
+    Raises MqError if a broker does not answer or does not have a queue.
+    """
     by_place: dict[tuple[str, str], list[MessageQueue]] = {}
     for queue in queues:
         by_place.setdefault((queue.topic, queue.broker_name), []).append(queue)
@@ -113,7 +116,10 @@ async def bounds(
 
 
 async def offset_at(instance: ClientInstance, queue: MessageQueue, moment: datetime) -> int:
-    """Return the first offset stored at or after `moment`; the end if all messages are older."""
+    """Return the offset of the first message that was stored at or after `moment`.
+
+    Return the end offset of the queue if all messages are older.
+    """
     if moment.tzinfo is None:
         raise invalid_parameter(
             f"the time {moment} has no time zone: give one, datetime.UTC perhaps"

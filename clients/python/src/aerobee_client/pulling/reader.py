@@ -1,6 +1,6 @@
 """Run a pull consumer from start to close: find its queues, and seek, pause and commit.
 
-This is the inside of a pull consumer.
+The plain and the asyncio pull consumer use this module.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from aerobee_wire.status import Code, MqError, illegal_operation, invalid_parame
 
 
 class Reader:
-    """The inside of a pull consumer. `consumer_group`: "" for none."""
+    """Implements a pull consumer. `consumer_group` is "" if there is no group."""
 
     def __init__(
         self, consumer_group: str, instance: ClientInstance, options: PullConsumerOptions
@@ -57,11 +57,14 @@ class Reader:
 
     @property
     def started(self) -> bool:
-        """True if it has joined its group or reads assigned queues."""
+        """True if the consumer has joined its group or reads assigned queues."""
         return self._source is not None
 
     async def join(self, subscriptions: Mapping[str, TopicSubscription]) -> None:
-        """Join the group. Raises MqError; call `close` even then."""
+        """Join the consumer group.
+
+        If it raises MqError, the caller must still call `close`.
+        """
         self._membership = Membership(
             self._consumer_group,
             self.instance,
@@ -86,16 +89,19 @@ class Reader:
         return statistics_of(self.unread.tally, source.pulled)
 
     async def find_routes(self, topics: Iterable[str]) -> None:
-        """Fetch the routes of topics. Raises TOPIC_NOT_EXIST or NamesrvUnreachable."""
+        """Fetch the routes of topics.
+
+        Raises MqError with the code TOPIC_NOT_EXIST, or NamesrvUnreachable.
+        """
         for topic in topics:
             await self.instance.routes.route(topic)
 
     def assign(
         self, chosen: Collection[MessageQueue], subscriptions: Mapping[str, TopicSubscription]
     ) -> None:
-        """Read exactly these queues from now on.
+        """Read exactly the queues in `chosen` from now on.
 
-        `chosen` and `subscriptions` may change until the next call.
+        The caller may change `chosen` and `subscriptions`, and then calls this method again.
         """
         if self._assigned is not None:
             self._assigned.changed()
@@ -112,9 +118,10 @@ class Reader:
         self._assigned.start()
 
     def subscriptions_changed(self, topic: str) -> None:
-        """Continue after the subscription of `topic` was changed or removed.
+        """Continue to read after the subscription of `topic` was changed or removed.
 
-        It continues at its position; in a group, at the committed offset.
+        Assigned queues continue at their positions, and queues of a group member at the committed
+        offsets.
         """
         if self._assigned is not None:
             assignment = self._assigned.assignment
@@ -140,8 +147,8 @@ class Reader:
     async def process_queue(self, queue: MessageQueue) -> ProcessQueue:
         """Return the process queue of a queue that is read. An assigned queue is acquired first.
 
-        Raises ILLEGAL_OPERATION if this consumer does not read the queue, and the error if an
-        assigned queue cannot be acquired.
+        Raises MqError with the code ILLEGAL_OPERATION if this consumer does not read the queue.
+        Raises another MqError if an assigned queue cannot be acquired.
         """
         source = self._source
         found = None if source is None else source.assignment.process_queue(queue)
@@ -153,7 +160,10 @@ class Reader:
         return found
 
     async def seek_within_bounds(self, queue: MessageQueue, queue_offset: int) -> None:
-        """Seek, with a check. Raises INVALID_PARAMETER, which names the bounds of the queue."""
+        """Seek to an offset after a check that the queue has it.
+
+        Raises MqError with the code INVALID_PARAMETER, whose text names the bounds of the queue.
+        """
         self.check_read(queue)
         begin, end = (await bounds(self.instance, [queue]))[queue]
         if not begin <= queue_offset <= end:
@@ -163,10 +173,10 @@ class Reader:
         self.seek({queue: queue_offset})
 
     def seek(self, offsets: Mapping[MessageQueue, int]) -> None:
-        """Continue at these offsets.
+        """Continue to read queues at these offsets.
 
-        Raises ILLEGAL_OPERATION, without a change, if this consumer does not read one of the
-        queues.
+        If this consumer does not read one of the queues, no queue changes, and MqError with the
+        code ILLEGAL_OPERATION is raised.
         """
         for queue in offsets:
             self.check_read(queue)
@@ -177,9 +187,10 @@ class Reader:
             source.assignment.move(queue, queue_offset)
 
     def pause(self, queues: Collection[MessageQueue]) -> None:
-        """Pause queues. They are not pulled, and their messages take no room from other queues.
+        """Pause queues. They are not pulled, and their messages do not count for thresholds.
 
-        Raises ILLEGAL_OPERATION, without a change, if one of them is not read.
+        If this consumer does not read one of the queues, no queue is paused, and MqError with the
+        code ILLEGAL_OPERATION is raised.
         """
         for queue in queues:
             self.check_read(queue)
@@ -193,7 +204,7 @@ class Reader:
             source.assignment.resume(queues)
 
     def reads(self, queue: MessageQueue) -> bool:
-        """Return whether this consumer reads the queue, or is about to."""
+        """Return whether this consumer reads the queue or will read it soon."""
         wanted = self._assigned is not None and self._assigned.wants(queue)
         return wanted or queue in self.queues()
 
@@ -202,9 +213,10 @@ class Reader:
             raise not_read(queue)
 
     def left(self, ends: Mapping[MessageQueue, int]) -> dict[MessageQueue, int]:
-        """Return the positions of queues that are read and are not yet at these ends.
+        """Return the positions of the queues that are not yet read to their `ends`.
 
-        The position is -1 for a queue that is not acquired yet.
+        Queues that this consumer does not read are left out. The position is -1 for a queue that is
+        not acquired yet.
         """
         source = self._source
         left: dict[MessageQueue, int] = {}
@@ -217,7 +229,10 @@ class Reader:
         return left
 
     async def lag(self, ends: Mapping[MessageQueue, int]) -> dict[MessageQueue, int]:
-        """Return the number of messages from the positions to `ends`, for queues that are read."""
+        """Return the number of messages between the position and the end of each queue.
+
+        Queues that this consumer does not read are left out.
+        """
         lag: dict[MessageQueue, int] = {}
         for queue, end in ends.items():
             if self.reads(queue):
@@ -225,7 +240,7 @@ class Reader:
         return lag
 
     def stalled(self, queues: Collection[MessageQueue], timeout: timedelta) -> MqError:
-        """Return the error for queues that could not be read to their ends."""
+        """Return the error for queues that could not be read to their ends within `timeout`."""
         first = min(queues)
         failure = self.unread.failure(first)
         why = "it is paused" if first in self.unread.paused else "its broker answers nothing more"
@@ -236,7 +251,7 @@ class Reader:
         )
 
     async def committed(self, queues: Collection[MessageQueue]) -> dict[MessageQueue, int | None]:
-        """Return the committed offset of each queue; None if the group has not committed one."""
+        """Return the committed offset of each queue, or None if the group has not committed one."""
         self._check_group()
         stored: dict[tuple[str, str], dict[int, int]] = {}
         for topic, broker_name in {(queue.topic, queue.broker_name) for queue in queues}:
@@ -245,10 +260,10 @@ class Reader:
         return {queue: stored[queue[:2]].get(queue.queue_id) for queue in queues}
 
     async def commit(self, offsets: Mapping[MessageQueue, int] | None) -> dict[MessageQueue, int]:
-        """Commit offsets; None for the positions.
+        """Commit offsets. If `offsets` is None, commit the positions of all queues.
 
-        Raises INVALID_PARAMETER, which names the bounds of a queue, and the errors of
-        `process_queue`.
+        Raises MqError with the code INVALID_PARAMETER, whose text names the bounds of a queue.
+        Raises also the errors of `process_queue`.
         """
         self._check_group()
         positions = {

@@ -1,7 +1,7 @@
-"""Keep pulled messages that no poll has returned yet, and those of the last poll.
+"""Keep pulled messages that no poll has returned yet, and the messages of the last poll.
 
 Messages of the last poll count as consumed when the next poll begins. Until then they stay in their
-process queues, so that commits do not pass them. This module uses no network.
+process queues, so that commits do not pass them. This module does no I/O.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ Item = tuple[ProcessQueue, ReceivedMessage]
 
 
 class Lent:
-    """Messages that were handed together to a thread, which takes them one by one.
+    """A group of messages that another thread takes one by one.
 
-    A loop of the plain pull consumer therefore asks the consumer's thread only once for all
+    A loop of the plain pull consumer therefore calls the consumer's thread only once for all
     available messages. Each message counts as a poll: it is consumed when the thread takes the next
-    one.
+    message.
 
-    The thread that reads calls `take`, and the event loop calls everything else. A message leaves
+    The reading thread calls `take`, and the event loop calls all other methods. A message leaves
     the deque once, by `take` or by `end`, in either thread.
     """
 
@@ -47,9 +47,9 @@ class Lent:
         return len(self._items) - len(self._left)
 
     def take(self) -> ReceivedMessage | None:
-        """Return the next message; None if there are no more.
+        """Return the next message, or None if there are no more messages.
 
-        Messages of a queue that was lost or moved by a seek in the meantime are skipped.
+        If a queue was lost or moved by a seek in the meantime, its messages are skipped.
         """
         while True:
             try:
@@ -60,15 +60,19 @@ class Lent:
                 return message
 
     def consumed(self) -> list[Item]:
-        """Return the items that were taken before the last one, since the previous call."""
+        """Return the items that became consumed since the previous call.
+
+        The last item that the thread took is not consumed yet.
+        """
         begin = self._settled
         self._settled = max(begin, len(self._items) - len(self._left) - 1)
         return self._items[begin : self._settled]
 
     def end(self) -> tuple[list[Item], list[Item]]:
-        """End the loan. Return the items taken since the last `consumed`, and those not taken.
+        """Return the items taken since the last `consumed`, and the items that were not taken.
 
-        It removes items from the end: the thread may take items from the beginning in the meantime.
+        After that, `take` returns None. Items are removed from the end of the deque, because the
+        thread may take items from its beginning at the same time.
         """
         rest: list[Item] = []
         while self._left:
@@ -83,11 +87,11 @@ class Lent:
 
 
 class UnreadMessages:
-    """The consumption of a pull consumer. One task polls at a time.
+    """The consumption of a pull consumer. Only one task may poll at a time.
 
-    `on_returned` is called with the messages of each poll that returned some, and with the seconds
-    that it took; None for no call. `tally` counts consumed messages, and the time that the caller
-    took for each poll.
+    If `on_returned` is not None, it is called after each poll that returns messages, with these
+    messages and the duration of the poll in seconds. `tally` counts consumed messages, and the time
+    that the caller took for each poll.
     """
 
     def __init__(
@@ -103,7 +107,7 @@ class UnreadMessages:
         self.paused: set[MessageQueue] = set()
         self._offsets = offsets
         self._on_returned = on_returned
-        # Queues take turns: the queue of the last poll moves to the end.
+        # Queues are read in rotation: after a poll, its queue moves to the end.
         self._unread: OrderedDict[ProcessQueue, deque[ReceivedMessage]] = OrderedDict()
         self._returned: list[Returned] = []
         self._lent: Lent | None = None
@@ -126,9 +130,9 @@ class UnreadMessages:
         self._changed.set()
 
     def failed(self, queue: MessageQueue, error: MqError) -> None:
-        """Note that `queue` cannot be read now.
+        """Record that `queue` cannot be read now.
 
-        If a retry cannot help, a poll without messages raises `error`, once.
+        If a retry cannot help, the next poll without messages raises `error` once.
         """
         self._failures[queue] = error
         if not error.retryable:
@@ -136,17 +140,17 @@ class UnreadMessages:
             self._changed.set()
 
     def failure(self, queue: MessageQueue) -> MqError | None:
-        """Return why `queue` cannot be read now; None if no failure is known."""
+        """Return the last error of `queue` if it cannot be read now; otherwise None."""
         return self._failures.get(queue)
 
     async def close(self, timeout_s: float = 0) -> None:
-        """End the waiting poll, and the loop of another thread."""
+        """End the waiting poll, and the loop of another thread that takes messages."""
         self.end_lending()
         self.closed = True
         self._changed.set()
 
     def position(self, process_queue: ProcessQueue) -> int:
-        """Return the offset of the next message, or of the next one to pull."""
+        """Return the offset of the next unread message, or the next offset to pull."""
         self.end_lending()
         unread = self._unread.get(process_queue)
         return unread[0].queue_offset if unread else process_queue.pulled_to
@@ -160,22 +164,22 @@ class UnreadMessages:
         self._changed.set()
 
     def consume_last(self) -> None:
-        """Mark the messages of the last poll as consumed: their offsets may be committed."""
+        """Mark the messages of the last poll as consumed. Their offsets may then be committed."""
         self.end_lending()
         returned, self._returned = self._returned, []
         self._consume(returned, 1)
 
     def settle(self) -> None:
-        """Mark the messages that another thread took before its last one as consumed."""
+        """Mark the messages that another thread took before its last message as consumed."""
         if self._lent is not None:
             consumed = [(process_queue, [one]) for process_queue, one in self._lent.consumed()]
             self._consume(consumed, len(consumed))
 
     def end_lending(self) -> None:
-        """End the loan to another thread.
+        """Take back the messages that another thread has not taken yet.
 
-        Messages that it did not take are unread again. The last one that it took counts as returned
-        by a poll.
+        They become unread again. The last message that the thread took counts as returned by a
+        poll.
         """
         lent, self._lent = self._lent, None
         if lent is None:
@@ -203,7 +207,7 @@ class UnreadMessages:
         self._returned_ms = now_ms
 
     def take_back(self) -> None:
-        """Let the next poll return the messages of the last one, which did not reach the caller."""
+        """Make the messages of the last poll unread, because they did not reach the caller."""
         self.end_lending()
         for process_queue, messages in reversed(self._returned):
             if not process_queue.dropped:
@@ -215,7 +219,7 @@ class UnreadMessages:
     def _take(
         self, max_messages: int, ends: Mapping[MessageQueue, int] | None
     ) -> list[ReceivedMessage]:
-        """Return available messages."""
+        """Return up to `max_messages` available messages, only below `ends` if given."""
         taken: list[ReceivedMessage] = []
         for process_queue in list(self._unread):
             if process_queue.dropped:
@@ -257,10 +261,12 @@ class UnreadMessages:
     ) -> list[ReceivedMessage]:
         """Return up to `max_messages`, in order within each queue.
 
-        It waits up to `timeout_s` for the first one, and returns [] if none arrives, or if it is
-        closed. `ends`: only messages of these queues below these offsets. With `ends` it also
-        returns when a pull of a queue returned no usable messages. Raises refusals that arrived in
-        the meantime, ILLEGAL_OPERATION while another poll waits, and INVALID_PARAMETER.
+        Wait up to `timeout_s` for the first message. Return [] if none arrives, or if the consumer
+        is closed. If `ends` is given, return only messages of these queues below these offsets.
+        Then the call also returns when a pull without usable messages or a failure is reported.
+
+        Raises MqError: refusals of brokers that arrived in the meantime, ILLEGAL_OPERATION while
+        another poll waits, and INVALID_PARAMETER for an invalid `max_messages`.
         """
         if max_messages < 1:
             raise invalid_parameter(f"max_messages is {max_messages}: give 1 or more")
@@ -294,7 +300,7 @@ class UnreadMessages:
     async def lend(
         self, timeout_s: float | None, ends: Mapping[MessageQueue, int] | None = None
     ) -> Lent | None:
-        """Poll for a thread that takes the messages one by one. None: no message arrived."""
+        """Poll for a thread that takes the messages one by one. Return None if none arrives."""
         # Interceptors are notified of exactly the returned messages, before they are returned.
         await self.poll(1 if self._on_returned else MAX_LENT, timeout_s, ends)
         returned, self._returned = self._returned, []

@@ -1,1 +1,1 @@
-"""Provide what every client runs on: clock, pauses after failures, and loop thread."""
+"""Provide the clock, the fork rule, the loop thread, and the base of the plain classes."""

@@ -1,4 +1,4 @@
-"""Define the clock, an argument of all code in the client that needs the time."""
+"""Define the clock. All code in the client that needs the time gets it as an argument."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Protocol
 
 class Clock(Protocol):
     def now_ms(self) -> int:
-        """Return the wall clock in milliseconds since the epoch."""
+        """Return the time of the wall clock in milliseconds since the epoch."""
 
     def monotonic_ms(self) -> int:
-        """Return milliseconds for durations and deadlines. They never decrease."""
+        """Return the time of a monotonic clock in milliseconds, for durations and deadlines."""
 
 
 class SystemClock:

@@ -1,9 +1,8 @@
-"""Provide what the asyncio clients share, and the base of the plain classes.
+"""Provide the base classes of the asyncio clients and of the plain classes.
 
-Each plain class runs its asyncio client on a loop thread of its own and waits for results.
-
-`send = blocking(AsyncProducer.send)` in the body of a plain class makes a method that has the
-coroutine's signature and docstring, for type checkers and for `help()`.
+Each plain class runs its asyncio client on a separate loop thread and waits for results. `send =
+blocking(AsyncProducer.send)` in the body of a plain class defines a method. The method has the
+signature and docstring of the coroutine, for type checkers and for `help()`.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ M = TypeVar("M", bound=Callable[..., Any])
 
 
 class AsyncClient:
-    """Base of asyncio clients. `async with` closes it at the end."""
+    """Base class of asyncio clients. `async with` closes the client at its end."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -43,7 +42,7 @@ class AsyncClient:
 
 
 class StartedClient(AsyncClient):
-    """Base of asyncio clients with a start. `async with` starts and closes it."""
+    """Base class of asyncio clients with a start. `async with` starts and closes the client."""
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -54,7 +53,7 @@ class StartedClient(AsyncClient):
 
 
 class Done(Awaitable[None]):
-    """An awaitable that is done. A caller need not await it."""
+    """An awaitable that is already done. A caller need not await it."""
 
     def __await__(self) -> Generator[Any, None, None]:
         yield from ()
@@ -65,7 +64,7 @@ S = TypeVar("S", bound=StartedClient)
 
 
 class Facade(Generic[C]):
-    """A plain class over `client`. Any thread may call it."""
+    """Base class of plain classes, which use an asyncio client. Any thread may call its methods."""
 
     def __init__(self, client: C, thread_name: str) -> None:
         self._client = client
@@ -78,10 +77,10 @@ class Facade(Generic[C]):
         self.close()
 
     def close(self) -> None:
-        """Close the client and end its thread. May be called twice.
+        """Close the client and end its thread. May be called more than once.
 
         Raises:
-            MqError: ILLEGAL_OPERATION in a callback, which would wait for itself.
+            MqError: ILLEGAL_OPERATION in a callback, because the call would wait for itself.
         """
         self._close(self._client.close)
 
@@ -94,8 +93,9 @@ class Facade(Generic[C]):
     ) -> Iterator[R]:
         """Yield the items of the client, each when the caller asks for it.
 
-        `lost`: see `LoopThread.run`. None is passed at the end of `items`. `until_closed`: if the
-        client is closed meanwhile, the iteration ends; otherwise it raises ILLEGAL_OPERATION.
+        `lost` is used as in `LoopThread.run`; it gets None at the end of `items`. If the client is
+        closed during the iteration, the iteration ends if `until_closed` is true. Otherwise it
+        raises MqError with the code ILLEGAL_OPERATION.
         """
 
         async def step() -> R | None:
@@ -126,14 +126,14 @@ class Facade(Generic[C]):
 
 
 class StartedFacade(Facade[S]):
-    """A plain class over a client that is started before use."""
+    """Base class of plain classes whose client is started before use."""
 
     def __enter__(self) -> Self:
         self.start()
         return self
 
     def start(self) -> None:
-        """Start the thread, and the client on it.
+        """Start the loop thread, and the client on its event loop.
 
         Raises:
             MqError: The errors of the client's start, and ILLEGAL_OPERATION in a child of a process
@@ -152,10 +152,10 @@ def blocking(
     coroutine: Callable[Concatenate[Any, P], Coroutine[Any, Any, R]],
     lost: Callable[[Any, R], None] | None = None,
 ) -> Callable[Concatenate[Facade[Any], P], R]:
-    """Return a method that runs `coroutine`, a coroutine function of the client.
+    """Return a method that runs `coroutine`, a coroutine function of the client, and waits for it.
 
-    The method returns the result of the coroutine. `lost` is called on the loop with the client and
-    a result that an interrupt, such as Ctrl-C, kept from the caller.
+    The method returns the result of the coroutine. If an interrupt, such as Ctrl-C, keeps the
+    result from the caller, `lost` is called on the loop with the client and the result.
     """
 
     @wraps(coroutine)
@@ -182,8 +182,8 @@ def on_loop(
 ) -> Callable[Concatenate[Facade[Any], P], R]:
     """Return a method that calls `function`, a plain function of the client.
 
-    While the loop runs, the method calls it on the loop, because the state of the client then
-    belongs to the loop.
+    While the loop runs, the method calls the function on the loop, because only the loop may then
+    use the state of the client.
     """
 
     @wraps(function)
@@ -204,7 +204,7 @@ def settled(
 ) -> Callable[Concatenate[Facade[Any], P], R | None]:
     """Return a method that calls `function` as `on_loop` does, and waits for the awaitable.
 
-    While the loop does not run, the awaitable is done, and the method does not wait.
+    If the loop does not run, the awaitable is already done, and the method does not wait.
     """
 
     @wraps(function)

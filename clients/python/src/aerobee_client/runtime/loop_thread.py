@@ -1,8 +1,8 @@
 """Run coroutines on the event loop of another thread, for threads that wait for the results.
 
 An interrupt, such as Ctrl-C, may end the wait at any moment: before the coroutine begins, while it
-runs, or when it has its result. The loop then cancels the coroutine. A result that the thread did
-not get is passed to `lost`, so that no result disappears.
+runs, or when it has its result. The loop then cancels the coroutine. A result that the waiting
+thread did not get is passed to `lost`, so that no result disappears.
 """
 
 from __future__ import annotations
@@ -27,7 +27,10 @@ Ts = TypeVarTuple("Ts")
 
 
 class ThreadCall(Generic[R]):
-    """A call of a coroutine. The thread calls `wait`, and the loop calls everything else."""
+    """A call of a coroutine from another thread.
+
+    The calling thread uses `wait`, and the event loop calls all other methods.
+    """
 
     def __init__(
         self, coroutine: Coroutine[Any, Any, R], lost: Callable[[R], None] | None = None
@@ -37,8 +40,8 @@ class ThreadCall(Generic[R]):
         self._task: asyncio.Task[R] | None = None
         self._abandoned = False
         self.is_over = False
-        # A plain lock: an interrupted `Future.result` waits for a condition and may raise
-        # RuntimeError in place of the KeyboardInterrupt.
+        # A plain lock, not a Future: an interrupted `Future.result` waits for a condition and may
+        # raise RuntimeError instead of the KeyboardInterrupt.
         self._waiting = threading.Lock()
         self._waiting.acquire()
 
@@ -55,7 +58,7 @@ class ThreadCall(Generic[R]):
     def abandon(self) -> None:
         """Cancel the coroutine, because the thread no longer waits.
 
-        May be called twice, and before `start`.
+        May be called more than once, and before `start`.
         """
         if self._abandoned:
             return
@@ -68,7 +71,7 @@ class ThreadCall(Generic[R]):
             self._task.cancel()
 
     def wait(self) -> R:
-        """Return the result, or raise the coroutine's error."""
+        """Return the result of the coroutine, or raise its error."""
         self._waiting.acquire()
         assert self._task is not None
         try:
@@ -93,7 +96,7 @@ def _has_result(task: asyncio.Task[Any]) -> bool:
 
 
 class _Loop(asyncio.SelectorEventLoop):
-    """A loop that ignores reports of gRPC about cancelled calls after it was closed.
+    """An event loop that ignores reports of gRPC about cancelled calls after its close.
 
     gRPC makes such reports in the loop of another client, which would log the RuntimeError.
     """
@@ -112,10 +115,10 @@ class _Loop(asyncio.SelectorEventLoop):
 
 
 class LoopThread:
-    """An event loop in a daemon thread, which does not keep the program from ending.
+    """An event loop in a daemon thread, which does not keep the program alive.
 
-    Each facade has its own, so that it may be used from any thread. Where the fork rule forbids
-    clients, it refuses everything except `stop`.
+    Each plain client has a loop thread of its own, so that any thread may use the client. In a
+    forked child where clients are forbidden, all methods except `stop` raise MqError.
     """
 
     def __init__(self, name: str) -> None:
@@ -142,8 +145,8 @@ class LoopThread:
     def run(self, coroutine: Coroutine[Any, Any, R], lost: Callable[[R], None] | None = None) -> R:
         """Run `coroutine` on the loop and return its result.
 
-        An interrupt, such as Ctrl-C, cancels the coroutine. If it has a result by then, `lost` is
-        called with that on the loop.
+        An interrupt, such as Ctrl-C, cancels the coroutine. If the coroutine already has a result,
+        `lost` is called with it on the loop.
         """
         call = ThreadCall(coroutine, lost)
         try:
@@ -176,7 +179,10 @@ class LoopThread:
                 self._loop.call_soon_threadsafe(call.abandon)
 
     def submit(self, coroutine: Coroutine[Any, Any, R]) -> Future[R]:
-        """Start `coroutine` on the loop. Raises ILLEGAL_OPERATION if the thread does not run."""
+        """Start `coroutine` on the loop, and return a future of its result.
+
+        Raises MqError with the code ILLEGAL_OPERATION if the thread does not run.
+        """
         if PROCESS.is_child:
             coroutine.close()
             PROCESS.check()
@@ -197,7 +203,7 @@ class LoopThread:
         return threading.current_thread() is self._thread
 
     def check_thread(self) -> None:
-        """Raise ILLEGAL_OPERATION in the thread of the loop."""
+        """Raise MqError with the code ILLEGAL_OPERATION in the thread of the loop."""
         if self.is_own_thread():
             raise illegal_operation(
                 f"a blocking call inside the loop of {self._name}, as in a callback or a coroutine "
@@ -206,9 +212,9 @@ class LoopThread:
             )
 
     def stop(self) -> None:
-        """End the loop and join the thread. May be called twice.
+        """End the loop and join the thread. May be called more than once.
 
-        In a forked child, which lacks the thread, it does nothing.
+        In a forked child, which does not have the thread, the call does nothing.
         """
         if PROCESS.is_child:
             return
@@ -227,9 +233,9 @@ class LoopThread:
     def _is_ended_by_an_exit(self, loop: asyncio.AbstractEventLoop) -> bool:
         """Run the loop. Return whether a SystemExit or KeyboardInterrupt ended it.
 
-        Code of the application in a callback or task may raise these, which end any loop. The
-        caller then runs the loop again, because other calls wait, and this thread must not end the
-        program.
+        Code of the application in a callback or task may raise these exceptions, which end any
+        loop. The caller then runs the loop again, because other calls wait, and this thread must
+        not end the program.
         """
         try:
             loop.run_forever()

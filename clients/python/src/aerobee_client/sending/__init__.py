@@ -1,1 +1,1 @@
-"""Turn messages into Send requests, and retry them on another broker after a failure."""
+"""Convert messages to Send requests, and retry them on another broker after a failure."""

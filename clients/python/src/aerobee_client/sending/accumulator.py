@@ -1,8 +1,9 @@
-"""Accumulate single sends into batches, clocked by the brokers' answers.
+"""Collect single sends in batches. The answers of the brokers determine when a batch is sent.
 
-If its broker has no request in flight, a batch leaves at the end of the event loop turn. Otherwise
-it leaves with the next answer of that broker, or when it is full. There is no timer: a lone send
-never waits, and under load a batch holds the sends that arrived while the last one was in flight.
+If no request to its broker is in flight, a batch is sent at the end of the event loop's iteration.
+Otherwise it is sent after the next answer of that broker, or when it is full. There is no timer: a
+lone send never waits. Under load, a batch contains the sends that arrived while the previous one
+was in flight.
 """
 
 from __future__ import annotations
@@ -24,14 +25,14 @@ from aerobee_client.sending.budget import Budget
 from aerobee_client.sending.send_request import RUN_BYTES, RUN_MESSAGES, Outgoing
 from aerobee_wire.status import MqError
 
-# Maximum requests in flight to one broker. Further batches wait for an answer.
+# The maximum number of requests in flight to one broker. Further batches wait for an answer.
 WINDOW = 4
 
 AnyFuture = asyncio.Future[SendResult] | concurrent.futures.Future[SendResult]
 
 
 class BatchKey(NamedTuple):
-    """The key of sends that may share a request. `queue`: the queue chosen by the caller."""
+    """Sends with the same key may share a request. `queue` is the queue that the caller chose."""
 
     topic: str
     is_plain: bool  # encoded message by message, not in columns
@@ -50,10 +51,10 @@ def fail(future: AnyFuture, error: BaseException) -> None:
 
 
 class SingleSend:
-    """A send on its way to its batch, and in it.
+    """A send that waits for a batch or is in a batch.
 
-    `size` is the size of the message that its caller gave, which it takes from the budget. `future`
-    gets the outcome, also if another thread waits for it.
+    `size` is the size of the message from the caller, which the send takes from the budget.
+    `future` gets the outcome, even if another thread waits for it.
     """
 
     __slots__ = ("deadline_ms", "future", "outgoing", "size", "timeout_s")
@@ -68,7 +69,7 @@ class SingleSend:
         self.timeout_s = timeout_s
 
     def leaves(self) -> bool:
-        """Return whether it leaves now: it was not cancelled, and its deadline has not passed."""
+        """Return whether to send it now: it was not cancelled, and its deadline has not passed."""
         future = self.future
         if isinstance(future, concurrent.futures.Future):
             return not future.done() and future.set_running_or_notify_cancel()
@@ -84,7 +85,7 @@ class SingleSend:
 
 
 class Batch:
-    """Sends that leave together. `queue`: the target of the first attempt."""
+    """Sends that share a request. `queue` is the target of the first attempt."""
 
     __slots__ = ("_failure", "deadline_ms", "is_full", "key", "queue", "refusal", "sends", "size")
 
@@ -99,7 +100,7 @@ class Batch:
         self._failure: MqError | None = None
 
     def take(self, send: SingleSend) -> bool:
-        """Add a send if there is room. An empty batch has room for a send of any size."""
+        """Add a send if it fits. An empty batch accepts a send of any size."""
         size, sends = self.size + send.size, self.sends
         if sends and (self.is_full or size > RUN_BYTES):
             return False
@@ -122,19 +123,19 @@ class Batch:
                 self.deadline_ms = send.deadline_ms
 
     def refuse(self, error: MqError) -> None:
-        """Note that its queue does not accept messages.
+        """Record that the queue of this batch does not accept messages.
 
-        The sends have no outcome yet: OrderedSends moves them.
+        The sends have no outcome yet, because OrderedSends moves them to another queue.
         """
         self.refusal = error
 
     def release(self) -> list[SingleSend]:
-        """Remove and return its sends, with their shares of the budget."""
+        """Remove and return the sends of this batch. They keep their shares of the budget."""
         sends, self.sends, self.size = self.sends, [], 0
         return sends
 
     def attempt_failed(self, error: MqError) -> None:
-        """Note a failure that may be retried. A send that expires before fails with `error`."""
+        """Record a failure that may be retried. A send that expires later fails with `error`."""
         self._failure = error
 
     def time_over(self, send: SingleSend) -> MqError:
@@ -143,14 +144,17 @@ class Batch:
 
 
 class _BrokerWindow:
-    """The batches of one broker: those in flight, and those that wait, oldest first."""
+    """The state of one broker: the number of batches in flight, and the waiting batches.
+
+    The oldest batch is first in `waiting`.
+    """
 
     def __init__(self) -> None:
         self.in_flight = 0
         self.waiting: deque[Batch] = deque()
-        # chosen queues, with one request in flight each
+        # queues chosen by callers that have a request in flight; one request at a time is allowed
         self.busy_queues: set[MessageQueue] = set()
-        self.leaves_soon = False  # at the end of this turn
+        self.leaves_soon = False  # at the end of this iteration of the loop
 
     @property
     def is_idle(self) -> bool:
@@ -160,9 +164,10 @@ class _BrokerWindow:
 class Accumulator:
     """Puts sends into batches.
 
-    `deliver` sends a batch and gives each of its sends an outcome or a place in another batch. It
-    does not raise. `fault`: see LatencyFault. A send that is added has taken its share of `budget`,
-    and the end of its batch returns the share. All calls are made on one event loop.
+    `deliver` sends a batch, and either sets the outcome of each send or moves the send to another
+    batch. It does not raise. `fault` decides which brokers to avoid. A send has taken its share of
+    `budget` before it is added, and the end of its batch returns the share. All methods must be
+    called on one event loop.
     """
 
     def __init__(
@@ -193,8 +198,8 @@ class Accumulator:
         """Put a send into a batch.
 
         With `is_alone`, the batch contains only this send. `info` has the queues that accept
-        messages of the topic, or of the priority in it. Sends to a chosen queue leave in the order
-        of these calls.
+        messages of the topic, or of a priority in the topic. Sends to a chosen queue are sent in
+        the order of these calls.
         """
         batch = self._open.get(key)
         if key.queue is not None:
@@ -213,7 +218,7 @@ class Accumulator:
         await self._idle.wait()
 
     async def abort(self, error: Exception) -> None:
-        """Fail every send without an outcome with `error`."""
+        """Fail every send that has no outcome with `error`."""
         waiting = [batch for window in self._windows.values() for batch in window.waiting]
         for window in self._windows.values():
             window.waiting.clear()
@@ -222,14 +227,14 @@ class Accumulator:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        self._abandon(list(self._live), error)  # those whose task had not begun
+        self._abandon(list(self._live), error)  # batches whose task had not begun
         if self._timer is not None:
             self._timer.cancel()
 
     def take_back(self, queue: MessageQueue) -> list[SingleSend]:
         """Remove and return the sends of message groups that wait for a queue, in order.
 
-        They keep their shares of the budget.
+        The sends keep their shares of the budget.
         """
         window = self._windows[queue.broker_name]
         sends: list[SingleSend] = []
@@ -255,7 +260,7 @@ class Accumulator:
     ) -> Batch | None:
         """Return `batch` if a send may join it without overtaking a send in a newer batch.
 
-        The newest batch of the queue accepts no more sends if the send does not join it.
+        Otherwise return None, and close the newest batch of the queue for further sends.
         """
         last = self._last.get(queue)
         if last is None or (last is batch and not is_alone):
@@ -281,7 +286,7 @@ class Accumulator:
         return batch
 
     def _choose(self, info: PublishInfo) -> MessageQueue:
-        """Return the next queue. If its broker is busy, return one of an idle broker, if any."""
+        """Return the next queue. If its broker is busy, prefer a queue of an idle broker."""
         now_ms = self._clock.monotonic_ms() if self._fault is not None else 0
         queue = info.choose(None, self._fault, now_ms)
         if not self._is_idle(queue) and info.has_other(queue.broker_name):
@@ -291,9 +296,10 @@ class Accumulator:
         return queue
 
     def _may_overtake(self, batch: Batch, info: PublishInfo) -> bool:
-        """Return whether a send can avoid the wait of its batch for an answer.
+        """Return whether a send would be faster in a new batch for another broker.
 
-        That is possible if another broker of its topic is idle.
+        This is the case if the broker of `batch` has requests in flight and another broker of the
+        topic is idle.
         """
         broker_name = batch.queue.broker_name
         if not self._windows[broker_name].in_flight or batch.key.queue is not None:
@@ -314,10 +320,10 @@ class Accumulator:
         task.add_done_callback(self._tasks.discard)
 
     async def _end_of_turn(self, window: _BrokerWindow) -> None:
-        """Start the batches of this turn if no request is in flight.
+        """Start the batches of this loop iteration if no request is in flight.
 
         A task begins after the callbacks that were ready before it. A callback that creates a task
-        would cost another turn.
+        would cost another iteration.
         """
         window.leaves_soon = False
         first = None if window.in_flight else self._take_first(window)
@@ -327,7 +333,7 @@ class Accumulator:
             await self._carry(window, first)
 
     def _leave(self, window: _BrokerWindow) -> None:
-        """Start full batches while there is room in the window."""
+        """Start full batches while the window of the broker allows more requests."""
         while window.in_flight < WINDOW and any(batch.is_full for batch in window.waiting):
             batch = self._take_first(window)
             if batch is None:
@@ -350,7 +356,7 @@ class Accumulator:
         return batch
 
     async def _carry(self, window: _BrokerWindow, batch: Batch | None) -> None:
-        """Deliver a batch, and after its answer the next one that waits, until none waits."""
+        """Deliver a batch. After its answer, deliver the next waiting batch, until none waits."""
         while batch is not None:
             try:
                 await self._deliver(batch)
@@ -361,7 +367,7 @@ class Accumulator:
             batch = self._answered(window, batch)
 
     def _answered(self, window: _BrokerWindow, batch: Batch) -> Batch | None:
-        """End a batch and start full ones. Return the batch that is to be delivered next."""
+        """End a batch, and start full batches. Return the batch that is to be delivered next."""
         window.in_flight -= 1
         if batch.key.queue is not None:
             window.busy_queues.discard(batch.key.queue)
@@ -382,9 +388,10 @@ class Accumulator:
     # ---- deadlines ----
 
     def _wake_at(self, deadline_ms: int) -> None:
-        """Set the one timer for all batches. It stays when they end.
+        """Set the single timer for all batches. It stays set when batches end.
 
-        Nearly all sends have the same timeout, so the timer is set once per timeout, not per batch.
+        Nearly all sends have the same timeout, so the timer is set once per timeout, not once per
+        batch.
         """
         if self._timer is not None:
             self._timer.cancel()

@@ -1,7 +1,8 @@
-"""Decide whether a send is retried: at which broker, and after which pause. Pure.
+"""Decide whether a send is retried, at which broker and after which pause. Does no I/O.
 
 Another broker is tried at once. A broker that failed before is retried after a pause, while the
-send has time left. An unavailable broker may come back. A refusal uses up a retry.
+send has time left, because an unavailable broker may come back. A refusal uses up one of the
+`retries`.
 """
 
 from __future__ import annotations
@@ -37,9 +38,9 @@ LONGEST_PAUSE_S = 0.5
 class Attempts:
     """The attempts of one request.
 
-    `queue` is the queue that the caller chose, if any. `deadline_ms` is of a monotonic clock.
-    `avoid` is the broker of the last attempt. `on_failure` gets the error of an attempt that is
-    followed by another one.
+    `queue` is the queue that the caller chose, if any. `deadline_ms` is a time of a monotonic
+    clock. `avoid` is the broker of the last attempt. `on_failure` is called with the error of each
+    attempt that is followed by another attempt.
     """
 
     __slots__ = (
@@ -72,7 +73,7 @@ class Attempts:
     def pause_after(
         self, error: MqError, target: MessageQueue, queues: Sequence[MessageQueue], now_ms: int
     ) -> float | None:
-        """Return the pause in seconds after a failure at `target`; None to give up.
+        """Return the pause in seconds after a failure at `target`, or None to give up.
 
         `queues` are the queues of the topic.
         """
@@ -97,7 +98,7 @@ class Attempts:
         return pause_s
 
     def _is_tried(self, broker_name: str) -> bool:
-        """Return whether this broker failed before, and note that it has failed now."""
+        """Return whether this broker has failed before, and record that it has failed now."""
         if self._tried is None:
             self._tried = set()
         tried = broker_name in self._tried
@@ -105,13 +106,13 @@ class Attempts:
         return tried
 
     def _has_other(self, queues: Sequence[MessageQueue], target: MessageQueue) -> bool:
-        """Return whether the send may go to another broker than that of `target`."""
+        """Return whether the send may go to another broker than the broker of `target`."""
         return self.queue is None and any(
             queue.broker_name != target.broker_name for queue in queues
         )
 
     def _pause_s(self, error: MqError) -> float:
-        """Return the pause in seconds before a broker is retried."""
+        """Return the pause in seconds before a broker is retried after `error`."""
         if error.retry_after_ms is not None:
             return error.retry_after_ms / 1000
         if error.code not in ABSENT_CODES:

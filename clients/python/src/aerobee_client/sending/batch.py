@@ -23,14 +23,15 @@ from aerobee_client.sending.order.queue_choice import (
 from aerobee_client.sending.sender import Sender
 from aerobee_wire.status import MqError
 
-# Maximum requests of one batch in flight, unless all go to one queue.
+# The maximum number of requests of one batch in flight, unless all go to one queue.
 BATCH_WINDOW = 4
 
 
 class BatchSend:
     """One call of send_batch.
 
-    If a message is invalid, it raises before anything is sent, and the error names the index.
+    If a message is invalid, the constructor raises an error that names its index, and nothing is
+    sent.
     """
 
     def __init__(
@@ -59,7 +60,7 @@ class BatchSend:
     async def deliver(self) -> list[SendResult]:
         """Send the messages and return the results in their order.
 
-        Raises PartialSend when some messages were stored and others were not.
+        Raises PartialSend if some messages were stored and others were not.
         """
         if not self._in_order:
             await self._deliver_runs(self._others)
@@ -75,7 +76,7 @@ class BatchSend:
         return [result for result in results if result is not None]
 
     async def _deliver_runs(self, indexes: Sequence[int]) -> None:
-        """Send requests of many messages. After a failure, start no further request."""
+        """Send requests of many messages. After a failure, start no further requests."""
         # To keep the order in one queue, send one request after the other.
         window = asyncio.Semaphore(BATCH_WINDOW if self._choice.queue is None else 1)
 
@@ -95,7 +96,7 @@ class BatchSend:
         await asyncio.gather(*(deliver(run, size) for run, size in runs))
 
     async def _deliver_run(self, indexes: Sequence[int], size: int) -> Sequence[SendResult]:
-        """Send one request as soon as it has room for its bodies (`size` bytes) and properties."""
+        """Send one request after its bodies (`size` bytes) and properties fit in the budget."""
         part, timeout_s, count = self._run.part(indexes), self._timeout_s, len(indexes)
         size += sum(map(len, part.properties))
         if not self._budget.try_take(size, count):
@@ -109,7 +110,7 @@ class BatchSend:
             self._budget.give_back(count, size)
 
     async def _deliver_in_order(self, indexes: Sequence[int]) -> None:
-        """Send messages as single sends, each behind the messages of its order."""
+        """Send messages as single sends, each after the earlier messages of the same order."""
         loop, selector = asyncio.get_running_loop(), self._choice.selector
         futures: list[asyncio.Future[SendResult]] = [loop.create_future() for _ in indexes]
         for place, send in enumerate(self._run.part(indexes).sends()):
@@ -127,8 +128,8 @@ class BatchSend:
 class _Selecting(NamedTuple):
     """The selector of one message of a batch.
 
-    All queues are selected before anything leaves. If a selector raises or returns an invalid
-    queue, nothing of the batch is sent.
+    The queues of all messages are selected before the first one is sent. If a selector raises or
+    returns an invalid queue, the whole batch fails.
     """
 
     selector: Selector
@@ -147,7 +148,10 @@ class _Selecting(NamedTuple):
 
 
 def _in_order(messages: Sequence[Message], choice: QueueChoice) -> list[int]:
-    """Return the indexes of messages that keep an order. Raises like `QueueChoice.ordering`."""
+    """Return the indexes of messages that keep an order.
+
+    Raises MqError like `QueueChoice.ordering`.
+    """
     if choice.selector is None:
         indexes = [index for index, message in enumerate(messages) if message.order_key]
     else:

@@ -1,6 +1,6 @@
 """Limit the messages and bytes that a producer has accepted but that have no answer yet.
 
-Sends without room wait in line. Threads and coroutines of any event loop share one budget.
+Sends that do not fit wait in a queue. Threads and coroutines of any event loop share one budget.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ class Budget:
         self._lock = threading.Lock()
 
     def taken(self) -> tuple[int, int]:
-        """Return the messages and bytes that are taken."""
+        """Return the messages and bytes that are in the budget now."""
         return self._messages, self._bytes
 
     def try_take(self, size: int, messages: int = 1) -> bool:
-        """Take room for messages of `size` bytes in total.
+        """Add messages of `size` bytes in total to the budget if they fit.
 
-        Returns False if there is not enough room, or if other sends wait for room.
+        Return False if they do not fit, or if other sends wait.
         """
         with self._lock:
             if self._waiters:
                 return False
-            # Nearly every send ends here.
+            # Nearly every send takes this path.
             taken, taken_bytes = self._messages + messages, self._bytes + size
             if taken > self._max_messages or taken_bytes > self._max_bytes:
                 return self._take(messages, size)
@@ -51,7 +51,10 @@ class Budget:
             return True
 
     async def take(self, size: int, timeout_s: float, messages: int = 1) -> None:
-        """Wait for room and take it. Raises FLOW_CONTROL if there is not enough in time."""
+        """Wait until messages fit in the budget, and add them.
+
+        Raises MqError with the code FLOW_CONTROL if they do not fit in time.
+        """
         loop = asyncio.get_running_loop()
         woken = asyncio.Event()
         waiter = _Waiter(messages, size, lambda: loop.call_soon_threadsafe(woken.set))
@@ -69,7 +72,7 @@ class Budget:
             raise
 
     def take_in_thread(self, size: int, timeout_s: float) -> None:
-        """Take room as `take` does, in a thread that runs no event loop."""
+        """Wait as `take` does, in a thread that does not run an event loop."""
         woken = threading.Event()
         waiter = _Waiter(1, size, woken.set)
         if self._join(waiter):
@@ -84,7 +87,7 @@ class Budget:
             raise self.full()
 
     def give_back(self, messages: int, size: int) -> None:
-        """Return the room of `messages`, of `size` bytes in total, and wake waiting sends."""
+        """Remove `messages` of `size` bytes in total from the budget, and wake waiting sends."""
         with self._lock:
             self._messages -= messages
             self._bytes -= size
@@ -94,7 +97,7 @@ class Budget:
                 waiter.wake()
 
     def full(self) -> MqError:
-        """Return the error for a caller that does not wait."""
+        """Return the error for a send that does not fit in the budget."""
         return MqError(
             Code.FLOW_CONTROL,
             f"{self._messages} messages of {self._bytes} bytes wait to be sent or answered: send "
@@ -107,7 +110,7 @@ class Budget:
             self._messages + messages <= self._max_messages
             and self._bytes + size <= self._max_bytes
         )
-        # an empty budget has room for a message or request of any size
+        # an empty budget accepts a message or request of any size
         if not fits and self._messages:
             return False
         self._messages += messages
@@ -115,7 +118,7 @@ class Budget:
         return True
 
     def _join(self, waiter: _Waiter) -> bool:
-        """Take room if there is enough, or join the line. Return whether the room was taken."""
+        """Add a send to the budget or to the waiting sends. Return whether it is in the budget."""
         with self._lock:
             if not self._waiters and self._take(waiter.messages, waiter.size):
                 return True
@@ -123,7 +126,7 @@ class Budget:
             return False
 
     def _leave(self, waiter: _Waiter) -> bool:
-        """End a wait. Return whether it had got its room by then."""
+        """End the wait of a send. Return whether it was added to the budget before that."""
         with self._lock:
             if not waiter.has_room:
                 self._waiters.remove(waiter)

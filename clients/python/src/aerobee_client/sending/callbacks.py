@@ -23,13 +23,13 @@ _CANCELLED = frozenset({states.CANCELLED, states.CANCELLED_AND_NOTIFIED})
 
 
 class ThreadFuture(Future[SendResult]):
-    """A Future at a fraction of its cost.
+    """A Future that costs a fraction of a standard Future.
 
-    Making the condition of a Future takes longer than a whole send. It is made only when a thread
-    waits for the future; most sends use a callback and never need it.
+    A Future creates a condition, which takes longer than a whole send. Here the condition is
+    created only if a thread waits for the future. Most sends use a callback and never need it.
 
-    The methods here leave the rest to those of Future, which use `_condition`, and therefore the
-    same lock.
+    For all other cases, the methods here call those of Future, which use `_condition` and therefore
+    the same lock.
     """
 
     def __init__(self) -> None:
@@ -104,9 +104,10 @@ def report(done: asyncio.Future[SendResult] | Future[SendResult], callback: Call
 
 
 def report_on_thread(done: Future[SendResult], callback: Callback) -> None:
-    """Call the callback as `report` does, and log what it raises.
+    """Call the callback as `report` does, and log an exception that it raises.
 
-    A SystemExit is logged too: otherwise the other sends of its request would not get an outcome.
+    A SystemExit is logged too. Otherwise the other sends of the same request would not get an
+    outcome.
     """
     try:
         report(done, callback)
@@ -115,7 +116,7 @@ def report_on_thread(done: Future[SendResult], callback: Callback) -> None:
 
 
 def refused(future: F, error: Exception, callback: Callback | None) -> F:
-    """Return the future of a send that an interceptor refused."""
+    """Set the error of a send that was refused before it started, and report it to `callback`."""
     future.set_exception(error)
     if callback is not None:
         report(future, callback)

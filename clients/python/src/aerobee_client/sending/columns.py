@@ -1,8 +1,9 @@
 """Send messages in columns, for programs that have thousands of them as one block of bytes.
 
-One such program is a Spark task. The messages go to the wire without an object for each, and only
-errors come back. Unlike a producer, it does not accumulate sends or keep their order. The caller
-makes requests of the size that it needs. If order matters, it sends one after the other.
+One such program is a Spark task. The messages are sent without an object for each, and only errors
+are returned. Unlike a producer, the sender does not batch single sends or keep their order. The
+caller makes requests of a suitable size. If order matters, the caller sends one request after the
+other.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from aerobee_wire.topics import check_group, is_retry
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """Messages of one topic, at least one.
+    """One or more messages of one topic.
 
     `bodies` and `properties` (the properties strings, each with its UNIQ_KEY) are concatenated. The
     sizes are in bytes, one per message. `flags` is empty if all are 0. `sys_flag` holds the bits
@@ -52,7 +53,7 @@ class Columns:
 class TopicQueues(NamedTuple):
     """The queues of a topic that accept messages now.
 
-    `in_order` are the queues that message groups are divided among. It includes queues of brokers
+    `in_order` are the queues among which message groups are divided. They include queues of brokers
     that have just become unavailable.
     """
 
@@ -63,8 +64,9 @@ class TopicQueues(NamedTuple):
 class AsyncColumnSender(StartedClient):
     """Sends messages in columns, for asyncio.
 
-    `async with AsyncColumnSender(...) as sender:` starts and closes. Options for single sends have
-    no effect. Raises INVALID_PARAMETER.
+    `async with AsyncColumnSender(...)` starts and closes it. Options for single sends have no
+    effect. The constructor raises MqError with the code INVALID_PARAMETER for an invalid group
+    name.
     """
 
     def __init__(
@@ -79,9 +81,9 @@ class AsyncColumnSender(StartedClient):
         self._sender: Sender | None = None
 
     async def start(self) -> None:
-        """Start the sender. It connects to a broker at the first send.
+        """Start the sender. Its first send connects to a broker.
 
-        Raises INVALID_PARAMETER if no name server is given.
+        Raises MqError with the code INVALID_PARAMETER if no name server is given.
         """
         if self._instance is not None:
             return
@@ -96,17 +98,17 @@ class AsyncColumnSender(StartedClient):
         )
 
     async def close(self) -> None:
-        """Unregister and disconnect. May be called twice."""
+        """Unregister and disconnect. May be called more than once."""
         instance, self._instance, self._sender = self._instance, None, None
         if instance is not None:
             await instance.close()
 
     async def queues(self, topic: str, *, fresh: bool = False) -> TopicQueues:
-        """Return the queues of a topic. `fresh`: ask the name servers instead of the cache.
+        """Return the queues of a topic. If `fresh`, ask the name servers instead of the cache.
 
-        Raises TOPIC_NOT_EXIST, even if brokers create topics automatically, and as retryable if
-        brokers of the topic are unavailable; NO_PERMISSION if no queue is writable;
-        NamesrvUnreachable.
+        Raises MqError with the code TOPIC_NOT_EXIST, even if brokers create topics automatically.
+        This error is retryable if brokers of the topic are unavailable. Raises MqError with the
+        code NO_PERMISSION if no queue is writable, or NamesrvUnreachable.
         """
         instance, sender = self._running()
         if fresh:
@@ -125,8 +127,8 @@ class AsyncColumnSender(StartedClient):
 
         Args:
             columns: The messages.
-            queue: The queue that stores them. Default: one queue of any broker, and another
-                broker's after a failure.
+            queue: The queue that stores them. Default: one queue of any broker. After a failure, a
+                queue of another broker is used.
             priority: The priority of all messages, in a topic of the type PRIORITY.
 
         Raises:
@@ -164,12 +166,15 @@ class ColumnSender(StartedFacade[AsyncColumnSender]):
     def send(
         self, columns: Columns, queue: MessageQueue | None = None, priority: int | None = None
     ) -> Future[None]:
-        """Start a send: see `AsyncColumnSender.send`. The future has its errors."""
+        """Start a send as `AsyncColumnSender.send` does. The future raises its errors."""
         return self._loop.submit(self._client.send(columns, queue, priority))
 
 
 async def _check_exists(routes: RouteCache, topic: str) -> None:
-    """Ask the name servers for a topic for which the default topic was used."""
+    """Check that a topic exists for which the default route was used.
+
+    Raises MqError with the code TOPIC_NOT_EXIST if the topic does not exist.
+    """
     try:
         await routes.route(topic)
     except MqError as error:

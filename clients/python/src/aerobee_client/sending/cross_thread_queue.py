@@ -1,6 +1,7 @@
 """Pass sends of other threads to the event loop of their producer.
 
-A send costs one append. All sends that are appended within one turn of the loop cost one wake-up.
+To queue a send costs one append. All sends that are queued within one iteration of the loop cost
+one wake-up together.
 """
 
 from __future__ import annotations
@@ -41,7 +42,10 @@ Wake = Callable[[Callable[[], None]], None]
 
 
 class CrossThreadQueue:
-    """A queue of sends. `accept` starts a send that has taken its room; it runs on the loop."""
+    """A queue of sends.
+
+    `accept` starts a send that is already in the budget; it runs on the loop.
+    """
 
     def __init__(self, budget: Budget, accept: Callable[[QueuedSend], None]) -> None:
         self._budget = budget
@@ -50,9 +54,10 @@ class CrossThreadQueue:
         self._is_woken = False
 
     def put(self, send: QueuedSend, wake: Wake) -> bool:
-        """Queue a send if there is room for it, and wake the loop. Return whether there was room.
+        """Queue a send if it fits in the budget, and wake the loop. Return whether it fits.
 
-        `wake`: see Wake. If it raises, this raises the same error, and no send is started.
+        `wake` schedules a function on the loop. If `wake` raises, the queued sends fail, and this
+        method raises the same error.
         """
         if not self._budget.try_take(send.message.size):
             return False
@@ -60,10 +65,10 @@ class CrossThreadQueue:
         return True
 
     def put_later(self, send: QueuedSend, wake: Wake, *, block: bool) -> None:
-        """Queue a send as soon as there is room.
+        """Wait until a send fits in the budget, then queue it.
 
-        The send fails with FLOW_CONTROL if there is not enough room within its timeout; without
-        `block`, it fails at once.
+        If it does not fit within its timeout, the send fails with the code FLOW_CONTROL. If `block`
+        is false, it fails at once.
         """
         try:
             if not block:
@@ -84,12 +89,12 @@ class CrossThreadQueue:
             try:
                 wake(self.empty)
             except BaseException as error:
-                # otherwise a loop that starts later would never be woken for these
+                # otherwise a loop that starts later would never be woken for these sends
                 self._refuse(error)
                 raise
 
     def empty(self) -> None:
-        """Start all queued sends. Runs on the loop, and after its end to fail late sends."""
+        """Start all queued sends. Runs on the loop. After the loop has ended, late sends fail."""
         for send in self._take_all():
             self._accept(send)
 

@@ -1,8 +1,8 @@
-"""Compress and encode messages as Send requests, and decode the responses. Pure.
+"""Compress and encode messages as Send requests, and decode the responses. Does no I/O.
 
-A batch in columns, with one topic and queue for all its messages, has the lowest cost on both
-sides. Some messages are encoded one by one in a request: delayed, half and compressed messages,
-messages to a retry topic, and those that do not wait for the disk.
+A batch in columns, with one topic and queue for all its messages, costs client and broker the
+least. Delayed, half and compressed messages are encoded one by one. So are messages to a retry
+topic, and messages that do not wait for the disk.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from aerobee_wire.compression import SYS_FLAGS, compress
 from aerobee_wire.properties import decode
 from aerobee_wire.topics import is_retry
 
-# Limits of a request: large enough that the cost of the call per message is small.
+# Limits of a request. They are large, so that the cost of a call per message is small.
 RUN_MESSAGES = 512
 RUN_BYTES = 1024 * 1024
 
@@ -31,7 +31,7 @@ _send_result = partial(tuple.__new__, SendResult)
 
 
 class CompressedMessage(Message):
-    """A message as it travels. Except for the body, it equals the message of its producer."""
+    """A copy of a message with a compressed body."""
 
     __slots__ = ("_given", "sys_flag")
 
@@ -61,7 +61,7 @@ class Compressor:
     def compressed(self, message: Message) -> Message:
         """Return the message with its body compressed.
 
-        A message that is short, does not shrink, or is compressed already is returned unchanged.
+        A message that is short, does not shrink, or is already compressed is returned unchanged.
         """
         body = message.body
         if len(body) < self._over or message.sys_flag:
@@ -75,8 +75,9 @@ class Compressor:
 def runs(messages: Sequence[Message], indexes: Sequence[int]) -> Iterator[tuple[list[int], int]]:
     """Split the messages with these indexes into runs, one per request.
 
-    Each run is a list of indexes, with the bytes of the bodies. Its messages have one topic, form
-    and priority, and it keeps within the limits. A message over RUN_BYTES is a run by itself.
+    Yield each run as a list of indexes, with the size of its bodies in bytes. All messages of a run
+    have the same topic, encoding and priority, and the run is within the limits of a request. A
+    message over RUN_BYTES is a run by itself.
     """
     groups: dict[Hashable, list[int]] = {}
     for index in indexes:
@@ -107,7 +108,7 @@ def _cut(messages: Sequence[Message], indexes: Sequence[int]) -> Iterator[tuple[
 
 
 class Outgoing(NamedTuple):
-    """A message ready to send. `properties`: the encoded properties, with the message id."""
+    """A message ready to be sent. `properties` are encoded and include the message id."""
 
     message: Message
     message_id: str
@@ -119,7 +120,7 @@ outgoing_of = partial(tuple.__new__, Outgoing)
 
 
 class Run(NamedTuple):
-    """The messages of one request, in columns: see Outgoing."""
+    """The messages of one request, as columns of the fields of Outgoing."""
 
     messages: Sequence[Message]
     message_ids: Sequence[str]
@@ -129,7 +130,7 @@ class Run(NamedTuple):
         return list(map(Outgoing, *self))
 
     def part(self, indexes: Sequence[int]) -> Run:
-        """Return the messages with these indexes, which must ascend."""
+        """Return the messages with these indexes, which must be ascending."""
         if len(indexes) == len(self.messages):
             return self
         messages, message_ids, properties = self
@@ -141,7 +142,7 @@ class Run(NamedTuple):
 
 
 def run_of(sends: Iterable[Outgoing]) -> Run:
-    """Return the messages of one request, at least one."""
+    """Combine one or more messages to the run of one request."""
     return Run(*zip(*sends, strict=True))
 
 
@@ -184,9 +185,9 @@ def request(
 
 
 def is_plain(message: Message) -> bool:
-    """Return whether a message is encoded by itself, and not in columns.
+    """Return whether a message is encoded one by one, and not in columns.
 
-    The broker handles each of them individually, or the message has its own sys flag.
+    This is the case if the broker handles the message individually, or if it has its own sys flag.
     """
     has_settings = bool(message.encoded_settings or message.system_properties)
     return (

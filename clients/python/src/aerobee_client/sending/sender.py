@@ -1,6 +1,6 @@
 """Check messages, choose a queue, send, and retry on another broker.
 
-This is the inside of a producer, whose rules `producer.py` states.
+Producers use this module. `producer.py` describes the rules.
 """
 
 from __future__ import annotations
@@ -38,28 +38,29 @@ T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
-# Returns a request of the sends that still wait for an outcome; None if there are none.
+# A function that returns a request of the sends that still wait for an outcome, or None.
 RequestNow = Callable[[], EncodedSend | None]
-# Topic and priority of the messages of a request.
+# The topic and the priority of the messages of a request.
 Destination = tuple[str, int | None]
 # Called at the end of each request with topic, number of messages, seconds, and error.
 OnRequest = Callable[[str, int, float, BaseException | None], None]
 
-# Ids that are made with one reading of the clock. Up to 65,536 are distinct per millisecond.
+# The number of ids that are made with one reading of the clock. Up to 65,536 are distinct per
+# millisecond.
 IDS_AT_ONCE = 4_096
 
-# Refusals of one message. Every other refusal holds for all messages of a request.
+# These codes refuse one message. Every other code refuses all messages of a request.
 REFUSALS_OF_A_MESSAGE = frozenset({Code.MESSAGE_ILLEGAL, Code.INVALID_PARAMETER})
-# The broker drains or has closed the topic, or the topic has fewer queues there. The messages are
-# not stored.
+# These codes refuse a queue: the broker drains or has closed the topic, or the topic has fewer
+# queues there. The messages are not stored.
 REFUSALS_OF_A_QUEUE = frozenset({Code.NO_PERMISSION, Code.QUEUE_NOT_EXIST})
 
 
 class Sender:
-    """Sends through one client instance.
+    """Sends messages through one client instance.
 
-    `fault` remembers failed and slow brokers, which are avoided; None to avoid none. `on_request`:
-    see OnRequest.
+    `fault` remembers failed and slow brokers, which are avoided. If it is None, no broker is
+    avoided. `on_request` is called at the end of each request.
     """
 
     def __init__(
@@ -89,8 +90,8 @@ class Sender:
     def check(self, message: Message, queue: MessageQueue | None = None) -> None:
         """Check a message and its queue.
 
-        Raises MESSAGE_ILLEGAL (too large), NO_PERMISSION (a system topic), INVALID_PARAMETER (a
-        queue of another topic, or an invalid queue).
+        Raises MqError with the code MESSAGE_ILLEGAL (too large), NO_PERMISSION (a system topic), or
+        INVALID_PARAMETER (a queue of another topic, or an invalid queue).
         """
         if len(message.body) > self._options.max_message_size:
             raise MqError(
@@ -119,7 +120,7 @@ class Sender:
             )
 
     def check_whole(self, message: Message) -> None:
-        """Check a message and its properties. Raises like `prepare`."""
+        """Check a message and its properties. Raises MqError like `prepare`."""
         self.check(message)
         message.encoded_properties(self._unique_ids.make(self._clock.now_ms()))
 
@@ -134,10 +135,10 @@ class Sender:
     def prepare(
         self, message: Message, queue: MessageQueue | None = None, added: str = ""
     ) -> Outgoing:
-        """Return the message as it travels, with its body compressed if the options say so.
+        """Prepare a message for a request, and compress its body if the options require it.
 
-        `added`: see `Message.encoded_properties`. Raises like `check`, and MESSAGE_ILLEGAL if its
-        properties are too large.
+        `added` is passed to `Message.encoded_properties`. Raises MqError like `check`, and with the
+        code MESSAGE_ILLEGAL if the properties are too large.
         """
         self.check(message, queue)
         if self._compressor is not None:
@@ -146,7 +147,7 @@ class Sender:
         return outgoing_of((message, message_id, message.encoded_properties(message_id, added)))
 
     def prepare_batch(self, messages: Sequence[Message], queue: MessageQueue | None = None) -> Run:
-        """Prepare a batch as `prepare` does. Errors name the index."""
+        """Prepare a batch as `prepare` does. Errors name the index of the message."""
         message_ids: list[str] = []
         for made in range(0, len(messages), IDS_AT_ONCE):
             number = min(IDS_AT_ONCE, len(messages) - made)
@@ -170,7 +171,7 @@ class Sender:
     async def send_run(
         self, run: Run, queue: MessageQueue | None, timeout_s: float
     ) -> list[SendResult]:
-        """Store messages that may share a request: see `send_request.runs`."""
+        """Store messages that may share a request, such as a run of `send_request.runs`."""
         first, size = run.messages[0], len(run.messages)
         destination = (first.topic, first.priority)
         stored = await self.send_request(self._request(run), destination, size, queue, timeout_s)
@@ -184,9 +185,9 @@ class Sender:
         queue: MessageQueue | None,
         timeout_s: float,
     ) -> tuple[MessageQueue, message_pb2.SendResponse]:
-        """Store the `size` messages of an encoded request, in `queue` if given.
+        """Store the `size` messages of an encoded request, in `queue` if it is given.
 
-        Returns the queue that stores them, and the response of the broker.
+        Return the queue that stores them, and the response of the broker.
         """
         topic, began_s = destination[0], self._time_s()
         deadline_ms = self._clock.monotonic_ms() + int(timeout_s * 1000)
@@ -210,21 +211,21 @@ class Sender:
         future: AnyFuture,
         added: str = "",
     ) -> SingleSend:
-        """Return a send that may travel with others. `added` and errors: see `prepare`."""
+        """Return a send that may share a request. `added` and errors are those of `prepare`."""
         outgoing = self.prepare(message, queue, added)
         deadline_ms = self._clock.monotonic_ms() + int(timeout_s * 1000)
         return SingleSend(outgoing, message.size, future, deadline_ms, timeout_s)
 
     def known_route(self, topic: str) -> PublishInfo | None:
-        """Return the route of a topic; None if a name server must be asked."""
+        """Return the route of a topic, or None if a name server must be asked."""
         return self._routes.known_publish_info(topic)
 
     async def route_of(self, send: SingleSend) -> PublishInfo:
-        """Return the route of the topic of a send. Raises like `send_run`."""
+        """Return the route of the topic of a send. Raises MqError like `send_run`."""
         return await self._publish_info(send.outgoing.message.topic, send.deadline_ms)
 
     async def changed_route(self, topic: str) -> PublishInfo:
-        """Ask the name servers for a route. Raises like `RouteCache.publish_info`."""
+        """Fetch a route from the name servers. Raises MqError like `RouteCache.publish_info`."""
         await self._routes.refresh_now(topic)
         return await self._routes.publish_info(topic)
 
@@ -235,7 +236,7 @@ class Sender:
         )
 
     async def deliver(self, batch: Batch) -> None:
-        """Send a batch and give each of its sends an outcome.
+        """Send a batch and set the outcome of each of its sends.
 
         If the batch is of message groups and their queue refuses it, the sends get no outcome yet.
         """
@@ -260,8 +261,8 @@ class Sender:
     async def _deliver_sends(self, sends: list[SingleSend], batch: Batch) -> None:
         """Send messages that the broker stores all together or not at all.
 
-        If the broker refuses one of the messages, each half is sent again, down to that message, so
-        that only its caller fails. Raises MqError if all fail.
+        If the broker refuses one of the messages, each half is sent again, and so on until only
+        that message fails. Raises MqError if all messages fail.
         """
         if not sends:
             return
@@ -328,7 +329,8 @@ class Sender:
         try:
             self._on_request(topic, messages, elapsed_s, error)
         except (SystemExit, KeyboardInterrupt) as left:  # raised by an interceptor
-            # It ends the loop one turn later, when each send of the request has its outcome.
+            # The exception ends the loop one iteration later, when each send of the request has its
+            # outcome.
             asyncio.get_running_loop().call_soon(_leave, left)
 
     def _request(self, run: Run) -> EncodedSend:
@@ -349,7 +351,7 @@ class Sender:
     ) -> tuple[MessageQueue, message_pb2.SendResponse] | None:
         """Try one broker after the other, beginning with `first`, until one has stored the request.
 
-        Returns None if all sends of the request were cancelled or have expired. Raises the last
+        Return None if all sends of the request were cancelled or have expired. Raises the last
         broker's answer.
         """
         clock, deadline_ms = self._clock, attempts.deadline_ms
@@ -379,7 +381,7 @@ class Sender:
                 target = attempts.queue
 
     async def _refresh_after(self, error: MqError, topic: str, deadline_ms: int) -> None:
-        """Refresh the route of `topic`. Raises `error` if the deadline passes before that."""
+        """Refresh the route of `topic`. Raise `error` if the deadline passes before that."""
         # The topic was created again with fewer queues: the cached route is known to be stale.
         stale = error.code is Code.QUEUE_NOT_EXIST
         refresh = self._routes.refresh_now if stale else self._routes.refresh_soon
@@ -395,9 +397,10 @@ class Sender:
         return await self._in_time(asking, deadline_ms)
 
     async def _in_time(self, asking: Coroutine[Any, Any, T], deadline_ms: int) -> T:
-        """Wait for an answer of the name servers until the deadline, then raise NamesrvUnreachable.
+        """Wait for an answer of the name servers. Raise NamesrvUnreachable after the deadline.
 
-        The timeout of one name server alone may be longer than that of the send.
+        This is needed because the timeout of a single name server may be longer than that of the
+        send.
         """
         remaining_s = (deadline_ms - self._clock.monotonic_ms()) / 1000
         try:
@@ -409,7 +412,7 @@ class Sender:
     async def _send_to(
         self, target: MessageQueue, request: EncodedSend, remaining_s: float, timeout_s: float
     ) -> message_pb2.SendResponse:
-        """Make one attempt within `remaining_s`. `timeout_s`: the whole send's, for the error."""
+        """Make one attempt within `remaining_s`. Error texts name `timeout_s`, the send's limit."""
         started_ms = self._clock.monotonic_ms()
         failed = False
         try:
@@ -439,7 +442,7 @@ class Sender:
         return response.unique_message_id
 
     async def post(self, outgoing: Outgoing, target: MessageQueue) -> None:
-        """Send one-way: make one attempt, and only log a failure."""
+        """Send a message one-way with a single attempt. Only log a failure."""
         timeout_s = self._options.send_timeout.total_seconds()
         topic, began_s = outgoing.message.topic, self._time_s()
         try:

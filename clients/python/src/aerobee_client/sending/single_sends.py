@@ -1,6 +1,6 @@
-"""Give each single send room, then its route, then a place in a batch.
+"""Process each single send: reserve its budget, find its route, and put it into a batch.
 
-Sends that keep an order go through OrderedSends.
+Sends that keep an order are passed to OrderedSends.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ WINDOW = 256  # one-way requests in flight
 def _key_of_most(topic: str, is_plain: bool) -> BatchKey:
     """Return the key of sends without a queue or priority.
 
-    It is cached because making a key takes longer than finding the batch that has it.
+    The result is cached, because creating a key takes longer than finding the batch with that key.
     """
     return BatchKey(topic, is_plain, None, is_one_way=False)
 
@@ -43,7 +43,8 @@ def _key_of_most(topic: str, is_plain: bool) -> BatchKey:
 class SingleSends:
     """The single sends of one producer, on its event loop.
 
-    `budget`: see Budget. `catch_up` accepts the sends that other threads have called by now.
+    `budget` limits the sends that wait for an answer. `catch_up` accepts the pending sends of other
+    threads.
     """
 
     def __init__(
@@ -62,19 +63,22 @@ class SingleSends:
         self.ordered = OrderedSends(sender, self._accumulator, budget, clock, catch_up)
         self.one_way = OneWaySends(sender, budget)
         self._alone: dict[asyncio.Task[None], SingleSend] = {}
-        # By topic: the sends that wait for its route.
+        # The sends that wait for the route of their topic, by topic.
         self._without_route: dict[str, list[tuple[SingleSend, MessageQueue | None]]] = {}
         self._asking: set[asyncio.Task[None]] = set()
 
     def single(
         self, message: Message, queue: MessageQueue | None, timeout_s: float, added: str = ""
     ) -> tuple[SingleSend, asyncio.Future[SendResult]]:
-        """Return a send, and the future of its caller. `added` and errors: see `Sender.prepare`."""
+        """Return a send and its future. `added` and errors are those of `Sender.prepare`."""
         future: asyncio.Future[SendResult] = self._loop.create_future()
         return self._sender.single(message, queue, timeout_s, future, added), future
 
     def start(self, send: SingleSend, queue: MessageQueue | None) -> bool:
-        """Put a send into a batch if there is room and its route is known. False: not yet."""
+        """Put a send into a batch if it fits in the budget and its route is known.
+
+        Return False if it was not put into a batch.
+        """
         info = self._sender.known_route(send.outgoing.message.topic)
         if info is None or not self._budget.try_take(send.size):
             return False
@@ -89,10 +93,10 @@ class SingleSends:
         block: bool = True,
         is_one_way: bool = False,
     ) -> None:
-        """Put a send into a batch as soon as it has room and its route.
+        """Put a send into a batch as soon as it is in the budget and has its route.
 
-        Raises FLOW_CONTROL if there is not enough room within its timeout; without `block`, at
-        once.
+        Raises MqError with the code FLOW_CONTROL if it does not fit in the budget within its
+        timeout. If `block` is false, it raises this error at once.
         """
         if not self._budget.try_take(send.size):
             await self._wait_for_room(send, block=block)
@@ -108,9 +112,9 @@ class SingleSends:
         *,
         block: bool = True,
     ) -> SendResult:
-        """Send a message in a request of its own, which a cancellation ends.
+        """Send a message in a separate request, which a cancellation ends.
 
-        Raises like `start_later`.
+        Raises MqError like `start_later`.
         """
         send, _ = self.single(message, queue, timeout_s)
         if self._budget.try_take(send.size):
@@ -128,7 +132,7 @@ class SingleSends:
         return await future
 
     async def post(self, message: Message, queue: MessageQueue | None, timeout_s: float) -> None:
-        """Send one-way. Return when it has room and a route; later failures are only logged."""
+        """Send one-way. Return when the send is in a batch; later failures are only logged."""
         send, future = self.single(message, queue, timeout_s)
         future.add_done_callback(_log_failure)
         await self.start_later(send, queue, is_one_way=True)
@@ -136,7 +140,7 @@ class SingleSends:
     async def post_in_order(
         self, message: Message, ordering: SendOrdering, timeout_s: float
     ) -> None:
-        """Send a message that keeps an order one-way: see `post`."""
+        """Send a message that keeps an order one-way, as `post` does."""
         future: asyncio.Future[SendResult] = self._loop.create_future()
         future.add_done_callback(_log_failure)
         send = self.ordered.accept(self._sender.prepare(message), ordering, timeout_s, future)
@@ -146,10 +150,10 @@ class SingleSends:
             future.result()
 
     def accept(self, queued: QueuedSend, *, has_room: bool = False) -> None:
-        """Start a send without waiting. Its future gets the outcome.
+        """Start a send without waiting. The future of `queued` gets the outcome.
 
-        Without room it fails with FLOW_CONTROL. `has_room`: whether it has already taken its share
-        of the budget.
+        If the send does not fit in the budget, it fails with the code FLOW_CONTROL. `has_room` is
+        true if it is already in the budget.
         """
         message, queue, ordering, timeout_s, future, is_alone = queued
         try:
@@ -180,7 +184,7 @@ class SingleSends:
             task.add_done_callback(self._asking.discard)
 
     async def _answer_alone(self, send: SingleSend, queue: MessageQueue | None) -> None:
-        """Send a message that has its room in a request of its own."""
+        """Send a message that is already in the budget in a separate request."""
         if not send.leaves():
             self._budget.give_back(1, send.size)
             return
@@ -195,7 +199,7 @@ class SingleSends:
     async def _deliver_alone(
         self, send: SingleSend, queue: MessageQueue | None, timeout_s: float
     ) -> SendResult:
-        """Deliver a send that has its room, and return the room."""
+        """Deliver a send that is in the budget, and then remove it from the budget."""
         try:
             run = send_request.run_of([send.outgoing])
             return (await self._sender.send_run(run, queue, timeout_s))[0]
@@ -237,7 +241,7 @@ class SingleSends:
         await asyncio.gather(*self._alone)
 
     async def abort(self) -> None:
-        """Fail every send without an outcome with ClientClosed."""
+        """Fail every send that has no outcome with ClientClosed."""
         for task in self._asking:
             task.cancel()
         await asyncio.gather(*self._asking, return_exceptions=True)
@@ -245,7 +249,8 @@ class SingleSends:
         for task in alone:
             task.cancel()
         await asyncio.gather(*alone, return_exceptions=True)
-        # The tasks of these had not begun: they still have their room, and no outcome.
+        # The tasks of these sends had not begun, so they are still in the budget and have no
+        # outcome.
         left: list[tuple[SingleSend, MessageQueue | None]]
         left = [(send, None) for send in alone.values() if not send.future.done()]
         left += [each for waiting in self._without_route.values() for each in waiting]
@@ -260,7 +265,7 @@ class SingleSends:
         await self._budget.take(send.size, send.timeout_s)
 
     async def _route(self, send: SingleSend) -> PublishInfo:
-        """Return the route of a send that has its room. Without a route, return the room."""
+        """Return the route of a send. On an error, remove the send from the budget."""
         try:
             return await self._sender.route_of(send)
         except BaseException:
@@ -268,9 +273,9 @@ class SingleSends:
             raise
 
     async def _ask_route(self, topic: str) -> None:
-        """Ask once for all sends to a topic that wait for its route.
+        """Fetch a route once for all sends to a topic that wait for the route.
 
-        If no answer arrives, the sends whose deadline has passed fail.
+        If no name server answers, the sends whose deadline has passed fail.
         """
         waiting = self._without_route[topic]
         try:
@@ -295,7 +300,7 @@ class SingleSends:
     def _fail(
         self, sends: Iterable[tuple[SingleSend, MessageQueue | None]], error: Exception
     ) -> None:
-        """Fail sends that have their room and are not in a batch."""
+        """Fail sends that are in the budget but not in a batch."""
         for send, _ in sends:
             self._budget.give_back(1, send.size)
             send.fail(error)
@@ -307,9 +312,9 @@ def _log_failure(done: asyncio.Future[SendResult]) -> None:
 
 
 class OneWaySends:
-    """The one-way sends of one producer, in requests of their own, on its event loop.
+    """The one-way sends of one producer in separate requests, on its event loop.
 
-    Up to WINDOW requests are in flight; other sends wait. `budget`: see Budget.
+    Up to WINDOW requests are in flight; other sends wait. `budget` limits the sends in flight.
     """
 
     def __init__(self, sender: Sender, budget: Budget) -> None:
@@ -321,8 +326,8 @@ class OneWaySends:
     async def post(self, message: Message, queue: MessageQueue | None, timeout_s: float) -> None:
         """Send a message and return without waiting for the answer.
 
-        Raises like `Sender.prepare`, the errors of the route query, and FLOW_CONTROL if there is
-        not enough room within the timeout.
+        Raises MqError like `Sender.prepare`, and the errors of the route query. Raises MqError with
+        the code FLOW_CONTROL if the send does not fit in the budget within the timeout.
         """
         outgoing, size = self._sender.prepare(message, queue), message.size
         deadline_s = asyncio.get_running_loop().time() + timeout_s
@@ -342,7 +347,7 @@ class OneWaySends:
         task.add_done_callback(partial(self._done, size))
 
     async def drain(self) -> None:
-        """Wait until none is in flight."""
+        """Wait until no send is in flight."""
         await asyncio.gather(*self._tasks)
 
     def _done(self, size: int, task: asyncio.Task[None]) -> None:

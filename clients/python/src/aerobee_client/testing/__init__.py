@@ -1,6 +1,7 @@
-"""Provide a real name server, broker and proxy for tests: a pytest plugin, a process, a container.
+"""Provide a real name server, broker and proxy for tests.
 
-Importing this package is cheap: a module is imported when one of its names is first used.
+They run as a pytest plugin, in a process, or in a container. Importing this package is cheap: a
+module is imported when one of its names is first used.
 """
 
 from __future__ import annotations

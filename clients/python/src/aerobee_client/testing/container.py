@@ -30,7 +30,7 @@ SERVING = (
 
 
 class RocketMqContainer(DockerContainer):
-    """A container. Use `with RocketMqContainer() as rocketmq:`, or `start()` and `stop()`.
+    """A container with a cluster. Use it in a `with` block, or call `start()` and `stop()`.
 
     Args:
         image: An image of deploy/Dockerfile. Default: the environment variable AEROBEE_IMAGE.
@@ -68,11 +68,11 @@ class RocketMqContainer(DockerContainer):
         return self._address(2)
 
     def rocketmq(self) -> RocketMq:
-        """Return the cluster as the fixture `rocketmq` does. Close it, or use `with`."""
+        """Return the cluster as the fixture `rocketmq` does. The caller must close it."""
         return RocketMq(self.namesrv, self.proxy)
 
     def start(self) -> Self:
-        """Start the container. Return when all three services serve.
+        """Start the container. Return when name server, broker and proxy accept calls.
 
         Raises:
             MqError: SERVICE_NOT_AVAILABLE, with the end of the container's log.
@@ -99,7 +99,7 @@ class RocketMqContainer(DockerContainer):
         return f"{self._host()}:{self._ports[place]}"
 
     def _host(self) -> str:
-        """Return the host on which ports of containers are published."""
+        """Return the host on which the ports of containers are published."""
         return str(self.get_docker_client().host())
 
     def _until_serving(self) -> None:
@@ -116,7 +116,7 @@ class RocketMqContainer(DockerContainer):
 
 
 def _serves(address: str) -> bool:
-    """Return the answer of grpc.health.v1 for the server."""
+    """Return whether the server at `address` reports SERVING by grpc.health.v1."""
     with grpc.insecure_channel(address) as channel:
         check = channel.unary_unary(
             HEALTH_CHECK, request_serializer=None, response_deserializer=None

@@ -1,7 +1,7 @@
-"""Provide the pytest plugin: fixtures `rocketmq`, `async_rocketmq` and `rocketmq_suite`.
+"""Provide the pytest plugin with the fixtures `rocketmq`, `async_rocketmq` and `rocketmq_suite`.
 
-It is loaded in every environment with this distribution, so it imports nothing before a test uses a
-fixture.
+Pytest loads the plugin in every environment with this distribution. It therefore imports other
+modules only when a test uses a fixture.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ SETS_INI = "rocketmq_set"
 class Addresses(NamedTuple):
     """The addresses of the services for the tests of a session, "host:port".
 
-    `proxy` and `broker` are "" if unknown. `log` is the path of the suite's log; "" for an existing
-    cluster.
+    `proxy` and `broker` are "" if unknown. `log` is the path of the log of the test cluster; "" for
+    an existing cluster.
     """
 
     namesrv: str
@@ -71,7 +71,7 @@ def rocketmq_suite(
 
 @pytest.fixture
 def rocketmq(rocketmq_suite: Addresses, monkeypatch: pytest.MonkeyPatch) -> Iterator[RocketMq]:
-    """Provide the cluster of this test. Topics and groups that it creates are deleted afterwards.
+    """Provide a cluster to a test. Topics and groups that it creates are deleted afterwards.
 
     NAMESRV_ADDR is set during the test, so that clients find the cluster.
     """
@@ -84,5 +84,5 @@ def rocketmq(rocketmq_suite: Addresses, monkeypatch: pytest.MonkeyPatch) -> Iter
 
 @pytest.fixture
 def async_rocketmq(rocketmq: RocketMq) -> AsyncRocketMq:
-    """Provide the cluster for coroutines: `await async_rocketmq.advance(hours=5)`."""
+    """Provide the cluster to an asyncio test: `await async_rocketmq.advance(hours=5)`."""
     return rocketmq.asynchronous

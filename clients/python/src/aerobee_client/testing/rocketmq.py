@@ -1,6 +1,6 @@
-"""Represent a cluster in one test: unique names, peeks, faults, time.
+"""Control a cluster in one test: create topics and groups, read messages, cause faults, move time.
 
-No connection outlives a call, so that a test may use any event loop.
+No connection stays open after a call, so that a test may use any event loop.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ R = TypeVar("R", bound=Message)
 SETTLE_TIMEOUT = timedelta(seconds=10)
 RECONNECT_TIMEOUT_S = 10.0
 POLL_S = 0.02
-# Longer than the waits of a suite, whose errors name what it waited for.
+# Longer than the waits of the suite, so that the suite's own error, which names the cause, arrives.
 CONTROL_TIMEOUT_S = 600.0
 PAGE_MESSAGES = 1_024
 PAGE_BYTES = 4 * 1024 * 1024
@@ -41,7 +41,7 @@ _ABSENT = frozenset({Code.TOPIC_NOT_EXIST, Code.SUBSCRIPTION_GROUP_NOT_EXIST})
 
 
 class AsyncRocketMq(AsyncClient):
-    """The fixture `async_rocketmq`. Every method raises MqError, as the asyncio clients do.
+    """The cluster of the fixture `async_rocketmq`. Every method may raise MqError.
 
     Args:
         namesrv: The address of the name server, "host:port".
@@ -91,7 +91,7 @@ class AsyncRocketMq(AsyncClient):
         return group
 
     def unused_topic(self, name: str = "topic") -> str:
-        """Return the name of a topic that does not exist, for a test that causes its creation."""
+        """Return a unique topic name, for a test in which a send creates the topic."""
         topic = unique(name)
         self._topics.append(topic)
         return topic
@@ -99,32 +99,32 @@ class AsyncRocketMq(AsyncClient):
     # ---- peeks: they consume nothing ----
 
     async def messages(self, topic: str) -> list[ReceivedMessage]:
-        """Return every stored message of the topic, by store time."""
+        """Return every stored message of a topic, sorted by store time."""
         async with self._admin() as admin:
             return await _stored(admin, topic)
 
     async def retries(self, group: str) -> list[ReceivedMessage]:
-        """Return every message that was delivered to the retry topic of the group so far.
+        """Return every message that was delivered to the retry topic of a group so far.
 
-        Each has `reconsume_times`, `failure_reason` and `failure_description`.
+        Each message has `reconsume_times`, `failure_reason` and `failure_description`.
         """
         return await self.messages(retry_topic(group))
 
     async def dead_letters(self, group: str) -> list[ReceivedMessage]:
-        """Return the dead letters of the group, with `failure_reason` and `failure_description`."""
+        """Return the dead letters of a group, with `failure_reason` and `failure_description`."""
         return await self.messages(dead_letter_topic(group))
 
     async def lag(self, group: str) -> int:
-        """Return the number of messages, including retries, after the group's reported offset."""
+        """Return the number of messages, including retries, that a group has not committed yet."""
         async with self._admin() as admin:
             progress = await admin.consume_progress(group)
         return sum(queue.lag for queue in progress)
 
     async def wait_consumed(self, group: str, timeout: timedelta = SETTLE_TIMEOUT) -> None:
-        """Wait until the group has consumed all visible messages, including stored retries.
+        """Wait until a group has consumed all visible messages, including stored retries.
 
         Raises:
-            MqError: REQUEST_TIMEOUT if it has not within `timeout`.
+            MqError: REQUEST_TIMEOUT if messages are left after `timeout`.
         """
         loop = asyncio.get_running_loop()
         end = loop.time() + timeout.total_seconds()
@@ -140,7 +140,10 @@ class AsyncRocketMq(AsyncClient):
             await asyncio.sleep(POLL_S)
 
     async def _settle(self, group: str, timeout: timedelta) -> None:
-        """Make consumers report their offsets at once, not every 5 s, if there is a control."""
+        """Make consumers commit their offsets at once instead of every 5 s.
+
+        Does nothing if the cluster does not have the test control.
+        """
         request = suite_pb2.SettleRequest(consumer_group=group, timeout_ms=_milliseconds(timeout))
         try:
             await _call_control(self.namesrv, rpcs.SETTLE, request)
@@ -162,10 +165,10 @@ class AsyncRocketMq(AsyncClient):
     ) -> None:
         """Move the time of broker and proxy forward. The time of the test does not change.
 
-        Delays, retries, leases, transaction checks and retention follow, one after the other. In
-        between, it waits until each live consumer group has settled the messages that became
-        visible. Heartbeats, registration and connections keep real time, and so do the timers of
-        clients.
+        Delays, retries, leases, transaction checks and retention that become due happen in order.
+        After each of them, the call waits until every live consumer group has settled the messages
+        that became visible. Heartbeats, registration, connections and timers of clients keep real
+        time.
 
         Args:
             days: Days to add.
@@ -173,11 +176,11 @@ class AsyncRocketMq(AsyncClient):
             minutes: Minutes to add.
             seconds: Seconds to add.
             settle: False to return without waiting for consumer groups.
-            settle_timeout: How long to wait for a consumer group.
+            settle_timeout: The maximum time to wait for a consumer group.
 
         Raises:
             MqError: REQUEST_TIMEOUT, which names a group that has not settled within
-                `settle_timeout`. The time then stays where it was at that moment.
+                `settle_timeout`. The time is then not moved further.
         """
         duration = timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
         request = suite_pb2.AdvanceRequest(
@@ -190,7 +193,7 @@ class AsyncRocketMq(AsyncClient):
     async def now(self) -> datetime:
         """Return the time of broker and proxy, in UTC.
 
-        Use it to compute `deliver_at` of a message after time was advanced.
+        Use this time to compute `deliver_at` of a message after `advance`.
         """
         suite = await _call_control(self.namesrv, rpcs.GET_SUITE, suite_pb2.GetSuiteRequest())
         return datetime.fromtimestamp(suite.now_timestamp_ms / 1_000, UTC)
@@ -209,7 +212,7 @@ class AsyncRocketMq(AsyncClient):
         """Restart the broker on the same port and data.
 
         A running broker is stopped gracefully first. The call returns when this process can reach
-        the broker again: gRPC pauses between attempts to connect.
+        the broker again, because gRPC pauses between attempts to connect.
         """
         await _call_control(self.namesrv, rpcs.RESTART_BROKER, suite_pb2.RestartBrokerRequest())
         self._broker_is_down = False
@@ -228,7 +231,7 @@ class AsyncRocketMq(AsyncClient):
                     return
 
     async def refuse(self, rpc: str, code: Code, times: int = 1) -> None:
-        """Make the next calls of an RPC of name server or broker fail.
+        """Make the next calls of an RPC of the name server or broker fail.
 
         Args:
             rpc: The name of the RPC, such as "Send", "Pull" or "GetTopicRoute".
@@ -262,7 +265,7 @@ class AsyncRocketMq(AsyncClient):
 
 
 class RocketMq(Facade[AsyncRocketMq]):
-    """The fixture `rocketmq`: a cluster in a test without asyncio.
+    """The cluster of the fixture `rocketmq`, for tests without asyncio.
 
     Arguments and errors are those of AsyncRocketMq.
     """
@@ -303,7 +306,7 @@ class RocketMq(Facade[AsyncRocketMq]):
 
 
 def proxy_of(namesrv: str) -> str:
-    """Return the proxy of the suite with this name server; "" for another cluster.
+    """Return the proxy address of a test cluster with this name server; "" for another cluster.
 
     The call blocks. Raises MqError.
     """
@@ -317,7 +320,7 @@ def proxy_of(namesrv: str) -> str:
 
 
 def unique(name: str) -> str:
-    """Return the name with a unique suffix, also across processes."""
+    """Return `name` with a suffix that is unique, even among processes."""
     return f"{name}-{uuid4().hex[:10]}"
 
 
@@ -334,9 +337,9 @@ async def _absent_is_fine(deletion: Any) -> None:
 
 
 async def _call_control(namesrv: str, rpc: Rpc[Q, R], request: Q) -> R:
-    """Call the control of a suite on a connection of its own.
+    """Call the test control of a cluster on a separate connection.
 
-    Raises MqError; REQUEST_CODE_NOT_SUPPORTED if the cluster has no such control.
+    Raises MqError, with the code REQUEST_CODE_NOT_SUPPORTED if the cluster has no test control.
     """
     transport = GrpcTransport()
     try:
@@ -355,7 +358,7 @@ async def _call_control(namesrv: str, rpc: Rpc[Q, R], request: Q) -> R:
 
 
 async def _stored(admin: AsyncAdminClient, topic: str) -> list[ReceivedMessage]:
-    """Return every message of the topic, by store time; [] if the topic does not exist."""
+    """Return every message of a topic, by store time; [] if the topic does not exist."""
     try:
         queues = await admin.topic_status(topic)
     except MqError as error:

@@ -1,4 +1,4 @@
-"""Run a suite for tests as a child process, which ends with its parent."""
+"""Run name server, broker and proxy for tests in a child process that ends with its parent."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ LAST_LINES = 20
 
 
 def unless_given(defaults: Iterable[str], sets: Sequence[str]) -> list[str]:
-    """Return the `defaults`, "key=value", whose key is not in `sets`.
+    """Return the items of `defaults` ("key=value") whose key is not in `sets`.
 
-    A service refuses a key that is given twice.
+    This is needed because a service refuses a key that is given twice.
     """
     given = {_key(item) for item in sets}
     return [item for item in defaults if _key(item) not in given]
@@ -34,7 +34,7 @@ def _key(item: str) -> str:
 
 
 class SuiteProcess:
-    """A suite in a child process: `with SuiteProcess(folder) as suite:`. Ports are free ones.
+    """A cluster for tests in a child process, on free ports. Use it in a `with` block.
 
     Args:
         data: The folder for its data and its log.
@@ -62,10 +62,10 @@ class SuiteProcess:
         return self._process.pid
 
     def start(self) -> None:
-        """Start the suite. Return when it serves.
+        """Start the services. Return when they accept calls.
 
         Raises:
-            MqError: SERVICE_NOT_AVAILABLE, with the end of its log.
+            MqError: SERVICE_NOT_AVAILABLE if they do not start, with the end of their log.
         """
         if find_spec("aerobee_suite") is None:
             raise MqError(
@@ -96,7 +96,7 @@ class SuiteProcess:
         )
 
     def stop(self) -> None:
-        """Stop the suite gracefully, or kill it after 10 s. May be called twice."""
+        """Stop the services gracefully, or kill them after 10 s. May be called more than once."""
         process, self._process = self._process, None
         if process is None:
             return

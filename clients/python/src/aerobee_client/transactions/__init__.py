@@ -1,1 +1,1 @@
-"""Implement transactions of a producer: half messages, their ends, and checks by brokers."""
+"""Implement transactions of a producer: half messages, commits, rollbacks and checks."""

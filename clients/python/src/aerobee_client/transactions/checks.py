@@ -1,8 +1,8 @@
 """Answer the checks of brokers: the program's `check` decides about an open transaction.
 
-Four checks run at a time, on threads or, for a coroutine function, in tasks. Up to 2,000 wait. If
-more arrive or `check` raises, the result is unknown: the client does not answer, and the broker
-asks again.
+Up to four checks run at the same time, on threads or, for a coroutine function, in tasks. Up to
+2,000 checks wait. If more arrive or `check` raises, the client does not answer, and the broker asks
+again.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ class _Question(NamedTuple):
 class TransactionChecks:
     """The checks of one producer.
 
-    `running`: the ids of transactions whose blocks run in this process and will end them.
-    `timeout_s`: the time limit for an answer to reach the broker.
+    `running` holds the ids of transactions whose blocks run in this process and will end them.
+    `timeout_s` is the time limit for an answer to reach the broker.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class TransactionChecks:
             task.add_done_callback(self._tasks.discard)
 
     async def close(self) -> None:
-        """End without waiting for running checks: the broker asks another producer."""
+        """Stop without waiting for running checks, because the broker will ask another producer."""
         self._waiting.clear()
         for task in self._tasks:
             task.cancel()
@@ -118,9 +118,9 @@ class TransactionChecks:
 
 
 async def _on_a_thread(check: Check, message: ReceivedMessage) -> object:
-    """Return the result of `check`, which runs in a daemon thread.
+    """Run `check` in a daemon thread and return its result.
 
-    A check that never returns does not keep the program from ending.
+    A check that never returns therefore does not keep the program alive.
     """
     loop = asyncio.get_running_loop()
     future: asyncio.Future[object] = loop.create_future()
@@ -148,11 +148,14 @@ async def _on_a_thread(check: Check, message: ReceivedMessage) -> object:
 
 
 class _CheckFailed(Exception):
-    """The program's function raised. `__cause__` is its error."""
+    """Raised if the program's `check` raises. `__cause__` is the error of the check."""
 
 
 def _called(check: Check, message: ReceivedMessage) -> object:
-    """Call the check. Raises _CheckFailed, also for a SystemExit, which would end the loop."""
+    """Call the check. Convert every exception to _CheckFailed.
+
+    This includes SystemExit, which would otherwise end the event loop.
+    """
     try:
         return check(message)
     except BaseException as error:
@@ -164,7 +167,10 @@ def _log_failed_check(message: ReceivedMessage) -> None:
 
 
 def checked(answer: object, what: str) -> TransactionResolution:
-    """Return the result of the program's function. Raises TypeError."""
+    """Return the result of the program's function after a check of its type.
+
+    Raises TypeError if it is not a TransactionResolution.
+    """
     if not isinstance(answer, TransactionResolution):
         raise TypeError(
             f"{what} returned {type(answer).__name__}: it returns a TransactionResolution, "
@@ -174,7 +180,7 @@ def checked(answer: object, what: str) -> TransactionResolution:
 
 
 def is_coroutine(function: Callable[..., object]) -> bool:
-    """Return whether a call makes a coroutine, also for an object with an async `__call__`."""
+    """Return whether `function` is a coroutine function or an object with an async `__call__`."""
     call = getattr(function, "__call__", None)  # noqa: B004
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
 

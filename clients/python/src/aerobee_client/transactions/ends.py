@@ -1,9 +1,9 @@
-"""Identify half messages, and send the ends of their transactions to the brokers.
+"""Identify half messages, and send commits and rollbacks of their transactions to the brokers.
 
-Ends of one event loop turn travel to their broker in one request. The broker answers each when it
-is durable. An end that failed, or whose answer was lost, is retried until its deadline. If an
-answer was lost and the broker then does not know the transaction as open, the lost answer was a
-success.
+A commit or rollback is called an end here. Ends that are requested in one iteration of the event
+loop travel to their broker in one request. The broker answers each end when it is durable. An end
+that failed, or whose answer was lost, is retried until its deadline. If an answer was lost and a
+retry finds the transaction no longer open, the first attempt has succeeded.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ WIRE_RESOLUTIONS = {
 
 
 class HalfMessage(NamedTuple):
-    """A half message.
+    """Identifies a half message.
 
-    `queue_offset`: the offset of its first copy, among the half messages of that broker.
+    `queue_offset` is the offset of its first copy among the half messages of that broker.
     """
 
     topic: str
@@ -46,9 +46,9 @@ class HalfMessage(NamedTuple):
 
     @classmethod
     def stored(cls, result: SendResult) -> HalfMessage:
-        """Make it from a result.
+        """Create a HalfMessage from the result of a send.
 
-        Raises VERSION_NOT_SUPPORTED if the broker stored a normal message.
+        Raises MqError with the code VERSION_NOT_SUPPORTED if the broker stored a normal message.
         """
         queue = result.queue
         if not result.transaction_id:
@@ -61,9 +61,9 @@ class HalfMessage(NamedTuple):
 
 
 def half(message: Message) -> Message:
-    """Return the message as it is sent when a transaction begins.
+    """Return the half message that is sent when a transaction begins.
 
-    Raises MESSAGE_ILLEGAL for a message of a message group or lite topic.
+    Raises MqError with the code MESSAGE_ILLEGAL for a message of a message group or lite topic.
     """
     if message.order_key:
         raise MqError(
@@ -90,9 +90,9 @@ _LOST_ANSWERS = frozenset(
 
 
 class _End:
-    """An end of a transaction.
+    """A commit or rollback of a transaction.
 
-    `may_be_done`: an answer was lost. `failure`: the error of the last attempt.
+    `may_be_done` is true if an answer was lost. `failure` is the error of the last attempt.
     """
 
     __slots__ = ("deadline_ms", "failure", "future", "half", "may_be_done", "resolution")
@@ -112,7 +112,7 @@ class _End:
         self.failure: MqError | None = None
 
     def attempt_failed(self, error: MqError) -> bool:
-        """Return whether to retry the end. Otherwise it has its outcome."""
+        """Return whether to retry the end after `error`. Otherwise set the result of the future."""
         if error.code is Code.INVALID_TRANSACTION_ID and self.may_be_done:
             self.succeed()
             return False
@@ -133,9 +133,10 @@ class _End:
 
 
 class TransactionEnds:
-    """The ends of one producer, on its event loop.
+    """Sends the commits and rollbacks of one producer. Runs on its event loop.
 
-    `on_end` is called with each outcome: the message id, the name of the resolution, and the error.
+    `on_end` is called after each of them with the message id, the name of the resolution, and the
+    error or None.
     """
 
     def __init__(
@@ -149,18 +150,18 @@ class TransactionEnds:
         self._producer_group = producer_group
         self._on_end = on_end
         self._loop = asyncio.get_running_loop()
-        self._next: dict[str, list[_End]] = {}  # by broker name, for the end of this loop turn
+        self._next: dict[str, list[_End]] = {}  # by broker name, not sent yet
         self._tasks: dict[asyncio.Task[None], list[_End]] = {}
         self._closed = False
 
     def end(
         self, half: HalfMessage, resolution: TransactionResolution, timeout_s: float
     ) -> asyncio.Future[None]:
-        """Commit or roll back, even if the caller does not wait for the future.
+        """Commit or roll back a transaction, even if the caller does not wait for the future.
 
-        The future raises MqError: INVALID_TRANSACTION_ID (the transaction is not open),
-        TOPIC_NOT_EXIST (the topic was deleted), and the last error if the broker has not answered
-        before the deadline.
+        The future raises MqError with the code INVALID_TRANSACTION_ID if the transaction is not
+        open, and TOPIC_NOT_EXIST if the topic was deleted. If the broker has not answered before
+        the deadline, the future raises the last error.
         """
         future: asyncio.Future[None] = self._loop.create_future()
         if self._on_end is not None:
@@ -177,7 +178,7 @@ class TransactionEnds:
         return future
 
     def left_open(self, half: HalfMessage) -> None:
-        """Note that the producer leaves the transaction to the check. Nothing is sent."""
+        """Report that the producer leaves the transaction to the check. No request is sent."""
         if self._on_end is not None:
             self._on_end(half.transaction_id, TransactionResolution.UNKNOWN.name, None)
 
@@ -189,20 +190,20 @@ class TransactionEnds:
         self._on_end(half.transaction_id, resolution.name, error)
 
     async def drain(self) -> None:
-        """Wait until every end has its outcome. Accept no further ends."""
+        """Wait until all ends have succeeded or failed. Do not accept further ends."""
         self._closed = True
         while self._next or self._tasks:
             await asyncio.sleep(0)
             await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def abort(self) -> None:
-        """Fail every end without an outcome with ClientClosed: the broker will ask."""
+        """Fail all pending ends with ClientClosed. The brokers will then check the transactions."""
         self._closed = True
         under_way = dict(self._tasks)
         for task in under_way:
             task.cancel()
         await asyncio.gather(*under_way, return_exceptions=True)
-        # Also those whose task had not begun.
+        # Ends whose task had not begun fail too.
         for ends in (*under_way.values(), *self._next.values()):
             _fail_all(ends, ClientClosed("producer"))
         self._next.clear()
@@ -216,7 +217,7 @@ class TransactionEnds:
             task.add_done_callback(self._tasks.pop)
 
     async def _deliver(self, broker_name: str, ends: list[_End]) -> None:
-        """Send ends until each has its outcome."""
+        """Send ends and retry them until each has succeeded or failed."""
         backoff = Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S)
         try:
             while ends := await self._attempt(broker_name, ends):
@@ -233,7 +234,7 @@ class TransactionEnds:
             _fail_all(ends, error)
 
     async def _attempt(self, broker_name: str, ends: list[_End]) -> list[_End]:
-        """Send ends once. Return those to retry."""
+        """Send ends once. Return the ends to retry."""
         ends = self._in_time(ends, broker_name, 0)
         if not ends:
             return []
@@ -269,7 +270,7 @@ class TransactionEnds:
         )
 
     def _in_time(self, ends: list[_End], broker_name: str, pause_ms: int) -> list[_End]:
-        """Return the ends that have time left after a pause. The others fail."""
+        """Return the ends whose deadlines are after the next pause. Fail the other ends."""
         by_ms = self._clock.monotonic_ms() + pause_ms
         left = []
         for end in ends:

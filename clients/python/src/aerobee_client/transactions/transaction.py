@@ -1,4 +1,4 @@
-"""Define one transaction of a producer, as the program uses it."""
+"""Define a transaction of a producer, as the program uses it."""
 
 from __future__ import annotations
 
@@ -32,18 +32,19 @@ _RESOLVED = {
 
 
 class Transaction:
-    """A transaction. `async with` stores the half message and ends the transaction.
+    """A transaction. Its `async with` block stores the half message and ends the transaction.
 
-    It commits at the end of the block, and rolls back if the block raises. If the end does not
-    reach the broker before its deadline, or if the process dies inside the block, the check
+    The transaction commits at the end of the block, and rolls back if the block raises. If neither
+    reaches the broker before the deadline, or if the process dies inside the block, the check
     decides.
 
     Args:
         message: The message.
         send: Stores the half message.
-        ends: Sends the end to the broker.
+        ends: Sends the commit or rollback to the broker.
         running: The ids of the transactions whose blocks run.
-        timeout_s: The time limit for storing the half message, and again for the end, in seconds.
+        timeout_s: The time limit, in seconds, for storing the half message, and the same limit
+            for the commit or rollback.
     """
 
     def __init__(
@@ -67,14 +68,20 @@ class Transaction:
 
     @property
     def result(self) -> SendResult:
-        """The result of storing the half message. Raises ILLEGAL_OPERATION before the block."""
+        """The result of storing the half message.
+
+        Raises MqError with the code ILLEGAL_OPERATION before the block begins.
+        """
         if self._result is None:
             raise self._illegal("has not begun: use it in a with block")
         return self._result
 
     @property
     def message_id(self) -> str:
-        """The id of the message and the transaction. Raises ILLEGAL_OPERATION before the block."""
+        """The id of the message and of the transaction.
+
+        Raises MqError with the code ILLEGAL_OPERATION before the block begins.
+        """
         return self.result.message_id
 
     async def commit(self) -> None:
@@ -110,7 +117,7 @@ class Transaction:
             await self._end(resolution)
 
     def unknown(self) -> None:
-        """Leave the transaction to the check, even if the rest of the block raises."""
+        """Leave the transaction to the check, even if the block raises afterwards."""
         self._leave_open(_State.UNKNOWN)
         self._ends.left_open(HalfMessage.stored(self.result))
 
@@ -148,7 +155,7 @@ class Transaction:
         await self._ends.end(HalfMessage.stored(self.result), resolution, self._timeout_s)
 
     def _leave_open(self, state: _State) -> None:
-        """Note that the block does not end the transaction from now on."""
+        """Record the new state, so that the block does not end the transaction again."""
         PROCESS.check()
         if self._state is _State.NEW:
             raise self._illegal("has not begun: use it in a with block")

@@ -1,1 +1,1 @@
-"""Send dead letters again: what is sent, where it is read from, and what is recorded."""
+"""Send dead letters again: choose them, read them, send them and record the outcomes."""

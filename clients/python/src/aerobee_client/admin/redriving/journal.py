@@ -1,20 +1,22 @@
-"""Keep the journal of a redrive, with which an interrupted redrive resumes.
+"""Keep the journal of a redrive, from which an interrupted redrive resumes.
 
-It is a file of JSON lines. Each dead letter has a line before it is sent and a line with the
-outcome.
+The journal is a file of JSON lines. For each dead letter, one line announces the send, and a later
+line records its outcome.
 
     {"redrive": 1, "group": "billing", "target": "retry"}
-    {"sending": MESSAGE_ID, "letter": OFFSET_MESSAGE_ID}     before it is sent
-    {"sent": MESSAGE_ID}                                     after
-    {"failed": MESSAGE_ID, "unknown": true}                  after; it may have been stored
+    {"sending": MESSAGE_ID, "letter": OFFSET_MESSAGE_ID}     before the send
+    {"sent": MESSAGE_ID}                                     after the send
+    {"failed": MESSAGE_ID, "unknown": true}                  after the send; it may have been stored
 
-The lines before are on the disk (fdatasync) before the first message of their window is sent. The
-lines after are written when the whole window has its answers, before another window is announced.
+Messages are sent in windows. The announcements of a window are on the disk (fdatasync) before its
+first message is sent. The outcomes of a window are written when all its answers have arrived,
+before another window is announced.
 
-A crash therefore tears only the end: up to MAX_IN_FLIGHT announcements, and as many outcomes. The
-torn end is cut off, and its messages count as in flight. An invalid line elsewhere is damage. An
-invalid line is also damage if it precedes the outcome of a message that no earlier line announces:
-the announcement was on the disk, with all lines before it.
+A crash therefore damages only the end of the file: up to MAX_IN_FLIGHT announcements, and as many
+outcomes. This torn end is cut off, and its messages count as in flight. An invalid line before the
+torn end is damage. An invalid line is also damage if a later outcome belongs to a message that no
+earlier line announces. In that case, the announcement was already on the disk, with all lines
+before it.
 """
 
 from __future__ import annotations
@@ -33,15 +35,18 @@ from aerobee_client.admin.redriving.rules import Target
 from aerobee_wire.status import MqError, invalid_parameter
 
 VERSION = 1
-# Maximum messages that are announced and have no outcome yet.
+# The maximum number of messages that are announced and have no outcome yet.
 MAX_IN_FLIGHT = 1_536
-# Lines that a crash may have torn: outcomes and announcements.
+# The maximum number of lines, outcomes and announcements, that a crash may tear.
 _TORN_LINES = 2 * MAX_IN_FLIGHT
 _ROWS = 4_096  # rows passed to MessageIds at a time
 
 
 class Journal:
-    """The journal. `open` has put the messages of earlier runs into its MessageIds."""
+    """The journal of a redrive.
+
+    `open` loads the message ids of earlier runs into a MessageIds object.
+    """
 
     def __init__(self, descriptor: int, path: Path) -> None:
         self._descriptor: int | None = descriptor
@@ -57,11 +62,12 @@ class Journal:
         *,
         read_only: bool = False,
     ) -> Self:
-        """Begin a journal, or resume the existing one and load its message ids into `ids`.
+        """Begin a journal, or resume the existing journal and load its message ids into `ids`.
 
-        `read_only`: for a dry run; a missing file is an empty journal. Raises INVALID_PARAMETER for
-        a journal of another group or target, a file that is not a journal, a damaged journal, and
-        one that another redrive is writing. Raises OSError.
+        Set `read_only` for a dry run; a missing file is then an empty journal. Raises OSError.
+        Raises MqError with the code INVALID_PARAMETER for a journal of another group or target, or
+        one that another redrive is writing. The same error is raised for a damaged journal and for
+        another file.
         """
         header = {"redrive": VERSION, "group": consumer_group, "target": str(target)}
         if read_only:
@@ -96,15 +102,16 @@ class Journal:
         return self._descriptor
 
     def close(self) -> None:
-        """Close the file. May be called twice."""
+        """Close the file. May be called more than once."""
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
 
     def sending(self, letters: Iterable[tuple[str, str]]) -> None:
-        """Write the message ids and offset message ids of a window before it is sent.
+        """Announce the message ids and offset message ids of a window before it is sent.
 
-        Call `sync` before sending. Raises OSError; then no message of the window may be sent.
+        The caller must call `sync` before it sends. If this method raises OSError, no message of
+        the window may be sent.
         """
         self._write(
             f'{{"sending": {_quoted(message_id)}, "letter": {_quoted(letter)}}}\n'
@@ -112,11 +119,11 @@ class Journal:
         )
 
     def finished(self, outcomes: Iterable[Outcome]) -> None:
-        """Write the outcomes of a window. Raises OSError; the window then counts as in flight."""
+        """Write the outcomes of a window. If it raises OSError, the window counts as in flight."""
         self._write(map(_line_after, outcomes))
 
     def sync(self) -> None:
-        """Wait until everything written is on the disk."""
+        """Wait until all written lines are on the disk."""
         os.fdatasync(self._open)
 
     def _write(self, lines: Iterable[str]) -> None:
@@ -125,9 +132,9 @@ class Journal:
             left = left[os.write(self._open, left) :]
 
     def _load(self, header: dict[str, Any], ids: MessageIds) -> int:
-        """Load a journal. Return the end of the last whole line; 0 for a file without one."""
+        """Load a journal. Return the end of the last whole line, or 0 if there is none."""
         end = 0
-        pending: dict[str, str] = {}  # message id → offset message id, without an outcome yet
+        pending: dict[str, str] = {}  # announced ids without an outcome
         rows: list[tuple[str, str, Claim]] = []
         for number, (line, end_of_line) in enumerate(self._lines()):
             if number == 0:
@@ -144,10 +151,10 @@ class Journal:
         return end
 
     def _lines(self) -> Iterator[tuple[Any, int]]:
-        """Yield the whole lines as JSON (None for invalid JSON), and the end of each.
+        """Yield each whole line as JSON (None for invalid JSON), with the offset of its end.
 
-        A last line without a line end was torn. It is left out, unless it cannot be the beginning
-        of a journal.
+        A last line without a line feed is torn and left out. But if it is the only line and cannot
+        be the beginning of a journal, yield None for it.
         """
         end = 0
         with os.fdopen(os.dup(self._open), "rb") as file:
@@ -175,10 +182,10 @@ class Journal:
                 )
 
     def _check_torn(self, number: int, pending: Container[str]) -> None:
-        """Raise INVALID_PARAMETER if the following lines cannot result from a crash.
+        """Check that the lines from an invalid line on can result from a crash.
 
-        That is the case if they are more than a crash tears, or if they contain the outcome of a
-        message that is not in `pending`.
+        Raises MqError with the code INVALID_PARAMETER if they are too many, or if they contain the
+        outcome of a message that is not in `pending`.
         """
         after = 0
         announced_before = True
@@ -200,12 +207,12 @@ class Journal:
 _HEADER_START = b'{"redrive": '
 
 
-# Returns a string as JSON in ASCII, in a quarter of the time of json.dumps.
+# Encodes a string as JSON in ASCII, in a quarter of the time of json.dumps.
 _quoted = json.encoder.encode_basestring_ascii
 
 
 def _line_after(outcome: Outcome) -> str:
-    """Return the line for an outcome; empty for a message that was not to be sent."""
+    """Return the line for an outcome, or "" for a message that was not to be sent."""
     if outcome.status is Status.SENT:
         return f'{{"sent": {_quoted(outcome.message_id)}}}\n'
     if outcome.status is not Status.FAILED:
@@ -222,10 +229,10 @@ def _json(line: bytes) -> Any:
 
 
 def _apply(line: Any, pending: dict[str, str], rows: list[tuple[str, str, Claim]]) -> bool:
-    """Apply one line. Return False if it is invalid after the preceding ones."""
+    """Apply one line of the journal. Return False if it is invalid after the preceding lines."""
     match line:
         case {"sending": str(message_id), "letter": str(letter)}:
-            if message_id in pending:  # of a run that was killed; this one may fail
+            if message_id in pending:  # announced by a killed run; this send may fail
                 rows.append((message_id, pending[message_id], Claim.UNKNOWN))
             pending[message_id] = letter
         case {"sent": str(message_id)} if message_id in pending:

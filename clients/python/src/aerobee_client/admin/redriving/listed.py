@@ -1,8 +1,7 @@
 """Read dead letters that a file lists: `redrive.jsonl` of a report, or the output of `dlq export`.
 
-They are read by their places, in ranges of neighbours, as pages of a queue. Each line is a JSON
-object with "topic", "broker_name", "queue_id", "queue_offset" and "message_id". Other fields are
-ignored.
+Each line is a JSON object with "topic", "broker_name", "queue_id", "queue_offset" and "message_id".
+Other fields are ignored. Dead letters with close queue offsets are read together, in pages.
 """
 
 from __future__ import annotations
@@ -23,9 +22,9 @@ if TYPE_CHECKING:
     from aerobee_client.message import ReceivedMessage
 
 
-# Lines that are in memory at a time, and sorted by their places.
+# The number of lines that are in memory at a time, sorted by broker, queue and offset.
 LINES_AT_ONCE = 8_192
-# Records between two listed ones that are read with them, to save a call.
+# The maximum number of unlisted records that are read between two listed ones, to save a call.
 GAP = 64
 _MAX_OFFSET = (1 << 63) - 1
 
@@ -39,7 +38,7 @@ class Place(NamedTuple):
 
 
 class Missing(NamedTuple):
-    """A dead letter that was listed and is missing. `why`: the reason, in one sentence."""
+    """A listed dead letter that is missing. `why` is the reason in one sentence."""
 
     message_id: str
     offset_message_id: str
@@ -47,10 +46,10 @@ class Missing(NamedTuple):
 
 
 class ListedDeadLetters(DeadLetterSource):
-    """The dead letters of one group that are listed in the file `path`.
+    """Reads the dead letters of one group that the file `path` lists.
 
-    `total` and `scanned` count lines of the file. A message that is not at its place is returned as
-    Missing.
+    `total` and `scanned` count lines of the file. A message that is not found at its queue offset
+    is returned as Missing.
     """
 
     def __init__(
@@ -60,17 +59,23 @@ class ListedDeadLetters(DeadLetterSource):
         path: Path,
         selection: Selection,
     ) -> None:
-        """Prepare to read. Raises INVALID_PARAMETER for an invalid group name."""
+        """Prepare to read dead letters.
+
+        Raises MqError with the code INVALID_PARAMETER for an invalid group name.
+        """
         super().__init__(admin, consumer_group, selection)
         self._path = path
 
     async def pages(self) -> AsyncGenerator[list[ReceivedMessage | Missing]]:
-        """Yield the dead letters of the selection, one list per range that is read.
+        """Yield the dead letters of the selection, one list per read.
 
-        They are in the order of the file, except that neighbours are sorted. The whole file is
-        checked first. Raises INVALID_PARAMETER for a pipe, and for an invalid line or one of
-        another group, which it names. Raises BROKER_NOT_EXIST or TOPIC_NOT_EXIST if no name server
-        knows a broker of the list or the dead-letter topic. Raises OSError.
+        They are in the order of the file, except that each LINES_AT_ONCE lines are sorted. The
+        whole file is checked first.
+
+        Raises MqError with the code INVALID_PARAMETER for a pipe, and for an invalid line or a line
+        of another group, which the text names. Raises MqError with the code BROKER_NOT_EXIST or
+        TOPIC_NOT_EXIST if no name server knows a broker of the list or the dead-letter topic.
+        Raises OSError if the file cannot be read.
         """
         await self._check_brokers(await asyncio.to_thread(self._count))
         places = self._places()
@@ -81,7 +86,7 @@ class ListedDeadLetters(DeadLetterSource):
                 self.scanned += len(run)
 
     def _count(self) -> frozenset[str]:
-        """Count the lines, and return the names of the brokers in them."""
+        """Count the lines of the file, and return the names of the brokers in them."""
         if self._path.is_fifo():  # a second reading would find no data
             raise invalid_parameter(
                 f"{self._path} is a pipe, and a list is read twice: write it to a file",
@@ -141,7 +146,7 @@ class ListedDeadLetters(DeadLetterSource):
     async def _read_run(
         self, run: Sequence[Place]
     ) -> AsyncIterator[list[ReceivedMessage | Missing]]:
-        """Yield the dead letters of one queue, by ascending offsets."""
+        """Yield the dead letters of one run of places, by ascending queue offset."""
         broker_name, queue_id = run[0].broker_name, run[0].queue_id
         waiting = {place.queue_offset: place for place in run}
         next_offset, last = run[0].queue_offset, run[-1].queue_offset
@@ -169,8 +174,8 @@ class ListedDeadLetters(DeadLetterSource):
 def runs(places: Sequence[Place]) -> Iterator[list[Place]]:
     """Split sorted places into runs that are read together.
 
-    A run is of one queue, and each place is at most GAP records behind the one before. A place that
-    is listed twice is used once.
+    All places of a run are in one queue, and each place is at most GAP records after the previous
+    one. A place that is listed twice is used once.
     """
     run: list[Place] = []
     for place in places:
@@ -185,7 +190,7 @@ def runs(places: Sequence[Place]) -> Iterator[list[Place]]:
 
 
 def _first(places: Iterator[Place]) -> tuple[Place, ...]:
-    """Return the next LINES_AT_ONCE places; () at the end."""
+    """Return the next LINES_AT_ONCE places, or () at the end."""
     return tuple(islice(places, LINES_AT_ONCE))
 
 

@@ -1,7 +1,7 @@
 """Keep the message ids of a redrive: which were sent, and from which dead letter.
 
-They are in a temporary file, which SQLite removes when it is closed. A million of them therefore
-use no more memory than a thousand.
+The message ids are in a temporary file of SQLite, which is deleted when it is closed. A million
+message ids therefore use no more memory than a thousand.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Claim(IntEnum):
 class MessageIds:
     def __init__(self) -> None:
         self._table = sqlite3.connect("", isolation_level=None)
-        # `letter`: set for message ids of earlier runs; "" for a claim.
+        # `letter` is the offset message id for message ids of earlier runs, and "" for claims.
         for statement in (
             "PRAGMA journal_mode = OFF",
             "PRAGMA synchronous = OFF",
@@ -48,7 +48,7 @@ class MessageIds:
     def load(self, rows: Iterable[tuple[str, str, Claim]]) -> None:
         """Load message ids of earlier runs (SENT or UNKNOWN), with their offset message ids.
 
-        A later row replaces an earlier one. Raises OSError like `claim`.
+        A later row replaces an earlier row with the same message id. Raises OSError like `claim`.
         """
         try:
             self._table.executemany("INSERT OR REPLACE INTO ids VALUES (?, ?, ?, -1)", rows)
@@ -56,17 +56,17 @@ class MessageIds:
             raise _disk_error(error) from None
 
     def count(self, claim: Claim) -> int:
-        """Return the number of message ids with this claim."""
+        """Return the number of message ids with the state `claim`."""
         found: tuple[int] = self._table.execute(
             "SELECT COUNT(*) FROM ids WHERE claim = ?", (claim,)
         ).fetchone()
         return found[0]
 
     def claim(self, letters: Sequence[tuple[str, str]]) -> list[Claim]:
-        """Claim message ids for the dead letters with these offset message ids, in this order.
+        """Claim the message ids of dead letters, in this order. Return the state of each claim.
 
-        Send the dead letters whose result is NEW or UNKNOWN. Raises OSError if the temporary file
-        cannot be written.
+        `letters` are pairs of message id and offset message id. The caller sends the dead letters
+        whose result is NEW or UNKNOWN. Raises OSError if the temporary file cannot be written.
         """
         claims: list[Claim] = []
         for start in range(0, len(letters), AT_ONCE):
@@ -85,7 +85,7 @@ class MessageIds:
             raise _disk_error(error) from None
 
     def _claim(self, message_id: str, letter: str, number: int) -> Claim:
-        """Return the result of an insertion, which was made for each claim."""
+        """Return the state of one claim after an insertion was attempted for all claims."""
         taken_by, claim, by_number = self._table.execute(
             "SELECT letter, claim, number FROM ids WHERE message_id = ?", (message_id,)
         ).fetchone()
@@ -101,10 +101,10 @@ class MessageIds:
 
 @cache
 def _insertion(count: int) -> str:
-    """Return a statement that inserts `count` message ids, given as parameters from the second on.
+    """Return a statement that inserts `count` message ids and ignores existing ones.
 
-    The first parameter is the number of the first claim. One statement for all takes a third of the
-    time of `executemany`.
+    The first parameter is the number of the first claim, and the message ids follow. One statement
+    takes a third of the time of `executemany`.
     """
     rows = [f"(?{index + 2}, '', {Claim.TAKEN:d}, ?1 + {index})" for index in range(count)]
     return "INSERT OR IGNORE INTO ids VALUES " + ", ".join(rows)

@@ -1,4 +1,4 @@
-"""Record the outcome of each dead letter of a redrive, and count outcomes. Pure."""
+"""Record the outcome of each dead letter of a redrive, and count outcomes. Does no I/O."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class Status(StrEnum):
 class Outcome(NamedTuple):
     """The result for one dead letter.
 
-    `perhaps_twice`: it was in flight when an earlier run of the journal was interrupted, and was
-    sent again under the same message id. `outcome_unknown`: the send failed, but the message may
-    have been stored.
+    `perhaps_twice` is true if the message was in flight when an earlier run was interrupted, and
+    was sent again under the same message id. `outcome_unknown` is true if the send failed, but the
+    message may have been stored.
     """
 
     message_id: str
@@ -38,7 +38,7 @@ class Outcome(NamedTuple):
 
 @dataclass(slots=True)
 class Tally:
-    """Counts of outcomes."""
+    """Counts outcomes."""
 
     by_status: Counter[Status] = field(default_factory=Counter)
     perhaps_twice: int = 0

@@ -1,12 +1,12 @@
 """Decide to which topic a dead letter is sent again, and with which properties.
 
-These are pure functions over properties, so that they work for the client's message and for a row
-of Spark.
+The functions only use properties, so that they work for a message of the client and for a row of
+Spark.
 
-Body, flag and the compression bits of the sys flag are sent as they are stored. Each message is
-sent with REDRIVE_TIMES, the number of redrives including this one, and REDRIVE_TIMESTAMP, in
-milliseconds since the epoch. Brokers keep both through retries, so that a message that is
-dead-lettered again has them.
+The body, the flag and the compression bits of the sys flag are sent as they are stored. Each
+message is sent with REDRIVE_TIMES, the number of redrives including this one, and
+REDRIVE_TIMESTAMP, in milliseconds since the epoch. Brokers keep both properties through retries, so
+that a message that is dead-lettered again has them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from aerobee_wire import properties as names
 from aerobee_wire import topics
 from aerobee_wire.status import Code, MqError, invalid_parameter
 
-# Properties of the failed deliveries. They would mislead the next consumer, or delay the message
+# Properties of the failed deliveries, which would mislead the next consumer or delay the message
 # again.
 DROPPED = frozenset(
     {
@@ -47,7 +47,7 @@ DROPPED = frozenset(
     }
 )
 
-# Properties that these rules or a Redriven use. The others are sent as they are stored.
+# Properties that these rules or a Redriven use. All others are sent as they are stored.
 LOOKED_AT = DROPPED | {
     names.UNIQUE_KEY,
     names.ORIGIN_MESSAGE_ID,
@@ -64,8 +64,9 @@ LOOKED_AT = DROPPED | {
 class Target:
     """The target of a redrive.
 
-    RETRY: the retry topic of the group, so that other groups do not see the messages. ORIGIN: the
-    topic that each message came from, for every group of it. Otherwise all go to `topic`.
+    RETRY is the retry topic of the group, so that other groups do not see the messages. ORIGIN is
+    the topic from which each message came, where all groups see it. Any other target sends all
+    messages to `topic`.
     """
 
     name: str  # "retry", "origin", or "topic:" and the topic
@@ -78,7 +79,8 @@ class Target:
     def parse(cls, text: str) -> Self:
         """Parse a target.
 
-        Raises INVALID_PARAMETER for an invalid target or a topic that refuses sends.
+        Raises MqError with the code INVALID_PARAMETER for an invalid target or a topic that refuses
+        sends.
         """
         if text in (_RETRY, _ORIGIN):
             return cls(text)
@@ -111,9 +113,9 @@ Target.ORIGIN = Target(_ORIGIN)
 
 
 def group_of(topic: str) -> str:
-    """Return the consumer group whose dead letters `topic` holds.
+    """Return the consumer group to which a dead-letter topic belongs.
 
-    Raises MESSAGE_ILLEGAL if it is not a dead-letter topic.
+    Raises MqError with the code MESSAGE_ILLEGAL if `topic` is not a dead-letter topic.
     """
     if not topics.is_dead_letter(topic):
         raise _illegal(
@@ -123,7 +125,10 @@ def group_of(topic: str) -> str:
 
 
 def origin_topic(properties: Mapping[str, str]) -> str:
-    """Return the origin of a dead letter. Raises MESSAGE_ILLEGAL if its properties lack it."""
+    """Return the topic from which a dead letter came.
+
+    Raises MqError with the code MESSAGE_ILLEGAL if its properties lack this topic.
+    """
     found = properties.get(names.DLQ_ORIGIN_TOPIC) or properties.get(names.RETRY_TOPIC)
     if not found:
         raise _illegal(
@@ -134,9 +139,10 @@ def origin_topic(properties: Mapping[str, str]) -> str:
 
 
 def topic_for(target: Target, consumer_group: str, properties: Mapping[str, str]) -> str:
-    """Return the topic to which a dead letter of the group with these properties is sent.
+    """Return the topic to which a dead letter with these properties is sent.
 
-    Raises MESSAGE_ILLEGAL if the topic depends on an origin that the properties lack.
+    Raises MqError with the code MESSAGE_ILLEGAL if this needs an origin topic that the properties
+    lack.
     """
     if target.topic:
         return target.topic
@@ -145,7 +151,7 @@ def topic_for(target: Target, consumer_group: str, properties: Mapping[str, str]
 
 
 def message_id_of(properties: Mapping[str, str], offset_message_id: str) -> str:
-    """Return the message id of a dead letter: its producer's, otherwise that of the record."""
+    """Return the message id from the producer, or the offset message id if there is none."""
     return properties.get(names.UNIQUE_KEY) or offset_message_id
 
 
@@ -161,7 +167,7 @@ def properties_for(
     """Return the properties of a message to send again.
 
     They are the application's properties, tag, keys, message group, and the existing message id.
-    `offset_message_id` is that of the dead letter's own record. Raises like `topic_for`.
+    `offset_message_id` is the id of the dead letter's own record. Raises MqError like `topic_for`.
     """
     kept = {name: value for name, value in properties.items() if name not in DROPPED}
     kept[names.UNIQUE_KEY] = message_id_of(properties, offset_message_id)

@@ -1,8 +1,8 @@
 """Run a redrive: read dead letters, and send them again in windows.
 
-The dead letters stay in the dead-letter topic. Up to WINDOWS windows are in flight at once, and the
-next one is read and prepared in the meantime. With a journal, the announcement of a window is on
-the disk before its first message leaves.
+The dead letters stay in the dead-letter topic. Up to WINDOWS windows are in flight at once. In the
+meantime, the next window is read and prepared. With a journal, a window is announced on the disk
+before its first message is sent.
 """
 
 from __future__ import annotations
@@ -39,26 +39,27 @@ if TYPE_CHECKING:
     from aerobee_client.producer import AsyncProducer
     from aerobee_client.send_result import SendResult
 
-# Windows in flight: one that the broker stores, one whose request or answer is in transit, and one
-# that waits for the journal to be on the disk. With two, one side waits for the other.
+# The maximum number of windows in flight. The broker stores the first one, the request or answer of
+# the second one is in transit, and the third one waits for the disk of the journal. With two
+# windows, the broker or the client would wait.
 WINDOWS = 3
 MAX_WINDOW = MAX_IN_FLIGHT // WINDOWS
-# Bytes of bodies in a window. All windows together are below the default limit of a producer.
+# The bytes of bodies in a window. All windows together are below a producer's default limit.
 WINDOW_BYTES = 8 * 1024 * 1024
-# With a rate, the windows in flight hold the sends of this time.
+# With a rate, the windows in flight hold the sends of this many seconds.
 IN_FLIGHT_S = 0.25
-# Dead letters that are prepared in one turn of the loop. Between two turns, windows leave and
-# answers arrive.
+# The number of dead letters that are prepared in one iteration of the event loop. Between two
+# iterations, windows are sent and answers arrive.
 SLICE = 64
-# After this number of consecutive failed sends the redrive ends: the cause is not a message.
+# After this number of consecutive failed sends the redrive ends, because no message is the cause.
 MAX_FAILED_IN_A_ROW = 1_024
 Interruption = MqError | OSError | asyncio.CancelledError
 
 
 def reads_retries(clients: Sequence[ClientDescription], consumer_group: str) -> bool:
-    """Return whether one of a group's connected clients subscribes to its retry topic.
+    """Return whether a connected client of a group subscribes to the group's retry topic.
 
-    True if no client is connected.
+    Return True if no client is connected.
     """
     topic = retry_topic(consumer_group)
     return not clients or any(topic in client.subscriptions for client in clients)
@@ -68,8 +69,8 @@ def reads_retries(clients: Sequence[ClientDescription], consumer_group: str) -> 
 class Settings:
     """The settings of a redrive.
 
-    `rate`: maximum sends per second; None for no limit. `limit`: maximum number of sends; 0 for
-    all. `dry_run`: check each message as a send does, without sending it.
+    `rate` is the maximum number of sends per second; None for no limit. `limit` is the maximum
+    number of sends; 0 for all. With `dry_run`, each message is checked like a send, but not sent.
     """
 
     consumer_group: str
@@ -88,7 +89,11 @@ class Settings:
 
 @dataclass(slots=True)
 class _Window:
-    """Dead letters in the order in which they were read, and those of them to send."""
+    """Dead letters that are sent together.
+
+    `entries` has one entry for each dead letter, in the order of the read. `sends` are the entries
+    that are to be sent.
+    """
 
     entries: list[Outcome | Send] = field(default_factory=list)
     sends: list[Send] = field(default_factory=list)
@@ -98,7 +103,7 @@ class _Window:
     def fill(
         self, letters: Iterator[tuple[ReceivedMessage | Missing, Outcome | Send]], most_sends: int
     ) -> bool:
-        """Add dead letters while there is room. Return whether the window is full."""
+        """Add dead letters while the window is not full. Return whether it is full."""
         entries, sends = self.entries, self.sends
         for letter, entry in letters:
             entries.append(entry)
@@ -126,8 +131,9 @@ class _Flight:
     """A window whose messages are in flight.
 
     `leaving` announces the messages and starts their sends. `sends` are the messages that are sent
-    alone, and `futures` belong to the first of them. The others were not sent, because the redrive
-    was cancelled or the journal could not be written.
+    one by one, and `futures` belong to the first of them. If the redrive was cancelled or the
+    journal could not be written, `sends` is longer than `futures`: the remaining messages were not
+    sent.
     """
 
     window: _Window
@@ -137,9 +143,9 @@ class _Flight:
     futures: list[asyncio.Future[SendResult]] = field(default_factory=list)
 
     async def left(self) -> OSError | None:
-        """Wait until all its sends have started, or until it is certain that they will not start.
+        """Wait until all sends have started, or until it is certain that they will not start.
 
-        Returns the error of the journal, if any. A cancellation does not cancel the sends.
+        Return the error of the journal, if any. A cancellation does not cancel the sends.
         """
         if self.leaving is None:
             return None
@@ -152,7 +158,7 @@ class _Flight:
         return None
 
     async def land(self) -> OSError | None:
-        """Wait until all its sends have ended. Returns like `left`.
+        """Wait until all sends have ended. Return the error of the journal, if any.
 
         A cancellation does not cancel the sends.
         """
@@ -161,7 +167,7 @@ class _Flight:
         return error
 
     def stop(self) -> None:
-        """Start no more sends."""
+        """Prevent sends that have not started yet."""
         if self.leaving is not None:
             self.leaving.cancel()
 
@@ -185,7 +191,7 @@ class Redrive:
 
     `ids` are the messages that this run or, according to the `journal`, earlier runs have sent. A
     dry run does not write a journal. `tally` counts the outcomes so far. `last` is the last dead
-    letter before which all have an outcome.
+    letter of the windows that are complete.
     """
 
     def __init__(
@@ -204,7 +210,7 @@ class Redrive:
         self._journal = None if settings.dry_run else journal
         self._pace = Pace(settings.rate, self._now_s())
         self._window_sends = settings.window
-        self._flights = deque[_Flight]()  # in flight, and not landed yet
+        self._flights = deque[_Flight]()  # in flight, oldest first
         self._to_send = 0  # dead letters that were taken for sending so far
         self._failed_in_a_row = 0
         self.tally = Tally()
@@ -215,9 +221,9 @@ class Redrive:
     ) -> AsyncGenerator[list[Outcome]]:
         """Send the dead letters of `pages`. Each message id is sent once, even if several have it.
 
-        It yields the outcomes of each window, in the order of the dead letters. When it is
-        cancelled, reading or the journal fails, or MAX_FAILED_IN_A_ROW sends fail, it first yields
-        the outcomes of all sent messages. Then it raises the error.
+        Yield the outcomes of each window, in the order of the dead letters. The run ends early if
+        it is cancelled, if reading or the journal fails, or if MAX_FAILED_IN_A_ROW sends fail. It
+        then yields the outcomes of all sent messages, and raises the error.
         """
         flights = self._flights
         interruption: Interruption | None = None
@@ -246,7 +252,7 @@ class Redrive:
     async def _windows(
         self, pages: AsyncIterator[Sequence[ReceivedMessage | Missing]]
     ) -> AsyncGenerator[_Window]:
-        """Yield windows. If reading fails, the dead letters before that form a window too."""
+        """Yield windows. If reading fails, first yield the dead letters that were read before."""
         window = _Window()
         try:
             async with aclosing(self._slices(pages)) as slices:
@@ -265,7 +271,7 @@ class Redrive:
     async def _slices(
         self, pages: AsyncIterator[Sequence[ReceivedMessage | Missing]]
     ) -> AsyncGenerator[Sequence[ReceivedMessage | Missing]]:
-        """Yield the dead letters to prepare in one turn of the loop, up to the limit."""
+        """Yield the dead letters to prepare in one iteration of the event loop, up to the limit."""
         limit = self._settings.limit
         async for page in pages:
             start = 0
@@ -278,7 +284,7 @@ class Redrive:
                 await asyncio.sleep(0)
 
     def _entries(self, letters: Sequence[ReceivedMessage | Missing]) -> list[Outcome | Send]:
-        """Return the outcome or the message to send for each dead letter."""
+        """Return for each dead letter the message to send, or the outcome if it is not sent."""
         opened = [each if isinstance(each, Missing) else OpenedLetter(each) for each in letters]
         ids = [
             (each.message_id, each.offset_message_id)
@@ -309,10 +315,10 @@ class Redrive:
         return Send(*who, message, perhaps_twice=claim is Claim.UNKNOWN)
 
     async def _launch(self, window: _Window) -> Interruption | None:
-        """Send a window, which becomes the last flight.
+        """Start to send a window, and add it to the windows in flight.
 
-        Returns what interrupted the redrive, if anything. If the redrive was cancelled or the
-        journal cannot be written, the window does not become a flight.
+        Return the error or cancellation that interrupted the redrive, if any. If the redrive was
+        cancelled or the journal cannot be written, the window is not added.
         """
         sends, flights = window.sends, self._flights
         flight = _Flight(window, sends)
@@ -320,7 +326,7 @@ class Redrive:
             await check_all(self._producer, sends)
         elif sends:
             try:
-                # Announcements reach the disk in the order of the windows.
+                # Announcements must reach the disk in the order of the windows.
                 error: OSError | asyncio.CancelledError | None = None
                 if flights:
                     error = await flights[-1].left()
@@ -336,9 +342,9 @@ class Redrive:
         return None
 
     async def _leave(self, flight: _Flight) -> None:
-        """Start the sends of a flight once they are in the journal.
+        """Start the sends of a window after they are announced in the journal on the disk.
 
-        Raises OSError; then nothing was sent.
+        If it raises OSError, no message was sent.
         """
         if self._journal is not None:
             await asyncio.to_thread(self._journal.sync)
@@ -354,11 +360,11 @@ class Redrive:
     async def _land(
         self, flight: _Flight, *, patient: bool = True
     ) -> tuple[list[Outcome], Interruption | None]:
-        """Wait for the answers of a flight. Each send has its own timeout.
+        """Wait for the answers of a window in flight. Each send has its own timeout.
 
-        Returns its outcomes, and what interrupted the redrive, if anything. If `patient`, it
-        continues to wait after the first cancellation. After the second one, sends without an
-        answer have no outcome.
+        Return its outcomes, and the error or cancellation that interrupted the redrive, if any. If
+        `patient`, continue to wait after the first cancellation. After the second one, sends
+        without an answer have no outcome.
         """
         interruption: Interruption | None = None
         while True:
@@ -377,7 +383,7 @@ class Redrive:
                 send.answered(future)
         for run in flight.runs:
             if run.done():
-                run.result()  # raises what is not an MqError
+                run.result()  # raises errors that are not an MqError
         outcomes = flight.window.outcomes()
         not_sent = () if self._settings.dry_run else flight.sends[len(flight.futures) :]
         results = [send.result for send in flight.window.sends if send.result is not None]
@@ -389,9 +395,9 @@ class Redrive:
         return outcomes, interruption or self._given_up(outcomes)
 
     def _finish(self, outcomes: Sequence[Outcome]) -> OSError | None:
-        """Write the outcomes of a window into the journal.
+        """Write the outcomes of a window into the journal. Return the error if that fails.
 
-        Unsent messages are written as failed, so that they do not count as in flight.
+        Unsent messages are in `outcomes` as failed, so that they do not count as in flight.
         """
         if self._journal is None:
             return None

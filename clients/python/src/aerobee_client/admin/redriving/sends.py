@@ -1,6 +1,6 @@
-"""Turn dead letters into messages, and send them again.
+"""Convert dead letters to messages, and send them again.
 
-Most are sent in runs, each of which is one request, and the others alone.
+Most messages are sent in runs, each of which is one request. The other messages are sent alone.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ if TYPE_CHECKING:
     from aerobee_client.send_result import SendResult
 
 
-# Minimum dead letters of a run. Fewer share requests as single sends do, so that a window of many
-# topics does not need a request for each dead letter.
+# The minimum number of dead letters of a run. Fewer are sent as single sends, which share requests.
+# Otherwise a window of many topics would need a request for each dead letter.
 MIN_RUN = 64
-# The broker has stored nothing. After any other error, an earlier attempt may have been stored.
+# With these errors, the broker has not stored the message. After any other error, it may have.
 _NOT_STORED = frozenset({Code.MESSAGE_ILLEGAL, Code.INVALID_PARAMETER, Code.TOPIC_NOT_EXIST})
-# Nothing of the run is stored, and the error may belong to one dead letter.
+# With these errors, no message of the run is stored, and one dead letter may be the cause.
 _REFUSED = frozenset({Code.MESSAGE_ILLEGAL, Code.INVALID_PARAMETER, Code.NO_PERMISSION})
 
 _check_topic = lru_cache(maxsize=1024)(check_topic)
-# Makes an Outcome from all its fields, in half the time of a call with names.
+# Creates an Outcome from all its fields, in half the time of a call with names.
 _outcome = partial(tuple.__new__, Outcome)
 
 
 class OpenedLetter:
-    """A dead letter and its ids.
+    """A dead letter with its ids and its parsed properties.
 
-    `handled` are the properties that `rules` use; `others` are the entries of all others.
+    `handled` are the properties that `rules` use; `others` is the encoded text of all others.
     """
 
     __slots__ = ("handled", "letter", "message_id", "offset_message_id", "others")
@@ -59,7 +59,7 @@ class OpenedLetter:
 
 
 class Redriven(Message):
-    """The message that `rules` make of a dead letter of `consumer_group`.
+    """The message that is sent for a dead letter of `consumer_group`, made by `rules`.
 
     A compressed body stays compressed. Unless the target is the retry topic, the message goes to
     the queue of its message group, lite topic or priority. Raises MqError if it cannot be sent.
@@ -84,7 +84,7 @@ class Redriven(Message):
             target, handled, offset_message_id=opened.offset_message_id, now_ms=now_ms
         )
         self._encoded = opened.others.encode() + names.encode(sent)
-        self.tag, self.keys, self.encoded_settings = "", (), ""  # they are among the properties
+        self.tag, self.keys, self.encoded_settings = "", (), ""  # these are in `_encoded`
         self.system_properties = {}
         self.message_group = self.lite_topic = ""
         self.priority = None
@@ -105,7 +105,7 @@ class Redriven(Message):
         self._encoded = names.encode(given)
 
     def encoded_properties(self, message_id: str, added: str = "") -> bytes:
-        """Return the properties string. It has its message id already and ignores `message_id`."""
+        """Return the properties string. `message_id` is ignored; the string contains an id."""
         return self._encoded + added.encode() if added else self._encoded
 
 
@@ -139,7 +139,7 @@ class Send:
         self.result = self.outcome(Status.FAILED, str(error), unknown=unknown)
 
     def answered(self, future: asyncio.Future[SendResult]) -> None:
-        """Record the answer of a single send. Raises what is not an MqError."""
+        """Record the answer of a single send. Raises errors that are not an MqError."""
         error = future.exception()
         if error is None:
             self.end(Status.SENT)
@@ -152,8 +152,8 @@ class Send:
 def split(sends: Sequence[Send]) -> tuple[list[list[Send]], list[Send]]:
     """Split sends into runs and single sends.
 
-    Dead letters with a message group, lite topic or priority are sent alone, and those of topics
-    with few dead letters.
+    Dead letters with a message group, lite topic or priority are sent alone. So are dead letters of
+    topics that have few of them.
     """
     free = [send for send in sends if not send.message.order_key and send.message.priority is None]
     messages = [send.message for send in free]
@@ -169,7 +169,10 @@ def split(sends: Sequence[Send]) -> tuple[list[list[Send]], list[Send]]:
 
 
 async def check_all(producer: AsyncProducer, sends: Iterable[Send]) -> None:
-    """Determine the outcome of each in a dry run: it would be sent, or fails as its send would."""
+    """Determine the outcome of each send in a dry run.
+
+    The outcome is WOULD_SEND, or the failure that the send would have.
+    """
     for send in sends:
         try:
             await producer.check(send.message)
@@ -182,7 +185,7 @@ async def check_all(producer: AsyncProducer, sends: Iterable[Send]) -> None:
 async def send_run(producer: AsyncProducer, run: Sequence[Send]) -> None:
     """Send a run in one request.
 
-    If it is refused, each message is sent alone, so that only the refused ones fail.
+    If the request is refused, each message is sent alone, so that only the refused messages fail.
     """
     try:
         await producer.send_batch([send.message for send in run])
@@ -203,10 +206,10 @@ async def send_run(producer: AsyncProducer, run: Sequence[Send]) -> None:
 
 
 async def wait_for(futures: Iterable[asyncio.Future[SendResult] | asyncio.Task[None]]) -> None:
-    """Wait until all have their answers. A cancellation does not cancel them.
+    """Wait until all futures are done. A cancellation does not cancel them.
 
-    One request answers many futures. Waiting for one after the other therefore costs one wait per
-    request, but `asyncio.wait` of all schedules a callback for each.
+    One request completes many futures. Waiting for one future after the other therefore costs one
+    wait per request. `asyncio.wait` for all futures would schedule a callback for each.
     """
     for future in futures:
         if not future.done():

@@ -1,1 +1,1 @@
-"""Consume in order: one listener at a time per queue, by a lock of the queue at its broker."""
+"""Consume in order: lock each queue at its broker, and call one listener per queue at a time."""

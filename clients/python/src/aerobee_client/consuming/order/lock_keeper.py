@@ -1,8 +1,7 @@
 """Keep the queue locks of one member of a consumer group: acquire, renew and release them.
 
 A lock is requested only while the link to its broker is up. The broker frees the locks of a client
-when its link ends. If a lock was granted before the link is up, the end of the previous link could
-free it.
+when its link ends. Otherwise the end of an old link could free a new lock.
 """
 
 from __future__ import annotations
@@ -30,10 +29,13 @@ TRUST_MS = 30_000  # the broker keeps a lock for 60 s
 
 
 class QueueLock:
-    """The lock of one queue. Any thread may call `is_trusted`; all else runs on the loop."""
+    """The lock of one queue.
+
+    Any thread may call `is_trusted`. All other methods run on the event loop.
+    """
 
     def __init__(self, clock: Clock) -> None:
-        # The epoch that the broker counts, and the broker's address; 0 and "" if never granted.
+        # The epoch of the lock, and the address of its broker; 0 and "" before the first grant.
         self.epoch = 0
         self.address = ""
         # The group's retryMaxTimes at this broker.
@@ -43,11 +45,15 @@ class QueueLock:
         self._waiting: list[Callable[[], None]] = []
 
     def is_trusted(self) -> bool:
-        """Return whether a listener may start: another member cannot have the lock yet."""
+        """Return whether a listener may start because no other member can have the lock yet."""
         return self._clock.monotonic_ms() < self._trusted_until_ms
 
     def renew(self, address: str, asked_ms: int, epoch: int, max_reconsume_times: int) -> None:
-        """Note that the broker granted a request that was sent at `asked_ms` (monotonic)."""
+        """Extend the trust in this lock after the broker granted it.
+
+        `asked_ms` is the monotonic time when the request was sent. `epoch` and
+        `max_reconsume_times` come from the broker.
+        """
         self.address = address
         self.epoch = epoch
         self.max_reconsume_times = max_reconsume_times
@@ -57,7 +63,7 @@ class QueueLock:
             renewed()
 
     def distrust(self) -> None:
-        """Note that the link to the broker broke, which frees the lock there."""
+        """Stop trusting this lock, because the link to its broker broke and freed the lock."""
         self._trusted_until_ms = 0
 
     def when_renewed(self, renewed: Callable[[], None]) -> None:
@@ -66,11 +72,11 @@ class QueueLock:
 
 
 class LockKeeper:
-    """The queue locks of one member.
+    """Keeps the queue locks of one member.
 
     `on_lost` is called with a queue whose lock another member has. `on_regained` is awaited with a
-    queue whose lock was free for a while, so that another member may have had it. If that raises
-    MqError, it is called again before the lock is trusted.
+    queue whose lock was free for a while, because another member may have had it. While
+    `on_regained` raises MqError, the lock is not trusted, and the next renewal calls it again.
     """
 
     def __init__(
@@ -86,42 +92,46 @@ class LockKeeper:
         self._on_lost = on_lost
         self._on_regained = on_regained
         self._locks: dict[MessageQueue, QueueLock] = {}
-        # Queues that may be locked at their broker, because its answer was lost.
+        # Queues that may be locked at their broker because the broker's answer was lost.
         self._unsure: set[MessageQueue] = set()
-        # Addresses of brokers to which the link is up, and how often each has broken.
+        # Addresses of brokers to which the link is up, and the number of breaks of each link.
         self._up: set[str] = set()
         self._breaks: Counter[str] = Counter()
-        # One request at a time to a broker: a renewal must not lock a queue again that is unlocked
-        # behind it.
+        # One request at a time to a broker: otherwise a renewal could lock a queue again after its
+        # unlock.
         self._calls: dict[str, asyncio.Lock] = {}  # by broker name
         self._renew_now = asyncio.Event()
         self._renewing: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Start to renew. Raises REQUEST_CODE_NOT_SUPPORTED if a broker does not lock queues."""
+        """Start the periodic renewal of locks.
+
+        Raises MqError with the code REQUEST_CODE_NOT_SUPPORTED if a broker does not support queue
+        locks.
+        """
         addresses = self._instance.routes.master_addresses()
         await asyncio.gather(*map(self._check_supported, addresses))
         self._renewing = asyncio.create_task(self._renew_forever(), name="renew queue locks")
 
     async def close(self) -> None:
-        """Stop to renew. The locks end when the client is unregistered."""
+        """Stop the renewal. The brokers free the locks when the client is unregistered."""
         if self._renewing is not None:
             self._renewing.cancel()
             await asyncio.gather(self._renewing, return_exceptions=True)
 
     def queues(self) -> frozenset[MessageQueue]:
-        """Return the queues whose locks are held, or may be."""
+        """Return the queues that this member has locked or may have locked."""
         return frozenset(self._locks.keys() | self._unsure)
 
     def lock_of(self, queue: MessageQueue) -> QueueLock:
         """Return the lock of a queue that `lock` has locked.
 
-        If it was lost in the meantime, the returned lock is not trusted.
+        If the lock was lost in the meantime, return a lock that is not trusted.
         """
         return self._locks.get(queue) or QueueLock(self._instance.clock)
 
     def on_link(self, address: str, up: bool) -> None:
-        """Note that the link to a broker is up or broke."""
+        """Record that the link to a broker is up or broke. Distrust its locks after a break."""
         if up:
             self._up.add(address)
             self._renew_now.set()
@@ -133,14 +143,14 @@ class LockKeeper:
                 lock.distrust()
 
     def on_pull_failed(self, _: MessageQueue, error: MqError) -> None:
-        """Renew the locks if a broker has freed them, because it restarted or lost this client."""
+        """Renew the locks at once if a pull failed because the broker no longer has the lock."""
         if error.code is Code.QUEUE_LOCK_NOT_HELD:
             self._renew_now.set()
 
     async def lock(self, queues: Collection[MessageQueue]) -> set[MessageQueue]:
         """Request the locks of `queues`. Return the queues whose lock this member has now.
 
-        A broker that does not answer grants none.
+        If a broker does not answer, its queues count as not locked.
         """
         answers = await asyncio.gather(
             *(self._ask(name, chosen) for name, chosen in _by_broker(queues).items())
@@ -172,8 +182,8 @@ class LockKeeper:
     ) -> list[MessageQueue] | None:
         """Request locks at one broker. Return the queues whose lock this member has now.
 
-        None: the broker did not answer, or the link to it is not up. With `renew`, queues that were
-        unlocked in the meantime are left out.
+        Return None if the broker did not answer or the link to it is not up. With `renew`, skip
+        queues that were unlocked in the meantime.
         """
         async with self._calls.setdefault(broker_name, asyncio.Lock()):
             address = self._address_of(broker_name)
@@ -209,7 +219,7 @@ class LockKeeper:
     async def _is_continued(self, queue: MessageQueue, lock: QueueLock, epoch: int) -> bool:
         """Return whether the member may continue with `queue`, whose lock it had before.
 
-        False: the client could not find out what another member did in the meantime.
+        Return False if `on_regained` failed after the lock was free for a while.
         """
         if lock.epoch != epoch:
             log.warning("the lock of %s was free for a while", queue)

@@ -1,7 +1,7 @@
 """Lock and release the queues of a member that consumes in order.
 
-Queues are locked before they are pulled. To release one, the listener ends, the offset is
-committed, and the queue is unlocked.
+A queue is locked before it is pulled. To release a queue, the member waits for its listener,
+commits the offset, and unlocks the queue.
 """
 
 from __future__ import annotations
@@ -39,24 +39,27 @@ class LockedQueues:
         self._on_free = on_free
         self.on_link = keeper.on_link
         self.start = keeper.start
-        # After the last queue is released: its lock is renewed while the listener runs.
+        # Called after the last queue is released, because locks are renewed while listeners run.
         self.close = keeper.close
         self._leaving: dict[MessageQueue, asyncio.Task[None]] = {}
         self._wanted: set[MessageQueue] = set()
 
     async def lock(self, queues: Collection[MessageQueue]) -> set[MessageQueue]:
-        """Lock queues. Return those of `queues` that this member may pull now."""
+        """Lock queues. Return the queues that this member may pull now."""
         self._wanted |= self._leaving.keys() & queues
         return await self._keeper.lock([queue for queue in queues if queue not in self._leaving])
 
     def release(self, process_queue: ProcessQueue) -> None:
-        """Start to release a queue. Its lock is renewed until a running listener has ended."""
+        """Start to release a queue. Its lock is renewed until its running listener has ended."""
         queue = process_queue.queue
         task = asyncio.create_task(self._release(process_queue), name=f"release of {queue}")
         self._leaving[queue] = task
 
     async def unlock_others(self, owned: Collection[MessageQueue]) -> None:
-        """Unlock queues that were locked but not pulled, and are not in the member's share now."""
+        """Unlock the queues that this member has locked but does not own.
+
+        Queues that are being released stay locked until their release ends.
+        """
         await self._keeper.unlock(self._keeper.queues() - self._leaving.keys() - set(owned))
 
     async def until_released(self) -> None:

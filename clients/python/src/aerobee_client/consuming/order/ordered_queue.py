@@ -1,6 +1,7 @@
 """Keep the messages of one queue that are consumed one after the other.
 
-They form a single ordered group, or one per message group. Uses neither brokers nor threads.
+They form a single ordered group, or one group per message group. This module uses neither brokers
+nor threads.
 """
 
 from __future__ import annotations
@@ -19,15 +20,15 @@ from aerobee_client.message import ReceivedMessage
 class OrderedGroup:
     """Messages that are consumed one after the other.
 
-    `waiting`: the next message first; a message that fails stays first. `consumed`: without
-    automatic commit, consumed messages that are not committed yet.
+    `waiting` starts with the next message; a message that fails stays first. `consumed` holds
+    consumed messages that are not committed yet. With automatic commit, `consumed` is empty.
     """
 
     def __init__(self, key: str) -> None:
         self.key = key
         self.waiting: deque[ReceivedMessage] = deque()
         self.consumed: list[ReceivedMessage] = []
-        # The listener runs, or the first message is being dead-lettered.
+        # True while the listener runs or the first message is being dead-lettered.
         self.busy = False
         self._rolled_back = False
         self._dying: tuple[ReceivedMessage, Rejection] | None = None
@@ -35,7 +36,7 @@ class OrderedGroup:
 
     @property
     def dying(self) -> Rejection | None:
-        """The rejection for which the first message will be dead-lettered; None if it will not."""
+        """The rejection of the first message if it is to be dead-lettered; otherwise None."""
         if self._dying is None or not self.waiting or self._dying[0] is not self.waiting[0]:
             return None
         return self._dying[1]
@@ -67,18 +68,18 @@ class OrderedGroup:
         self._dying = None
 
     def take(self, count: int) -> list[ReceivedMessage]:
-        """Remove and return the first `count` messages, which are consumed."""
+        """Remove and return the first `count` messages, which the listener has consumed."""
         return [self.waiting.popleft() for _ in range(count)]
 
     def has_given(self, message: ReceivedMessage) -> bool:
-        """Return whether the listener has or had the message since the last commit."""
+        """Return whether the listener got the message since the last commit."""
         return message in self.consumed or (self.busy and message in self.waiting)
 
     def commit(self, message: ReceivedMessage | None) -> list[ReceivedMessage]:
         """Commit consumed messages, up to `message` if it is given, and return them.
 
-        They include the message that the listener has now, which stays in `waiting` until its call
-        ends.
+        If the listener is still processing `message`, that message is also returned, but stays in
+        `waiting` until the listener returns.
         """
         if message is None:
             count = len(self.consumed)
@@ -92,9 +93,9 @@ class OrderedGroup:
         return committed
 
     def roll_back(self) -> None:
-        """Return consumed messages that are not committed to `waiting`.
+        """Move consumed messages that are not committed back to `waiting`.
 
-        The result of a listener call that is running is ignored.
+        If a listener call is running, its result will be ignored.
         """
         self.waiting.extendleft(reversed(self.consumed))
         self.consumed = []
@@ -120,8 +121,8 @@ class OrderedGroup:
 class OrderedQueue:
     """The ordered groups of one process queue.
 
-    `before` belongs to an earlier process queue of the same message queue. No group begins while
-    one of its groups runs.
+    `before` is the OrderedQueue of an earlier process queue of the same message queue. No group
+    begins while a group of `before` runs.
     """
 
     def __init__(
@@ -159,7 +160,7 @@ class OrderedQueue:
         return self._groups.get(self._key_of(message))
 
     def drop_if_over(self, group: OrderedGroup) -> None:
-        """Remove a group without messages: there may be one for each message group."""
+        """Remove a group that has no messages, to limit the number of groups."""
         if group.is_over and self._groups.get(group.key) is group:
             del self._groups[group.key]
 
@@ -171,11 +172,11 @@ class OrderedQueue:
 
     @property
     def is_open(self) -> bool:
-        """True if groups may begin, apart from the lock."""
+        """True if groups may begin, provided that the lock is trusted."""
         return self._is_wanted() and not (self._before is not None and self._before.is_busy)
 
     def may_go_on(self) -> bool:
-        """Return whether the listener may get another message. May be called in any thread."""
+        """Return whether the listener may get another message. Any thread may call this method."""
         return self._is_wanted() and self.lock.is_trusted()
 
     def _is_wanted(self) -> bool:
@@ -187,14 +188,14 @@ class OrderedQueue:
         self._idle.clear()
 
     def end(self, group: OrderedGroup) -> bool:
-        """End a batch of a group. Return True if the group was rolled back since it began."""
+        """End a batch of a group. Return True if the group was rolled back meanwhile."""
         self._under_way -= 1
         if not self._under_way:
             self._idle.set()
         return group.end()
 
     def stop(self) -> None:
-        """Begin no more groups. A running group ends after the message that the listener has."""
+        """Prevent new batches. A running batch ends after the current listener call."""
         self._stopped = True
         for group in self._groups.values():
             group.stop_waiting()

@@ -1,8 +1,8 @@
 """Consume queues in order.
 
-The listener gets a message after it has consumed the previous one of its ordered group, and only
-while this member has the lock of the queue. A message that fails is retried in place. After the
-last attempt its broker dead-letters it, and the next message follows.
+The listener gets a message after it has consumed the previous message of the same ordered group. It
+gets messages only while this member has the lock of the queue. A message that fails is retried in
+place. After the last attempt the broker dead-letters it, and the next message follows.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ class ListenerBatch(Batch):
 
     Each call gets `call_size` messages. A batch saves a round trip to the event loop for each call.
     It ends when a message is rejected, the queue is stopped, its lock is not trusted, or MAX_MS
-    have passed. `call` and `call_async` return the verdicts of the messages that the listener got,
-    which are the first ones.
+    have passed. `call` and `call_async` return verdicts only for the messages that the listener
+    got, which are the first ones of the batch.
     """
 
     queue: OrderedQueue
@@ -66,7 +66,10 @@ class ListenerBatch(Batch):
         return found
 
     def _calls(self, found: Verdicts) -> Iterator[list[ReceivedMessage]]:
-        """Yield the messages of each call. Its verdicts must be in `found` before the next."""
+        """Yield the messages of each listener call.
+
+        The caller must add the verdicts of a call to `found` before it asks for the next messages.
+        """
         until_ms = self.clock.monotonic_ms() + MAX_MS
         for start in range(0, len(self.messages), self.call_size):
             if not self.queue.may_go_on():
@@ -123,7 +126,7 @@ class OrderlyConsumption:
         self._runner.set_concurrency(concurrency)
 
     def resume(self, process_queue: ProcessQueue) -> None:
-        """Continue with a queue whose pause has ended."""
+        """Pass the messages of a queue to the listener after its pause has ended."""
         queue = self._queues.get(process_queue.queue)
         if queue is not None and queue.process_queue is process_queue:
             self._begin_all(queue)
@@ -180,7 +183,7 @@ class OrderlyConsumption:
         return queue
 
     def _begin(self, queue: OrderedQueue, groups: Iterable[OrderedGroup]) -> None:
-        """Pass those groups to the listener that are ready."""
+        """Pass the messages of all ready `groups` to the listener."""
         if not queue.is_open or self._closed.is_set():
             return
         if not queue.lock.is_trusted():
@@ -234,7 +237,7 @@ class OrderlyConsumption:
         queue.drop_if_over(group)
 
     def _give_way(self, queue: OrderedQueue) -> None:
-        """Let the next process queue begin, after a listener of a dropped one has ended."""
+        """Start the next process queue after the last listener of a dropped one has ended."""
         message_queue = queue.process_queue.queue
         current = self._queues.get(message_queue)
         if current is queue and not queue.is_busy:
@@ -282,7 +285,7 @@ class OrderlyConsumption:
         return 0 <= limit < message.reconsume_times
 
     def _dead_letter(self, queue: OrderedQueue, group: OrderedGroup, rejection: Rejection) -> None:
-        """Dead-letter the first message. The others wait until the broker has stored it."""
+        """Dead-letter the first message. The group continues after the broker has stored it."""
         message = group.waiting[0]
 
         def on_done(done: asyncio.Future[bool]) -> None:
@@ -310,10 +313,10 @@ class OrderlyConsumption:
     # ---- commits by the listener ----
 
     async def commit(self, message: ReceivedMessage | None) -> None:
-        """Commit what the listener has consumed of every queue.
+        """Commit the messages that the listener has consumed, of every queue.
 
-        With `message`, commit what it has consumed of the ordered group of that message, up to it.
-        Raises QUEUE_LOCK_NOT_HELD if the queue of `message` is lost.
+        If `message` is given, commit only its ordered group, up to `message`. Raises MqError with
+        the code QUEUE_LOCK_NOT_HELD if the member has lost the queue of `message`.
         """
         chosen = self._chosen(message)
         for queue, group in chosen:
@@ -324,7 +327,7 @@ class OrderlyConsumption:
     def roll_back(self, message: ReceivedMessage | None) -> None:
         """Pass uncommitted messages to the listener again, after the suspend time.
 
-        With `message`, only those of its ordered group. Raises like `commit`.
+        If `message` is given, roll back only its ordered group. Raises MqError like `commit`.
         """
         for queue, group in self._chosen(message):
             group.roll_back()
@@ -360,5 +363,8 @@ def _one_group(_: ReceivedMessage) -> str:
 
 
 def _message_group(message: ReceivedMessage) -> str:
-    """Return the message group; messages without one form a group too, as in the official SDKs."""
+    """Return the message group of a message.
+
+    Messages without a message group form one group together, as in the official SDKs.
+    """
     return message.properties.get(names.SHARDING_KEY, "")

@@ -1,1 +1,1 @@
-"""Receive messages on lease from any source that has some."""
+"""Receive messages on lease from all brokers of the subscribed topics."""

@@ -1,4 +1,4 @@
-"""Lease messages at a source: the calls of a receive, for topics and for lite topics."""
+"""Implement the calls that lease messages at a source, for topics and for lite topics."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from aerobee_wire.status import Code, MqError
 
 @dataclass(frozen=True, slots=True)
 class Receive:
-    """One call of `receive`.
+    """The arguments of one call of `receive`.
 
-    `subscriptions`: of the topics to receive from. `attempt_id`: the name that the caller gave;
-    empty for none.
+    `subscriptions` are those of the topics to receive from. `attempt_id` is the name that the
+    caller gave to this receive, or "".
     """
 
     subscriptions: Mapping[str, message_pb2.Subscription]
@@ -36,9 +36,9 @@ class Receive:
 
 
 class Attempt(NamedTuple):
-    """The name of a pop; "" for none.
+    """The name of a pop, or "" if it has none.
 
-    `again`: an earlier pop of this name may have leased messages.
+    `again` is true if an earlier pop with this name may have leased messages.
     """
 
     name: str = ""
@@ -48,10 +48,10 @@ class Attempt(NamedTuple):
 class Pops(Protocol):
     """The calls of one kind of consumer.
 
-    `named`: each pop gets a name, by which a pop whose answer was lost is repeated. `held`: pops
-    may wait at brokers, and any receive may get their messages; otherwise receives go to the source
-    that has a message. `apart`: receives of different sizes do not share messages. `failures`
-    counts failed requests.
+    If `named`, each pop gets a name, so that a pop whose answer was lost can be repeated. If
+    `held`, brokers may hold pops until messages arrive, and any receive may get these messages.
+    Otherwise a receive pops at a source after that source has reported a message. If `apart`,
+    receives of different sizes do not share messages. `failures` counts failed requests.
     """
 
     named: bool
@@ -70,26 +70,27 @@ class Pops(Protocol):
     ) -> Answer:
         """Pop messages. Raises MqError.
 
-        Wait `hold_s` for a message, and `answer_s` longer for the answer.
+        The broker may hold the call for `hold_s` until a message arrives. The answer may take
+        `answer_s` longer.
         """
         ...
 
     async def has_message(
         self, source: Source, asked: Receive, *, hold_s: float, answer_s: float
     ) -> bool:
-        """Peek for a message without leasing it; may report stale positives. Raises MqError."""
+        """Check for a message without leasing it. May report stale positives. Raises MqError."""
         ...
 
     async def is_repeated(self, source: Source, attempt_id: str) -> bool:
-        """Return whether this attempt has leased messages there, which it would get again."""
+        """Return whether a source has leased messages to this attempt and would repeat them."""
         ...
 
 
 class TopicPops:
     """Pops messages of topics.
 
-    `fifo`: messages are consumed in the order of each message group. `start`: where the group
-    begins in a queue in which it has no offset.
+    If `fifo`, the application consumes the messages in the order of each message group. `start` is
+    the position where the group begins in a queue in which it has no offset.
     """
 
     apart = False
@@ -144,7 +145,7 @@ class TopicPops:
             if error.code is not Code.REQUEST_CODE_NOT_SUPPORTED:
                 raise
             await asyncio.sleep(RETRY_S)
-            return True  # an older broker: each waiting receive looks itself, once a second
+            return True  # an older broker: each waiting receive pops once a second
         return answer.has_message
 
     async def is_repeated(self, source: Source, attempt_id: str) -> bool:
@@ -172,13 +173,14 @@ class TopicPops:
 class LitePops:
     """Pops messages of lite topics.
 
-    A call returns the available messages of all lite topics of the client, each in order. A broker
-    gets the subscriptions of the client before the first pop, and after a failure.
+    A call returns the available messages of all lite topics of the client, in order within each
+    lite topic. A broker gets the subscriptions of the client before the first pop, and after a
+    failure.
     """
 
     named = True
     held = True
-    # A lite topic has one batch at a time, which goes completely to one receive.
+    # Only one batch of a lite topic is on lease at a time, and one receive gets the whole batch.
     apart = True
 
     def __init__(
@@ -224,7 +226,7 @@ class LitePops:
         return True
 
     async def is_repeated(self, source: Source, attempt_id: str) -> bool:
-        """Return False: receives of lite topics have no names."""
+        """Return False, because receives of lite topics have no names."""
         return False
 
     def _batch(self, source: Source, batch: lite_pb2.LiteMessages) -> Batch:

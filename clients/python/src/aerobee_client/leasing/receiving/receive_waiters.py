@@ -1,11 +1,12 @@
 """Queue the receives of one client that wait for messages of several sources.
 
-A source is a topic at a broker. Each source gets one call that its broker holds, independently of
-the number of receives that wait. Without ordering, the call is a pop, whose messages any of these
-receives may get. If none waits any more, the messages are returned at once, without counting an
-attempt. With ordering, the call is a notification, and one receive goes to that source to pop. If a
-receive gets its maximum number of messages, two more receives go to the source, because it may have
-more. A burst therefore reaches n receives in log n rounds.
+A source is a topic at a broker. At each source, one call waits for messages on behalf of all
+waiting receives. Without ordering, this call is a pop, and any waiting receive may get its
+messages. If no receive waits any more, the messages are returned at once, without counting an
+attempt. With ordering, the call is a notification, after which one receive pops at the source.
+
+If a receive gets its maximum number of messages, two more receives pop at that source, because it
+may have more messages. A burst of messages therefore reaches n receives in log n steps.
 """
 
 from __future__ import annotations
@@ -27,41 +28,44 @@ log = logging.getLogger(__name__)
 
 # If a held call has not failed after this time, its broker is holding it.
 HELD_S = 1.0
-LEAST_HELD_S = 0.05  # for a held call
+LEAST_HELD_S = 0.05  # the minimum time for which a call is held
 
 
 class ReceiveRequest(NamedTuple):
-    """How many messages a waiting receive may get, and until when it waits, in the loop's time."""
+    """The maximum number of messages of a waiting receive, and the loop time at which it ends."""
 
     max_messages: int
     deadline_s: float
 
 
-# Returns messages of that source, as many as the first wait wants, or True if it has some. The call
-# is held until then, or for the given seconds; then it returns False. Raises MqError.
+# A call that waits for messages of a source for the given seconds. It returns up to the given
+# number of messages, or True if the source has some, or False if none arrived. Raises MqError.
 Ask = Callable[[Source, int, float], Awaitable[Popped | bool]]
 # Returns whether a source that failed has messages now. Raises MqError while it fails.
 Probe = Callable[[Source], Awaitable[bool]]
-# Where to pop, or what was popped; None after the deadline.
+# The source at which to pop, or the popped messages; None after the deadline.
 ReceiveOutcome = Source | Popped | None
 
 
 @dataclass(slots=True)
 class _State:
-    """The state of a source. Times are the loop's."""
+    """The state of a source. Times are times of the event loop."""
 
     visited: int = 0  # number of the last visit
     asking: asyncio.Task[None] | None = None
-    visits: int = 0  # receives that are there now
+    visits: int = 0  # receives that are popping there now
     has_message: bool = False  # reported when no receive waited
-    retry_s: float = 0.0  # after a failure, it is not asked until then
+    retry_s: float = 0.0  # after a failure, the source is not called before this time
     failure: MqError | None = None  # of its last call
     asked_s: float = math.inf  # when its held call began
     probing: asyncio.Task[None] | None = None
 
 
 class ReceiveWaiters:
-    """The receives that wait, longest first. `give_back` gets messages that no receive wants."""
+    """The waiting receives, ordered by the start of their waits.
+
+    `give_back` is called with messages that no receive wants.
+    """
 
     def __init__(self, ask: Ask, probe: Probe, give_back: Callable[[Popped], None]) -> None:
         self._ask = ask
@@ -79,12 +83,12 @@ class ReceiveWaiters:
         )
 
     def begin(self, sources: Iterable[Source]) -> Source | None:
-        """Return the source that a receive visits now. Every visit ends with `end`.
+        """Return the source at which a receive pops now. The caller must then call `end`.
 
-        None: each source has a held call that waits for messages, or has just failed. A source that
-        is known to have messages comes first, then the one whose last visit is longest ago. A
-        source that failed is visited only if all have failed; otherwise it is probed. At a broker
-        that hangs, a visit takes its whole time.
+        Return None if each source has a call that waits for messages, or has just failed. Sources
+        that are known to have messages come first, then the one whose last visit is longest ago. A
+        source that failed is visited only if all sources have failed. Otherwise it is probed in the
+        background, because a visit to a broker that hangs would use up the time of the receive.
         """
         now_s = _now_s()
         best: tuple[bool, bool, int] | None = None
@@ -105,7 +109,7 @@ class ReceiveWaiters:
         return None if chosen is None else self.visit(chosen)
 
     def visit(self, source: Source) -> Source:
-        """Note that a receive goes to this source. It returns with `end`."""
+        """Record that a receive pops at this source now. The caller must then call `end`."""
         state = self._state(source)
         state.visits += 1
         state.has_message = False
@@ -113,7 +117,7 @@ class ReceiveWaiters:
         return source
 
     def end(self, source: Source, *, full: bool = False, failure: MqError | None = None) -> None:
-        """End a visit. `full`: it returned as many messages as it may."""
+        """End a visit. `full` is true if the visit returned the maximum number of messages."""
         state = self._state(source)
         state.visits -= 1
         state.failure = failure
@@ -125,21 +129,21 @@ class ReceiveWaiters:
             self._listen(source)
 
     async def wait(self, sources: Sequence[Source], wanted: ReceiveRequest) -> ReceiveOutcome:
-        """Wait for a source to visit, or for messages; None after the deadline."""
+        """Wait for a source to visit, or for messages. Return None after the deadline."""
         for source in sources:
             if not self._state(source).visits:
                 self._listen(source)
         return await self._receives.wait(wanted, wanted.deadline_s)
 
     def _hand_over(self, found: Source | Popped) -> None:
-        """Take back the outcome of a receive that was cancelled."""
-        if isinstance(found, Source):  # another receive may go there
+        """Handle the outcome of a receive that was cancelled before it got the outcome."""
+        if isinstance(found, Source):  # another receive may pop there
             self.end(found)
         else:
             self.deliver(found)
 
     def deliver(self, popped: Popped) -> None:
-        """Give messages to the longest waits. Return the remaining messages to the group."""
+        """Give messages to the receives that have waited longest. Give back the other messages."""
         is_full = False
         while popped.size:
             wanted = self._receives.longest()
@@ -154,7 +158,7 @@ class ReceiveWaiters:
             self._send(popped.source, 2)
 
     def failure(self, sources: Iterable[Source]) -> MqError | None:
-        """Return the error of a source if the last call at each of them failed; otherwise None."""
+        """Return the error of a source if the last call at each source failed; otherwise None."""
         found, held_s = None, _now_s() - HELD_S
         for source in sources:
             state = self._state(source)
@@ -168,9 +172,9 @@ class ReceiveWaiters:
         self._receives.end()
 
     def held(self) -> dict[Source, asyncio.Task[None]]:
-        """Return the calls that brokers hold now.
+        """Return the calls that brokers hold now, by source.
 
-        Cancel those that pause after a failure, or that lease nothing.
+        Cancel calls that pause after a failure, and probes, because these do not lease messages.
         """
         found: dict[Source, asyncio.Task[None]] = {}
         for source, state in self._states.items():
@@ -217,7 +221,7 @@ class ReceiveWaiters:
             )
 
     async def _hold(self, source: Source, state: _State) -> None:
-        """Ask until the source has messages, or until no receive waits."""
+        """Call a source until it has messages, or until no receive waits."""
         found: Popped | bool = False
         try:
             while self._receives.any_waits:
@@ -256,7 +260,7 @@ class ReceiveWaiters:
             self._listen(source)
 
     def _send(self, source: Source, count: int) -> int:
-        """Send waiting receives to a source. Return their number."""
+        """Let up to `count` waiting receives pop at a source. Return their number."""
         for sent in range(count):
             if not self._receives.any_waits:
                 return sent
@@ -264,7 +268,7 @@ class ReceiveWaiters:
         return count
 
     def _wanted(self) -> ReceiveRequest | None:
-        """Return the size of the longest wait and the deadline of the last one."""
+        """Return the maximum size of the longest wait, and the latest deadline of all waits."""
         longest = self._receives.longest()
         if longest is None:
             return None

@@ -1,9 +1,12 @@
 """Receive messages on lease from every broker of every subscribed topic.
 
-A receive pops the available messages of one source, and a different one each time. If there are
-none, it waits for all sources. Messages may be leased for a receive that was cancelled or
-was answered by another broker. They are returned to the group without counting an attempt. Only the
-close of the client interrupts a pop: an answer in transit would be lost with its leases.
+A receive pops the available messages of one source, and each receive begins with a different
+source. If a source has no messages, the receive waits for all sources. Messages may be leased for a
+receive that was cancelled or has got messages from another broker. These messages are returned to
+the group without counting an attempt.
+
+Only the close of the client interrupts a pop. Otherwise an answer in transit would be lost, and its
+messages would stay leased.
 """
 
 from __future__ import annotations
@@ -38,7 +41,7 @@ LEAVE_S = 1.0  # for a broker to end the held calls of a client that closes
 NO_ROUTE_PAUSE_S = 1.0  # while no broker has the topic
 KEPT_WAITERS = 64
 
-# A source that fails with one of these is left out for a while. Any other error goes to the caller.
+# A source that fails with one of these codes is skipped for a while. Other errors are raised.
 _LEFT_OUT = LEFT_OUT | frozenset(
     {
         Code.FLOW_CONTROL,
@@ -47,7 +50,7 @@ _LEFT_OUT = LEFT_OUT | frozenset(
         Code.TOPIC_NOT_EXIST,
     }
 )
-# The broker may have leased messages to a pop that failed with one of these.
+# The broker may have leased messages to a pop that failed with one of these codes.
 _ANSWER_LOST = frozenset({Code.BROKER_UNREACHABLE, Code.REQUEST_TIMEOUT})
 
 
@@ -73,7 +76,8 @@ class Receiver:
         self._pops = pops
         self._waiters: dict[_WaitersKey, ReceiveWaiters] = {}
         self.sources = Sources(instance, consumer_group, machine_room, on_change=self._end_waits)
-        # Attempts to receive whose answer was lost: the same name returns their messages again.
+        # The names of attempts whose answer was lost. A pop with the same name returns their
+        # messages.
         self._lost_attempts: dict[Source, deque[str]] = defaultdict(deque)
         self._receives: set[asyncio.Task[Any]] = set()
         self._background: set[asyncio.Task[None]] = set()
@@ -85,7 +89,7 @@ class Receiver:
         return self._pops.failures
 
     async def receive(self, asked: Receive) -> list[LeasedMessage]:
-        """Return messages of one source; empty after the deadline.
+        """Return messages of one source, or an empty list after the deadline.
 
         Raises MqError if a broker refuses, or if every source failed until the deadline.
         """
@@ -107,7 +111,7 @@ class Receiver:
             self._receives.discard(task)
 
     async def close(self) -> None:
-        """End the waiting receives. Wait until messages that arrive late are returned."""
+        """End the waiting receives. Wait until late messages are returned to the group."""
         self._closed = True
         await self.sources.close()
         self._end_waits()
@@ -120,15 +124,15 @@ class Receiver:
                     await asyncio.wait(self._background)
 
     def _end_waits(self) -> None:
-        """Let waiting receives check their sources and deadlines again."""
+        """Wake waiting receives, so that they check their sources and deadlines again."""
         for waiters in self._waiters.values():
             waiters.end_waits()
 
     async def _end_held_calls(self) -> None:
-        """End the held calls.
+        """End the calls that brokers hold.
 
-        Brokers end them when this client leaves. They answer with the messages leased so far, which
-        are returned. A call that does not end in time is cancelled.
+        Brokers end these calls when this client unregisters. They answer with the messages leased
+        so far, which are returned to the group. A call that does not end in time is cancelled.
         """
         found = [pair for waiters in self._waiters.values() for pair in waiters.held().items()]
         held = [task for _, task in found]
@@ -174,7 +178,7 @@ class Receiver:
     async def _receive_from(self, sources: Sequence[Source], asked: Receive) -> Popped | None:
         """Receive from these sources.
 
-        None: after the deadline, or if the nearby sources have changed.
+        Return None after the deadline, or if the nearby sources have changed.
         """
         changes = self.sources.changes
         time = asyncio.get_running_loop().time
@@ -210,7 +214,7 @@ class Receiver:
     async def _visit(
         self, waiters: ReceiveWaiters, source: Source, asked: Receive
     ) -> Popped | None:
-        """Pop the available messages of a source; None if there are none or it fails."""
+        """Pop the available messages of a source. Return None if there are none or it fails."""
         full = False
         failure: MqError | None = None
         answer_s = VISIT_S + ANSWER_S
@@ -238,7 +242,7 @@ class Receiver:
     async def _come_late(
         self, popping: asyncio.Future[Popped], waiters: ReceiveWaiters, asked: Receive
     ) -> None:
-        """Deliver the messages of a visit that took too long to another receive."""
+        """Pass the messages of a late pop to another receive, or return them to the group."""
         try:
             popped = await popping
         except MqError:
@@ -305,7 +309,7 @@ class Receiver:
             return found if found.size else False
 
         async def look(source: Source, max_messages: int, hold_s: float) -> bool:
-            if self._lost_attempts[source]:  # it may have leased messages, which are invisible
+            if self._lost_attempts[source]:  # the lost pop may have leased messages
                 return True
             hold_s = min(hold_s, HELD_S)
             return await pops.has_message(source, asked, hold_s=hold_s, answer_s=ANSWER_S)
@@ -325,7 +329,7 @@ class Receiver:
         self.report_kept(await self._calls.change(changes))
 
     def report_kept(self, outcomes: Iterable[object]) -> None:
-        """Log that messages were not returned, if these outcomes say so."""
+        """Log if `outcomes` show that messages could not be returned to the group."""
         for outcome in outcomes:
             if isinstance(outcome, MqError) and not is_over(outcome):
                 log.warning("messages not given back, they come when their lease ends: %s", outcome)

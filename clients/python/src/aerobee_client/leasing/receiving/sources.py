@@ -1,8 +1,8 @@
-"""Find the sources of a simple consumer: each of its topics at each broker that can be read.
+"""Find the sources of a simple consumer: each of its topics at each readable broker.
 
-With a machine room, only nearby brokers are used, as RocketMQ's strategy MACHINE_ROOM_NEARBY
-divides queues. These are the brokers of its own room, and of rooms without a member of the group.
-Brokers are named "room@name". A member's client id contains its room.
+With a machine room, only nearby brokers are used, like in RocketMQ's strategy MACHINE_ROOM_NEARBY.
+These are the brokers in the same room, and in rooms without a member of the group. Brokers are
+named "room@name". The client id of a member contains its room.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ LOOK_INTERVAL_S = 20.0  # between two checks for members of other rooms, unless 
 
 
 class Sources:
-    """The sources.
+    """The sources of one consumer.
 
-    `machine_room`: "" for every broker. `on_change` is called when the set of nearby brokers has
-    changed; `changes` counts these changes.
+    If `machine_room` is "", all brokers are used. `on_change` is called when the set of nearby
+    brokers has changed; `changes` counts these changes.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Sources:
             await asyncio.gather(self._looking, return_exceptions=True)
 
     def announce_again(self) -> None:
-        """Report the subscriptions of the group to brokers before the next receive."""
+        """Report the subscriptions of the group to the brokers before the next receive."""
         self._announced = frozenset()
         self._brokers.clear()
 
@@ -75,7 +75,7 @@ class Sources:
             self._look_now.set()
 
     async def of(self, topics: Collection[str]) -> Sequence[Source]:
-        """Return the sources; empty if no broker is nearby.
+        """Return the sources for `topics`, or an empty sequence if no broker is nearby.
 
         Raises MqError if no topic has a route, or if every broker refuses the group.
         """
@@ -108,7 +108,7 @@ class Sources:
         return not self._room or room == self._room or room not in self._rooms
 
     async def _announce(self) -> None:
-        """Announce the group to new brokers. They may create it only with a heartbeat."""
+        """Register with new brokers. They may create the group only after a heartbeat."""
         async with self._announcing:
             addresses = frozenset(self._instance.routes.master_addresses())
             if not addresses <= self._announced:
@@ -127,9 +127,9 @@ class Sources:
                 log.exception("members of %s not found out", self._consumer_group)
 
     async def _look(self) -> None:
-        """Ask brokers for the members of the group, one after the other, until one answers.
+        """Find the machine rooms of the group's members, from the first broker that answers.
 
-        Without an answer, the known rooms stay.
+        If no broker answers, the known rooms stay.
         """
         request = client_pb2.ListGroupMembersRequest(consumer_group=self._consumer_group)
         for address in sorted(self._instance.routes.master_addresses()):

@@ -3,9 +3,9 @@
 A message of a message group goes to the queue that every producer chooses for the group. Other
 messages go to the queue that their selector returns.
 
-A send gets its place in the order when it is called. Sends of a topic that wait for the route or
-for room form a queue, which is served from its front. In the accumulator, one request at a time is
-in flight to their queue. If a send fails, those behind it in its order fail too, so that no message
+A send gets its position in the order when it is called. Sends of a topic that wait for the route or
+for the budget form a queue, which is processed from its front. Only one request at a time is in
+flight to a queue. If a send fails, later sends of the same order fail too, so that no message
 overtakes another.
 """
 
@@ -38,10 +38,10 @@ from aerobee_wire.status import MqError
 
 
 class OrderedSend(SingleSend):
-    """A send with a place in an order.
+    """A send with a position in an order.
 
-    `has_room`: whether it has taken its share of the budget. `ready`: for a one-way send, set when
-    it has its room and its queue.
+    `has_room` is true if the send is in the budget. `ready` is set when a one-way send is in the
+    budget and has its queue.
     """
 
     __slots__ = ("_has_left", "_timer", "has_room", "ordering", "queue", "ready", "sequence")
@@ -67,7 +67,7 @@ class OrderedSend(SingleSend):
 
     @property
     def message(self) -> Message:
-        """The message as it was given, not compressed."""
+        """The message as the caller gave it, before compression."""
         return self.outgoing.message.given
 
     def take_queue(self, queue: MessageQueue) -> None:
@@ -77,7 +77,7 @@ class OrderedSend(SingleSend):
         self.has_room = True
 
     def begin_wait(self, timer: asyncio.TimerHandle) -> None:
-        """Note the timer that ends its wait at its deadline."""
+        """Set the timer that ends the wait of this send at its deadline."""
         self._timer = timer
 
     def end_wait(self) -> None:
@@ -87,7 +87,7 @@ class OrderedSend(SingleSend):
             self.ready.set()
 
     def leaves(self) -> bool:
-        """Return whether it leaves now, also if it moved to another batch after a refusal."""
+        """Return whether to send it now. Works again after a move to another batch."""
         if self._has_left:
             return not self.future.done()
         self._has_left = True
@@ -110,7 +110,7 @@ class OrderedSend(SingleSend):
 
 
 class SendSequence:
-    """The sends of a message group, or those that selectors put into one queue.
+    """The sends of one message group, or those that selectors put into one queue.
 
     `catch_up` accepts pending sends of other threads, so that they also fail if an earlier send
     fails.
@@ -127,13 +127,13 @@ class SendSequence:
         self._sends.append(send)
 
     def shorten(self) -> None:
-        """Remove the sends at the front that have their outcome."""
+        """Remove the sends at the front that already have an outcome."""
         sends = self._sends
         while sends and sends[0].future.done():
             sends.popleft()
 
     def fail_from(self, send: OrderedSend, error: BaseException) -> None:
-        """Fail this send and those behind it."""
+        """Fail this send and all later sends of the sequence."""
         if send.future.done():
             return
         self._catch_up()
@@ -147,7 +147,10 @@ class SendSequence:
 
 
 class OrderedSends:
-    """The ordered sends of one producer. `catch_up`: see SendSequence."""
+    """The ordered sends of one producer.
+
+    `catch_up` accepts the pending sends of other threads.
+    """
 
     def __init__(
         self,
@@ -162,10 +165,11 @@ class OrderedSends:
         self._budget = budget
         self._clock = clock
         self._catch_up = catch_up
-        # The sends of an order hold their sequence, which is deleted with the last of them.
+        # Only the sends of an order refer to their sequence, so it is deleted with the last of
+        # them.
         self._sequences: WeakValueDictionary[Hashable, SendSequence] = WeakValueDictionary()
         self._waiting: dict[str, deque[OrderedSend]] = {}  # by topic
-        # By topic: batches that move to other queues. Meanwhile, other sends of the topic wait.
+        # Batches that move to other queues, by topic. Meanwhile, other sends of the topic wait.
         self._moves: dict[str, set[asyncio.Future[None]]] = {}
         self._serving: set[asyncio.Task[None]] = set()
 
@@ -178,9 +182,9 @@ class OrderedSends:
         *,
         has_room: bool = False,
     ) -> OrderedSend:
-        """Start a send of a message that was checked. `future` gets its outcome.
+        """Start a send of a checked message. `future` gets the outcome.
 
-        `has_room`: whether it has already taken its share of the budget.
+        `has_room` is true if the send is already in the budget.
         """
         message = outgoing.message
         deadline_ms = self._clock.monotonic_ms() + int(timeout_s * 1000)
@@ -209,7 +213,7 @@ class OrderedSends:
         return send
 
     async def drain(self) -> None:
-        """Wait until no send waits for its room or route."""
+        """Wait until no send waits for the budget or for its route."""
         while self._serving:
             await asyncio.gather(*self._serving)
 
@@ -237,7 +241,7 @@ class OrderedSends:
         send.join(sequence)
 
     def _choose(self, send: OrderedSend, info: PublishInfo) -> None:
-        """Set the queue of a send. If choosing raises, the send fails with that error."""
+        """Choose the queue of a send. If the selector raises, the send fails with that error."""
         message, selector = send.message, send.ordering.selector
         now_ms = self._clock.monotonic_ms()
         try:
@@ -282,14 +286,14 @@ class OrderedSends:
         send.begin_wait(loop.call_later(send.timeout_s, self._expire, send, waiting))
 
     def _expire(self, send: OrderedSend, waiting: deque[OrderedSend]) -> None:
-        """Fail a send that waits, perhaps behind others, at its deadline."""
+        """Fail a send that still waits at its deadline."""
         if send.queue is None:
             self._fail_without_queue(send, waiting, self._sender.no_route())
         else:
             send.fail(self._budget.full())
 
     async def _serve(self, topic: str, waiting: deque[OrderedSend]) -> None:
-        """Serve the waiting sends of a topic from the front until there are none."""
+        """Process the waiting sends of a topic from the front until there are none."""
         try:
             while waiting:
                 first = waiting[0]
@@ -308,9 +312,9 @@ class OrderedSends:
     async def _make_ready(
         self, first: OrderedSend, waiting: deque[OrderedSend]
     ) -> PublishInfo | None:
-        """Wait until the first waiting send has its room and its route.
+        """Wait until the first waiting send is in the budget and has its route.
 
-        Returns None if that has failed.
+        Return the route, or None if the wait has failed.
         """
         if not first.has_room:
             remaining_s = (first.deadline_ms - self._clock.monotonic_ms()) / 1000
@@ -339,7 +343,7 @@ class OrderedSends:
         return info
 
     async def _settled_route(self, send: OrderedSend) -> PublishInfo:
-        """Return the route of a topic, once none of its batches is moving."""
+        """Wait until no batch of a topic is moving, and return the route of the topic."""
         topic = send.message.topic
         while True:
             while moves := self._moves.get(topic):
@@ -353,8 +357,8 @@ class OrderedSends:
     async def move(self, batch: Batch, refusal: MqError) -> None:
         """Move sends of message groups to other queues after their queue refused them.
 
-        Sends that wait behind them move too. The route gives the new queues. If the queue of a
-        group has not changed, its sends fail with the refusal.
+        Sends that wait for the same queue move too. The new route determines the new queues. If the
+        queue of a group has not changed, its sends fail with the refusal.
         """
         topic, queue = batch.key.topic, batch.queue
         moved: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -391,8 +395,8 @@ class OrderedSends:
     ) -> None:
         """Fail a send that has no queue yet.
 
-        It is unknown which queues the selectors would choose for the sends behind it. These sends
-        fail too, so that none overtakes it.
+        Its selector could have chosen the same queue as a later send's selector. Therefore all
+        later sends with selectors and without a queue fail too, so that none overtakes it.
         """
         send.fail(error)
         if send.ordering.selector is not None:
@@ -403,12 +407,12 @@ class OrderedSends:
 
 
 def _is_next_to_take_room(waiting: deque[OrderedSend] | None) -> bool:
-    """Return whether all sends that wait before it have their room."""
+    """Return whether all sends that wait before the next one are already in the budget."""
     return not waiting or waiting[-1].has_room
 
 
 def _overtaking(error: BaseException) -> BaseException:
-    """Return the error for the sends behind a failed send."""
+    """Return the error for the sends after a failed send."""
     if not isinstance(error, MqError):
         return error
     return MqError(

@@ -1,6 +1,6 @@
 """Choose the queue of a topic that stores a message, and decide whether its send is ordered.
 
-The selectors are the three that RocketMQ has.
+The selectors correspond to the three selectors of RocketMQ.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from aerobee_wire.tags import java_hash
 class Selector(Protocol):
     """A function that selects the queue for a message.
 
-    Its arguments are the message and the queues of its topic that accept messages, sorted. It
-    returns one of these queues.
+    Its arguments are the message and the queues of its topic that accept messages, sorted. The
+    function returns one of these queues.
 
     Example:
         producer.send(message, selector=lambda message, queues: queues[message.flag % len(queues)])
@@ -29,9 +29,9 @@ class Selector(Protocol):
 
 
 def check_selected(queue: object, message: Message) -> MessageQueue:
-    """Return what a selector returned.
+    """Return the queue that a selector returned after a check.
 
-    Raises INVALID_PARAMETER unless it is a queue of the topic.
+    Raises MqError with the code INVALID_PARAMETER unless it is a queue of the topic.
     """
     if not isinstance(queue, MessageQueue) or queue.topic != message.topic:
         raise MqError(
@@ -47,7 +47,10 @@ _ROOM_END = "@"
 
 
 def first_key(message: Message) -> str:
-    """Return the first key of a message. Raises INVALID_PARAMETER if it has none."""
+    """Return the first key of a message.
+
+    Raises MqError with the code INVALID_PARAMETER if it has none.
+    """
     if not message.keys:
         raise MqError(
             Code.INVALID_PARAMETER,
@@ -89,7 +92,7 @@ class SelectRandom:
 
 
 class SelectMachineRoom:
-    """Selects a random queue in machine rooms, that is, of brokers with names like "ROOM@NAME".
+    """Selects a random queue of the brokers in machine rooms. Brokers are named "ROOM@NAME".
 
     RocketMQ's AllocateMessageQueueByMachineRoom uses the same names.
 
@@ -133,8 +136,8 @@ class SelectMachineRoom:
 class SendOrdering(NamedTuple):
     """The ordering options of a send.
 
-    `selector` is None for a message group or lite topic. `block`: whether it waits for room. With
-    `is_alone`, the send does not share its request.
+    `selector` is None for a message group or lite topic. If `block` is true, the send waits while
+    the budget is full. With `is_alone`, the send does not share its request.
     """
 
     selector: Selector | None = None
@@ -157,10 +160,10 @@ class QueueChoice(NamedTuple):
         is_one_way: bool = False,
         is_alone: bool = False,
     ) -> SendOrdering | None:
-        """Return the ordering options of a message; None if it is not ordered.
+        """Return the ordering options of a message, or None if it is not ordered.
 
-        Raises INVALID_PARAMETER if more than one of queue, selector, and message group or lite
-        topic is given.
+        Raises MqError with the code INVALID_PARAMETER if more than one argument determines the
+        queue: a queue, a selector, or a message group or lite topic.
         """
         if self.selector is None and not message.order_key:
             return None
