@@ -1,8 +1,7 @@
-"""Register a client with one broker: heartbeats, and a stream of notices.
+"""Keep a client registered with one broker through heartbeats and a stream of notices.
 
-When the stream ends, the broker knows that the client has disconnected. A broken link is reopened
-until it is closed. By then the broker has unregistered the client, so every link starts with a
-heartbeat.
+When the stream ends, the broker unregisters the client. A link that breaks is therefore reopened
+with a heartbeat, until the client closes the link.
 """
 
 from __future__ import annotations
@@ -24,9 +23,9 @@ from aerobee_wire.status import MqError
 
 log = logging.getLogger(__name__)
 
-# (address of the broker, notice).
+# Arguments: the address of the broker, the notice.
 OnNotice = Callable[[str, client_pb2.ClientNotice], None]
-# (address of the broker, whether the link is up or has broken).
+# Arguments: the address of the broker, True if the stream has opened and False if it has ended.
 OnLink = Callable[[str, bool], None]
 
 
@@ -35,21 +34,26 @@ def ignore_link(_address: str, _is_up: bool) -> None: ...
 
 HEARTBEAT_INTERVAL_S = 30.0  # the broker unregisters a client after 120 s without one
 CALL_TIMEOUT_S = 3.0
-STEADY_S = 10.0  # a link that broke earlier is reopened after increasing pauses
+STEADY_S = 10.0  # a link that breaks sooner is reopened after increasing pauses
 
 
 class BrokerLink:
-    """A link to one broker.
+    """Keeps a client registered with one broker.
+
+    Args:
+        address: The "host:port" of the broker.
+        transport: The network.
+        heartbeat: Makes each heartbeat request.
+        on_notice: Called with each notice; None if the client needs no notices. The stream of
+            notices opens after `watch` is called.
+        on_link: Called when the stream opens and when it ends.
+        clock: The clock of this client.
 
     Attributes:
-        heartbeat: Makes the current heartbeat.
-        on_notice: None for a client without notices. No stream is held open before `watch`.
-        on_link: Called with the address and True when the stream is open, and with False when it
-            has ended.
-        refusal: Why the last heartbeat failed.
+        refusal: The error of the last heartbeat; None if the heartbeat succeeded.
         capabilities: The capabilities in the broker's last response.
-        clock_ahead_ms: The broker's time minus this client's, at the last heartbeat.
-        is_watching: Whether the stream is open.
+        clock_ahead_ms: The broker's time minus this client's time, at the last heartbeat.
+        is_watching: True while the stream is open.
     """
 
     def __init__(
@@ -72,24 +76,24 @@ class BrokerLink:
         self._on_notice = on_notice
         self._on_link = on_link
         self._tried = asyncio.Event()
-        self._watches = asyncio.Event()  # from now on
+        self._watches = asyncio.Event()  # set by `watch`
         self._watch_tried = asyncio.Event()
         self.is_watching = False
         self._has_watched = False
         self._task = asyncio.create_task(self._run(), name=f"link to {address}")
 
     async def until_tried(self) -> None:
-        """Wait until the first heartbeat has ended (see `refusal`), or the link closes."""
+        """Wait until the first heartbeat has succeeded or failed, or the link has closed."""
         await self._tried.wait()
 
     def watch(self) -> None:
-        """Hold a stream of notices open from now on."""
+        """Open the stream of notices, and reopen it whenever it ends."""
         self._watches.set()
         if self.refusal is not None:
             self._watch_tried.set()
 
     async def until_watching(self) -> None:
-        """Wait until a stream is open (see `is_watching`) or has failed, or the link closes."""
+        """Wait until the stream of notices has opened or failed, or the link has closed."""
         await self._watch_tried.wait()
 
     async def beat(self) -> None:
@@ -104,7 +108,10 @@ class BrokerLink:
             self.clock_ahead_ms = response.now_timestamp_ms - middle_ms
 
     async def close(self, unregister: client_pb2.UnregisterClientRequest | None) -> None:
-        """Close the link. If the broker is reachable, send it `unregister`, if given."""
+        """Close the link. Send the broker the request `unregister`, unless that is None.
+
+        A failure of this request is only logged.
+        """
         self._task.cancel()
         self._tried.set()
         self._watch_tried.set()
@@ -146,7 +153,7 @@ class BrokerLink:
             await asyncio.sleep(backoff.next_s())
 
     async def _hold_open(self) -> None:
-        """Run until the link breaks, then raise MqError."""
+        """Send heartbeats and read notices until one of them fails, then raise MqError."""
         parts = [asyncio.create_task(self._beat_forever())]
         if self._on_notice is not None:
             parts.append(asyncio.create_task(self._watch(self._on_notice)))
@@ -173,9 +180,9 @@ class BrokerLink:
                 async for notice in notices:
                     if notice.HasField("watching"):
                         if self._has_watched:
-                            # The broker forgets a client when its stream ends. It may have noticed
-                            # the end of the last stream after the heartbeat that came with this
-                            # one.
+                            # The broker unregisters a client when its stream ends. It may have
+                            # noticed the end of the previous stream only after this link's last
+                            # heartbeat.
                             await self.beat()
                         self._has_watched = self.is_watching = True
                         self._watch_tried.set()

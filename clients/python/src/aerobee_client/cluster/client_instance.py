@@ -1,4 +1,4 @@
-"""Provide what all clients share: transport, name servers, routes, and links to brokers."""
+"""Provide the parts that all clients share: transport, name servers, routes, links to brokers."""
 
 from __future__ import annotations
 
@@ -30,12 +30,13 @@ from aerobee_wire.status import MqError
 log = logging.getLogger(__name__)
 
 ROUTE_REFRESH_INTERVAL_S = 30.0
-# The interval while a broker of a route is expected back, and in the first minute. In the first
-# minute, routes may come from a name server that has just started and does not know every broker.
-# Members of a group with different routes divide different queues, and some of these would have no
-# owner until the next refresh.
+# The refresh interval while a broker of a route is expected back, and in the first minute. In the
+# first minute, routes may come from a name server that has just started and does not know every
+# broker. If members of a group have different routes, some queues have no owner until the next
+# refresh.
 EXPECTANT_REFRESH_INTERVAL_S = 2.0
-# The interval holds for this number of topics and grows with it: a refresh is one call per topic.
+# With more topics than this, the interval grows in proportion, because a refresh is one call per
+# topic.
 EXPECTANT_TOPICS = 20
 FIRST_MS = 60_000
 CLUSTER_RETRY_S = 1.0  # while no name server answers
@@ -43,12 +44,12 @@ LANGUAGE = "python"
 
 
 def expectant_interval_s(topic_count: int) -> float:
-    """Return the interval for this number of routes while a broker is expected back."""
+    """Return the refresh interval for this number of topics while a broker is expected back."""
     return EXPECTANT_REFRESH_INTERVAL_S * max(1.0, topic_count / EXPECTANT_TOPICS)
 
 
 def local_ip() -> str:
-    """Return the address from which this machine reaches others; "127.0.0.1" without a network."""
+    """Return the IP address of this machine in its network; "127.0.0.1" without a network."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect(("192.0.2.1", 9))  # a documentation address; nothing is sent
@@ -59,9 +60,9 @@ def local_ip() -> str:
 
 
 def new_client_id(room: str = "") -> str:
-    """Return "ip@pid#nanoseconds", with the suffix "@room" if a room is given.
+    """Return a client id that is unique among live clients.
 
-    It is unique among live clients.
+    The id is "ip@pid#nanoseconds", with the suffix "@room" if a machine room is given.
     """
     client_id = f"{local_ip()}@{os.getpid()}#{time.monotonic_ns()}"
     return f"{client_id}@{room}" if room else client_id
@@ -118,12 +119,16 @@ class ClientInstance:
         watches: bool = True,
         whole_cluster: bool = False,
     ) -> None:
-        """Register this client with brokers from now on.
+        """Register this client with brokers, and keep its registrations and routes current.
 
-        The brokers are the masters of every cached route, or every master of the `whole_cluster`.
-        `heartbeat` makes each heartbeat. Without `on_notice`, the client gets no notices.
-        `watches`: whether it gets notices from now on, or from the first `watch`. `on_link`: see
-        BrokerLink. `on_routes` is called when a route is new or has changed.
+        Args:
+            heartbeat: Makes each heartbeat request.
+            on_notice: Called with each notice of a broker; None if the client needs no notices.
+            on_link: Called when a stream of notices opens or ends.
+            on_routes: Called when a route is new or has changed.
+            watches: True to get notices at once, False to get them after the first `watch`.
+            whole_cluster: True to register with every master of the cluster, False to register
+                with the masters in the cached routes only.
         """
         self._heartbeat = heartbeat
         self._on_notice = on_notice
@@ -144,16 +149,19 @@ class ClientInstance:
     def call_broker(
         self, broker_name: str, rpc: Rpc[Q, R], request: Q, *, timeout_s: float
     ) -> Coroutine[Any, Any, R]:
-        """Call the master of a broker. Raises MqError; BROKER_NOT_EXIST if no route contains it."""
+        """Call the master of a broker.
+
+        Raises MqError, with the code BROKER_NOT_EXIST if no route contains the broker.
+        """
         address = self.routes.address_of(broker_name)
         return self.transport.call(address, rpc, request, timeout_s=timeout_s)
 
     async def ask_broker(
         self, broker_name: str, rpc: Rpc[Q, R], request: Q, *, timeout_s: float
     ) -> R:
-        """Send a request that a slave answers too to the master, or to a slave without a master.
+        """Call the master of a broker, or a slave if the broker has no master.
 
-        Raises like `call_broker`.
+        The request must be one that slaves answer too. Raises the errors of `call_broker`.
         """
         call, routes = self.transport.call, self.routes
         address = routes.reading_address_of(broker_name)
@@ -169,15 +177,16 @@ class ClientInstance:
     def has_capability(self, broker_name: str, capability: client_pb2.Capability) -> bool:
         """Return whether the master of a broker reported a capability at the last heartbeat.
 
-        False before the first heartbeat. Raises BROKER_NOT_EXIST if no route contains the broker.
+        Return False before the first heartbeat. Raises MqError with the code BROKER_NOT_EXIST if no
+        route contains the broker.
         """
         link = self._links.get(self.routes.address_of(broker_name))
         return link is not None and capability in link.capabilities
 
     def clock_ahead_ms(self, broker_name: str) -> int:
-        """Return the time of a broker minus this client's, as of its last heartbeat.
+        """Return the broker's time minus this client's time, in milliseconds; 0 if unknown.
 
-        Times from a broker, such as the end of a lease, are compared with the broker's clock.
+        Use it to compare times from a broker, such as the end of a lease, with the current time.
         """
         link = self.link_of(broker_name)
         return 0 if link is None else link.clock_ahead_ms
@@ -187,7 +196,7 @@ class ClientInstance:
         return self.clock.now_ms() + self.clock_ahead_ms(broker_name)
 
     def link_of(self, broker_name: str) -> BrokerLink | None:
-        """Return the link to the master of a broker; None if there is none yet."""
+        """Return the link to the master of a broker, or None if no link exists yet."""
         return next(
             (
                 link
@@ -198,10 +207,10 @@ class ClientInstance:
         )
 
     async def watch(self, topic: str) -> list[str]:
-        """Get notices from now on, and wait until the streams to the brokers of `topic` are open.
+        """Start to get notices, and wait until the streams to the brokers of `topic` are open.
 
-        Returns the names of the brokers that accept messages of the topic. Unreachable brokers are
-        not waited for. Raises the errors of the route query.
+        Return the names of the brokers that accept messages of the topic. The wait does not include
+        unreachable brokers. Raises the errors of the route query.
         """
         info = await self.routes.publish_info(topic)
         if not self._watches:
@@ -236,9 +245,9 @@ class ClientInstance:
     async def close(self) -> None:
         """Unregister from every broker and close the connections. May be called twice.
 
-        It also runs to its end if it is cancelled: every step has its own timeout, and a client
-        that stays registered keeps its queues from other members. In a forked child it does
-        nothing, because the connections belong to the parent.
+        A cancelled call still completes, because other members could not get the queues of a client
+        that stays registered. Each step has a timeout. In a forked child, the call does nothing,
+        because the connections belong to the parent.
         """
         if PROCESS.is_child:
             return
@@ -253,7 +262,7 @@ class ClientInstance:
             raise cancelled
 
     async def _leave(self) -> None:
-        self._heartbeat = None  # routes that are fetched from now on open no link
+        self._heartbeat = None  # a route that is fetched later does not open a link
         for task in (self._refresher, self._broker_watcher):
             if task is not None:
                 task.cancel()
@@ -271,9 +280,9 @@ class ClientInstance:
         self._on_routes()
 
     def _match_links(self) -> None:
-        """Open a link to each master of the cached routes, and close other links.
+        """Open a link to each master of the cached routes, and close the other links.
 
-        Links to brokers that are expected back stay.
+        Keep the links to brokers that have disappeared from routes but are expected back.
         """
         if self._heartbeat is None:
             return
@@ -310,7 +319,7 @@ class ClientInstance:
                 log.exception("routes not refreshed")
 
     async def _until_refresh(self, interval_s: float) -> None:
-        """Wait for the interval, or less while routes may lack a broker."""
+        """Wait until the next refresh is due: `interval_s`, or less if a broker may be missing."""
         if not self._is_expectant():
             self._broker_left.clear()
             with suppress(TimeoutError):

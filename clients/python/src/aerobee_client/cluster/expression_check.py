@@ -20,10 +20,10 @@ CALL_TIMEOUT_S = 3.0
 async def check_expression(
     instance: ClientInstance, subscription: message_pb2.Subscription
 ) -> None:
-    """Ask brokers for a message that matches, until one answers.
+    """Check the expression of a subscription by a pull request to the first broker that answers.
 
-    Raises SUBSCRIPTION_PARSE_FAILED. If no broker answers, it returns: the members of a group will
-    get the error later.
+    Raises MqError with the code SUBSCRIPTION_PARSE_FAILED if the expression is invalid. If no
+    broker answers, the check is skipped, because the group gets the error later.
     """
     request = message_pb2.PullRequest(
         topic=subscription.topic, subscription=subscription, max_messages=1, browse=True
@@ -41,7 +41,7 @@ async def check_expression(
 
 
 async def _masters(instance: ClientInstance) -> list[str]:
-    """Return the masters of the known routes, otherwise of the cluster."""
+    """Return the addresses of the masters in the known routes, or else of the whole cluster."""
     known = instance.routes.master_addresses()
     if known:
         return sorted(known)

@@ -1,7 +1,7 @@
-"""Probe unreachable brokers, so that a producer uses them before their isolation ends.
+"""Probe unreachable brokers, so that a producer uses recovered brokers early.
 
-This is RocketMQ's detector. It does not end the isolation of a broker that answered slowly: a fast
-heartbeat does not prove that a slow disk has recovered.
+This is RocketMQ's detector. A broker that was isolated because of slow answers stays isolated,
+because a fast heartbeat does not prove that a slow disk has recovered.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ log = logging.getLogger(__name__)
 
 
 class LatencyDetector:
-    """The detector of one producer.
+    """Probes the unreachable brokers of one producer every `interval_s` seconds.
 
-    `heartbeat` makes the request, which is sent every `interval_s`. A broker is back if it answers
-    within `timeout_s` and is in a route.
+    `heartbeat` makes the request of each probe. A broker is used again if it answers within
+    `timeout_s` seconds and a route contains it.
     """
 
     def __init__(

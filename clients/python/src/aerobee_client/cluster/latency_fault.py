@@ -19,7 +19,7 @@ LatencyTable = Sequence[tuple[int, int]]
 
 
 def not_available_ms(latency_ms: int, table: LatencyTable = NOT_AVAILABLE_MS) -> int:
-    """Return how long to avoid a broker that took `latency_ms`, in milliseconds."""
+    """Return for how many milliseconds to avoid a broker that answered after `latency_ms`."""
     return next((pause for bound, pause in table if latency_ms >= bound), 0)
 
 
@@ -30,9 +30,10 @@ class _Fault:
 
 
 class LatencyFault:
-    """The last latency of each broker, by name.
+    """Isolates brokers for a while after a slow or failed request.
 
-    `now_ms` is of a monotonic clock. `table`: see NOT_AVAILABLE_MS; longest latency first.
+    `table` has the format of NOT_AVAILABLE_MS, with the longest latency first. In all methods,
+    `now_ms` is the time of a monotonic clock.
     """
 
     def __init__(self, table: LatencyTable = NOT_AVAILABLE_MS) -> None:
@@ -42,7 +43,7 @@ class LatencyFault:
     def record(
         self, broker_name: str, latency_ms: int, now_ms: int, *, failed: bool = False
     ) -> None:
-        """Record a request that took `latency_ms` or failed."""
+        """Record the latency of a request to a broker, or its failure."""
         pause = not_available_ms(ISOLATION_LATENCY_MS if failed else latency_ms, self._table)
         self._faults[broker_name] = _Fault(now_ms + pause, reachable=not failed)
 
@@ -59,16 +60,16 @@ class LatencyFault:
         return [name for name, fault in self._faults.items() if not fault.reachable]
 
     def reached(self, broker_name: str) -> None:
-        """Note that an unreachable broker answers again: it is no longer avoided."""
+        """Use a broker again that was unreachable and has answered."""
         self._faults.pop(broker_name, None)
 
     def choose(
         self, candidates: Sequence[MessageQueue], now_ms: int, avoid: str | None
     ) -> MessageQueue:
-        """Return the best of `candidates`, which are in order of preference and not empty.
+        """Return the best queue of `candidates`, a non-empty list in order of preference.
 
-        It is the first one whose broker is available and not `avoid`, otherwise one that is
-        reachable, otherwise the first.
+        This is the first queue whose broker is available and not `avoid`. Without such a queue, it
+        is the first queue with a reachable broker, or else the first queue.
         """
         others = (queue for queue in candidates if queue.broker_name != avoid)
         available = (queue for queue in others if self.is_available(queue.broker_name, now_ms))

@@ -1,8 +1,8 @@
-"""Call name servers: the first one that answers is used.
+"""Call name servers, and use the answer of the first one that responds.
 
-Name servers share nothing: one that has just started may not know a topic yet that another knows.
-TOPIC_NOT_EXIST therefore counts only if all that answer report it. It is retryable if one of them
-has seen a broker of the topic disconnect.
+Name servers do not share data, so a name server that has just started may not know every topic. The
+error TOPIC_NOT_EXIST therefore counts only if all name servers that answer report it. The error is
+retryable if one of them has seen a broker of the topic disconnect.
 """
 
 from __future__ import annotations
@@ -28,14 +28,15 @@ NAMESRV_VARIABLE = "NAMESRV_ADDR"
 CALL_TIMEOUT_S = 3.0
 NEXT_S = 0.3  # the wait for an answer before the next name server is asked too
 MAX_PORT = 65_535
-# Characters of a URL, or of a list with the separator of other systems.
+# A host with one of these characters is a URL, or a list with a wrong separator.
 _NOT_OF_A_HOST = frozenset(",/ ")
 
 
 def namesrv_addresses(namesrv: str | Sequence[str] | None) -> tuple[str, ...]:
-    """Return the addresses of "host:port;host:port", or of a list; None for NAMESRV_ADDR.
+    """Return the name server addresses from a list, or from the text "host:port;host:port".
 
-    Raises MqError INVALID_PARAMETER if there is no address or if one is not "host:port".
+    None stands for the text in the environment variable NAMESRV_ADDR. Raises MqError with the code
+    INVALID_PARAMETER if no address is given or if an address is not "host:port".
     """
     given = os.environ.get(NAMESRV_VARIABLE, "") if namesrv is None else namesrv
     parts = given.split(";") if isinstance(given, str) else given
@@ -62,7 +63,7 @@ def namesrv_addresses(namesrv: str | Sequence[str] | None) -> tuple[str, ...]:
 
 
 class NamesrvClient:
-    """Calls name servers. It starts with a random one, and keeps one that answers."""
+    """Calls name servers. It starts with a random one, and then prefers the last that answered."""
 
     def __init__(self, transport: Transport, addresses: Sequence[str]) -> None:
         self.addresses = tuple(addresses)
@@ -72,9 +73,13 @@ class NamesrvClient:
     async def call(self, rpc: Rpc[Q, R], request: Q) -> R:
         """Return the response of the first name server that answers.
 
-        A name server that hangs or is unreachable has CALL_TIMEOUT_S to answer. After NEXT_S
-        without an answer, the next one is asked in parallel. Raises NamesrvUnreachable, a refusal,
-        or ILLEGAL_OPERATION in a forked child.
+        If a name server does not answer within NEXT_S, the next one is asked in parallel. Each name
+        server has CALL_TIMEOUT_S to answer.
+
+        Raises:
+            NamesrvUnreachable: If no name server answers.
+            MqError: If a name server refuses the request, or with the code ILLEGAL_OPERATION in a
+                forked child.
         """
         PROCESS.check()  # in a forked child, the loop would not start a task
         count = len(self.addresses)
@@ -105,7 +110,10 @@ class NamesrvClient:
                 call.cancel()
 
     async def call_each(self, rpc: Rpc[Q, R], request: Q) -> list[R]:
-        """Call every name server, for changes: they share nothing. Raises the first failure."""
+        """Call every name server, one after the other, and return their responses.
+
+        Use it for changes, because name servers do not share data. Raises the first failure.
+        """
         return [
             await self._transport.call(address, rpc, request, timeout_s=CALL_TIMEOUT_S)
             for address in self.addresses
@@ -113,16 +121,20 @@ class NamesrvClient:
 
 
 class _Answers:
-    """The failures of name servers in a call: the reason, and whether the topic does not exist."""
+    """Collects the failures of name servers during one call.
+
+    `reason` is the text of the last connection failure or timeout. `refusal` is the TOPIC_NOT_EXIST
+    error that a name server returned, or None.
+    """
 
     def __init__(self) -> None:
         self.reason = ""
         self.refusal: MqError | None = None
 
     def is_one(self, call: asyncio.Task[R]) -> bool:
-        """Return whether this call succeeded.
+        """Return whether a call succeeded, and record its failure.
 
-        Raises errors that are the same at other name servers.
+        Raises an error that other name servers would return too.
         """
         error = call.exception()
         if error is None:

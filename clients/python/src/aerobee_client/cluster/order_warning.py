@@ -20,9 +20,9 @@ MESSAGE_TYPE, FIFO = "message.type", "FIFO"  # an attribute of a topic
 
 
 class FifoWarning:
-    """Logs one warning per topic of the type FIFO that a concurrent consumer consumes.
+    """Logs one warning for each topic of the type FIFO that a concurrent consumer consumes.
 
-    Call it with the queues that the consumer acquired.
+    Call the instance with the queues that the consumer acquired.
     """
 
     def __init__(self, instance: ClientInstance, consumer_group: str) -> None:
@@ -51,7 +51,7 @@ async def warn_without_order(
 ) -> None:
     """Log a warning for each topic that the group does not receive in order.
 
-    If a broker does not answer, its topic is skipped.
+    A topic is skipped if its broker does not answer.
     """
     for topic in topics:
         try:

@@ -52,7 +52,7 @@ TopicRoute = namesrv_pb2.TopicRoute
 def writable_queues(topic: str, route: TopicRoute) -> list[MessageQueue]:
     """Return the queues that a producer may choose from, grouped by broker.
 
-    Queues of brokers whose master is being elected are included only if there are no others.
+    Queues of brokers whose master is being elected are included only if all brokers elect one.
     """
     config = route.order_topic_config
     counts = order_topic_counts(config) if config else writable_counts(route)
@@ -76,7 +76,10 @@ def readable_queues(topic: str, route: TopicRoute) -> list[MessageQueue]:
 
 
 def default_route(route: TopicRoute, queue_count: int) -> TopicRoute:
-    """Return the route of the default topic, with at most `queue_count` queues on each broker."""
+    """Return a copy of a route with at most `queue_count` queues on each broker.
+
+    `route` is the route of the default topic, by which brokers create a topic at its first send.
+    """
     copy = TopicRoute()
     copy.CopyFrom(route)
     for data in copy.queues:
@@ -86,10 +89,13 @@ def default_route(route: TopicRoute, queue_count: int) -> TopicRoute:
 
 
 class PublishInfo:
-    """The queues that accept messages, chosen round robin from a random start.
+    """The queues of a topic that accept messages, for a round-robin choice from a random start.
 
-    `group_queues`: the queues for message groups and selectors. `by_priority`: whether each queue
-    of the topic represents a priority.
+    Args:
+        queues: The queues.
+        is_default: True if the topic is unknown and the route is that of the default topic.
+        group_queues: The queues for message groups and selectors; None to use `queues`.
+        by_priority: True if each queue of the topic represents a priority.
     """
 
     def __init__(
@@ -109,21 +115,24 @@ class PublishInfo:
         self._next = random.randrange(len(queues)) if queues else 0
 
     def queues_in_order(self, now_ms: int) -> Sequence[MessageQueue]:
-        """Return the sorted queues, including those of brokers that have just disappeared.
+        """Return the sorted queues, including queues of brokers that have just disappeared.
 
-        `now_ms` is of a monotonic clock.
+        `now_ms` is the time of a monotonic clock.
         """
         return self.queues if self._group_queues is None else self._group_queues.at(now_ms)
 
     def queue_of_group(self, message: Message, now_ms: int) -> MessageQueue:
-        """Return the queue of its message group or lite topic. The proxy chooses the same one."""
+        """Return the queue for the message group or lite topic of a message.
+
+        The proxy chooses the same queue.
+        """
         queues = self.queues_in_order(now_ms)
         if self.by_priority:
             queues = queues_of_priority(queues, message.priority or 0)
         return queue_of_group(message.order_key, queues)
 
     def of_priority(self, priority: int | None) -> PublishInfo:
-        """Return the queues of a priority. A message without one has the lowest."""
+        """Return the queues of a priority. None is the lowest priority."""
         queues = queues_of_priority(self.queues, priority or 0)
         key = tuple(queues)
         info = self._of_priority.get(key)
@@ -132,7 +141,7 @@ class PublishInfo:
         return info
 
     def has_other(self, broker_name: str) -> bool:
-        """Return whether there are queues of another broker too."""
+        """Return whether a broker other than `broker_name` has queues of the topic."""
         return len(self.one_of_each_broker) > 1 or (
             self.one_of_each_broker[0].broker_name != broker_name
         )
@@ -140,7 +149,7 @@ class PublishInfo:
     def choose(
         self, avoid: str | None = None, fault: LatencyFault | None = None, now_ms: int = 0
     ) -> MessageQueue:
-        """Return the next queue, of another broker than `avoid` if possible."""
+        """Return the next queue in turn, if possible on a broker other than `avoid`."""
         start = self._next
         self._next = (start + 1) % len(self.queues)
         if avoid is None and fault is None:
@@ -160,10 +169,10 @@ class _Entry:
 
 @dataclass(slots=True, eq=False)
 class RouteCache:
-    """Routes by topic, and addresses by broker name.
+    """Caches the route of each topic and the addresses of each broker.
 
-    `default_queue_count`: the number of queues of a topic that the first send creates. `on_change`
-    is called when a route is new or has changed.
+    `default_queue_count` is the number of queues of a topic that a send creates. `on_change` is
+    called when a route is new or has changed.
     """
 
     namesrv: NamesrvClient
@@ -174,7 +183,7 @@ class RouteCache:
     _addresses: dict[str, dict[int, str]] = field(default_factory=dict, init=False)
     _asked_ms: dict[str, int] = field(default_factory=dict, init=False)
     _flights: SingleFlight[TopicRoute] = field(init=False)
-    # Names of all brokers; None if only brokers of routes count.
+    # The names of all brokers of the cluster; None if only the brokers in cached routes are used.
     _cluster: set[str] | None = field(default=None, init=False)
     _group_queues: dict[str, GroupQueues[MessageQueue]] = field(default_factory=dict, init=False)
     # Brokers that disappeared from routes: name → time in ms of the monotonic clock.
@@ -185,7 +194,7 @@ class RouteCache:
         self._flights = SingleFlight(self.clock)
 
     def is_known(self, topic: str) -> bool:
-        """Return whether `publish_info` answers without asking a name server."""
+        """Return whether the cache holds a route of the topic itself, not of the default topic."""
         entry = self._entries.get(topic)
         return entry is not None and not entry.is_default
 
@@ -194,7 +203,10 @@ class RouteCache:
         self._group_queues.pop(topic, None)
 
     def address_of(self, broker_name: str, broker_id: int = MASTER_ID) -> str:
-        """Return the "host:port" of a broker. Raises BROKER_NOT_EXIST if no route contains it."""
+        """Return the "host:port" of a broker.
+
+        Raises MqError with the code BROKER_NOT_EXIST if no route contains the broker.
+        """
         address = self._addresses.get(broker_name, {}).get(broker_id)
         if address is None:
             raise MqError(
@@ -206,13 +218,13 @@ class RouteCache:
         return address
 
     def addresses_of(self, broker_name: str) -> Mapping[int, str]:
-        """Return id → "host:port" of the replicas in the routes. A single broker has the id 0."""
+        """Return the "host:port" of each replica of a broker, by broker id. The master has id 0."""
         return self._addresses.get(broker_name, {})
 
     def reading_address_of(self, broker_name: str) -> str:
-        """Return the address of the master, or of a slave without a master.
+        """Return the address of a broker's master, or of a slave if the master is missing.
 
-        Raises like `address_of`.
+        Raises the errors of `address_of`.
         """
         known = self.addresses_of(broker_name)
         return self.address_of(broker_name, min(known, default=MASTER_ID))
@@ -220,9 +232,9 @@ class RouteCache:
     def learn(self, members: namesrv_pb2.BrokerMembers) -> str | None:
         """Apply a notice of a name server about a broker.
 
-        Returns the former address of its master if that has changed. A master that has disappeared
-        keeps its address until a call fails, because it may have disappeared only for that name
-        server.
+        Return the former address of the master if the address has changed, "" if it was unknown,
+        and otherwise None. If a notice has no master, the known address stays, because the master
+        may be missing at that name server only.
         """
         name, address = members.broker_name, members.addresses.get(MASTER_ID)
         if not self._epochs.believes(name, members.epoch, self.clock.monotonic_ms()):
@@ -242,7 +254,10 @@ class RouteCache:
         return former
 
     def _believe(self, brokers: Iterable[namesrv_pb2.BrokerData]) -> list[str]:
-        """Apply addresses. Return brokers for which another name server reported a newer epoch."""
+        """Store the addresses of brokers, except outdated ones.
+
+        Return the names of brokers for which another name server reported a newer epoch.
+        """
         now_ms, outdated = self.clock.monotonic_ms(), []
         for data in brokers:
             name = data.broker_name
@@ -253,23 +268,23 @@ class RouteCache:
         return outdated
 
     async def refresh_broker(self, broker_name: str) -> None:
-        """Ask a name server for every route that contains the broker."""
+        """Fetch every cached route that contains the broker from a name server."""
         for topic, entry in list(self._entries.items()):
             if any(data.broker_name == broker_name for data in entry.route.brokers):
                 await self.refresh_now(topic)
 
     def broker_at(self, address: str) -> str:
-        """Return the name of the broker with this master address; "" if no route contains it."""
+        """Return the name of the broker with this master address, or "" if it is unknown."""
         for name, addresses in self._addresses.items():
             if addresses.get(MASTER_ID) == address:
                 return name
         return ""
 
     def linked_addresses(self) -> set[str]:
-        """Return the addresses of masters, and of brokers that are expected back.
+        """Return the addresses of masters, including brokers that are expected back.
 
-        A live broker may be missing in the routes of a name server that has just started. It keeps
-        the locks of this client while its link is up.
+        A name server that has just started may not know a live broker yet. That broker keeps this
+        client's queue locks while the link to the broker is open.
         """
         expected = (self._addresses.get(name, {}).get(MASTER_ID) for name in self._expected())
         return self.master_addresses() | {address for address in expected if address}
@@ -286,10 +301,7 @@ class RouteCache:
         return {address for address in found if address}
 
     def expects_broker(self) -> bool:
-        """Return whether a broker has disappeared from routes within EXPECTED_BACK_MS.
-
-        False once it is in the routes again.
-        """
+        """Return whether a broker left a route within EXPECTED_BACK_MS and is still missing."""
         return bool(self._expected())
 
     def _expected(self) -> set[str]:
@@ -305,9 +317,9 @@ class RouteCache:
             del self._away_since_ms[name]
 
     async def route(self, topic: str) -> TopicRoute:
-        """Return a route from the cache or a name server.
+        """Return the route of a topic from the cache, or else from a name server.
 
-        Raises TOPIC_NOT_EXIST or NamesrvUnreachable.
+        Raises NamesrvUnreachable, or MqError with the code TOPIC_NOT_EXIST.
         """
         entry = self._entries.get(topic)
         if entry is not None and not entry.is_default:
@@ -315,7 +327,7 @@ class RouteCache:
         return await self.refresh(topic)
 
     async def refresh(self, topic: str) -> TopicRoute:
-        """Ask a name server now. Single flight: concurrent callers share one request."""
+        """Fetch the route of a topic from a name server. Concurrent callers share one request."""
         return await self._flights.do(topic, partial(self._fetch, topic))
 
     async def close(self) -> None:
@@ -323,24 +335,24 @@ class RouteCache:
         await self._flights.close()
 
     async def refresh_soon(self, topic: str) -> None:
-        """Ask a name server, unless it was asked within MIN_REFRESH_INTERVAL_MS.
+        """Refresh the route of a topic, unless it was fetched within MIN_REFRESH_INTERVAL_MS.
 
-        Without an answer, the cached route stays.
+        If no name server answers, the cached route stays.
         """
         if self._may_ask(topic):
             await self.refresh_now(topic)
 
     async def refresh_now(self, topic: str) -> None:
-        """Ask a name server now. Without an answer, the cached route stays."""
+        """Refresh the route of a topic. If no name server answers, the cached route stays."""
         try:
             await self.refresh(topic)
         except MqError as error:
             log.debug("route of %s not refreshed: %s", topic, error)
 
     async def follow_cluster(self) -> bool:
-        """Include all brokers of the cluster from now on, whether a route contains them or not.
+        """Learn all brokers of the cluster, including brokers that no cached route contains.
 
-        Returns False if no name server answers; then nothing changes.
+        Return False and change nothing if no name server answers.
         """
         request = namesrv_pb2.GetClusterInfoRequest()
         try:
@@ -362,7 +374,8 @@ class RouteCache:
     async def publish_info(self, topic: str) -> PublishInfo:
         """Return the queues of `topic` that accept messages.
 
-        Raises TOPIC_NOT_EXIST, NO_PERMISSION (no writable queue), or NamesrvUnreachable.
+        Raises NamesrvUnreachable, or MqError with the code TOPIC_NOT_EXIST, or NO_PERMISSION if no
+        queue is writable.
         """
         entry = self._entries.get(topic)
         if entry is None or (entry.is_default and self._may_ask(topic)):
@@ -393,14 +406,14 @@ class RouteCache:
         )
 
     def known_publish_info(self, topic: str) -> PublishInfo | None:
-        """Return the result of `publish_info`; None if it would ask a name server or raise."""
+        """Return the result of `publish_info`, or None if that would ask a name server or raise."""
         entry = self._entries.get(topic)
         if entry is None or (entry.is_default and self._may_ask(topic)):
             return None
         return entry.publish if entry.publish is not None and entry.publish.queues else None
 
     async def subscribe_queues(self, topic: str) -> list[MessageQueue]:
-        """Return the readable queues, sorted. Raises like `route`."""
+        """Return the readable queues of a topic, sorted. Raises the errors of `route`."""
         return readable_queues(topic, await self.route(topic))
 
     def _may_ask(self, topic: str) -> bool:
@@ -420,7 +433,10 @@ class RouteCache:
         return self._entries[topic]
 
     async def _use_default_route(self, topic: str, refusal: MqError) -> None:
-        """Use the route of the default topic. `refusal`: the error for the topic itself."""
+        """Cache the route of the default topic as the route of `topic`.
+
+        `refusal` is the error that name servers returned for `topic`.
+        """
         try:
             route = await self.refresh(AUTO_CREATE_TOPIC)
         except MqError as error:

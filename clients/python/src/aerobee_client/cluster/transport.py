@@ -1,6 +1,7 @@
-"""Call servers over gRPC: deadlines, and failures as MqError.
+"""Call servers over gRPC with deadlines, and raise failures as MqError.
 
-It neither retries nor chooses an address. Only this module and `testing/container.py` use grpc.
+This module does not retry calls or choose addresses. Only this module and `testing/container.py`
+use grpc.
 """
 
 from __future__ import annotations
@@ -38,12 +39,12 @@ CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.enable_http_proxy", 0),
 )
 
-# The time limit for calls of a replaced channel. A long poll takes 30 s.
+# The time limit for calls in flight on a replaced channel. A long poll takes 30 s.
 DRAIN_S = 60.0
 
 Connect = Callable[[str], grpc.aio.Channel]
-# Returns the metadata of a call, from its path "/package.Service/Method" and its serialized
-# request.
+# A function that returns the metadata of a call. Its arguments are the path
+# "/package.Service/Method" and the serialized request.
 CallMetadata = Callable[[str, bytes], Sequence[tuple[str, str | bytes]]]
 
 CLOSED = "the connection was closed during the call: by this client, or for a new master"
@@ -54,11 +55,11 @@ def plaintext(address: str) -> grpc.aio.Channel:
 
 
 class Channels:
-    """The channels of one client, one for each address. Use and close it on one event loop.
+    """The gRPC channels of one client, one for each address. Use and close on one event loop.
 
-    All channels are plaintext today. TLS (`connect`) and credentials (`metadata`) would be added
-    here. `connect` makes a channel to an address. `metadata` makes the metadata of each call; None
-    for no metadata; gRPC then serializes the requests.
+    Args:
+        connect: Makes a channel to an address. The default is plaintext; pass a function for TLS.
+        metadata: Makes the metadata of each call, such as credentials; None for no metadata.
     """
 
     def __init__(self, connect: Connect = plaintext, metadata: CallMetadata | None = None) -> None:
@@ -69,17 +70,17 @@ class Channels:
         self._replaced: dict[asyncio.Task[None], grpc.aio.Channel] = {}
 
     def method(self, address: str, rpc: Rpc[Any, Any], kind: str) -> Callable[..., Any]:
-        """Return a function that calls an RPC: `method(request, timeout=…)`.
+        """Return a function that calls an RPC at an address: `method(request, timeout=…)`.
 
-        `kind` is "unary_unary" or "unary_stream". Raises ILLEGAL_OPERATION where the fork rule
-        forbids clients.
+        `kind` is "unary_unary" or "unary_stream". Raises MqError with the code ILLEGAL_OPERATION in
+        a forked child.
         """
         return self._methods.get((address, rpc.path)) or self._new_method(address, rpc, kind)
 
     def replace(self, address: str) -> None:
-        """Use a new channel from now on, for example with a new certificate.
+        """Use a new channel for later calls to an address, for example with a new certificate.
 
-        Calls in flight end on the old one, within DRAIN_S.
+        Calls in flight may finish on the old channel within DRAIN_S.
         """
         channel = self._take(address)
         if channel is None:
@@ -89,7 +90,7 @@ class Channels:
         draining.add_done_callback(self._replaced.pop)
 
     async def drop(self, address: str) -> None:
-        """Use a new channel from now on, and cancel calls in flight."""
+        """Cancel the calls in flight to an address, and use a new channel for later calls."""
         channel = self._take(address)
         if channel is not None:
             await channel.close(None)
@@ -131,7 +132,7 @@ class Channels:
 def _with_metadata(
     method: Callable[..., Any], path: str, metadata: CallMetadata
 ) -> Callable[..., Any]:
-    """Wrap `method`, which accepts bytes, to accept requests and send metadata with each call."""
+    """Wrap a gRPC method so that it serializes the request and sends metadata with each call."""
 
     def call(request: Any, timeout: float | None = None) -> Any:
         serialized = request.SerializeToString()
@@ -144,7 +145,7 @@ def _with_metadata(
 class GrpcTransport:
     """`Transport` over `grpc.aio`. Use and close it on one event loop.
 
-    Calls raise BrokerUnreachable, RequestTimeout, or the peer's refusal.
+    Calls raise BrokerUnreachable, RequestTimeout, or the error that the server returned.
     """
 
     def __init__(self, channels: Channels | None = None) -> None:
@@ -187,10 +188,10 @@ class GrpcTransport:
 
 
 def _is_cancelled() -> bool:
-    """Return whether this task is cancelled.
+    """Return whether the current task was cancelled.
 
-    grpc also raises CancelledError when a channel is closed during a call, although the waiting
-    task is not cancelled.
+    A CancelledError alone does not prove it, because grpc also raises one when a channel is closed
+    during a call.
     """
     task = asyncio.current_task()
     return task is None or task.cancelling() > 0

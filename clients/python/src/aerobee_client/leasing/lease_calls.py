@@ -1,9 +1,9 @@
 """Settle and change leases at their brokers, in requests that many callers share.
 
 The kinds of requests are acknowledgements, changes of invisible durations, and dead letters. Each
-kind has one request in flight per broker. A request that fails and is safe to retry is retried
-until its time is over, because most brokers that do not answer are restarting. If a retry finds the
-work already done, the attempt whose answer was lost has done it.
+kind has at most one request in flight per broker. A retryable failure is retried until the timeout,
+because most brokers that do not answer are restarting. If the answer of an attempt was lost and a
+retry finds the work already done, the retry counts as success.
 """
 
 from __future__ import annotations
@@ -34,18 +34,22 @@ R = TypeVar("R", bound=Message)
 
 MAX_LEASES = 4_096  # per request
 PAUSE_S, MAX_PAUSE_S = 0.1, 0.5  # between two attempts
-# The request may have been executed despite these failures.
+# The broker may have executed a request that failed with one of these codes.
 ANSWER_LOST = frozenset({Code.BROKER_UNREACHABLE, Code.REQUEST_TIMEOUT})
 
-# None on success.
+# The error of an item, or None on success.
 Outcome = MqError | None
 
 
 class Change(NamedTuple):
     """A change of a lease.
 
-    `duration_ms`: None for the retry delay of the group. `unless_changed`: refuse the change if the
-    lease ends at another time than the handle says.
+    Attributes:
+        handle: The lease.
+        duration_ms: The new invisible duration from now; None to use the retry delay of the group.
+        counted: False if this delivery does not count as an attempt.
+        unless_changed: True to refuse the change if the lease ends at another time than `handle`
+            says.
     """
 
     handle: ReceiptHandle
@@ -60,7 +64,10 @@ class DeadLetterEntry(NamedTuple):
 
 
 class Changed(NamedTuple):
-    """The start of the new duration, in milliseconds since the epoch, and the duration."""
+    """A changed lease: the start of its new invisible duration, and the duration.
+
+    `pop_time_ms` is in milliseconds since the epoch, by the broker's clock.
+    """
 
     pop_time_ms: int
     invisible_duration_ms: int
@@ -68,11 +75,11 @@ class Changed(NamedTuple):
 
 class Answered(NamedTuple, Generic[R]):
     response: R
-    repeated: bool  # an earlier attempt may have been executed
+    repeated: bool  # the broker may have executed an earlier attempt
 
 
 class LeaseCalls:
-    """Calls about leases. `timeout_s`: the time limit of a call, including retries."""
+    """Settles and changes leases. `timeout_s` is the time limit of a call, including retries."""
 
     def __init__(self, instance: ClientInstance, timeout_s: float) -> None:
         self._instance = instance
@@ -86,9 +93,9 @@ class LeaseCalls:
         )
 
     async def acknowledge(self, handles: Sequence[ReceiptHandle]) -> Sequence[Outcome]:
-        """Acknowledge leases and return the outcome of each.
+        """Acknowledge leases and return the outcome of each lease, in order.
 
-        The outcome is INVALID_RECEIPT_HANDLE if a lease has ended.
+        For a lease that has ended, the outcome is an MqError with the code INVALID_RECEIPT_HANDLE.
         """
         return await self._share(self._acks, handles, handles)
 
@@ -99,7 +106,7 @@ class LeaseCalls:
         return await self._share(self._dead_letters, entries, [one.handle for one in entries])
 
     async def drain(self) -> None:
-        """Wait until every request has its answer."""
+        """Wait until no request is queued or in flight."""
         every = (self._acks, self._changes, self._dead_letters)
         batchers = [batcher for kind in every for batcher in kind.values()]
         await asyncio.gather(*(batcher.drain() for batcher in batchers))
@@ -131,7 +138,10 @@ class LeaseCalls:
     async def _share_at(
         self, first: ReceiptHandle, batchers: Batchers[I, O], items: Sequence[I]
     ) -> Sequence[O]:
-        """Submit items to the broker of `first`, the handle of an item."""
+        """Submit items to their broker and return their outcomes.
+
+        `first` is the handle of the first item; it identifies the broker of all items.
+        """
         broker_name = first.broker_name
         try:
             async with asyncio.timeout(self._timeout_s):
@@ -145,10 +155,10 @@ class LeaseCalls:
         return cast("Sequence[O]", [failure] * len(items))
 
     async def _find(self, broker_name: str, topic: str) -> None:
-        """Ensure that a broker is known. Raises MqError.
+        """Ensure that the address of a broker is known; fetch the route of `topic` if needed.
 
-        A handle from another process may belong to a broker that is not in this client's routes
-        yet, or to one that does not exist.
+        A handle from another process may belong to a broker that this client has not used. Raises
+        MqError if the route does not contain the broker.
         """
         routes = self._instance.routes
         if not routes.addresses_of(broker_name):
@@ -158,7 +168,11 @@ class LeaseCalls:
         routes.address_of(broker_name)
 
     async def call(self, broker_name: str, topic: str, rpc: Rpc[Q, R], request: Q) -> Answered[R]:
-        """Call a broker, which the route of `topic` locates. Raises MqError."""
+        """Call a broker, and retry until the timeout. Raises MqError.
+
+        Before each retry, the route of `topic` is refreshed, because the broker's address may have
+        changed.
+        """
         time = asyncio.get_running_loop().time
         deadline_s, backoff, repeated = (
             time() + self._timeout_s,
@@ -244,12 +258,18 @@ class LeaseCalls:
         return outcomes
 
     def _was_done(self, handle: ReceiptHandle, failure: MqError) -> bool:
-        """Return whether a lease ended early because of the attempt whose answer was lost."""
+        """Return whether an earlier attempt, whose answer was lost, has already ended the lease.
+
+        `failure` is the error of the retry.
+        """
         return is_over(failure) and handle.expires_ms > self._instance.now_ms_at(handle.broker_name)
 
 
 def _routed_topic(handle: ReceiptHandle) -> str:
-    """Return the topic, or the parent of the lite topic, that name servers know."""
+    """Return the topic of a lease in the form that name servers know.
+
+    For a lite topic, this is its parent topic.
+    """
     lite_topic = lite_topic_of(handle.topic)
     return lite_topic.parent if lite_topic is not None else handle.topic
 

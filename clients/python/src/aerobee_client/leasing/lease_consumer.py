@@ -1,4 +1,4 @@
-"""Provide what all consumers on lease share: start and close, receive, settle and renew."""
+"""Provide the common part of all consumers on lease: start, close, receive, settle and renew."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from aerobee_wire.handles import receipt_handle
 from aerobee_wire.status import Code, MqError
 from aerobee_wire.topics import check_group
 
-# Limits of the broker for the description of a failure (contract: Failure).
+# Limits of the broker for the texts of a Failure (see its protobuf message).
 REASON_BYTES = 256
 DESCRIPTION_BYTES = 1_024
 
@@ -41,7 +41,7 @@ INVISIBLE_DURATION = timedelta(seconds=60)
 
 
 class Member(Protocol):
-    """A consumer as a member of its group, from start to close."""
+    """The part of a consumer that exists from its start to its close, as a member of its group."""
 
     @property
     def settlements(self) -> Settlements: ...
@@ -106,7 +106,7 @@ class LeaseConsumer(Replier, Generic[M]):
         return self._member
 
     def statistics(self) -> ConsumerStatistics:
-        """Return what this consumer has counted since its start; zeros while it is not started.
+        """Return the counts of this consumer since its start; zeros while it is not started.
 
         `consumed` counts acknowledged messages, and `waiting` counts messages on lease. Each
         heartbeat reports the counts to the brokers, and `aerobee group members` shows them.
@@ -132,22 +132,21 @@ class LeaseConsumer(Replier, Generic[M]):
             self._member.take_back(messages)
 
     def add_interceptor(self, interceptor: Interceptor) -> None:
-        """Add an interceptor behind the existing ones. It is notified from now on."""
+        """Add an interceptor after the existing ones. Later operations notify it."""
         self._interceptors = (*self._interceptors, interceptor)
 
     async def ack(self, messages: MessageOrHandle | Sequence[MessageOrHandle]) -> None:
         """Acknowledge messages as consumed. The acknowledgement is durable when the call returns.
 
-        A repeated acknowledgement succeeds. Acknowledgements of the same event loop turn share a
-        request.
+        A repeated acknowledgement succeeds. Concurrent acknowledgements share requests.
 
         Args:
             messages: One message or receipt handle, or a sequence of them.
 
         Raises:
-            MqError: INVALID_RECEIPT_HANDLE if the lease has ended, so that the message is or was
-                redelivered.
-            LeaseFailures: For a sequence, with the failure of each message.
+            MqError: With the code INVALID_RECEIPT_HANDLE if the lease has ended. The message is
+                then redelivered.
+            LeaseFailures: If `messages` is a sequence, with the failure of each message.
         """
         settlements, leased = self._leased(messages)
         began_s = now_s()
@@ -160,12 +159,12 @@ class LeaseConsumer(Replier, Generic[M]):
         *,
         counted: bool = True,
     ) -> None:
-        """Make messages visible to the group after a time. Their renewal ends.
+        """Make messages visible to the group after a time, and end their renewal.
 
         Args:
             messages: One message or receipt handle, or a sequence of them.
-            invisible_duration: The time from now, 0 s to 12 h. 0 s returns the messages at once.
-                None: the retry delay of the group.
+            invisible_duration: The time from now, 0 s to 12 h. 0 s returns the messages at once,
+                and None uses the retry delay of the group.
             counted: False if this delivery does not count as an attempt.
 
         Raises:
@@ -219,7 +218,10 @@ class LeaseConsumer(Replier, Generic[M]):
         outcomes: Sequence[MqError | None],
         began_s: float,
     ) -> None:
-        """Notify interceptors of the messages, but not of receipt handles. Raises like `ack`."""
+        """Notify the interceptors of settled messages, and raise the failures as `ack` does.
+
+        Interceptors are not notified of receipt handles.
+        """
         error: MqError | None = None
         try:
             _raise_failures(messages, outcomes)
@@ -268,7 +270,11 @@ class LeaseConsumer(Replier, Generic[M]):
     def _leased(
         self, messages: MessageOrHandle | Sequence[MessageOrHandle]
     ) -> tuple[Settlements, list[Leased]]:
-        """Decode receipt handles. Raises INVALID_RECEIPT_HANDLE, also for another group."""
+        """Return the settlements of the running consumer, and the messages with decoded handles.
+
+        Raises MqError with the code INVALID_RECEIPT_HANDLE if a handle is invalid or belongs to
+        another group.
+        """
         settlements = self._running().settlements
         found: list[Leased] = []
         for one in [messages] if isinstance(messages, LeasedMessage | str) else messages:
@@ -299,7 +305,7 @@ def _raise_failures(
 
 
 class LeaseFacade(StartedFacade[C]):
-    """Base of the plain classes of consumers on lease."""
+    """Base of the classes that provide consumers on lease to programs without asyncio."""
 
     @property
     def consumer_group(self) -> str:

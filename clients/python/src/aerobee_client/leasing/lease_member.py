@@ -1,7 +1,7 @@
 """Run a member of a consumer group that receives messages on lease, from start to close.
 
-It registers with brokers, receives and settles. A simple consumer receives from the topics that it
-subscribes to, a lite consumer from lite topics.
+A member registers with brokers, receives messages and settles them. A simple consumer receives from
+the topics that it subscribes to, and a lite consumer receives from lite topics.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 
 
 class LeaseMember:
-    """A member of a group. `subscriptions`: by topic, as reported to brokers."""
+    """A member of a group. `subscriptions` maps each topic to the subscription for brokers."""
 
     def __init__(
         self,
@@ -49,7 +49,10 @@ class LeaseMember:
         self._receiver = receiver
 
     async def close(self) -> None:
-        """Wait for receives and settlements in flight, then unregister, even if cancelled."""
+        """Wait for receives and settlements in flight, then unregister.
+
+        A cancelled call unregisters too.
+        """
         async with AsyncExitStack() as steps:  # they run in reverse order
             steps.push_async_callback(self._instance.close)
             steps.push_async_callback(self.settlements.close)
@@ -65,7 +68,10 @@ class LeaseMember:
         return messages
 
     def take_back(self, messages: Sequence[LeasedMessage]) -> None:
-        """Return messages that did not reach the caller to the group. `close` waits for this."""
+        """Return messages that did not reach their caller to the group, in the background.
+
+        `close` waits until the messages are returned.
+        """
         self._receiver.run(self._give_back(messages))
 
     async def _give_back(self, messages: Sequence[LeasedMessage]) -> None:
@@ -96,7 +102,8 @@ _STARTS = {
 class SimpleMember(LeaseMember):
     """A simple consumer in its group.
 
-    `subscriptions`: by topic; the caller may change them and then calls `subscriptions_changed`.
+    `subscriptions` maps each topic to its subscription. After a change of the mapping, the caller
+    calls `subscriptions_changed`.
     """
 
     def __init__(
@@ -120,7 +127,7 @@ class SimpleMember(LeaseMember):
         self._options = options
 
     async def start(self) -> None:
-        """Register the member. Raises MqError; call `close` even then."""
+        """Register the member at its brokers. Raises MqError; call `close` also after an error."""
         # With the stream of notices, brokers notice at once when this client disconnects.
         self._instance.start(self._heartbeat, self._receiver.sources.on_notice)
         await self._announce()
@@ -129,7 +136,10 @@ class SimpleMember(LeaseMember):
             await warn_without_order(self._instance, self._consumer_group, self.subscriptions)
 
     async def check(self, subscription: message_pb2.Subscription) -> None:
-        """Raise SUBSCRIPTION_PARSE_FAILED for SQL92 that brokers cannot parse."""
+        """Check an SQL92 expression at a broker.
+
+        Raises MqError with the code SUBSCRIPTION_PARSE_FAILED if the broker cannot parse it.
+        """
         if subscription.expression_type == message_pb2.Subscription.SQL92:
             await check_expression(self._instance, subscription)
 
@@ -138,7 +148,7 @@ class SimpleMember(LeaseMember):
         self._receiver.sources.announce_again()
 
     async def _announce(self) -> None:
-        """Report the subscriptions to every broker. Raises a refusal that all brokers give."""
+        """Report the subscriptions to every broker. Raises MqError if every broker refuses."""
         for topic, subscription in list(self.subscriptions.items()):
             await self.check(subscription)
             try:
@@ -179,7 +189,10 @@ class LiteMember(LeaseMember):
         )
 
     async def start(self) -> None:
-        """Start the member. Raises MqError; call `close` even then."""
+        """Register the member and its lite topics at the brokers of the parent topic.
+
+        Raises MqError; call `close` also after an error.
+        """
         # With the stream of notices, brokers notice at once when this client disconnects.
         self._instance.start(
             self._heartbeat, self._receiver.sources.on_notice, on_link=self.subscription.on_link
@@ -189,7 +202,7 @@ class LiteMember(LeaseMember):
         await self.subscription.start()
 
     async def close(self) -> None:
-        """Stop reporting subscriptions, then close the member: see LeaseMember.close."""
+        """Stop reporting subscriptions, then close the member as LeaseMember.close does."""
         try:
             await self.subscription.close()
         finally:

@@ -1,4 +1,4 @@
-"""Define a message on lease: a received message, and the right to settle it for a while."""
+"""Define a message on lease: a received message that its consumer may settle for a limited time."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class LeasedMessage(ReceivedMessage):
     __slots__ = ("handle", "is_settled", "until_ms")
 
     def __init__(self, record: Record, handle: ReceiptHandle, until_ms: int) -> None:
-        """Make a message on lease. `until_ms` is of the client's monotonic clock."""
+        """Make a message on lease until `until_ms`, a time of the client's monotonic clock."""
         super().__init__(record, handle.broker_name)
         self.reconsume_times = handle.delivery_attempt - 1
         self.handle = handle
@@ -40,18 +40,19 @@ class LeasedMessage(ReceivedMessage):
 
     @property
     def receipt_handle(self) -> str:
-        """The lease as text, with which another process or a proxy client may settle it."""
+        """The lease as text. Another process or a proxy client may settle the message with it."""
         return receipt_handle.encode(self.handle)
 
     @property
     def leased_until(self) -> datetime:
-        """When the lease ends, by the broker's clock, in UTC."""
+        """The time at which the lease ends, by the broker's clock, in UTC."""
         return datetime.fromtimestamp(self.handle.expires_ms / 1_000, UTC)
 
     def extend(self, pop_time_ms: int, invisible_duration_ms: int, until_ms: int) -> None:
         """Change the end of the lease to `invisible_duration_ms` after `pop_time_ms`.
 
-        `pop_time_ms` is of the broker's clock, and `until_ms` of the client's monotonic clock.
+        `pop_time_ms` is a time of the broker's clock. `until_ms` is the same end by the client's
+        monotonic clock.
         """
         self.handle = self.handle._replace(
             pop_time_ms=pop_time_ms, invisible_duration_ms=invisible_duration_ms

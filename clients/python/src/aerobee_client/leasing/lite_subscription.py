@@ -1,7 +1,8 @@
-"""Report the lite topics that one client receives to every broker of their parent.
+"""Report the lite topics that one client receives to every broker of their parent topic.
 
-Each broker gets all of them, because each may have, or get, messages of any. Brokers keep them in
-memory. A broker gets them again after its link was broken, after it has moved, and every 30 s.
+Each broker gets all names, because any broker may store messages of any lite topic. Brokers keep
+the names in memory only. The client reports the names again every 30 s, and after a link to a
+broker has broken or the broker's address has changed.
 """
 
 from __future__ import annotations
@@ -29,10 +30,10 @@ SYNC_TIMEOUT_S = 3.0
 
 
 class LiteSubscription:
-    """The subscriptions of one client.
+    """The lite topics that one client subscribes to.
 
-    `changes` counts subscriptions to lite topics. `on_evicted` is called when another client has
-    taken over some of them.
+    `changes` counts the calls of `add`. `on_evicted` is called with the names of lite topics that
+    another client has taken over.
     """
 
     def __init__(
@@ -60,7 +61,10 @@ class LiteSubscription:
         return frozenset(self._names)
 
     async def start(self) -> None:
-        """Start. Raises MqError if the parent does not exist, or if every broker refuses."""
+        """Report the lite topics to every broker, and repeat this in the background.
+
+        Raises MqError if the parent topic does not exist or if every broker refuses.
+        """
         async with self._changing:
             failures = await self._sync(await self._brokers())
         refused = [failure for failure in failures if failure is not None]
@@ -69,13 +73,17 @@ class LiteSubscription:
         self._syncing = asyncio.create_task(self._sync_forever(), name="lite topics")
 
     async def close(self) -> None:
-        """Stop. Brokers forget the subscriptions when the client unregisters."""
+        """Stop the reports. Brokers drop the subscriptions when the client unregisters."""
         if self._syncing is not None:
             self._syncing.cancel()
             await asyncio.gather(self._syncing, return_exceptions=True)
 
     async def add(self, names: Collection[str], option: OffsetOption) -> None:
-        """Add lite topics. Raises MqError; brokers that had applied the change then revert it."""
+        """Subscribe to lite topics. `option` is the offset at which the client begins.
+
+        Raises MqError if a broker fails. Brokers that have applied the change then revert it at the
+        next report.
+        """
         for name in names:
             check_name(name)
         begin = {option.begin: option.value} if option.begin else {}
@@ -85,9 +93,9 @@ class LiteSubscription:
             self._names |= dict.fromkeys(names, self.changes)
 
     async def remove(self, names: Collection[str]) -> None:
-        """Remove lite topics. Raises MqError.
+        """Unsubscribe from lite topics.
 
-        Brokers that did not answer get the change with the next synchronization.
+        Raises MqError if a broker fails. That broker gets the change with the next report.
         """
         async with self._changing:
             for name in names:
@@ -97,7 +105,7 @@ class LiteSubscription:
     # ---- brokers that do not know ----
 
     async def ensure(self, broker_name: str) -> None:
-        """Ensure that a broker knows the names. Raises MqError."""
+        """Report all names to a broker if it does not have them. Raises MqError."""
         if self._address(broker_name) not in self._synced:
             await self.report(broker_name)
 
@@ -109,12 +117,18 @@ class LiteSubscription:
             raise failure
 
     def doubt(self, broker_name: str) -> None:
-        """Note that a call has failed: the broker may have restarted."""
+        """Report the names to a broker again before its next use, because a call to it failed.
+
+        The broker may have restarted, which deletes the names.
+        """
         with suppress(MqError):
             self._synced.discard(self._address(broker_name))
 
     def on_link(self, address: str, is_up: bool) -> None:
-        """Note a change of a link: a broker forgets a client when the link to it breaks."""
+        """Handle a link that has opened or broken: report all names to that broker again.
+
+        A broker drops the names of a client when the link breaks.
+        """
         self._synced.discard(address)
         if is_up:
             self._sync_now.set()
@@ -122,8 +136,9 @@ class LiteSubscription:
     def lost(self, names: Sequence[str], since: int) -> None:
         """Remove lite topics that another client has taken over.
 
-        A call that was made after `since` changes has reported them. If this client has subscribed
-        to some of them in the meantime, it asks the brokers.
+        `names` is from the answer to a call, and `since` is the value of `changes` before that
+        call. Lite topics that this client has subscribed to since then stay; they are reported
+        again.
         """
         held = [name for name in names if name in self._names]
         gone = [name for name in held if self._names[name] <= since]
@@ -153,7 +168,7 @@ class LiteSubscription:
                 log.warning("cannot report the lite topics of %s: %s", self._consumer_group, error)
 
     async def _sync(self, broker_names: Sequence[str]) -> list[MqError | None]:
-        """Report all names to these brokers. Return the failure of each, or None."""
+        """Report all names to these brokers. Return an MqError or None for each broker."""
         request = self._request(lite_pb2.LITE_SYNC_REPLACE, list(self._names))
 
         async def sync(broker_name: str) -> MqError | None:
@@ -174,7 +189,7 @@ class LiteSubscription:
         return await asyncio.gather(*map(sync, broker_names))
 
     async def _send_change(self, request: lite_pb2.SyncLiteTopicsRequest) -> None:
-        """Send a change to all brokers, with retries while one is unavailable.
+        """Send a change to all brokers, and retry at brokers that are unavailable.
 
         Raises the first MqError.
         """
@@ -210,7 +225,10 @@ class LiteSubscription:
         )
 
     async def _brokers(self) -> list[str]:
-        """Return the brokers of the parent. Raises MqError if there are none."""
+        """Return the names of the readable brokers of the parent topic.
+
+        Raises MqError if no broker is readable.
+        """
         route = await self._instance.routes.route(self.parent)
         found = dict.fromkeys(each.broker_name for each in readable_queues(self.parent, route))
         if not found:

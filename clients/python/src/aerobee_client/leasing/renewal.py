@@ -1,9 +1,9 @@
 """Renew leases while their messages are being processed.
 
-A lease is renewed for its own invisible duration when half of that has passed. A client that dies
-therefore blocks its messages no longer than a client without renewal. Renewal stops after three
-hours. The end of a lease is measured by this client's monotonic clock, because the broker's time of
-day may differ.
+A lease is renewed for its invisible duration when half of that duration has passed. A client that
+crashes therefore blocks its messages no longer than a client without renewal. Renewal stops after
+three hours. The client measures the end of a lease by its own monotonic clock, because the broker's
+time of day may differ.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ TOGETHER_MS = 100  # renewals that are due within this time share a request
 
 
 class Renewal:
-    """Messages whose leases are renewed.
+    """Messages whose leases are renewed together.
 
     Attributes:
         messages: The messages.
-        lost: Messages whose lease has ended in spite of the renewal. They are redelivered to this
-            consumer or another one.
+        lost: The messages whose lease has ended in spite of the renewal. Brokers redeliver them to
+            this consumer or to another consumer of the group.
     """
 
     def __init__(self, messages: Sequence[LeasedMessage]) -> None:
@@ -44,21 +44,22 @@ class Renewal:
 
 @dataclass(slots=True, eq=False)
 class _Tracked:
-    """A lease under renewal. Times are of the monotonic clock."""
+    """A lease that is being renewed. Times are of the client's monotonic clock."""
 
     message: LeasedMessage
     renewal: Renewal
     since_ms: int
     due_ms: int
     under_way: bool = False
-    # The last renewal got no answer, so the broker may know another end of the lease.
+    # True if the last renewal failed, so that the end of the lease at the broker is unknown.
     uncertain: bool = False
 
 
 class LeaseRenewal:
-    """Renews leases, and notifies of each new end.
+    """Renews leases in the background.
 
-    `on_renewed` is called with the handle of a lease and its new end, of the monotonic clock.
+    `on_renewed` is called after each renewal, with the handle of the lease and its new end. The end
+    is a time of the client's monotonic clock.
     """
 
     def __init__(
@@ -76,7 +77,7 @@ class LeaseRenewal:
         self._renewals: set[asyncio.Task[None]] = set()
 
     def track(self, renewal: Renewal) -> None:
-        """Renew the leases of these messages from now on."""
+        """Start to renew the leases of these messages."""
         now_ms = self._clock.monotonic_ms()
         for message in renewal.messages:
             if not message.is_settled:
@@ -91,7 +92,8 @@ class LeaseRenewal:
     def suspended(self, messages: Sequence[LeasedMessage]) -> Iterator[set[LeaseKey]]:
         """Suspend the renewal of leases while the client changes or settles them.
 
-        Afterwards, renewal resumes for the leases that the block did not add to the set.
+        Yield an empty set. The block adds the keys of leases that have ended; renewal of all other
+        leases resumes after the block.
         """
         ended: set[LeaseKey] = set()
         keys = [key_of(message.handle) for message in messages] if self._tracked else []
@@ -106,7 +108,7 @@ class LeaseRenewal:
                 self._sooner.set()
 
     def stop(self, renewal: Renewal) -> None:
-        """Stop the renewals that belong to `renewal`."""
+        """Stop renewing the leases that `track` started for `renewal`."""
         for message in renewal.messages:
             key = key_of(message.handle)
             tracked = self._tracked.get(key)
@@ -142,7 +144,7 @@ class LeaseRenewal:
                     await self._sooner.wait()
 
     async def _renew(self, due: Sequence[_Tracked]) -> None:
-        """Renew leases of one broker."""
+        """Renew leases of one broker in one request."""
         asked_ms = self._clock.monotonic_ms()
         wanted = []
         for tracked in due:
@@ -174,7 +176,7 @@ class LeaseRenewal:
         self._sooner.set()
 
     def _failed(self, tracked: _Tracked, error: MqError) -> None:
-        """Mark a lease that has ended as lost. Retry the renewal of another one until it ends."""
+        """Retry a failed renewal after a pause, or add the message to `lost` if its lease ended."""
         now_ms = self._clock.monotonic_ms()
         tracked.uncertain = True
         tracked.due_ms = now_ms + RETRY_MS
@@ -186,7 +188,10 @@ class LeaseRenewal:
         tracked.renewal.lost.append(tracked.message)
 
     def _is_tracked(self, tracked: _Tracked) -> bool:
-        """Return False if the client changed or settled the lease meanwhile."""
+        """Return whether the lease is still being renewed.
+
+        Return False if the client has changed or settled the lease in the meantime.
+        """
         return self._tracked.get(key_of(tracked.message.handle)) is tracked
 
     def _drop(self, tracked: _Tracked) -> None:

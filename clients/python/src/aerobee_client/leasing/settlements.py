@@ -23,9 +23,9 @@ FORGET_INTERVAL_MS = 10_000  # between two checks for leases that have ended
 
 @dataclass(slots=True)
 class _Pop:
-    """Messages of one pop that are on lease.
+    """The counts of the messages that one pop leased.
 
-    Times are of the monotonic clock. `until_ms` is the end of the last lease.
+    Times are of the client's monotonic clock. `until_ms` is the end of the lease that ends last.
     """
 
     since_ms: int
@@ -40,14 +40,15 @@ class _Pop:
 
     @property
     def left_bytes(self) -> int:
-        """The remaining bytes, as if all messages had the same size."""
+        """An estimate of the bytes still on lease, as if all messages had the same size."""
         return self.received_bytes * self.left // self.received
 
 
 class OnLease:
-    """Counts the messages that a consumer received, settled, and still has on lease.
+    """Counts the messages that a consumer has received, settled, and still has on lease.
 
-    Counts are kept per pop, not per message. A lease that ends unsettled is removed at its end.
+    Counts are kept per pop, not per message. Messages that are not settled when their lease ends no
+    longer count as on lease.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -58,7 +59,7 @@ class OnLease:
         self._forgot_ms = clock.monotonic_ms()
 
     def received(self, messages: Sequence[LeasedMessage]) -> None:
-        """Count messages of one pop, which may be split among several receives."""
+        """Count received messages of one pop. Several receives may share the messages of a pop."""
         first, now_ms = messages[0], self._clock.monotonic_ms()
         if now_ms - self._forgot_ms >= FORGET_INTERVAL_MS:
             self._forgot_ms = now_ms
@@ -68,7 +69,7 @@ class OnLease:
         pop.received_bytes += sum(message.store_size for message in messages)
 
     def extended(self, handle: ReceiptHandle, until_ms: int) -> None:
-        """Note that a lease now ends at `until_ms`."""
+        """Note that a lease was extended to `until_ms`."""
         pop = self._pops.get(_key(handle))
         if pop is not None:
             pop.until_ms = max(pop.until_ms, until_ms)
@@ -81,8 +82,8 @@ class OnLease:
     def failed(self, handles: Iterable[ReceiptHandle], *, sent_back: bool) -> None:
         """Count messages that were not consumed.
 
-        They were returned for another attempt or dead-lettered (`sent_back`), or their lease had
-        ended before they were settled.
+        With `sent_back`, the messages were dead-lettered or returned for another attempt. Otherwise
+        their lease had ended before they were settled.
         """
         elapsed_ms, calls = self._settled(handles)
         self.tally.add(0, calls, elapsed_ms, calls=calls)
@@ -91,10 +92,10 @@ class OnLease:
     def changed(
         self, handles: Iterable[ReceiptHandle], *, duration_ms: int | None, counted: bool
     ) -> None:
-        """Count messages with a changed invisible duration.
+        """Count messages whose invisible duration was changed.
 
-        With a duration above 0 they are still on lease. Returned without counting, they are neither
-        consumed nor failed.
+        With a duration above 0, the messages stay on lease. Otherwise they were returned: they
+        count as failed if `counted` is true, and as neither consumed nor failed if it is false.
         """
         if not duration_ms:
             if counted:
@@ -119,9 +120,9 @@ class OnLease:
         )
 
     def _settled(self, handles: Iterable[ReceiptHandle]) -> tuple[int, int]:
-        """Remove settled messages.
+        """Remove settled messages from the counts of messages on lease.
 
-        Returns the sum of milliseconds since their receipt, and their number. A message that
+        Return the sum of the milliseconds since their receipt, and their number. A message that
         another process received adds 0 ms.
         """
         now_ms, elapsed_ms, count = self._clock.monotonic_ms(), 0, 0
@@ -141,7 +142,7 @@ def _key(handle: ReceiptHandle) -> tuple[str, int]:
     return handle.broker_name, handle.lease_id
 
 
-# A message that was received, or a receipt handle, which may be of another process.
+# A received message, or a receipt handle, which may come from another process.
 Leased = LeasedMessage | ReceiptHandle
 
 
@@ -158,7 +159,7 @@ class Settlements:
         await self._calls.drain()
 
     def received(self, messages: Sequence[LeasedMessage]) -> None:
-        """Count received messages of one lease id."""
+        """Count received messages, which all have the same lease id."""
         self._on_lease.received(messages)
 
     def statistics(self, failed_requests: int) -> ConsumerStatistics:
@@ -174,9 +175,9 @@ class Settlements:
     async def dead_letter(
         self, leased: Sequence[Leased], failure: message_pb2.Failure
     ) -> list[Outcome]:
-        """Copy messages to the dead-letter topic with this failure, and settle them.
+        """Move messages to the dead-letter topic with the given failure.
 
-        Returns the outcome of each, as `acknowledge` does.
+        Return the outcome of each message, as `acknowledge` does.
         """
 
         async def dead_letter(handles: Sequence[ReceiptHandle]) -> Sequence[Outcome]:
@@ -212,7 +213,7 @@ class Settlements:
         outcomes: Sequence[object],
         count: Callable[[Sequence[ReceiptHandle]], None],
     ) -> None:
-        """Count the successful leases with `count`, and those that had ended as failed."""
+        """Pass the leases without an error to `count`. Count leases that had ended as failed."""
         if not any(isinstance(outcome, MqError) for outcome in outcomes):
             count(handles)
             return
@@ -226,9 +227,9 @@ class Settlements:
     async def change(
         self, leased: Sequence[Leased], duration_ms: int | None, *, counted: bool
     ) -> list[Outcome]:
-        """Set the invisible duration of messages, and end their renewal.
+        """Set the invisible duration of messages, end their renewal, and return their outcomes.
 
-        `duration_ms`: None for the retry delay of the group.
+        If `duration_ms` is None, the retry delay of the group is used.
         """
         outcomes: list[Outcome] = []
         asked_ms = self._clock.monotonic_ms()
@@ -261,7 +262,7 @@ def _is_settled(leased: Leased) -> bool:
 
 
 def _has_ended(outcome: Outcome) -> bool:
-    """Return whether the lease needs no renewal after a call."""
+    """Return whether a call with this outcome ends the renewal of the lease."""
     return outcome is None or is_over(outcome)
 
 

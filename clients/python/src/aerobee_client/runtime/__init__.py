@@ -1,1 +1,1 @@
-"""Provide what every client runs on: clock, pauses after failures, and loop thread."""
+"""Provide the base of every client: the clock, the loop thread, and the fork rule."""

@@ -1,4 +1,4 @@
-"""Define the clock, an argument of all code in the client that needs the time."""
+"""Define the clock, which all code of the client gets as an argument."""
 
 from __future__ import annotations
 
@@ -8,10 +8,13 @@ from typing import Protocol
 
 class Clock(Protocol):
     def now_ms(self) -> int:
-        """Return the wall clock in milliseconds since the epoch."""
+        """Return the time of the wall clock, in milliseconds since the epoch."""
 
     def monotonic_ms(self) -> int:
-        """Return milliseconds for durations and deadlines. They never decrease."""
+        """Return the time of a clock for durations and deadlines, in milliseconds.
+
+        The value never decreases, and its start is unspecified.
+        """
 
 
 class SystemClock:

@@ -1,9 +1,10 @@
-"""Provide what the asyncio clients share, and the base of the plain classes.
+"""Provide the base classes of the asyncio clients, and of the plain classes without asyncio.
 
-Each plain class runs its asyncio client on a loop thread of its own and waits for results.
+Each plain class runs its asyncio client on an event loop in a thread of its own, and waits for the
+results.
 
-`send = blocking(AsyncProducer.send)` in the body of a plain class makes a method that has the
-coroutine's signature and docstring, for type checkers and for `help()`.
+`send = blocking(AsyncProducer.send)` in the body of a plain class makes a method with the signature
+and docstring of the coroutine function, for type checkers and `help()`.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ M = TypeVar("M", bound=Callable[..., Any])
 
 
 class AsyncClient:
-    """Base of asyncio clients. `async with` closes it at the end."""
+    """Base of asyncio clients. `async with` closes the client at the end of the block."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -43,7 +44,7 @@ class AsyncClient:
 
 
 class StartedClient(AsyncClient):
-    """Base of asyncio clients with a start. `async with` starts and closes it."""
+    """Base of asyncio clients that are started before use. `async with` starts and closes them."""
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -54,7 +55,7 @@ class StartedClient(AsyncClient):
 
 
 class Done(Awaitable[None]):
-    """An awaitable that is done. A caller need not await it."""
+    """An awaitable that returns at once. A caller may omit the await."""
 
     def __await__(self) -> Generator[Any, None, None]:
         yield from ()
@@ -65,7 +66,10 @@ S = TypeVar("S", bound=StartedClient)
 
 
 class Facade(Generic[C]):
-    """A plain class over `client`. Any thread may call it."""
+    """Base of classes that run an asyncio client for programs without asyncio.
+
+    Any thread may call the methods.
+    """
 
     def __init__(self, client: C, thread_name: str) -> None:
         self._client = client
@@ -81,7 +85,8 @@ class Facade(Generic[C]):
         """Close the client and end its thread. May be called twice.
 
         Raises:
-            MqError: ILLEGAL_OPERATION in a callback, which would wait for itself.
+            MqError: With the code ILLEGAL_OPERATION in a callback of this client, because `close`
+                would wait for the callback.
         """
         self._close(self._client.close)
 
@@ -92,10 +97,14 @@ class Facade(Generic[C]):
         *,
         until_closed: bool = False,
     ) -> Iterator[R]:
-        """Yield the items of the client, each when the caller asks for it.
+        """Yield the items of an asynchronous iterator of the client, each on demand.
 
-        `lost`: see `LoopThread.run`. None is passed at the end of `items`. `until_closed`: if the
-        client is closed meanwhile, the iteration ends; otherwise it raises ILLEGAL_OPERATION.
+        Args:
+            items: The iterator.
+            lost: Called with an item that an interrupt kept from the caller; see `LoopThread.run`.
+                The argument is None at the end of `items`.
+            until_closed: True to end the iteration when the client is closed. False to raise
+                MqError with the code ILLEGAL_OPERATION then.
         """
 
         async def step() -> R | None:
@@ -126,7 +135,10 @@ class Facade(Generic[C]):
 
 
 class StartedFacade(Facade[S]):
-    """A plain class over a client that is started before use."""
+    """Base of plain classes that run an asyncio client with a start, such as a producer.
+
+    `with` starts and closes the client.
+    """
 
     def __enter__(self) -> Self:
         self.start()
@@ -136,8 +148,8 @@ class StartedFacade(Facade[S]):
         """Start the thread, and the client on it.
 
         Raises:
-            MqError: The errors of the client's start, and ILLEGAL_OPERATION in a child of a process
-                that has used a client.
+            MqError: If the start of the client fails. The code is ILLEGAL_OPERATION in a child of a
+                process that has used a client.
         """
         self._loop.check_thread()
         self._loop.start()
@@ -152,10 +164,10 @@ def blocking(
     coroutine: Callable[Concatenate[Any, P], Coroutine[Any, Any, R]],
     lost: Callable[[Any, R], None] | None = None,
 ) -> Callable[Concatenate[Facade[Any], P], R]:
-    """Return a method that runs `coroutine`, a coroutine function of the client.
+    """Return a method that runs a coroutine function of the client and returns its result.
 
-    The method returns the result of the coroutine. `lost` is called on the loop with the client and
-    a result that an interrupt, such as Ctrl-C, kept from the caller.
+    If an interrupt, such as Ctrl-C, keeps a result from the caller, `lost` is called on the loop.
+    Its arguments are the client and that result.
     """
 
     @wraps(coroutine)
@@ -168,7 +180,10 @@ def blocking(
 
 
 def like(original: Callable[..., Any]) -> Callable[[M], M]:
-    """Give a method of a plain class the signature and docstring of the client's method."""
+    """Return a decorator that gives a method the signature and docstring of `original`.
+
+    `original` is the method of the asyncio client.
+    """
 
     def decorated(method: M) -> M:
         update_wrapper(method, original)
@@ -180,10 +195,10 @@ def like(original: Callable[..., Any]) -> Callable[[M], M]:
 def on_loop(
     function: Callable[Concatenate[Any, P], R],
 ) -> Callable[Concatenate[Facade[Any], P], R]:
-    """Return a method that calls `function`, a plain function of the client.
+    """Return a method that calls `function`, a function of the client that is not a coroutine.
 
-    While the loop runs, the method calls it on the loop, because the state of the client then
-    belongs to the loop.
+    While the loop runs, the call is made on the loop, because only the loop may then change the
+    state of the client.
     """
 
     @wraps(function)
@@ -202,9 +217,9 @@ def on_loop(
 def settled(
     function: Callable[Concatenate[Any, P], Awaitable[R]],
 ) -> Callable[Concatenate[Facade[Any], P], R | None]:
-    """Return a method that calls `function` as `on_loop` does, and waits for the awaitable.
+    """Return a method that calls `function` as `on_loop` does, and waits for its awaitable.
 
-    While the loop does not run, the awaitable is done, and the method does not wait.
+    While the loop does not run, the method does not wait and returns None.
     """
 
     @wraps(function)

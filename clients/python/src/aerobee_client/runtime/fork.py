@@ -1,7 +1,7 @@
 """Enforce the fork rule: a child of a process that has used a client cannot use clients.
 
-Neither gRPC nor the threads of a client survive a fork, and gRPC does not start again in the child.
-A call there would wait forever or end the process. Every use is therefore refused at once.
+Neither gRPC nor the threads of a client survive a fork. A call in the child would wait forever or
+crash the process. Each use of a client in the child therefore raises ILLEGAL_OPERATION at once.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def _register(after_in_child: Callable[[], None]) -> None:
 class ForkRule:
     """The fork rule of one process.
 
-    `is_child`: the process was forked from one that had used a client, or from a child of that.
+    `is_child` is true if the process is a forked descendant of a process that had used a client.
     """
 
     def __init__(self, register: Callable[[Callable[[], None]], None] = _register) -> None:
@@ -29,14 +29,17 @@ class ForkRule:
         self._is_used = False
 
     def use(self) -> None:
-        """Note that a client starts to run. Raises ILLEGAL_OPERATION in a child."""
+        """Note that this process uses a client.
+
+        Raises MqError with the code ILLEGAL_OPERATION if `is_child` is true.
+        """
         self.check()
         if not self._is_used:
             self._is_used = True
             self._register(self._forked)
 
     def check(self) -> None:
-        """Raise ILLEGAL_OPERATION in a child."""
+        """Raise MqError with the code ILLEGAL_OPERATION if `is_child` is true."""
         if self.is_child:
             raise illegal_operation(
                 f"process {os.getpid()} was forked from one that had used a client, and neither "

@@ -1,8 +1,8 @@
-"""Run coroutines on the event loop of another thread, for threads that wait for the results.
+"""Run coroutines on the event loop of another thread, and wait for their results.
 
-An interrupt, such as Ctrl-C, may end the wait at any moment: before the coroutine begins, while it
-runs, or when it has its result. The loop then cancels the coroutine. A result that the thread did
-not get is passed to `lost`, so that no result disappears.
+An interrupt, such as Ctrl-C, may end the wait before the coroutine starts, while it runs, or after
+it has ended. The loop then cancels the coroutine. If the coroutine already has a result, a callback
+gets it, so that no result is lost.
 """
 
 from __future__ import annotations
@@ -27,7 +27,10 @@ Ts = TypeVarTuple("Ts")
 
 
 class ThreadCall(Generic[R]):
-    """A call of a coroutine. The thread calls `wait`, and the loop calls everything else."""
+    """A coroutine that runs on an event loop while another thread waits for its result.
+
+    The waiting thread calls `wait`. The other methods are called on the loop.
+    """
 
     def __init__(
         self, coroutine: Coroutine[Any, Any, R], lost: Callable[[R], None] | None = None
@@ -44,7 +47,7 @@ class ThreadCall(Generic[R]):
 
     @property
     def has_failed(self) -> bool:
-        """True if the coroutine has ended without a result."""
+        """True if the coroutine has ended with an error or was cancelled."""
         return self.is_over and self._task is not None and not _has_result(self._task)
 
     def start(self) -> None:
@@ -74,7 +77,7 @@ class ThreadCall(Generic[R]):
         try:
             return self._task.result()
         except BaseException:
-            del self  # the traceback would keep it, and it keeps the exception
+            del self  # it and the traceback would keep each other alive
             raise
 
     def _done(self, _: asyncio.Task[R]) -> None:
@@ -93,9 +96,10 @@ def _has_result(task: asyncio.Task[Any]) -> bool:
 
 
 class _Loop(asyncio.SelectorEventLoop):
-    """A loop that ignores reports of gRPC about cancelled calls after it was closed.
+    """An event loop that ignores callbacks of gRPC after the loop was closed.
 
-    gRPC makes such reports in the loop of another client, which would log the RuntimeError.
+    gRPC reports cancelled calls by such callbacks. Without this class, they raise a RuntimeError in
+    the loop of another client, which logs the error.
     """
 
     def call_soon_threadsafe(
@@ -112,10 +116,10 @@ class _Loop(asyncio.SelectorEventLoop):
 
 
 class LoopThread:
-    """An event loop in a daemon thread, which does not keep the program from ending.
+    """An event loop in a daemon thread. A daemon thread does not keep the program from ending.
 
-    Each facade has its own, so that it may be used from any thread. Where the fork rule forbids
-    clients, it refuses everything except `stop`.
+    Any thread may call the methods. In a forked child of a process that has used a client, methods
+    raise MqError with the code ILLEGAL_OPERATION, except `stop`, which does nothing.
     """
 
     def __init__(self, name: str) -> None:
@@ -126,7 +130,7 @@ class LoopThread:
         self._lock = threading.Lock()
 
     def start(self) -> None:
-        PROCESS.use()  # before any lock: in a child process it may stay taken forever
+        PROCESS.use()  # before any lock, because a lock may stay locked forever in a child process
         with self._lock:
             if self._loop is not None:
                 return
@@ -142,8 +146,8 @@ class LoopThread:
     def run(self, coroutine: Coroutine[Any, Any, R], lost: Callable[[R], None] | None = None) -> R:
         """Run `coroutine` on the loop and return its result.
 
-        An interrupt, such as Ctrl-C, cancels the coroutine. If it has a result by then, `lost` is
-        called with that on the loop.
+        An interrupt, such as Ctrl-C, cancels the coroutine. If the coroutine already has a result,
+        `lost` is called on the loop with this result.
         """
         call = ThreadCall(coroutine, lost)
         try:
@@ -156,7 +160,7 @@ class LoopThread:
             raise CancelledError from None
         except BaseException:
             self._abandon(call)
-            del call  # the traceback would keep it, and it keeps the exception
+            del call  # it and the traceback would keep each other alive
             raise
 
     def _begin(self, call: ThreadCall[Any]) -> None:
@@ -176,7 +180,10 @@ class LoopThread:
                 self._loop.call_soon_threadsafe(call.abandon)
 
     def submit(self, coroutine: Coroutine[Any, Any, R]) -> Future[R]:
-        """Start `coroutine` on the loop. Raises ILLEGAL_OPERATION if the thread does not run."""
+        """Start `coroutine` on the loop and return a future for its result.
+
+        Raises MqError with the code ILLEGAL_OPERATION if the thread does not run.
+        """
         if PROCESS.is_child:
             coroutine.close()
             PROCESS.check()
@@ -193,11 +200,11 @@ class LoopThread:
                 self._loop.call_soon_threadsafe(function)
 
     def is_own_thread(self) -> bool:
-        """Return whether the caller is the thread of the loop, which must not block."""
+        """Return whether the calling thread is the thread of the loop, which must not block."""
         return threading.current_thread() is self._thread
 
     def check_thread(self) -> None:
-        """Raise ILLEGAL_OPERATION in the thread of the loop."""
+        """Raise MqError with the code ILLEGAL_OPERATION if called in the thread of the loop."""
         if self.is_own_thread():
             raise illegal_operation(
                 f"a blocking call inside the loop of {self._name}, as in a callback or a coroutine "
@@ -208,7 +215,7 @@ class LoopThread:
     def stop(self) -> None:
         """End the loop and join the thread. May be called twice.
 
-        In a forked child, which lacks the thread, it does nothing.
+        In a forked child, the call does nothing, because the child does not have the thread.
         """
         if PROCESS.is_child:
             return
@@ -225,11 +232,10 @@ class LoopThread:
         )
 
     def _is_ended_by_an_exit(self, loop: asyncio.AbstractEventLoop) -> bool:
-        """Run the loop. Return whether a SystemExit or KeyboardInterrupt ended it.
+        """Run the loop until it ends. Return whether a SystemExit or KeyboardInterrupt ended it.
 
-        Code of the application in a callback or task may raise these, which end any loop. The
-        caller then runs the loop again, because other calls wait, and this thread must not end the
-        program.
+        A callback or task of the application may raise these exceptions. The caller then runs the
+        loop again, because other calls still wait for their results.
         """
         try:
             loop.run_forever()

@@ -1,4 +1,4 @@
-"""Refuse unknown names of arguments, and suggest the name that was probably meant."""
+"""Reject unknown option names, and suggest the most similar known name."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from aerobee_wire.status import invalid_parameter
 
 
 def check_names(given: Collection[str], known: Collection[str]) -> None:
-    """Raise INVALID_PARAMETER for the first name that is not known."""
+    """Raise MqError with the code INVALID_PARAMETER for the first unknown name, if any."""
     for name in given:
         if name not in known:
             nearest = get_close_matches(name, known, n=1, cutoff=0.5)

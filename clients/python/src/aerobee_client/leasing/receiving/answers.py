@@ -1,4 +1,4 @@
-"""Hold the messages that one call leased, under one or several lease ids."""
+"""Represent the messages that one pop request leased, under one or several lease ids."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ from aerobee_wire.status import Code, MqError
 
 
 class Batch(NamedTuple):
-    """Messages under one lease id. `pop`: the request that leased, or would have leased, them."""
+    """The messages of one lease id: a pop request and its response.
+
+    For lite topics, `pop` is an equivalent request, because the real request has another type.
+    """
 
     pop: pop_pb2.PopRequest
     response: pop_pb2.PopResponse
@@ -30,16 +33,16 @@ class Batch(NamedTuple):
 
 
 class Answer:
-    """The messages that one call leased.
+    """The messages that one pop request leased.
 
-    `size` is their number. `left_ms` is the remaining time of the shortest lease.
+    `size` is the number of messages. `left_ms` is the remaining time of the lease that ends first.
     """
 
     def __init__(self, batches: Sequence[Batch], now_ms: int | None = None) -> None:
         """Make an answer.
 
-        `now_ms` is the time of the request by the broker's clock. It is given if the messages may
-        be on lease since an earlier call.
+        If an earlier request may have leased the messages already, `now_ms` is the current time by
+        the broker's clock. Otherwise it is None.
         """
         self._batches = batches
         self.size = sum(batch.response.message_count for batch in batches)
@@ -49,7 +52,10 @@ class Answer:
         )
 
     def messages(self, start: int, stop: int, until_ms: int) -> list[LeasedMessage]:
-        """Return the messages from `start` to before `stop`. Raises MESSAGE_CORRUPTED."""
+        """Return the messages with the indexes `start` to `stop` - 1.
+
+        Raises MqError with the code MESSAGE_CORRUPTED if a record fails its check.
+        """
         every = (message for batch in self._batches for message in batch.messages(until_ms))
         try:
             return list(islice(every, start, stop))
@@ -70,9 +76,9 @@ class Source(NamedTuple):
 
 
 class Popped(NamedTuple):
-    """Messages on lease: `start` to before `stop` of an answer of this source.
+    """Messages on lease: those of `answer` with the indexes `start` to `stop` - 1.
 
-    The lease ends at `until_ms` of the client's monotonic clock.
+    The lease ends at `until_ms`, a time of the client's monotonic clock.
     """
 
     source: Source
@@ -86,14 +92,14 @@ class Popped(NamedTuple):
         return self.stop - self.start
 
     def messages(self) -> list[LeasedMessage]:
-        """Return the messages. Raises MESSAGE_CORRUPTED."""
+        """Decode the messages. Raises MqError with the code MESSAGE_CORRUPTED."""
         return self.answer.messages(self.start, self.stop, self.until_ms)
 
     def handles(self) -> list[ReceiptHandle]:
         return self.answer.handles(self.start, self.stop)
 
     def split(self, count: int) -> tuple[Popped, Popped]:
-        """Split off the first `count` messages."""
+        """Return the first `count` messages and the remaining messages."""
         middle = min(self.start + count, self.stop)
         return self._replace(stop=middle), self._replace(start=middle)
 

@@ -1,4 +1,4 @@
-"""Lease messages at a source: the calls of a receive, for topics and for lite topics."""
+"""Call a broker to lease messages of a topic or of lite topics."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from aerobee_wire.status import Code, MqError
 
 @dataclass(frozen=True, slots=True)
 class Receive:
-    """One call of `receive`.
+    """The arguments of one call of `receive`.
 
-    `subscriptions`: of the topics to receive from. `attempt_id`: the name that the caller gave;
-    empty for none.
+    `subscriptions` maps each topic to receive from to its subscription. `attempt_id` is the name
+    that the caller gave to the call, or "".
     """
 
     subscriptions: Mapping[str, message_pb2.Subscription]
@@ -36,9 +36,9 @@ class Receive:
 
 
 class Attempt(NamedTuple):
-    """The name of a pop; "" for none.
+    """The name of a pop request, by which the request can be repeated; "" for no name.
 
-    `again`: an earlier pop of this name may have leased messages.
+    `again` is true if an earlier request with this name may have leased messages.
     """
 
     name: str = ""
@@ -46,12 +46,15 @@ class Attempt(NamedTuple):
 
 
 class Pops(Protocol):
-    """The calls of one kind of consumer.
+    """The broker calls of one kind of consumer.
 
-    `named`: each pop gets a name, by which a pop whose answer was lost is repeated. `held`: pops
-    may wait at brokers, and any receive may get their messages; otherwise receives go to the source
-    that has a message. `apart`: receives of different sizes do not share messages. `failures`
-    counts failed requests.
+    Attributes:
+        named: True if each pop request gets a name. A request whose answer was lost is repeated
+            with the same name.
+        held: True if pop requests are long polls, whose messages any waiting receive may get.
+            False if receives wait for a notification and then pop.
+        apart: True if receives with different maximum numbers of messages do not share messages.
+        failures: The number of failed requests.
     """
 
     named: bool
@@ -68,28 +71,35 @@ class Pops(Protocol):
         hold_s: float,
         answer_s: float,
     ) -> Answer:
-        """Pop messages. Raises MqError.
+        """Lease messages. Raises MqError.
 
-        Wait `hold_s` for a message, and `answer_s` longer for the answer.
+        The broker waits up to `hold_s` seconds for a message. The timeout of the call is `answer_s`
+        seconds longer.
         """
         ...
 
     async def has_message(
         self, source: Source, asked: Receive, *, hold_s: float, answer_s: float
     ) -> bool:
-        """Peek for a message without leasing it; may report stale positives. Raises MqError."""
+        """Return whether the source has a message, without leasing it. Raises MqError.
+
+        The broker waits up to `hold_s` seconds for a message. True may be wrong.
+        """
         ...
 
     async def is_repeated(self, source: Source, attempt_id: str) -> bool:
-        """Return whether this attempt has leased messages there, which it would get again."""
+        """Return whether an earlier attempt with this id has leased messages at the source.
+
+        A repeated attempt gets the same messages.
+        """
         ...
 
 
 class TopicPops:
-    """Pops messages of topics.
+    """Leases messages of topics.
 
-    `fifo`: messages are consumed in the order of each message group. `start`: where the group
-    begins in a queue in which it has no offset.
+    With `fifo`, messages are consumed in the order of each message group. `start` is the position
+    at which the group begins in a queue without a stored offset.
     """
 
     apart = False
@@ -144,7 +154,7 @@ class TopicPops:
             if error.code is not Code.REQUEST_CODE_NOT_SUPPORTED:
                 raise
             await asyncio.sleep(RETRY_S)
-            return True  # an older broker: each waiting receive looks itself, once a second
+            return True  # an older broker: waiting receives pop once a second instead
         return answer.has_message
 
     async def is_repeated(self, source: Source, attempt_id: str) -> bool:
@@ -170,10 +180,11 @@ class TopicPops:
 
 
 class LitePops:
-    """Pops messages of lite topics.
+    """Leases messages of lite topics.
 
-    A call returns the available messages of all lite topics of the client, each in order. A broker
-    gets the subscriptions of the client before the first pop, and after a failure.
+    A pop returns the available messages of all lite topics of the client, in order within each lite
+    topic. The subscriptions of the client are reported to a broker before the first pop, and again
+    after a failure.
     """
 
     named = True
@@ -219,12 +230,12 @@ class LitePops:
     async def has_message(
         self, source: Source, asked: Receive, *, hold_s: float, answer_s: float
     ) -> bool:
-        """Check whether a source that failed accepts the client's subscriptions."""
+        """Report the client's subscriptions to a broker that failed. Return True on success."""
         await self._subscription.report(source.broker_name)
         return True
 
     async def is_repeated(self, source: Source, attempt_id: str) -> bool:
-        """Return False: receives of lite topics have no names."""
+        """Return False, because callers cannot name receives of lite topics."""
         return False
 
     def _batch(self, source: Source, batch: lite_pb2.LiteMessages) -> Batch:

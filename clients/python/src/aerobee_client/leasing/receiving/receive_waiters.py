@@ -1,11 +1,11 @@
 """Queue the receives of one client that wait for messages of several sources.
 
-A source is a topic at a broker. Each source gets one call that its broker holds, independently of
-the number of receives that wait. Without ordering, the call is a pop, whose messages any of these
-receives may get. If none waits any more, the messages are returned at once, without counting an
-attempt. With ordering, the call is a notification, and one receive goes to that source to pop. If a
-receive gets its maximum number of messages, two more receives go to the source, because it may have
-more. A burst therefore reaches n receives in log n rounds.
+A source is a topic at a broker. While receives wait, each source has one long poll, independently
+of their number. Without ordering, the long poll is a pop, and any waiting receive may get its
+messages. If no receive waits by then, the messages are returned at once, without counting an
+attempt. With ordering, the long poll is a notification, after which one receive pops from that
+source. A receive that gets its maximum number of messages sends two more receives to the source, so
+a burst reaches many receives quickly.
 """
 
 from __future__ import annotations
@@ -25,43 +25,51 @@ from aerobee_wire.status import MqError
 
 log = logging.getLogger(__name__)
 
-# If a held call has not failed after this time, its broker is holding it.
+# A long poll that has not failed after this time has reached its broker.
 HELD_S = 1.0
-LEAST_HELD_S = 0.05  # for a held call
+LEAST_HELD_S = 0.05  # the shortest long poll
 
 
 class ReceiveRequest(NamedTuple):
-    """How many messages a waiting receive may get, and until when it waits, in the loop's time."""
+    """The maximum number of messages of a waiting receive, and its deadline in the loop's time."""
 
     max_messages: int
     deadline_s: float
 
 
-# Returns messages of that source, as many as the first wait wants, or True if it has some. The call
-# is held until then, or for the given seconds; then it returns False. Raises MqError.
+# A function that makes a long poll. Its arguments are the source, the maximum number of messages,
+# and the time limit in seconds. It returns messages, or True if the source has messages, or False
+# after the time limit. Raises MqError.
 Ask = Callable[[Source, int, float], Awaitable[Popped | bool]]
-# Returns whether a source that failed has messages now. Raises MqError while it fails.
+# A function that returns whether a source that failed has messages now. Raises MqError if the
+# source still fails.
 Probe = Callable[[Source], Awaitable[bool]]
-# Where to pop, or what was popped; None after the deadline.
+# The outcome of a wait: a source to pop from, or messages, or None after the deadline.
 ReceiveOutcome = Source | Popped | None
 
 
 @dataclass(slots=True)
 class _State:
-    """The state of a source. Times are the loop's."""
+    """The state of a source. Times are those of the event loop."""
 
-    visited: int = 0  # number of the last visit
-    asking: asyncio.Task[None] | None = None
-    visits: int = 0  # receives that are there now
-    has_message: bool = False  # reported when no receive waited
-    retry_s: float = 0.0  # after a failure, it is not asked until then
-    failure: MqError | None = None  # of its last call
-    asked_s: float = math.inf  # when its held call began
+    visited: int = 0  # sequence number of the last visit
+    asking: asyncio.Task[None] | None = None  # the long poll
+    visits: int = 0  # the number of receives that pop from the source now
+    has_message: bool = False  # the source reported a message while no receive waited
+    retry_s: float = 0.0  # after a failure, the earliest time of the next call
+    failure: MqError | None = None  # the error of the last call
+    asked_s: float = math.inf  # the start of the long poll; infinite while none is in flight
     probing: asyncio.Task[None] | None = None
 
 
 class ReceiveWaiters:
-    """The receives that wait, longest first. `give_back` gets messages that no receive wants."""
+    """The waiting receives of one client, the longest wait first.
+
+    Args:
+        ask: Makes a long poll at a source.
+        probe: Checks a source that failed.
+        give_back: Returns messages to the group when no receive waits for them.
+    """
 
     def __init__(self, ask: Ask, probe: Probe, give_back: Callable[[Popped], None]) -> None:
         self._ask = ask
@@ -79,12 +87,12 @@ class ReceiveWaiters:
         )
 
     def begin(self, sources: Iterable[Source]) -> Source | None:
-        """Return the source that a receive visits now. Every visit ends with `end`.
+        """Choose the source from which a receive pops now. Call `end` after the pop.
 
-        None: each source has a held call that waits for messages, or has just failed. A source that
-        is known to have messages comes first, then the one whose last visit is longest ago. A
-        source that failed is visited only if all have failed; otherwise it is probed. At a broker
-        that hangs, a visit takes its whole time.
+        Return None if each source has failed recently or is already asked by a long poll. Sources
+        that are known to have messages come first, then the source that was visited least recently.
+        A source that failed is chosen only if all have failed. Otherwise it is probed, because a
+        pop at a hanging broker takes its full timeout.
         """
         now_s = _now_s()
         best: tuple[bool, bool, int] | None = None
@@ -105,7 +113,7 @@ class ReceiveWaiters:
         return None if chosen is None else self.visit(chosen)
 
     def visit(self, source: Source) -> Source:
-        """Note that a receive goes to this source. It returns with `end`."""
+        """Note that a receive starts to pop from this source. Call `end` after the pop."""
         state = self._state(source)
         state.visits += 1
         state.has_message = False
@@ -113,7 +121,11 @@ class ReceiveWaiters:
         return source
 
     def end(self, source: Source, *, full: bool = False, failure: MqError | None = None) -> None:
-        """End a visit. `full`: it returned as many messages as it may."""
+        """End the visit of a receive at a source.
+
+        `full` is true if the receive got its maximum number of messages. `failure` is the error of
+        the pop, if any.
+        """
         state = self._state(source)
         state.visits -= 1
         state.failure = failure
@@ -132,14 +144,14 @@ class ReceiveWaiters:
         return await self._receives.wait(wanted, wanted.deadline_s)
 
     def _hand_over(self, found: Source | Popped) -> None:
-        """Take back the outcome of a receive that was cancelled."""
+        """Pass the outcome of a receive that was cancelled to another receive."""
         if isinstance(found, Source):  # another receive may go there
             self.end(found)
         else:
             self.deliver(found)
 
     def deliver(self, popped: Popped) -> None:
-        """Give messages to the longest waits. Return the remaining messages to the group."""
+        """Give messages to the receives that wait longest; return the remainder to the group."""
         is_full = False
         while popped.size:
             wanted = self._receives.longest()
@@ -154,7 +166,7 @@ class ReceiveWaiters:
             self._send(popped.source, 2)
 
     def failure(self, sources: Iterable[Source]) -> MqError | None:
-        """Return the error of a source if the last call at each of them failed; otherwise None."""
+        """Return an MqError if the last call at every source failed; otherwise None."""
         found, held_s = None, _now_s() - HELD_S
         for source in sources:
             state = self._state(source)
@@ -164,13 +176,13 @@ class ReceiveWaiters:
         return found
 
     def end_waits(self) -> None:
-        """End all waits without messages."""
+        """End all waits; each receive gets None."""
         self._receives.end()
 
     def held(self) -> dict[Source, asyncio.Task[None]]:
-        """Return the calls that brokers hold now.
+        """Return the long polls in flight, by source.
 
-        Cancel those that pause after a failure, or that lease nothing.
+        Cancel probes, and long polls that pause after a failure.
         """
         found: dict[Source, asyncio.Task[None]] = {}
         for source, state in self._states.items():
@@ -217,7 +229,7 @@ class ReceiveWaiters:
             )
 
     async def _hold(self, source: Source, state: _State) -> None:
-        """Ask until the source has messages, or until no receive waits."""
+        """Make long polls until the source has messages or no receive waits."""
         found: Popped | bool = False
         try:
             while self._receives.any_waits:
@@ -256,7 +268,7 @@ class ReceiveWaiters:
             self._listen(source)
 
     def _send(self, source: Source, count: int) -> int:
-        """Send waiting receives to a source. Return their number."""
+        """Let up to `count` waiting receives pop from a source. Return the number of receives."""
         for sent in range(count):
             if not self._receives.any_waits:
                 return sent
@@ -264,7 +276,11 @@ class ReceiveWaiters:
         return count
 
     def _wanted(self) -> ReceiveRequest | None:
-        """Return the size of the longest wait and the deadline of the last one."""
+        """Return the arguments of the next long poll, or None if no receive waits.
+
+        These are the maximum number of messages of the longest wait, and the latest deadline of all
+        waits.
+        """
         longest = self._receives.longest()
         if longest is None:
             return None

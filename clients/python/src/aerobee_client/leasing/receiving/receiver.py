@@ -1,9 +1,9 @@
 """Receive messages on lease from every broker of every subscribed topic.
 
-A receive pops the available messages of one source, and a different one each time. If there are
-none, it waits for all sources. Messages may be leased for a receive that was cancelled or
-was answered by another broker. They are returned to the group without counting an attempt. Only the
-close of the client interrupts a pop: an answer in transit would be lost with its leases.
+A receive pops the available messages of one source, and each receive begins at another source. If
+no source has messages, the receive waits for all sources. If a receive was cancelled or another
+broker answered first, leased messages are returned to the group without counting an attempt. Only
+the close of the client cancels a pop, because the leases of an answer in transit would be lost.
 """
 
 from __future__ import annotations
@@ -34,11 +34,12 @@ from aerobee_wire.status import Code, MqError
 
 log = logging.getLogger(__name__)
 
-LEAVE_S = 1.0  # for a broker to end the held calls of a client that closes
-NO_ROUTE_PAUSE_S = 1.0  # while no broker has the topic
+LEAVE_S = 1.0  # time limit for a broker to end the long polls of a client that closes
+NO_ROUTE_PAUSE_S = 1.0  # the pause while no broker has the topic
 KEPT_WAITERS = 64
 
-# A source that fails with one of these is left out for a while. Any other error goes to the caller.
+# A source that fails with one of these codes is skipped for a while. The caller of `receive` gets
+# any other error.
 _LEFT_OUT = LEFT_OUT | frozenset(
     {
         Code.FLOW_CONTROL,
@@ -47,13 +48,13 @@ _LEFT_OUT = LEFT_OUT | frozenset(
         Code.TOPIC_NOT_EXIST,
     }
 )
-# The broker may have leased messages to a pop that failed with one of these.
+# The broker may have leased messages to a pop that failed with one of these codes.
 _ANSWER_LOST = frozenset({Code.BROKER_UNREACHABLE, Code.REQUEST_TIMEOUT})
 
 
 class _WaitersKey(NamedTuple):
     subscriptions: tuple[bytes, ...]
-    invisible_duration_ms: int  # 0 if a held call does not lease messages
+    invisible_duration_ms: int  # 0 if a long poll does not lease messages
     sources: tuple[Source, ...]  # set if the nearby sources have changed
     max_messages: int  # 0 if receives of different sizes may share messages
 
@@ -73,7 +74,8 @@ class Receiver:
         self._pops = pops
         self._waiters: dict[_WaitersKey, ReceiveWaiters] = {}
         self.sources = Sources(instance, consumer_group, machine_room, on_change=self._end_waits)
-        # Attempts to receive whose answer was lost: the same name returns their messages again.
+        # The names of pop requests whose answer was lost. A request with the same name returns the
+        # same messages.
         self._lost_attempts: dict[Source, deque[str]] = defaultdict(deque)
         self._receives: set[asyncio.Task[Any]] = set()
         self._background: set[asyncio.Task[None]] = set()
@@ -85,9 +87,9 @@ class Receiver:
         return self._pops.failures
 
     async def receive(self, asked: Receive) -> list[LeasedMessage]:
-        """Return messages of one source; empty after the deadline.
+        """Return messages of one source, or an empty list after the deadline.
 
-        Raises MqError if a broker refuses, or if every source failed until the deadline.
+        Raises MqError if a broker refuses the request, or if every source fails until the deadline.
         """
         task = asyncio.current_task()
         assert task is not None
@@ -107,7 +109,7 @@ class Receiver:
             self._receives.discard(task)
 
     async def close(self) -> None:
-        """End the waiting receives. Wait until messages that arrive late are returned."""
+        """End the waiting receives, and wait until late messages are returned to the group."""
         self._closed = True
         await self.sources.close()
         self._end_waits()
@@ -125,10 +127,10 @@ class Receiver:
             waiters.end_waits()
 
     async def _end_held_calls(self) -> None:
-        """End the held calls.
+        """End the long polls of this client by unregistering it at their brokers.
 
-        Brokers end them when this client leaves. They answer with the messages leased so far, which
-        are returned. A call that does not end in time is cancelled.
+        Each broker answers with the messages that it has leased, and these are returned to the
+        group. A long poll that does not end within LEAVE_S is cancelled.
         """
         found = [pair for waiters in self._waiters.values() for pair in waiters.held().items()]
         held = [task for _, task in found]
@@ -172,9 +174,9 @@ class Receiver:
         raise ClientClosed("consumer")
 
     async def _receive_from(self, sources: Sequence[Source], asked: Receive) -> Popped | None:
-        """Receive from these sources.
+        """Receive messages from these sources.
 
-        None: after the deadline, or if the nearby sources have changed.
+        Return None after the deadline, or if the set of nearby brokers has changed.
         """
         changes = self.sources.changes
         time = asyncio.get_running_loop().time
@@ -210,7 +212,10 @@ class Receiver:
     async def _visit(
         self, waiters: ReceiveWaiters, source: Source, asked: Receive
     ) -> Popped | None:
-        """Pop the available messages of a source; None if there are none or it fails."""
+        """Pop the available messages of a source.
+
+        Return None if the source has no messages or fails temporarily. Other failures are raised.
+        """
         full = False
         failure: MqError | None = None
         answer_s = VISIT_S + ANSWER_S
@@ -238,14 +243,14 @@ class Receiver:
     async def _come_late(
         self, popping: asyncio.Future[Popped], waiters: ReceiveWaiters, asked: Receive
     ) -> None:
-        """Deliver the messages of a visit that took too long to another receive."""
+        """Wait for a pop that took too long, and deliver its messages to another receive."""
         try:
             popped = await popping
         except MqError:
             return
         if not popped.size:
             return
-        # a caller's own attempt must not go to another receive
+        # another receive must not get the messages of an attempt that the caller named
         if asked.attempt_id or self._closed:
             self._give_back(popped)
         else:
@@ -276,7 +281,7 @@ class Receiver:
         return Attempt(lost.popleft(), again=True) if lost else Attempt(uuid4().hex)
 
     async def _holder(self, sources: Sequence[Source], attempt_id: str) -> Source | None:
-        """Return the source that leased messages to this attempt, which returns them again."""
+        """Return the source that already leased messages to an attempt with this id, or None."""
         return await holder(sources, lambda source: self._pops.is_repeated(source, attempt_id))
 
     # ---- waiting receives ----
@@ -305,7 +310,7 @@ class Receiver:
             return found if found.size else False
 
         async def look(source: Source, max_messages: int, hold_s: float) -> bool:
-            if self._lost_attempts[source]:  # it may have leased messages, which are invisible
+            if self._lost_attempts[source]:  # a notification ignores messages that these leased
                 return True
             hold_s = min(hold_s, HELD_S)
             return await pops.has_message(source, asked, hold_s=hold_s, answer_s=ANSWER_S)
@@ -325,14 +330,14 @@ class Receiver:
         self.report_kept(await self._calls.change(changes))
 
     def report_kept(self, outcomes: Iterable[object]) -> None:
-        """Log that messages were not returned, if these outcomes say so."""
+        """Log a warning if one of these outcomes is a failure to return messages to the group."""
         for outcome in outcomes:
             if isinstance(outcome, MqError) and not is_over(outcome):
                 log.warning("messages not given back, they come when their lease ends: %s", outcome)
                 break
 
     def run(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run `work` in the background. `close` waits for it."""
+        """Run a coroutine in the background. `close` waits until it ends."""
         task = asyncio.create_task(work)
         self._background.add(task)
         task.add_done_callback(self._background.discard)

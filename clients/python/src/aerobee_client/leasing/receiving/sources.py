@@ -1,8 +1,8 @@
-"""Find the sources of a simple consumer: each of its topics at each broker that can be read.
+"""Find the sources of a simple consumer: each of its topics at each readable broker.
 
-With a machine room, only nearby brokers are used, as RocketMQ's strategy MACHINE_ROOM_NEARBY
-divides queues. These are the brokers of its own room, and of rooms without a member of the group.
-Brokers are named "room@name". A member's client id contains its room.
+A consumer with a machine room uses only nearby brokers, as in RocketMQ's strategy
+MACHINE_ROOM_NEARBY. These are the brokers in its own room, and in rooms without a member of the
+group. A broker in a room is named "room@name". The client id of a member contains its room.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from aerobee_wire.status import Code, MqError
 log = logging.getLogger(__name__)
 
 CALL_TIMEOUT_S = 3.0
-LOOK_INTERVAL_S = 20.0  # between two checks for members of other rooms, unless a broker notifies
+LOOK_INTERVAL_S = 20.0  # the time between queries for the rooms of members, without notices
 
 
 class Sources:
-    """The sources.
+    """Finds the sources of one consumer.
 
-    `machine_room`: "" for every broker. `on_change` is called when the set of nearby brokers has
-    changed; `changes` counts these changes.
+    `machine_room` is the room of the consumer, or "" to use every broker. `on_change` is called
+    when the set of nearby brokers has changed. `changes` counts these changes.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Sources:
             await asyncio.gather(self._looking, return_exceptions=True)
 
     def announce_again(self) -> None:
-        """Report the subscriptions of the group to brokers before the next receive."""
+        """Make the next receive report the subscriptions of the group to the brokers again."""
         self._announced = frozenset()
         self._brokers.clear()
 
@@ -75,9 +75,9 @@ class Sources:
             self._look_now.set()
 
     async def of(self, topics: Collection[str]) -> Sequence[Source]:
-        """Return the sources; empty if no broker is nearby.
+        """Return the sources of these topics, or an empty list if no broker is nearby.
 
-        Raises MqError if no topic has a route, or if every broker refuses the group.
+        Raises MqError if no topic has readable queues, or if every broker refuses the group.
         """
         sources: list[Source] = []
         failure: MqError | None = None
@@ -108,7 +108,7 @@ class Sources:
         return not self._room or room == self._room or room not in self._rooms
 
     async def _announce(self) -> None:
-        """Announce the group to new brokers. They may create it only with a heartbeat."""
+        """Send a heartbeat if the routes contain new brokers, so that these create the group."""
         async with self._announcing:
             addresses = frozenset(self._instance.routes.master_addresses())
             if not addresses <= self._announced:
@@ -127,9 +127,10 @@ class Sources:
                 log.exception("members of %s not found out", self._consumer_group)
 
     async def _look(self) -> None:
-        """Ask brokers for the members of the group, one after the other, until one answers.
+        """Update the rooms that have a member of the group.
 
-        Without an answer, the known rooms stay.
+        Brokers are asked for the members one after the other until one answers. If none answers,
+        the known rooms stay.
         """
         request = client_pb2.ListGroupMembersRequest(consumer_group=self._consumer_group)
         for address in sorted(self._instance.routes.master_addresses()):
