@@ -1,8 +1,9 @@
-"""Accumulate single sends into batches, clocked by the brokers' answers.
+"""Accumulate single sends into batches without a linger timer.
 
-If its broker has no request in flight, a batch leaves at the end of the event loop turn. Otherwise
-it leaves with the next answer of that broker, or when it is full. There is no timer: a lone send
-never waits, and under load a batch holds the sends that arrived while the last one was in flight.
+If a broker has no request in flight, its next batch is sent at the end of the current event loop
+iteration. Otherwise the batch is sent after the broker's next answer, or when the batch is full. A
+single send therefore does not wait. Under load, a batch collects the sends that arrive while the
+previous request is in flight.
 """
 
 from __future__ import annotations
@@ -31,29 +32,36 @@ AnyFuture = asyncio.Future[SendResult] | concurrent.futures.Future[SendResult]
 
 
 class BatchKey(NamedTuple):
-    """The key of sends that may share a request. `queue`: the queue chosen by the caller."""
+    """The properties that sends of the same batch have in common.
+
+    `queue` is the queue that the caller chose, or None.
+    """
 
     topic: str
-    is_plain: bool  # encoded message by message, not in columns
+    is_plain: bool  # True if messages are encoded one by one, not in columns
     queue: MessageQueue | None
     is_one_way: bool
-    priority: int | None = None  # in a topic of the type PRIORITY
-    is_group: bool = False  # for message groups, which may move to another queue
+    priority: int | None = None  # the priority, in a topic of the type PRIORITY
+    is_group: bool = False  # True for message groups, whose queue may change
 
 
 def fail(future: AnyFuture, error: BaseException) -> None:
     """Set `error` as the outcome of a future that has no outcome yet."""
-    # Another thread may cancel its future between the two steps.
+    # Another thread may cancel the future between the check and the set.
     with suppress(concurrent.futures.InvalidStateError):
         if not future.done():
             future.set_exception(error)
 
 
 class SingleSend:
-    """A send on its way to its batch, and in it.
+    """One message that is sent in a batch.
 
-    `size` is the size of the message that its caller gave, which it takes from the budget. `future`
-    gets the outcome, also if another thread waits for it.
+    Args:
+        outgoing: The encoded message.
+        size: The size of the message before compression. The budget counts this size.
+        future: Gets the outcome; a `concurrent.futures.Future` if another thread waits for it.
+        deadline_ms: The end of the timeout, by a monotonic clock.
+        timeout_s: The timeout, for the error text.
     """
 
     __slots__ = ("deadline_ms", "future", "outgoing", "size", "timeout_s")
@@ -68,7 +76,10 @@ class SingleSend:
         self.timeout_s = timeout_s
 
     def leaves(self) -> bool:
-        """Return whether it leaves now: it was not cancelled, and its deadline has not passed."""
+        """Return whether to send the message now: it was not cancelled and has not expired.
+
+        Other threads can no longer cancel the send after this call.
+        """
         future = self.future
         if isinstance(future, concurrent.futures.Future):
             return not future.done() and future.set_running_or_notify_cancel()
@@ -84,7 +95,7 @@ class SingleSend:
 
 
 class Batch:
-    """Sends that leave together. `queue`: the target of the first attempt."""
+    """Sends that share a request. `queue` is the queue of the first attempt."""
 
     __slots__ = ("_failure", "deadline_ms", "is_full", "key", "queue", "refusal", "sends", "size")
 
@@ -99,7 +110,10 @@ class Batch:
         self._failure: MqError | None = None
 
     def take(self, send: SingleSend) -> bool:
-        """Add a send if there is room. An empty batch has room for a send of any size."""
+        """Add a send if it fits, and return whether it was added.
+
+        An empty batch accepts a send of any size.
+        """
         size, sends = self.size + send.size, self.sends
         if sends and (self.is_full or size > RUN_BYTES):
             return False
@@ -122,19 +136,22 @@ class Batch:
                 self.deadline_ms = send.deadline_ms
 
     def refuse(self, error: MqError) -> None:
-        """Note that its queue does not accept messages.
+        """Note that the queue of the batch does not accept messages.
 
-        The sends have no outcome yet: OrderedSends moves them.
+        The sends get no outcome yet, because OrderedSends moves them to other queues.
         """
         self.refusal = error
 
     def release(self) -> list[SingleSend]:
-        """Remove and return its sends, with their shares of the budget."""
+        """Remove all sends from the batch and return them. They keep their shares of the budget."""
         sends, self.sends, self.size = self.sends, [], 0
         return sends
 
     def attempt_failed(self, error: MqError) -> None:
-        """Note a failure that may be retried. A send that expires before fails with `error`."""
+        """Note the error of an attempt that is retried.
+
+        A send that expires before the next attempt succeeds fails with this error.
+        """
         self._failure = error
 
     def time_over(self, send: SingleSend) -> MqError:
@@ -143,14 +160,14 @@ class Batch:
 
 
 class _BrokerWindow:
-    """The batches of one broker: those in flight, and those that wait, oldest first."""
+    """The batches of one broker: the number in flight, and the waiting batches, oldest first."""
 
     def __init__(self) -> None:
         self.in_flight = 0
         self.waiting: deque[Batch] = deque()
-        # chosen queues, with one request in flight each
+        # the queues chosen by callers that have a request in flight: at most one each
         self.busy_queues: set[MessageQueue] = set()
-        self.leaves_soon = False  # at the end of this turn
+        self.leaves_soon = False  # True if a batch starts at the end of this loop iteration
 
     @property
     def is_idle(self) -> bool:
@@ -158,11 +175,15 @@ class _BrokerWindow:
 
 
 class Accumulator:
-    """Puts sends into batches.
+    """Puts sends into batches. Use it on one event loop.
 
-    `deliver` sends a batch and gives each of its sends an outcome or a place in another batch. It
-    does not raise. `fault`: see LatencyFault. A send that is added has taken its share of `budget`,
-    and the end of its batch returns the share. All calls are made on one event loop.
+    Args:
+        deliver: Sends a batch. It gives each send of the batch an outcome, or moves the send to
+            another batch. It does not raise.
+        budget: Limits the pending messages. Each added send has taken its share, and the end of
+            its batch returns the share.
+        clock: The clock of the client.
+        fault: Decides which brokers to avoid; None to avoid no broker.
     """
 
     def __init__(
@@ -192,9 +213,13 @@ class Accumulator:
     ) -> None:
         """Put a send into a batch.
 
-        With `is_alone`, the batch contains only this send. `info` has the queues that accept
-        messages of the topic, or of the priority in it. Sends to a chosen queue leave in the order
-        of these calls.
+        Sends to a queue that the caller chose keep the order of these calls.
+
+        Args:
+            key: The key of the batch.
+            send: The send.
+            info: The queues that accept messages of the topic, or of the message's priority.
+            is_alone: True if the batch must contain only this send.
         """
         batch = self._open.get(key)
         if key.queue is not None:
@@ -209,7 +234,7 @@ class Accumulator:
             self._leave(self._windows[batch.queue.broker_name])
 
     async def drain(self) -> None:
-        """Wait until every send has its outcome."""
+        """Wait until every send has an outcome."""
         await self._idle.wait()
 
     async def abort(self, error: Exception) -> None:
@@ -222,14 +247,14 @@ class Accumulator:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        self._abandon(list(self._live), error)  # those whose task had not begun
+        self._abandon(list(self._live), error)  # batches whose task was cancelled before it began
         if self._timer is not None:
             self._timer.cancel()
 
     def take_back(self, queue: MessageQueue) -> list[SingleSend]:
-        """Remove and return the sends of message groups that wait for a queue, in order.
+        """Remove and return the waiting sends of message groups to `queue`, in order.
 
-        They keep their shares of the budget.
+        The sends keep their shares of the budget.
         """
         window = self._windows[queue.broker_name]
         sends: list[SingleSend] = []
@@ -253,9 +278,10 @@ class Accumulator:
     def _last_of_queue(
         self, queue: MessageQueue, batch: Batch | None, *, is_alone: bool
     ) -> Batch | None:
-        """Return `batch` if a send may join it without overtaking a send in a newer batch.
+        """Return the batch that the next send to a chosen queue may join; None for a new batch.
 
-        The newest batch of the queue accepts no more sends if the send does not join it.
+        A send may only join the newest batch of its queue, so that it does not overtake other
+        sends. If it does not join that batch, the batch is closed for later sends.
         """
         last = self._last.get(queue)
         if last is None or (last is batch and not is_alone):
@@ -281,7 +307,7 @@ class Accumulator:
         return batch
 
     def _choose(self, info: PublishInfo) -> MessageQueue:
-        """Return the next queue. If its broker is busy, return one of an idle broker, if any."""
+        """Return the next queue in turn, but prefer a queue of an idle broker to a busy one."""
         now_ms = self._clock.monotonic_ms() if self._fault is not None else 0
         queue = info.choose(None, self._fault, now_ms)
         if not self._is_idle(queue) and info.has_other(queue.broker_name):
@@ -291,9 +317,10 @@ class Accumulator:
         return queue
 
     def _may_overtake(self, batch: Batch, info: PublishInfo) -> bool:
-        """Return whether a send can avoid the wait of its batch for an answer.
+        """Return whether a send should go to another broker instead of joining `batch`.
 
-        That is possible if another broker of its topic is idle.
+        This is the case if the broker of `batch` has a request in flight and another broker of the
+        topic is idle.
         """
         broker_name = batch.queue.broker_name
         if not self._windows[broker_name].in_flight or batch.key.queue is not None:
@@ -314,10 +341,10 @@ class Accumulator:
         task.add_done_callback(self._tasks.discard)
 
     async def _end_of_turn(self, window: _BrokerWindow) -> None:
-        """Start the batches of this turn if no request is in flight.
+        """Send the batches of this event loop iteration, unless a request is in flight.
 
-        A task begins after the callbacks that were ready before it. A callback that creates a task
-        would cost another turn.
+        This is a task and not a callback, because a callback would have to create a task, which
+        starts one iteration later.
         """
         window.leaves_soon = False
         first = None if window.in_flight else self._take_first(window)
@@ -327,7 +354,7 @@ class Accumulator:
             await self._carry(window, first)
 
     def _leave(self, window: _BrokerWindow) -> None:
-        """Start full batches while there is room in the window."""
+        """Send full batches while fewer than WINDOW requests are in flight."""
         while window.in_flight < WINDOW and any(batch.is_full for batch in window.waiting):
             batch = self._take_first(window)
             if batch is None:
@@ -335,7 +362,10 @@ class Accumulator:
             self._start(self._carry(window, batch))
 
     def _take_first(self, window: _BrokerWindow) -> Batch | None:
-        """Return the oldest batch whose chosen queue is not busy, and mark it as in flight."""
+        """Take the oldest waiting batch whose queue is not busy, and mark the batch as in flight.
+
+        Return None if no waiting batch can be sent.
+        """
         for batch in window.waiting:
             if batch.key.queue not in window.busy_queues:
                 break
@@ -350,18 +380,21 @@ class Accumulator:
         return batch
 
     async def _carry(self, window: _BrokerWindow, batch: Batch | None) -> None:
-        """Deliver a batch, and after its answer the next one that waits, until none waits."""
+        """Deliver a batch, and then the waiting batches one after the other until none waits."""
         while batch is not None:
             try:
                 await self._deliver(batch)
-            except BaseException:  # cancelled, or SystemExit: waiting batches leave all the same
+            except BaseException:  # cancelled, or SystemExit: still send the waiting batches
                 if (following := self._answered(window, batch)) is not None:
                     self._start(self._carry(window, following))
                 raise
             batch = self._answered(window, batch)
 
     def _answered(self, window: _BrokerWindow, batch: Batch) -> Batch | None:
-        """End a batch and start full ones. Return the batch that is to be delivered next."""
+        """End a delivered batch, and start full batches.
+
+        Return the next batch to deliver, or None if no batch waits.
+        """
         window.in_flight -= 1
         if batch.key.queue is not None:
             window.busy_queues.discard(batch.key.queue)
@@ -382,9 +415,10 @@ class Accumulator:
     # ---- deadlines ----
 
     def _wake_at(self, deadline_ms: int) -> None:
-        """Set the one timer for all batches. It stays when they end.
+        """Set the timer that expires sends, which all batches share.
 
-        Nearly all sends have the same timeout, so the timer is set once per timeout, not per batch.
+        The timer stays when a batch ends. Nearly all sends have the same timeout, so the timer is
+        set once per timeout and not once per batch.
         """
         if self._timer is not None:
             self._timer.cancel()

@@ -1,7 +1,8 @@
-"""Decide whether a send is retried: at which broker, and after which pause. Pure.
+"""Decide whether a failed send is retried, and after which pause. Pure: no clock, no I/O.
 
-Another broker is tried at once. A broker that failed before is retried after a pause, while the
-send has time left. An unavailable broker may come back. A refusal uses up a retry.
+A retry at another broker starts at once. A retry at a broker that failed before starts after a
+pause. Failures of unavailable brokers are retried until the deadline. Other failures use up the
+retries of the options.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ RETRIED_CODES = frozenset(
         Code.QUEUE_NOT_EXIST,
     }
 )
-# The message is stored, but may not be durable or replicated.
+# With these codes, the message is stored, but may not be durable or replicated.
 STORED_CODES = frozenset({Code.FLUSH_DISK_TIMEOUT, Code.FLUSH_SLAVE_TIMEOUT})
-# The broker is down or not ready yet. It did not refuse the message.
+# With these codes, the broker is down or not ready yet, and did not refuse the message.
 ABSENT_CODES = frozenset(
     {Code.BROKER_UNREACHABLE, Code.BROKER_NOT_EXIST, Code.SERVICE_NOT_AVAILABLE}
 )
@@ -35,11 +36,15 @@ LONGEST_PAUSE_S = 0.5
 
 
 class Attempts:
-    """The attempts of one request.
+    """Counts the attempts of one request, and decides about retries.
 
-    `queue` is the queue that the caller chose, if any. `deadline_ms` is of a monotonic clock.
-    `avoid` is the broker of the last attempt. `on_failure` gets the error of an attempt that is
-    followed by another one.
+    `avoid` is the name of the broker that failed last, or None.
+
+    Args:
+        queue: The queue that the caller chose, or None.
+        options: The options of the producer.
+        deadline_ms: The end of the timeout, by a monotonic clock.
+        on_failure: Called with the error of each attempt that is retried.
     """
 
     __slots__ = (
@@ -72,9 +77,9 @@ class Attempts:
     def pause_after(
         self, error: MqError, target: MessageQueue, queues: Sequence[MessageQueue], now_ms: int
     ) -> float | None:
-        """Return the pause in seconds after a failure at `target`; None to give up.
+        """Return the pause in seconds before the retry of a failed attempt; None to give up.
 
-        `queues` are the queues of the topic.
+        `target` is the queue of the failed attempt, and `queues` are all queues of the topic.
         """
         if error.code in STORED_CODES:
             if not (self._not_store_ok and self._has_other(queues, target)):
@@ -97,7 +102,7 @@ class Attempts:
         return pause_s
 
     def _is_tried(self, broker_name: str) -> bool:
-        """Return whether this broker failed before, and note that it has failed now."""
+        """Return whether an earlier attempt failed at this broker, and note the current failure."""
         if self._tried is None:
             self._tried = set()
         tried = broker_name in self._tried
@@ -105,13 +110,13 @@ class Attempts:
         return tried
 
     def _has_other(self, queues: Sequence[MessageQueue], target: MessageQueue) -> bool:
-        """Return whether the send may go to another broker than that of `target`."""
+        """Return whether the send may go to a broker other than the one of `target`."""
         return self.queue is None and any(
             queue.broker_name != target.broker_name for queue in queues
         )
 
     def _pause_s(self, error: MqError) -> float:
-        """Return the pause in seconds before a broker is retried."""
+        """Return the pause in seconds before a retry at the same broker."""
         if error.retry_after_ms is not None:
             return error.retry_after_ms / 1000
         if error.code not in ABSENT_CODES:

@@ -1,4 +1,4 @@
-"""Implement send_batch: any number of messages of any topics, in as many requests as needed."""
+"""Implement send_batch, which sends any number of messages of any topics in several requests."""
 
 from __future__ import annotations
 
@@ -23,14 +23,15 @@ from aerobee_client.sending.order.queue_choice import (
 from aerobee_client.sending.sender import Sender
 from aerobee_wire.status import MqError
 
-# Maximum requests of one batch in flight, unless all go to one queue.
+# Maximum requests in flight of one call. If all messages go to one queue, it is 1.
 BATCH_WINDOW = 4
 
 
 class BatchSend:
     """One call of send_batch.
 
-    If a message is invalid, it raises before anything is sent, and the error names the index.
+    If a message is invalid, the constructor raises MqError with the index of the message. No
+    message is sent then.
     """
 
     def __init__(
@@ -57,9 +58,9 @@ class BatchSend:
         self._failures: list[Exception] = []
 
     async def deliver(self) -> list[SendResult]:
-        """Send the messages and return the results in their order.
+        """Send the messages and return their results in order.
 
-        Raises PartialSend when some messages were stored and others were not.
+        Raises PartialSend if some messages were stored and others were not.
         """
         if not self._in_order:
             await self._deliver_runs(self._others)
@@ -75,7 +76,10 @@ class BatchSend:
         return [result for result in results if result is not None]
 
     async def _deliver_runs(self, indexes: Sequence[int]) -> None:
-        """Send requests of many messages. After a failure, start no further request."""
+        """Send the messages with these indexes in requests of many messages each.
+
+        After a failure, no further request is started.
+        """
         # To keep the order in one queue, send one request after the other.
         window = asyncio.Semaphore(BATCH_WINDOW if self._choice.queue is None else 1)
 
@@ -95,7 +99,10 @@ class BatchSend:
         await asyncio.gather(*(deliver(run, size) for run, size in runs))
 
     async def _deliver_run(self, indexes: Sequence[int], size: int) -> Sequence[SendResult]:
-        """Send one request as soon as it has room for its bodies (`size` bytes) and properties."""
+        """Send the messages with these indexes in one request, and return their results.
+
+        The call first waits until the budget has room. `size` is the sum of the bodies in bytes.
+        """
         part, timeout_s, count = self._run.part(indexes), self._timeout_s, len(indexes)
         size += sum(map(len, part.properties))
         if not self._budget.try_take(size, count):
@@ -109,7 +116,7 @@ class BatchSend:
             self._budget.give_back(count, size)
 
     async def _deliver_in_order(self, indexes: Sequence[int]) -> None:
-        """Send messages as single sends, each behind the messages of its order."""
+        """Send ordered messages as single sends, which keep the order of their message groups."""
         loop, selector = asyncio.get_running_loop(), self._choice.selector
         futures: list[asyncio.Future[SendResult]] = [loop.create_future() for _ in indexes]
         for place, send in enumerate(self._run.part(indexes).sends()):
@@ -127,8 +134,8 @@ class BatchSend:
 class _Selecting(NamedTuple):
     """The selector of one message of a batch.
 
-    All queues are selected before anything leaves. If a selector raises or returns an invalid
-    queue, nothing of the batch is sent.
+    All queues are selected before the first message is sent. If a selector raises or returns an
+    invalid queue, no message of the batch is sent.
     """
 
     selector: Selector
@@ -147,7 +154,7 @@ class _Selecting(NamedTuple):
 
 
 def _in_order(messages: Sequence[Message], choice: QueueChoice) -> list[int]:
-    """Return the indexes of messages that keep an order. Raises like `QueueChoice.ordering`."""
+    """Return the indexes of the ordered messages. Raises the errors of `QueueChoice.ordering`."""
     if choice.selector is None:
         indexes = [index for index, message in enumerate(messages) if message.order_key]
     else:

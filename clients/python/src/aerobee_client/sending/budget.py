@@ -1,6 +1,7 @@
-"""Limit the messages and bytes that a producer has accepted but that have no answer yet.
+"""Limit the messages and bytes of a producer that brokers have not answered yet.
 
-Sends without room wait in line. Threads and coroutines of any event loop share one budget.
+Sends that exceed the limits wait in a first-in, first-out queue. Threads and coroutines of any
+event loop share one budget.
 """
 
 from __future__ import annotations
@@ -32,13 +33,13 @@ class Budget:
         self._lock = threading.Lock()
 
     def taken(self) -> tuple[int, int]:
-        """Return the messages and bytes that are taken."""
+        """Return the numbers of pending messages and pending bytes."""
         return self._messages, self._bytes
 
     def try_take(self, size: int, messages: int = 1) -> bool:
-        """Take room for messages of `size` bytes in total.
+        """Take room for messages of `size` bytes in total. Return whether there was enough room.
 
-        Returns False if there is not enough room, or if other sends wait for room.
+        Return False also if other sends wait for room.
         """
         with self._lock:
             if self._waiters:
@@ -51,7 +52,10 @@ class Budget:
             return True
 
     async def take(self, size: int, timeout_s: float, messages: int = 1) -> None:
-        """Wait for room and take it. Raises FLOW_CONTROL if there is not enough in time."""
+        """Wait for room and take it.
+
+        Raises MqError with the code FLOW_CONTROL if there is not enough room within the timeout.
+        """
         loop = asyncio.get_running_loop()
         woken = asyncio.Event()
         waiter = _Waiter(messages, size, lambda: loop.call_soon_threadsafe(woken.set))
@@ -69,7 +73,7 @@ class Budget:
             raise
 
     def take_in_thread(self, size: int, timeout_s: float) -> None:
-        """Take room as `take` does, in a thread that runs no event loop."""
+        """Take room for one message as `take` does, in a thread without an event loop."""
         woken = threading.Event()
         waiter = _Waiter(1, size, woken.set)
         if self._join(waiter):
@@ -94,7 +98,7 @@ class Budget:
                 waiter.wake()
 
     def full(self) -> MqError:
-        """Return the error for a caller that does not wait."""
+        """Return the FLOW_CONTROL error, which names the current usage and the limits."""
         return MqError(
             Code.FLOW_CONTROL,
             f"{self._messages} messages of {self._bytes} bytes wait to be sent or answered: send "
@@ -115,7 +119,7 @@ class Budget:
         return True
 
     def _join(self, waiter: _Waiter) -> bool:
-        """Take room if there is enough, or join the line. Return whether the room was taken."""
+        """Take room if there is enough; otherwise queue the waiter. Return whether it took room."""
         with self._lock:
             if not self._waiters and self._take(waiter.messages, waiter.size):
                 return True
@@ -123,7 +127,7 @@ class Budget:
             return False
 
     def _leave(self, waiter: _Waiter) -> bool:
-        """End a wait. Return whether it had got its room by then."""
+        """End a wait. Return whether the waiter already has its room."""
         with self._lock:
             if not waiter.has_room:
                 self._waiters.remove(waiter)

@@ -23,13 +23,11 @@ _CANCELLED = frozenset({states.CANCELLED, states.CANCELLED_AND_NOTIFIED})
 
 
 class ThreadFuture(Future[SendResult]):
-    """A Future at a fraction of its cost.
+    """A faster `concurrent.futures.Future`, which creates its condition variable on demand.
 
-    Making the condition of a Future takes longer than a whole send. It is made only when a thread
-    waits for the future; most sends use a callback and never need it.
-
-    The methods here leave the rest to those of Future, which use `_condition`, and therefore the
-    same lock.
+    Creating the condition variable takes longer than a whole send. Only a thread that waits for the
+    future needs it, and most sends use a callback instead. The methods of this class handle the
+    common cases and call those of Future for the others. Both use the same lock.
     """
 
     def __init__(self) -> None:
@@ -104,9 +102,10 @@ def report(done: asyncio.Future[SendResult] | Future[SendResult], callback: Call
 
 
 def report_on_thread(done: Future[SendResult], callback: Callback) -> None:
-    """Call the callback as `report` does, and log what it raises.
+    """Call the callback as `report` does, and log any exception that the callback raises.
 
-    A SystemExit is logged too: otherwise the other sends of its request would not get an outcome.
+    A SystemExit is logged too, because the other sends of the request would otherwise not get an
+    outcome.
     """
     try:
         report(done, callback)
@@ -115,7 +114,7 @@ def report_on_thread(done: Future[SendResult], callback: Callback) -> None:
 
 
 def refused(future: F, error: Exception, callback: Callback | None) -> F:
-    """Return the future of a send that an interceptor refused."""
+    """Fail the future of a send that an interceptor refused, call the callback, and return it."""
     future.set_exception(error)
     if callback is not None:
         report(future, callback)

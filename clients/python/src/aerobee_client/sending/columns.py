@@ -1,8 +1,8 @@
-"""Send messages in columns, for programs that have thousands of them as one block of bytes.
+"""Send thousands of messages that a program, such as a Spark task, has as one block of bytes.
 
-One such program is a Spark task. The messages go to the wire without an object for each, and only
-errors come back. Unlike a producer, it does not accumulate sends or keep their order. The caller
-makes requests of the size that it needs. If order matters, it sends one after the other.
+The messages are sent without a Python object for each, and without results except errors. Unlike a
+producer, a column sender does not accumulate sends or keep their order. The caller decides the size
+of each request. To keep an order, the caller sends one request after the other.
 """
 
 from __future__ import annotations
@@ -30,11 +30,16 @@ from aerobee_wire.topics import check_group, is_retry
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """Messages of one topic, at least one.
+    """One or more messages of one topic, stored in columns.
 
-    `bodies` and `properties` (the properties strings, each with its UNIQ_KEY) are concatenated. The
-    sizes are in bytes, one per message. `flags` is empty if all are 0. `sys_flag` holds the bits
-    for the compression of all bodies.
+    Attributes:
+        topic: The topic.
+        bodies: The bodies of all messages, concatenated.
+        body_sizes: The size of each body in bytes.
+        properties: The properties strings of all messages, concatenated. Each contains a UNIQ_KEY.
+        properties_sizes: The size of each properties string in bytes.
+        flags: The flag of each message; empty if all flags are 0.
+        sys_flag: The bits for the compression of all bodies.
     """
 
     topic: str
@@ -50,10 +55,10 @@ class Columns:
 
 
 class TopicQueues(NamedTuple):
-    """The queues of a topic that accept messages now.
+    """The queues of a topic.
 
-    `in_order` are the queues that message groups are divided among. It includes queues of brokers
-    that have just become unavailable.
+    `writable` has the queues that accept messages now. `in_order` has the queues among which
+    message groups are divided. It includes queues of brokers that have just become unavailable.
     """
 
     writable: tuple[MessageQueue, ...]
@@ -63,8 +68,9 @@ class TopicQueues(NamedTuple):
 class AsyncColumnSender(StartedClient):
     """Sends messages in columns, for asyncio.
 
-    `async with AsyncColumnSender(...) as sender:` starts and closes. Options for single sends have
-    no effect. Raises INVALID_PARAMETER.
+    `async with AsyncColumnSender(...) as sender:` starts and closes the sender. Options for single
+    sends have no effect. Raises MqError with the code INVALID_PARAMETER if the group name is
+    invalid.
     """
 
     def __init__(
@@ -79,9 +85,9 @@ class AsyncColumnSender(StartedClient):
         self._sender: Sender | None = None
 
     async def start(self) -> None:
-        """Start the sender. It connects to a broker at the first send.
+        """Start the sender. The first send opens the connection to a broker.
 
-        Raises INVALID_PARAMETER if no name server is given.
+        Raises MqError with the code INVALID_PARAMETER if no name server is given.
         """
         if self._instance is not None:
             return
@@ -102,11 +108,17 @@ class AsyncColumnSender(StartedClient):
             await instance.close()
 
     async def queues(self, topic: str, *, fresh: bool = False) -> TopicQueues:
-        """Return the queues of a topic. `fresh`: ask the name servers instead of the cache.
+        """Return the queues of a topic.
 
-        Raises TOPIC_NOT_EXIST, even if brokers create topics automatically, and as retryable if
-        brokers of the topic are unavailable; NO_PERMISSION if no queue is writable;
-        NamesrvUnreachable.
+        Args:
+            topic: The topic.
+            fresh: True to ask the name servers, False to use the cached route if there is one.
+
+        Raises:
+            MqError: With the code TOPIC_NOT_EXIST, even if brokers create topics automatically. It
+                is retryable if brokers of the topic are unavailable. With the code NO_PERMISSION
+                if no queue is writable.
+            NamesrvUnreachable: If no name server answers.
         """
         instance, sender = self._running()
         if fresh:
@@ -121,16 +133,16 @@ class AsyncColumnSender(StartedClient):
     async def send(
         self, columns: Columns, queue: MessageQueue | None = None, priority: int | None = None
     ) -> None:
-        """Store all messages or none.
+        """Send messages in one request. The broker stores all of them or none.
 
         Args:
             columns: The messages.
-            queue: The queue that stores them. Default: one queue of any broker, and another
-                broker's after a failure.
+            queue: The queue that stores the messages. The default is one queue of any broker, and
+                after a failure a queue of another broker.
             priority: The priority of all messages, in a topic of the type PRIORITY.
 
         Raises:
-            MqError: A refusal of the broker.
+            MqError: If the broker refuses the messages.
             BrokerUnreachable: If no broker can be reached.
             RequestTimeout: If no answer arrives in time. The messages may have been stored.
         """
@@ -164,12 +176,19 @@ class ColumnSender(StartedFacade[AsyncColumnSender]):
     def send(
         self, columns: Columns, queue: MessageQueue | None = None, priority: int | None = None
     ) -> Future[None]:
-        """Start a send: see `AsyncColumnSender.send`. The future has its errors."""
+        """Start a send and return its future. See `AsyncColumnSender.send`.
+
+        The future raises the errors of the send.
+        """
         return self._loop.submit(self._client.send(columns, queue, priority))
 
 
 async def _check_exists(routes: RouteCache, topic: str) -> None:
-    """Ask the name servers for a topic for which the default topic was used."""
+    """Ask the name servers whether a topic exists.
+
+    Raises MqError with the code TOPIC_NOT_EXIST if the topic does not exist, or with another code
+    if the name servers do not answer.
+    """
     try:
         await routes.route(topic)
     except MqError as error:

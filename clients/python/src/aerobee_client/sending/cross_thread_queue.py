@@ -1,6 +1,7 @@
 """Pass sends of other threads to the event loop of their producer.
 
-A send costs one append. All sends that are appended within one turn of the loop cost one wake-up.
+Each send is appended to a queue. All sends that arrive within one iteration of the event loop share
+one wake-up of the loop.
 """
 
 from __future__ import annotations
@@ -22,8 +23,9 @@ from aerobee_wire.status import MqError
 class QueuedSend(NamedTuple):
     """A send queued from another thread.
 
-    `queue` is the chosen queue. `ordering` has the ordering options; None if the send is not
-    ordered. `future` gets the outcome. With `is_alone`, the send does not share its request.
+    `queue` is the queue that the caller chose, or None. `ordering` has the ordering options, or
+    None if the send is not ordered. `future` gets the outcome. With `is_alone`, the message is sent
+    in a request of its own.
     """
 
     message: Message
@@ -36,12 +38,16 @@ class QueuedSend(NamedTuple):
 
 # Makes a QueuedSend from an iterable of its fields, without running Python code.
 make_queued_send = partial(tuple.__new__, QueuedSend)
-# Schedules a function on the event loop. Raises if there is no loop.
+# A function that schedules another function on the event loop. It raises if no loop runs.
 Wake = Callable[[Callable[[], None]], None]
 
 
 class CrossThreadQueue:
-    """A queue of sends. `accept` starts a send that has taken its room; it runs on the loop."""
+    """The queue of sends from other threads.
+
+    `accept` is called on the event loop to start each send. The send has then taken its share of
+    `budget`.
+    """
 
     def __init__(self, budget: Budget, accept: Callable[[QueuedSend], None]) -> None:
         self._budget = budget
@@ -50,9 +56,9 @@ class CrossThreadQueue:
         self._is_woken = False
 
     def put(self, send: QueuedSend, wake: Wake) -> bool:
-        """Queue a send if there is room for it, and wake the loop. Return whether there was room.
+        """Queue a send if the budget has room, and wake the loop. Return whether it was queued.
 
-        `wake`: see Wake. If it raises, this raises the same error, and no send is started.
+        If `wake` raises an error, all queued sends fail with this error, and the call raises it.
         """
         if not self._budget.try_take(send.message.size):
             return False
@@ -60,10 +66,10 @@ class CrossThreadQueue:
         return True
 
     def put_later(self, send: QueuedSend, wake: Wake, *, block: bool) -> None:
-        """Queue a send as soon as there is room.
+        """Wait for room in the budget, then queue a send.
 
-        The send fails with FLOW_CONTROL if there is not enough room within its timeout; without
-        `block`, it fails at once.
+        The send fails with FLOW_CONTROL if there is not enough room within its timeout. If `block`
+        is false, the send fails at once without a wait.
         """
         try:
             if not block:
@@ -84,12 +90,15 @@ class CrossThreadQueue:
             try:
                 wake(self.empty)
             except BaseException as error:
-                # otherwise a loop that starts later would never be woken for these
+                # otherwise a loop that starts later would never be woken for the queued sends
                 self._refuse(error)
                 raise
 
     def empty(self) -> None:
-        """Start all queued sends. Runs on the loop, and after its end to fail late sends."""
+        """Start all queued sends.
+
+        Call it on the event loop, and once after the end of the loop, so that late sends fail.
+        """
         for send in self._take_all():
             self._accept(send)
 

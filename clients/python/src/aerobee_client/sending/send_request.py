@@ -1,8 +1,8 @@
-"""Compress and encode messages as Send requests, and decode the responses. Pure.
+"""Compress and encode messages as Send requests, and decode the responses. Pure: no I/O.
 
-A batch in columns, with one topic and queue for all its messages, has the lowest cost on both
-sides. Some messages are encoded one by one in a request: delayed, half and compressed messages,
-messages to a retry topic, and those that do not wait for the disk.
+Most messages of a request are encoded as a batch in columns, because this has the lowest cost for
+client and broker. Some messages are encoded one by one instead. These are delayed, half and
+compressed messages, messages to a retry topic, and messages that do not wait for the disk.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _send_result = partial(tuple.__new__, SendResult)
 
 
 class CompressedMessage(Message):
-    """A message as it travels. Except for the body, it equals the message of its producer."""
+    """A message with a compressed body. All other attributes equal those of the given message."""
 
     __slots__ = ("_given", "sys_flag")
 
@@ -51,7 +51,10 @@ class CompressedMessage(Message):
 
 
 class Compressor:
-    """Compresses bodies of at least `over` bytes by `method`, a key of SYS_FLAGS."""
+    """Compresses message bodies of at least `over` bytes.
+
+    `method` is the compression method, a key of SYS_FLAGS, and `level` is its level.
+    """
 
     def __init__(self, method: str, over: int, level: int) -> None:
         self._method = method
@@ -59,9 +62,10 @@ class Compressor:
         self._level = level
 
     def compressed(self, message: Message) -> Message:
-        """Return the message with its body compressed.
+        """Return the message with a compressed body.
 
-        A message that is short, does not shrink, or is compressed already is returned unchanged.
+        A message is returned unchanged if it is short or already compressed, or if compression does
+        not make it smaller.
         """
         body = message.body
         if len(body) < self._over or message.sys_flag:
@@ -73,10 +77,11 @@ class Compressor:
 
 
 def runs(messages: Sequence[Message], indexes: Sequence[int]) -> Iterator[tuple[list[int], int]]:
-    """Split the messages with these indexes into runs, one per request.
+    """Split messages into groups that share a request, and yield each group.
 
-    Each run is a list of indexes, with the bytes of the bodies. Its messages have one topic, form
-    and priority, and it keeps within the limits. A message over RUN_BYTES is a run by itself.
+    A group is a list of indexes, with the total size of the bodies in bytes. Its messages have the
+    same topic, encoding and priority. A group has at most RUN_MESSAGES messages and RUN_BYTES
+    bytes; a larger message is a group of its own. `indexes` are the messages to split.
     """
     groups: dict[Hashable, list[int]] = {}
     for index in indexes:
@@ -107,7 +112,7 @@ def _cut(messages: Sequence[Message], indexes: Sequence[int]) -> Iterator[tuple[
 
 
 class Outgoing(NamedTuple):
-    """A message ready to send. `properties`: the encoded properties, with the message id."""
+    """A message that is ready to send. `properties` is encoded and contains the message id."""
 
     message: Message
     message_id: str
@@ -119,7 +124,7 @@ outgoing_of = partial(tuple.__new__, Outgoing)
 
 
 class Run(NamedTuple):
-    """The messages of one request, in columns: see Outgoing."""
+    """The messages of one request, as three parallel sequences with the fields of Outgoing."""
 
     messages: Sequence[Message]
     message_ids: Sequence[str]
@@ -129,7 +134,7 @@ class Run(NamedTuple):
         return list(map(Outgoing, *self))
 
     def part(self, indexes: Sequence[int]) -> Run:
-        """Return the messages with these indexes, which must ascend."""
+        """Return a run of the messages with these indexes, which must be in ascending order."""
         if len(indexes) == len(self.messages):
             return self
         messages, message_ids, properties = self
@@ -141,7 +146,7 @@ class Run(NamedTuple):
 
 
 def run_of(sends: Iterable[Outgoing]) -> Run:
-    """Return the messages of one request, at least one."""
+    """Return the run of these sends. There must be at least one send."""
     return Run(*zip(*sends, strict=True))
 
 
@@ -152,7 +157,7 @@ def request(
     born_timestamp_ms: int,
     default_queue_count: int,
 ) -> EncodedSend:
-    """Return the request for one run of messages, without its queue."""
+    """Encode a run of messages as a Send request. Call `set_queue` before sending it."""
     head = message_pb2.SendRequest(
         producer_group=producer_group, default_queue_count=default_queue_count
     )
@@ -186,7 +191,7 @@ def request(
 def is_plain(message: Message) -> bool:
     """Return whether a message is encoded by itself, and not in columns.
 
-    The broker handles each of them individually, or the message has its own sys flag.
+    Such a message has a sys flag, or the broker handles it individually.
     """
     has_settings = bool(message.encoded_settings or message.system_properties)
     return (
@@ -197,7 +202,7 @@ def is_plain(message: Message) -> bool:
 
 
 def set_queue(request: EncodedSend, queue_id: int) -> None:
-    """Set the queue of all messages of `request`."""
+    """Set the queue id of all messages of a request."""
     if request.head.HasField("batch"):
         request.head.batch.queue_id = queue_id
     for message in request.head.messages:
@@ -207,7 +212,7 @@ def set_queue(request: EncodedSend, queue_id: int) -> None:
 def results(
     response: message_pb2.SendResponse, message_ids: Sequence[str], queue: MessageQueue
 ) -> list[SendResult]:
-    """Return the results of one request that was sent to `queue`."""
+    """Decode a response: return the result of each message of a request to `queue`."""
     host = response.store_host
     if not response.HasField("batch_result"):
         return [

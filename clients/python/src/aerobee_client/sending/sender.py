@@ -1,6 +1,6 @@
 """Check messages, choose a queue, send, and retry on another broker.
 
-This is the inside of a producer, whose rules `producer.py` states.
+This module implements the sends of a producer. `producer.py` documents their rules.
 """
 
 from __future__ import annotations
@@ -38,28 +38,34 @@ T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
-# Returns a request of the sends that still wait for an outcome; None if there are none.
+# A function that returns a request of the sends without an outcome, or None if all have one.
 RequestNow = Callable[[], EncodedSend | None]
-# Topic and priority of the messages of a request.
+# The topic and the priority of the messages of a request.
 Destination = tuple[str, int | None]
-# Called at the end of each request with topic, number of messages, seconds, and error.
+# A function that is called at the end of each request. Its arguments are the topic, the number of
+# messages, the seconds that the request took, and the error or None.
 OnRequest = Callable[[str, int, float, BaseException | None], None]
 
-# Ids that are made with one reading of the clock. Up to 65,536 are distinct per millisecond.
+# The maximum number of ids made with one reading of the clock. Up to 65,536 ids are distinct within
+# one millisecond.
 IDS_AT_ONCE = 4_096
 
-# Refusals of one message. Every other refusal holds for all messages of a request.
+# Codes of a refusal that concerns one message of a request. Other refusals concern all messages.
 REFUSALS_OF_A_MESSAGE = frozenset({Code.MESSAGE_ILLEGAL, Code.INVALID_PARAMETER})
-# The broker drains or has closed the topic, or the topic has fewer queues there. The messages are
-# not stored.
+# Codes of a refusal that concerns the queue: its broker does not accept messages of the topic, or
+# the queue no longer exists. No message is stored.
 REFUSALS_OF_A_QUEUE = frozenset({Code.NO_PERMISSION, Code.QUEUE_NOT_EXIST})
 
 
 class Sender:
-    """Sends through one client instance.
+    """Sends the messages of one producer.
 
-    `fault` remembers failed and slow brokers, which are avoided; None to avoid none. `on_request`:
-    see OnRequest.
+    Args:
+        instance: The client instance, which has the connections and routes.
+        producer_group: The producer group.
+        options: The options of the producer.
+        fault: Decides which failed or slow brokers to avoid; None to avoid no broker.
+        on_request: Called at the end of each request.
     """
 
     def __init__(
@@ -89,8 +95,10 @@ class Sender:
     def check(self, message: Message, queue: MessageQueue | None = None) -> None:
         """Check a message and its queue.
 
-        Raises MESSAGE_ILLEGAL (too large), NO_PERMISSION (a system topic), INVALID_PARAMETER (a
-        queue of another topic, or an invalid queue).
+        Raises:
+            MqError: With the code MESSAGE_ILLEGAL if the body is too large, NO_PERMISSION if the
+                topic is a system topic, or INVALID_PARAMETER if the queue is invalid or belongs to
+                another topic.
         """
         if len(message.body) > self._options.max_message_size:
             raise MqError(
@@ -119,7 +127,7 @@ class Sender:
             )
 
     def check_whole(self, message: Message) -> None:
-        """Check a message and its properties. Raises like `prepare`."""
+        """Check a message and its properties. Raises the errors of `prepare`."""
         self.check(message)
         message.encoded_properties(self._unique_ids.make(self._clock.now_ms()))
 
@@ -134,10 +142,10 @@ class Sender:
     def prepare(
         self, message: Message, queue: MessageQueue | None = None, added: str = ""
     ) -> Outgoing:
-        """Return the message as it travels, with its body compressed if the options say so.
+        """Check and encode a message, and compress its body if the options require it.
 
-        `added`: see `Message.encoded_properties`. Raises like `check`, and MESSAGE_ILLEGAL if its
-        properties are too large.
+        `added` is passed to `Message.encoded_properties`. Raises the errors of `check`, and MqError
+        with the code MESSAGE_ILLEGAL if the properties are too large.
         """
         self.check(message, queue)
         if self._compressor is not None:
@@ -146,7 +154,7 @@ class Sender:
         return outgoing_of((message, message_id, message.encoded_properties(message_id, added)))
 
     def prepare_batch(self, messages: Sequence[Message], queue: MessageQueue | None = None) -> Run:
-        """Prepare a batch as `prepare` does. Errors name the index."""
+        """Prepare several messages as `prepare` does. An error names the index of its message."""
         message_ids: list[str] = []
         for made in range(0, len(messages), IDS_AT_ONCE):
             number = min(IDS_AT_ONCE, len(messages) - made)
@@ -170,7 +178,10 @@ class Sender:
     async def send_run(
         self, run: Run, queue: MessageQueue | None, timeout_s: float
     ) -> list[SendResult]:
-        """Store messages that may share a request: see `send_request.runs`."""
+        """Send messages in one request, with retries, and return their results.
+
+        The messages must be able to share a request, as those of `send_request.runs` do.
+        """
         first, size = run.messages[0], len(run.messages)
         destination = (first.topic, first.priority)
         stored = await self.send_request(self._request(run), destination, size, queue, timeout_s)
@@ -184,9 +195,10 @@ class Sender:
         queue: MessageQueue | None,
         timeout_s: float,
     ) -> tuple[MessageQueue, message_pb2.SendResponse]:
-        """Store the `size` messages of an encoded request, in `queue` if given.
+        """Send an encoded request of `size` messages, with retries.
 
-        Returns the queue that stores them, and the response of the broker.
+        If `queue` is None, the sender chooses the queue. Return the queue that stores the messages,
+        and the response of the broker.
         """
         topic, began_s = destination[0], self._time_s()
         deadline_ms = self._clock.monotonic_ms() + int(timeout_s * 1000)
@@ -210,26 +222,35 @@ class Sender:
         future: AnyFuture,
         added: str = "",
     ) -> SingleSend:
-        """Return a send that may travel with others. `added` and errors: see `prepare`."""
+        """Prepare a message as `prepare` does, and return a send that can share a request.
+
+        Raises the errors of `prepare`.
+        """
         outgoing = self.prepare(message, queue, added)
         deadline_ms = self._clock.monotonic_ms() + int(timeout_s * 1000)
         return SingleSend(outgoing, message.size, future, deadline_ms, timeout_s)
 
     def known_route(self, topic: str) -> PublishInfo | None:
-        """Return the route of a topic; None if a name server must be asked."""
+        """Return the cached route of a topic, or None if a name server must be asked."""
         return self._routes.known_publish_info(topic)
 
     async def route_of(self, send: SingleSend) -> PublishInfo:
-        """Return the route of the topic of a send. Raises like `send_run`."""
+        """Return the route for a send, and ask the name servers until its deadline if needed.
+
+        Raises MqError if the topic has no route, or NamesrvUnreachable after the deadline.
+        """
         return await self._publish_info(send.outgoing.message.topic, send.deadline_ms)
 
     async def changed_route(self, topic: str) -> PublishInfo:
-        """Ask the name servers for a route. Raises like `RouteCache.publish_info`."""
+        """Fetch the current route of a topic from the name servers.
+
+        Raises the errors of `RouteCache.publish_info`.
+        """
         await self._routes.refresh_now(topic)
         return await self._routes.publish_info(topic)
 
     def no_route(self) -> NamesrvUnreachable:
-        """Return the error for a route that no name server returned in time."""
+        """Return the error for a send whose route no name server returned before its deadline."""
         return NamesrvUnreachable(
             self._instance.namesrv.addresses, "no answer within the timeout of the call"
         )
@@ -237,7 +258,8 @@ class Sender:
     async def deliver(self, batch: Batch) -> None:
         """Send a batch and give each of its sends an outcome.
 
-        If the batch is of message groups and their queue refuses it, the sends get no outcome yet.
+        If a queue refuses a batch of message groups, the refusal is stored in the batch, and its
+        sends get no outcome yet.
         """
         sends = [send for send in batch.sends if send.leaves()]
         began_s = self._time_s()
@@ -258,10 +280,11 @@ class Sender:
                 log.exception("a batch of %d sends to %s failed", len(sends), batch.queue)
 
     async def _deliver_sends(self, sends: list[SingleSend], batch: Batch) -> None:
-        """Send messages that the broker stores all together or not at all.
+        """Send messages in one request, which the broker stores as a whole or not at all.
 
-        If the broker refuses one of the messages, each half is sent again, down to that message, so
-        that only its caller fails. Raises MqError if all fail.
+        If the broker refuses one of the messages, the request is split into halves, which are sent
+        again in the same way. Thus only the refused message fails. Raises MqError if all messages
+        fail.
         """
         if not sends:
             return
@@ -284,7 +307,7 @@ class Sender:
         request: EncodedSend | None = None
 
         def current() -> EncodedSend | None:
-            """Return a request without cancelled and expired sends."""
+            """Return a request without cancelled and expired sends, or None if no send is left."""
             nonlocal request, sends
             left = [send for send in sends if not send.future.done()]
             if request is None or len(left) < len(sends):
@@ -328,7 +351,7 @@ class Sender:
         try:
             self._on_request(topic, messages, elapsed_s, error)
         except (SystemExit, KeyboardInterrupt) as left:  # raised by an interceptor
-            # It ends the loop one turn later, when each send of the request has its outcome.
+            # Raise it one loop iteration later, when each send of the request has its outcome.
             asyncio.get_running_loop().call_soon(_leave, left)
 
     def _request(self, run: Run) -> EncodedSend:
@@ -347,10 +370,10 @@ class Sender:
         attempts: Attempts,
         timeout_s: float,
     ) -> tuple[MessageQueue, message_pb2.SendResponse] | None:
-        """Try one broker after the other, beginning with `first`, until one has stored the request.
+        """Send a request, with retries at other brokers, and return the queue and the response.
 
-        Returns None if all sends of the request were cancelled or have expired. Raises the last
-        broker's answer.
+        The first attempt goes to the queue `first`, if given. Return None if all sends of the
+        request were cancelled or have expired. Raises the error of the last attempt.
         """
         clock, deadline_ms = self._clock, attempts.deadline_ms
         topic, priority = destination
@@ -379,7 +402,10 @@ class Sender:
                 target = attempts.queue
 
     async def _refresh_after(self, error: MqError, topic: str, deadline_ms: int) -> None:
-        """Refresh the route of `topic`. Raises `error` if the deadline passes before that."""
+        """Refresh the route of a topic after a failed attempt.
+
+        Raises `error`, the error of the attempt, if the deadline passes before an answer.
+        """
         # The topic was created again with fewer queues: the cached route is known to be stale.
         stale = error.code is Code.QUEUE_NOT_EXIST
         refresh = self._routes.refresh_now if stale else self._routes.refresh_soon
@@ -395,9 +421,9 @@ class Sender:
         return await self._in_time(asking, deadline_ms)
 
     async def _in_time(self, asking: Coroutine[Any, Any, T], deadline_ms: int) -> T:
-        """Wait for an answer of the name servers until the deadline, then raise NamesrvUnreachable.
+        """Await a query of the name servers, and raise NamesrvUnreachable at the deadline.
 
-        The timeout of one name server alone may be longer than that of the send.
+        The timeout of one name server may be longer than the timeout of the send.
         """
         remaining_s = (deadline_ms - self._clock.monotonic_ms()) / 1000
         try:
@@ -409,7 +435,10 @@ class Sender:
     async def _send_to(
         self, target: MessageQueue, request: EncodedSend, remaining_s: float, timeout_s: float
     ) -> message_pb2.SendResponse:
-        """Make one attempt within `remaining_s`. `timeout_s`: the whole send's, for the error."""
+        """Send a request to a queue once, within `remaining_s`.
+
+        `timeout_s` is the timeout of the whole send, for the error text.
+        """
         started_ms = self._clock.monotonic_ms()
         failed = False
         try:
@@ -429,7 +458,10 @@ class Sender:
                 self._fault.record(target.broker_name, now_ms - started_ms, now_ms, failed=failed)
 
     async def recall(self, topic: str, handle: str, timeout_s: float) -> str:
-        """Recall a delayed message at the broker that its handle names. Return its message id."""
+        """Recall a delayed message at the broker that its recall handle names.
+
+        Return the message id.
+        """
         broker_name = recall_handle.decode(handle).broker_name
         await self._publish_info(topic, self._clock.monotonic_ms() + int(timeout_s * 1000))
         request = message_pb2.RecallMessageRequest(topic=topic, recall_handle=handle)
@@ -439,7 +471,7 @@ class Sender:
         return response.unique_message_id
 
     async def post(self, outgoing: Outgoing, target: MessageQueue) -> None:
-        """Send one-way: make one attempt, and only log a failure."""
+        """Send a message one-way: make one attempt, and log a failure instead of raising it."""
         timeout_s = self._options.send_timeout.total_seconds()
         topic, began_s = outgoing.message.topic, self._time_s()
         try:

@@ -1,6 +1,6 @@
-"""Give each single send room, then its route, then a place in a batch.
+"""Take each single send through its steps: room in the budget, the route, and a batch.
 
-Sends that keep an order go through OrderedSends.
+OrderedSends handles the sends that keep an order.
 """
 
 from __future__ import annotations
@@ -28,22 +28,27 @@ from aerobee_client.sending.sender import Sender
 log = logging.getLogger(__name__)
 
 
-WINDOW = 256  # one-way requests in flight
+WINDOW = 256  # the maximum number of one-way requests in flight
 
 
 @lru_cache(maxsize=1024)
 def _key_of_most(topic: str, is_plain: bool) -> BatchKey:
-    """Return the key of sends without a queue or priority.
+    """Return the batch key of sends without a chosen queue or a priority.
 
-    It is cached because making a key takes longer than finding the batch that has it.
+    Keys are cached, because creating a key takes longer than looking up its batch.
     """
     return BatchKey(topic, is_plain, None, is_one_way=False)
 
 
 class SingleSends:
-    """The single sends of one producer, on its event loop.
+    """Starts the single sends of one producer, on its event loop.
 
-    `budget`: see Budget. `catch_up` accepts the sends that other threads have called by now.
+    Args:
+        sender: Sends the batches.
+        budget: Limits the pending messages.
+        clock: The clock of the client.
+        fault: Decides which brokers to avoid; None to avoid no broker.
+        catch_up: Accepts the sends that other threads have queued.
     """
 
     def __init__(
@@ -62,19 +67,25 @@ class SingleSends:
         self.ordered = OrderedSends(sender, self._accumulator, budget, clock, catch_up)
         self.one_way = OneWaySends(sender, budget)
         self._alone: dict[asyncio.Task[None], SingleSend] = {}
-        # By topic: the sends that wait for its route.
+        # By topic: the sends that wait for the route of the topic.
         self._without_route: dict[str, list[tuple[SingleSend, MessageQueue | None]]] = {}
         self._asking: set[asyncio.Task[None]] = set()
 
     def single(
         self, message: Message, queue: MessageQueue | None, timeout_s: float, added: str = ""
     ) -> tuple[SingleSend, asyncio.Future[SendResult]]:
-        """Return a send, and the future of its caller. `added` and errors: see `Sender.prepare`."""
+        """Prepare a message as `Sender.prepare` does. Return its send, and a future for the result.
+
+        Raises the errors of `Sender.prepare`.
+        """
         future: asyncio.Future[SendResult] = self._loop.create_future()
         return self._sender.single(message, queue, timeout_s, future, added), future
 
     def start(self, send: SingleSend, queue: MessageQueue | None) -> bool:
-        """Put a send into a batch if there is room and its route is known. False: not yet."""
+        """Put a send into a batch without waiting. Return whether it was put into a batch.
+
+        Return False if the budget has no room or the route is not cached.
+        """
         info = self._sender.known_route(send.outgoing.message.topic)
         if info is None or not self._budget.try_take(send.size):
             return False
@@ -89,10 +100,10 @@ class SingleSends:
         block: bool = True,
         is_one_way: bool = False,
     ) -> None:
-        """Put a send into a batch as soon as it has room and its route.
+        """Wait for room in the budget and for the route, then put a send into a batch.
 
-        Raises FLOW_CONTROL if there is not enough room within its timeout; without `block`, at
-        once.
+        Raises MqError with the code FLOW_CONTROL if there is not enough room within the timeout. If
+        `block` is false, a lack of room raises at once.
         """
         if not self._budget.try_take(send.size):
             await self._wait_for_room(send, block=block)
@@ -108,9 +119,9 @@ class SingleSends:
         *,
         block: bool = True,
     ) -> SendResult:
-        """Send a message in a request of its own, which a cancellation ends.
+        """Send a message in a request of its own, and return the result.
 
-        Raises like `start_later`.
+        Cancelling the call cancels the request. Raises the errors of `start_later` and of the send.
         """
         send, _ = self.single(message, queue, timeout_s)
         if self._budget.try_take(send.size):
@@ -122,13 +133,16 @@ class SingleSends:
     async def send_in_order(
         self, message: Message, ordering: SendOrdering, timeout_s: float
     ) -> SendResult:
-        """Send a message that keeps an order."""
+        """Send an ordered message and return the result."""
         future: asyncio.Future[SendResult] = self._loop.create_future()
         self.ordered.accept(self._sender.prepare(message), ordering, timeout_s, future)
         return await future
 
     async def post(self, message: Message, queue: MessageQueue | None, timeout_s: float) -> None:
-        """Send one-way. Return when it has room and a route; later failures are only logged."""
+        """Send a message one-way. Return when the message is in a batch.
+
+        Later failures are only logged.
+        """
         send, future = self.single(message, queue, timeout_s)
         future.add_done_callback(_log_failure)
         await self.start_later(send, queue, is_one_way=True)
@@ -136,7 +150,10 @@ class SingleSends:
     async def post_in_order(
         self, message: Message, ordering: SendOrdering, timeout_s: float
     ) -> None:
-        """Send a message that keeps an order one-way: see `post`."""
+        """Send an ordered message one-way. Return when the message is in a batch.
+
+        Later failures are only logged.
+        """
         future: asyncio.Future[SendResult] = self._loop.create_future()
         future.add_done_callback(_log_failure)
         send = self.ordered.accept(self._sender.prepare(message), ordering, timeout_s, future)
@@ -146,10 +163,10 @@ class SingleSends:
             future.result()
 
     def accept(self, queued: QueuedSend, *, has_room: bool = False) -> None:
-        """Start a send without waiting. Its future gets the outcome.
+        """Start a queued send without waiting. Its future gets the outcome.
 
-        Without room it fails with FLOW_CONTROL. `has_room`: whether it has already taken its share
-        of the budget.
+        `has_room` is true if the send has already taken its share of the budget. Otherwise, an
+        unordered send fails with FLOW_CONTROL if the budget has no room.
         """
         message, queue, ordering, timeout_s, future, is_alone = queued
         try:
@@ -180,7 +197,10 @@ class SingleSends:
             task.add_done_callback(self._asking.discard)
 
     async def _answer_alone(self, send: SingleSend, queue: MessageQueue | None) -> None:
-        """Send a message that has its room in a request of its own."""
+        """Send a message in a request of its own, and set the outcome of its send.
+
+        The send has already taken its share of the budget.
+        """
         if not send.leaves():
             self._budget.give_back(1, send.size)
             return
@@ -195,7 +215,7 @@ class SingleSends:
     async def _deliver_alone(
         self, send: SingleSend, queue: MessageQueue | None, timeout_s: float
     ) -> SendResult:
-        """Deliver a send that has its room, and return the room."""
+        """Send a message in a request of its own, and return its share of the budget."""
         try:
             run = send_request.run_of([send.outgoing])
             return (await self._sender.send_run(run, queue, timeout_s))[0]
@@ -228,7 +248,7 @@ class SingleSends:
         self._accumulator.add(key, send, info)
 
     async def drain(self) -> None:
-        """Wait until every send has its outcome."""
+        """Wait until every send has an outcome."""
         while self._asking:
             await asyncio.gather(*self._asking)
         await self.ordered.drain()
@@ -245,7 +265,7 @@ class SingleSends:
         for task in alone:
             task.cancel()
         await asyncio.gather(*alone, return_exceptions=True)
-        # The tasks of these had not begun: they still have their room, and no outcome.
+        # These sends still have their room and no outcome, because their tasks had not begun.
         left: list[tuple[SingleSend, MessageQueue | None]]
         left = [(send, None) for send in alone.values() if not send.future.done()]
         left += [each for waiting in self._without_route.values() for each in waiting]
@@ -260,7 +280,7 @@ class SingleSends:
         await self._budget.take(send.size, send.timeout_s)
 
     async def _route(self, send: SingleSend) -> PublishInfo:
-        """Return the route of a send that has its room. Without a route, return the room."""
+        """Return the route of a send. If this fails, release the send's share of the budget."""
         try:
             return await self._sender.route_of(send)
         except BaseException:
@@ -268,9 +288,9 @@ class SingleSends:
             raise
 
     async def _ask_route(self, topic: str) -> None:
-        """Ask once for all sends to a topic that wait for its route.
+        """Ask for the route of a topic once, for all sends that wait for it.
 
-        If no answer arrives, the sends whose deadline has passed fail.
+        If no name server answers, each send fails at its deadline.
         """
         waiting = self._without_route[topic]
         try:
@@ -295,7 +315,7 @@ class SingleSends:
     def _fail(
         self, sends: Iterable[tuple[SingleSend, MessageQueue | None]], error: Exception
     ) -> None:
-        """Fail sends that have their room and are not in a batch."""
+        """Fail sends that are not in a batch, and release their shares of the budget."""
         for send, _ in sends:
             self._budget.give_back(1, send.size)
             send.fail(error)
@@ -307,9 +327,9 @@ def _log_failure(done: asyncio.Future[SendResult]) -> None:
 
 
 class OneWaySends:
-    """The one-way sends of one producer, in requests of their own, on its event loop.
+    """Sends the one-way messages of one producer, each in a request of its own.
 
-    Up to WINDOW requests are in flight; other sends wait. `budget`: see Budget.
+    At most WINDOW requests are in flight; further sends wait. `budget` limits the pending messages.
     """
 
     def __init__(self, sender: Sender, budget: Budget) -> None:
@@ -321,8 +341,8 @@ class OneWaySends:
     async def post(self, message: Message, queue: MessageQueue | None, timeout_s: float) -> None:
         """Send a message and return without waiting for the answer.
 
-        Raises like `Sender.prepare`, the errors of the route query, and FLOW_CONTROL if there is
-        not enough room within the timeout.
+        Raises the errors of `Sender.prepare` and of the route query, and MqError with the code
+        FLOW_CONTROL if there is not enough room within the timeout.
         """
         outgoing, size = self._sender.prepare(message, queue), message.size
         deadline_s = asyncio.get_running_loop().time() + timeout_s
@@ -342,7 +362,7 @@ class OneWaySends:
         task.add_done_callback(partial(self._done, size))
 
     async def drain(self) -> None:
-        """Wait until none is in flight."""
+        """Wait until no one-way request is in flight."""
         await asyncio.gather(*self._tasks)
 
     def _done(self, size: int, task: asyncio.Task[None]) -> None:

@@ -1,1 +1,1 @@
-"""Send messages that keep an order: those of a message group, and those to a selected queue."""
+"""Send ordered messages: messages of a message group, and messages to a selected queue."""

@@ -1,12 +1,12 @@
 """Put ordered sends into batches.
 
 A message of a message group goes to the queue that every producer chooses for the group. Other
-messages go to the queue that their selector returns.
+ordered messages go to the queue that their selector returns.
 
-A send gets its place in the order when it is called. Sends of a topic that wait for the route or
-for room form a queue, which is served from its front. In the accumulator, one request at a time is
-in flight to their queue. If a send fails, those behind it in its order fail too, so that no message
-overtakes another.
+The order of sends is the order of the calls. Sends that wait for the route of a topic or for room
+in the budget wait in a first-in, first-out queue. For each message queue, one request at a time is
+in flight. If a send fails, the later sends of the same order fail too, so that no message overtakes
+another.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ from aerobee_wire.status import MqError
 
 
 class OrderedSend(SingleSend):
-    """A send with a place in an order.
+    """An ordered send.
 
-    `has_room`: whether it has taken its share of the budget. `ready`: for a one-way send, set when
-    it has its room and its queue.
+    `has_room` is true if the send has taken its share of the budget. `ready` is an event of one-way
+    sends, which is set when the send is in a batch or has failed.
     """
 
     __slots__ = ("_has_left", "_timer", "has_room", "ordering", "queue", "ready", "sequence")
@@ -67,7 +67,7 @@ class OrderedSend(SingleSend):
 
     @property
     def message(self) -> Message:
-        """The message as it was given, not compressed."""
+        """The message of the caller, before compression."""
         return self.outgoing.message.given
 
     def take_queue(self, queue: MessageQueue) -> None:
@@ -77,7 +77,7 @@ class OrderedSend(SingleSend):
         self.has_room = True
 
     def begin_wait(self, timer: asyncio.TimerHandle) -> None:
-        """Note the timer that ends its wait at its deadline."""
+        """Keep the timer that fails this waiting send at its deadline."""
         self._timer = timer
 
     def end_wait(self) -> None:
@@ -87,7 +87,10 @@ class OrderedSend(SingleSend):
             self.ready.set()
 
     def leaves(self) -> bool:
-        """Return whether it leaves now, also if it moved to another batch after a refusal."""
+        """Return whether to send the message now: it was not cancelled and has not expired.
+
+        A send may be asked again after a refusal, when it has moved to another batch.
+        """
         if self._has_left:
             return not self.future.done()
         self._has_left = True
@@ -110,10 +113,10 @@ class OrderedSend(SingleSend):
 
 
 class SendSequence:
-    """The sends of a message group, or those that selectors put into one queue.
+    """The pending sends of one order: of a message group, or to one selected queue.
 
-    `catch_up` accepts pending sends of other threads, so that they also fail if an earlier send
-    fails.
+    `catch_up` accepts the sends that other threads have queued, so that they also fail if an
+    earlier send fails.
     """
 
     __slots__ = ("__weakref__", "_catch_up", "_sends")
@@ -127,13 +130,13 @@ class SendSequence:
         self._sends.append(send)
 
     def shorten(self) -> None:
-        """Remove the sends at the front that have their outcome."""
+        """Remove the finished sends at the front of the sequence."""
         sends = self._sends
         while sends and sends[0].future.done():
             sends.popleft()
 
     def fail_from(self, send: OrderedSend, error: BaseException) -> None:
-        """Fail this send and those behind it."""
+        """Fail a send and all later sends of the sequence."""
         if send.future.done():
             return
         self._catch_up()
@@ -147,7 +150,10 @@ class SendSequence:
 
 
 class OrderedSends:
-    """The ordered sends of one producer. `catch_up`: see SendSequence."""
+    """Puts the ordered sends of one producer into batches.
+
+    `catch_up` accepts the sends that other threads have queued.
+    """
 
     def __init__(
         self,
@@ -162,10 +168,11 @@ class OrderedSends:
         self._budget = budget
         self._clock = clock
         self._catch_up = catch_up
-        # The sends of an order hold their sequence, which is deleted with the last of them.
+        # The pending sends hold their sequence, which is deleted with its last send.
         self._sequences: WeakValueDictionary[Hashable, SendSequence] = WeakValueDictionary()
         self._waiting: dict[str, deque[OrderedSend]] = {}  # by topic
-        # By topic: batches that move to other queues. Meanwhile, other sends of the topic wait.
+        # By topic: the batches whose sends are moving to other queues. Until a move has ended,
+        # other sends of the topic wait.
         self._moves: dict[str, set[asyncio.Future[None]]] = {}
         self._serving: set[asyncio.Task[None]] = set()
 
@@ -178,9 +185,10 @@ class OrderedSends:
         *,
         has_room: bool = False,
     ) -> OrderedSend:
-        """Start a send of a message that was checked. `future` gets its outcome.
+        """Start an ordered send without waiting, and return it. `future` gets its outcome.
 
-        `has_room`: whether it has already taken its share of the budget.
+        The message was checked before. `has_room` is true if the send has already taken its share
+        of the budget.
         """
         message = outgoing.message
         deadline_ms = self._clock.monotonic_ms() + int(timeout_s * 1000)
@@ -209,7 +217,7 @@ class OrderedSends:
         return send
 
     async def drain(self) -> None:
-        """Wait until no send waits for its room or route."""
+        """Wait until no send waits for room in the budget or for its route."""
         while self._serving:
             await asyncio.gather(*self._serving)
 
@@ -237,7 +245,7 @@ class OrderedSends:
         send.join(sequence)
 
     def _choose(self, send: OrderedSend, info: PublishInfo) -> None:
-        """Set the queue of a send. If choosing raises, the send fails with that error."""
+        """Set the queue of a send. If the selector raises an error, the send fails with it."""
         message, selector = send.message, send.ordering.selector
         now_ms = self._clock.monotonic_ms()
         try:
@@ -263,7 +271,7 @@ class OrderedSends:
         send.end_wait()
 
     def _drop(self, send: OrderedSend) -> None:
-        """Clean up after a send that has its outcome and is not in a batch."""
+        """Release the budget and the timer of a finished send that is not in a batch."""
         if send.has_room:
             self._budget.give_back(1, send.size)
         send.end_wait()
@@ -282,14 +290,14 @@ class OrderedSends:
         send.begin_wait(loop.call_later(send.timeout_s, self._expire, send, waiting))
 
     def _expire(self, send: OrderedSend, waiting: deque[OrderedSend]) -> None:
-        """Fail a send that waits, perhaps behind others, at its deadline."""
+        """Fail a waiting send at its deadline."""
         if send.queue is None:
             self._fail_without_queue(send, waiting, self._sender.no_route())
         else:
             send.fail(self._budget.full())
 
     async def _serve(self, topic: str, waiting: deque[OrderedSend]) -> None:
-        """Serve the waiting sends of a topic from the front until there are none."""
+        """Put the waiting sends of a topic into batches, in order, until no send waits."""
         try:
             while waiting:
                 first = waiting[0]
@@ -308,9 +316,9 @@ class OrderedSends:
     async def _make_ready(
         self, first: OrderedSend, waiting: deque[OrderedSend]
     ) -> PublishInfo | None:
-        """Wait until the first waiting send has its room and its route.
+        """Wait until the first waiting send has room in the budget, and return its route.
 
-        Returns None if that has failed.
+        Return None if the send has failed.
         """
         if not first.has_room:
             remaining_s = (first.deadline_ms - self._clock.monotonic_ms()) / 1000
@@ -339,7 +347,7 @@ class OrderedSends:
         return info
 
     async def _settled_route(self, send: OrderedSend) -> PublishInfo:
-        """Return the route of a topic, once none of its batches is moving."""
+        """Wait until no batch of the topic is moving to other queues, and return the route."""
         topic = send.message.topic
         while True:
             while moves := self._moves.get(topic):
@@ -351,10 +359,10 @@ class OrderedSends:
     # ---- queues that no longer accept messages ----
 
     async def move(self, batch: Batch, refusal: MqError) -> None:
-        """Move sends of message groups to other queues after their queue refused them.
+        """Move the sends of a batch of message groups, whose queue refused them, to other queues.
 
-        Sends that wait behind them move too. The route gives the new queues. If the queue of a
-        group has not changed, its sends fail with the refusal.
+        Waiting sends to the same queue move too. The current route determines the new queues. If
+        the queue of a group has not changed, the sends of the group fail with the refusal.
         """
         topic, queue = batch.key.topic, batch.queue
         moved: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -391,8 +399,8 @@ class OrderedSends:
     ) -> None:
         """Fail a send that has no queue yet.
 
-        It is unknown which queues the selectors would choose for the sends behind it. These sends
-        fail too, so that none overtakes it.
+        If the send has a selector, later sends with a selector and without a queue fail too. They
+        might belong to the same queue and would overtake the failed send.
         """
         send.fail(error)
         if send.ordering.selector is not None:
@@ -403,12 +411,12 @@ class OrderedSends:
 
 
 def _is_next_to_take_room(waiting: deque[OrderedSend] | None) -> bool:
-    """Return whether all sends that wait before it have their room."""
+    """Return whether all sends in a queue of waiting sends have taken their room."""
     return not waiting or waiting[-1].has_room
 
 
 def _overtaking(error: BaseException) -> BaseException:
-    """Return the error for the sends behind a failed send."""
+    """Return the error for the later sends of an order in which a send failed with `error`."""
     if not isinstance(error, MqError):
         return error
     return MqError(

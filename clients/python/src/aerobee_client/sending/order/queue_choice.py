@@ -1,6 +1,6 @@
 """Choose the queue of a topic that stores a message, and decide whether its send is ordered.
 
-The selectors are the three that RocketMQ has.
+The module has the three selectors of RocketMQ.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ class Selector(Protocol):
 
 
 def check_selected(queue: object, message: Message) -> MessageQueue:
-    """Return what a selector returned.
+    """Check that the object that a selector returned is a queue of the topic, and return it.
 
-    Raises INVALID_PARAMETER unless it is a queue of the topic.
+    Raises MqError with the code INVALID_PARAMETER otherwise.
     """
     if not isinstance(queue, MessageQueue) or queue.topic != message.topic:
         raise MqError(
@@ -47,7 +47,10 @@ _ROOM_END = "@"
 
 
 def first_key(message: Message) -> str:
-    """Return the first key of a message. Raises INVALID_PARAMETER if it has none."""
+    """Return the first key of a message.
+
+    Raises MqError with the code INVALID_PARAMETER if the message has no keys.
+    """
     if not message.keys:
         raise MqError(
             Code.INVALID_PARAMETER,
@@ -59,12 +62,12 @@ def first_key(message: Message) -> str:
 
 
 class SelectByHash:
-    """Selects the same queue for messages of the same key: RocketMQ's SelectMessageQueueByHash.
+    """Selects the same queue for messages with the same key, as SelectMessageQueueByHash does.
 
-    The text of the key is hashed as Java does.
+    This selector hashes the text of the key as Java does, so it is compatible with RocketMQ.
 
     Args:
-        key: A function that returns the key of a message. Default: the first of its `keys`.
+        key: A function that returns the key of a message. The default is the first of its `keys`.
     """
 
     def __init__(self, key: Callable[[Message], object] = first_key) -> None:
@@ -75,7 +78,7 @@ class SelectByHash:
 
 
 class SelectRandom:
-    """Selects a random queue: RocketMQ's SelectMessageQueueByRandom.
+    """Selects a random queue, as RocketMQ's SelectMessageQueueByRandom does.
 
     Args:
         rng: A source of random numbers, for tests.
@@ -89,9 +92,10 @@ class SelectRandom:
 
 
 class SelectMachineRoom:
-    """Selects a random queue in machine rooms, that is, of brokers with names like "ROOM@NAME".
+    """Selects a random queue of the brokers in the given machine rooms.
 
-    RocketMQ's AllocateMessageQueueByMachineRoom uses the same names.
+    A broker is in a room if its name is "ROOM@NAME". RocketMQ's AllocateMessageQueueByMachineRoom
+    uses the same names.
 
     Args:
         rooms: The names of the rooms.
@@ -113,7 +117,7 @@ class SelectMachineRoom:
             A random queue in one of the rooms.
 
         Raises:
-            MqError: BROKER_NOT_EXIST if none of the queues is in one of the rooms.
+            MqError: With the code BROKER_NOT_EXIST if none of the queues is in one of the rooms.
         """
         own = [queue for queue in queues if self._is_in_room(queue.broker_name)]
         if not own:
@@ -133,8 +137,11 @@ class SelectMachineRoom:
 class SendOrdering(NamedTuple):
     """The ordering options of a send.
 
-    `selector` is None for a message group or lite topic. `block`: whether it waits for room. With
-    `is_alone`, the send does not share its request.
+    Attributes:
+        selector: Selects the queue; None for a message group or lite topic.
+        block: True to wait for room in the budget, False to fail at once without room.
+        is_one_way: True if the caller does not need the result.
+        is_alone: True to send the message in a request of its own.
     """
 
     selector: Selector | None = None
@@ -157,10 +164,10 @@ class QueueChoice(NamedTuple):
         is_one_way: bool = False,
         is_alone: bool = False,
     ) -> SendOrdering | None:
-        """Return the ordering options of a message; None if it is not ordered.
+        """Return the ordering options of a message, or None if the message is not ordered.
 
-        Raises INVALID_PARAMETER if more than one of queue, selector, and message group or lite
-        topic is given.
+        Raises MqError with the code INVALID_PARAMETER for a combination of queue, selector and
+        message group or lite topic.
         """
         if self.selector is None and not message.order_key:
             return None
