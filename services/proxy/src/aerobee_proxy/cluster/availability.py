@@ -73,7 +73,7 @@ class BrokerAvailability:
 
     @property
     def any_away(self) -> bool:
-        """Return whether a call to any broker has failed since the broker's last answer."""
+        """Return whether any broker may be unavailable; a fast check before `is_away`."""
         return bool(self._outages)
 
     @property
