@@ -84,7 +84,7 @@ class LeaseConsumer(Replier, Generic[M]):
             self._member = None
             await member.close()
             raise
-        if self._member is not member:  # it was closed meanwhile
+        if self._member is not member:  # the consumer was closed during the start
             await member.close()
             raise ClientClosed("consumer")
 

@@ -144,7 +144,7 @@ class SimpleMember(LeaseMember):
             await check_expression(self._instance, subscription)
 
     def subscriptions_changed(self) -> None:
-        """Report the subscriptions to brokers before the next receive."""
+        """Make the next receive report the changed subscriptions to the brokers."""
         self._receiver.sources.announce_again()
 
     async def _announce(self) -> None:

@@ -110,7 +110,7 @@ class LiteSubscription:
             await self.report(broker_name)
 
     async def report(self, broker_name: str) -> None:
-        """Report all names to a broker. Raises MqError."""
+        """Report the names of all subscribed lite topics to a broker. Raises MqError."""
         async with self._changing:
             [failure] = await self._sync([broker_name])
         if failure is not None:

@@ -3,8 +3,8 @@
 Each plain class runs its asyncio client on an event loop in a thread of its own, and waits for the
 results.
 
-`send = blocking(AsyncProducer.send)` in the body of a plain class makes a method with the signature
-and docstring of the coroutine function, for type checkers and `help()`.
+`send = blocking(AsyncProducer.send)` in the body of a plain class makes a method. It has the
+signature and docstring of the coroutine function, for type checkers and `help()`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Enforce the fork rule: a child of a process that has used a client cannot use clients.
 
 Neither gRPC nor the threads of a client survive a fork. A call in the child would wait forever or
-crash the process. Each use of a client in the child therefore raises ILLEGAL_OPERATION at once.
+crash the process. Each use of a client in the child therefore raises MqError with the code
+ILLEGAL_OPERATION at once.
 """
 
 from __future__ import annotations

@@ -88,7 +88,7 @@ class Budget:
             raise self.full()
 
     def give_back(self, messages: int, size: int) -> None:
-        """Return the room of `messages`, of `size` bytes in total, and wake waiting sends."""
+        """Release the room of messages of `size` bytes in total, and wake waiting sends."""
         with self._lock:
             self._messages -= messages
             self._bytes -= size

@@ -96,9 +96,9 @@ class Sender:
         """Check a message and its queue.
 
         Raises:
-            MqError: With the code MESSAGE_ILLEGAL if the body is too large, NO_PERMISSION if the
-                topic is a system topic, or INVALID_PARAMETER if the queue is invalid or belongs to
-                another topic.
+            MqError: With the code MESSAGE_ILLEGAL if the body is too large. With NO_PERMISSION if
+                the topic is a system topic. With INVALID_PARAMETER if the queue is invalid or
+                belongs to another topic.
         """
         if len(message.body) > self._options.max_message_size:
             raise MqError(
@@ -132,7 +132,7 @@ class Sender:
         message.encoded_properties(self._unique_ids.make(self._clock.now_ms()))
 
     async def queues(self, topic: str) -> list[MessageQueue]:
-        """Return the queues of `topic` that accept messages."""
+        """Return the queues of a topic that accept messages."""
         return list((await self._routes.publish_info(topic)).queues)
 
     async def next_queue(self, message: Message) -> MessageQueue:

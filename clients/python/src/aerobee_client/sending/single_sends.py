@@ -235,7 +235,7 @@ class SingleSends:
         *,
         is_one_way: bool = False,
     ) -> None:
-        """Put a send into a batch."""
+        """Put a send into a batch. The send already has its room in the budget and its route."""
         message = send.outgoing.message
         is_plain = send_request.is_plain(message)
         if queue is None and not is_one_way and not info.by_priority:

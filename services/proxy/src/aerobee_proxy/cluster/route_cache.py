@@ -7,8 +7,8 @@ While no name server answers, cached routes in use and known broker addresses st
 of their age. A caller with such a stale value waits at most 0.3 s for name servers that hang.
 
 A cached topic is dropped if every name server that answers reports TOPIC_NOT_EXIST. In the first
-300 s after its last fetch, all brokers of the topic must also be registered, because a broker that
-restarts unregisters its topics for a short time.
+300 s after the last fetch, all brokers of the topic must also be registered. This is because a
+broker that restarts unregisters its topics for a short time.
 """
 
 from __future__ import annotations
@@ -178,8 +178,8 @@ class RouteCache:
         Return the former address of the master if the address has changed, or else None.
 
         If the notice has no master, the known address is kept until a call fails or another master
-        is known, because the master may be missing at that name server only. When the master is
-        back, routes that lack the broker are fetched again.
+        is known. The reason is that the master may be missing at that name server only. When the
+        master is back, routes that lack the broker are fetched again.
         """
         name, address = members.broker_name, members.addresses.get(0)
         if not self._epochs.believes(name, members.epoch, self._clock.monotonic_ms()):

@@ -188,8 +188,8 @@ class MessageSender:
 def _client_error(failure: Exception, broker_name: str) -> Exception:
     """Convert the failure of a send to the error for the client.
 
-    A broker that is not registered at the name servers is reported as unavailable, because this
-    proxy chose the broker and no other broker may accept the message.
+    A broker that is not registered at the name servers is reported as unavailable. The client then
+    retries, because another broker may not be able to store the message.
     """
     if not isinstance(failure, MqError) or failure.code is not Code.BROKER_NOT_EXIST:
         return failure

@@ -35,7 +35,7 @@ OLD_S = 60.0  # pause for a broker that cannot set types; it may be updated mean
 class TopicCreation:
     """Creates topics and sets their types.
 
-    `enabled` is the option `autoCreateTopics`: whether the first use may create a topic.
+    `enabled` is the option `autoCreateTopics`. If it is true, the first use may create a topic.
     """
 
     def __init__(self, calls: BrokerCalls, route_cache: RouteCache, *, enabled: bool) -> None:
@@ -114,8 +114,8 @@ class TopicCreation:
         `message_type` is the type of the first message. The type that the first broker answers with
         is used for all brokers. All proxies ask the brokers in the same order, so they agree.
 
-        A broker that does not answer is asked again at later messages, because the type at each
-        broker decides whether consumers get its messages in order. Raises MqError if no broker
+        A broker that does not answer is asked again at later messages. Each broker needs the type,
+        which decides whether consumers get its messages in order. Raises MqError if no broker
         answers.
         """
         route = await self._route_cache.route(topic)

@@ -1,1 +1,1 @@
-"""Receive messages on lease from any source that has some."""
+"""Receive messages on lease from any source, which is a topic at a broker, that has messages."""

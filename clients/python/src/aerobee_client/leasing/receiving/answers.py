@@ -25,7 +25,7 @@ class Batch(NamedTuple):
     response: pop_pb2.PopResponse
 
     def messages(self, until_ms: int) -> Iterator[LeasedMessage]:
-        """Yield the messages. Raises CorruptRecord."""
+        """Decode and yield the messages, whose lease ends at `until_ms`. Raises CorruptRecord."""
         answer = self.response
         records = zip(iter_records(answer.records), answer.delivery_attempts, strict=True)
         for record, attempt in records:

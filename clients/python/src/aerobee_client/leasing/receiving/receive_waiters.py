@@ -90,7 +90,7 @@ class ReceiveWaiters:
         """Choose the source from which a receive pops now. Call `end` after the pop.
 
         Return None if each source has failed recently or is already asked by a long poll. Sources
-        that are known to have messages come first, then the source that was visited least recently.
+        that are known to have messages come first, then the source that was used least recently.
         A source that failed is chosen only if all have failed. Otherwise it is probed, because a
         pop at a hanging broker takes its full timeout.
         """
@@ -121,7 +121,7 @@ class ReceiveWaiters:
         return source
 
     def end(self, source: Source, *, full: bool = False, failure: MqError | None = None) -> None:
-        """End the visit of a receive at a source.
+        """End the pop of a receive at a source.
 
         `full` is true if the receive got its maximum number of messages. `failure` is the error of
         the pop, if any.
@@ -137,7 +137,7 @@ class ReceiveWaiters:
             self._listen(source)
 
     async def wait(self, sources: Sequence[Source], wanted: ReceiveRequest) -> ReceiveOutcome:
-        """Wait for a source to visit, or for messages; None after the deadline."""
+        """Wait for a source to pop from, or for messages. Return None after the deadline."""
         for source in sources:
             if not self._state(source).visits:
                 self._listen(source)
@@ -145,7 +145,7 @@ class ReceiveWaiters:
 
     def _hand_over(self, found: Source | Popped) -> None:
         """Pass the outcome of a receive that was cancelled to another receive."""
-        if isinstance(found, Source):  # another receive may go there
+        if isinstance(found, Source):  # another receive may pop from it
             self.end(found)
         else:
             self.deliver(found)

@@ -3,9 +3,9 @@
 A lease is renewed while its client is alive, for longer each time and for up to 3 hours in all.
 After that, the message is redelivered by the retry policy of its group.
 
-The leases of each broker are renewed by a task of their own, so that a broker that hangs does not
-delay renewals at other brokers. The end of a lease is measured by this process's clock, because the
-broker's time of day may differ.
+Each broker has its own renewal task, so that a broker that hangs does not delay renewals at other
+brokers. The end of a lease is measured by this process's clock, because the broker's time of day
+may differ.
 
 The state does not need to survive a restart: after the proxy is killed, its leases expire and their
 messages are redelivered. If a client acknowledges a message through another proxy, the broker
@@ -35,7 +35,7 @@ from aerobee_wire.status import MqError
 SCAN_S = 5.0
 AHEAD_MS = 10_000  # a lease is renewed this long before it ends
 DURATIONS_MS = tuple(minutes * 60_000 for minutes in (1, 3, 5, 10, 30, 60))
-ABANDONED_MS = 1_000  # invisible duration of a message whose client is gone
+ABANDONED_MS = 1_000  # invisible duration of a message whose client has disconnected
 
 
 @dataclass(slots=True, eq=False)

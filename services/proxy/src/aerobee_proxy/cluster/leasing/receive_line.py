@@ -137,7 +137,7 @@ class ReceiveLine:
 
     def _hand_over(self, found: str | PopResponse) -> None:
         """Pass the outcome of a cancelled receive to another receive, or return its messages."""
-        if isinstance(found, str):  # let another receive visit it
+        if isinstance(found, str):  # another receive may pop from this broker
             self.end(found)
         else:
             self._give_back(found)
