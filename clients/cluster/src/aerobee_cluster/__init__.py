@@ -1,4 +1,5 @@
-"""Algorithms that the classic client and the proxy share, as callers of a cluster.
+"""Provide the algorithms that the classic client and the proxy share when they call a cluster.
 
-This package imports neither of them, and no transport or logger: the caller passes these in.
+This package does not import the client, the proxy, a transport or a logger. The caller passes the
+transport and callbacks in.
 """

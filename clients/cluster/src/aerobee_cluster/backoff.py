@@ -1,12 +1,12 @@
-"""Back off exponentially: waits that double with each failure. Pure."""
+"""Compute the pauses of an exponential backoff. Pure: no clock, no I/O."""
 
 from __future__ import annotations
 
 
 class Backoff:
-    """A series of waits in seconds. `next_s()` returns `first_s`, twice that, … up to `limit_s`.
+    """Returns pauses between retries, in seconds: `first_s`, then twice that, … up to `limit_s`.
 
-    Call `reset()` after a success.
+    `next_s()` returns the next pause. Call `reset()` after a success.
     """
 
     def __init__(self, first_s: float, limit_s: float) -> None:

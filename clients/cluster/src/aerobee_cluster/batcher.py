@@ -1,8 +1,8 @@
-"""Many small calls made into few large ones, clocked by the replies. Independent of the transport.
+"""Combine many small calls into few large ones. Independent of the transport.
 
-While no batch is under way, an item leaves in the next turn of the loop. Thus a single caller does
-not wait for others. Items that come while a batch is under way queue up and leave together after
-its reply. At most one batch is under way, so items arrive in the order in which they came in.
+At most one batch is in flight, so items arrive in the order of submission. If no batch is in
+flight, an item is sent in the next iteration of the event loop, so a single caller does not wait.
+Items submitted while a batch is in flight are queued, and sent together after the reply.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ O = TypeVar("O")  # noqa: E741  # outcome
 MAX_ITEMS = 64
 MAX_BYTES = 256 * 1024
 
-# Takes the items of a batch and returns the outcome of each, in their order: a value, or the
-# exception of that item. If it raises, every item of the batch fails with that exception.
+# A function that sends the items of a batch. It returns the outcome of each item, in their order: a
+# value or an exception. If the function raises, every item of the batch fails with that exception.
 SendBatch = Callable[[Sequence[I]], Awaitable[Sequence[O | Exception]]]
 
 
@@ -35,10 +35,10 @@ class _Submission(Generic[I, O]):
 
 
 class Batcher(Generic[I, O]):
-    """Sends items in batches.
+    """Sends items in batches through `send_batch`.
 
-    `send_batch` gets at most `max_items`, of `max_bytes` in total. A larger submission is a batch
-    by itself.
+    A batch has at most `max_items` items and `max_bytes` bytes. A submission that exceeds a limit
+    is sent as a batch of its own.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class Batcher(Generic[I, O]):
         self._sender: asyncio.Task[None] | None = None
 
     def submit(self, item: I, size: int) -> asyncio.Future[O]:
-        """Queue an item of `size` bytes. The future gets its outcome from the reply."""
+        """Queue an item of `size` bytes. Return a future for the outcome of the item."""
         future: asyncio.Future[O] = asyncio.get_running_loop().create_future()
         self._queue.append(_Submission((item,), size, future, True))
         if self._sender is None:
@@ -65,9 +65,9 @@ class Batcher(Generic[I, O]):
     def submit_all(
         self, items: Sequence[I], size: int = 0
     ) -> asyncio.Future[Sequence[O | Exception]]:
-        """Queue items for one batch, of `size` bytes in total; 0 if only their number counts.
+        """Queue items for the same batch. Return a future for their outcomes, in order.
 
-        The future gets the outcomes of all items, in their order.
+        `size` is the sum of their bytes, or 0 if only the number of items is limited.
         """
         future: asyncio.Future[Sequence[O | Exception]]
         future = asyncio.get_running_loop().create_future()
@@ -77,12 +77,12 @@ class Batcher(Generic[I, O]):
         return future
 
     async def drain(self) -> None:
-        """Wait until no item is queued and no batch is under way."""
+        """Wait until no item is queued and no batch is in flight."""
         while self._sender is not None:
             await asyncio.wait([self._sender])
 
     async def close(self) -> None:
-        """Cancel the batch that is under way and every queued item."""
+        """Cancel the batch in flight and every queued item."""
         if self._sender is not None:
             self._sender.cancel()
             await asyncio.gather(self._sender, return_exceptions=True)
@@ -92,7 +92,7 @@ class Batcher(Generic[I, O]):
     async def _send(self) -> None:
         try:
             while self._queue:
-                # Wait for one turn of the loop, so that items that become ready in it join the
+                # Wait for one iteration of the event loop, so that items submitted in it join the
                 # batch. A single item loses almost no time. This saves the broker about a quarter
                 # of its work under load.
                 await asyncio.sleep(0)
@@ -114,10 +114,10 @@ class Batcher(Generic[I, O]):
             self._sender = None
 
     def _next_batch(self) -> list[_Submission[I, O]]:
-        """Return the submissions that leave next; empty if all were cancelled.
+        """Remove the next batch from the queue and return it; empty if all were cancelled.
 
-        A cancelled one is dropped: its caller sends it again, so while a broker hangs the queue
-        would only grow.
+        Cancelled submissions are dropped. Their callers submit them again, so keeping them would
+        let the queue grow while a broker hangs.
         """
         batch: list[_Submission[I, O]] = []
         size = count = 0
@@ -147,9 +147,9 @@ class Batcher(Generic[I, O]):
 
 
 class Batchers(dict[str, Batcher[I, O]], Generic[I, O]):
-    """Broker name → its batcher, created at first use.
+    """The batcher of each broker, by broker name. A batcher is created at first use.
 
-    `send_batch` gets the name of the broker too.
+    `send_batch` receives the broker name and the items.
     """
 
     def __init__(

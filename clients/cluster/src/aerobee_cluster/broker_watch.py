@@ -1,7 +1,7 @@
-"""Receive changes of brokers from every name server, and leave masters that were replaced.
+"""Watch the brokers at every name server, and drop connections to masters that were replaced.
 
-Name servers share nothing, so each has its own stream. A stream that ends is opened again. Routes
-are still refreshed as well: without an open stream, a failed call or the next query finds the new
+Name servers do not share data, so each one is watched through a stream of its own. A stream that
+ends is reopened. While no stream is open, a failed call or the next route query finds the new
 master.
 """
 
@@ -20,21 +20,27 @@ from aerobee_wire.status import MqError
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 10.0
 
-# Applies a change of a broker. Returns the former address of its master if that has changed, ""
-# if it was unknown; None if the master is the same.
+# A function that applies a change of a broker. If the address of the master has changed, it returns
+# the former address ("" if that was unknown). Otherwise it returns None.
 Learn = Callable[[BrokerMembers], str | None]
-# (the broker with its new master, the former address).
+# Arguments: the broker with its new master, the former address of the master.
 OnMoved = Callable[[BrokerMembers, str], None]
-# (name server, failure); None: the name server ended the stream.
+# Arguments: the address of the name server, the failure. The failure is None if the name server
+# ended the stream.
 OnLost = Callable[[str, Exception | None], None]
 
 
 class BrokerWatch:
-    """The streams of all name servers.
+    """Watches the brokers through one stream to each name server.
 
-    `on_moved` is called when a broker has a new master, after the calls in flight at the former one
-    have failed. `on_lost` is called once when a name server stops reporting, and again only after
-    it has reported a change; for a failure that is not an MqError, every time.
+    Args:
+        transport: The network.
+        namesrvs: The addresses of the name servers.
+        learn: Applies each change.
+        on_moved: Called when a broker has a new master, after all calls in flight at the former
+            master have failed.
+        on_lost: Called when a stream ends. If the same name server fails repeatedly, only the
+            first MqError is reported; other exceptions are always reported.
     """
 
     def __init__(
@@ -82,6 +88,6 @@ class BrokerWatch:
         if former is None:
             return
         if former:
-            # Calls in flight there may hang, or be answered by a deposed master.
+            # Calls in flight at the former master may hang, or a deposed master may answer them.
             await self._transport.drop(former)
         self._on_moved(members, former)

@@ -1,7 +1,6 @@
-"""Rules for leases that client and proxy settle and renew: when one is over, and refused ones.
+"""Interpret the broker's answers about leases, for the client and the proxy.
 
-How often and for how long a lease is renewed is not here: a client renews what it processes now,
-and the proxy what its clients have not settled yet.
+The client and the proxy renew leases by different rules, so renewal is not part of this module.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from aerobee.broker.v1.pop_pb2 import AckResponse
 
 from aerobee_wire.status import Code, MqError, failure_of
 
-MAX_RENEWED_MS = 3 * 3_600_000  # a lease is not renewed for longer
+MAX_RENEWED_MS = 3 * 3_600_000  # the client and the proxy stop renewing a lease after this time
 
 
 def is_over(failure: BaseException | None) -> bool:
@@ -24,20 +23,21 @@ def is_over(failure: BaseException | None) -> bool:
 def ack_failures(
     answer: AckResponse, lease_sets: int, *, broker_name: str, caller: str
 ) -> list[dict[int, MqError]]:
-    """Return for each lease set of a request the leases that were not acknowledged.
+    """Return the leases that a broker did not acknowledge, for each lease set of the request.
 
     Args:
         answer: The broker's answer to the request.
         lease_sets: The number of lease sets in the request.
-        broker_name: For the error.
-        caller: "client" or "proxy", for the error.
+        broker_name: The name of the broker, for the error text.
+        caller: "client" or "proxy", for the error text.
 
     Returns:
-        For each set, in order: index in its queue offsets → failure.
+        One dictionary for each lease set, in order. It maps the index of a lease in the set to the
+        failure of that lease.
 
     Raises:
-        MqError: VERSION_NOT_SUPPORTED. The broker is too old for lease sets, and its empty answer
-            would look like success.
+        MqError: With the code VERSION_NOT_SUPPORTED if the broker is too old for lease sets. Its
+            empty answer would otherwise look like success.
     """
     if answer.lease_sets != lease_sets:
         raise MqError(

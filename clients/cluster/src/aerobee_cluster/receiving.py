@@ -1,7 +1,7 @@
-"""Rules of a receive from several brokers: the time of each call, and failures that it survives.
+"""Define the rules that the client and the proxy share when they receive from several brokers.
 
-How waiting receives are lined up is not here: a receive at the proxy names the broker that it
-prefers, and a receive of a client chooses among topics and brokers.
+The rules are the time limits of each call, and the failures after which a receive continues with
+another broker.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import TypeVar
 
 from aerobee_wire.status import Code
 
-HELD_S = 20.0  # how long a broker holds the call for waiting receives
-VISIT_S = 2.0  # limit of a pop that is not held; messages that come later are given back
+HELD_S = 20.0  # the maximum time for which a broker holds a long poll
+VISIT_S = 2.0  # limit of a pop that is not a long poll; later messages are returned to the group
 ANSWER_S = 5.0  # additional time for the answer of a broker
 RETRY_S = 1.0  # pause after a broker failed
 REPEATED_S = 0.5  # time for brokers to report whether they know an attempt to receive
@@ -34,10 +34,10 @@ S = TypeVar("S")
 
 
 async def holder(sources: Sequence[S], is_repeated: Callable[[S], Awaitable[bool]]) -> S | None:
-    """Return the first source that already leased messages to an attempt to receive.
+    """Return the first source that already leased messages to an earlier, identical attempt.
 
-    That source returns the same messages again. `is_repeated` asks one source; all are asked at
-    once.
+    If the attempt is repeated at that source, the source returns the same messages. `is_repeated`
+    asks one source; all sources are asked concurrently. Return None if no source has leased any.
     """
     known = await asyncio.gather(*map(is_repeated, sources))
     return next((source for source, found in zip(sources, known, strict=True) if found), None)

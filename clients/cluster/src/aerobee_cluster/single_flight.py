@@ -1,7 +1,7 @@
-"""Calls to other servers that many callers share: at most one is under way for each key.
+"""Share calls to other servers among concurrent callers: at most one call per key is in flight.
 
-Cancelling one caller does not cancel the call for the others. A caller that has a stale value waits
-at most STALE_WAIT_S.
+Cancelling one caller does not cancel the call for the other callers. A caller that has a stale
+value waits at most STALE_WAIT_S.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 class Clock(Protocol):
     def monotonic_ms(self) -> int:
-        """Return milliseconds since an unspecified start. Never goes back."""
+        """Return the milliseconds since an unspecified start. The value never decreases."""
 
 
 class _Flight(NamedTuple, Generic[T]):
@@ -32,16 +32,22 @@ class SingleFlight(Generic[T]):
         self._flights: dict[str, _Flight[T]] = {}
 
     def __len__(self) -> int:
-        """Return how many calls are under way."""
+        """Return the number of calls in flight."""
         return len(self._flights)
 
     async def do(
         self, key: str, call: Callable[[], Coroutine[Any, Any, T]], *, has_stale: bool = False
     ) -> T:
-        """Return the result of the call for this key; start it unless one is under way.
+        """Return the result of the call for this key. Start the call if none is in flight.
 
-        Raises what the call raised. Raises TimeoutError: when the caller has a stale value and the
-        call takes longer than STALE_WAIT_S.
+        Args:
+            key: The key; concurrent callers with the same key share one call.
+            call: Starts the call.
+            has_stale: Whether the caller has a stale value, which it uses after a timeout.
+
+        Raises:
+            TimeoutError: If `has_stale` is true and the call takes longer than STALE_WAIT_S.
+            Exception: The exception of the call.
         """
         flight = self._flights.get(key)
         if flight is None:
@@ -56,7 +62,7 @@ class SingleFlight(Generic[T]):
         return await asyncio.shield(flight.task)
 
     async def close(self) -> None:
-        """Cancel the calls under way, and wait for their end."""
+        """Cancel the calls in flight, and wait until they have ended."""
         tasks = [flight.task for flight in self._flights.values()]
         for task in tasks:
             task.cancel()
@@ -65,4 +71,4 @@ class SingleFlight(Generic[T]):
     def _landed(self, key: str, task: asyncio.Task[T]) -> None:
         del self._flights[key]
         if not task.cancelled():
-            task.exception()  # retrieve it here, because every caller may be gone
+            task.exception()  # mark it as retrieved, because every caller may be cancelled

@@ -1,4 +1,4 @@
-"""The network interface of a caller of name servers and brokers. Failures are MqErrors."""
+"""Define the network interface through which clients call name servers and brokers."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from aerobee_wire.status import Code
 Q = TypeVar("Q", bound=Request)
 R = TypeVar("R", bound=Message)
 
-# Name of a gRPC status → code, for failures without an Aerobee code: grpc itself refused, or the
-# peer is another program. Client and proxy choose the codes of other statuses themselves.
+# Name of a gRPC status → code, for failures without an Aerobee code, because gRPC itself refused
+# the call or the peer is not Aerobee. Client and proxy choose the codes of other statuses
+# themselves.
 CODE_OF_STATUS: Mapping[str, Code] = {
     "UNIMPLEMENTED": Code.REQUEST_CODE_NOT_SUPPORTED,
     "RESOURCE_EXHAUSTED": Code.MESSAGE_ILLEGAL,  # over 64 MiB, in either direction
@@ -23,19 +24,26 @@ CODE_OF_STATUS: Mapping[str, Code] = {
 
 
 class Transport(Protocol):
-    """The network, or a stand-in. Addresses are "host:port"."""
+    """Calls servers over the network; tests pass another implementation.
+
+    Addresses are "host:port". Failures are raised as MqError.
+    """
 
     async def call(self, address: str, rpc: Rpc[Q, R], request: Q, *, timeout_s: float) -> R:
         """Call an RPC and return its response.
 
-        Raises MqError: BROKER_UNREACHABLE, REQUEST_TIMEOUT, or the error that the peer answered
-        with.
+        Raises:
+            MqError: With the code BROKER_UNREACHABLE, REQUEST_TIMEOUT, or the code that the server
+                answered with.
         """
 
     def stream(self, address: str, rpc: Rpc[Q, R], request: Q) -> AsyncGenerator[R, None]:
-        """Yield the responses of a server stream. Raises like `call`, also after some responses."""
+        """Yield the responses of a server stream.
+
+        Raises the errors of `call`, before or after any response.
+        """
 
     async def drop(self, address: str) -> None:
-        """Fail calls in flight at an address with BROKER_UNREACHABLE. Later calls reconnect."""
+        """Fail the calls in flight to an address with BROKER_UNREACHABLE. Later calls reconnect."""
 
     async def close(self) -> None: ...

@@ -1,7 +1,8 @@
-"""Receives that wait for their outcome, the longest wait first. Knows no broker and no messages.
+"""Queue the receives that wait for messages, and serve the one that has waited longest first.
 
-An outcome is a place to pop from, or messages; None after the deadline. A receive may be cancelled
-after it got its outcome. The outcome then goes to another receive, or back to the group.
+The outcome of a wait is a broker to pop from, or messages, or None after the deadline. If a receive
+is cancelled after it got an outcome, a callback passes this outcome to another receive or returns
+the messages to the group. This module does not call brokers.
 """
 
 from __future__ import annotations
@@ -16,15 +17,16 @@ O = TypeVar("O")  # noqa: E741  # outcome
 
 
 class _Wait(NamedTuple, Generic[W]):
-    place: int  # in the order in which all waits began
+    place: int  # sequence number of the wait; the lowest has waited longest
     wanted: W
 
 
 class WaitingReceives(Generic[W, O]):
-    """The waits. `hand_over` gets the outcome of a receive that was cancelled.
+    """The receives that wait, in the order in which they began.
 
-    `prefers` is a name: an outcome that is given under this name goes first to receives that prefer
-    it, and else to the longest wait.
+    A receive may prefer a name, such as a broker (`prefers`). An outcome that is given under this
+    name goes first to the receives that prefer it, and otherwise to the longest wait. `hand_over`
+    is called with the outcome of a receive that was cancelled after it got this outcome.
     """
 
     def __init__(self, hand_over: Callable[[O], None]) -> None:
@@ -34,16 +36,19 @@ class WaitingReceives(Generic[W, O]):
         self._places = itertools.count()
 
     def __len__(self) -> int:
-        """Return how many receives wait, or have an outcome that they have not taken yet."""
+        """Return the number of receives that wait or have not yet read their outcome."""
         return sum(map(len, self._waits.values()))
 
     @property
     def any_waits(self) -> bool:
-        """Return whether a receive waits that has no outcome yet."""
+        """Return whether any waiting receive has no outcome yet."""
         return any(True for _ in self._without_outcome())
 
     async def wait(self, wanted: W, deadline_s: float, *, prefers: str = "") -> O | None:
-        """Return the outcome; None after `deadline_s`, in the event loop's time."""
+        """Wait for the outcome of a receive and return it; None after `deadline_s`.
+
+        `wanted` describes the receive, and `deadline_s` is in the event loop's time.
+        """
         loop = asyncio.get_running_loop()
         future: asyncio.Future[O | None] = loop.create_future()
         self._waits.setdefault(prefers, {})[future] = _Wait(next(self._places), wanted)
@@ -60,12 +65,15 @@ class WaitingReceives(Generic[W, O]):
             self._leave(prefers, future)
 
     def longest(self, prefers: str = "") -> W | None:
-        """Return what the receive wants that `give` serves next; None if no receive waits."""
+        """Return the `wanted` of the receive that `give` would serve next.
+
+        Return None if no receive waits.
+        """
         found = self._next(prefers)
         return None if found is None else found[1].wanted
 
     def give(self, outcome: O, prefers: str = "") -> bool:
-        """Give one receive its outcome. Return False if no receive waits."""
+        """Give the outcome to the next waiting receive. Return False if no receive waits."""
         found = self._next(prefers)
         if found is None:
             return False
@@ -73,15 +81,15 @@ class WaitingReceives(Generic[W, O]):
         return True
 
     def preferring(self, prefers: str) -> int:
-        """Return how many receives without an outcome prefer this name."""
+        """Return the number of receives without an outcome that prefer this name."""
         return sum(not future.done() for future in self._waits.get(prefers, ()))
 
     def wanted(self) -> list[W]:
-        """Return what each receive without an outcome wants."""
+        """Return the `wanted` of each receive without an outcome."""
         return [wait.wanted for _, wait in self._without_outcome()]
 
     def end(self) -> None:
-        """End all waits without an outcome."""
+        """End all waits; each receive without an outcome gets None."""
         for future in [future for waits in self._waits.values() for future in waits]:
             _resolve(future, None)
 

@@ -1,4 +1,4 @@
-"""Register a client with one broker: heartbeats, and a stream of notices.
+"""Keep a client registered with one broker through heartbeats and a stream of notices.
 
 When the stream ends, the broker knows that the client has disconnected. A broken link is reopened
 until the client closes it. Every connection starts with a heartbeat, because the broker has
@@ -35,11 +35,20 @@ def ignore_link(_address: str, _is_up: bool) -> None: ...
 
 HEARTBEAT_INTERVAL_S = 30.0  # the broker unregisters a client after 120 s without one
 CALL_TIMEOUT_S = 3.0
-STEADY_S = 10.0  # a link that broke earlier is reopened after increasing pauses
+STEADY_S = 10.0  # a link that breaks sooner is reopened after increasing pauses
 
 
 class BrokerLink:
-    """A link to one broker.
+    """Keeps a client registered with one broker.
+
+    Args:
+        address: The "host:port" of the broker.
+        transport: The network.
+        heartbeat: Makes each heartbeat request.
+        on_notice: Called with each notice; None if the client needs no notices. The stream of
+            notices opens after `watch` is called.
+        on_link: Called when the stream opens and when it ends.
+        clock: The clock of this client.
 
     Attributes:
         heartbeat: A function that returns the current heartbeat.
@@ -80,7 +89,7 @@ class BrokerLink:
         self._task = asyncio.create_task(self._run(), name=f"link to {address}")
 
     async def until_tried(self) -> None:
-        """Wait until the first heartbeat has ended (see `refusal`), or the link closes."""
+        """Wait until the first heartbeat has succeeded or failed, or the link has closed."""
         await self._tried.wait()
 
     def watch(self) -> None:

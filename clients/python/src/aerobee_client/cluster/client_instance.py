@@ -30,10 +30,10 @@ from aerobee_wire.status import MqError
 log = logging.getLogger(__name__)
 
 ROUTE_REFRESH_INTERVAL_S = 30.0
-# The interval while a broker of a route is expected back, and in the first minute. In the first
-# minute, routes may come from a name server that has just started and does not know every broker.
-# Members of a group with different routes divide different queues, and some of these would have no
-# owner until the next refresh.
+# The refresh interval while a broker of a route is expected back, and in the first minute. In the
+# first minute, routes may come from a name server that has just started and does not know every
+# broker. If members of a group have different routes, some queues have no owner until the next
+# refresh.
 EXPECTANT_REFRESH_INTERVAL_S = 2.0
 # The interval is for up to this number of topics. It grows with more topics, because a refresh
 # needs one call per topic.
@@ -49,7 +49,7 @@ def expectant_interval_s(topic_count: int) -> float:
 
 
 def local_ip() -> str:
-    """Return the address from which this machine reaches others; "127.0.0.1" without a network."""
+    """Return the IP address of this machine in its network; "127.0.0.1" without a network."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect(("192.0.2.1", 9))  # a documentation address; nothing is sent
@@ -60,7 +60,7 @@ def local_ip() -> str:
 
 
 def new_client_id(room: str = "") -> str:
-    """Return "ip@pid#nanoseconds", with the suffix "@room" if a room is given.
+    """Return a client id that is unique among live clients.
 
     The client id is unique among live clients.
     """
@@ -119,7 +119,7 @@ class ClientInstance:
         watches: bool = True,
         whole_cluster: bool = False,
     ) -> None:
-        """Register this client with brokers from now on.
+        """Register this client with brokers, and keep its registrations and routes current.
 
         The brokers are the masters of every cached route, or every master of the `whole_cluster`.
         `heartbeat` returns the current heartbeat. `on_notice` is called with each notice; without
@@ -183,7 +183,7 @@ class ClientInstance:
     def clock_ahead_ms(self, broker_name: str) -> int:
         """Return the time of a broker minus the time of this client, at the last heartbeat.
 
-        Times from a broker, such as the end of a lease, are compared with the broker's clock.
+        Use it to compare times from a broker, such as the end of a lease, with the current time.
         """
         link = self.link_of(broker_name)
         return 0 if link is None else link.clock_ahead_ms
@@ -277,7 +277,7 @@ class ClientInstance:
         self._on_routes()
 
     def _match_links(self) -> None:
-        """Open a link to each master of the cached routes, and close other links.
+        """Open a link to each master of the cached routes, and close the other links.
 
         Links to brokers that are expected back stay open.
         """

@@ -21,10 +21,10 @@ _PROPERTIES = rpcs.blob_tag(message_pb2.MessageBatch, "properties")
 
 
 class EncodedSend:
-    """A Send request.
+    """A Send request that is encoded without copies of its message bodies.
 
-    `head` is the request without bodies and properties, but with their sizes. Memory views must be
-    views of bytes.
+    `head` is the request without bodies and properties, but with their sizes. Each memory view must
+    be a view of bytes.
     """
 
     __slots__ = ("_blobs", "head")

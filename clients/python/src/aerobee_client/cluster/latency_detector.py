@@ -1,4 +1,4 @@
-"""Probe unreachable brokers, so that a producer uses them before their isolation ends.
+"""Probe unreachable brokers, so that a producer uses recovered brokers early.
 
 RocketMQ has the same detector. It does not end the isolation of a broker that answered slowly,
 because a fast heartbeat does not prove that a slow disk has recovered.
@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 
 class LatencyDetector:
-    """The detector of one producer.
+    """Probes the unreachable brokers of one producer every `interval_s` seconds.
 
     Every `interval_s`, it sends the request of `heartbeat` to each unreachable broker. A broker is
     used again if it answers within `timeout_s` and is in a route.

@@ -66,7 +66,7 @@ class LatencyFault:
     def choose(
         self, candidates: Sequence[MessageQueue], now_ms: int, avoid: str | None
     ) -> MessageQueue:
-        """Return the best of `candidates`, which are in order of preference and not empty.
+        """Return the best queue of `candidates`, a non-empty list in order of preference.
 
         This is the first queue whose broker is available and not `avoid`. If there is none, it is
         the first queue whose broker is reachable, otherwise the first queue.

@@ -28,7 +28,7 @@ NAMESRV_VARIABLE = "NAMESRV_ADDR"
 CALL_TIMEOUT_S = 3.0
 NEXT_S = 0.3  # the wait for an answer before the next name server is called too
 MAX_PORT = 65_535
-# Characters of a URL, or of a list with the separator of other systems.
+# A host with one of these characters is a URL, or a list with a wrong separator.
 _NOT_OF_A_HOST = frozenset(",/ ")
 
 

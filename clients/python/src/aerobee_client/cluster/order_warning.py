@@ -20,7 +20,7 @@ MESSAGE_TYPE, FIFO = "message.type", "FIFO"  # an attribute of a topic
 
 
 class FifoWarning:
-    """Logs one warning per topic of the type FIFO that a concurrent consumer consumes.
+    """Logs one warning for each topic of the type FIFO that a concurrent consumer consumes.
 
     Call the object with the queues that the consumer has acquired.
     """

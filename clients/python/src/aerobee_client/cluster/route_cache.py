@@ -52,7 +52,7 @@ TopicRoute = namesrv_pb2.TopicRoute
 def writable_queues(topic: str, route: TopicRoute) -> list[MessageQueue]:
     """Return the queues that a producer may choose from, grouped by broker.
 
-    Queues of brokers whose master is being elected are included only if there are no others.
+    Queues of brokers whose master is being elected are included only if all brokers elect one.
     """
     config = route.order_topic_config
     counts = order_topic_counts(config) if config else writable_counts(route)
@@ -76,7 +76,10 @@ def readable_queues(topic: str, route: TopicRoute) -> list[MessageQueue]:
 
 
 def default_route(route: TopicRoute, queue_count: int) -> TopicRoute:
-    """Return the route of the default topic, with at most `queue_count` queues on each broker."""
+    """Return a copy of a route with at most `queue_count` queues on each broker.
+
+    `route` is the route of the default topic, by which brokers create a topic at its first send.
+    """
     copy = TopicRoute()
     copy.CopyFrom(route)
     for data in copy.queues:
@@ -272,7 +275,7 @@ class RouteCache:
         return ""
 
     def linked_addresses(self) -> set[str]:
-        """Return the addresses of masters, and of brokers that are expected back.
+        """Return the addresses of masters, including brokers that are expected back.
 
         A name server that has just started may not know a live broker yet. That broker keeps the
         locks of this client only while the link to it is up.
@@ -311,7 +314,7 @@ class RouteCache:
             del self._away_since_ms[name]
 
     async def route(self, topic: str) -> TopicRoute:
-        """Return a route from the cache or a name server.
+        """Return the route of a topic from the cache, or else from a name server.
 
         Raises MqError with the code TOPIC_NOT_EXIST, or NamesrvUnreachable.
         """

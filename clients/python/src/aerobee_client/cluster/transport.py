@@ -39,7 +39,7 @@ CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.enable_http_proxy", 0),
 )
 
-# The time limit for calls of a replaced channel. A long poll takes 30 s.
+# The time limit for calls in flight on a replaced channel. A long poll takes 30 s.
 DRAIN_S = 60.0
 
 Connect = Callable[[str], grpc.aio.Channel]
@@ -70,7 +70,7 @@ class Channels:
         self._replaced: dict[asyncio.Task[None], grpc.aio.Channel] = {}
 
     def method(self, address: str, rpc: Rpc[Any, Any], kind: str) -> Callable[..., Any]:
-        """Return a function that calls an RPC: `method(request, timeout=…)`.
+        """Return a function that calls an RPC at an address: `method(request, timeout=…)`.
 
         `kind` is "unary_unary" or "unary_stream". Raises MqError with the code ILLEGAL_OPERATION in
         a forked child of a process that has used a client.
@@ -132,7 +132,7 @@ class Channels:
 def _with_metadata(
     method: Callable[..., Any], path: str, metadata: CallMetadata
 ) -> Callable[..., Any]:
-    """Wrap `method`, which accepts bytes, to accept requests and send metadata with each call."""
+    """Wrap a gRPC method so that it serializes the request and sends metadata with each call."""
 
     def call(request: Any, timeout: float | None = None) -> Any:
         serialized = request.SerializeToString()
@@ -188,10 +188,10 @@ class GrpcTransport:
 
 
 def _is_cancelled() -> bool:
-    """Return whether this task is cancelled.
+    """Return whether the current task was cancelled.
 
-    grpc also raises CancelledError when a channel is closed during a call, although the waiting
-    task is not cancelled.
+    A CancelledError alone does not prove it, because grpc also raises one when a channel is closed
+    during a call.
     """
     task = asyncio.current_task()
     return task is None or task.cancelling() > 0

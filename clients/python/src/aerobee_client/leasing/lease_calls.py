@@ -34,10 +34,10 @@ R = TypeVar("R", bound=Message)
 
 MAX_LEASES = 4_096  # per request
 PAUSE_S, MAX_PAUSE_S = 0.1, 0.5  # between two attempts
-# The request may have been executed despite these failures.
+# The broker may have executed a request that failed with one of these codes.
 ANSWER_LOST = frozenset({Code.BROKER_UNREACHABLE, Code.REQUEST_TIMEOUT})
 
-# None on success.
+# The error of an item, or None on success.
 Outcome = MqError | None
 
 
@@ -68,7 +68,7 @@ class Changed(NamedTuple):
 
 class Answered(NamedTuple, Generic[R]):
     response: R
-    repeated: bool  # an earlier attempt may have been executed
+    repeated: bool  # the broker may have executed an earlier attempt
 
 
 class LeaseCalls:
@@ -89,7 +89,7 @@ class LeaseCalls:
         )
 
     async def acknowledge(self, handles: Sequence[ReceiptHandle]) -> Sequence[Outcome]:
-        """Acknowledge leases and return the outcome of each.
+        """Acknowledge leases and return the outcome of each lease, in order.
 
         The outcome is an MqError with the code INVALID_RECEIPT_HANDLE if a lease has ended.
         """
@@ -102,7 +102,7 @@ class LeaseCalls:
         return await self._share(self._dead_letters, entries, [one.handle for one in entries])
 
     async def drain(self) -> None:
-        """Wait until every request has its answer."""
+        """Wait until no request is queued or in flight."""
         every = (self._acks, self._changes, self._dead_letters)
         batchers = [batcher for kind in every for batcher in kind.values()]
         await asyncio.gather(*(batcher.drain() for batcher in batchers))
@@ -150,8 +150,8 @@ class LeaseCalls:
     async def _find(self, broker_name: str, topic: str) -> None:
         """Ensure that the routes contain a broker. Raises MqError.
 
-        A handle from another process may belong to a broker that is not in this client's routes
-        yet, or to one that does not exist.
+        A handle from another process may belong to a broker that this client has not used. Raises
+        MqError if the route does not contain the broker.
         """
         routes = self._instance.routes
         if not routes.addresses_of(broker_name):

@@ -41,7 +41,7 @@ INVISIBLE_DURATION = timedelta(seconds=60)
 
 
 class Member(Protocol):
-    """A consumer as a member of its group, from start to close."""
+    """The part of a consumer that exists from its start to its close, as a member of its group."""
 
     @property
     def settlements(self) -> Settlements: ...
@@ -84,7 +84,7 @@ class LeaseConsumer(Replier, Generic[M]):
             self._member = None
             await member.close()
             raise
-        if self._member is not member:  # it was closed meanwhile
+        if self._member is not member:  # the consumer was closed during the start
             await member.close()
             raise ClientClosed("consumer")
 
@@ -146,9 +146,9 @@ class LeaseConsumer(Replier, Generic[M]):
             messages: One message or receipt handle, or a sequence of them.
 
         Raises:
-            MqError: INVALID_RECEIPT_HANDLE if the lease has ended, so that the message is or was
-                redelivered.
-            LeaseFailures: For a sequence, with the failure of each message.
+            MqError: With the code INVALID_RECEIPT_HANDLE if the lease has ended. The message is
+                then redelivered.
+            LeaseFailures: If `messages` is a sequence, with the failure of each message.
         """
         settlements, leased = self._leased(messages)
         began_s = now_s()
@@ -161,7 +161,7 @@ class LeaseConsumer(Replier, Generic[M]):
         *,
         counted: bool = True,
     ) -> None:
-        """Make messages visible to the group after a time. Their renewal ends.
+        """Make messages visible to the group after a time, and end their renewal.
 
         Args:
             messages: One message or receipt handle, or a sequence of them.

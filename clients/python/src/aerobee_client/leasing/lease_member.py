@@ -49,7 +49,10 @@ class LeaseMember:
         self._receiver = receiver
 
     async def close(self) -> None:
-        """Wait for receives and settlements in flight, then unregister, even if cancelled."""
+        """Wait for receives and settlements in flight, then unregister.
+
+        A cancelled call unregisters too.
+        """
         async with AsyncExitStack() as steps:  # they run in reverse order
             steps.push_async_callback(self._instance.close)
             steps.push_async_callback(self.settlements.close)
@@ -65,7 +68,10 @@ class LeaseMember:
         return messages
 
     def take_back(self, messages: Sequence[LeasedMessage]) -> None:
-        """Return messages that did not reach the caller to the group. `close` waits for this."""
+        """Return messages that did not reach their caller to the group, in the background.
+
+        `close` waits until the messages are returned.
+        """
         self._receiver.run(self._give_back(messages))
 
     async def _give_back(self, messages: Sequence[LeasedMessage]) -> None:
@@ -137,7 +143,7 @@ class SimpleMember(LeaseMember):
             await check_expression(self._instance, subscription)
 
     def subscriptions_changed(self) -> None:
-        """Report the subscriptions to brokers before the next receive."""
+        """Make the next receive report the changed subscriptions to the brokers."""
         self._receiver.sources.announce_again()
 
     async def _announce(self) -> None:

@@ -88,7 +88,7 @@ class LiteSubscription:
             self._names |= dict.fromkeys(names, self.changes)
 
     async def remove(self, names: Collection[str]) -> None:
-        """Remove lite topics. Raises MqError.
+        """Unsubscribe from lite topics.
 
         Brokers that did not answer get the change with the next report.
         """
@@ -100,12 +100,12 @@ class LiteSubscription:
     # ---- brokers that do not know ----
 
     async def ensure(self, broker_name: str) -> None:
-        """Ensure that a broker knows the names. Raises MqError."""
+        """Report all names to a broker if it does not have them. Raises MqError."""
         if self._address(broker_name) not in self._synced:
             await self.report(broker_name)
 
     async def report(self, broker_name: str) -> None:
-        """Report all names to a broker. Raises MqError."""
+        """Report the names of all subscribed lite topics to a broker. Raises MqError."""
         async with self._changing:
             [failure] = await self._sync([broker_name])
         if failure is not None:
@@ -181,7 +181,7 @@ class LiteSubscription:
         return await asyncio.gather(*map(sync, broker_names))
 
     async def _send_change(self, request: lite_pb2.SyncLiteTopicsRequest) -> None:
-        """Send a change to all brokers, with retries while one is unavailable.
+        """Send a change to all brokers, and retry at brokers that are unavailable.
 
         Raises the first MqError.
         """

@@ -29,7 +29,7 @@ TOGETHER_MS = 100  # renewals that are due within this time share one request
 
 
 class Renewal:
-    """Messages whose leases are renewed.
+    """Messages whose leases are renewed together.
 
     Attributes:
         messages: The messages.
@@ -108,7 +108,7 @@ class LeaseRenewal:
                 self._sooner.set()
 
     def stop(self, renewal: Renewal) -> None:
-        """Stop the renewals that belong to `renewal`."""
+        """Stop renewing the leases that `track` started for `renewal`."""
         for message in renewal.messages:
             key = key_of(message.handle)
             tracked = self._tracked.get(key)

@@ -175,7 +175,7 @@ class Settlements:
     async def dead_letter(
         self, leased: Sequence[Leased], failure: message_pb2.Failure
     ) -> list[Outcome]:
-        """Copy messages to the dead-letter topic with this failure, and settle them.
+        """Move messages to the dead-letter topic with the given failure.
 
         Return the outcome of each, as `acknowledge` does.
         """
@@ -227,7 +227,7 @@ class Settlements:
     async def change(
         self, leased: Sequence[Leased], duration_ms: int | None, *, counted: bool
     ) -> list[Outcome]:
-        """Set the invisible duration of messages, and end their renewal.
+        """Set the invisible duration of messages, end their renewal, and return their outcomes.
 
         If `duration_ms` is None, the retry delay of the group applies.
         """

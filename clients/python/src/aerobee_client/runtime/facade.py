@@ -91,7 +91,7 @@ class Facade(Generic[C]):
         *,
         until_closed: bool = False,
     ) -> Iterator[R]:
-        """Yield the items of the client, each when the caller asks for it.
+        """Yield the items of an asynchronous iterator of the client, each on demand.
 
         `lost` is used as in `LoopThread.run`; it gets None at the end of `items`. If the client is
         closed during the iteration, the iteration ends if `until_closed` is true. Otherwise it
@@ -136,8 +136,8 @@ class StartedFacade(Facade[S]):
         """Start the loop thread, and the client on its event loop.
 
         Raises:
-            MqError: The errors of the client's start, and ILLEGAL_OPERATION in a child of a process
-                that has used a client.
+            MqError: If the start of the client fails. The code is ILLEGAL_OPERATION in a child of a
+                process that has used a client.
         """
         self._loop.check_thread()
         self._loop.start()
@@ -168,7 +168,10 @@ def blocking(
 
 
 def like(original: Callable[..., Any]) -> Callable[[M], M]:
-    """Give a method of a plain class the signature and docstring of the client's method."""
+    """Return a decorator that gives a method the signature and docstring of `original`.
+
+    `original` is the method of the asyncio client.
+    """
 
     def decorated(method: M) -> M:
         update_wrapper(method, original)
@@ -180,7 +183,7 @@ def like(original: Callable[..., Any]) -> Callable[[M], M]:
 def on_loop(
     function: Callable[Concatenate[Any, P], R],
 ) -> Callable[Concatenate[Facade[Any], P], R]:
-    """Return a method that calls `function`, a plain function of the client.
+    """Return a method that calls `function`, a function of the client that is not a coroutine.
 
     While the loop runs, the method calls the function on the loop, because only the loop may then
     use the state of the client.
@@ -202,7 +205,7 @@ def on_loop(
 def settled(
     function: Callable[Concatenate[Any, P], Awaitable[R]],
 ) -> Callable[Concatenate[Facade[Any], P], R | None]:
-    """Return a method that calls `function` as `on_loop` does, and waits for the awaitable.
+    """Return a method that calls `function` as `on_loop` does, and waits for its awaitable.
 
     If the loop does not run, the awaitable is already done, and the method does not wait.
     """

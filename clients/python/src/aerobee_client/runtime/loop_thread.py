@@ -1,4 +1,4 @@
-"""Run coroutines on the event loop of another thread, for threads that wait for the results.
+"""Run coroutines on the event loop of another thread, and wait for their results.
 
 An interrupt, such as Ctrl-C, may end the wait at any moment: before the coroutine begins, while it
 runs, or when it has its result. The loop then cancels the coroutine. A result that the waiting
@@ -47,7 +47,7 @@ class ThreadCall(Generic[R]):
 
     @property
     def has_failed(self) -> bool:
-        """True if the coroutine has ended without a result."""
+        """True if the coroutine has ended with an error or was cancelled."""
         return self.is_over and self._task is not None and not _has_result(self._task)
 
     def start(self) -> None:
@@ -77,7 +77,7 @@ class ThreadCall(Generic[R]):
         try:
             return self._task.result()
         except BaseException:
-            del self  # the traceback would keep it, and it keeps the exception
+            del self  # it and the traceback would keep each other alive
             raise
 
     def _done(self, _: asyncio.Task[R]) -> None:
@@ -98,7 +98,8 @@ def _has_result(task: asyncio.Task[Any]) -> bool:
 class _Loop(asyncio.SelectorEventLoop):
     """An event loop that ignores reports of gRPC about cancelled calls after its close.
 
-    gRPC makes such reports in the loop of another client, which would log the RuntimeError.
+    gRPC reports cancelled calls by such callbacks. Without this class, they raise a RuntimeError in
+    the loop of another client, which logs the error.
     """
 
     def call_soon_threadsafe(
@@ -129,7 +130,7 @@ class LoopThread:
         self._lock = threading.Lock()
 
     def start(self) -> None:
-        PROCESS.use()  # before any lock: in a child process it may stay taken forever
+        PROCESS.use()  # before any lock, because a lock may stay locked forever in a child process
         with self._lock:
             if self._loop is not None:
                 return
@@ -159,7 +160,7 @@ class LoopThread:
             raise CancelledError from None
         except BaseException:
             self._abandon(call)
-            del call  # the traceback would keep it, and it keeps the exception
+            del call  # it and the traceback would keep each other alive
             raise
 
     def _begin(self, call: ThreadCall[Any]) -> None:
@@ -199,7 +200,7 @@ class LoopThread:
                 self._loop.call_soon_threadsafe(function)
 
     def is_own_thread(self) -> bool:
-        """Return whether the caller is the thread of the loop, which must not block."""
+        """Return whether the calling thread is the thread of the loop, which must not block."""
         return threading.current_thread() is self._thread
 
     def check_thread(self) -> None:
@@ -231,7 +232,7 @@ class LoopThread:
         )
 
     def _is_ended_by_an_exit(self, loop: asyncio.AbstractEventLoop) -> bool:
-        """Run the loop. Return whether a SystemExit or KeyboardInterrupt ended it.
+        """Run the loop until it ends. Return whether a SystemExit or KeyboardInterrupt ended it.
 
         Code of the application in a callback or task may raise these exceptions, which end any
         loop. The caller then runs the loop again, because other calls wait, and this thread must

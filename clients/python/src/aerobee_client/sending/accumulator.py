@@ -35,16 +35,16 @@ class BatchKey(NamedTuple):
     """Sends with the same key may share a request. `queue` is the queue that the caller chose."""
 
     topic: str
-    is_plain: bool  # encoded message by message, not in columns
+    is_plain: bool  # True if messages are encoded one by one, not in columns
     queue: MessageQueue | None
     is_one_way: bool
-    priority: int | None = None  # in a topic of the type PRIORITY
-    is_group: bool = False  # for message groups, which may move to another queue
+    priority: int | None = None  # the priority, in a topic of the type PRIORITY
+    is_group: bool = False  # True for message groups, whose queue may change
 
 
 def fail(future: AnyFuture, error: BaseException) -> None:
     """Set `error` as the outcome of a future that has no outcome yet."""
-    # Another thread may cancel its future between the two steps.
+    # Another thread may cancel the future between the check and the set.
     with suppress(concurrent.futures.InvalidStateError):
         if not future.done():
             future.set_exception(error)
@@ -162,7 +162,7 @@ class _BrokerWindow:
 
 
 class Accumulator:
-    """Puts sends into batches.
+    """Puts sends into batches. Use it on one event loop.
 
     `deliver` sends a batch, and either sets the outcome of each send or moves the send to another
     batch. It does not raise. `fault` decides which brokers to avoid. A send has taken its share of
@@ -214,7 +214,7 @@ class Accumulator:
             self._leave(self._windows[batch.queue.broker_name])
 
     async def drain(self) -> None:
-        """Wait until every send has its outcome."""
+        """Wait until every send has an outcome."""
         await self._idle.wait()
 
     async def abort(self, error: Exception) -> None:
@@ -232,7 +232,7 @@ class Accumulator:
             self._timer.cancel()
 
     def take_back(self, queue: MessageQueue) -> list[SingleSend]:
-        """Remove and return the sends of message groups that wait for a queue, in order.
+        """Remove and return the waiting sends of message groups to `queue`, in order.
 
         The sends keep their shares of the budget.
         """
@@ -258,7 +258,7 @@ class Accumulator:
     def _last_of_queue(
         self, queue: MessageQueue, batch: Batch | None, *, is_alone: bool
     ) -> Batch | None:
-        """Return `batch` if a send may join it without overtaking a send in a newer batch.
+        """Return the batch that the next send to a chosen queue may join; None for a new batch.
 
         Otherwise return None, and close the newest batch of the queue for further sends.
         """
@@ -341,7 +341,10 @@ class Accumulator:
             self._start(self._carry(window, batch))
 
     def _take_first(self, window: _BrokerWindow) -> Batch | None:
-        """Return the oldest batch whose chosen queue is not busy, and mark it as in flight."""
+        """Take the oldest waiting batch whose queue is not busy, and mark the batch as in flight.
+
+        Return None if no waiting batch can be sent.
+        """
         for batch in window.waiting:
             if batch.key.queue not in window.busy_queues:
                 break
@@ -360,7 +363,7 @@ class Accumulator:
         while batch is not None:
             try:
                 await self._deliver(batch)
-            except BaseException:  # cancelled, or SystemExit: waiting batches leave all the same
+            except BaseException:  # cancelled, or SystemExit: still send the waiting batches
                 if (following := self._answered(window, batch)) is not None:
                     self._start(self._carry(window, following))
                 raise

@@ -25,9 +25,9 @@ RETRIED_CODES = frozenset(
         Code.QUEUE_NOT_EXIST,
     }
 )
-# The message is stored, but may not be durable or replicated.
+# With these codes, the message is stored, but may not be durable or replicated.
 STORED_CODES = frozenset({Code.FLUSH_DISK_TIMEOUT, Code.FLUSH_SLAVE_TIMEOUT})
-# The broker is down or not ready yet. It did not refuse the message.
+# With these codes, the broker is down or not ready yet, and did not refuse the message.
 ABSENT_CODES = frozenset(
     {Code.BROKER_UNREACHABLE, Code.BROKER_NOT_EXIST, Code.SERVICE_NOT_AVAILABLE}
 )
@@ -36,7 +36,7 @@ LONGEST_PAUSE_S = 0.5
 
 
 class Attempts:
-    """The attempts of one request.
+    """Counts the attempts of one request, and decides about retries.
 
     `queue` is the queue that the caller chose, if any. `deadline_ms` is a time of a monotonic
     clock. `avoid` is the broker of the last attempt. `on_failure` is called with the error of each
@@ -75,7 +75,7 @@ class Attempts:
     ) -> float | None:
         """Return the pause in seconds after a failure at `target`, or None to give up.
 
-        `queues` are the queues of the topic.
+        `target` is the queue of the failed attempt, and `queues` are all queues of the topic.
         """
         if error.code in STORED_CODES:
             if not (self._not_store_ok and self._has_other(queues, target)):

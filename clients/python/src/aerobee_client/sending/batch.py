@@ -1,4 +1,4 @@
-"""Implement send_batch: any number of messages of any topics, in as many requests as needed."""
+"""Implement send_batch, which sends any number of messages of any topics in several requests."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class BatchSend:
         self._failures: list[Exception] = []
 
     async def deliver(self) -> list[SendResult]:
-        """Send the messages and return the results in their order.
+        """Send the messages and return their results in order.
 
         Raises PartialSend if some messages were stored and others were not.
         """

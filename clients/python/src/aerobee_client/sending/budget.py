@@ -1,4 +1,4 @@
-"""Limit the messages and bytes that a producer has accepted but that have no answer yet.
+"""Limit the messages and bytes of a producer that brokers have not answered yet.
 
 Sends that do not fit wait in a queue. Threads and coroutines of any event loop share one budget.
 """

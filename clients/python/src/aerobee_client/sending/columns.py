@@ -1,4 +1,4 @@
-"""Send messages in columns, for programs that have thousands of them as one block of bytes.
+"""Send thousands of messages that a program, such as a Spark task, has as one block of bytes.
 
 One such program is a Spark task. The messages are sent without an object for each, and only errors
 are returned. Unlike a producer, the sender does not batch single sends or keep their order. The
@@ -33,9 +33,14 @@ from aerobee_wire.topics import check_group, is_retry
 class Columns:
     """One or more messages of one topic.
 
-    `bodies` and `properties` (the properties strings, each with its UNIQ_KEY) are concatenated. The
-    sizes are in bytes, one per message. `flags` is empty if all are 0. `sys_flag` holds the bits
-    for the compression of all bodies.
+    Attributes:
+        topic: The topic.
+        bodies: The bodies of all messages, concatenated.
+        body_sizes: The size of each body in bytes.
+        properties: The properties strings of all messages, concatenated. Each contains a UNIQ_KEY.
+        properties_sizes: The size of each properties string in bytes.
+        flags: The flag of each message; empty if all flags are 0.
+        sys_flag: The bits for the compression of all bodies.
     """
 
     topic: str
@@ -51,7 +56,7 @@ class Columns:
 
 
 class TopicQueues(NamedTuple):
-    """The queues of a topic that accept messages now.
+    """The queues of a topic.
 
     `in_order` are the queues among which message groups are divided. They include queues of brokers
     that have just become unavailable.
@@ -123,7 +128,7 @@ class AsyncColumnSender(StartedClient):
     async def send(
         self, columns: Columns, queue: MessageQueue | None = None, priority: int | None = None
     ) -> None:
-        """Store all messages or none.
+        """Send messages in one request. The broker stores all of them or none.
 
         Args:
             columns: The messages.
@@ -132,7 +137,7 @@ class AsyncColumnSender(StartedClient):
             priority: The priority of all messages, in a topic of the type PRIORITY.
 
         Raises:
-            MqError: A refusal of the broker.
+            MqError: If the broker refuses the messages.
             BrokerUnreachable: If no broker can be reached.
             RequestTimeout: If no answer arrives in time. The messages may have been stored.
         """

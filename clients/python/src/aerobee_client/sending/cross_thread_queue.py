@@ -23,8 +23,9 @@ from aerobee_wire.status import MqError
 class QueuedSend(NamedTuple):
     """A send queued from another thread.
 
-    `queue` is the chosen queue. `ordering` has the ordering options; None if the send is not
-    ordered. `future` gets the outcome. With `is_alone`, the send does not share its request.
+    `queue` is the queue that the caller chose, or None. `ordering` has the ordering options, or
+    None if the send is not ordered. `future` gets the outcome. With `is_alone`, the message is sent
+    in a request of its own.
     """
 
     message: Message
@@ -37,7 +38,7 @@ class QueuedSend(NamedTuple):
 
 # Makes a QueuedSend from an iterable of its fields, without running Python code.
 make_queued_send = partial(tuple.__new__, QueuedSend)
-# Schedules a function on the event loop. Raises if there is no loop.
+# A function that schedules another function on the event loop. It raises if no loop runs.
 Wake = Callable[[Callable[[], None]], None]
 
 

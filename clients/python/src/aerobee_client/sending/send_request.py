@@ -51,7 +51,10 @@ class CompressedMessage(Message):
 
 
 class Compressor:
-    """Compresses bodies of at least `over` bytes by `method`, a key of SYS_FLAGS."""
+    """Compresses message bodies of at least `over` bytes.
+
+    `method` is the compression method, a key of SYS_FLAGS, and `level` is its level.
+    """
 
     def __init__(self, method: str, over: int, level: int) -> None:
         self._method = method
@@ -59,7 +62,7 @@ class Compressor:
         self._level = level
 
     def compressed(self, message: Message) -> Message:
-        """Return the message with its body compressed.
+        """Return the message with a compressed body.
 
         A message that is short, does not shrink, or is already compressed is returned unchanged.
         """
@@ -73,7 +76,7 @@ class Compressor:
 
 
 def runs(messages: Sequence[Message], indexes: Sequence[int]) -> Iterator[tuple[list[int], int]]:
-    """Split the messages with these indexes into runs, one per request.
+    """Split messages into groups that share a request, and yield each group.
 
     Yield each run as a list of indexes, with the size of its bodies in bytes. All messages of a run
     have the same topic, encoding and priority, and the run is within the limits of a request. A
@@ -153,7 +156,7 @@ def request(
     born_timestamp_ms: int,
     default_queue_count: int,
 ) -> EncodedSend:
-    """Return the request for one run of messages, without its queue."""
+    """Encode a run of messages as a Send request. Call `set_queue` before sending it."""
     head = message_pb2.SendRequest(
         producer_group=producer_group, default_queue_count=default_queue_count
     )
@@ -198,7 +201,7 @@ def is_plain(message: Message) -> bool:
 
 
 def set_queue(request: EncodedSend, queue_id: int) -> None:
-    """Set the queue of all messages of `request`."""
+    """Set the queue id of all messages of a request."""
     if request.head.HasField("batch"):
         request.head.batch.queue_id = queue_id
     for message in request.head.messages:
@@ -208,7 +211,7 @@ def set_queue(request: EncodedSend, queue_id: int) -> None:
 def results(
     response: message_pb2.SendResponse, message_ids: Sequence[str], queue: MessageQueue
 ) -> list[SendResult]:
-    """Return the results of one request that was sent to `queue`."""
+    """Decode a response: return the result of each message of a request to `queue`."""
     host = response.store_host
     if not response.HasField("batch_result"):
         return [

@@ -42,7 +42,8 @@ log = logging.getLogger(__name__)
 RequestNow = Callable[[], EncodedSend | None]
 # The topic and the priority of the messages of a request.
 Destination = tuple[str, int | None]
-# Called at the end of each request with topic, number of messages, seconds, and error.
+# A function that is called at the end of each request. Its arguments are the topic, the number of
+# messages, the seconds that the request took, and the error or None.
 OnRequest = Callable[[str, int, float, BaseException | None], None]
 
 # The number of ids that are made with one reading of the clock. Up to 65,536 are distinct per
@@ -125,7 +126,7 @@ class Sender:
         message.encoded_properties(self._unique_ids.make(self._clock.now_ms()))
 
     async def queues(self, topic: str) -> list[MessageQueue]:
-        """Return the queues of `topic` that accept messages."""
+        """Return the queues of a topic that accept messages."""
         return list((await self._routes.publish_info(topic)).queues)
 
     async def next_queue(self, message: Message) -> MessageQueue:
@@ -230,7 +231,7 @@ class Sender:
         return await self._routes.publish_info(topic)
 
     def no_route(self) -> NamesrvUnreachable:
-        """Return the error for a route that no name server returned in time."""
+        """Return the error for a send whose route no name server returned before its deadline."""
         return NamesrvUnreachable(
             self._instance.namesrv.addresses, "no answer within the timeout of the call"
         )
@@ -238,7 +239,8 @@ class Sender:
     async def deliver(self, batch: Batch) -> None:
         """Send a batch and set the outcome of each of its sends.
 
-        If the batch is of message groups and their queue refuses it, the sends get no outcome yet.
+        If a queue refuses a batch of message groups, the refusal is stored in the batch, and its
+        sends get no outcome yet.
         """
         sends = [send for send in batch.sends if send.leaves()]
         began_s = self._time_s()
@@ -259,7 +261,7 @@ class Sender:
                 log.exception("a batch of %d sends to %s failed", len(sends), batch.queue)
 
     async def _deliver_sends(self, sends: list[SingleSend], batch: Batch) -> None:
-        """Send messages that the broker stores all together or not at all.
+        """Send messages in one request, which the broker stores as a whole or not at all.
 
         If the broker refuses one of the messages, each half is sent again, and so on until only
         that message fails. Raises MqError if all messages fail.
@@ -285,7 +287,7 @@ class Sender:
         request: EncodedSend | None = None
 
         def current() -> EncodedSend | None:
-            """Return a request without cancelled and expired sends."""
+            """Return a request without cancelled and expired sends, or None if no send is left."""
             nonlocal request, sends
             left = [send for send in sends if not send.future.done()]
             if request is None or len(left) < len(sends):
@@ -349,7 +351,7 @@ class Sender:
         attempts: Attempts,
         timeout_s: float,
     ) -> tuple[MessageQueue, message_pb2.SendResponse] | None:
-        """Try one broker after the other, beginning with `first`, until one has stored the request.
+        """Send a request, with retries at other brokers, and return the queue and the response.
 
         Return None if all sends of the request were cancelled or have expired. Raises the last
         broker's answer.
@@ -432,7 +434,10 @@ class Sender:
                 self._fault.record(target.broker_name, now_ms - started_ms, now_ms, failed=failed)
 
     async def recall(self, topic: str, handle: str, timeout_s: float) -> str:
-        """Recall a delayed message at the broker that its handle names. Return its message id."""
+        """Recall a delayed message at the broker that its recall handle names.
+
+        Return the message id.
+        """
         broker_name = recall_handle.decode(handle).broker_name
         await self._publish_info(topic, self._clock.monotonic_ms() + int(timeout_s * 1000))
         request = message_pb2.RecallMessageRequest(topic=topic, recall_handle=handle)

@@ -28,12 +28,12 @@ from aerobee_client.sending.sender import Sender
 log = logging.getLogger(__name__)
 
 
-WINDOW = 256  # one-way requests in flight
+WINDOW = 256  # the maximum number of one-way requests in flight
 
 
 @lru_cache(maxsize=1024)
 def _key_of_most(topic: str, is_plain: bool) -> BatchKey:
-    """Return the key of sends without a queue or priority.
+    """Return the batch key of sends without a chosen queue or a priority.
 
     The result is cached, because creating a key takes longer than finding the batch with that key.
     """
@@ -41,7 +41,7 @@ def _key_of_most(topic: str, is_plain: bool) -> BatchKey:
 
 
 class SingleSends:
-    """The single sends of one producer, on its event loop.
+    """Starts the single sends of one producer, on its event loop.
 
     `budget` limits the sends that wait for an answer. `catch_up` accepts the pending sends of other
     threads.
@@ -126,7 +126,7 @@ class SingleSends:
     async def send_in_order(
         self, message: Message, ordering: SendOrdering, timeout_s: float
     ) -> SendResult:
-        """Send a message that keeps an order."""
+        """Send an ordered message and return the result."""
         future: asyncio.Future[SendResult] = self._loop.create_future()
         self.ordered.accept(self._sender.prepare(message), ordering, timeout_s, future)
         return await future
@@ -219,7 +219,7 @@ class SingleSends:
         *,
         is_one_way: bool = False,
     ) -> None:
-        """Put a send into a batch."""
+        """Put a send into a batch. The send already has its room in the budget and its route."""
         message = send.outgoing.message
         is_plain = send_request.is_plain(message)
         if queue is None and not is_one_way and not info.by_priority:
@@ -232,7 +232,7 @@ class SingleSends:
         self._accumulator.add(key, send, info)
 
     async def drain(self) -> None:
-        """Wait until every send has its outcome."""
+        """Wait until every send has an outcome."""
         while self._asking:
             await asyncio.gather(*self._asking)
         await self.ordered.drain()

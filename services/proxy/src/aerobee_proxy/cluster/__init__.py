@@ -1,1 +1,1 @@
-"""Name servers, brokers and decisions about messages. Independent of the public protocol."""
+"""Call name servers and brokers, and route messages. Independent of the public gRPC protocol."""

@@ -1,7 +1,7 @@
-"""Track the brokers to avoid: those that are unavailable, and those that refuse every message.
+"""Track the brokers to avoid, because they are unavailable or refuse every message.
 
-A broker is unavailable ("away" in names) if it answered before and does not answer now. Most such
-brokers are restarting.
+A broker is unavailable ("away" in names) if it answered an earlier call and no longer answers. Most
+unavailable brokers are restarting.
 """
 
 from __future__ import annotations
@@ -12,11 +12,10 @@ from typing import NamedTuple
 
 from aerobee_wire.status import Code, MqError
 
-# After this long without a failed call, an unavailable broker is retried, even if other brokers
-# are available.
+# An unavailable broker is avoided for this time after the last failed call, and then retried.
 AVOID_S = 2.0
 
-# Codes that the proxy itself produces; the broker may not have received the request.
+# Codes that the proxy itself produces. They do not prove that the broker has answered.
 NOT_FROM_BROKER = frozenset(
     {
         Code.BROKER_UNREACHABLE,
@@ -36,7 +35,7 @@ REFUSES_MESSAGES = frozenset({Code.DISK_FULL, Code.SERVICE_NOT_AVAILABLE, Code.S
 
 
 class BeingElected(MqError):
-    """A broker has replicas, but no master yet."""
+    """The error of a call to a broker whose replicas are electing a master."""
 
     def __init__(self, broker_name: str) -> None:
         super().__init__(
@@ -60,10 +59,10 @@ def ignore(broker_name: str) -> None:
 
 
 class BrokerAvailability:
-    """Which brokers are unavailable or refuse messages.
+    """Tracks which brokers are unavailable or refuse messages.
 
-    `on_back` is called with the name of a broker that answers after an outage, or has another
-    master. Its process may be a new one that does not know any client.
+    `on_back` is called with the name of a broker that answers after an outage or has a new master.
+    This may be a new process, in which no client is registered.
     """
 
     def __init__(self, on_back: OnBack = ignore) -> None:
@@ -74,18 +73,18 @@ class BrokerAvailability:
 
     @property
     def any_away(self) -> bool:
-        """Return whether `is_away` can be true for any broker."""
+        """Return whether any broker may be unavailable; a fast check before `is_away`."""
         return bool(self._outages)
 
     @property
     def any_avoided(self) -> bool:
-        """Return whether `is_avoided` can be true for any broker."""
+        """Return whether any broker may have to be avoided; a fast check before `is_avoided`."""
         return bool(self._outages or self._refused_s)
 
     def is_avoided(self, broker_name: str) -> bool:
         """Return whether messages should go to another broker.
 
-        True if this one is unavailable, or refused messages within AVOID_S.
+        This is the case if the broker is unavailable or has refused messages within AVOID_S.
         """
         refused_s = self._refused_s.get(broker_name)
         if refused_s is not None:
@@ -100,18 +99,18 @@ class BrokerAvailability:
         return outage is not None and asyncio.get_running_loop().time() - outage.last_s < AVOID_S
 
     def away_since_s(self, broker_name: str) -> float:
-        """Return when the first call failed, in the event loop's time.
+        """Return the time of the first failed call of an outage, in the event loop's time.
 
-        The current time if no call has failed.
+        Return the current time if the broker is available.
         """
         outage = self._outages.get(broker_name)
         return asyncio.get_running_loop().time() if outage is None else outage.first_s
 
     def is_outage(self, broker_name: str, error: MqError) -> bool:
-        """Return whether a call failed because the broker is unavailable.
+        """Return whether the error of a call means that the broker is unavailable.
 
-        That is, it answered before, and is now unreachable or missing from the name servers'
-        tables. A broker whose master is being elected is also away.
+        An unavailable broker has answered before, and is now unreachable or not registered at the
+        name servers. A broker whose master is being elected is unavailable too.
         """
         known = broker_name in self._answered or isinstance(error, BeingElected)
         return known and error.code in AWAY
@@ -127,10 +126,7 @@ class BrokerAvailability:
         self._on_back(broker_name)
 
     def failed(self, broker_name: str, error: MqError) -> None:
-        """Register that a call raised `error`.
-
-        It is either an outage, or an answer like any other.
-        """
+        """Register the error of a call: as an outage, or as an answer of the broker."""
         if self.is_outage(broker_name, error):
             now_s = asyncio.get_running_loop().time()
             self._outages[broker_name] = _Outage(self.away_since_s(broker_name), now_s)

@@ -1,11 +1,11 @@
 """Batch requests to brokers: messages, acks, changes of invisible durations, ends of transactions.
 
-Acks, changes and ends have one result for each entry. A batch of messages is stored as a whole or
-not at all. If a broker refuses a batch, its messages are sent one by one, so that only the messages
-at fault fail.
+A broker returns a result for each ack, change and end. It stores a batch of messages as a whole or
+not at all. If a broker refuses a batch of messages, they are sent one by one, so that only invalid
+messages fail.
 
-After some failures the batch may be stored. Such a failure fails every message of it, because
-sending them again would create duplicates.
+After some failures, such as a timeout, the batch may be stored. All messages of the batch then
+fail, because sending them again could create duplicates.
 """
 
 from __future__ import annotations
@@ -53,15 +53,15 @@ REFUSALS = frozenset(
 
 # The queue offset of a message that was sent, or its whole result if the broker returns more.
 SendOutcome: TypeAlias = int | SendResult
-# Index in the queue offsets of a lease set → why that lease was not acknowledged.
+# The errors of the leases that were not acknowledged, by their index in a lease set.
 LeaseFailures: TypeAlias = Mapping[int, MqError]
 
 
 class BrokerBatches:
-    """The batches of all brokers: at most one of each kind is under way at a broker.
+    """Batches the requests to all brokers. At most one batch of each kind is in flight per broker.
 
-    Broker names in receipt handles and transaction ids come from clients: each is looked up before
-    it gets a batcher.
+    Broker names in receipt handles and transaction ids come from clients. Each unknown name is
+    therefore checked at the name servers before a batcher is created for it.
     """
 
     def __init__(self, calls: BrokerCalls, route_cache: RouteCache) -> None:
@@ -73,16 +73,19 @@ class BrokerBatches:
         self._ends: Batchers[TransactionEnd, EndTransactionResult] = Batchers(self._end)
 
     def send(self, broker_name: str, message: Message) -> asyncio.Future[SendOutcome]:
-        """Queue a message for a broker of a route. The future raises MqError."""
+        """Queue a message for a broker, and return a future for its outcome.
+
+        The broker must be from a route. The future raises MqError.
+        """
         return self._sends[broker_name].submit(message, len(message.body) + MESSAGE_OVERHEAD_BYTES)
 
     async def acknowledge(
         self, broker_name: str, lease_sets: Sequence[LeaseSet]
     ) -> Sequence[LeaseFailures | Exception]:
-        """Return for each set the leases that were not acknowledged.
+        """Acknowledge leases. Return the failures of each lease set, in order.
 
-        The failure of a lease that has ended is INVALID_RECEIPT_HANDLE. Raises MqError: when the
-        outcome is unknown for every lease.
+        For a lease that has ended, the failure has the code INVALID_RECEIPT_HANDLE. Raises MqError
+        if the outcome of all leases is unknown.
         """
         if broker_name not in self._acks:
             await self._route_cache.address_of(broker_name)
@@ -92,9 +95,9 @@ class BrokerBatches:
     async def change_invisible_duration(
         self, broker_name: str, change: InvisibleChange
     ) -> InvisibleChangeResult:
-        """Change how long a message stays invisible.
+        """Change the invisible duration of a message.
 
-        Raises MqError: INVALID_RECEIPT_HANDLE when the lease has ended.
+        Raises MqError, with the code INVALID_RECEIPT_HANDLE if the lease has ended.
         """
         if broker_name not in self._changes:
             await self._route_cache.address_of(broker_name)
@@ -103,7 +106,7 @@ class BrokerBatches:
     async def end_transaction(self, broker_name: str, end: TransactionEnd) -> None:
         """Commit or roll back a transaction.
 
-        Raises MqError: INVALID_TRANSACTION_ID when the transaction is not open.
+        Raises MqError, with the code INVALID_TRANSACTION_ID if the transaction is not open.
         """
         if broker_name not in self._ends:
             await self._route_cache.address_of(broker_name)

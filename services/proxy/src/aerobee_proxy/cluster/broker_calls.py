@@ -1,7 +1,8 @@
 """Call brokers by name, and wait for a broker that is unavailable.
 
-An unavailable broker is usually restarting. A call that only this broker can answer waits for it as
-long as SDKs wait for an answer. A long poll waits as long as it would have waited for messages.
+An unavailable broker is usually restarting. A call that only this broker can answer is therefore
+retried for up to 2 s, because SDKs wait 3 s for an answer. A long poll is retried until its own
+deadline.
 """
 
 from __future__ import annotations
@@ -28,11 +29,12 @@ R = TypeVar("R", bound=Message)
 
 TIMEOUT_S = 5.0
 FLUSH_TIMEOUT_S = 8.0  # longer than the 5 s after which a broker reports that it cannot flush
-# Shorter than the 3 s after which SDKs give up a request. It is counted from the first failed call
-# of an outage. Later calls fail at once, so that requests of callers that gave up do not queue up.
+# The wait for an unavailable broker, counted from the first failed call of an outage. It is shorter
+# than the 3 s after which SDKs give up a request. Later calls fail at once, so that requests of
+# callers that gave up do not queue up.
 PATIENCE_S = 2.0
 RETRY_AFTER_S, MAX_RETRY_AFTER_S = 0.1, 0.5
-MAX_CHOICES = 10_000  # readers of a queue whose choice of a replica is kept
+MAX_CHOICES = 10_000  # maximum number of cached replica choices, one for each group and queue
 
 
 class BrokerCalls:
@@ -48,7 +50,10 @@ class BrokerCalls:
     async def call(
         self, broker_name: str, rpc: Rpc[Q, R], request: Q, *, timeout_s: float = TIMEOUT_S
     ) -> R:
-        """Call a broker. Raises MqError: BROKER_NOT_EXIST among others."""
+        """Call the master of a broker, once.
+
+        Raises MqError, for example with the code BROKER_NOT_EXIST.
+        """
         address = ""
         try:
             address = await self._route_cache.address_of(broker_name)
@@ -62,9 +67,9 @@ class BrokerCalls:
         return answer
 
     async def ask(self, broker_name: str, rpc: Rpc[Q, R], request: Q) -> R:
-        """Like `call`, for requests that a slave can answer too.
+        """Call the master of a broker, or a slave while the master is being elected.
 
-        While the master is being elected, a slave is asked.
+        The request must be one that slaves answer too. Raises the errors of `call`.
         """
         replicas = await self._route_cache.replicas_of(broker_name)
         if MASTER_ID in replicas:
@@ -75,9 +80,10 @@ class BrokerCalls:
     async def pull(
         self, broker_name: str, request: PullRequest, *, timeout_s: float
     ) -> PullResponse:
-        """Pull from the master, or from a slave that it suggests.
+        """Pull messages from the master, or from a slave that the master suggests.
 
-        While the master is being elected, any slave is asked. Raises MqError like `call`.
+        While the master is being elected, messages are pulled from any slave. Raises the errors of
+        `call`.
         """
         replicas = await self._route_cache.replicas_of(broker_name)
         if replicas.keys() == {MASTER_ID}:
@@ -100,13 +106,13 @@ class BrokerCalls:
     def _choice(self, broker_name: str, request: PullRequest) -> ReplicaChoice:
         reader = broker_name, request.topic, request.queue_id, request.consumer_group
         choice = self._choices.pop(reader, None) or ReplicaChoice()
-        self._choices[reader] = choice  # keep the least recently used first
+        self._choices[reader] = choice  # the first entry is the least recently used
         if len(self._choices) > MAX_CHOICES:
             del self._choices[next(iter(self._choices))]
         return choice
 
     async def try_call(self, broker_name: str, rpc: Rpc[Q, R], request: Q) -> MqError | None:
-        """Like `call`, but return the failure; None: the broker has answered."""
+        """Call a broker. Return the error of the call, or None on success."""
         try:
             await self.call(broker_name, rpc, request)
         except MqError as error:
@@ -121,10 +127,17 @@ class BrokerCalls:
         *,
         deadline_s: float,
     ) -> R:
-        """Like `call`, but retry while the broker is unavailable.
+        """Call a broker, and retry until a deadline while the broker is unavailable.
 
-        `deadline_s` is in the event loop's time. `attempt`: seconds left → request, timeout in
-        seconds.
+        Args:
+            broker_name: The broker.
+            rpc: The RPC.
+            attempt: Makes the request of each attempt, and its timeout in seconds. The argument is
+                the number of seconds left until the deadline.
+            deadline_s: The deadline in the event loop's time.
+
+        Raises:
+            MqError: The error of the last attempt.
         """
         time, backoff = asyncio.get_running_loop().time, Backoff(RETRY_AFTER_S, MAX_RETRY_AFTER_S)
         while True:
@@ -141,17 +154,14 @@ class BrokerCalls:
     async def call_patiently(
         self, broker_name: str, rpc: Rpc[Q, R], request: Q, *, timeout_s: float = TIMEOUT_S
     ) -> R:
-        """Like `call`, but retry while the broker is unavailable for less than PATIENCE_S."""
+        """Call a broker, and retry until it has been unavailable for PATIENCE_S."""
         deadline_s = self.availability.away_since_s(broker_name) + PATIENCE_S
         return await self.call_until(
             broker_name, rpc, lambda _: (request, timeout_s), deadline_s=deadline_s
         )
 
     async def wait_until_back(self, broker_name: str) -> None:
-        """Wait until a broker that is unavailable answers again.
-
-        Returns after PATIENCE_S at the latest.
-        """
+        """Wait until an unavailable broker answers again, but for PATIENCE_S at most."""
         if not self.availability.is_away(broker_name):
             return
         probe = self._probes.get(broker_name)
@@ -161,7 +171,10 @@ class BrokerCalls:
         await asyncio.wait([probe], timeout=PATIENCE_S)
 
     async def _probe(self, broker_name: str) -> None:
-        """Ask for a group that does not exist, because any answer shows that the broker is back."""
+        """Probe a broker until it answers or PATIENCE_S has passed.
+
+        The probe asks for a group without a name. An error of the broker also counts as an answer.
+        """
         deadline_s = asyncio.get_running_loop().time() + PATIENCE_S
         try:
             await self.call_until(

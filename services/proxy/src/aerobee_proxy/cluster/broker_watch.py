@@ -1,4 +1,4 @@
-"""Apply news of brokers to the proxy: new masters, and brokers that are back."""
+"""Watch for new masters and returning brokers, and update the proxy's routes and availability."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def broker_watch(
     route_cache: RouteCache,
     availability: BrokerAvailability,
 ) -> BrokerWatch:
-    """Return the watch that keeps `route_cache` and `availability` current."""
+    """Create the watch of brokers that keeps `route_cache` and `availability` current."""
 
     def learn(members: BrokerMembers) -> str | None:
         name = members.broker_name

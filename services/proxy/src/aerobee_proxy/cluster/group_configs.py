@@ -1,8 +1,8 @@
 """Cache consumer group configurations from brokers.
 
-A configuration is fetched again after 20 s. While no broker answers, it is kept for longer. A group
-that is unknown to all brokers has the default configuration: brokers create it when it first
-consumes.
+A configuration is fetched again after 20 s. While no broker answers, the cached configuration stays
+valid. A group that no broker knows has the default configuration, because brokers create the group
+when it first consumes.
 """
 
 from __future__ import annotations
@@ -38,22 +38,26 @@ DEFAULT_RETRY_MAX_TIMES = 16
 
 @dataclass(frozen=True, slots=True)
 class GroupPolicy:
-    """Retries and order of a consumer group. The defaults are those of a new group."""
+    """The retry policy and the order of a consumer group. The defaults are those of a new group."""
 
     order: ConsumeOrder = ConsumeOrder.AUTO
     retry_max_times: int = DEFAULT_RETRY_MAX_TIMES
-    # Delays before the first retry, the second, …; later retries use the last one. Never empty.
+    # The delays before the first retry, the second, …; further retries use the last delay. Never
+    # empty.
     retry_delays_ms: Sequence[int] = DEFAULT_RETRY_DELAYS_MS
-    # None: `retry_delays_ms` is the group's own list, or the default.
+    # None if the group has its own list of delays, or the default list.
     exponential_retry: ExponentialRetryPolicy | None = None
-    lite: LiteGroup | None = None  # None: it is not bound to a parent of lite topics
+    lite: LiteGroup | None = None  # None if the group does not consume lite topics
 
     @property
     def max_attempts(self) -> int:
         return self.retry_max_times + 1
 
     def retry_delay_ms(self, delivery_attempt: int) -> int:
-        """Return the delay between a failure in this attempt (from 1) and the next attempt."""
+        """Return the delay between a failed delivery attempt and the next one.
+
+        Attempts are numbered from 1.
+        """
         delays = self.retry_delays_ms
         return delays[min(max(delivery_attempt, 1), len(delays)) - 1]
 
@@ -73,9 +77,9 @@ class GroupConfigCache:
         self._flights: SingleFlight[GroupPolicy] = SingleFlight(clock)
 
     async def policy(self, consumer_group: str) -> GroupPolicy:
-        """Return the policy of a stored group name.
+        """Return the policy of a group, by its stored name, from the cache or a broker.
 
-        Raises MqError: when no broker answers and no policy is cached.
+        Raises MqError if no broker answers and no policy is cached.
         """
         known = self._policies.get(consumer_group)
         if known is not None and self._clock.monotonic_ms() < known.stale_from_ms:
@@ -92,9 +96,10 @@ class GroupConfigCache:
             return known.policy
 
     async def is_ordered(self, policy: GroupPolicy, topic: str) -> bool:
-        """Return whether a group of this policy consumes a stored topic in order.
+        """Return whether a group with this policy consumes a topic in order.
 
-        Raises MqError: when no name server answers and no route is cached.
+        `topic` is the stored name of the topic. Raises MqError if no name server answers and no
+        route is cached.
         """
         if policy.order is not ConsumeOrder.AUTO:
             return policy.order is ConsumeOrder.ON
@@ -117,10 +122,11 @@ class GroupConfigCache:
         return policy
 
     async def _ask(self, consumer_group: str) -> GroupPolicy:
-        """Return the answer of the first broker by name.
+        """Ask brokers for the policy of a group.
 
-        If it does not know the group or does not answer within HEDGE_S, all brokers are asked. Then
-        the first answer of a broker that knows the group is returned.
+        The alphabetically first broker is asked first. If it fails, does not know the group, or
+        does not answer within HEDGE_S, all brokers are asked. The first answer of a broker that
+        knows the group is returned.
         """
         names = sorted(await self._route_cache.brokers())
         if not names:  # a name server has just started: the group may exist
@@ -152,9 +158,9 @@ class GroupConfigCache:
 
 
 def _policy_of_unknown_group(calls: Sequence[asyncio.Task[GetGroupResponse]]) -> GroupPolicy:
-    """Return the defaults if every broker reports that the group does not exist.
+    """Return the default policy if every broker reports that the group does not exist.
 
-    Raises MqError: the error of a broker that failed otherwise.
+    Otherwise raise the error of a broker that failed for another reason.
     """
     for error in (call.exception() for call in calls):
         if not isinstance(error, MqError) or error.code is not Code.SUBSCRIPTION_GROUP_NOT_EXIST:

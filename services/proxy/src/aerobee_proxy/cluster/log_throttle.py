@@ -15,9 +15,10 @@ class LogThrottle:
         self._logged: dict[str, tuple[int, int]] = {}  # (last logged at, suppressed since then)
 
     def allow(self, subject: str) -> int | None:
-        """Return how many lines about this subject were suppressed since the last one.
+        """Decide whether to log a line about this subject now.
 
-        None: suppress this one too.
+        Return the number of lines that were suppressed since the last logged line, or None to
+        suppress this line too.
         """
         now_ms = self._clock.monotonic_ms()
         logged = self._logged.get(subject)

@@ -3,12 +3,12 @@
 A route is fetched again after 20 s. Concurrent requests for one topic share one fetch. An unknown
 topic is not cached.
 
-While no name server answers, a route in use is served regardless of its age, and a broker keeps its
-last address. A caller with such a stale answer waits at most 0.3 s for name servers that hang.
+While no name server answers, cached routes in use and known broker addresses stay valid, regardless
+of their age. A caller with such a stale value waits at most 0.3 s for name servers that hang.
 
-A known topic is dropped if every name server that answers reports TOPIC_NOT_EXIST. In the first 300
-s after its last fetch, all brokers of the topic must also be registered. The reason is that a
-broker that restarts removes its topics and registers them again.
+A cached topic is dropped if every name server that answers reports TOPIC_NOT_EXIST. In the first
+300 s after the last fetch, all brokers of the topic must also be registered. This is because a
+broker that restarts unregisters its topics for a short time.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ R = TypeVar("R", bound=Message)
 
 @dataclass(slots=True)
 class _CachedRoute:
-    """A route and when it was fetched and used. Times are monotonic."""
+    """A route, with the times of its last fetch and last use. Times are of a monotonic clock."""
 
     route: TopicRoute
     fetched_ms: int
@@ -58,9 +58,9 @@ class _CachedRoute:
 
 
 class RouteCache:
-    """Routes and addresses, fetched when they are needed.
+    """Caches routes and broker addresses, which are fetched on demand.
 
-    `namesrvs` holds "host:port" each. A name server that fails is asked last from then on.
+    `namesrvs` are the name servers as "host:port". After a failure, a name server is asked last.
     """
 
     def __init__(self, transport: Transport, namesrvs: Sequence[str], clock: Clock) -> None:
@@ -73,19 +73,19 @@ class RouteCache:
         self._broker_flights: SingleFlight[dict[str, str]] = SingleFlight(clock)
         self._brokers: dict[str, str] | None = None  # all brokers, from the last fetch
         self._brokers_stale_from_ms = 0  # monotonic
-        self._last_addresses: dict[str, str] = {}  # also of brokers that are gone
+        self._last_addresses: dict[str, str] = {}  # including unregistered brokers
         self._electing: set[str] = set()  # brokers with replicas, but no master
-        self._gone: set[str] = set()  # brokers without members, as a name server reported
+        self._gone: set[str] = set()  # brokers that a name server reported as unregistered
         self._slaves: dict[str, dict[int, str]] = {}  # by broker name: id → address
         self._epochs = NewestEpochs()
-        # Monotonic. After no name server answered, callers get a stale route until then.
+        # After no name server answered, callers get stale routes until this monotonic time.
         self._silent_until_ms = 0
         self._log_throttle = LogThrottle(clock)
 
     async def route(self, topic: str) -> TopicRoute:
-        """Return the route of a stored topic name.
+        """Return the route of a topic, by its stored name, from the cache or a name server.
 
-        Raises MqError: TOPIC_NOT_EXIST, NAMESRV_UNREACHABLE.
+        Raises MqError with the code TOPIC_NOT_EXIST or NAMESRV_UNREACHABLE.
         """
         known = self._routes.get(topic)
         now_ms = self._clock.monotonic_ms()
@@ -108,22 +108,24 @@ class RouteCache:
             return known.route
 
     def expire(self, topic: str) -> None:
-        """Make the next `route` ask the name servers.
+        """Make the next call of `route` ask the name servers.
 
-        If none answers, it returns the cached route.
+        If no name server answers, that call returns the cached route.
         """
         known = self._routes.get(topic)
         if known is not None:
             known.stale_from_ms = 0
 
     def forget(self, topic: str) -> None:
-        """Drop the route, so that the next `route` fetches it again."""
+        """Drop the cached route of a topic, so that the next call of `route` must fetch it."""
         self._routes.pop(topic, None)
 
     async def address_of(self, broker_name: str) -> str:
         """Return the "host:port" of the broker's master.
 
-        Raises MqError: BROKER_NOT_EXIST. Raises BeingElected: when the broker has no master yet.
+        Raises:
+            BeingElected: If the replicas of the broker are electing a master.
+            MqError: With the code BROKER_NOT_EXIST if no name server knows the broker.
         """
         address = self._addresses.get(broker_name)
         if address is None:
@@ -142,10 +144,10 @@ class RouteCache:
         return address
 
     async def replicas_of(self, broker_name: str) -> Mapping[int, str]:
-        """Return id → "host:port" of the broker's replicas.
+        """Return the "host:port" of each replica of a broker, by replica id.
 
-        The master has id 0; it is missing while it is being elected. Raises MqError:
-        BROKER_NOT_EXIST.
+        The master has the id 0, which is missing while a master is being elected. Raises MqError
+        with the code BROKER_NOT_EXIST if no name server knows the broker.
         """
         try:
             address = await self.address_of(broker_name)
@@ -159,25 +161,25 @@ class RouteCache:
         }
 
     def forget_address(self, broker_name: str, address: str) -> None:
-        """Drop an address where the broker did not answer, because it may have moved.
+        """Drop an address at which the broker did not answer, because its address may have changed.
 
-        Does nothing if another address of the broker is known by now.
+        Do nothing if the cached address of the broker is already another one.
         """
         if self._addresses.get(broker_name) == address:
             del self._addresses[broker_name]
 
     def is_gone(self, broker_name: str) -> bool:
-        """Return whether a name server last reported that the broker has no members."""
+        """Return whether the last notice of a name server says that the broker is unregistered."""
         return broker_name in self._gone
 
     def learn(self, members: BrokerMembers) -> str | None:
-        """Apply a change of a broker that a name server has reported without a request.
+        """Apply a notice of a name server about a broker.
 
-        Returns the previous address of the master if its address has changed, else None.
+        Return the former address of the master if the address has changed, or else None.
 
-        If the master is gone, its address is kept until a call fails or another master is known.
-        The master may be gone for that name server only. Routes that were fetched meanwhile lack
-        the broker. When it is back, they are fetched again.
+        If the notice has no master, the known address is kept until a call fails or another master
+        is known. The reason is that the master may be missing at that name server only. When the
+        master is back, routes that lack the broker are fetched again.
         """
         name, address = members.broker_name, members.addresses.get(0)
         if not self._epochs.believes(name, members.epoch, self._clock.monotonic_ms()):
@@ -207,9 +209,9 @@ class RouteCache:
         return known if address is not None and address != known else None
 
     async def brokers(self) -> dict[str, str]:
-        """Return the name of every broker → its master's "host:port".
+        """Return the "host:port" of each broker's master, by broker name.
 
-        Raises MqError: NAMESRV_UNREACHABLE.
+        Raises MqError with the code NAMESRV_UNREACHABLE if no name server answers.
         """
         if self._brokers and self._clock.monotonic_ms() < self._brokers_stale_from_ms:
             return self._brokers
@@ -235,9 +237,9 @@ class RouteCache:
         return found
 
     async def _shared_fetch_of_brokers(self, *, has_stale: bool) -> dict[str, str]:
-        """Fetch all brokers once for all concurrent callers.
+        """Fetch the addresses of all brokers; concurrent callers share one request.
 
-        Every consumer of a broker that became unavailable needs its address at the same time.
+        When a broker becomes unavailable, all its consumers need the new address at the same time.
         """
         return await self._broker_flights.do("", self._fetch_brokers, has_stale=has_stale)
 
@@ -270,7 +272,7 @@ class RouteCache:
         return route
 
     def _outdated(self, brokers: Iterable[BrokerData]) -> set[str]:
-        """Return the brokers for which another name server reported a newer epoch."""
+        """Return the names of brokers for which another name server reported a newer epoch."""
         now_ms = self._clock.monotonic_ms()
         behind = {
             data.broker_name
@@ -293,10 +295,10 @@ class RouteCache:
         return any(broker.broker_name not in found for broker in known.route.brokers)
 
     async def _ask(self, rpc: Rpc[Q, R], request: Q, *, ask_all: bool = False) -> R:
-        """Return the answer of the first name server that has one.
+        """Return the answer of the first name server that answers.
 
-        `ask_all`: ask the next one also after TOPIC_NOT_EXIST, because a name server that has just
-        started does not know any topic.
+        With `ask_all`, the next name server is also asked after TOPIC_NOT_EXIST, because a name
+        server that has just started does not know any topic.
         """
         last: MqError | None = None
         absent: MqError | None = None

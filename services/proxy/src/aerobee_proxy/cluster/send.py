@@ -1,8 +1,8 @@
-"""Send messages: choose the queue of each, and send them in batches.
+"""Choose the queues of messages, and send the messages in batches.
 
-A broker that is unavailable, or refuses every message, is avoided. Some messages can only go to one
-broker: it has their message group, or no other broker has the topic. Such a message waits for its
-broker before it is sent, so that it is not sent twice.
+Brokers that are unavailable or refuse every message are avoided. Some messages can go to one broker
+only, because of their message group or because no other broker has the topic. Such a message waits
+until its broker is available, and is then sent once.
 """
 
 from __future__ import annotations
@@ -54,11 +54,11 @@ MAX_SEND_ROUTES = 10_000
 
 @dataclass(frozen=True, slots=True)
 class SendRoute:
-    """The parts of a topic's route that sending needs, prepared for use."""
+    """The parts of a topic's route that are needed to send messages."""
 
     topic: str
-    queues: Sequence[BrokerQueue]  # writable, sorted
-    group_queues: GroupQueues[BrokerQueue]  # those of message groups
+    queues: Sequence[BrokerQueue]  # the writable queues, sorted
+    group_queues: GroupQueues[BrokerQueue]  # the queues for message groups
     accepted_types: tuple[str, ...]
     untyped_brokers: Sequence[str]  # brokers where the first message decides the topic's type
     by_priority: bool  # only priority messages are accepted; queues stand for priorities
@@ -84,10 +84,10 @@ class MessageSender:
         self._send_routes: dict[str, tuple[TopicRoute, SendRoute]] = {}
 
     async def route(self, topic: str) -> SendRoute:
-        """Return the route of a stored topic; create the topic if that is allowed.
+        """Return the route of a topic, by its stored name. Create the topic if that is allowed.
 
-        It is computed once for each fetched route, because thousands of messages use a route in the
-        seconds that it lives. Raises MqError: TOPIC_NOT_EXIST, NAMESRV_UNREACHABLE.
+        The result is cached until the route changes, because thousands of messages use it. Raises
+        MqError, for example with the code TOPIC_NOT_EXIST or NAMESRV_UNREACHABLE.
         """
         route = await self._topic_creation.route(topic)
         known = self._send_routes.get(topic)
@@ -111,18 +111,19 @@ class MessageSender:
         return made
 
     async def specified_route(self, route: SendRoute, message_type: str) -> SendRoute:
-        """Set the type of a topic to that of its first message, and return its new route.
+        """Set the type of a topic at brokers where it has no type yet, and return its new route.
 
-        For a topic that has no type on some brokers. Raises MqError like `route`.
+        `message_type` is the type of the first message. Raises the errors of `route`, and MqError
+        if no broker answers.
         """
         await self._topic_creation.specify_type(route.topic, message_type)
         return await self.route(route.topic)
 
     async def changed_route(self, route: SendRoute) -> SendRoute | None:
-        """Return the current route after a broker refused to accept messages.
+        """Return the new route of a topic after a broker refused messages.
 
-        Returns None if the route is unchanged, no broker accepts messages, or the name servers do
-        not answer.
+        Return None if the queues are unchanged, no broker accepts messages, or no name server
+        answers.
         """
         try:
             current = await self.route(route.topic)
@@ -134,10 +135,10 @@ class MessageSender:
         return current if current.queues and current.queues != route.queues else None
 
     def choose_queue(self, route: SendRoute, message_group: str, priority: int) -> BrokerQueue:
-        """Return the queue of a message.
+        """Choose the queue of a message.
 
-        `message_group` is empty for a message without one. Raises MqError: NO_PERMISSION when no
-        queue is writable.
+        `message_group` is "" for a message without a group. Raises MqError with the code
+        NO_PERMISSION if no queue is writable.
         """
         queues = route.group_queues.at(_now_ms()) if message_group else route.queues
         if not queues:
@@ -161,7 +162,7 @@ class MessageSender:
     async def send(
         self, messages: Sequence[tuple[BrokerQueue, Message]]
     ) -> list[SendOutcome | Exception]:
-        """Return the outcome of each message: the broker's answer, or the failure."""
+        """Send messages to their queues. Return the broker's answer or the failure of each."""
         if self._availability.any_away:
             for broker_name in {queue.broker_name for queue, _ in messages}:
                 await self._calls.wait_until_back(broker_name)
@@ -185,10 +186,10 @@ class MessageSender:
 
 
 def _client_error(failure: Exception, broker_name: str) -> Exception:
-    """Return the failure as the client gets it.
+    """Convert the failure of a send to the error for the client.
 
-    A broker that is missing from the name servers' tables is reported as unavailable, like one that
-    does not answer. This proxy chose it, and no other broker may accept the message.
+    A broker that is not registered at the name servers is reported as unavailable. The client then
+    retries, because another broker may not be able to store the message.
     """
     if not isinstance(failure, MqError) or failure.code is not Code.BROKER_NOT_EXIST:
         return failure

@@ -1,8 +1,8 @@
 """Create topics when a client first asks for their route.
 
-This happens only while this proxy and brokers allow it: brokers that create topics automatically
-register TBW102. A topic is created on all of them at once, so that it does not exist only on the
-broker that was asked. It gets the type of its first message.
+This happens only if the proxy and the brokers allow it. Brokers that create topics automatically
+register the topic TBW102. A topic is created on all these brokers at once, so that they all share
+the messages. The topic gets the type of its first message.
 """
 
 from __future__ import annotations
@@ -35,22 +35,23 @@ OLD_S = 60.0  # pause for a broker that cannot set types; it may be updated mean
 class TopicCreation:
     """Creates topics and sets their types.
 
-    `enabled`: whether a topic may be created by its first use (`autoCreateTopics`).
+    `enabled` is the option `autoCreateTopics`. If it is true, the first use may create a topic.
     """
 
     def __init__(self, calls: BrokerCalls, route_cache: RouteCache, *, enabled: bool) -> None:
         self._calls = calls
         self._route_cache = route_cache
         self._enabled = enabled
-        # By broker, in the event loop's time: it is not asked to set types until then.
-        self._retry_s: dict[str, float] = {}  # it failed
-        self._left_alone_s: dict[str, float] = {}  # its version is too old
+        # For each broker, the earliest time of the next request to set a type, in the event loop's
+        # time.
+        self._retry_s: dict[str, float] = {}  # brokers that failed
+        self._left_alone_s: dict[str, float] = {}  # brokers whose version is too old
 
     async def route(self, topic: str) -> TopicRoute:
-        """Return the route of a topic; create the topic if that is allowed.
+        """Return the route of a topic. Create the topic if that is allowed.
 
-        Raises MqError: TOPIC_NOT_EXIST, with what to do about it, when the topic may not be
-        created.
+        Raises MqError, with the code TOPIC_NOT_EXIST if the topic may not be created. The error
+        text then says how to create it.
         """
         try:
             return await self._route_cache.route(topic)
@@ -73,7 +74,7 @@ class TopicCreation:
         except MqError as error:
             if error.code is not Code.TOPIC_NOT_EXIST:
                 raise
-        # That was the shared answer to a request from before the topic was created.
+        # The answer may belong to a shared request from before the topic was created, so ask again.
         return await self._route_cache.route(topic)
 
     async def _create(self, topic: str) -> None:
@@ -94,7 +95,7 @@ class TopicCreation:
         )
 
     async def _put(self, topic: str, data: QueueData) -> MqError | None:
-        """Return why the broker has not created the topic; None: it has."""
+        """Create a topic on one broker. Return the error of the broker, or None on success."""
         config = TopicConfig(
             topic=topic,
             read_queue_count=data.read_queue_count,
@@ -108,13 +109,14 @@ class TopicCreation:
         return await self._calls.try_call(data.broker_name, PUT_TOPIC, request)
 
     async def specify_type(self, topic: str, message_type: str) -> None:
-        """Give a topic the type of its first message, on every broker where it has no type.
+        """Set the type of a topic on every broker where it has no type yet.
 
-        The first broker that answers decides for all. Two proxies ask them in the same order, and
-        so agree.
+        `message_type` is the type of the first message. The type that the first broker answers with
+        is used for all brokers. All proxies ask the brokers in the same order, so they agree.
 
-        A broker that does not answer is asked again for later messages, because its own table
-        decides whether consumers get the topic in order. Raises MqError: when no broker answers.
+        A broker that does not answer is asked again at later messages. Each broker needs the type,
+        which decides whether consumers get its messages in order. Raises MqError if no broker
+        answers.
         """
         route = await self._route_cache.route(topic)
         known = type_of(route)
@@ -142,9 +144,10 @@ class TopicCreation:
             raise refusal
 
     def _to_specify(self, untyped: Sequence[str], *, decided: bool) -> list[str]:
-        """Return the brokers to ask, without those of an older version.
+        """Return the brokers to ask for a type, without brokers of an older version.
 
-        `decided`: skip also those that have just failed, so that messages do not wait for them.
+        If the type is already decided, skip also brokers that have just failed, so that messages do
+        not wait for them.
         """
         now_s = _now_s()
         found = [name for name in untyped if self._left_alone_s.get(name, 0.0) <= now_s]

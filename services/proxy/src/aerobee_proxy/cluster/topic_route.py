@@ -1,4 +1,4 @@
-"""The content of a topic's route: its message queues and the message types it accepts. Pure."""
+"""Read the route of a topic: its message queues, and the message types that it accepts. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ MESSAGE_TYPE_ATTRIBUTE = "message.type"
 # Message types, by RocketMQ's names.
 NORMAL, FIFO, DELAY = "NORMAL", "FIFO", "DELAY"
 TRANSACTION, PRIORITY, LITE = "TRANSACTION", "PRIORITY", "LITE"
-# Only topics have these types. An UNSPECIFIED topic gets the type of its first message.
+# Topics have these types, but messages do not. An UNSPECIFIED topic gets the type of its first
+# message.
 MIXED, UNSPECIFIED = "MIXED", "UNSPECIFIED"
 
 _ACCEPTED = {
@@ -30,31 +31,31 @@ _ACCEPTED = {
 
 
 class MessageTypeConflict(MqError):
-    """A topic does not accept messages of this type."""
+    """The error of a message whose type its topic does not accept."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class BrokerQueue:
-    """A message queue of some topic. Ordered by broker name, then queue id."""
+    """A message queue of a topic. Instances sort by broker name, then by queue id."""
 
     broker_name: str
     queue_id: int
 
 
 def with_master(route: TopicRoute) -> Sequence[QueueData]:
-    """Return the queues of brokers that have a master."""
+    """Return the queue data of each broker that has a master."""
     masters = {broker.broker_name for broker in route.brokers if 0 in broker.addresses}
     return [data for data in route.queues if data.broker_name in masters]
 
 
 def with_members(route: TopicRoute) -> Sequence[QueueData]:
-    """Return the queues of brokers that have a master, or replicas that elect one."""
+    """Return the queue data of each broker with a master, or with replicas that elect a master."""
     members = {broker.broker_name for broker in route.brokers if broker.addresses}
     return [data for data in route.queues if data.broker_name in members]
 
 
 def readable_brokers(route: TopicRoute) -> list[QueueData]:
-    """Return the brokers that the topic can be read from, sorted by name."""
+    """Return the queue data of each readable broker, sorted by broker name."""
     found = [
         data
         for data in with_members(route)
@@ -64,7 +65,7 @@ def readable_brokers(route: TopicRoute) -> list[QueueData]:
 
 
 def writable_queues(route: TopicRoute) -> list[BrokerQueue]:
-    """Return the queues that accept messages, sorted; empty if no broker accepts any."""
+    """Return the queues that accept messages, sorted; empty if no broker accepts messages."""
     return [
         BrokerQueue(broker_name, queue_id)
         for broker_name, count in writable_counts(route).items()
@@ -73,9 +74,9 @@ def writable_queues(route: TopicRoute) -> list[BrokerQueue]:
 
 
 def message_type(route: TopicRoute) -> str:
-    """Return the type of the topic.
+    """Return the message type of the topic.
 
-    NORMAL if no broker declares a type; UNSPECIFIED if brokers declare only that.
+    Return NORMAL if no broker declares a type, and UNSPECIFIED if brokers declare only this type.
     """
     declared = {data.attributes.get(MESSAGE_TYPE_ATTRIBUTE, "") for data in route.queues} - {""}
     specified = sorted(declared - {UNSPECIFIED})
@@ -83,7 +84,7 @@ def message_type(route: TopicRoute) -> str:
 
 
 def untyped_brokers(route: TopicRoute) -> Sequence[str]:
-    """Return the brokers where the topic has no type yet, sorted."""
+    """Return the names of the brokers where the topic has no type yet, sorted."""
     return sorted(
         data.broker_name
         for data in with_master(route)
@@ -97,9 +98,10 @@ def accepted_types(route: TopicRoute) -> tuple[str, ...]:
 
 
 def check_type(message_type: str, accepted: Collection[str], topic: str) -> None:
-    """Check that the topic accepts messages of this type.
+    """Check that a topic accepts messages of this type.
 
-    Retry and dead-letter topics accept every type. Raises MessageTypeConflict.
+    Retry and dead-letter topics accept every type. Raises MessageTypeConflict if the topic does not
+    accept the type.
     """
     if message_type in accepted or topics.group_of(topic) is not None:
         return

@@ -1,4 +1,4 @@
-"""How a failed call to a name server or broker becomes an MqError. The chassis makes the calls."""
+"""Convert failed calls to name servers and brokers to MqError. The chassis makes the calls."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _CODE_OF_STATUS = {**CODE_OF_STATUS, "DEADLINE_EXCEEDED": Code.REQUEST_TIMEOUT}
 
 
 def error_of(address: str, failure: CallFailed) -> MqError:
-    """Return the error that a peer answered with, else one that names the peer."""
+    """Return the error that a server answered with, or else an error that names its address."""
     answered = error_from(failure.message, failure.trailers)
     if answered is not None:
         return answered

@@ -46,7 +46,7 @@ class Attempt(NamedTuple):
 
 
 class Pops(Protocol):
-    """The calls of one kind of consumer.
+    """The broker calls of one kind of consumer.
 
     If `named`, each pop gets a name, so that a pop whose answer was lost can be repeated. If
     `held`, brokers may hold pops until messages arrive, and any receive may get these messages.
@@ -68,7 +68,7 @@ class Pops(Protocol):
         hold_s: float,
         answer_s: float,
     ) -> Answer:
-        """Pop messages. Raises MqError.
+        """Lease messages. Raises MqError.
 
         The broker may hold the call for `hold_s` until a message arrives. The answer may take
         `answer_s` longer.
@@ -87,7 +87,7 @@ class Pops(Protocol):
 
 
 class TopicPops:
-    """Pops messages of topics.
+    """Leases messages of topics.
 
     If `fifo`, the application consumes the messages in the order of each message group. `start` is
     the position where the group begins in a queue in which it has no offset.
@@ -171,7 +171,7 @@ class TopicPops:
 
 
 class LitePops:
-    """Pops messages of lite topics.
+    """Leases messages of lite topics.
 
     A call returns the available messages of all lite topics of the client, in order within each
     lite topic. A broker gets the subscriptions of the client before the first pop, and after a
@@ -221,7 +221,7 @@ class LitePops:
     async def has_message(
         self, source: Source, asked: Receive, *, hold_s: float, answer_s: float
     ) -> bool:
-        """Check whether a source that failed accepts the client's subscriptions."""
+        """Report the client's subscriptions to a broker that failed. Return True on success."""
         await self._subscription.report(source.broker_name)
         return True
 

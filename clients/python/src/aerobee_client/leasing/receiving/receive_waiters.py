@@ -26,7 +26,7 @@ from aerobee_wire.status import MqError
 
 log = logging.getLogger(__name__)
 
-# If a held call has not failed after this time, its broker is holding it.
+# A long poll that has not failed after this time has reached its broker.
 HELD_S = 1.0
 LEAST_HELD_S = 0.05  # the minimum time for which a call is held
 
@@ -41,7 +41,8 @@ class ReceiveRequest(NamedTuple):
 # A call that waits for messages of a source for the given seconds. It returns up to the given
 # number of messages, or True if the source has some, or False if none arrived. Raises MqError.
 Ask = Callable[[Source, int, float], Awaitable[Popped | bool]]
-# Returns whether a source that failed has messages now. Raises MqError while it fails.
+# A function that returns whether a source that failed has messages now. Raises MqError if the
+# source still fails.
 Probe = Callable[[Source], Awaitable[bool]]
 # The source at which to pop, or the popped messages; None after the deadline.
 ReceiveOutcome = Source | Popped | None
@@ -168,7 +169,7 @@ class ReceiveWaiters:
         return found
 
     def end_waits(self) -> None:
-        """End all waits without messages."""
+        """End all waits; each receive gets None."""
         self._receives.end()
 
     def held(self) -> dict[Source, asyncio.Task[None]]:

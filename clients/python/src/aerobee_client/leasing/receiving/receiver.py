@@ -37,8 +37,8 @@ from aerobee_wire.status import Code, MqError
 
 log = logging.getLogger(__name__)
 
-LEAVE_S = 1.0  # for a broker to end the held calls of a client that closes
-NO_ROUTE_PAUSE_S = 1.0  # while no broker has the topic
+LEAVE_S = 1.0  # time limit for a broker to end the long polls of a client that closes
+NO_ROUTE_PAUSE_S = 1.0  # the pause while no broker has the topic
 KEPT_WAITERS = 64
 
 # A source that fails with one of these codes is skipped for a while. Other errors are raised.
@@ -56,7 +56,7 @@ _ANSWER_LOST = frozenset({Code.BROKER_UNREACHABLE, Code.REQUEST_TIMEOUT})
 
 class _WaitersKey(NamedTuple):
     subscriptions: tuple[bytes, ...]
-    invisible_duration_ms: int  # 0 if a held call does not lease messages
+    invisible_duration_ms: int  # 0 if a long poll does not lease messages
     sources: tuple[Source, ...]  # set if the nearby sources have changed
     max_messages: int  # 0 if receives of different sizes may share messages
 
@@ -91,7 +91,7 @@ class Receiver:
     async def receive(self, asked: Receive) -> list[LeasedMessage]:
         """Return messages of one source, or an empty list after the deadline.
 
-        Raises MqError if a broker refuses, or if every source failed until the deadline.
+        Raises MqError if a broker refuses the request, or if every source fails until the deadline.
         """
         task = asyncio.current_task()
         assert task is not None
@@ -176,7 +176,7 @@ class Receiver:
         raise ClientClosed("consumer")
 
     async def _receive_from(self, sources: Sequence[Source], asked: Receive) -> Popped | None:
-        """Receive from these sources.
+        """Receive messages from these sources.
 
         Return None after the deadline, or if the nearby sources have changed.
         """
@@ -249,7 +249,7 @@ class Receiver:
             return
         if not popped.size:
             return
-        # a caller's own attempt must not go to another receive
+        # another receive must not get the messages of an attempt that the caller named
         if asked.attempt_id or self._closed:
             self._give_back(popped)
         else:
@@ -280,7 +280,7 @@ class Receiver:
         return Attempt(lost.popleft(), again=True) if lost else Attempt(uuid4().hex)
 
     async def _holder(self, sources: Sequence[Source], attempt_id: str) -> Source | None:
-        """Return the source that leased messages to this attempt, which returns them again."""
+        """Return the source that already leased messages to an attempt with this id, or None."""
         return await holder(sources, lambda source: self._pops.is_repeated(source, attempt_id))
 
     # ---- waiting receives ----
@@ -336,7 +336,7 @@ class Receiver:
                 break
 
     def run(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run `work` in the background. `close` waits for it."""
+        """Run a coroutine in the background. `close` waits until it ends."""
         task = asyncio.create_task(work)
         self._background.add(task)
         task.add_done_callback(self._background.discard)

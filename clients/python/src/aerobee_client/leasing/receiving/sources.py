@@ -24,7 +24,7 @@ from aerobee_wire.status import Code, MqError
 log = logging.getLogger(__name__)
 
 CALL_TIMEOUT_S = 3.0
-LOOK_INTERVAL_S = 20.0  # between two checks for members of other rooms, unless a broker notifies
+LOOK_INTERVAL_S = 20.0  # the time between queries for the rooms of members, without notices
 
 
 class Sources:
@@ -77,7 +77,7 @@ class Sources:
     async def of(self, topics: Collection[str]) -> Sequence[Source]:
         """Return the sources for `topics`, or an empty sequence if no broker is nearby.
 
-        Raises MqError if no topic has a route, or if every broker refuses the group.
+        Raises MqError if no topic has readable queues, or if every broker refuses the group.
         """
         sources: list[Source] = []
         failure: MqError | None = None

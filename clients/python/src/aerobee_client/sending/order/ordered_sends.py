@@ -1,7 +1,7 @@
 """Put ordered sends into batches.
 
 A message of a message group goes to the queue that every producer chooses for the group. Other
-messages go to the queue that their selector returns.
+ordered messages go to the queue that their selector returns.
 
 A send gets its position in the order when it is called. Sends of a topic that wait for the route or
 for the budget form a queue, which is processed from its front. Only one request at a time is in
@@ -112,8 +112,8 @@ class OrderedSend(SingleSend):
 class SendSequence:
     """The sends of one message group, or those that selectors put into one queue.
 
-    `catch_up` accepts pending sends of other threads, so that they also fail if an earlier send
-    fails.
+    `catch_up` accepts the sends that other threads have queued, so that they also fail if an
+    earlier send fails.
     """
 
     __slots__ = ("__weakref__", "_catch_up", "_sends")
@@ -267,7 +267,7 @@ class OrderedSends:
         send.end_wait()
 
     def _drop(self, send: OrderedSend) -> None:
-        """Clean up after a send that has its outcome and is not in a batch."""
+        """Release the budget and the timer of a finished send that is not in a batch."""
         if send.has_room:
             self._budget.give_back(1, send.size)
         send.end_wait()
@@ -355,7 +355,7 @@ class OrderedSends:
     # ---- queues that no longer accept messages ----
 
     async def move(self, batch: Batch, refusal: MqError) -> None:
-        """Move sends of message groups to other queues after their queue refused them.
+        """Move the sends of a batch of message groups, whose queue refused them, to other queues.
 
         Sends that wait for the same queue move too. The new route determines the new queues. If the
         queue of a group has not changed, its sends fail with the refusal.

@@ -62,12 +62,12 @@ def first_key(message: Message) -> str:
 
 
 class SelectByHash:
-    """Selects the same queue for messages of the same key: RocketMQ's SelectMessageQueueByHash.
+    """Selects the same queue for messages with the same key, as SelectMessageQueueByHash does.
 
-    The text of the key is hashed as Java does.
+    This selector hashes the text of the key as Java does, so it is compatible with RocketMQ.
 
     Args:
-        key: A function that returns the key of a message. Default: the first of its `keys`.
+        key: A function that returns the key of a message. The default is the first of its `keys`.
     """
 
     def __init__(self, key: Callable[[Message], object] = first_key) -> None:
@@ -78,7 +78,7 @@ class SelectByHash:
 
 
 class SelectRandom:
-    """Selects a random queue: RocketMQ's SelectMessageQueueByRandom.
+    """Selects a random queue, as RocketMQ's SelectMessageQueueByRandom does.
 
     Args:
         rng: A source of random numbers, for tests.
@@ -94,7 +94,8 @@ class SelectRandom:
 class SelectMachineRoom:
     """Selects a random queue of the brokers in machine rooms. Brokers are named "ROOM@NAME".
 
-    RocketMQ's AllocateMessageQueueByMachineRoom uses the same names.
+    A broker is in a room if its name is "ROOM@NAME". RocketMQ's AllocateMessageQueueByMachineRoom
+    uses the same names.
 
     Args:
         rooms: The names of the rooms.
@@ -116,7 +117,7 @@ class SelectMachineRoom:
             A random queue in one of the rooms.
 
         Raises:
-            MqError: BROKER_NOT_EXIST if none of the queues is in one of the rooms.
+            MqError: With the code BROKER_NOT_EXIST if none of the queues is in one of the rooms.
         """
         own = [queue for queue in queues if self._is_in_room(queue.broker_name)]
         if not own:

@@ -1,1 +1,1 @@
-"""Leases of received messages: pop, renew, acknowledge. Independent of the public protocol."""
+"""Lease, renew and settle messages for clients. Independent of the public gRPC protocol."""

@@ -1,7 +1,7 @@
-"""Acknowledge or dead-letter leased messages, and change how long they stay invisible.
+"""Acknowledge or dead-letter leased messages, and change their invisible durations.
 
-Meanwhile, this proxy must not renew the lease. The lease is removed from renewal before the broker
-is asked. If the request fails and the client may retry, the lease is returned to renewal.
+During such a request, this proxy must not renew the lease, so its renewal stops before the broker
+is called. If the request fails and the client may retry, renewal resumes.
 """
 
 from __future__ import annotations
@@ -33,22 +33,22 @@ from aerobee_wire.handles.receipt_handle import ReceiptHandle, decode_common, sp
 from aerobee_wire.rpcs import DEAD_LETTER
 from aerobee_wire.status import MqError, failure_of
 
-MAX_TIME_MS = 253_402_300_799_000  # the year 9999: receipt handles come from clients
+MAX_TIME_MS = 253_402_300_799_000  # the year 9999; a handle from a client may contain any time
 
 
 class BrokerAway(MqError):
-    """A lease cannot be settled while its broker is unavailable. The client may retry."""
+    """The error of a lease whose broker is unavailable. The client may retry."""
 
 
 @dataclass(slots=True)
 class _LeaseSet:
-    """Leases of one pop and one queue.
+    """The leases of a request whose receipt handles differ only in the queue offset.
 
-    Their receipt handles differ only in the queue offset.
+    They belong to the same pop and the same queue.
     """
 
-    handle: ReceiptHandle  # its queue offset is not used
-    indexes: list[int] = field(default_factory=list)  # in the handles of the request
+    handle: ReceiptHandle  # the common part; the queue offset is not used
+    indexes: list[int] = field(default_factory=list)  # the positions in the client's request
     queue_offsets: list[int] = field(default_factory=list)
 
 
@@ -62,10 +62,10 @@ class Acknowledgements:
     async def acknowledge(
         self, receipt_handles: Sequence[str], topic: str, consumer_group: str
     ) -> Mapping[int, Exception]:
-        """Acknowledge messages of one topic and group; durable when it returns.
+        """Acknowledge messages of one topic and group. They are durable when the call returns.
 
-        Returns the index of a receipt handle → why that message was not acknowledged: an MqError,
-        or any other exception, which is a defect.
+        Return the failures by the index of the receipt handle. A failure that is not an MqError is
+        a defect of this program.
         """
         failures: dict[int, Exception] = {}
         sets: dict[bytes, _LeaseSet] = {}
@@ -93,7 +93,10 @@ class Acknowledgements:
     async def _acknowledge(
         self, broker_name: str, sets: Sequence[_LeaseSet], failures: dict[int, Exception]
     ) -> None:
-        """Acknowledge leases of one broker. Add failures to `failures`."""
+        """Acknowledge leases of one broker, and add the failures to `failures`.
+
+        The keys of `failures` are the indexes of the receipt handles in the client's request.
+        """
         untracked = self._untrack(sets)
         answers: Sequence[LeaseFailures | Exception]
         try:
@@ -119,7 +122,10 @@ class Acknowledgements:
                     self.lease_renewal.retrack(untracked[index])
 
     def _untrack(self, sets: Sequence[_LeaseSet]) -> Mapping[int, TrackedLease]:
-        """Stop renewal. Return the index of a receipt handle → its lease, if renewed."""
+        """Stop the renewal of leases.
+
+        Return the leases that were being renewed, by the index of their receipt handle.
+        """
         untracked: dict[int, TrackedLease] = {}
         if len(self.lease_renewal):
             for own in sets:
@@ -133,19 +139,19 @@ class Acknowledgements:
     async def change_invisible_duration(
         self, handle: ReceiptHandle, duration_ms: int, *, counted: bool
     ) -> InvisibleChangeResult:
-        """Make a message visible `duration_ms` from now.
+        """Make a message visible to its group after `duration_ms`.
 
-        `counted`: as a delivery attempt. Raises MqError: INVALID_RECEIPT_HANDLE when the lease has
-        ended.
+        If `counted` is false, this delivery does not count as an attempt. Raises MqError, with the
+        code INVALID_RECEIPT_HANDLE if the lease has ended.
         """
         change = invisible_change(handle, duration_ms, counted=counted)
         with self._without_renewal(handle):
             return await self.batches.change_invisible_duration(handle.broker_name, change)
 
     async def dead_letter(self, handle: ReceiptHandle, failure: Failure) -> None:
-        """Move a message to the dead letters of its group.
+        """Move a message to the dead-letter topic of its group.
 
-        Raises MqError: INVALID_RECEIPT_HANDLE when the lease has ended.
+        Raises MqError, with the code INVALID_RECEIPT_HANDLE if the lease has ended.
         """
         entry = DeadLetterEntry(lease=lease_of(handle), failure=failure)
         with self._without_renewal(handle):
@@ -172,9 +178,10 @@ class Acknowledgements:
 def _client_error(
     failure: Exception, handle: ReceiptHandle, renewed: TrackedLease | None
 ) -> Exception:
-    """Return the failure as the client gets it.
+    """Convert the failure of a broker call to the error for the client.
 
-    `renewed` is the lease if this proxy renews it; its end may be later than that of the handle.
+    If the broker is unavailable, the error says when the lease ends. `renewed` is the lease if this
+    proxy renews it, because a renewed lease may end later than `handle` says.
     """
     if not isinstance(failure, MqError) or failure.code not in AWAY:
         return failure

@@ -1,10 +1,10 @@
 """Renew the leases of push consumers, which do not say how long they need a message.
 
-A lease is renewed while its client lives, for longer each time and for up to 3 hours in all. After
-that, the message is redelivered by the retry policy of its group.
+A lease is renewed while its client is alive, for longer each time and for up to 3 hours in all.
+After that, the message is redelivered by the retry policy of its group.
 
-Each broker is scanned by its own task, so that a broker that hangs does not delay renewals at
-another. The end of a lease is measured by this process's clock, because the broker's time of day
+Each broker has its own renewal task, so that a broker that hangs does not delay renewals at other
+brokers. The end of a lease is measured by this process's clock, because the broker's time of day
 may differ.
 
 The state does not need to survive a restart: after the proxy is killed, its leases expire and their
@@ -35,7 +35,7 @@ from aerobee_wire.status import MqError
 SCAN_S = 5.0
 AHEAD_MS = 10_000  # a lease is renewed this long before it ends
 DURATIONS_MS = tuple(minutes * 60_000 for minutes in (1, 3, 5, 10, 30, 60))
-ABANDONED_MS = 1_000  # invisible duration of a message whose client is gone
+ABANDONED_MS = 1_000  # invisible duration of a message whose client has disconnected
 
 
 @dataclass(slots=True, eq=False)
@@ -48,16 +48,21 @@ class TrackedLease:
     since_ms: int  # monotonic
     until_ms: int  # monotonic; the end of the lease
     renewals: int = 0
-    # The last renewal failed, so the broker may know another end of the lease.
+    # True if the last renewal failed, so that the end of the lease at the broker is unknown.
     uncertain: bool = False
 
 
 class LeaseRenewal:
     """Tracks leases and renews them before they end.
 
-    `is_alive`: (client id, user) → whether this proxy has heard from the client recently.
-    `live_members`: (broker name, group) → ids of the clients that this broker has heard from
-    recently, through any proxy; may raise MqError.
+    Args:
+        batches: Sends the renewals.
+        clock: The clock of the proxy.
+        counts: Counts the renewals.
+        is_alive: Returns whether this proxy has heard from a client recently. The arguments are the
+            client id and the user.
+        live_members: Returns the ids of the clients that a broker has heard from recently, through
+            any proxy. The arguments are the broker name and the group. May raise MqError.
     """
 
     def __init__(
@@ -82,9 +87,9 @@ class LeaseRenewal:
         return len(self._tracked)
 
     def track(self, handle: ReceiptHandle, client_id: str, message_id: str, user: str = "") -> None:
-        """Start to renew the lease."""
+        """Start renewing a lease."""
         now_ms = self._clock.monotonic_ms()
-        # Less than the whole duration if a repeated attempt received the message again.
+        # If a repeated attempt received the message again, a part of the duration has passed.
         left_ms = min(handle.invisible_duration_ms, handle.expires_ms - self._clock.now_ms())
         self._put(
             TrackedLease(
@@ -93,9 +98,10 @@ class LeaseRenewal:
         )
 
     def due_in_ms(self) -> float | None:
-        """Return the time until the next lease must be renewed and a scan has seen it.
+        """Return the milliseconds within which the first lease must be renewed.
 
-        In milliseconds; None without leases.
+        A lease is due AHEAD_MS before its end, and the next scan renews it within SCAN_S. Return
+        None if no lease is tracked.
         """
         first_ms = min((lease.until_ms for lease in self._tracked.values()), default=None)
         if first_ms is None:
@@ -110,9 +116,9 @@ class LeaseRenewal:
         message_id: str,
         user: str = "",
     ) -> ReceiptHandle | None:
-        """Return the receipt handle of a message for a client that does not send it.
+        """Find the receipt handle of a message by its message id, among all tracked leases.
 
-        Looks at every tracked lease.
+        Return None if this client does not hold such a lease.
         """
         wanted = (client_id, user, message_id, consumer_group)
         for lease in self._tracked.values():
@@ -122,13 +128,14 @@ class LeaseRenewal:
         return None
 
     def held_by(self, client_id: str, user: str = "") -> int:
-        """Return how many leases are renewed for a client."""
+        """Return the number of leases that are renewed for a client."""
         return self._held[client_id, user]
 
     def untrack(self, key: LeaseKey) -> TrackedLease | None:
-        """Stop renewal, because the client acts on the lease.
+        """Stop renewing a lease that the client settles or changes.
 
-        Call `retrack` with the returned lease if the client's action fails.
+        Return the lease, or None if it was not tracked. If the client's request fails, pass the
+        returned lease to `retrack`.
         """
         lease = self._tracked.pop(key, None)
         if lease is not None:
@@ -148,9 +155,9 @@ class LeaseRenewal:
         self._held[lease.client_id, lease.user] += 1
 
     async def run(self) -> None:
-        """Scan all brokers every SCAN_S until cancelled.
+        """Renew the leases of each broker every SCAN_S until cancelled.
 
-        The next scan of a broker starts only after its previous one has ended.
+        A scan of a broker's leases starts only after the previous scan of that broker has ended.
         """
         scans: dict[str, asyncio.Task[None]] = {}
         try:
@@ -167,7 +174,7 @@ class LeaseRenewal:
             await asyncio.gather(*running, return_exceptions=True)
 
     async def scan(self) -> None:
-        """Scan every broker once."""
+        """Scan the leases of every broker once, and renew those that end soon."""
         scans = (self._scan_broker(name, leases) for name, leases in self._by_broker().items())
         await asyncio.gather(*scans)
 
@@ -178,7 +185,7 @@ class LeaseRenewal:
         return found
 
     async def _scan_broker(self, broker_name: str, leases: Sequence[TrackedLease]) -> None:
-        """Renew leases that end soon; give back those of clients that are gone."""
+        """Renew the leases that end soon, and end the leases of disconnected clients."""
         silent = [lease for lease in leases if not self._is_alive(lease.client_id, lease.user)]
         abandoned = await self._abandoned(broker_name, silent)
         now_ms = self._clock.monotonic_ms()
@@ -197,8 +204,8 @@ class LeaseRenewal:
     ) -> set[TrackedLease]:
         """Return the leases of clients that the broker has not heard from through any proxy.
 
-        A client may be connected to several proxies. If the broker does not answer, the client does
-        not count as gone.
+        `silent` has the leases of clients that this proxy has not heard from. Such a client may be
+        connected to another proxy. If the broker does not answer, no lease is returned.
         """
         groups = {lease.handle.consumer_group for lease in silent}
         found = await asyncio.gather(
@@ -235,9 +242,9 @@ class LeaseRenewal:
         self._counts.leases_renewed += 1
 
     async def _give_back(self, lease: TrackedLease, after_ms: int | None) -> None:
-        """End renewal and make the message visible after `after_ms`.
+        """Stop renewing a lease, and make its message visible after `after_ms`.
 
-        If `after_ms` is None, the retry policy of its group decides.
+        If `after_ms` is None, the retry policy of the group determines the delay.
         """
         if not self._is_tracked(lease):
             return
@@ -255,7 +262,10 @@ class LeaseRenewal:
             self._failed(lease, error)
 
     def _failed(self, lease: TrackedLease, error: MqError) -> None:
-        """Drop a lease that has ended; any other lease is retried until it ends."""
+        """Handle a failed renewal: log it, and drop the lease if it has ended.
+
+        Otherwise the next scan retries the renewal.
+        """
         lease.uncertain = True
         ended = self._clock.monotonic_ms() >= lease.until_ms
         if (ended or is_over(error)) and self._is_tracked(lease):
@@ -277,7 +287,8 @@ class LeaseRenewal:
     def _is_tracked(self, lease: TrackedLease) -> bool:
         """Return whether this lease is still tracked.
 
-        False if it was untracked meanwhile, even if the message is tracked again under a new lease.
+        Return False if the lease was untracked in the meantime, even if the same message is tracked
+        again under a new lease.
         """
         return self._tracked.get(key_of(lease.handle)) is lease
 
@@ -289,10 +300,7 @@ def _scanned(scans: dict[str, asyncio.Task[None]], name: str, task: asyncio.Task
 
 
 def _only_if_unchanged(change: InvisibleChange, lease: TrackedLease) -> None:
-    """Make the broker refuse the change if the lease ends at an unexpected time.
-
-    That is, at another time than this proxy knows.
-    """
+    """Make the broker refuse a change if the lease does not end at the time known here."""
     if not lease.uncertain:
         change.unless_changed = True
         change.lease.expires_timestamp_ms = lease.expires_ms

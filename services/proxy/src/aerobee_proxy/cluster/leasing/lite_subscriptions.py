@@ -1,8 +1,8 @@
 """Send the lite topics that clients subscribe to, to every broker of the parent topic.
 
-Each broker needs the whole subscription, because any broker may have, or receive, messages of any
-lite topic. The proxy sends what it knows to a new master and to a broker that was unavailable. The
-client's complete sets, one every 30 s, add what the proxy does not know.
+Each broker needs the whole subscription, because any broker may store messages of any lite topic.
+The proxy sends the known subscriptions to a new master, and to a broker that was unavailable. A
+client sends its complete set of lite topics every 30 s, which corrects any difference.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ ANSWER_S = 2.0
 
 
 class _Held:
-    """The lite topics that one client holds.
+    """The lite topics that one client subscribes to, as far as this proxy knows.
 
-    `is_complete`: the client has sent its complete set. Otherwise it may hold more, through another
-    proxy.
+    `is_complete` is true if the client has sent its complete set. Otherwise the client may have
+    subscribed to further lite topics through another proxy.
     """
 
     def __init__(self) -> None:
@@ -42,10 +42,10 @@ class _Held:
 
 
 class HeldLiteTopics:
-    """The lite topics of one client as last sent to brokers.
+    """The lite topics of one client, as last sent to brokers.
 
-    They are its complete set, if it has sent one, with later additions and removals. `turn` is a
-    lock: changes of the client reach brokers one after the other.
+    `turn` is a lock that a change holds until all brokers have answered, so that changes reach the
+    brokers one after the other.
     """
 
     def __init__(self) -> None:
@@ -68,13 +68,13 @@ class HeldLiteTopics:
                 held.names.pop(name, None)
 
     def lost(self, lite_topics: Iterable[str]) -> None:
-        """Remove lite topics that the client no longer holds."""
+        """Remove lite topics that another client has taken over."""
         for held in self._held.values():
             for name in lite_topics:
                 held.names.pop(name, None)
 
     def requests(self) -> list[SyncLiteTopicsRequest]:
-        """Return the requests that send everything to a broker that does not know the client."""
+        """Return the requests that report all lite topics of the client to a broker."""
         return [
             SyncLiteTopicsRequest(
                 consumer_group=group,
@@ -94,10 +94,10 @@ class LiteSubscriptions:
         self._route_cache = route_cache
 
     async def sync(self, request: SyncLiteTopicsRequest, held: HeldLiteTopics) -> list[str]:
-        """Send a change to every broker. Return the lite topics lost to other clients.
+        """Send a change of a client to every broker of the parent topic.
 
-        Raises MqError: the first one of a broker. Then some brokers have the change, and the
-        client's next complete set reaches all of them.
+        Return the lite topics that other clients have taken over. Raises the first MqError of a
+        broker. Some brokers may then have the change, until the client sends its next complete set.
         """
         async with held.turn:
             lost = await self._sync(request)
@@ -106,10 +106,10 @@ class LiteSubscriptions:
         return lost
 
     async def repeat(self, broker_name: str, held: HeldLiteTopics) -> list[str]:
-        """Send what a client holds to a broker that does not know the client.
+        """Send the lite topics of a client to a broker that does not know the client.
 
-        Returns the lite topics that the client has lost to other clients. A failure is logged: the
-        client's next complete set reaches the broker.
+        Return the lite topics that other clients have taken over. A failure is only logged, because
+        the client will send its complete set again.
         """
         lost: list[str] = []
         async with held.turn:
@@ -149,9 +149,9 @@ class LiteSubscriptions:
         return list(lost)
 
     async def leave(self, consumer_group: str, parent: str, client_id: str) -> None:
-        """Remove a client that is gone.
+        """Remove the lite topics of a disconnected client from every broker.
 
-        A failure is logged: a broker eventually forgets a silent client.
+        A failure is only logged, because brokers eventually remove a silent client.
         """
         request = SyncLiteTopicsRequest(
             consumer_group=consumer_group,

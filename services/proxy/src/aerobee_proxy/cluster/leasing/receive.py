@@ -1,11 +1,11 @@
-"""Receive messages on lease, and give back those that did not reach the client.
+"""Receive messages on lease, and return messages that did not reach the client to the group.
 
-If one broker serves the topic, a receive is a pop there, which the broker holds until a message
-arrives. If several brokers serve it, the receive takes what the broker that the client names has
-now. If that broker has nothing, the receive waits in line for all of them (`receive_line`).
+If one broker serves the topic, a receive is a long poll at that broker. If several brokers serve
+the topic, the receive first pops the available messages of the broker that the client names. If
+that broker has no messages, the receive waits for all brokers of the topic (see `receive_line`).
 
-If the client disconnects, messages leased for it are given back without counting a delivery.
-Messages that were written to the client stay on lease.
+If the client disconnects, messages leased for it are returned to the group, without counting a
+delivery attempt. Messages that were written to the client stay on lease.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ P = TypeVar("P", PopRequest, LitePopRequest)
 R = TypeVar("R", PopResponse, LitePopResponse)
 
 HELD_MS = round(HELD_S * 1_000)
-TURN_MS = 500  # how long one of several brokers holds a receive of lite topics
-# How long to wait for the answer to a held pop after its client has disconnected: the broker may be
-# about to answer.
+TURN_MS = 500  # the duration of a long poll for lite topics if several brokers serve the parent
+# The wait for the answer to a long poll after its client has disconnected, because the answer may
+# already be in transit.
 LATE_S = 1.0
 MAX_READABLE = 10_000  # topics whose readable brokers are cached
 
@@ -82,17 +82,18 @@ class Receiver:
         self._ending = asyncio.Event()
 
     async def room(self) -> None:
-        """Wait while answers that clients have not read leave no room for another one.
+        """Wait while unread answers to clients use up the memory limit for answers.
 
-        Raises TooMuchInFlight: when there is still no room after WAIT_S.
+        Raises TooMuchInFlight if the limit is still reached after WAIT_S.
         """
         if self._in_flight.is_full:
             await self._in_flight.room(WAIT_S)
 
     def check_room(self, size: int, handles: Callable[[], Sequence[ReceiptHandle]]) -> None:
-        """Check that messages of `size` bytes fit among the answers that clients have not read.
+        """Check that messages of `size` bytes fit into the memory limit for unread answers.
 
-        Raises TooMuchInFlight: when they do not fit. The messages are then given back.
+        If they do not fit, return the messages to the group and raise TooMuchInFlight. `handles`
+        returns the receipt handles of the messages.
         """
         try:
             self._in_flight.check_room(size)
@@ -101,20 +102,29 @@ class Receiver:
             raise
 
     async def pop(self, broker_name: str, request: PopRequest, *, ordered: bool) -> PopResponse:
-        """Return messages of any broker of the topic; an empty response when the poll is over.
+        """Receive messages of a topic from any of its brokers.
 
-        `broker_name` is the broker that the client names; it is usually asked first. `ordered`: the
-        group consumes the topic in order. Raises MqError.
+        Args:
+            broker_name: The broker that the client names, which usually is asked first.
+            request: The request, whose `poll_duration_ms` limits the wait for messages.
+            ordered: True if the group consumes the topic in order.
+
+        Returns:
+            The response of a broker, or an empty response after the wait.
+
+        Raises:
+            MqError: If a broker refuses the request.
         """
         return await self._interruptible(self._pop(broker_name, request, ordered), PopResponse)
 
     async def pop_lite(
         self, broker_name: str, request: LitePopRequest, *, everywhere: bool
     ) -> LitePopResponse:
-        """Return messages of lite topics; an empty response when the poll is over.
+        """Receive messages of lite topics from the broker with the given name.
 
-        They come from the broker with this name. With `everywhere`, they may come from any broker
-        of the parent topic, and this one is asked first. Raises MqError.
+        With `everywhere`, the messages may come from any broker of the parent topic, and the named
+        broker is asked first. Return an empty response if no message arrives within the poll
+        duration of the request. Raises MqError.
         """
         others: list[str] = []
         if everywhere:
@@ -129,7 +139,7 @@ class Receiver:
         return await self._interruptible(popping, LitePopResponse)
 
     async def _interruptible(self, popping: Coroutine[Any, Any, R], empty: Callable[[], R]) -> R:
-        """Await `popping`; return `empty()` if `end_polls` ends it."""
+        """Await a receive and return its result, or `empty()` if `end_polls` ends the receive."""
         if self._ending.is_set() or (task := asyncio.current_task()) is None:
             popping.close()
             return empty()
@@ -168,17 +178,20 @@ class Receiver:
         return await self._pop_any(line, broker_name, brokers, request, deadline_s)
 
     def close(self) -> None:
-        """Stop waiting for brokers. Do not receive afterwards."""
+        """Cancel the calls that wait for messages. The receiver cannot be used afterwards."""
         self._lines.close()
 
     def renew(self, leases: Iterable[tuple[ReceiptHandle, str]], client_id: str, user: str) -> None:
-        """Renew leases (receipt handle, message id) while the client lives."""
+        """Start renewing leases, until the client settles them or disconnects.
+
+        A lease is given by its receipt handle and message id.
+        """
         track = self._lease_renewal.track
         for handle, message_id in leases:
             track(handle, client_id, message_id, user)
 
     def renewed_of(self, client_id: str, user: str) -> int:
-        """Return how many leases are renewed for this client."""
+        """Return the number of leases that are renewed for this client."""
         return self._lease_renewal.held_by(client_id, user)
 
     def delivered(self, messages: int) -> None:
@@ -186,9 +199,9 @@ class Receiver:
         self._counts.received += messages
 
     def give_back(self, handles: Sequence[ReceiptHandle]) -> None:
-        """Make messages visible at once, without counting a delivery, in the background.
+        """Return messages that may not have reached the client to the group, in the background.
 
-        For messages that may not have reached the client.
+        The messages are visible at once, and this delivery does not count as an attempt.
         """
         for handle in handles:
             self._lease_renewal.untrack(key_of(handle))
@@ -197,10 +210,10 @@ class Receiver:
     # ---- one broker ----
 
     async def _hold(self, broker_name: str, rpc: Rpc[P, R], request: P) -> R:
-        """Pop with a long poll.
+        """Pop messages of one broker with a long poll.
 
-        While the broker is unavailable, this waits for the broker instead of for messages. If it
-        returned an error at once, SDKs would retry after 1 s, and one of them 50 times a second.
+        If the broker is unavailable, wait for the broker until the end of the poll. An immediate
+        error would make SDKs retry after 1 s, and one of the SDKs up to 50 times a second.
         """
 
         def attempt(left_s: float) -> tuple[P, float]:
@@ -218,18 +231,18 @@ class Receiver:
             except MqError as error:
                 if error.code not in AWAY:
                     raise
-            # `call_until` does not wait for a broker that never answered this proxy: it may have
-            # become unavailable before this proxy started.
+            # `call_until` does not wait for a broker that never answered this proxy, although it
+            # may only have become unavailable before this proxy started.
             left_s = deadline_s - time()
             await asyncio.sleep(max(0.0, min(left_s, RETRY_S)))
             if left_s <= RETRY_S:
                 return rpc.response()
 
     async def _not_lost(self, call: Coroutine[Any, Any, R], request: P) -> R:
-        """Return the answer to a pop; give leased messages back if the receive is cancelled.
+        """Await a pop and return its answer.
 
-        A pop with an attempt id is cancelled instead: the client repeats it and gets the same
-        messages.
+        If the receive is cancelled, return the leased messages to the group. A pop with an attempt
+        id is cancelled instead, because the client repeats it and gets the same messages.
         """
         popping = asyncio.ensure_future(call)
         try:
@@ -244,9 +257,10 @@ class Receiver:
     async def _pop_lite_in_turns(
         self, first: str, others: Sequence[str], request: LitePopRequest
     ) -> LitePopResponse:
-        """Hold the pop at one broker, and ask the others every TURN_MS.
+        """Receive messages of lite topics from several brokers, one call at a time.
 
-        Two concurrent calls could return more messages than the client asked for.
+        The broker `first` gets long polls of TURN_MS, and the other brokers are asked in between.
+        Concurrent calls could return more messages than the client asked for.
         """
         time = asyncio.get_running_loop().time
         deadline_s, poll_ms = time() + request.poll_duration_ms / 1_000, 0
@@ -302,7 +316,10 @@ class Receiver:
             broker = found
 
     async def _visit(self, line: ReceiveLine, name: str, request: PopRequest) -> PopResponse:
-        """Pop what a broker has now; return an empty response if it fails."""
+        """Pop the available messages of a broker.
+
+        Return an empty response if the broker fails temporarily. Other failures are raised.
+        """
         full = failed = False
         popping = asyncio.ensure_future(
             self._calls.call(name, POP, request, timeout_s=VISIT_S + ANSWER_S)
@@ -338,9 +355,9 @@ class Receiver:
         await self._make_visible(_leased(request, answer))
 
     async def _holder(self, brokers: Sequence[str], request: PopRequest) -> str | None:
-        """Return the broker that already leased messages to this attempt to receive.
+        """Return the broker that already leased messages to an attempt with the same id, or None.
 
-        That broker returns the same messages again.
+        This broker returns the same messages to the repeated attempt.
         """
         asked = NotificationRequest(
             consumer_group=request.consumer_group,
@@ -391,10 +408,7 @@ class Receiver:
         return ReceiveLine(ask, give_back, key.max_messages)
 
     async def _brokers_of(self, topic: str) -> Sequence[str]:
-        """Return the names of the brokers that the topic can be read from.
-
-        Empty if the topic has no route.
-        """
+        """Return the names of the readable brokers of a topic; empty if the topic has no route."""
         try:
             route = await self._route_cache.route(topic)
         except MqError:

@@ -1,15 +1,16 @@
-"""Receives that wait in line for messages at any broker of their topic.
+"""Queue the receives that wait for messages of a topic at any of its brokers.
 
-A line holds the receives of one consumer group, topic and filter. Regardless of the number of
-waiting receives, each broker is asked once, by a call that it holds:
+Receives with the same consumer group, topic and filter share a queue. Regardless of the number of
+waiting receives, each broker gets one long poll:
 
-    ordered, or no receive waits   a notification; a receive then goes to that broker to pop
-    else                           a pop; any receive of the line may have its messages
+    ordered, or no receive waits   a notification, after which one receive pops from that broker
+    else                           a pop, whose messages any receive of the queue may get
 
-If no receive waits any more, popped messages are given back at once, without counting a delivery.
+If no receive waits when messages arrive, they are returned to the group at once, without counting a
+delivery attempt.
 
-If a broker returned as many messages as a receive may have, it may have more. Then two more
-receives are sent to it, so that a burst reaches n receives in log n rounds.
+A receive that gets its maximum number of messages sends two more receives to the same broker,
+because that broker may have more messages. A burst therefore reaches many receives quickly.
 """
 
 from __future__ import annotations
@@ -26,24 +27,24 @@ from aerobee_cluster.receiving import RETRY_S
 from aerobee_cluster.waiting_receives import WaitingReceives
 from aerobee_wire.status import Code, MqError
 
-# A broker that no receive has visited for this long is asked even if no receive waits. Otherwise,
-# its messages would stay there while clients name other brokers that always have messages.
+# A broker from which no receive has popped for this time gets a long poll even if no receive waits.
+# Otherwise, its messages would not be received while clients name busy brokers only.
 UNVISITED_S = 1.0
-OLD_S = 60.0  # pause for a broker without notifications; it may have been updated after that
-KEPT_LINES = 256  # idle lines that are kept; more are dropped
+OLD_S = 60.0  # pause for a broker without notifications, because it may be updated later
+KEPT_LINES = 256  # the maximum number of idle queues that are kept
 
-# (broker name, whether a receive wants messages now) → messages, or True: the broker has a message.
-# The broker holds the call until then. False: it had no message in the time of the call. Raises
-# MqError.
+# A function that makes a long poll. Its arguments are the broker name, and whether a receive waits
+# for messages. It returns messages, or True if the broker has a message, or False if the long poll
+# ends without a message. Raises MqError.
 Ask = Callable[[str, bool], Awaitable[PopResponse | bool]]
-# The broker to pop from, or popped messages; None: the time is over.
+# The outcome of a wait: the name of a broker to pop from, or messages, or None after the deadline.
 Found = str | PopResponse | None
 
 
 class LineKey(NamedTuple):
     consumer_group: str
     topic: str
-    subscription: bytes  # a serialized Subscription of the broker's contract
+    subscription: bytes  # a serialized protobuf message Subscription
     ordered: bool
     # Both are 0 for ordered receives.
     max_messages: int
@@ -52,21 +53,24 @@ class LineKey(NamedTuple):
 
 @dataclass(slots=True)
 class _Broker:
-    """The state of one broker in a line. Times are those of the event loop."""
+    """The state of one broker for a ReceiveLine. Times are those of the event loop."""
 
-    visited_s: float
-    asking: asyncio.Task[None] | None = None
-    visits: int = 0  # receives that pop there now
-    has_message: bool = False  # reported when no receive waited
-    retry_s: float = 0.0  # it failed; it is not asked until then
-    # Its version does not support notifications; it is not asked until then.
+    visited_s: float  # the end of the last pop by a receive
+    asking: asyncio.Task[None] | None = None  # the long poll
+    visits: int = 0  # the number of receives that pop from the broker now
+    has_message: bool = False  # the broker reported a message while no receive waited
+    retry_s: float = 0.0  # after a failure, the earliest time of the next long poll
+    # For a broker whose version does not support notifications: no long poll before this time.
     old_until_s: float = 0.0
 
 
 class ReceiveLine:
-    """The waiting receives of one `LineKey`.
+    """The queue of the waiting receives with the same `LineKey`.
 
-    `give_back` takes messages that no receive wants. `max_messages` is that of the `LineKey`.
+    Args:
+        ask: Makes a long poll at a broker.
+        give_back: Returns messages to the group when no receive waits for them.
+        max_messages: The maximum number of messages of each receive; 0 for ordered receives.
     """
 
     def __init__(
@@ -75,7 +79,7 @@ class ReceiveLine:
         self._ask = ask
         self._give_back = give_back
         self._max_messages = max_messages
-        # They prefer the broker that they name.
+        # Each receive prefers the broker that its client names.
         self._receives: WaitingReceives[None, str | PopResponse] = WaitingReceives(self._hand_over)
         self._brokers: dict[str, _Broker] = {}
 
@@ -91,10 +95,10 @@ class ReceiveLine:
         return broker is not None and broker.old_until_s > _now_s()
 
     def begin(self, named: str, brokers: Sequence[str]) -> str | None:
-        """Return the broker that a new receive visits first; None: wait instead.
+        """Choose the broker from which a new receive pops first. Call `end` after the pop.
 
-        Normally this is the broker that the receive names, unless a call for its messages is
-        already held there. A broker with messages that no receive has fetched goes first.
+        Brokers that have reported messages come first. Next comes the broker that the client names,
+        unless a long poll already waits there. Return None if the receive must wait instead.
         """
         first: str | None = None
         now_s = _now_s()
@@ -114,31 +118,36 @@ class ReceiveLine:
         return None if first is None else self.visit(first)
 
     def visit(self, name: str) -> str:
-        """Register a visit of a receive to this broker. `end` ends it."""
+        """Note that a receive starts to pop from this broker. Call `end` after the pop."""
         broker = self._broker(name)
         broker.visits += 1
         broker.has_message = False
         return name
 
     async def wait(self, named: str, brokers: Sequence[str], deadline_s: float) -> Found:
-        """Return the broker to visit now, or messages; None when the time is over.
+        """Wait for a broker to pop from, or for messages; None after the deadline.
 
-        `deadline_s` is in the event loop's time. The caller ends every visit, also that of `begin`,
-        with `end`.
+        Before this call, the caller has ended its previous pop with `end`. If the result is a
+        broker, the caller pops from it and then calls `end`. `deadline_s` is in the event loop's
+        time.
         """
         for name in brokers:
             self._notify(name)
         return await self._receives.wait(None, deadline_s, prefers=named)
 
     def _hand_over(self, found: str | PopResponse) -> None:
-        """Take back the outcome of a receive that was cancelled."""
-        if isinstance(found, str):  # let another receive visit it
+        """Pass the outcome of a cancelled receive to another receive, or return its messages."""
+        if isinstance(found, str):  # another receive may pop from this broker
             self.end(found)
         else:
             self._give_back(found)
 
     def end(self, name: str, *, full: bool = False, failed: bool = False) -> None:
-        """End a visit. `full`: it returned as many messages as a receive may have."""
+        """End the pop of a receive at a broker.
+
+        `full` is true if the receive got its maximum number of messages. `failed` is true if the
+        pop failed.
+        """
         broker = self._broker(name)
         broker.visits -= 1
         broker.visited_s = _now_s()
@@ -188,7 +197,7 @@ class ReceiveLine:
         finally:
             broker.asking = None
         if self.is_old(name):
-            for _ in range(self._receives.preferring(name)):  # they wait at that broker instead
+            for _ in range(self._receives.preferring(name)):  # these make long polls of their own
                 self._receives.give(self.visit(name), name)
         elif isinstance(found, PopResponse):
             self._deliver(name, found)
@@ -196,7 +205,7 @@ class ReceiveLine:
             broker.has_message = True
 
     def _deliver(self, name: str, answer: PopResponse) -> None:
-        """Give popped messages to a waiting receive; give them back if none waits."""
+        """Give popped messages to a waiting receive, or return them to the group if none waits."""
         broker = self._broker(name)
         if not self._receives.give(answer, name):
             broker.has_message = not broker.visits
@@ -206,9 +215,9 @@ class ReceiveLine:
         self.end(name, full=answer.message_count >= self._max_messages)
 
     def _send(self, name: str, count: int) -> int:
-        """Send up to `count` waiting receives to a broker. Return how many were sent.
+        """Let up to `count` waiting receives pop from a broker. Return the number of receives.
 
-        Receives that name this broker go first, then those that have waited longest.
+        Receives that name this broker come first, then the receives that have waited longest.
         """
         for sent in range(count):
             if not self._receives.any_waits:
@@ -218,7 +227,7 @@ class ReceiveLine:
 
 
 class ReceiveLines:
-    """All lines, by key. `make` creates an empty line."""
+    """The queues of waiting receives, one for each key. `make` creates an empty queue."""
 
     def __init__(self, make: Callable[[LineKey], ReceiveLine]) -> None:
         self._make = make
