@@ -66,7 +66,8 @@ CRC_TAIL_BYTES = 20
 DAMAGED_TAIL = "the property that holds its CRC is damaged"
 _CRC_TAIL_BACKWARDS = CRC_END + b"%010d" + CRC_NAME[::-1]
 # A record with a damaged tail must not count as one without a tail, whose CRC covers only the body.
-CRC_ALIKE = 6  # at least this many of its 10 fixed bytes match: a damaged tail
+CRC_ALIKE = 8  # at least this many of its 10 fixed bytes match: a damaged tail
+CRC_ALIKE_WITH_DIGITS = 7  # the same, if the other 10 bytes are decimal digits
 TAIL_ALIKE = 12  # at least this many of its 20 bytes match: a damaged tail
 
 _HOST_SIZES = (HOST_V4_BYTES, HOST_V6_BYTES)
@@ -168,7 +169,8 @@ def has_crc_tail(tail: bytes) -> bool:
     if tail[:9] == CRC_NAME and tail[19:] == CRC_END:
         return True
     same = sum(map(int.__eq__, tail[:9] + tail[19:], CRC_NAME + CRC_END))
-    if same >= CRC_ALIKE and len(tail) == CRC_TAIL_BYTES:
+    enough = CRC_ALIKE_WITH_DIGITS if tail[9:19].isdigit() else CRC_ALIKE
+    if same >= enough and len(tail) == CRC_TAIL_BYTES:
         raise CorruptRecord(DAMAGED_TAIL, "__CRC32#")
     return False
 

@@ -121,8 +121,13 @@ def test_a_broker_is_drained_under_load_and_removed(namesrv: str, tmp_path: Path
             consumer.subscribe(TOPIC)
             with load.running() as sent_since:
                 until_sync(lambda: len(sent_since()) == 2, "both brokers take messages")
-                left = backlog()
-                assert left["draining_since_ms"] > 0 and not left["empty"]
+
+                def not_empty() -> bool:
+                    left = backlog()
+                    assert left["draining_since_ms"] > 0
+                    return not left["empty"]
+
+                until_sync(not_empty, "the group has messages to consume there")
                 sent_since()
                 until_sync(lambda: sent_since()["broker-b"], "the other takes messages")
                 assert not sent_since()["broker-a"]

@@ -181,11 +181,20 @@ def test_a_damaged_crc_does_not_make_a_record_without_one(size: int) -> None:
             record.decode(bytes(damaged))
 
 
-@pytest.mark.parametrize("name", ["__STATUS", "orderNos"])
-def test_a_property_that_resembles_the_crc_is_a_property(name: str) -> None:
-    properties = f"{name}\x010123456789\x02".encode()
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("__STATUS", "0123456789"),
+        ("orderNos", "0123456789"),
+        ("__CREATE", "1764300000"),
+        ("__CREDIT", "0123456789"),
+        ("__CRC_ID", "2026-11-28"),
+    ],
+)
+def test_a_property_that_resembles_the_crc_is_a_property(name: str, value: str) -> None:
+    properties = f"{name}\x01{value}\x02".encode()
     decoded = record.decode(record.encode(**fields(properties=properties)))
-    assert decoded.properties == {name: "0123456789"}
+    assert decoded.properties == {name: value}
 
 
 @given(st.binary(max_size=400))

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from contextlib import suppress
 from functools import partial
 
 import structlog
@@ -101,9 +100,9 @@ class Scrubbing:
                 scrub.note(await self._worker(partial(scrub.read_near, suspect, SMALLEST_PIECE)))
             except OSError as error:
                 structlog.get_logger().warning("scrub_put_off", reason=str(error))
+                suspects.rotate(-1)  # it must not keep the scrub from the others
                 return
-            with suppress(ValueError):  # newer suspects may have displaced it
-                suspects.remove(suspect)
+            store.damage.checked(suspect)
 
     async def _round(self, store: MessageStore, scrub: Scrub) -> None:
         began_ms, known = self._clock.monotonic_ms(), store.damage.damaged_bytes

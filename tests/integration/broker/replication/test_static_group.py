@@ -46,7 +46,10 @@ async def test_with_a_strict_requirement_a_lost_slave_ends_sends_until_it_is_bac
 ) -> None:
     """A send under way is stored and not known to be replicated (12), later ones are not stored
     (11); what is stored is read once the slave has it."""
-    master, slave = group.add(MASTER, "slaveTimeout=1500"), group.add(SLAVE)
+    # A master that has just started waits for its slaves for haMaxTimeSlaveNotCatchup: that is over
+    # when the send under way ends.
+    options = ("slaveTimeout=1500", "haMaxTimeSlaveNotCatchup=1200")
+    master, slave = group.add(MASTER, *options), group.add(SLAVE)
     group.until_in_sync(master, slave)
     async with BrokerCaller(master.address) as caller:
         await caller.send(TOPIC, b"before")

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -42,8 +43,7 @@ class DamageRegister:
 
     `ranges` has the known damage that is not repaired, in the order of offsets and without
     overlaps. `suspects` has the physical offsets at which a reader did not find a whole record. The
-    scrub checks these first.
-    `repairable` is true if other replicas may have the records.
+    scrub checks these first. `repairable` is true if other replicas may have the records.
     """
 
     def __init__(self, on_event: EventListener, *, repairable: bool = False) -> None:
@@ -54,14 +54,16 @@ class DamageRegister:
         self.suspects: deque[int] = deque(maxlen=_REMEMBERED)
         self._event = on_event
         self._offsets: set[int] = set()
-        self._given_up: list[DamagedRange] = []  # no other replica has these
+        self._given_up: set[DamagedRange] = set()  # no other replica has these
+        self._pending: list[DamagedRange] = []  # the other ranges
+        self._checked: set[int] = set()  # former suspects
 
     def report(self, file: Path, physical_offset: int, reason: str) -> None:
         """Report that no whole record is at this physical offset.
 
         The offset becomes a suspect.
         """
-        if self._report(file, physical_offset, reason):
+        if self._report(file, physical_offset, reason) and physical_offset not in self._checked:
             self.suspects.append(physical_offset)
 
     def report_range(self, file: Path, damaged: DamagedRange, reason: str) -> None:
@@ -90,32 +92,44 @@ class DamageRegister:
         begin = min([damaged.begin, *(each.begin for each in joined)])
         end = max([damaged.end, *(each.end for each in joined)])
         apart.insert(bisect_left(apart, (begin, end)), DamagedRange(begin, end))
-        self.ranges = apart
+        self._set_ranges(apart)
 
     @property
     def is_pending(self) -> bool:
         """Return whether some damage may still be repaired."""
-        if not self.repairable:
-            return False
-        return bool(self.suspects) or any(map(self._is_pending, self.ranges))
+        return self.repairable and bool(self.suspects or self._pending)
 
     def may_be_repaired(self, physical_offset: int) -> bool:
         """Return whether the bytes at this physical offset are damaged and may be repaired."""
-        if not self.repairable:
-            return False
-        return physical_offset in self.suspects or any(
-            each.begin <= physical_offset < each.end and self._is_pending(each)
-            for each in self.ranges
+        return self.repairable and (
+            physical_offset in self.suspects
+            or any(each.begin <= physical_offset < each.end for each in self._pending)
         )
 
-    def _is_pending(self, damaged: DamagedRange) -> bool:
-        return not any(
-            each.begin <= damaged.begin and damaged.end <= each.end for each in self._given_up
-        )
+    def may_be_repaired_before(self, physical_offset: int) -> bool:
+        """Return whether damage before this physical offset may be repaired."""
+        return self.repairable and any(each.begin < physical_offset for each in self._pending)
 
-    def give_up(self, lost: Sequence[DamagedRange]) -> None:
+    def give_up(self, lost: Iterable[DamagedRange]) -> None:
         """Record that no other replica has the records of these ranges. Readers then skip them."""
-        self._given_up += [each for each in lost if self._is_pending(each)]
+        self._given_up.update(lost)
+        self._set_ranges(self.ranges)
+
+    def checked(self, suspect: int) -> None:
+        """Record that the log was read at a suspect, and its damage registered if there was any.
+
+        If the log is whole there, the offset does not become a suspect again: the consume queue is
+        wrong.
+        """
+        with suppress(ValueError):  # newer suspects may have displaced it
+            self.suspects.remove(suspect)
+        if len(self._checked) < _OFFSETS:
+            self._checked.add(suspect)
+
+    def _set_ranges(self, ranges: list[DamagedRange]) -> None:
+        self.ranges = ranges
+        self._given_up.intersection_update(ranges)
+        self._pending = [each for each in ranges if each not in self._given_up]
 
     def first_behind(self, physical_offset: int) -> DamagedRange | None:
         """Return the first damaged range that ends after this physical offset, or None."""
@@ -148,8 +162,8 @@ class DamageRegister:
                 )
                 if part.size > 0
             ]
-        self.ranges = kept
-        self._given_up = [each for each in self._given_up if not _overlap(each, whole)]
+        self._set_ranges(kept)
+        self._checked = {at for at in self._checked if not whole.begin <= at < whole.end}
         self._offsets = {at for at in self._offsets if not whole.begin <= at < whole.end}
 
     def end_at(self, physical_offset: int) -> None:

@@ -166,6 +166,10 @@ class LiteDispatch:
         """Offer a lite topic again after a receive, because it may have more messages."""
         self._offer(consumer_group, parent, ready)
 
+    def again_later(self, consumer_group: str, parent: str, ready: ReadyLine) -> None:
+        """Offer a lite topic again within 10 s, because its next message cannot be read now."""
+        self._unread[consumer_group, parent, ready] = None
+
     def _offer_all(self, consumer_group: str, parent: str, code: int) -> None:
         for queue_id in self.lines.queue_ids(parent, code):
             self._offer(consumer_group, parent, ReadyLine(queue_id, code))

@@ -152,6 +152,8 @@ class LitePop:
             return one
         if one.batch.scan_unfinished:
             self.dispatch.again(request.consumer_group, request.parent, ready)
+        elif one.batch.awaits_repair:
+            self.dispatch.again_later(request.consumer_group, request.parent, ready)
         return None
 
     def _pop_line(

@@ -108,6 +108,7 @@ class PopBatch:
     size: int = field(default=0, init=False)  # bytes of all records
     # True if the scan of a queue was interrupted, so more messages may be available.
     scan_unfinished: bool = field(default=False, init=False)
+    awaits_repair: bool = field(default=False, init=False)  # the next message is damaged
     is_cut: bool = field(default=False, init=False)  # a message did not fit into `max_bytes`
     # Offsets of messages that are not stored any more, and of messages settled as a result.
     lost: dict[InFlightQueue, list[int]] = field(default_factory=dict, init=False)
@@ -306,7 +307,11 @@ class MessageSelector:
             queue.reset(reset)
         if queue.fifo != ordered:
             queue.fifo = ordered
-            regroup(self._store, queue)
+            try:
+                regroup(self._store, queue)
+            except BaseException:
+                queue.fifo = not ordered  # the next pop tries again
+                raise
         return queue
 
     def _first_offset(self, request: PopRequest, queue_id: int) -> int:
@@ -343,6 +348,7 @@ class MessageSelector:
                 try:
                     record = stored_record(self._store, queue, message.offset)
                 except RepairPending:
+                    batch.awaits_repair = True
                     if not any(other.is_leased for other in messages):
                         queue.put_back(message)
                     return
@@ -381,6 +387,7 @@ class MessageSelector:
                     tags=request.filter.tags_codes,
                 )
             except RepairPending:
+                batch.awaits_repair = True
                 return
             if result.status is ReadStatus.NO_NEW:
                 return

@@ -141,8 +141,13 @@ class RecordColumns:
         alike += self._tails["end"] == _CRC_END
         self._with_tail = alike == len(_CRC_NAME) + 1
         self._alike = alike
+        digits = self._tails["digits"]
+        self._numeric = ((digits >= _DIGIT_0) & (digits <= _DIGIT_0 + 9)).sum(axis=1)
         # Most of the fixed bytes of a tail match: the record had a tail, which is damaged.
-        damaged = (alike >= record.CRC_ALIKE) & ~self._with_tail
+        enough = np.where(
+            self._numeric == _CRC_DIGITS, record.CRC_ALIKE_WITH_DIGITS, record.CRC_ALIKE
+        )
+        damaged = (alike >= enough) & ~self._with_tail
         self.properties_end: Ints = self.ends - self._with_tail * record.CRC_TAIL_BYTES
         unended = (properties_length > 0) & (self._tails["end"] != VALUE_END_CODE)
         physical_offset = starts + base
@@ -181,9 +186,7 @@ class RecordColumns:
         The last bytes of these records only resemble a CRC. In a log without CRCs at the end of
         records, this test avoids the computation of a CRC for each record.
         """
-        digits = self._tails["digits"][:count]
-        numeric = ((digits >= _DIGIT_0) & (digits <= _DIGIT_0 + 9)).sum(axis=1)
-        resembles = self._alike[:count] + numeric >= record.TAIL_ALIKE
+        resembles = self._alike[:count] + self._numeric[:count] >= record.TAIL_ALIKE
         return np.flatnonzero(resembles & ~self._with_tail[:count])
 
 

@@ -63,6 +63,13 @@ class LogReader:
         """Return whether a reader must not skip the damaged record at this physical offset."""
         return bool(self._retry_ms) and self._damage.may_be_repaired(physical_offset)
 
+    def awaits_repair_before(self, physical_offset: int) -> bool:
+        """Return whether a reader must not skip a lost record, whose unit has this offset.
+
+        It is that of a later record. The place of the lost one is unknown.
+        """
+        return bool(self._retry_ms) and self._damage.may_be_repaired_before(physical_offset)
+
     def is_visible(self, physical_offset: int) -> bool:
         return self._log.min_offset <= physical_offset < self._dispatch.confirmed
 
@@ -130,8 +137,8 @@ class LogReader:
         MessageNotFound, MessageCorrupted if the record is damaged, or TransientReadError.
         """
         if size == LOST_SIZE:  # the unit has the offset of the next record
-            if self.awaits_repair(physical_offset - 1):
-                raise RepairPending(physical_offset - 1)
+            if self.awaits_repair_before(physical_offset):
+                raise RepairPending(physical_offset)
             raise MessageNotFound(f"the record before physical offset {physical_offset} is lost")
         if not self.is_visible(physical_offset):
             raise MessageNotFound(

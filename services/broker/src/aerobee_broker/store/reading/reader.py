@@ -255,10 +255,10 @@ class Reader:
             else:
                 code, record = unit[2], data[unit[0] - at : unit[0] - at + unit[1]]
             if not record:
-                # The unit of a lost record has the offset of the next one.
-                damaged = unit[0] - 1 if unit[1] == LOST_SIZE else unit[0]
-                if self._log_reader.awaits_repair(damaged):
-                    found.waits_at = offset, damaged
+                reader, is_lost = self._log_reader, unit[1] == LOST_SIZE
+                waits = reader.awaits_repair_before if is_lost else reader.awaits_repair
+                if waits(unit[0]):
+                    found.waits_at = offset, unit[0]
                     return
                 found.missing += 1
             elif tags is None or code in tags:

@@ -8,7 +8,6 @@ damage is known
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Protocol
@@ -25,8 +24,7 @@ from aerobee_wire.status import Code, MqError
 LOOK_S = 0.5  # seconds between two checks for damage
 AGAIN_S = 5.0  # seconds after an attempt that repaired nothing
 ASKED_RANGES = 256  # ranges in one call
-# Until then readers wait for a replica that may have the records and does not answer: a minute.
-MAX_ATTEMPTS = 12
+LONGEST_WAIT_MS = 60_000  # until readers skip damage that a silent replica might repair
 
 # "host:port" of the other replicas, the master first.
 Addresses = Callable[[], Awaitable[Sequence[str]]]
@@ -45,7 +43,7 @@ class LogRepairs:
         self._addresses = addresses
         self._peers = peers
         self._reported = ""
-        self._attempts: Counter[int] = Counter()  # by begin of a range
+        self._since_ms: dict[DamagedRange, int] = {}  # since when each damaged range is known
 
     async def run(self) -> None:
         """Repair known damage until the task is cancelled."""
@@ -58,7 +56,7 @@ class LogRepairs:
         """Ask the other replicas once, and return whether less damage is left."""
         store = self._own.store
         before = store.repair.records, store.damage.damaged_bytes
-        reasons, answers = [], 0
+        asked, reasons, answers = list(store.damage.ranges), [], 0
         for address in await self._addresses():
             try:
                 await self._repair_from(address, store)
@@ -67,21 +65,23 @@ class LogRepairs:
                 reasons.append(f"{address}: {error}")
             if not self._own.damaged:
                 break
-        self._give_up(store, answers)
+        others = max(1, self._own.environment.options.total_replicas - 1)
+        self._give_up(store, asked, are_all_asked=not reasons and answers >= others)
         self._report(store, before, "; ".join(reasons) or "no other replica is known")
         return store.damage.damaged_bytes < before[1]
 
-    def _give_up(self, store: MessageStore, answers: int) -> None:
+    def _give_up(
+        self, store: MessageStore, asked: Sequence[DamagedRange], *, are_all_asked: bool
+    ) -> None:
         """Let readers skip damage that no other replica can repair.
 
-        These are the ranges that all of them were asked for, or that were asked for MAX_ATTEMPTS
-        times while some of them did not answer.
+        These are the ranges that all other replicas were asked for, or that are known for
+        LONGEST_WAIT_MS, if some replicas do not answer.
         """
-        others = max(1, self._own.environment.options.total_replicas - 1)
-        ranges = store.damage.ranges
-        self._attempts = Counter({each.begin: self._attempts[each.begin] + 1 for each in ranges})
-        lost = [each for each in ranges if self._attempts[each.begin] >= MAX_ATTEMPTS]
-        store.damage.give_up(ranges if answers >= others else lost)
+        now_ms = self._own.environment.clock.monotonic_ms()
+        self._since_ms = {each: self._since_ms.get(each, now_ms) for each in store.damage.ranges}
+        late = [each for each, ms in self._since_ms.items() if now_ms - ms >= LONGEST_WAIT_MS]
+        store.damage.give_up([*late, *asked] if are_all_asked else late)
 
     async def _repair_from(self, address: str, store: MessageStore) -> None:
         """Repair the damaged ranges that the replica at `address` has. Raises MqError, OSError."""
