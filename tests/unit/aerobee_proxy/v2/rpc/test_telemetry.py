@@ -301,3 +301,19 @@ async def test_a_caller_that_goes_away_is_no_orderly_end(proxy: Proxy) -> None:
     stream.task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await stream.task
+
+
+@pytest.mark.parametrize("turns", range(12))
+async def test_a_stream_that_is_cancelled_while_it_ends_is_forgotten(
+    proxy: Proxy, turns: int
+) -> None:
+    stream = Stream(proxy)
+    await stream.send(producer())
+    session = proxy.sessions.get(CLIENT_ID)
+    assert session is not None and session.streams
+    stream.requests.end()
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    stream.task.cancel()
+    await asyncio.wait([stream.task])
+    assert not session.streams

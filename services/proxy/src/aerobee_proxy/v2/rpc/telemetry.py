@@ -180,11 +180,12 @@ class Telemetry:
             tasks = [task for task in (writer, later) if task is not None]
             for task in tasks:
                 task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            # Before any wait: a client may cancel a stream while it ends.
             caller.session.streams.discard(stream)
             # The clients of a proxy that stops continue through another one.
             if not caller.session.streams and not self._closing.is_set():
                 self._departures.left(caller.session)
+            await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _answer(self, caller: Caller, settings: Settings, stream: TelemetryStream) -> bool:
         """Answer the client's settings on the stream.
