@@ -310,7 +310,7 @@ class MessageSelector:
             try:
                 regroup(self._store, queue)
             except BaseException:
-                queue.fifo = not ordered  # the next pop tries again
+                queue.fifo = not ordered  # the next pop retries
                 raise
         return queue
 
