@@ -1,4 +1,4 @@
-"""Combine many small calls into few large ones. Independent of the transport.
+"""Combine many small calls into few large ones.
 
 At most one batch is in flight, so items arrive in the order of submission. If no batch is in
 flight, an item is sent in the next iteration of the event loop, so a single caller does not wait.

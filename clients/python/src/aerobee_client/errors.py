@@ -7,7 +7,7 @@ MqError                  code, message, retryable, retry_after_ms
 ├─ ClientClosed          the client is not started, or was closed before or during the call
 ├─ PartialSend           some messages of a batch were stored and others were not
 ├─ LeaseFailures         some of several leases were not settled or changed
-└─ AlreadyExists         a topic or group has other settings: `admin/descriptions.py`
+└─ AlreadyExists         a topic or group exists with other settings (in `admin/descriptions.py`)
 """
 
 from __future__ import annotations

@@ -483,7 +483,7 @@ class AsyncProducer(StartedClient):
 
     @property
     def dropped_replies(self) -> DroppedReplies:
-        """The numbers of replies that the producer has discarded since its start."""
+        """The number of replies that the producer has discarded since its start, by reason."""
         return DroppedReplies() if self._requests is None else self._requests.dropped
 
     async def recall(
@@ -578,7 +578,7 @@ class ProducerFacade(StartedFacade[C]):
 
     @property
     def dropped_replies(self) -> DroppedReplies:
-        """The numbers of replies that the producer has discarded since its start."""
+        """The number of replies that the producer has discarded since its start, by reason."""
         return self._client.dropped_replies
 
     def send_async(

@@ -69,7 +69,7 @@ class Child:
         self._ended = asyncio.create_task(self._read_until_end(self._process))
 
     async def begin(self, *arguments: str) -> None:
-        """Send the process its last arguments, and let it continue."""
+        """Send the waiting process its remaining arguments, so that it continues to start."""
         assert self._process is not None and self._process.stdin is not None, "not launched"
         # If the process has ended already, `until_ready` raises the reason.
         with suppress(ConnectionError):

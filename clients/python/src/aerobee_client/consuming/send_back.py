@@ -82,7 +82,11 @@ class Rejections(ABC):
 
     @abstractmethod
     def send(self, message: ReceivedMessage, rejection: Rejection) -> asyncio.Future[bool]:
-        """Handle a message. The future is True to drop the message, or False to retry it."""
+        """Handle a message that the listener rejected, for example send it back to its broker.
+
+        Return a future. Its result is True if the consumer must drop the message, or False if it
+        must retry the message itself.
+        """
 
     @abstractmethod
     async def drain(self) -> None:

@@ -172,7 +172,10 @@ class TransactionChecks:
     # ---- checks ----
 
     def producers_of(self, topic: str) -> list[Session]:
-        """Return the sessions of the producers that may get a check for this stored topic."""
+        """Return the sessions of the producers that may get a transaction check for this topic.
+
+        `topic` is its name at the brokers, which contains the namespace.
+        """
         producers = self._sessions.producers_of(topic)
         return [session for session in producers if self._may_publish(session.user, topic)]
 

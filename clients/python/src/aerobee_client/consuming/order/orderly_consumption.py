@@ -132,7 +132,7 @@ class OrderlyConsumption:
             self._begin_all(queue)
 
     async def close(self, timeout_s: float) -> None:
-        """Wait for running listeners, and until pending dead letters are stored."""
+        """Wait until running listeners have returned and pending dead letters are stored."""
         for queue in self._queues.values():
             queue.stop()
         try:

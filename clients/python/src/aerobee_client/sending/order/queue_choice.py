@@ -114,10 +114,10 @@ class SelectMachineRoom:
             queues: The queues of its topic that accept messages.
 
         Returns:
-            A random queue in one of the rooms.
+            A random queue of a broker in one of these machine rooms.
 
         Raises:
-            MqError: With the code BROKER_NOT_EXIST if none of the queues is in one of the rooms.
+            MqError: With the code BROKER_NOT_EXIST if no queue has a broker in these machine rooms.
         """
         own = [queue for queue in queues if self._is_in_room(queue.broker_name)]
         if not own:

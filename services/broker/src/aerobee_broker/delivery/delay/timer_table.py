@@ -6,9 +6,10 @@ A message is represented by a key: its due time and, in the lower bits, its queu
 are delivered in ascending order of their keys. A *mark*, the highest delivered key, therefore
 separates the delivered messages from the others.
 
-A message may become visible only after the mark has passed its due time, because the disk is slow
-or the clock was set back. Its key is then below the mark, although it is not delivered. From its
-queue offset on, a second, lower mark applies until it has caught up with the first one. The marks
+Sometimes a message becomes visible late, when the mark has already passed its due time, because the
+disk is slow or the clock was set back. Its key is then below the mark, although it is not
+delivered. For messages from its queue offset on, a second, lower mark applies until that mark has
+caught up with the first one. The marks
 thus define exactly which messages were delivered.
 
 A message takes 56 bytes of memory (measured): an int, and a pointer in the heap.

@@ -424,7 +424,10 @@ class ConsumeQueues:
                     self.new_directories.add(directory)
 
     def starts_below(self, log_start: int) -> bool:
-        """Return whether all files before the first file of each queue had only expired records."""
+        """Return whether every queue still has the units of all records from `log_start` on.
+
+        Files that are missing at its front then contained units of expired records only.
+        """
         return all(
             queue.first == 0 or self.physical_offset_of(queue, queue.first) < log_start
             for queue in self.table.values()

@@ -100,8 +100,8 @@ class CommitLog:
     def behind_blank(self, physical_offset: int) -> int:
         """Return the start of the next file if a blank record begins at this offset.
 
-        Return the offset itself otherwise. Zeros count as a blank record, because a start may leave
-        them. Raises OSError.
+        Return the offset itself otherwise. Zeros count as a blank record, because recovery may
+        leave zeros at the end of a file. Raises OSError.
         """
         following = self.start_at(physical_offset) + self.file_size
         if following > self.end:

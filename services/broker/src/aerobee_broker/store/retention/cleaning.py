@@ -49,9 +49,10 @@ class Cleaning:
     # ---- the loop's thread ----
 
     def protect(self, needed_from: NeededFrom) -> None:
-        """Keep the log files from the physical offset on that `needed_from` returns.
+        """Do not delete log files at or after the physical offset that `needed_from` returns.
 
-        If it returns None, it protects nothing. While it raises StoreReadError, no file is deleted.
+        If `needed_from` returns None, no file is protected. While it raises StoreReadError, no file
+        is deleted.
         """
         self._protections.append(needed_from)
 

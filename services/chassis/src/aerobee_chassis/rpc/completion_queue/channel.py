@@ -226,7 +226,10 @@ def _nothing(_event: Any) -> None:
 
 
 def _probed(_event: Any) -> None:
-    """Mark the event of the probe, which comes after all earlier events."""
+    """Ignore the event of a probe, an operation that `poll` adds to the queue of events.
+
+    `poll` handles all events up to that of its probe.
+    """
 
 
 class _UnaryCall:

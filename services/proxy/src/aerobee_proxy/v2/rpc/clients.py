@@ -68,8 +68,8 @@ async def notify_client_termination(
 ) -> NotifyClientTerminationResponse:
     """Handle NotifyClientTermination: remove the session of a client that ends.
 
-    This RPC has only the codes that every RPC has. Unlike RocketMQ's proxy, this proxy accepts an
-    unknown client, because it does not know its earlier clients after a restart.
+    This RPC returns only status codes that every RPC can return. Unlike RocketMQ's proxy, this
+    proxy accepts an unknown client, because it does not know its earlier clients after a restart.
     """
 
     sessions.remove(caller.client_id, caller.session.user)

@@ -56,9 +56,10 @@ class MastershipKeeper:
 
     @property
     def is_settled(self) -> bool:
-        """Return whether the coordinator has the wanted set, and no pending write can change it.
+        """Return whether the coordinator has stored the in-sync set that this master wants.
 
-        A set that was merely read is not enough, because a late write may still replace it.
+        No pending write can then change that set. Having read it from the coordinator is not
+        enough, because a late write may still replace it.
         """
         known = self.in_sync == self._wanted and not self._unanswered
         held = self._mastership.master_revision != 0 and not self._mastership.is_forgotten
