@@ -23,7 +23,7 @@ from aerobee_client.send_result import SendResult, TransactionResolution
 from aerobee_cluster.backoff import Backoff
 from aerobee_wire import properties as names
 from aerobee_wire import rpcs
-from aerobee_wire.status import RETRYABLE, Code, MqError
+from aerobee_wire.status import RETRYABLE, Code, MqError, failure_of
 
 log = logging.getLogger(__name__)
 
@@ -250,9 +250,10 @@ class TransactionEnds:
             return [end for end in ends if end.attempt_failed(error)]
         again = []
         for end, result in zip(ends, response.results, strict=True):
-            if result.code == Code.SUCCESS:
+            failure = failure_of(result)
+            if failure is None:
                 end.succeed()
-            elif end.attempt_failed(_error_of(result)):
+            elif end.attempt_failed(failure):
                 again.append(end)
         return again
 
@@ -284,11 +285,3 @@ class TransactionEnds:
 def _fail_all(ends: Sequence[_End], error: BaseException) -> None:
     for end in ends:
         end.fail(error)
-
-
-def _error_of(result: transaction_pb2.EndTransactionResult) -> MqError:
-    try:
-        code = Code(result.code)
-    except ValueError:  # a code of a newer broker
-        code = Code.SYSTEM_ERROR
-    return MqError(code, result.message)

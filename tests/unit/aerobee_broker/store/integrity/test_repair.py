@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from aerobee_broker.errors import ChunkRefused, MessageCorrupted
+from aerobee_broker.errors import ChunkRefused, MessageCorrupted, RepairPending
 from aerobee_broker.store.damage import DamagedRange
 from aerobee_broker.store.message_store import MessageStore
 from aerobee_broker.store.ship import Chunk
@@ -113,6 +113,11 @@ def test_replica_that_leads_with_damage_gets_its_messages_later() -> None:
     replica.flush.open_to_appends()
     assert 20 not in visible(replica)["a", 0]
     assert replica.max_offset("a", 0) == 50
+    replica.enable_read_retries()
+    with pytest.raises(RepairPending):  # its unit has the offset of a later record
+        replica.read("a", 0, 20)
+    with pytest.raises(RepairPending):
+        replica.get(*replica.units("a", 0, 20, 1)[0][:2])
     repair(replica, master)
     assert visible(replica) == visible(master)
     assert replica.query("a", "ID40", unique=True)

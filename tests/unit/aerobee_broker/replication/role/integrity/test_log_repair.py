@@ -7,11 +7,15 @@ from collections.abc import Callable
 
 import pytest
 
-from aerobee_broker.errors import RepairPending
+from aerobee_broker.errors import MessageNotFound, RepairPending
+from aerobee_broker.replication.role.integrity.log_repair import LogRepairs
 from aerobee_broker.store.damage import DamagedRange
+from aerobee_broker.store.ship import Chunk
 from support.disk.stores import LOG, visible
+from support.lite.broker_client import PARENT, REPLACE, bodies
 from support.simulation.client import SimulatedClient
 from support.simulation.cluster import SimulatedCluster, simulate
+from support.simulation.lite_client import SimulatedLite
 from support.simulation.node import LOG_FILE_BYTES, BrokerNode
 
 OPTIONS = {"brokerRole": "SYNC_MASTER", "inSyncReplicas": 1, "scrubInterval": 5_000}
@@ -127,6 +131,38 @@ def test_a_pop_waits_for_a_record_that_another_replica_has() -> None:
     simulate(4, scenario)
 
 
+@pytest.mark.parametrize("redelivered", [False, True])
+def test_a_lite_topic_is_offered_again_after_the_repair(*, redelivered: bool) -> None:
+    async def scenario(cluster: SimulatedCluster) -> None:
+        await cluster.begin(2, OPTIONS, elected=True)
+        master = await cluster.settle()
+        client = SimulatedClient(cluster)
+        client.address = master.address
+        lite = SimulatedLite(client)
+        await lite.put_parent()
+        await lite.bind()
+        await lite.sync(REPLACE, "x")
+        await lite.send("x", b"x0", b"x1")
+        await cluster.settle()
+        store = master.store
+        assert store is not None
+        [queue_id] = [each for each in store.queues(PARENT) if store.max_offset(PARENT, each)]
+        at, size, _ = store.units(PARENT, queue_id, 0, 1)[0]
+        if redelivered:
+            assert bodies(await lite.pop()) == [b"x0", b"x1"]
+        flip(master, at + size - 60)
+        if redelivered:
+            await asyncio.sleep(40)  # the lease has ended
+        for _ in range(20):
+            if received := bodies(await lite.pop()):
+                break
+            await asyncio.sleep(1)
+        assert received == [b"x0", b"x1"]
+        assert is_repaired(master)()
+
+    simulate(7, scenario)
+
+
 def test_readers_skip_a_record_that_no_replica_has() -> None:
     async def scenario(cluster: SimulatedCluster) -> None:
         master, slave, _ = await begun(cluster)
@@ -188,3 +224,25 @@ def test_replica_that_lost_the_end_of_its_log_repairs_it_before_it_is_in_sync() 
         await eventually(lambda: are_alike(master, slave), "both show the same")
 
     simulate(3, scenario)
+
+
+def test_a_replica_without_that_part_of_the_log_gives_nothing_up() -> None:
+    """It may be a learner that began at a later file, while the replica that has it is down."""
+
+    class WithoutIt:
+        async def read_log(self, *_: object) -> list[Chunk]:
+            raise MessageNotFound("none of that")
+
+    async def addresses() -> list[str]:
+        return ["learner"]
+
+    async def scenario(cluster: SimulatedCluster) -> None:
+        master, slave, _ = await begun(cluster)
+        assert master.store is not None and master.roles is not None
+        own, damage = master.roles.own, master.store.damage
+        slave.kill()
+        damage.report_range(LOG, some_record(master), "bad")
+        await LogRepairs(own, addresses, WithoutIt()).attempt()
+        assert damage.is_pending
+
+    simulate(8, scenario)

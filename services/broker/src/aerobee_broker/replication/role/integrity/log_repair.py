@@ -59,8 +59,7 @@ class LogRepairs:
         asked, reasons, answers = list(store.damage.ranges), [], 0
         for address in await self._addresses():
             try:
-                await self._repair_from(address, store)
-                answers += 1
+                answers += await self._repair_from(address, store)
             except (MqError, OSError) as error:
                 reasons.append(f"{address}: {error}")
             if not self._own.damaged:
@@ -75,16 +74,21 @@ class LogRepairs:
     ) -> None:
         """Let readers skip damage that no other replica can repair.
 
-        These are the ranges that all other replicas were asked for, or that are known for
-        LONGEST_WAIT_MS, if some replicas do not answer.
+        These are the ranges that all other replicas have damaged too, or that are known for
+        LONGEST_WAIT_MS, if some replicas do not answer or do not have that part of the log.
         """
         now_ms = self._own.environment.clock.monotonic_ms()
         self._since_ms = {each: self._since_ms.get(each, now_ms) for each in store.damage.ranges}
         late = [each for each, ms in self._since_ms.items() if now_ms - ms >= LONGEST_WAIT_MS]
         store.damage.give_up([*late, *asked] if are_all_asked else late)
 
-    async def _repair_from(self, address: str, store: MessageStore) -> None:
-        """Repair the damaged ranges that the replica at `address` has. Raises MqError, OSError."""
+    async def _repair_from(self, address: str, store: MessageStore) -> bool:
+        """Repair the damaged ranges that the replica at `address` has.
+
+        Return whether the replica has these parts of the log, whole or damaged. Raises MqError,
+        OSError.
+        """
+        has_all = True
         below = 0  # physical offset below which it has no more of the damaged ranges
         while ranges := [each for each in store.damage.ranges if each.begin >= below]:
             asked = ranges[:ASKED_RANGES]
@@ -93,15 +97,17 @@ class LogRepairs:
             except MqError as error:
                 if error.code not in (Code.MESSAGE_CORRUPTED, Code.QUERY_NOT_FOUND):
                     raise
+                has_all = has_all and error.code is Code.MESSAGE_CORRUPTED
                 chunks = []
             if not chunks:
                 below = asked[-1].end
                 continue
             async with self._own.in_use:
                 if not self._own.is_open or self._own.store is not store:
-                    return  # it was reopened meanwhile, and detects its damage itself
+                    return False  # it was reopened meanwhile, and detects its damage itself
                 await self._own.environment.flusher(partial(store.repair.write, chunks))
                 store.repair.settle(chunks)
+        return has_all
 
     def _report(self, store: MessageStore, before: tuple[int, int], reason: str) -> None:
         records, damaged = store.repair.records - before[0], store.damage.damaged_bytes
