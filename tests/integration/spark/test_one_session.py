@@ -4,6 +4,7 @@ that both engines give the same report."""
 from __future__ import annotations
 
 import json
+import os
 import random
 import shutil
 from collections import Counter
@@ -39,8 +40,15 @@ ASIDE = {*OF_THE_RUN, "queues", "expires", "group_settings"}
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
     scratch = tmp_path_factory.mktemp("spark")
+    before = pyspark_variables()
     with session(scratch, scratch / "log") as spark, commands_in(spark) as running:
         yield running
+    # A later session or child process of this process must not look for a worker in `scratch`.
+    assert pyspark_variables() == before
+
+
+def pyspark_variables() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if "PYSPARK" in name}
 
 
 def report(run: Run, out: Path, *arguments: str, code: int = 0) -> dict[str, Any]:

@@ -154,9 +154,9 @@ def session(
         raise RuntimeError("this process has a Spark session already")
     scratch = scratch.absolute()  # Spark needs URIs, and its workers run in another folder
     settings = configuration(scratch, threads, brief=brief)
-    os.environ["PYSPARK_PYTHON"] = worker_python(scratch)
     java_home = java.environment(scratch)
     with (
+        _environment({"PYSPARK_PYTHON": worker_python(scratch)}),
         gateway(settings, log, inherited, java_home) as jvm,
         _ended_by_signals(jvm) as stopping,
     ):
@@ -225,13 +225,17 @@ def _stop(jvm: Jvm) -> None:
 
 @contextmanager
 def _environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """Set environment variables for the block. PySpark reads them when it connects."""
+    """Set environment variables for the block, and restore their former values at its end."""
+    before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
     try:
         yield
     finally:
-        for name in variables:
-            del os.environ[name]
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
 
 
 @contextmanager
