@@ -88,6 +88,7 @@ def build(
         **forecast.as_json(),
         "retries": _retries(request, figures),
         "timeline": _timeline(request, figures, bucket_ms),
+        "number_of_poison_keys": next((row["poison_keys"] for row in figures.poison_keys), 0),
         "poison_keys": [_poison_key(row) for row in figures.poison_keys],
         "samples": [_sample(row) for row in figures.samples],
         "redrive": {"file": "redrive.jsonl", "dead_letters": figures.total(DLQ).get("messages", 0)},
@@ -211,8 +212,15 @@ def _timeline(request: ReportRequest, figures: Figures, bucket_ms: int) -> Summa
 
 
 def _poison_key(row: Row) -> Summary:
-    figures = {name: row[name] for name in ("key", "messages", "dead_letters", "tags", "reasons")}
-    return {**figures, "first": iso(row["first_ms"]), "last": iso(row["last_ms"])}
+    names = (
+        *("key", "messages", "dead_letters"),
+        *("tags", "reasons", "number_of_tags", "number_of_reasons"),
+    )
+    return {
+        **{name: row[name] for name in names},
+        "first": iso(row["first_ms"]),
+        "last": iso(row["last_ms"]),
+    }
 
 
 def _sample(row: Row) -> Summary:
