@@ -14,6 +14,7 @@ from typing import Any
 
 from aerobee_spark.errors import ReportError
 from aerobee_spark.reading.offsets import Queue
+from aerobee_spark.reading.options import redacted_names
 from aerobee_spark.report.data.body import preview
 from aerobee_spark.report.data.coverage import Coverage, kind_of
 from aerobee_spark.report.data.figures import Figures, Row
@@ -76,7 +77,7 @@ def build(
         "generated_at": iso(now_ms),
         "generated_timestamp_ms": now_ms,
         "engine": engine,
-        "redacted": list(request.redact),
+        "redacted": list(redacted_names(request.redact)),
         "complete": coverage.complete,
         "problems": coverage.problems,
         "window": {"since": iso(request.since_ms), "until": iso(request.until_ms)},
