@@ -13,7 +13,7 @@ ARGS ?=
 BIN := $(VENV)/bin
 # Dependencies first. Each has a pyproject.toml; none is published, so pip must not look for one.
 DISTRIBUTIONS := proto services/chassis services/namesrv services/broker clients/cluster services/proxy services/suite clients/python clients/cli jobs/spark
-SOURCES := $(DISTRIBUTIONS:%=%/src) proto/generate.py docs/docstrings.py docs/figures.py docs/pages.py docs/prose.py
+SOURCES := $(DISTRIBUTIONS:%=%/src) proto/foreign.py proto/generate.py docs/docstrings.py docs/figures.py docs/pages.py docs/prose.py
 STAMP := $(VENV)/.installed
 # Spark is two thirds of all that is downloaded, and only some verbs need it.
 SPARK := $(VENV)/.spark

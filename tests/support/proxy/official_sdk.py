@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import pytest
-from apache.rocketmq.v2.definition_pb2 import Code
+from aerobee_foreign.apache.rocketmq.v2.definition_pb2 import Code
 from packaging.version import Version
 
 ROOT = Path(__file__).resolve().parents[3]
