@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib.metadata import version
 from typing import Annotated
 
 import typer
@@ -34,7 +33,11 @@ app = typer.Typer(
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        print(f"aerobee {version('aerobee-cli')}")
+        from aerobee_cli.commit import commit
+        from aerobee_wire.version import VERSION
+
+        found = commit()
+        print(f"aerobee {VERSION} (commit {found})" if found else f"aerobee {VERSION}")
         raise typer.Exit
 
 
@@ -51,7 +54,9 @@ def root(
     ] = None,
     show_version: Annotated[
         bool,
-        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version."),
+        typer.Option(
+            "--version", callback=_show_version, is_eager=True, help="Show version and commit."
+        ),
     ] = False,
 ) -> None:
     """Set the options that all commands share."""

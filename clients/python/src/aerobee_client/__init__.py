@@ -55,6 +55,8 @@ if TYPE_CHECKING:
     from aerobee_wire.consume_order import ConsumeOrder
     from aerobee_wire.retry_policy import ExponentialRetryPolicy
 
+    __version__: str
+
 __all__ = [
     "AddedProperty",
     "AdminClient",
@@ -156,6 +158,10 @@ logging.getLogger(__name__).addHandler(logging.NullHandler())
 def __getattr__(name: str) -> Any:
     if name == "otel":  # a module that needs the extra [otel]
         return import_module(f"{__name__}.observing.otel")
+    if name == "__version__":
+        from aerobee_wire.version import VERSION
+
+        return VERSION
     module = _MODULE_OF.get(name)
     if module is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -9,7 +9,6 @@ import socket
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
-from importlib.metadata import version
 from typing import Any
 
 from aerobee.broker.v1 import client_pb2
@@ -26,6 +25,7 @@ from aerobee_cluster.broker_watch import BrokerWatch
 from aerobee_cluster.transport import Q, R, Transport
 from aerobee_wire.rpcs import Rpc
 from aerobee_wire.status import MqError
+from aerobee_wire.version import VERSION
 
 log = logging.getLogger(__name__)
 
@@ -106,7 +106,7 @@ class ClientInstance:
 
     def new_heartbeat(self) -> client_pb2.HeartbeatRequest:
         return client_pb2.HeartbeatRequest(
-            client_id=self.client_id, language=LANGUAGE, version=version("aerobee-client")
+            client_id=self.client_id, language=LANGUAGE, version=VERSION
         )
 
     def start(
