@@ -36,9 +36,14 @@ OTHER_LANGUAGES = {"json", "mermaid", "properties", "text", "yaml"}
 RUN_ELSEWHERE = {
     "make demo": ("tests/integration/command/test_demo.py", "with Demo(tmp_path, "),
     "make demo-failover": ("tests/integration/command/test_demo.py", '"--failover"'),
-    "pytest test_orders.py": (
-        "tests/integration/client/testing/test_plugin.py",
-        "run_pytest(python, tmp_path, TEST_FILE)",
+    **dict.fromkeys(
+        (
+            "python3 -m venv env",
+            ". env/bin/activate",
+            "pip install 'aerobee-client[testing]'",
+            "pytest test_orders.py",
+        ),
+        ("tests/integration/distributions/test_wheels.py", 'documented("A first test", "sh")'),
     ),
     "aerobee up --replicas 3 --set brokerName=broker-a": (
         "tests/integration/command/test_up.py",
