@@ -45,6 +45,11 @@ RUN_ELSEWHERE = {
         ),
         ("tests/integration/distributions/test_wheels.py", 'documented("A first test", "sh")'),
     ),
+    "pip install --find-links build/dist aerobee": (
+        "tests/integration/distributions/test_wheels.py",
+        'stranger.install("aerobee-spark[local]", "mypy")',
+    ),
+    "aerobee --version": ("tests/integration/distributions/test_wheels.py", '"--version"'),
     "aerobee up --replicas 3 --set brokerName=broker-a": (
         "tests/integration/command/test_up.py",
         '"--replicas", "3"',

@@ -22,7 +22,7 @@ VERSIONS = ("3.11", "3.12", "3.13")
 LOCK = ROOT / "deploy" / "requirements-users.lock"
 WHEELS = ROOT / "build" / "wheels"
 RUN_TIMEOUT_S = 300.0
-NOT_OURS = "pip"  # comes with each environment
+OF_VENV = {"pip", "setuptools"}  # come with each environment, or up to Python 3.11
 
 
 @functools.cache
@@ -99,9 +99,9 @@ class Environment:
         self.run(str(self.bin / "python"), "-m", "pip", "install", "--quiet", *requirements)
 
     def installed(self) -> set[str]:
-        """The names of the packages, without pip."""
+        """The names of the packages, without those that come with an environment."""
         listed = "import importlib.metadata as m; print(*(d.name for d in m.distributions()))"
-        return set(self.python(listed).split()) - {NOT_OURS}
+        return set(self.python(listed).split()) - OF_VENV
 
     def python(self, program: str, **environ: str) -> str:
         return self.run(str(self.bin / "python"), "-c", program, **environ)
