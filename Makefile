@@ -150,7 +150,7 @@ build/tools/.installed: deploy/requirements-dist.lock
 dist: $(STAMP) build/tools/.installed ## sdists and wheels in build/dist, tried offline with each Python that is here
 	@build/tools/env/bin/python deploy/dist.py build/dist
 	@build/tools/env/bin/twine check --strict build/dist/*
-	@$(PYTEST) tests/distributions --dist build/dist --every-python $(ARGS)
+	@$(PYTEST) tests/integration/distributions --built build/dist --every-python $(ARGS)
 
 # Everything but publishing, which is the owner's act.
 release: $(STAMP) ## VERSION=0.2.0: check, date the changelog, commit, build and tag; prints how to publish
