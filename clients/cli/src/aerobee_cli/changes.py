@@ -13,8 +13,9 @@ import typer
 
 from aerobee_cli import output
 from aerobee_cli.errors import FAILED, CommandError
-from aerobee_cli.output import Column, Item
+from aerobee_cli.output import Item
 from aerobee_cli.settings import Arguments
+from aerobee_cli.table import Column, Table
 from aerobee_wire.status import Code, MqError
 
 if TYPE_CHECKING:
@@ -44,9 +45,9 @@ def show_created(kind: str, items: Iterable[Item], *, dry_run: bool, as_json: bo
         Column(kind, kind),
         Column("broker", "broker_name"),
         Column("address", "address"),
-        Column("", "created", lambda created: done if created else "was there"),
+        Column("result", "created", lambda created: done if created else "was there"),
     )
-    output.show_list(items, columns, as_json=as_json)
+    Table(columns).show(items, as_json=as_json)
 
 
 def update_all(
@@ -97,12 +98,10 @@ def show_updated(kind: str, items: list[Item], *, as_json: bool) -> None:
         Column(kind, "name"),
         Column("broker", "broker_name"),
         Column("setting", "setting"),
-        Column("before", "before", _value),
-        Column("after", "after", _value),
+        Column("before", "before", _value, text=True),
+        Column("after", "after", _value, text=True),
     )
-    output.show_list(items, columns, as_json=as_json)
-    if not items:
-        output.note("nothing to change")
+    Table(columns).show(items, as_json=as_json, empty="nothing to change")
 
 
 def show_deleted(kind: str, name: str, deleted: bool) -> None:

@@ -11,6 +11,7 @@ import typer
 
 from aerobee_cli.errors import INCOMPLETE
 from aerobee_cli.output import note
+from aerobee_cli.table import Column, Table
 
 if TYPE_CHECKING:
     from aerobee_client import AdminClient, Producer
@@ -28,6 +29,11 @@ Namesrv = Annotated[
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON: an array for a list.")]
+Wide = Annotated[bool, typer.Option("--wide", help="Show all columns.")]
+Columns = Annotated[
+    str,
+    typer.Option("--columns", metavar="A,B", help="Show these columns, by their titles with '-'."),
+]
 Yes = Annotated[
     bool, typer.Option("--yes", "-y", help="Do not ask. Required if stdin is not a terminal.")
 ]
@@ -78,6 +84,23 @@ def pairs_of(option: str, given: Sequence[str], *, example: str) -> dict[str, st
             raise BadOption(f"{option} {name} is given twice: give it once")
         pairs[name] = value
     return pairs
+
+
+def listing(columns: Sequence[Column], *, wide: bool, chosen: str) -> Table:
+    """Return the table of a listing with the options --wide and --columns.
+
+    Raises BadOption for an unknown name of a column.
+    """
+    if not chosen:
+        return Table(columns, every=wide)
+    if wide:
+        raise BadOption("give --wide or --columns, not both")
+    by_name = {column.name: column for column in columns}
+    names = [name.strip().lower() for name in chosen.split(",")]
+    for name in names:
+        if name not in by_name:
+            raise BadOption(f"--columns {name!r}: use names of {', '.join(by_name)}")
+    return Table([by_name[name] for name in names], every=True)
 
 
 def namesrv_of(context: typer.Context, given: str | None) -> str:

@@ -12,9 +12,20 @@ from typer.core import TyperGroup
 from aerobee_cli import output
 from aerobee_cli.doctor.broker_group import MASTER_ID, BrokerGroup, look_at
 from aerobee_cli.errors import INCOMPLETE, CommandError
-from aerobee_cli.options import BadOption, Json, Namesrv, Yes, admin_client, confirm, end
-from aerobee_cli.output import Column, number
+from aerobee_cli.options import (
+    BadOption,
+    Columns,
+    Json,
+    Namesrv,
+    Wide,
+    Yes,
+    admin_client,
+    confirm,
+    end,
+    listing,
+)
 from aerobee_cli.processes.become import become, inherit_namesrv
+from aerobee_cli.table import Column, number
 from aerobee_cli.times import parse_duration
 
 if TYPE_CHECKING:
@@ -32,14 +43,14 @@ REPLICA_COLUMNS = (
     number("replica", "replica_id"),
     Column("role", "role"),
     Column("in sync", "in_sync"),
-    number("epoch", "epoch"),
-    number("end", "end_offset"),
-    number("confirmed", "confirmed_offset"),
     number("lag (bytes)", "lag_bytes"),
-    Column("behind (s)", "behind_ms", _seconds, right=True),
-    number("clock (ms)", "clock_offset_ms"),
     Column("address", "address"),
-    Column("remark", "remark"),
+    Column("remark", "remark", text=True),
+    Column("behind (s)", "behind_ms", _seconds, right=True, extra=True),
+    number("epoch", "epoch", extra=True),
+    number("end", "end_offset", extra=True),
+    number("confirmed", "confirmed_offset", extra=True),
+    number("clock (ms)", "clock_offset_ms", extra=True),
 )
 
 
@@ -140,6 +151,8 @@ def ha_status(
     context: typer.Context,
     *,
     name: Annotated[str, typer.Argument(metavar="BROKER", help="Its brokerName.")],
+    wide: Wide = False,
+    columns: Columns = "",
     namesrv: Namesrv = None,
     json: Json = False,
 ) -> None:
@@ -149,6 +162,7 @@ def ha_status(
     column "clock" shows how far a replica's clock is ahead of the master's clock. Exit code 3: a
     replica does not answer, or there is no master.
     """
+    table = listing(REPLICA_COLUMNS, wide=wide, chosen=columns)
     with admin_client(context, namesrv) as admin:
         group = look_at(admin, name)
     found = group.replicas
@@ -158,7 +172,7 @@ def ha_status(
         items = [item | {"remark": _remark(each)} for item, each in zip(items, found, strict=True)]
         absent = [item | {"remark": item["reason"]} for item in absent]
     items += absent
-    output.show_list(items, REPLICA_COLUMNS, as_json=json)
+    table.show(items, as_json=json)
     if not found:
         output.note(f"{name} keeps one copy: it has no replicas")
     for each in found:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from aerobee_cli import connected
-from aerobee_cli.options import Json, Namesrv, admin_client, end
+from aerobee_cli.options import Columns, Json, Namesrv, Wide, admin_client, end, listing
 from aerobee_wire.status import MqError
 
 if TYPE_CHECKING:
@@ -28,6 +28,8 @@ def clients(
             "producers do not say where to.",
         ),
     ] = "",
+    wide: Wide = False,
+    columns: Columns = "",
     namesrv: Namesrv = None,
     json: Json = False,
 ) -> None:
@@ -36,6 +38,7 @@ def clients(
     A closed client disappears at once, and a dead client after two minutes. Exit code 3: a broker
     did not answer, and its clients may be missing.
     """
+    table = listing(connected.CLIENT_COLUMNS, wide=wide, chosen=columns)
     silent: list[MqError] = []
     with admin_client(context, namesrv) as admin:
         found = admin.list_clients(group, topic, silent=silent)
@@ -43,7 +46,7 @@ def clients(
         everybody = admin.list_clients(group, silent=[]) if topic else found
         if not found and not silent:
             _check_names(admin, group, topic)
-    connected.show_clients(found, as_json=json)
+    connected.show_clients(found, table, as_json=json)
     for name in sorted({name for client in found for name in client.consumer_groups}):
         connected.note_conflicts(everybody, name)
     end(f"the list may lack clients: {error}" for error in silent)

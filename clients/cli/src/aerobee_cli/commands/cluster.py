@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from aerobee_cli import output
 from aerobee_cli.doctor.broker_group import AbsentReplica, BrokerGroup, absent_replicas
-from aerobee_cli.options import Json, Namesrv, admin_client, end
-from aerobee_cli.output import Column, number
+from aerobee_cli.options import Columns, Json, Namesrv, Wide, admin_client, end, listing
+from aerobee_cli.table import Column, number
 from aerobee_wire.status import MqError
 
 if TYPE_CHECKING:
@@ -20,15 +19,15 @@ if TYPE_CHECKING:
 app = typer.Typer(help="The cluster.", no_args_is_help=True)
 
 COLUMNS = (
-    Column("cluster", "cluster"),
     Column("broker", "broker_name"),
-    number("replica", "replica_id"),
     Column("address", "address"),
-    Column("role", "role"),
-    number("epoch", "epoch"),
-    Column("in sync", "in_sync"),
-    number("lag (bytes)", "lag_bytes"),
     Column("last heartbeat", "last_update_timestamp_ms"),
+    Column("role", "role", text=True),
+    number("replica", "replica_id", extra=True),
+    Column("in sync", "in_sync", extra=True),
+    number("lag (bytes)", "lag_bytes", extra=True),
+    number("epoch", "epoch", extra=True),
+    Column("cluster", "cluster", extra=True),
 )
 
 
@@ -38,13 +37,21 @@ def cluster() -> None:
 
 
 @app.command("list", epilog="Example: aerobee cluster list")
-def list_brokers(context: typer.Context, namesrv: Namesrv = None, json: Json = False) -> None:
+def list_brokers(
+    context: typer.Context,
+    *,
+    wide: Wide = False,
+    columns: Columns = "",
+    namesrv: Namesrv = None,
+    json: Json = False,
+) -> None:
     """List the brokers that the name server knows, with their replicas.
 
     The column "replica" has the replica id, which `promote --to` takes. In JSON, broker_id is the
     registration id, which is 0 for the master. Exit code 3: a replica does not answer, or a broker
     has no master.
     """
+    table = listing(COLUMNS, wide=wide, chosen=columns)
     notes: list[str] = []
     rows: list[dict[str, Any]] = []
     with admin_client(context, namesrv) as admin:
@@ -56,7 +63,7 @@ def list_brokers(context: typer.Context, namesrv: Namesrv = None, json: Json = F
             notes += group.notes
     if not json:
         rows = [row | {"role": _role_text(row)} for row in rows]
-    output.show_list(rows, COLUMNS, as_json=json)
+    table.show(rows, as_json=json, empty="no broker is registered")
     end(notes)
 
 

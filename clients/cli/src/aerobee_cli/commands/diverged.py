@@ -11,9 +11,9 @@ import typer
 from aerobee_cli import output
 from aerobee_cli.doctor.broker_group import AbsentReplica, look_at
 from aerobee_cli.errors import INCOMPLETE, CommandError
-from aerobee_cli.options import BadOption, Json, Namesrv, admin_client
-from aerobee_cli.output import Column, number
+from aerobee_cli.options import BadOption, Columns, Json, Namesrv, Wide, admin_client, listing
 from aerobee_cli.progress import Progress
+from aerobee_cli.table import Column, number
 
 if TYPE_CHECKING:
     from aerobee_client import AdminClient
@@ -33,14 +33,14 @@ FILE_COLUMNS = (
     number("bytes", "size"),
 )
 MESSAGE_COLUMNS = (
+    Column("message id", "message_id"),
     Column("topic", "topic"),
     Column("kind", "kind"),
-    Column("message id", "message_id"),
-    Column("keys", "keys"),
-    Column("tag", "tag"),
-    number("bytes", "body_size"),
-    Column("stored at", "store_timestamp_ms"),
     Column("in the log", "stored"),
+    Column("stored at", "store_timestamp_ms", extra=True),
+    number("bytes", "body_size", extra=True),
+    Column("keys", "keys", extra=True, text=True),
+    Column("tag", "tag", extra=True),
 )
 
 Broker = Annotated[str, typer.Argument(metavar="BROKER", help="Its brokerName.")]
@@ -57,6 +57,8 @@ def list_diverged(
     context: typer.Context,
     *,
     name: Broker,
+    wide: Wide = False,
+    columns: Columns = "",
     namesrv: Namesrv = None,
     json: Json = False,
 ) -> None:
@@ -66,19 +68,16 @@ def list_diverged(
     replica that does not answer has a line too, because its parts are not known. Exit code 3: a
     replica does not answer.
     """
+    table = listing(FILE_COLUMNS, wide=wide, chosen=columns)
     silent: list[MqError] = []
     with admin_client(context, namesrv) as admin:
         absent = look_at(admin, name).absent
         files = admin.list_diverged(name, silent=silent)
     items = [item | {"answers": True} for item in output.items_of(files)]
     items += [_unknown(name, each) for each in absent]
-    if json:
-        output.show_list(items, (), as_json=True)
-    else:
-        output.write_table(items[: len(files)], FILE_COLUMNS)
-    if not files and not json:
-        whose = f"the replicas of {name} that answer" if absent else name
-        output.note(f"nothing was cut off the logs of {whose}")
+    whose = f"the replicas of {name} that answer" if absent else name
+    shown = items if json else items[: len(files)]
+    table.show(shown, as_json=json, empty=f"nothing was cut off the logs of {whose}")
     _end(silent, absent)
 
 
@@ -99,6 +98,8 @@ def show(
     missing: Annotated[
         bool, typer.Option("--missing", help="Only those that no broker has in its log.")
     ] = False,
+    wide: Wide = False,
+    columns: Columns = "",
     namesrv: Namesrv = None,
     json: Json = False,
 ) -> None:
@@ -106,6 +107,7 @@ def show(
 
     Exit code 3: a replica did not answer, or a record is damaged.
     """
+    table = listing(MESSAGE_COLUMNS, wide=wide, chosen=columns)
     silent: list[MqError] = []
     reading = _Reading()
     with admin_client(context, namesrv) as admin:
@@ -118,7 +120,7 @@ def show(
             for message in page.messages
             if message.is_missing or not missing
         )
-        output.show_list(items, MESSAGE_COLUMNS, as_json=json)
+        table.show(items, as_json=json, empty="no messages")
     reading.note()
     _end(silent, absent, complete=not reading.corrupted)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -17,8 +17,20 @@ import typer
 
 from aerobee_cli import output, redriving
 from aerobee_cli.errors import FAILED, INCOMPLETE, CommandError
-from aerobee_cli.options import BadOption, Group, Json, Namesrv, Yes, confirm, namesrv_of
-from aerobee_cli.output import Column, Item, number
+from aerobee_cli.options import (
+    BadOption,
+    Columns,
+    Group,
+    Json,
+    Namesrv,
+    Wide,
+    Yes,
+    confirm,
+    listing,
+    namesrv_of,
+)
+from aerobee_cli.output import Item
+from aerobee_cli.table import Column, number
 from aerobee_cli.times import Moment, parse_moment
 from aerobee_client.admin import export as json_lines
 from aerobee_client.admin.dead_letters import DeadLetters, Selection
@@ -45,19 +57,20 @@ EVER = 1 << 62  # a time so late that no age is clamped to 0
 MAX_RATE = 1_000_000_000  # excludes infinity
 
 
-_DEAD_LETTER_COLUMNS = (
+DEAD_LETTER_COLUMNS = (
     Column("message id", "message_id"),
-    Column("origin topic", "origin_topic"),
-    Column("origin message id", "origin_message_id"),
-    Column("tag", "tag"),
-    Column("keys", "keys"),
-    number("reconsume times", "reconsume_times"),
-    Column("born", "born_timestamp_ms"),
-    Column("stored", "store_timestamp_ms"),
-    Column("reason", "reason"),
-    Column("broker", "broker_name"),
-    number("queue id", "queue_id"),
-    number("queue offset", "queue_offset"),
+    Column("dead since", "store_timestamp_ms"),
+    Column("origin", "origin_topic"),
+    number("attempts", "reconsume_times"),
+    Column("reason", "why", text=True),
+    Column("lite topic", "lite_topic", extra=True),
+    Column("keys", "keys", extra=True, text=True),
+    Column("tag", "tag", extra=True),
+    Column("born", "born_timestamp_ms", extra=True),
+    Column("origin message id", "origin_message_id", extra=True),
+    Column("broker", "broker_name", extra=True),
+    number("queue id", "queue_id", extra=True),
+    number("queue offset", "queue_offset", extra=True),
 )
 
 
@@ -95,14 +108,18 @@ def list_dead_letters(
     limit: Annotated[
         int, typer.Option(min=0, metavar="N", help="At most N, oldest first; 0: all.")
     ] = 0,
+    wide: Wide = False,
+    columns: Columns = "",
     namesrv: Namesrv = None,
     json: Json = False,
 ) -> None:
-    """List dead letters: ids, origin, failure reason, and where they are stored."""
+    """List dead letters: id, time, origin, attempts and the reason of the failure."""
+    table = listing(DEAD_LETTER_COLUMNS, wide=wide, chosen=columns)
     query = Query(namesrv_of(context, namesrv), group, Selection(tag=tag, reason=reason))
     items, complete = query.run(partial(_collect, limit, json_lines.summary))
-    output.show_list(items, dead_letter_columns(items), as_json=json)
-    _note_if_empty(items, group, json)
+    if not json:
+        items = [{**item, "why": _why(item)} for item in items]
+    table.show(items, as_json=json, empty=_none_of(group))
     _exit(complete)
 
 
@@ -294,13 +311,9 @@ def purge(
     output.note(f"deleted {count:,} dead letters of {group}" if deleted else _none_of(group))
 
 
-def dead_letter_columns(items: Iterable[Item]) -> tuple[Column, ...]:
-    """Return the columns for dead letters. Include the lite topic if an item has one."""
-    if not any(item["lite_topic"] for item in items):
-        return _DEAD_LETTER_COLUMNS
-    at = 1 + [column.key for column in _DEAD_LETTER_COLUMNS].index("origin_topic")
-    lite_topic = Column("lite topic", "lite_topic")
-    return (*_DEAD_LETTER_COLUMNS[:at], lite_topic, *_DEAD_LETTER_COLUMNS[at:])
+def _why(item: Item) -> str:
+    """Return the reason of a dead letter with its text."""
+    return ": ".join(filter(None, (item["reason"], item["description"])))
 
 
 async def _collect(

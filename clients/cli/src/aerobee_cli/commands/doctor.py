@@ -56,7 +56,7 @@ def doctor(
     else:
         found = proxy.diagnose(address, topic or proxy.known_topics(namesrvs))
     if json:
-        output.show_list(output.items_of(found.findings), (), as_json=True)
+        output.write_array(output.items_of(found.findings))
     else:
         for finding in found.findings:
             print(output.printable(finding.text))

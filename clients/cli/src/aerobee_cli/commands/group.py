@@ -10,6 +10,7 @@ from aerobee_cli import changes, connected, output, settings
 from aerobee_cli.offsets import effects, loss, reset_target
 from aerobee_cli.options import (
     Attributes,
+    Columns,
     CreateMissing,
     DryRun,
     From,
@@ -18,12 +19,15 @@ from aerobee_cli.options import (
     Namesrv,
     OneGroup,
     Topic,
+    Wide,
     Yes,
     admin_client,
     confirm,
+    listing,
 )
-from aerobee_cli.output import Column, Item, items_of, number
+from aerobee_cli.output import Item, items_of
 from aerobee_cli.settings import LiteModel, Order
+from aerobee_cli.table import Column, Table, number
 from aerobee_cli.times import format_ms
 
 if TYPE_CHECKING:
@@ -32,6 +36,41 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Consumer groups.", no_args_is_help=True)
 
+_ORDER_TEXTS = {
+    "auto": "auto: messages of topics of the types fifo and lite in order",
+    "on": "on: messages of every topic in order",
+    "off": "off: messages in no order, also those of topics of the type fifo",
+}
+
+GROUP_COLUMNS = (
+    Column("group", "consumer_group"),
+    number("max attempts", "max_attempts"),
+    Column("order", "order"),
+    Column("retry delays", "retry", text=True),
+    Column("brokers", "brokers", extra=True, text=True),
+)
+PROGRESS_COLUMNS = (
+    Column("topic", "topic"),
+    Column("broker", "broker_name"),
+    number("queue id", "queue_id"),
+    number("consumer offset", "consumer_offset"),
+    number("max offset", "max_offset"),
+    number("lag", "lag"),
+    Column("last consumed", "last_timestamp_ms", extra=True),
+    Column("client", "client_id", extra=True),
+)
+BLOCKED_COLUMNS = (
+    Column("message group", "message_group"),
+    Column("message id", "message_id"),
+    number("attempts", "attempt"),
+    number("waiting", "waiting"),
+    Column("next try", "next_try_timestamp_ms", extra=True),
+    Column("topic", "topic", extra=True),
+    Column("broker", "broker_name", extra=True),
+    number("queue id", "queue_id", extra=True),
+    Column("since", "since_timestamp_ms", extra=True),
+    Column("client", "client_id", extra=True),
+)
 OFFSET_COLUMNS = (
     Column("topic", "topic"),
     Column("broker", "broker_name"),
@@ -178,23 +217,19 @@ def list_groups(
     context: typer.Context,
     *,
     everything: Annotated[bool, typer.Option("--all", help="Groups of the system too.")] = False,
+    wide: Wide = False,
+    columns: Columns = "",
     namesrv: Namesrv = None,
     json: Json = False,
 ) -> None:
     """List consumer groups."""
+    table = listing(GROUP_COLUMNS, wide=wide, chosen=columns)
     with admin_client(context, namesrv) as admin:
         groups = admin.list_groups(include_system=everything)
-    columns = (
-        Column("group", "consumer_group"),
-        number("max attempts", "max_attempts"),
-        Column("retry delays", "retry"),
-        Column("order", "order"),
-        Column("brokers", "brokers"),
-    )
     items = items_of(groups)
     if not json:
         items = [{**item, "retry": _retry(item)} for item in items]
-    output.show_list(items, columns, as_json=json)
+    table.show(items, as_json=json, empty="no consumer groups")
 
 
 @app.command(epilog="Example: aerobee group show billing --json")
@@ -227,7 +262,13 @@ def show(
 
 @app.command(epilog="Example: aerobee group members billing")
 def members(
-    context: typer.Context, *, group: Group, namesrv: Namesrv = None, json: Json = False
+    context: typer.Context,
+    *,
+    group: Group,
+    wide: Wide = False,
+    columns: Columns = "",
+    namesrv: Namesrv = None,
+    json: Json = False,
 ) -> None:
     """List the consumers of a group: classic clients and official SDKs.
 
@@ -235,22 +276,16 @@ def members(
     the rate of the last minute and failures since the start. It shows the messages that wait in the
     client, and the lag.
     """
+    table = listing(connected.MEMBER_COLUMNS, wide=wide, chosen=columns)
     with admin_client(context, namesrv) as admin:
         admin.get_group(group)  # an unknown group is an error, not an empty list
         found = _members(admin, group)
-    connected.show_members(found, group, as_json=json)
+    connected.show_members(found, group, table, as_json=json)
     connected.note_conflicts(found, group)
 
 
 def _members(admin: AdminClient, group: str) -> list[ClientDescription]:
     return [client for client in admin.list_clients(group) if group in client.consumer_groups]
-
-
-_ORDER_TEXTS = {
-    "auto": "auto: messages of topics of the types fifo and lite in order",
-    "on": "on: messages of every topic in order",
-    "off": "off: messages in no order, also those of topics of the type fifo",
-}
 
 
 def _retry(group: Item) -> str:
@@ -268,6 +303,8 @@ def progress(
     *,
     group: Group,
     topic: Annotated[str, typer.Option(metavar="TOPIC", help="Only this topic.")] = "",
+    wide: Wide = False,
+    columns: Columns = "",
     namesrv: Namesrv = None,
     json: Json = False,
 ) -> None:
@@ -275,22 +312,13 @@ def progress(
 
     A broadcasting group is not shown, because each member keeps its own offsets.
     """
+    table = listing(PROGRESS_COLUMNS, wide=wide, chosen=columns)
     with admin_client(context, namesrv) as admin:
         queues = admin.consume_progress(group, topic)
         members = [] if queues else _members(admin, group)
     if any(member.consumers[group].message_model == "broadcasting" for member in members):
         output.note(f"members of {group} broadcast: each keeps offsets of its own")
-    columns = (
-        Column("topic", "topic"),
-        Column("broker", "broker_name"),
-        number("queue id", "queue_id"),
-        number("consumer offset", "consumer_offset"),
-        number("max offset", "max_offset"),
-        number("lag", "lag"),
-        Column("last consumed", "last_timestamp_ms"),
-        Column("client", "client_id"),
-    )
-    output.show_list(items_of(queues), columns, as_json=json)
+    table.show(items_of(queues), as_json=json, empty=f"{group} has consumed nothing yet")
 
 
 @app.command(
@@ -307,6 +335,8 @@ def blocked(
     reason: Annotated[
         str, typer.Option(metavar="TEXT", help="Why it is skipped; the dead letter says so.")
     ] = "Skipped",
+    wide: Wide = False,
+    columns: Columns = "",
     namesrv: Namesrv = None,
     json: Json = False,
 ) -> None:
@@ -315,25 +345,14 @@ def blocked(
     This happens only if the group consumes in order. The blocking message was not consumed within
     its first lease; it is delivered again until its attempts are used up.
     """
+    table = listing(BLOCKED_COLUMNS, wide=wide, chosen=columns)
     with admin_client(context, namesrv) as admin:
         if skip:
             found = [admin.skip_message(group, skip, reason=reason)]
             output.note(f"dead-lettered {skip}; {found[0].waiting:,} messages waited behind it")
         else:
             found = admin.blocked_message_groups(group)
-    columns = (
-        Column("message group", "message_group"),
-        Column("topic", "topic"),
-        Column("broker", "broker_name"),
-        number("queue id", "queue_id"),
-        Column("message id", "message_id"),
-        number("attempts", "attempt"),
-        number("waiting", "waiting"),
-        Column("since", "since_timestamp_ms"),
-        Column("next try", "next_try_timestamp_ms"),
-        Column("client", "client_id"),
-    )
-    output.show_list(items_of(found), columns, as_json=json)
+    table.show(items_of(found), as_json=json, empty=f"no message group of {group} waits")
 
 
 @app.command(epilog="Example: aerobee group reset-offset billing orders --to 2025-06-01T00:00:00Z")
@@ -360,7 +379,7 @@ def reset_offset(
     with admin_client(context, namesrv) as admin:
         before = admin.consume_progress(group, topic)
         moved = admin.reset_offsets(group, topic, **target)
-    output.show_list(items_of(moved), OFFSET_COLUMNS, as_json=json)
+    Table(OFFSET_COLUMNS).show(items_of(moved), as_json=json, empty=f"{topic} has no queues")
     for note in effects(before, moved, target):
         output.note(note)
 
@@ -390,7 +409,7 @@ def forget(
         if not dry_run:
             confirm(f"Drop {lost}?", yes)
             offsets = admin.forget_offsets(group, topic)
-    output.show_list(items_of(offsets), OFFSET_COLUMNS, as_json=json)
+    Table(OFFSET_COLUMNS).show(items_of(offsets), as_json=json)
     output.note(f"{'would drop' if dry_run else 'dropped'} {lost}")
 
 

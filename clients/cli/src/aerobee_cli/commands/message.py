@@ -13,15 +13,18 @@ import typer
 from aerobee_cli import output
 from aerobee_cli.options import (
     BadOption,
+    Columns,
     Json,
     Namesrv,
     Topic,
+    Wide,
     admin_client,
     end,
+    listing,
     pairs_of,
     producer,
 )
-from aerobee_cli.output import Column, number
+from aerobee_cli.table import Column, number
 from aerobee_cli.times import parse_duration
 from aerobee_client.admin.export import full, summary
 from aerobee_wire.status import MqError
@@ -31,17 +34,17 @@ app = typer.Typer(help="Single messages.", no_args_is_help=True)
 STDIN = Path("-")
 MESSAGE_COLUMNS = (
     Column("message id", "message_id"),
-    Column("offset message id", "offset_message_id"),
-    Column("topic", "topic"),
-    Column("tag", "tag"),
-    Column("keys", "keys"),
-    number("reconsume times", "reconsume_times"),
-    Column("born", "born_timestamp_ms"),
     Column("stored", "store_timestamp_ms"),
-    Column("broker", "broker_name"),
-    number("queue id", "queue_id"),
-    number("queue offset", "queue_offset"),
+    Column("keys", "keys", text=True),
     number("bytes", "body_size"),
+    Column("tag", "tag", extra=True),
+    Column("offset message id", "offset_message_id", extra=True),
+    Column("topic", "topic", extra=True),
+    number("reconsume times", "reconsume_times", extra=True),
+    Column("born", "born_timestamp_ms", extra=True),
+    Column("broker", "broker_name", extra=True),
+    number("queue id", "queue_id", extra=True),
+    number("queue offset", "queue_offset", extra=True),
 )
 
 
@@ -146,6 +149,8 @@ def query(
     key: Annotated[str, typer.Option(help="One of its keys.")] = "",
     unique_id: Annotated[str, typer.Option("--id", help="Its message id.")] = "",
     limit: Annotated[int, typer.Option(min=1, max=64, metavar="N", help="At most N.")] = 32,
+    wide: Wide = False,
+    columns: Columns = "",
     namesrv: Namesrv = None,
     json: Json = False,
 ) -> None:
@@ -155,12 +160,13 @@ def query(
     """
     if bool(key) == bool(unique_id):
         raise BadOption("give either --key or --id")
+    table = listing(MESSAGE_COLUMNS, wide=wide, chosen=columns)
     with admin_client(context, namesrv) as admin:
         damaged: list[MqError] = []
         found = admin.query_messages(
             topic, key=key, unique_id=unique_id, max_messages=limit, damaged=damaged
         )
-    output.show_list(map(summary, found), MESSAGE_COLUMNS, as_json=json)
+    table.show(map(summary, found), as_json=json, empty=f"{topic} has no such message")
     end(f"warning: a message that may match is left out: {error.message}" for error in damaged)
 
 
