@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-import typer
+import click
 
 from aerobee_cli import output
 from aerobee_cli.errors import FAILED, CommandError
@@ -108,7 +108,7 @@ def show_deleted(kind: str, name: str, deleted: bool) -> None:
     """Report a deletion. Exits with FAILED if there was nothing to delete."""
     output.note(f"deleted {name}" if deleted else f"there was no {kind} {name}")
     if not deleted:
-        raise typer.Exit(FAILED)
+        raise click.exceptions.Exit(FAILED)
 
 
 def _created(name: str, broker_name: str) -> Item:

@@ -7,8 +7,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+import click
 
+from aerobee_cli.command_line import Argument, Option
 from aerobee_cli.errors import INCOMPLETE
 from aerobee_cli.output import note
 from aerobee_cli.table import Column, Table
@@ -22,50 +23,48 @@ PRODUCER_GROUP = "aerobee-cli"
 
 Namesrv = Annotated[
     str | None,
-    typer.Option(
+    Option(
         "--namesrv",
         metavar="H:P;H:P",
         help="Name servers. Default: NAMESRV_ADDR, or 127.0.0.1:9876.",
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON: an array for a list.")]
-Wide = Annotated[bool, typer.Option("--wide", help="Show all columns.")]
+Json = Annotated[bool, Option("--json", help="Print JSON: an array for a list.")]
+Wide = Annotated[bool, Option("--wide", help="Show all columns.")]
 Columns = Annotated[
     str,
-    typer.Option("--columns", metavar="A,B", help="Show these columns, by their titles with '-'."),
+    Option("--columns", metavar="A,B", help="Show these columns, by their titles with '-'."),
 ]
 Yes = Annotated[
-    bool, typer.Option("--yes", "-y", help="Do not ask. Required if stdin is not a terminal.")
+    bool, Option("--yes", "-y", help="Do not ask. Required if stdin is not a terminal.")
 ]
-Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.")]
+Topic = Annotated[str, Argument(metavar="TOPIC", help="Name of the topic.")]
 OneTopic = Annotated[
-    str | None, typer.Argument(metavar="[TOPIC]", help="Name of the topic, unless --from.")
+    str | None, Argument(metavar="[TOPIC]", help="Name of the topic, unless --from.")
 ]
 OneGroup = Annotated[
-    str | None, typer.Argument(metavar="[GROUP]", help="Name of the group, unless --from.")
+    str | None, Argument(metavar="[GROUP]", help="Name of the group, unless --from.")
 ]
 CreateMissing = Annotated[
-    bool, typer.Option("--create", help="Create what does not exist, instead of an error.")
+    bool, Option("--create", help="Create what does not exist, instead of an error.")
 ]
 From = Annotated[
     Path | None,
-    typer.Option(
+    Option(
         "--from",
         metavar="FILE.yaml",
         help="A list of them, in place of one; docs/usage.md shows it.",
     ),
 ]
-DryRun = Annotated[
-    bool, typer.Option("--dry-run", help="Show what would be changed; change nothing.")
-]
+DryRun = Annotated[bool, Option("--dry-run", help="Show what would be changed; change nothing.")]
 Attributes = Annotated[
     list[str] | None,
-    typer.Option("--attribute", metavar="NAME=VALUE", help="As often as needed; NAME= removes it."),
+    Option("--attribute", metavar="NAME=VALUE", help="As often as needed; NAME= removes it."),
 ]
-Group = Annotated[str, typer.Argument(metavar="GROUP", help="Name of the consumer group.")]
+Group = Annotated[str, Argument(metavar="GROUP", help="Name of the consumer group.")]
 
 
-class BadOption(typer.BadParameter):
+class BadOption(click.BadParameter):
     """An invalid value of an option that the command itself detects, not the option parser."""
 
 
@@ -103,19 +102,19 @@ def listing(columns: Sequence[Column], *, wide: bool, chosen: str) -> Table:
     return Table([by_name[name] for name in names], every=True)
 
 
-def namesrv_of(context: typer.Context, given: str | None) -> str:
+def namesrv_of(context: click.Context, given: str | None) -> str:
     """Return the name servers from the command's option, `aerobee`'s option, or the default."""
     inherited = context.find_root().params.get("namesrv")
     return given or inherited or DEFAULT_NAMESRV
 
 
-def admin_client(context: typer.Context, namesrv: str | None) -> AdminClient:
+def admin_client(context: click.Context, namesrv: str | None) -> AdminClient:
     from aerobee_client import AdminClient
 
     return AdminClient(namesrv_of(context, namesrv))
 
 
-def producer(context: typer.Context, namesrv: str | None) -> Producer:
+def producer(context: click.Context, namesrv: str | None) -> Producer:
     from aerobee_client import Producer
 
     return Producer(PRODUCER_GROUP, namesrv=namesrv_of(context, namesrv))
@@ -127,7 +126,7 @@ def end(problems: Iterable[str]) -> None:
     for text in notes:
         note(text)
     if notes:
-        raise typer.Exit(INCOMPLETE)
+        raise click.exceptions.Exit(INCOMPLETE)
 
 
 def confirm(question: str, yes: bool) -> None:
@@ -139,5 +138,5 @@ def confirm(question: str, yes: bool) -> None:
         return
     if sys.stdin is None or not sys.stdin.isatty():
         raise BadOption(f"{question} There is no terminal to ask on: say --yes")
-    if not typer.confirm(question):
-        raise typer.Exit(1)
+    if not click.confirm(question):
+        raise click.exceptions.Exit(1)

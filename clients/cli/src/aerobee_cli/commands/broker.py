@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from dataclasses import fields
+from inspect import getdoc
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-from typer.core import TyperGroup
+import click
 
 from aerobee_cli import output
+from aerobee_cli.command_line import Argument, CommandGroup, Option
 from aerobee_cli.doctor.broker_group import MASTER_ID, BrokerGroup, look_at
 from aerobee_cli.errors import INCOMPLETE, CommandError
 from aerobee_cli.options import (
@@ -54,22 +55,19 @@ REPLICA_COLUMNS = (
 )
 
 
-class ServiceGroup(TyperGroup):
+class ServiceGroup(CommandGroup):
     """A group of subcommands. Without a subcommand, all arguments are passed to the service."""
 
-    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
-        service = bool(args) and args[0] not in {*self.commands, "--help"}
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        service = bool(args) and args[0] not in {*self.list_commands(ctx), "--help"}
         if not args or service:
             ctx.obj = list(args)
             args = []
         return super().parse_args(ctx, args)
 
 
-app = typer.Typer(cls=ServiceGroup, invoke_without_command=True)
-
-
-@app.callback(epilog="Example: aerobee broker --port 10911 --namesrv 127.0.0.1:9876")
-def broker(context: typer.Context) -> None:
+@click.pass_context
+def broker(context: click.Context) -> None:
     """Run a broker in the foreground, or administer a running one.
 
     Options: --port P, --host H, --data DIR, --namesrv H:P;H:P, --config FILE, --set key=value,
@@ -80,12 +78,22 @@ def broker(context: typer.Context) -> None:
         become("aerobee_broker", context.obj or [])
 
 
-@app.command(epilog="Example: aerobee broker status broker-a --json")
+app = ServiceGroup(
+    "broker",
+    callback=broker,
+    help=getdoc(broker),
+    epilog="Example: aerobee broker --port 10911 --namesrv 127.0.0.1:9876",
+    invoke_without_command=True,
+    no_args_is_help=False,
+)
+
+
+@app.add(epilog="Example: aerobee broker status broker-a --json")
 def status(
-    context: typer.Context,
+    context: click.Context,
     *,
     name: Annotated[
-        str | None, typer.Argument(metavar="[BROKER]", help="Name or H:P. Default: every master.")
+        str | None, Argument(metavar="[BROKER]", help="Name or H:P. Default: every master.")
     ] = None,
     namesrv: Namesrv = None,
     json: Json = False,
@@ -146,11 +154,11 @@ def _state(admin: AdminClient, broker: str) -> dict[str, Any]:
     }
 
 
-@app.command("ha-status", epilog="Example: aerobee broker ha-status broker-a --json")
+@app.add("ha-status", epilog="Example: aerobee broker ha-status broker-a --json")
 def ha_status(
-    context: typer.Context,
+    context: click.Context,
     *,
-    name: Annotated[str, typer.Argument(metavar="BROKER", help="Its brokerName.")],
+    name: Annotated[str, Argument(metavar="BROKER", help="Its brokerName.")],
     wide: Wide = False,
     columns: Columns = "",
     namesrv: Namesrv = None,
@@ -181,7 +189,7 @@ def ha_status(
     for note in group.notes:
         output.note(note)
     if not group.is_complete:
-        raise typer.Exit(INCOMPLETE)
+        raise click.exceptions.Exit(INCOMPLETE)
 
 
 def _absent_items(group: BrokerGroup) -> list[dict[str, Any]]:
@@ -233,20 +241,18 @@ def _requirement(master: ReplicaDescription) -> str:
     )
 
 
-@app.command(epilog="Example: aerobee broker promote broker-a --to 2")
+@app.add(epilog="Example: aerobee broker promote broker-a --to 2")
 def promote(
-    context: typer.Context,
+    context: click.Context,
     *,
-    name: Annotated[str, typer.Argument(metavar="BROKER", help="Its brokerName.")],
+    name: Annotated[str, Argument(metavar="BROKER", help="Its brokerName.")],
     to: Annotated[
         int | None,
-        typer.Option(
-            "--to", metavar="ID", help="A replica. Default: the one in sync that has the most."
-        ),
+        Option("--to", metavar="ID", help="A replica. Default: the one in sync that has the most."),
     ] = None,
     unclean: Annotated[
         bool,
-        typer.Option("--unclean", help="Though acknowledged messages may be lost. Asks first."),
+        Option("--unclean", help="Though acknowledged messages may be lost. Asks first."),
     ] = False,
     yes: Yes = False,
     namesrv: Namesrv = None,
@@ -267,17 +273,17 @@ def promote(
         output.note(f"replica {done.replica_id} is master already")
 
 
-@app.command(epilog="Example: aerobee broker drain broker-b --wait --timeout 1h")
+@app.add(epilog="Example: aerobee broker drain broker-b --wait --timeout 1h")
 def drain(
-    context: typer.Context,
+    context: click.Context,
     *,
-    name: Annotated[str, typer.Argument(metavar="BROKER", help="Name or H:P.")],
-    undo: Annotated[bool, typer.Option("--undo", help="Take messages again.")] = False,
+    name: Annotated[str, Argument(metavar="BROKER", help="Name or H:P.")],
+    undo: Annotated[bool, Option("--undo", help="Take messages again.")] = False,
     wait: Annotated[
-        bool, typer.Option("--wait", help="Until nothing waits for this broker; then stop it.")
+        bool, Option("--wait", help="Until nothing waits for this broker; then stop it.")
     ] = False,
     timeout: Annotated[
-        str | None, typer.Option(metavar="DURATION", help="How long to wait. Default: for ever.")
+        str | None, Option(metavar="DURATION", help="How long to wait. Default: for ever.")
     ] = None,
     namesrv: Namesrv = None,
     json: Json = False,
@@ -310,7 +316,7 @@ def drain(
             left = admin.broker_backlog(name)
     output.show_one({**output.items_of([left])[0], "empty": left.is_empty}, as_json=json)
     if wait and not left.is_empty:
-        raise typer.Exit(INCOMPLETE)
+        raise click.exceptions.Exit(INCOMPLETE)
 
 
 def _waiting(left: BrokerBacklog) -> str:

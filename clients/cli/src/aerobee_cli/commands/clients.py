@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+import click
 
 from aerobee_cli import connected
+from aerobee_cli.command_line import CommandGroup, Option
 from aerobee_cli.options import Columns, Json, Namesrv, Wide, admin_client, end, listing
 from aerobee_wire.status import MqError
 
@@ -14,15 +15,19 @@ if TYPE_CHECKING:
     from aerobee_client import AdminClient
 
 
+app = CommandGroup()
+
+
+@app.add(epilog="Example: aerobee clients --group billing --json")
 def clients(
-    context: typer.Context,
+    context: click.Context,
     *,
     group: Annotated[
-        str, typer.Option(metavar="GROUP", help="Only producers and consumers of this group.")
+        str, Option(metavar="GROUP", help="Only producers and consumers of this group.")
     ] = "",
     topic: Annotated[
         str,
-        typer.Option(
+        Option(
             metavar="TOPIC",
             help="Only those that subscribe to it or, of the official SDKs, publish to it; other "
             "producers do not say where to.",

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-import typer
+import click
 
+from aerobee_cli.command_line import CommandGroup
 from aerobee_cli.doctor.broker_group import AbsentReplica, BrokerGroup, absent_replicas
 from aerobee_cli.options import Columns, Json, Namesrv, Wide, admin_client, end, listing
 from aerobee_cli.table import Column, number
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from aerobee_client import AdminClient
     from aerobee_client.admin.descriptions import BrokerDescription, ReplicaDescription
 
-app = typer.Typer(help="The cluster.", no_args_is_help=True)
+app = CommandGroup("cluster", help="Show the cluster.")
 
 COLUMNS = (
     Column("broker", "broker_name"),
@@ -31,14 +32,9 @@ COLUMNS = (
 )
 
 
-@app.callback()
-def cluster() -> None:
-    """Show the cluster."""
-
-
-@app.command("list", epilog="Example: aerobee cluster list")
+@app.add("list", epilog="Example: aerobee cluster list")
 def list_brokers(
-    context: typer.Context,
+    context: click.Context,
     *,
     wide: Wide = False,
     columns: Columns = "",

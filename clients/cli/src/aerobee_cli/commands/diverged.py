@@ -6,9 +6,10 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+import click
 
 from aerobee_cli import output
+from aerobee_cli.command_line import Argument, CommandGroup, Option
 from aerobee_cli.doctor.broker_group import AbsentReplica, look_at
 from aerobee_cli.errors import INCOMPLETE, CommandError
 from aerobee_cli.options import BadOption, Columns, Json, Namesrv, Wide, admin_client, listing
@@ -20,9 +21,8 @@ if TYPE_CHECKING:
     from aerobee_client.admin.descriptions import DivergedFile, DivergedMessage, DivergedPage
     from aerobee_wire.status import MqError
 
-app = typer.Typer(
-    help="What was cut off the log of a replica, where it left that of a new master.",
-    no_args_is_help=True,
+app = CommandGroup(
+    "diverged", help="What was cut off the log of a replica, where it left that of a new master."
 )
 
 FILE_COLUMNS = (
@@ -43,18 +43,16 @@ MESSAGE_COLUMNS = (
     Column("tag", "tag", extra=True),
 )
 
-Broker = Annotated[str, typer.Argument(metavar="BROKER", help="Its brokerName.")]
+Broker = Annotated[str, Argument(metavar="BROKER", help="Its brokerName.")]
 File = Annotated[
-    str | None, typer.Argument(metavar="[FILE]", help="As `list` names it. Default: all of them.")
+    str | None, Argument(metavar="[FILE]", help="As `list` names it. Default: all of them.")
 ]
-Of = Annotated[
-    int | None, typer.Option("--replica", metavar="ID", help="Only what this replica keeps.")
-]
+Of = Annotated[int | None, Option("--replica", metavar="ID", help="Only what this replica keeps.")]
 
 
-@app.command("list", epilog="Example: aerobee broker diverged list broker-a --json")
+@app.add("list", epilog="Example: aerobee broker diverged list broker-a --json")
 def list_diverged(
-    context: typer.Context,
+    context: click.Context,
     *,
     name: Broker,
     wide: Wide = False,
@@ -88,15 +86,15 @@ def _unknown(name: str, replica: AbsentReplica) -> dict[str, Any]:
     return place | unknown | {"answers": False}
 
 
-@app.command(epilog="Example: aerobee broker diverged show broker-a 1-1048576.log")
+@app.add(epilog="Example: aerobee broker diverged show broker-a 1-1048576.log")
 def show(
-    context: typer.Context,
+    context: click.Context,
     *,
     name: Broker,
     file: File = None,
     replica: Of = None,
     missing: Annotated[
-        bool, typer.Option("--missing", help="Only those that no broker has in its log.")
+        bool, Option("--missing", help="Only those that no broker has in its log.")
     ] = False,
     wide: Wide = False,
     columns: Columns = "",
@@ -125,14 +123,14 @@ def show(
     _end(silent, absent, complete=not reading.corrupted)
 
 
-@app.command(epilog="Example: aerobee broker diverged resend broker-a --dry-run")
+@app.add(epilog="Example: aerobee broker diverged resend broker-a --dry-run")
 def resend(
-    context: typer.Context,
+    context: click.Context,
     *,
     name: Broker,
     file: File = None,
     replica: Of = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Send nothing.")] = False,
+    dry_run: Annotated[bool, Option("--dry-run", help="Send nothing.")] = False,
     namesrv: Namesrv = None,
     json: Json = False,
 ) -> None:
@@ -183,7 +181,7 @@ def resend(
     for reason in done.errors.values():
         output.note(f"error: {reason.message}")
     if done.failed:
-        raise typer.Exit(1)
+        raise click.exceptions.Exit(1)
     _end(silent, absent, complete=not reading.corrupted)
 
 
@@ -291,4 +289,4 @@ def _end(
     for each in absent:
         output.note(f"{each.name} is not back yet: what it has to cut is not known")
     if silent or absent or not complete:
-        raise typer.Exit(INCOMPLETE)
+        raise click.exceptions.Exit(INCOMPLETE)

@@ -13,9 +13,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TextIO, TypeVar
 
-import typer
+import click
 
 from aerobee_cli import output, redriving
+from aerobee_cli.command_line import CommandGroup, Option
 from aerobee_cli.errors import FAILED, INCOMPLETE, CommandError
 from aerobee_cli.options import (
     BadOption,
@@ -42,16 +43,16 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-app = typer.Typer(
-    help="Dead letters of a consumer group. Looking at them consumes nothing.", no_args_is_help=True
+app = CommandGroup(
+    "dlq", help="Dead letters of a consumer group. Looking at them consumes nothing."
 )
 
 Ids = Annotated[
     list[str] | None,
-    typer.Option("--id", metavar="ID", help="Only this message id (either kind). May be repeated."),
+    Option("--id", metavar="ID", help="Only this message id (either kind). May be repeated."),
 ]
-Tag = Annotated[str, typer.Option(help="Only with this tag.")]
-Reason = Annotated[str, typer.Option(help="Only with this reason, e.g. the class of an exception.")]
+Tag = Annotated[str, Option(help="Only with this tag.")]
+Reason = Annotated[str, Option(help="Only with this reason, e.g. the class of an exception.")]
 STDOUT = Path("-")
 EVER = 1 << 62  # a time so late that no age is clamped to 0
 MAX_RATE = 1_000_000_000  # excludes infinity
@@ -98,16 +99,14 @@ class Query:
         return asyncio.run(connected())
 
 
-@app.command("list", epilog="Example: aerobee dlq list billing --json")
+@app.add("list", epilog="Example: aerobee dlq list billing --json")
 def list_dead_letters(
-    context: typer.Context,
+    context: click.Context,
     *,
     group: Group,
     tag: Tag = "",
     reason: Reason = "",
-    limit: Annotated[
-        int, typer.Option(min=0, metavar="N", help="At most N, oldest first; 0: all.")
-    ] = 0,
+    limit: Annotated[int, Option(min=0, metavar="N", help="At most N, oldest first; 0: all.")] = 0,
     wide: Wide = False,
     columns: Columns = "",
     namesrv: Namesrv = None,
@@ -123,15 +122,13 @@ def list_dead_letters(
     _exit(complete)
 
 
-@app.command(epilog="Example: aerobee dlq peek billing -n 3")
+@app.add(epilog="Example: aerobee dlq peek billing -n 3")
 def peek(
-    context: typer.Context,
+    context: click.Context,
     *,
     group: Group,
     ids: Ids = None,
-    count: Annotated[
-        int, typer.Option("-n", min=1, metavar="N", help="How many, oldest first.")
-    ] = 1,
+    count: Annotated[int, Option("-n", min=1, metavar="N", help="How many, oldest first.")] = 1,
     namesrv: Namesrv = None,
     json: Json = False,
 ) -> None:
@@ -144,17 +141,17 @@ def peek(
     for message_id in sorted(missing):
         output.note(f"error: {group} has no dead letter {message_id}")
     if missing:
-        raise typer.Exit(FAILED)
+        raise click.exceptions.Exit(FAILED)
     _note_if_empty(items, group, json)
     _exit(complete)
 
 
-@app.command(epilog="Example: aerobee dlq export billing --out dead.jsonl")
+@app.add(epilog="Example: aerobee dlq export billing --out dead.jsonl")
 def export(
-    context: typer.Context,
+    context: click.Context,
     *,
     group: Group,
-    out: Annotated[Path, typer.Option(metavar="FILE", help="- is stdout.")] = STDOUT,
+    out: Annotated[Path, Option(metavar="FILE", help="- is stdout.")] = STDOUT,
     tag: Tag = "",
     reason: Reason = "",
     namesrv: Namesrv = None,
@@ -195,7 +192,7 @@ def _target(text: str | Target) -> Target:
 
 Since = Annotated[
     Moment | None,
-    typer.Option(
+    Option(
         parser=_moment,
         metavar="TIME",
         help="Only those stored at or after: ISO 8601, milliseconds since 1970, or 24h, by the "
@@ -204,11 +201,11 @@ Since = Annotated[
 ]
 Until = Annotated[
     Moment | None,
-    typer.Option(parser=_moment, metavar="TIME", help="Only those stored before."),
+    Option(parser=_moment, metavar="TIME", help="Only those stored before."),
 ]
 To = Annotated[
     Target,
-    typer.Option(
+    Option(
         parser=_target,
         metavar="retry|origin|topic:NAME",
         help="retry: only this group gets them, by its retry topic, which the official SDKs do "
@@ -217,16 +214,16 @@ To = Annotated[
 ]
 
 
-@app.command(epilog="Example: aerobee dlq redrive billing --all --rate 100 --journal redrive.log")
+@app.add(epilog="Example: aerobee dlq redrive billing --all --rate 100 --journal redrive.log")
 def redrive(
-    context: typer.Context,
+    context: click.Context,
     *,
     group: Group,
     ids: Ids = None,
-    everything: Annotated[bool, typer.Option("--all", help="All of them.")] = False,
+    everything: Annotated[bool, Option("--all", help="All of them.")] = False,
     listed: Annotated[
         Path | None,
-        typer.Option(
+        Option(
             "--list",
             metavar="FILE",
             help="Those of this file: the redrive.jsonl of a report, or what dlq export wrote.",
@@ -238,22 +235,20 @@ def redrive(
     until: Until = None,
     to: To = Target.RETRY,
     limit: Annotated[
-        int, typer.Option(min=0, metavar="N", help="Send at most N, oldest first; 0: all.")
+        int, Option(min=0, metavar="N", help="Send at most N, oldest first; 0: all.")
     ] = 0,
     rate: Annotated[
         float | None,
-        typer.Option(
-            min=0.001, max=MAX_RATE, metavar="N", help="At most N a second. Default: no limit."
-        ),
+        Option(min=0.001, max=MAX_RATE, metavar="N", help="At most N a second. Default: no limit."),
     ] = None,
     journal: Annotated[
         Path | None,
-        typer.Option(
+        Option(
             metavar="FILE",
             help="Record sent messages there; an interrupted redrive resumes with the same file.",
         ),
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Send nothing.")] = False,
+    dry_run: Annotated[bool, Option("--dry-run", help="Send nothing.")] = False,
     namesrv: Namesrv = None,
     json: Json = False,
 ) -> None:
@@ -284,15 +279,15 @@ def redrive(
     )
     code = redriving.run(request)
     if code:
-        raise typer.Exit(code)
+        raise click.exceptions.Exit(code)
 
 
-@app.command(epilog="Example: aerobee dlq purge billing --dry-run")
+@app.add(epilog="Example: aerobee dlq purge billing --dry-run")
 def purge(
-    context: typer.Context,
+    context: click.Context,
     *,
     group: Group,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Delete nothing.")] = False,
+    dry_run: Annotated[bool, Option("--dry-run", help="Delete nothing.")] = False,
     yes: Yes = False,
     namesrv: Namesrv = None,
 ) -> None:
@@ -341,7 +336,7 @@ async def _collect(
 
 def _exit(complete: bool) -> None:
     if not complete:
-        raise typer.Exit(INCOMPLETE)
+        raise click.exceptions.Exit(INCOMPLETE)
 
 
 def _note_if_empty(items: list[dict[str, Any]], group: str, json: bool) -> None:

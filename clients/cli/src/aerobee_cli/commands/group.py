@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+import click
 
 from aerobee_cli import changes, connected, output, settings
+from aerobee_cli.command_line import CommandGroup, Option
 from aerobee_cli.offsets import effects, loss, reset_target
 from aerobee_cli.options import (
     Attributes,
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from aerobee_client import AdminClient
     from aerobee_client.admin.descriptions import ClientDescription
 
-app = typer.Typer(help="Consumer groups.", no_args_is_help=True)
+app = CommandGroup("group", help="Consumer groups.")
 
 _ORDER_TEXTS = {
     "auto": "auto: messages of topics of the types fifo and lite in order",
@@ -80,13 +81,11 @@ OFFSET_COLUMNS = (
 
 MaxAttempts = Annotated[
     int | None,
-    typer.Option(
-        min=1, metavar="N", help="Deliveries before a message is dead-lettered. Default: 17."
-    ),
+    Option(min=1, metavar="N", help="Deliveries before a message is dead-lettered. Default: 17."),
 ]
 Delays = Annotated[
     str | None,
-    typer.Option(
+    Option(
         "--retry-delays",
         metavar="1s,5s,…",
         help="Wait before each retry; the last one repeats. Default: 10s,30s,1m … 2h.",
@@ -94,24 +93,24 @@ Delays = Annotated[
 ]
 Retry = Annotated[
     str | None,
-    typer.Option(
+    Option(
         metavar="exponential:initial=5s,max=2h,multiplier=2",
         help="Waits that grow, in place of --retry-delays. What is left out is as shown here.",
     ),
 ]
 OrderOption = Annotated[
     Order | None,
-    typer.Option(
+    Option(
         help="Of consumers of the official SDKs. auto (default): topics of the type fifo are "
         "consumed in order, message group by message group; on: every topic; off: none."
     ),
 ]
 Consume = Annotated[
-    bool | None, typer.Option("--consume/--no-consume", help="Whether it may consume. Default: so.")
+    bool | None, Option("--consume/--no-consume", help="Whether it may consume. Default: so.")
 ]
 FromMin = Annotated[
     bool | None,
-    typer.Option(
+    Option(
         "--consume-from-min/--no-consume-from-min",
         help="Whether consumers of the official SDKs begin with the first message of a new topic, "
         "or at its end. Default: with the first.",
@@ -121,32 +120,28 @@ FromMin = Annotated[
 
 LiteParent = Annotated[
     str | None,
-    typer.Option(metavar="PARENT", help="Bind it to the lite topics of this topic (--type lite)."),
+    Option(metavar="PARENT", help="Bind it to the lite topics of this topic (--type lite)."),
 ]
 LiteModelOption = Annotated[
     LiteModel | None,
-    typer.Option(help="Whether several clients may hold a lite topic. Default: shared."),
+    Option(help="Whether several clients may hold a lite topic. Default: shared."),
 ]
 LiteQuota = Annotated[
     int | None,
-    typer.Option(
-        min=-1, metavar="N", help="Lite topics of a client; -1: any number. Default: 2000."
-    ),
+    Option(min=-1, metavar="N", help="Lite topics of a client; -1: any number. Default: 2000."),
 ]
 
 
-@app.command(
-    epilog="Example: aerobee group create billing --max-attempts 5 --retry-delays 1s,5s,30s"
-)
+@app.add(epilog="Example: aerobee group create billing --max-attempts 5 --retry-delays 1s,5s,30s")
 def create(
-    context: typer.Context,
+    context: click.Context,
     *,
     group: OneGroup = None,
     max_attempts: MaxAttempts = None,
     delays: Delays = None,
     retry: Retry = None,
     order: OrderOption = None,
-    fifo: Annotated[bool, typer.Option("--fifo", hidden=True, help="As --order on.")] = False,
+    fifo: Annotated[bool, Option("--fifo", hidden=True, help="As --order on.")] = False,
     consume: Consume = None,
     from_min: FromMin = None,
     lite_topic: LiteParent = None,
@@ -173,9 +168,9 @@ def create(
     changes.show_created("group", made, dry_run=dry_run, as_json=json)
 
 
-@app.command(epilog="Example: aerobee group update billing --max-attempts 3 --dry-run")
+@app.add(epilog="Example: aerobee group update billing --max-attempts 3 --dry-run")
 def update(
-    context: typer.Context,
+    context: click.Context,
     *,
     group: OneGroup = None,
     max_attempts: MaxAttempts = None,
@@ -212,11 +207,11 @@ def update(
     changes.show_updated("group", changed, as_json=json)
 
 
-@app.command("list", epilog="Example: aerobee group list --json")
+@app.add("list", epilog="Example: aerobee group list --json")
 def list_groups(
-    context: typer.Context,
+    context: click.Context,
     *,
-    everything: Annotated[bool, typer.Option("--all", help="Groups of the system too.")] = False,
+    everything: Annotated[bool, Option("--all", help="Groups of the system too.")] = False,
     wide: Wide = False,
     columns: Columns = "",
     namesrv: Namesrv = None,
@@ -232,9 +227,9 @@ def list_groups(
     table.show(items, as_json=json, empty="no consumer groups")
 
 
-@app.command(epilog="Example: aerobee group show billing --json")
+@app.add(epilog="Example: aerobee group show billing --json")
 def show(
-    context: typer.Context, *, group: Group, namesrv: Namesrv = None, json: Json = False
+    context: click.Context, *, group: Group, namesrv: Namesrv = None, json: Json = False
 ) -> None:
     """Show the settings of a consumer group, and whether its members contradict each other."""
     from aerobee_client.admin.descriptions import member_conflicts, subscription_conflicts
@@ -260,9 +255,9 @@ def show(
     output.show_one(item, as_json=json)
 
 
-@app.command(epilog="Example: aerobee group members billing")
+@app.add(epilog="Example: aerobee group members billing")
 def members(
-    context: typer.Context,
+    context: click.Context,
     *,
     group: Group,
     wide: Wide = False,
@@ -297,12 +292,12 @@ def _retry(group: Item) -> str:
     return ", ".join(map(format_ms, group["retry_delays_ms"])) or "delay levels from 3 on"
 
 
-@app.command(epilog="Example: aerobee group progress billing --topic orders")
+@app.add(epilog="Example: aerobee group progress billing --topic orders")
 def progress(
-    context: typer.Context,
+    context: click.Context,
     *,
     group: Group,
-    topic: Annotated[str, typer.Option(metavar="TOPIC", help="Only this topic.")] = "",
+    topic: Annotated[str, Option(metavar="TOPIC", help="Only this topic.")] = "",
     wide: Wide = False,
     columns: Columns = "",
     namesrv: Namesrv = None,
@@ -321,19 +316,17 @@ def progress(
     table.show(items_of(queues), as_json=json, empty=f"{group} has consumed nothing yet")
 
 
-@app.command(
-    epilog="Example: aerobee group blocked dispatch --skip 01AF… --reason 'no such address'"
-)
+@app.add(epilog="Example: aerobee group blocked dispatch --skip 01AF… --reason 'no such address'")
 def blocked(
-    context: typer.Context,
+    context: click.Context,
     *,
     group: Group,
     skip: Annotated[
         str,
-        typer.Option(metavar="ID", help="Dead-letter this message, so that its group continues."),
+        Option(metavar="ID", help="Dead-letter this message, so that its group continues."),
     ] = "",
     reason: Annotated[
-        str, typer.Option(metavar="TEXT", help="Why it is skipped; the dead letter says so.")
+        str, Option(metavar="TEXT", help="Why it is skipped; the dead letter says so.")
     ] = "Skipped",
     wide: Wide = False,
     columns: Columns = "",
@@ -355,15 +348,15 @@ def blocked(
     table.show(items_of(found), as_json=json, empty=f"no message group of {group} waits")
 
 
-@app.command(epilog="Example: aerobee group reset-offset billing orders --to 2025-06-01T00:00:00Z")
+@app.add(epilog="Example: aerobee group reset-offset billing orders --to 2025-06-01T00:00:00Z")
 def reset_offset(
-    context: typer.Context,
+    context: click.Context,
     *,
     group: Group,
     topic: Topic,
     to: Annotated[
         str,
-        typer.Option(
+        Option(
             metavar="earliest|latest|now|TIME|OFFSET",
             help="TIME: ISO 8601, UTC by default, or 13 digits, milliseconds since 1970. OFFSET: "
             "the same in each queue.",
@@ -384,13 +377,13 @@ def reset_offset(
         output.note(note)
 
 
-@app.command(epilog="Example: aerobee group forget billing orders --yes")
+@app.add(epilog="Example: aerobee group forget billing orders --yes")
 def forget(
-    context: typer.Context,
+    context: click.Context,
     *,
     group: Group,
     topic: Topic,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Drop nothing.")] = False,
+    dry_run: Annotated[bool, Option("--dry-run", help="Drop nothing.")] = False,
     yes: Yes = False,
     namesrv: Namesrv = None,
     json: Json = False,
@@ -404,7 +397,7 @@ def forget(
         offsets = admin.forget_offsets(group, topic, dry_run=True)
         if not offsets:
             output.note(f"{group} has no offset in {topic}")
-            raise typer.Exit(1)
+            raise click.exceptions.Exit(1)
         lost = loss(admin, group, offsets)
         if not dry_run:
             confirm(f"Drop {lost}?", yes)
@@ -413,8 +406,8 @@ def forget(
     output.note(f"{'would drop' if dry_run else 'dropped'} {lost}")
 
 
-@app.command(epilog="Example: aerobee group delete billing --yes")
-def delete(context: typer.Context, group: Group, yes: Yes = False, namesrv: Namesrv = None) -> None:
+@app.add(epilog="Example: aerobee group delete billing --yes")
+def delete(context: click.Context, group: Group, yes: Yes = False, namesrv: Namesrv = None) -> None:
     """Delete a group and its offsets from every broker. Its dead letters are kept."""
     confirm(f"Delete group {group} and its offsets?", yes)
     with admin_client(context, namesrv) as admin:

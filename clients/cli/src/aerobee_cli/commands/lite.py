@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+import click
 
 from aerobee_cli import output
+from aerobee_cli.command_line import Argument, CommandGroup, Option
 from aerobee_cli.options import Columns, Json, Namesrv, Wide, admin_client, end, listing
 from aerobee_cli.table import Column, number
 from aerobee_wire.status import Code, MqError
@@ -15,12 +16,12 @@ from aerobee_wire.status import Code, MqError
 if TYPE_CHECKING:
     from aerobee_client.admin.descriptions import LiteTopicDescription
 
-app = typer.Typer(no_args_is_help=True, help="Look at lite topics. Consumes nothing.")
+app = CommandGroup("lite", help="Look at lite topics. Consumes nothing.")
 
-Parent = Annotated[str, typer.Argument(metavar="PARENT", help="A topic of the type LITE.")]
+Parent = Annotated[str, Argument(metavar="PARENT", help="A topic of the type LITE.")]
 OfGroup = Annotated[
     str,
-    typer.Option("--group", metavar="GROUP", help="Whose lag is shown; it is bound to the parent."),
+    Option("--group", metavar="GROUP", help="Whose lag is shown; it is bound to the parent."),
 ]
 
 TOPIC_COLUMNS = (
@@ -43,15 +44,13 @@ CLIENT_COLUMNS = (
 )
 
 
-@app.command("list", epilog="Example: aerobee lite list sessions --group agents --top 10")
+@app.add("list", epilog="Example: aerobee lite list sessions --group agents --top 10")
 def list_topics(
-    context: typer.Context,
+    context: click.Context,
     *,
     parent: Parent,
     group: OfGroup = "",
-    top: Annotated[
-        int, typer.Option(metavar="N", min=1, max=1_000, help="How many at most.")
-    ] = 100,
+    top: Annotated[int, Option(metavar="N", min=1, max=1_000, help="How many at most.")] = 100,
     wide: Wide = False,
     columns: Columns = "",
     namesrv: Namesrv = None,
@@ -71,12 +70,12 @@ def list_topics(
     _end(silent)
 
 
-@app.command(epilog="Example: aerobee lite show sessions session-4711 --group agents --json")
+@app.add(epilog="Example: aerobee lite show sessions session-4711 --group agents --json")
 def show(
-    context: typer.Context,
+    context: click.Context,
     *,
     parent: Parent,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Of the lite topic.")],
+    name: Annotated[str, Argument(metavar="NAME", help="Of the lite topic.")],
     group: OfGroup = "",
     wide: Wide = False,
     columns: Columns = "",
@@ -117,9 +116,9 @@ def show(
     _end(silent)
 
 
-@app.command(epilog="Example: aerobee lite clients sessions --json")
+@app.add(epilog="Example: aerobee lite clients sessions --json")
 def clients(
-    context: typer.Context,
+    context: click.Context,
     *,
     parent: Parent,
     wide: Wide = False,

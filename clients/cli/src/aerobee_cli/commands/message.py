@@ -8,9 +8,10 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Annotated
 
-import typer
+import click
 
 from aerobee_cli import output
+from aerobee_cli.command_line import Argument, CommandGroup, Option
 from aerobee_cli.options import (
     BadOption,
     Columns,
@@ -29,7 +30,7 @@ from aerobee_cli.times import parse_duration
 from aerobee_client.admin.export import full, summary
 from aerobee_wire.status import MqError
 
-app = typer.Typer(help="Single messages.", no_args_is_help=True)
+app = CommandGroup("message", help="Single messages.")
 
 STDIN = Path("-")
 MESSAGE_COLUMNS = (
@@ -48,32 +49,30 @@ MESSAGE_COLUMNS = (
 )
 
 
-@app.command(epilog="Example: aerobee message send orders '{\"id\": 7}' --tag paid --key order-7")
+@app.add(epilog="Example: aerobee message send orders '{\"id\": 7}' --tag paid --key order-7")
 def send(
-    context: typer.Context,
+    context: click.Context,
     *,
     topic: Topic,
-    body: Annotated[str | None, typer.Argument(metavar="[BODY]", help="Its text.")] = None,
+    body: Annotated[str | None, Argument(metavar="[BODY]", help="Its text.")] = None,
     file: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Take the body from a file; - is stdin.")
+        Path | None, Option(metavar="FILE", help="Take the body from a file; - is stdin.")
     ] = None,
-    tag: Annotated[str, typer.Option(help="What consumers filter by.")] = "",
-    key: Annotated[
-        list[str] | None, typer.Option(help="A key to find it by. May be repeated.")
-    ] = None,
+    tag: Annotated[str, Option(help="What consumers filter by.")] = "",
+    key: Annotated[list[str] | None, Option(help="A key to find it by. May be repeated.")] = None,
     properties: Annotated[
         list[str] | None,
-        typer.Option("--property", metavar="NAME=VALUE", help="May be repeated."),
+        Option("--property", metavar="NAME=VALUE", help="May be repeated."),
     ] = None,
     lite_topic: Annotated[
-        str, typer.Option(metavar="NAME", help="Its lite topic, under a topic of the type LITE.")
+        str, Option(metavar="NAME", help="Its lite topic, under a topic of the type LITE.")
     ] = "",
     delay_level: Annotated[
-        int, typer.Option(min=0, max=18, metavar="N", help="Delay it: 1 = 1 s … 18 = 2 h.")
+        int, Option(min=0, max=18, metavar="N", help="Delay it: 1 = 1 s … 18 = 2 h.")
     ] = 0,
     delay: Annotated[
         str | None,
-        typer.Option(metavar="TIME", help="Deliver it after 90s, 1h, …, 3d at most."),
+        Option(metavar="TIME", help="Deliver it after 90s, 1h, …, 3d at most."),
     ] = None,
     namesrv: Namesrv = None,
     json: Json = False,
@@ -108,14 +107,12 @@ def send(
         output.note(f"{topic} is the topic of the broker's own name (brokerTopicEnable)")
 
 
-@app.command(epilog="Example: aerobee message recall orders djEgb3JkZXJz…")
+@app.add(epilog="Example: aerobee message recall orders djEgb3JkZXJz…")
 def recall(
-    context: typer.Context,
+    context: click.Context,
     *,
     topic: Topic,
-    handle: Annotated[
-        str, typer.Argument(metavar="RECALL_HANDLE", help="As send --delay shows it.")
-    ],
+    handle: Annotated[str, Argument(metavar="RECALL_HANDLE", help="As send --delay shows it.")],
     namesrv: Namesrv = None,
     json: Json = False,
 ) -> None:
@@ -125,12 +122,12 @@ def recall(
     output.show_one({"message_id": message_id, "topic": topic}, as_json=json)
 
 
-@app.command(epilog="Example: aerobee message get 7F00000100002A9F0000000000000000")
+@app.add(epilog="Example: aerobee message get 7F00000100002A9F0000000000000000")
 def get(
-    context: typer.Context,
+    context: click.Context,
     *,
     offset_message_id: Annotated[
-        str, typer.Argument(metavar="OFFSET_MESSAGE_ID", help="As send, query and dlq show it.")
+        str, Argument(metavar="OFFSET_MESSAGE_ID", help="As send, query and dlq show it.")
     ],
     namesrv: Namesrv = None,
     json: Json = False,
@@ -141,14 +138,14 @@ def get(
     output.show_one(full(message), as_json=json)
 
 
-@app.command(epilog="Example: aerobee message query orders --key order-7")
+@app.add(epilog="Example: aerobee message query orders --key order-7")
 def query(
-    context: typer.Context,
+    context: click.Context,
     *,
     topic: Topic,
-    key: Annotated[str, typer.Option(help="One of its keys.")] = "",
-    unique_id: Annotated[str, typer.Option("--id", help="Its message id.")] = "",
-    limit: Annotated[int, typer.Option(min=1, max=64, metavar="N", help="At most N.")] = 32,
+    key: Annotated[str, Option(help="One of its keys.")] = "",
+    unique_id: Annotated[str, Option("--id", help="Its message id.")] = "",
+    limit: Annotated[int, Option(min=1, max=64, metavar="N", help="At most N.")] = 32,
     wide: Wide = False,
     columns: Columns = "",
     namesrv: Namesrv = None,

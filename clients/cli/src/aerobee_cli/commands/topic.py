@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Annotated, Any
 
-import typer
+import click
 
 from aerobee_cli import changes, output, settings
+from aerobee_cli.command_line import CommandGroup, Option
 from aerobee_cli.options import (
     Attributes,
     Columns,
@@ -31,7 +32,7 @@ from aerobee_cli.settings import MessageType, Permission
 from aerobee_cli.table import Column, Table, number
 from aerobee_wire.status import MqError
 
-app = typer.Typer(help="Topics.", no_args_is_help=True)
+app = CommandGroup("topic", help="Topics.")
 
 
 def _queues_of(brokers: Sequence[Item]) -> str:
@@ -74,20 +75,18 @@ STATUS_COLUMNS = (
 )
 
 Queues = Annotated[
-    int | None, typer.Option(min=1, metavar="N", help="Message queues on each broker. Default: 8.")
+    int | None, Option(min=1, metavar="N", help="Message queues on each broker. Default: 8.")
 ]
 ReadQueues = Annotated[
-    int | None, typer.Option(min=1, metavar="N", help="Those that can be read, where not all can.")
+    int | None, Option(min=1, metavar="N", help="Those that can be read, where not all can.")
 ]
 WriteQueues = Annotated[
-    int | None, typer.Option(min=1, metavar="N", help="Those that get messages, where not all do.")
+    int | None, Option(min=1, metavar="N", help="Those that get messages, where not all do.")
 ]
-PermissionOption = Annotated[
-    Permission | None, typer.Option(help="Read, write, or both. Default: rw.")
-]
+PermissionOption = Annotated[Permission | None, Option(help="Read, write, or both. Default: rw.")]
 Kind = Annotated[
     MessageType | None,
-    typer.Option(
+    Option(
         "--type",
         help="Type of its messages; with priority, one queue for each priority. Default: normal.",
     ),
@@ -95,7 +94,7 @@ Kind = Annotated[
 
 LiteTtl = Annotated[
     str | None,
-    typer.Option(
+    Option(
         metavar="30m|2h|never",
         help="With --type lite: how long a lite topic stays after its last message, consumed or "
         "not. Default: never removed.",
@@ -103,9 +102,9 @@ LiteTtl = Annotated[
 ]
 
 
-@app.command(epilog="Example: aerobee topic create orders --queues 8")
+@app.add(epilog="Example: aerobee topic create orders --queues 8")
 def create(
-    context: typer.Context,
+    context: click.Context,
     *,
     topic: OneTopic = None,
     kind: Kind = None,
@@ -132,9 +131,9 @@ def create(
     changes.show_created("topic", made, dry_run=dry_run, as_json=json)
 
 
-@app.command(epilog="Example: aerobee topic update orders --queues 16 --dry-run")
+@app.add(epilog="Example: aerobee topic update orders --queues 16 --dry-run")
 def update(
-    context: typer.Context,
+    context: click.Context,
     *,
     topic: OneTopic = None,
     kind: Kind = None,
@@ -147,9 +146,7 @@ def update(
     file: From = None,
     dry_run: DryRun = False,
     create_missing: CreateMissing = False,
-    force: Annotated[
-        bool, typer.Option("--force", help="Also when messages become unreadable.")
-    ] = False,
+    force: Annotated[bool, Option("--force", help="Also when messages become unreadable.")] = False,
     namesrv: Namesrv = None,
     json: Json = False,
 ) -> None:
@@ -172,9 +169,9 @@ def update(
     changes.show_updated("topic", changed, as_json=json)
 
 
-@app.command(epilog="Example: aerobee topic rebalance orders --dry-run")
+@app.add(epilog="Example: aerobee topic rebalance orders --dry-run")
 def rebalance(
-    context: typer.Context,
+    context: click.Context,
     *,
     topic: Topic,
     dry_run: DryRun = False,
@@ -193,12 +190,12 @@ def rebalance(
     table.show(items_of(made), as_json=json, empty=f"every broker has {topic} already")
 
 
-@app.command("list", epilog="Example: aerobee topic list --all --json")
+@app.add("list", epilog="Example: aerobee topic list --all --json")
 def list_topics(
-    context: typer.Context,
+    context: click.Context,
     *,
     everything: Annotated[
-        bool, typer.Option("--all", help="System, retry and dead-letter topics too.")
+        bool, Option("--all", help="System, retry and dead-letter topics too.")
     ] = False,
     wide: Wide = False,
     columns: Columns = "",
@@ -219,9 +216,9 @@ def list_topics(
     end(f"the list may lack topics: {error}" for error in silent)
 
 
-@app.command(epilog="Example: aerobee topic route orders")
+@app.add(epilog="Example: aerobee topic route orders")
 def route(
-    context: typer.Context,
+    context: click.Context,
     *,
     topic: Topic,
     wide: Wide = False,
@@ -241,9 +238,9 @@ def route(
     table.show(items, empty=f"no broker serves {topic}")
 
 
-@app.command(epilog="Example: aerobee topic status orders")
+@app.add(epilog="Example: aerobee topic status orders")
 def status(
-    context: typer.Context,
+    context: click.Context,
     *,
     topic: Topic,
     wide: Wide = False,
@@ -261,8 +258,8 @@ def status(
     table.show(items, as_json=json, empty=f"{topic} has no queues")
 
 
-@app.command(epilog="Example: aerobee topic delete orders --yes")
-def delete(context: typer.Context, topic: Topic, yes: Yes = False, namesrv: Namesrv = None) -> None:
+@app.add(epilog="Example: aerobee topic delete orders --yes")
+def delete(context: click.Context, topic: Topic, yes: Yes = False, namesrv: Namesrv = None) -> None:
     """Delete a topic from every broker, with its messages and its consumer offsets."""
     confirm(f"Delete topic {topic} and its messages?", yes)
     with admin_client(context, namesrv) as admin:
