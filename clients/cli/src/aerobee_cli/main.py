@@ -6,6 +6,7 @@ interrupted.
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Sequence
@@ -16,10 +17,14 @@ from aerobee_cli.errors import INTERRUPTED, CommandError
 
 # Set this variable to see the traceback of an unexpected error.
 TRACEBACK_VARIABLE = "AEROBEE_TRACEBACK"
+# Imports create objects that live as long as the process. With the default threshold (700), looking
+# for garbage among them takes 7 % of the time of a command.
+YOUNG_OBJECTS = 50_000
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code. `arguments` do not include the program's name."""
+    gc.set_threshold(YOUNG_OBJECTS)
     try:
         return _run(sys.argv[1:] if arguments is None else list(arguments))
     except KeyboardInterrupt:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import click
 
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from aerobee_client import AdminClient, Producer
 
 DEFAULT_NAMESRV = "127.0.0.1:9876"
+MAX_CALLS = 16  # at the same time
+T = TypeVar("T")
+R = TypeVar("R")
 # The producer group of the messages that this command sends.
 PRODUCER_GROUP = "aerobee-cli"
 
@@ -118,6 +121,16 @@ def producer(context: click.Context, namesrv: str | None) -> Producer:
     from aerobee_client import Producer
 
     return Producer(PRODUCER_GROUP, namesrv=namesrv_of(context, namesrv))
+
+
+def at_once(call: Callable[[T], R], arguments: Sequence[T]) -> list[R]:
+    """Return the results of `call`, which blocks, for each of `arguments`, all at the same time."""
+    if len(arguments) < 2:
+        return [call(each) for each in arguments]
+    from concurrent.futures import ThreadPoolExecutor
+
+    with ThreadPoolExecutor(min(len(arguments), MAX_CALLS)) as threads:
+        return list(threads.map(call, arguments))
 
 
 def end(problems: Iterable[str]) -> None:

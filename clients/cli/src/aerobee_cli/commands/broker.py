@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import fields
+from functools import partial
 from inspect import getdoc
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,6 +22,7 @@ from aerobee_cli.options import (
     Wide,
     Yes,
     admin_client,
+    at_once,
     confirm,
     end,
     listing,
@@ -111,7 +113,8 @@ def status(
             return
         brokers = admin.cluster().brokers
         leading = sorted(each.broker_name for each in brokers if MASTER_ID in each.addresses)
-        items = [_shown(_state(admin, each), json=json) for each in leading]
+        states = at_once(partial(_state, admin), leading)
+        items = [_shown(each, json=json) for each in states]
         notes = [
             note
             for each in brokers

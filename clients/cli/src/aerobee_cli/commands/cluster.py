@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from aerobee_cli.command_line import CommandGroup
 from aerobee_cli.doctor.broker_group import AbsentReplica, BrokerGroup, absent_replicas
-from aerobee_cli.options import Columns, Json, Namesrv, Wide, admin_client, end, listing
+from aerobee_cli.options import Columns, Json, Namesrv, Wide, admin_client, at_once, end, listing
 from aerobee_cli.table import Column, number
 from aerobee_wire.status import MqError
 
@@ -53,8 +54,8 @@ def list_brokers(
     with admin_client(context, namesrv) as admin:
         found = admin.cluster()
         heartbeats = {live.address: live.last_update_timestamp_ms for live in found.live}
-        for broker in found.brokers:
-            group = _group(admin, broker)
+        groups = at_once(partial(_group, admin), found.brokers)
+        for broker, group in zip(found.brokers, groups, strict=True):
             rows += _rows(broker, group, heartbeats)
             notes += group.notes
     if not json:
