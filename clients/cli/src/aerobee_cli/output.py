@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -74,6 +76,14 @@ _CONTROLS = {
 def printable(text: str) -> str:
     """Escape control characters, so that a message body does not control the user's terminal."""
     return text.translate(_CONTROLS)
+
+
+def wrapped(text: str) -> str:
+    """Wrap a sentence at spaces for the terminal. Return it in one line if stdout is none."""
+    if not sys.stdout.isatty():
+        return text
+    width = shutil.get_terminal_size().columns
+    return textwrap.fill(text, width, break_long_words=False, break_on_hyphens=False)
 
 
 def counted(number: int, noun: str) -> str:

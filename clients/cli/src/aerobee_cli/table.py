@@ -129,10 +129,11 @@ class _Sized:
 def _for_programs(columns: Sequence[Column], cells: Sequence[Sequence[str]]) -> list[str]:
     """Return a line of names and a line for each item, without wrapped or empty cells."""
     whole = [[_field(cell) for cell in column] for column in cells]
-    sized = [_Sized.of(column, each) for column, each in zip(columns, whole, strict=True)]
     names = [column.name for column in columns]
-    widths = [max(each.full, len(name)) for each, name in zip(sized, names, strict=True)]
-    return [_line(row, sized, widths) for row in (names, *zip(*whole, strict=True))]
+    widths = [max(map(width_of, (name, *each))) for name, each in zip(names, whole, strict=True)]
+    # Numbers are not aligned: a line that begins with spaces would have an empty first field.
+    sides = [False] * len(columns)
+    return [_line(row, sides, widths) for row in (names, *zip(*whole, strict=True))]
 
 
 def _field(cell: str) -> str:
@@ -162,8 +163,9 @@ def _for_people(
         if each not in needed and each not in below and _fits([*beside, each], width):
             beside = [other for other in sized if other in beside or other is each]
     widths = _widths(beside, width)
-    titles = [each.column.title for each in beside]
-    lines = [_line(titles, beside, widths), "─" * (sum(widths) + GAP * (len(widths) - 1))]
+    sides = [each.column.right for each in beside]
+    lines = [_line([each.column.title for each in beside], sides, widths)]
+    lines.append("─" * (sum(widths) + GAP * (len(widths) - 1)))
     for number in range(len(cells[0])):
         lines += _row(beside, widths, number)
         for each in below:
@@ -195,17 +197,19 @@ def _row(columns: Sequence[_Sized], widths: Sequence[int], number: int) -> list[
         for each, width in zip(columns, widths, strict=True)
     ]
     height = max(map(len, wrapped))
+    sides = [each.column.right for each in columns]
     return [
-        _line([lines[at] if at < len(lines) else "" for lines in wrapped], columns, widths)
+        _line([lines[at] if at < len(lines) else "" for lines in wrapped], sides, widths)
         for at in range(height)
     ]
 
 
-def _line(cells: Sequence[str], columns: Sequence[_Sized], widths: Sequence[int]) -> str:
+def _line(cells: Sequence[str], right: Sequence[bool], widths: Sequence[int]) -> str:
+    """Return cells side by side. `right` has True for each cell that is aligned to the right."""
     padded = []
-    for cell, each, width in zip(cells, columns, widths, strict=True):
+    for cell, is_right, width in zip(cells, right, widths, strict=True):
         space = " " * (width - width_of(cell))
-        padded.append(space + cell if each.column.right else cell + space)
+        padded.append(space + cell if is_right else cell + space)
     return (" " * GAP).join(padded).rstrip()
 
 

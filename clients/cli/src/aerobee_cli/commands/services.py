@@ -15,6 +15,7 @@ import click
 from aerobee_cli.command_line import CommandGroup, Option
 from aerobee_cli.options import DEFAULT_NAMESRV, BadOption
 from aerobee_cli.processes.become import become, inherit_namesrv
+from aerobee_cli.processes.log_lines import LogFormat
 
 DEFAULT_DATA = Path("data")
 NAMESRV_PORT = 9_876
@@ -62,6 +63,13 @@ def up(
         str,
         Option(metavar="H:P,H:P", help="With --replicas: etcd, which elects the master."),
     ] = "",
+    log_format: Annotated[
+        LogFormat,
+        Option(
+            envvar="AEROBEE_LOG_FORMAT",
+            help="Of the logs on stderr. auto: for people on a terminal, and JSON elsewhere.",
+        ),
+    ] = LogFormat.AUTO,
 ) -> None:
     """Run a name server, a broker and a proxy as local processes, or as one process.
 
@@ -69,7 +77,7 @@ def up(
     proxy=H:P. Their logs go to stderr. Ctrl-C and SIGTERM stop them. With --replicas, N brokers run
     on consecutive ports, and a broker that ends is started again.
     """
-    from aerobee_cli.processes.suite import Replicas, SuiteOptions, serve
+    from aerobee_cli.processes.suite import Replicas, SuiteOptions, serve, set_of
 
     group = Replicas(replicas, etcd)
     if replicas == 1 and etcd:
@@ -78,8 +86,10 @@ def up(
         raise BadOption("--one-process and --replicas exclude each other")
     if reason := group.check(sets or ()):
         raise BadOption(reason)
+    if any(set_of(item)[1].lower().startswith("logformat=") for item in sets or ()):
+        raise BadOption("--set logFormat: use --log-format, which is for all services")
     options = SuiteOptions(data, namesrv_port, broker_port, tuple(sets or ()), proxy_port, group)
-    asyncio.run(serve(options, one_process=one_process))
+    asyncio.run(serve(options, one_process=one_process, log_format=log_format))
 
 
 @app.add(epilog="Example: aerobee namesrv --port 9876 --data ./data", settings=PASS_ON)
