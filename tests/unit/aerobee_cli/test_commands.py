@@ -11,10 +11,12 @@ from pathlib import Path
 from typing import Any, Self
 
 import pytest
-import typer.main
+from click import Command
 
 from aerobee_cli import main
+from aerobee_cli.app import COMMANDS as TOP_COMMANDS
 from aerobee_cli.app import app
+from aerobee_cli.command_line import CommandGroup, first_sentence
 from aerobee_cli.commands.message import body_of, delay_of, properties_of
 from aerobee_cli.errors import ProcessEnded
 from aerobee_cli.options import BadOption
@@ -75,17 +77,39 @@ COMMANDS = {
 PASSED_ON = {"report", "facts", "store"}  # the program that they run prints its own help
 
 
-def tree(command: Any = None, path: str = "") -> Iterator[str]:
-    command = command or typer.main.get_command(app)
-    for name, child in getattr(command, "commands", {}).items():
+def tree(group: CommandGroup = app, path: str = "") -> Iterator[str]:
+    for name, child in children(group):
         here = f"{path} {name}".strip()
         if here not in GROUPS or here == "broker":
             yield here
-        yield from tree(child, here)
+        if isinstance(child, CommandGroup):
+            yield from tree(child, here)
+
+
+def children(group: CommandGroup) -> Iterator[tuple[str, Command]]:
+    for name in group.list_commands(None):
+        child = group.get_command(None, name)
+        assert child is not None
+        yield name, child
 
 
 def test_every_promised_command_is_there() -> None:
     assert set(tree()) == COMMANDS
+
+
+def test_the_help_of_aerobee_has_the_first_sentence_of_each_command() -> None:
+    found = {name: first_sentence(child.help or "") for name, child in children(app)}
+    assert {name: text for name, (_, text) in TOP_COMMANDS.items()} == found
+
+
+@pytest.mark.parametrize("group", [[], *(name.split() for name in GROUPS)], ids=" ".join)
+def test_a_help_cuts_no_sentence(
+    group: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    assert main.main([*group, "--help"]) == 0
+    _, _, commands = capsys.readouterr().out.partition("\nCommands:\n")
+    assert commands and "..." not in commands
 
 
 @pytest.mark.parametrize("command", sorted(COMMANDS - PASSED_ON))
@@ -223,10 +247,22 @@ def test_the_command_loads_nothing_slow_before_it_runs() -> None:
     program = (
         "import sys; from aerobee_cli import app, main; from aerobee_cli.processes import suite; "
         "print(*sorted({'grpc', 'rich', 'aerobee_client.message', 'aerobee_broker',"
-        " 'google.protobuf'} & set(sys.modules)))"
+        " 'google.protobuf', 'pydantic'} & set(sys.modules)))"
     )
     shown = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
     assert shown.stdout.decode().split() == []
+
+
+def test_help_loads_no_command() -> None:
+    program = (
+        "import sys; from aerobee_cli import main; main.main(['--help']); "
+        "print(*(name for name in sys.modules if name.startswith('aerobee_c')), file=sys.stderr)"
+    )
+    shown = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
+    assert set(shown.stderr.decode().split()) == {
+        "aerobee_cli", "aerobee_cli.app", "aerobee_cli.command_line", "aerobee_cli.errors",
+        "aerobee_cli.main",
+    }  # fmt: skip
 
 
 def test_a_body_comes_from_the_command_line_or_a_file(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Mapping
+from contextlib import suppress
 
 import structlog
 from prometheus_client import CollectorRegistry
@@ -25,10 +26,11 @@ from aerobee_broker.replication.wiring import ReplicaProcess, refuse_replica
 from aerobee_broker.scrubbing import Scrubbing
 from aerobee_broker.store.format import THIS_BUILD, FormatFile
 from aerobee_broker.store.message_store import MessageStore
+from aerobee_broker.store.retention.retention import deletion_hint
 from aerobee_broker.upkeep import periodic_work
 from aerobee_broker.wiring.environment import Environment
 from aerobee_broker.wiring.name_server_registration import NameServerRegistration
-from aerobee_broker.wiring.store import open_store
+from aerobee_broker.wiring.store import open_store, store_options
 from aerobee_broker.wiring.tables import Tables
 from aerobee_chassis.addresses import join_address
 from aerobee_chassis.background import BackgroundTask, PeriodicTask
@@ -87,7 +89,9 @@ class BrokerApp(App):
         try:
             for attempt in range(1, PORT_ATTEMPTS + 1):
                 try:
-                    return await self._try_start()
+                    ready = await self._try_start()
+                    self._warn_of_full_disk()
+                    return ready
                 except PortInUse:
                     if self.options.listen_port or attempt == PORT_ATTEMPTS:
                         raise
@@ -185,6 +189,12 @@ class BrokerApp(App):
             "advertised": identity.address,
             **metrics.ready_fields,
         }
+
+    def _warn_of_full_disk(self) -> None:
+        with suppress(OSError):
+            usage = self._disk.usage(self.options.store_path_root_dir.expanduser())
+            if hint := deletion_hint(usage, store_options(self.options)):
+                structlog.get_logger().warning("disk_nearly_full", hint=hint)
 
     def _fail(self, error: MqError) -> None:
         self.fail(StartError(error.message, error.about))
