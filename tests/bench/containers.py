@@ -83,4 +83,4 @@ def processor_s(project: Project) -> float:
         ]
     finally:
         engine.close()
-    return sum(each["cpu_stats"]["cpu_usage"]["total_usage"] for each in found) / 1e9
+    return float(sum(each["cpu_stats"]["cpu_usage"]["total_usage"] for each in found)) / 1e9
