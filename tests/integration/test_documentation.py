@@ -78,6 +78,15 @@ RUN_ELSEWHERE = {
         "tests/integration/test_compose.py",
         '"replicated", "up", "--scale", "broker=0"',
     ),
+    "docker compose down": ("tests/integration/test_compose.py", 'project.run("down")'),
+    "docker compose --profile replicated down": (
+        "tests/integration/test_compose.py",
+        '"--profile", "replicated", "down"',
+    ),
+    "docker compose --profile spark down": (
+        "tests/cluster/test_spark_in_compose.py",
+        '"--profile", "spark", "down"',
+    ),
     "docker compose --profile spark up": ("tests/cluster/test_spark_in_compose.py", "made.start()"),
     "docker compose --profile spark run --rm report --group billing": (
         "tests/cluster/test_spark_in_compose.py",

@@ -67,6 +67,12 @@ class Project(DockerCompose):
         )  # fmt: skip
         return answer.stdout, answer.returncode
 
+    def containers(self) -> list[str]:
+        """Ids of all containers of the project, running or not."""
+        label = f"label=com.docker.compose.project={self.name}"
+        command = ["docker", "ps", "--all", "--quiet", "--filter", label]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
+
     def remove(self) -> None:
         """Containers, volumes and images."""
         self.stop()
