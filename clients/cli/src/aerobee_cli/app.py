@@ -9,6 +9,7 @@ import typer
 
 from aerobee_cli.commands import (
     broker,
+    certs,
     cluster,
     diverged,
     dlq,
@@ -77,6 +78,7 @@ app.add_typer(message.app, name="message")
 app.add_typer(dlq.app, name="dlq")
 app.add_typer(lite.app, name="lite")
 app.add_typer(cluster.app, name="cluster")
+app.add_typer(certs.app, name="certs")
 app.command(epilog="Example: aerobee clients --group billing --json")(clients)
 app.command(epilog="Example: aerobee doctor --from 127.0.0.1:8081")(doctor)
 for job, example in (
