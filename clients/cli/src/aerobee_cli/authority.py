@@ -16,7 +16,7 @@ import os
 import re
 import shlex
 import socket
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,7 +35,7 @@ DAYS = 90
 CLOCK_SKEW = datetime.timedelta(days=1)
 CA = "ca"
 URI_SCHEME = "aerobee"
-ENFORCING = {"tlsServerMode": "enforcing"}
+
 OTHERS = 0o077  # permission bits of group and others
 
 
@@ -61,8 +61,25 @@ def variable_of(key: str) -> str:
     return "AEROBEE_" + re.sub("([A-Z])", r"_\1", key).upper()
 
 
-def text_of(lines: Sequence[str]) -> bytes:
-    return "".join(f"{line}\n" for line in lines).encode()
+def text_of(settings: Mapping[str, str]) -> bytes:
+    return "".join(f"{key}={value}\n" for key, value in settings.items()).encode()
+
+
+def settings_of(directory: Path, role: str) -> dict[str, str]:
+    """Return the options of a process that uses the certificate of a role, with absolute paths.
+
+    The directory has been made by `Authority.init`.
+    """
+    at = directory.absolute()
+    authority = x509.load_pem_x509_certificate((at / "ca.crt").read_bytes())
+    mode = {} if role == ADMIN else {"tlsServerMode": "enforcing"}
+    return {
+        **mode,
+        "tlsCertPath": str(at / f"{role}.crt"),
+        "tlsKeyPath": str(at / f"{role}.key"),
+        "tlsTrustCertPath": str(at / "ca.crt"),
+        "tlsClusterName": _cluster_of(authority),
+    }
 
 
 def default_hosts() -> list[str]:
@@ -95,7 +112,7 @@ class Authority:
         self._make_authority(cluster)
         issued = [self.issue(role, role, hosts, days) for role in ROLES]
         for role in ROLES:
-            self._write_options(role, cluster)
+            self._write_options(role)
         return issued
 
     def issue(self, role: str, name: str, hosts: Sequence[str], days: int) -> Issued:
@@ -149,21 +166,14 @@ class Authority:
         found = [(path.name, self._read(path)) for path in self._files()]
         return [self._issued(*each) for each in (("ca.crt", authority), *found)]
 
-    def _write_options(self, role: str, cluster: str) -> None:
-        """Write the options of a service, or the variables of a client, with absolute paths."""
-        at = self._directory.absolute()
-        paths = {
-            "tlsCertPath": at / f"{role}.crt",
-            "tlsKeyPath": at / f"{role}.key",
-            "tlsTrustCertPath": at / "ca.crt",
-            "tlsClusterName": cluster,
-        }
+    def _write_options(self, role: str) -> None:
+        """Write the options of a service, or the variables of a client."""
+        settings = settings_of(self._directory, role)
         if role == ADMIN:
-            lines = [f"export {variable_of(key)}={shlex.quote(str(v))}" for key, v in paths.items()]
-            self._write("client.env", text_of(lines), 0o644)
+            settings = {f"export {variable_of(k)}": shlex.quote(v) for k, v in settings.items()}
+            self._write("client.env", text_of(settings), 0o644)
         else:
-            lines = [f"{key} = {value}" for key, value in {**ENFORCING, **paths}.items()]
-            self._write(f"{role}.conf", text_of(lines), 0o644)
+            self._write(f"{role}.conf", text_of(settings), 0o644)
 
     # ---- certificates ----
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True, help="Certificates for TLS between services and clients.")
 
+DEFAULT_CLUSTER = "DefaultCluster"
 COLUMNS = (
     Column("file", "file"),
     Column("role", "role"),
@@ -44,7 +45,7 @@ def init(
     directory: Directory,
     cluster: Annotated[
         str, typer.Option(metavar="NAME", help="The tlsClusterName of services and clients.")
-    ] = "DefaultCluster",
+    ] = DEFAULT_CLUSTER,
     hosts: Hosts = "",
     days: Days = 90,
     json: Json = False,

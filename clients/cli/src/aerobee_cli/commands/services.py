@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import os
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, NoReturn
 
 import typer
 
 from aerobee_cli.options import DEFAULT_NAMESRV, BadOption
+from aerobee_cli.output import note
 from aerobee_cli.processes.become import become, inherit_namesrv
 
 DEFAULT_DATA = Path("data")
@@ -23,6 +25,8 @@ PROXY_PORT = 8_081
 DEFAULT_MESSAGES = 20_000
 DEFAULT_OUT = Path("report")
 COPIES = 3  # with --failover
+DAYS = 90  # how long the certificates of --secure are valid
+CLUSTER = "DefaultCluster"
 # Unknown arguments are passed on to the service.
 PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True}
 
@@ -56,12 +60,19 @@ def up(
         str,
         typer.Option(metavar="H:P,H:P", help="With --replicas: etcd, which elects the master."),
     ] = "",
+    secure: Annotated[
+        bool,
+        typer.Option(
+            "--secure", help="TLS on all ports; name server and broker require a certificate."
+        ),
+    ] = False,
 ) -> None:
     """Run a name server, a broker and a proxy as local processes, or as one process.
 
     When the services are ready, the command prints one line: ready namesrv=H:P broker=H:P
     proxy=H:P. Their logs go to stderr. Ctrl-C and SIGTERM stop them. With --replicas, N brokers run
-    on consecutive ports, and a broker that ends is started again.
+    on consecutive ports, and a broker that ends is started again. With --secure, certificates are
+    made under DIR/secure once, and are used from then on.
     """
     from aerobee_cli.processes.suite import Replicas, SuiteOptions, serve
 
@@ -72,8 +83,24 @@ def up(
         raise BadOption("--one-process and --replicas exclude each other")
     if reason := group.check(sets or ()):
         raise BadOption(reason)
-    options = SuiteOptions(data, namesrv_port, broker_port, tuple(sets or ()), proxy_port, group)
+    chosen = (*(_closed_ports(data) if secure else ()), *(sets or ()))
+    options = SuiteOptions(data, namesrv_port, broker_port, chosen, proxy_port, group)
     asyncio.run(serve(options, one_process=one_process))
+
+
+def _closed_ports(data: Path) -> list[str]:
+    """Return the settings for certificates under `data`, which are made if they are missing."""
+    from aerobee_cli.authority import Authority, default_hosts, settings_of
+
+    directory = data / "secure"
+    if not (directory / "ca.crt").exists():
+        Authority(directory, datetime.now(UTC)).init(CLUSTER, default_hosts(), DAYS)
+    note(f"clients need the certificates of {directory}: . {directory}/client.env")
+    return [
+        f"{service}.{key}={value}"
+        for service in ("namesrv", "broker", "proxy")
+        for key, value in settings_of(directory, service).items()
+    ]
 
 
 def namesrv(context: typer.Context) -> None:
