@@ -70,11 +70,10 @@ class CertificateFiles:
     key: str = ""
     names: OptionNames = field(default_factory=OptionNames)
     _seen: Stamp = field(default=(), repr=False)
-    _loaded: Stamp = field(default=(), repr=False)
 
     def load(self) -> Pem:
         """Read and check the files. Raises UnusableCertificate."""
-        self._seen = self._loaded = self._stamp()
+        self._seen = self._stamp()  # before the files are read: a later change is seen later
         authorities = self._read(self.names.authorities, self.authorities)
         certificate = self._read(self.names.certificate, self.certificate)
         key = self._read(self.names.key, self.key)
@@ -84,11 +83,10 @@ class CertificateFiles:
     def changed(self) -> Pem | None:
         """Return the contents if the files have changed since they were read, else None.
 
-        The files are not replaced at once. So a change counts when a second call finds the same
-        files. Raises UnusableCertificate once for each change that cannot be used.
+        Raises UnusableCertificate once for each change that cannot be used. Files are not replaced
+        at once, so this may be a certificate whose key follows.
         """
-        before, self._seen = self._seen, self._stamp()
-        return self.load() if self._seen == before != self._loaded else None
+        return self.load() if self._stamp() != self._seen else None
 
     def _stamp(self) -> Stamp:
         stamps = []

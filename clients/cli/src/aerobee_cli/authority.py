@@ -32,6 +32,7 @@ ADMIN = "admin"
 ROLES = (NAMESRV, BROKER, PROXY, ADMIN)
 AUTHORITY_DAYS = 3650
 DAYS = 90
+RENEW_DAYS = 30  # certificates that expire within these days are renewed
 CLOCK_SKEW = datetime.timedelta(days=1)
 CA = "ca"
 URI_SCHEME = "aerobee"
@@ -114,6 +115,15 @@ class Authority:
         for role in ROLES:
             self._write_options(role)
         return issued
+
+    def keep(self, cluster: str, hosts: Sequence[str], days: int) -> list[Issued]:
+        """Do what `init` does, or renew the certificates that expire soon if there is an authority.
+
+        Return the new certificates.
+        """
+        if (self._directory / "ca.crt").exists():
+            return self.renew(RENEW_DAYS, days)
+        return self.init(cluster, hosts, days)
 
     def issue(self, role: str, name: str, hosts: Sequence[str], days: int) -> Issued:
         """Make a key and a certificate for a process. Their files have its name.

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from aerobee_client import AdminClient, Producer
 
 DEFAULT_NAMESRV = "127.0.0.1:9876"
+DEFAULT_CLUSTER = "DefaultCluster"
 # The producer group of the messages that this command sends.
 PRODUCER_GROUP = "aerobee-cli"
 

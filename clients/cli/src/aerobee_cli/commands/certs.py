@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from aerobee_cli import output
-from aerobee_cli.options import BadOption, Json
+from aerobee_cli.options import DEFAULT_CLUSTER, BadOption, Json
 from aerobee_cli.output import Column, number
 
 if TYPE_CHECKING:
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True, help="Certificates for TLS between services and clients.")
 
-DEFAULT_CLUSTER = "DefaultCluster"
 COLUMNS = (
     Column("file", "file"),
     Column("role", "role"),
@@ -48,6 +47,12 @@ def init(
     ] = DEFAULT_CLUSTER,
     hosts: Hosts = "",
     days: Days = 90,
+    keep: Annotated[
+        bool,
+        typer.Option(
+            "--keep", help="Keep an authority that is there; renew what expires within 30 days."
+        ),
+    ] = False,
     json: Json = False,
 ) -> None:
     """Make an authority, and a certificate each for name servers, brokers, proxies and clients.
@@ -56,7 +61,9 @@ def init(
     needs it.
     """
     _check_label("--cluster", cluster)
-    made = _authority(directory).init(cluster, _hosts(hosts), days)
+    authority = _authority(directory)
+    make = authority.keep if keep else authority.init
+    made = make(cluster, _hosts(hosts), days)
     _show(made, json=json)
     output.note(
         f"start services with --config {directory}/ROLE.conf; for clients: . {directory}/client.env"

@@ -13,7 +13,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from aerobee_cli.options import DEFAULT_NAMESRV, BadOption
+from aerobee_cli.options import DEFAULT_CLUSTER, DEFAULT_NAMESRV, BadOption
 from aerobee_cli.output import note
 from aerobee_cli.processes.become import become, inherit_namesrv
 
@@ -25,8 +25,6 @@ PROXY_PORT = 8_081
 DEFAULT_MESSAGES = 20_000
 DEFAULT_OUT = Path("report")
 COPIES = 3  # with --failover
-DAYS = 90  # how long the certificates of --secure are valid
-CLUSTER = "DefaultCluster"
 # Unknown arguments are passed on to the service.
 PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True}
 
@@ -72,7 +70,7 @@ def up(
     When the services are ready, the command prints one line: ready namesrv=H:P broker=H:P
     proxy=H:P. Their logs go to stderr. Ctrl-C and SIGTERM stop them. With --replicas, N brokers run
     on consecutive ports, and a broker that ends is started again. With --secure, certificates are
-    made under DIR/secure once, and are used from then on.
+    made under DIR/secure once, and renewed by a start when they expire within 30 days.
     """
     from aerobee_cli.processes.suite import Replicas, SuiteOptions, serve
 
@@ -90,11 +88,10 @@ def up(
 
 def _closed_ports(data: Path) -> list[str]:
     """Return the settings for certificates under `data`, which are made if they are missing."""
-    from aerobee_cli.authority import Authority, default_hosts, settings_of
+    from aerobee_cli.authority import DAYS, Authority, default_hosts, settings_of
 
     directory = data / "secure"
-    if not (directory / "ca.crt").exists():
-        Authority(directory, datetime.now(UTC)).init(CLUSTER, default_hosts(), DAYS)
+    Authority(directory, datetime.now(UTC)).keep(DEFAULT_CLUSTER, default_hosts(), DAYS)
     note(f"clients need the certificates of {directory}: . {directory}/client.env")
     return [
         f"{service}.{key}={value}"
