@@ -243,14 +243,14 @@ class Authority:
     def _key_of(self, path: Path, certificate: x509.Certificate) -> ec.EllipticCurvePublicKey:
         key = certificate.public_key()
         if not isinstance(key, ec.EllipticCurvePublicKey):
-            raise CommandError(f"{path} is no certificate of `aerobee certs`")
+            raise CommandError(f"{path} is not a certificate of `aerobee certs`")
         return key
 
     def _authority(self) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
         path = self._directory / "ca.key"
         key = serialization.load_pem_private_key(self._bytes(path), None)
         if not isinstance(key, ec.EllipticCurvePrivateKey):
-            raise CommandError(f"{path} is no key of `aerobee certs init`")
+            raise CommandError(f"{path} is not a key of `aerobee certs init`")
         return self._read(self._directory / "ca.crt"), key
 
     def _issued(self, file: str, certificate: x509.Certificate) -> Issued:
@@ -275,7 +275,9 @@ class Authority:
 
     def _check_private(self) -> None:
         if not self._directory.is_dir():
-            raise CommandError(f"{self._directory} is no directory: use `aerobee certs init` first")
+            raise CommandError(
+                f"{self._directory} is not a directory: use `aerobee certs init` first"
+            )
         if self._directory.stat().st_mode & OTHERS:
             raise CommandError(
                 f"others may read {self._directory}, where private keys are: chmod 700 it"
@@ -300,7 +302,7 @@ class Authority:
         try:
             return x509.load_pem_x509_certificate(self._bytes(path))
         except ValueError:
-            raise CommandError(f"{path} is no certificate in PEM") from None
+            raise CommandError(f"{path} is not a certificate in PEM") from None
 
     def _bytes(self, path: Path) -> bytes:
         try:

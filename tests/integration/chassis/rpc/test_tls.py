@@ -12,7 +12,6 @@ import pytest
 from grpc_health.v1 import health_pb2
 
 from aerobee_chassis.rpc import caller as caller_module
-from aerobee_chassis.rpc import peer_tls
 from aerobee_chassis.rpc.call import Failure
 from aerobee_chassis.rpc.caller import Caller
 from aerobee_chassis.rpc.peer_tls import PeerTls, ServerTls
@@ -130,7 +129,6 @@ async def test_a_caller_refuses_another_authority_name_and_plaintext(
 async def test_new_certificates_and_a_new_authority_need_no_restart(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(peer_tls, "CHECK_S", 0.0)
     monkeypatch.setattr(caller_module, "RELOAD_S", 0.02)
     old, new = tmp_path / "old" / "secure", tmp_path / "new" / "secure"
     authority(old)

@@ -7,7 +7,6 @@ caller.
 
 from __future__ import annotations
 
-import time
 from typing import Any, Literal, Self
 
 import grpc
@@ -25,8 +24,6 @@ from aerobee_wire.certificates import (
     certificate_name,
     role_of,
 )
-
-CHECK_S = 1.0  # the shortest time between two checks of the files of a server
 
 
 class PeerTlsOptions(Options):
@@ -154,7 +151,6 @@ class ServerTls:
     def __init__(self, files: CertificateFiles, *, require_client: bool) -> None:
         self._files = files
         self._require_client = require_client
-        self._next_check = 0.0
 
     def credentials(self) -> grpc.ServerCredentials:
         """Return the credentials of a port. Raises CertificateError, which names the file."""
@@ -169,10 +165,6 @@ class ServerTls:
 
         gRPC calls this on a thread of its own.
         """
-        now = time.monotonic()
-        if now < self._next_check:
-            return None
-        self._next_check = now + CHECK_S
         try:
             pem = self._files.changed()
         except UnusableCertificate as error:
