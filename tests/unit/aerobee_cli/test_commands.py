@@ -21,7 +21,17 @@ from aerobee_cli.options import BadOption
 from aerobee_cli.processes.suite import SuiteOptions
 from aerobee_wire.status import Code, MqError
 
-GROUPS = ("certs", "topic", "group", "message", "dlq", "lite", "cluster", "broker", "broker diverged")
+GROUPS = (
+    "certs",
+    "topic",
+    "group",
+    "message",
+    "dlq",
+    "lite",
+    "cluster",
+    "broker",
+    "broker diverged",
+)
 # All commands; users and documents rely on their names.
 COMMANDS = {
     "up",
