@@ -28,6 +28,7 @@ COMMANDS = {
     "dlq": ("dlq", "Dead letters of a consumer group."),
     "lite": ("lite", "Look at lite topics."),
     "cluster": ("cluster", "Show the cluster."),
+    "certs": ("certs", "Certificates for TLS between services and clients."),
     "clients": (
         "clients",
         "List all clients: producers and consumers, connected to brokers or through a proxy.",
