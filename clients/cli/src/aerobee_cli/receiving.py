@@ -28,7 +28,7 @@ if TYPE_CHECKING:
         ReceivedMessage,
     )
 
-# A receive waits at most so long, so that Ctrl-C ends it without losing messages on their way.
+# The maximum wait of a receive, so that Ctrl-C ends it without losing messages on their way.
 WAIT_S = 0.5
 MAX_MESSAGES = 32  # per receive
 # On a terminal, a longer body is cut. In a pipe and with --json it is whole.
@@ -56,7 +56,7 @@ class Request:
 
 
 class Source(Protocol):
-    """Where messages come from."""
+    """Provides messages, and records that they were printed."""
 
     async def receive(self, max_messages: int, wait_s: float) -> Sequence[ReceivedMessage]:
         """Return messages; an empty list if none arrives within `wait_s`."""
