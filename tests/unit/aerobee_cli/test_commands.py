@@ -23,7 +23,17 @@ from aerobee_cli.options import BadOption
 from aerobee_cli.processes.suite import SuiteOptions
 from aerobee_wire.status import Code, MqError
 
-GROUPS = ("topic", "group", "message", "dlq", "lite", "cluster", "broker", "broker diverged")
+GROUPS = (
+    "certs",
+    "topic",
+    "group",
+    "message",
+    "dlq",
+    "lite",
+    "cluster",
+    "broker",
+    "broker diverged",
+)
 # All commands; users and documents rely on their names.
 COMMANDS = {
     "up",
@@ -63,6 +73,10 @@ COMMANDS = {
     "lite list",
     "lite show",
     "lite clients",
+    "certs init",
+    "certs issue",
+    "certs renew",
+    "certs show",
     "cluster list",
     "clients",
     "doctor",

@@ -28,6 +28,7 @@ COMMANDS = {
     "dlq": ("dlq", "Dead letters of a consumer group."),
     "lite": ("lite", "Look at lite topics."),
     "cluster": ("cluster", "Show the cluster."),
+    "certs": ("certs", "Certificates for TLS between services and clients."),
     "clients": (
         "clients",
         "List all clients: producers and consumers, connected to brokers or through a proxy.",
@@ -48,9 +49,11 @@ COMMANDS = {
 
 def _show_version(context: click.Context, _: click.Parameter, wanted: bool) -> None:
     if wanted and not context.resilient_parsing:
-        from importlib.metadata import version  # 10 ms
+        from aerobee_cli.commit import commit
+        from aerobee_wire.version import VERSION
 
-        click.echo(f"aerobee {version('aerobee-cli')}")
+        found = commit()
+        click.echo(f"aerobee {VERSION} (commit {found})" if found else f"aerobee {VERSION}")
         context.exit()
 
 
@@ -72,7 +75,7 @@ app = CommandGroup(
             is_eager=True,
             expose_value=False,
             callback=_show_version,
-            help="Show the version.",
+            help="Show version and commit.",
         ),
     ],
     callback=lambda namesrv: None,  # commands read it from the context

@@ -21,6 +21,7 @@ DEFAULT_NAMESRV = "127.0.0.1:9876"
 MAX_CALLS = 16  # at the same time
 T = TypeVar("T")
 R = TypeVar("R")
+DEFAULT_CLUSTER = "DefaultCluster"
 # The producer group of the messages that this command sends.
 PRODUCER_GROUP = "aerobee-cli"
 

@@ -11,13 +11,14 @@ import asyncio
 import random
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import partial
 
 import structlog
 from prometheus_client import CollectorRegistry
 
 from aerobee_broker.broker import Broker
 from aerobee_broker.cluster.identity import Identity, advertised_host, free_port, store_ip
-from aerobee_broker.cluster.peers import Peers
+from aerobee_broker.cluster.peers import Peers, broker_caller
 from aerobee_broker.commit.worker_thread import Worker, WorkerThread
 from aerobee_broker.config import BrokerOptions
 from aerobee_broker.disk import Disk, RealDisk
@@ -124,7 +125,7 @@ class BrokerApp(App):
             tables,
             identity,
             announce=registration.announce,
-            spread=Peers(registration, identity).create,
+            spread=Peers(registration, identity, partial(broker_caller, options)).create,
         )
         server = self._server = Server(
             self._adapt(broker.services()),
@@ -133,6 +134,7 @@ class BrokerApp(App):
             failure_of=failure_of,
             grace_s=STOP_GRACE_S,
             in_flight=environment.in_flight,
+            tls=options.server_tls(),
         )
         self.upkeep = periodic_work(broker, tables, environment, server)
         reader = WorkerThread("scrub")
@@ -178,6 +180,7 @@ class BrokerApp(App):
             failure_of=failure_of,
             grace_s=STOP_GRACE_S,
             in_flight=environment.in_flight,
+            tls=options.server_tls(),
         )
         metrics = MetricsEndpoint(
             options, self._metrics.registry, ready=lambda: self.serving and replica.serves

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import asyncio
 import os
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, NoReturn
 
 import click
 
 from aerobee_cli.command_line import CommandGroup, Option
-from aerobee_cli.options import DEFAULT_NAMESRV, BadOption
+from aerobee_cli.options import DEFAULT_CLUSTER, DEFAULT_NAMESRV, BadOption
+from aerobee_cli.output import note
 from aerobee_cli.processes.become import become, inherit_namesrv
 from aerobee_cli.processes.log_lines import LogFormat
 
@@ -70,12 +72,17 @@ def up(
             help="Of the logs on stderr. auto: for people on a terminal, and JSON elsewhere.",
         ),
     ] = LogFormat.AUTO,
+    secure: Annotated[
+        bool,
+        Option("--secure", help="TLS on all ports; name server and broker require a certificate."),
+    ] = False,
 ) -> None:
     """Run a name server, a broker and a proxy as local processes, or as one process.
 
     When the services are ready, the command prints one line: ready namesrv=H:P broker=H:P
     proxy=H:P. Their logs go to stderr. Ctrl-C and SIGTERM stop them. With --replicas, N brokers run
-    on consecutive ports, and a broker that ends is started again.
+    on consecutive ports, and a broker that ends is started again. With --secure, certificates are
+    made under DIR/secure once, and renewed by a start when they expire within 30 days.
     """
     from aerobee_cli.processes.suite import Replicas, SuiteOptions, serve, set_of
 
@@ -88,8 +95,23 @@ def up(
         raise BadOption(reason)
     if any(set_of(item)[1].lower().startswith("logformat=") for item in sets or ()):
         raise BadOption("--set logFormat: use --log-format, which is for all services")
-    options = SuiteOptions(data, namesrv_port, broker_port, tuple(sets or ()), proxy_port, group)
+    chosen = (*(_closed_ports(data) if secure else ()), *(sets or ()))
+    options = SuiteOptions(data, namesrv_port, broker_port, chosen, proxy_port, group)
     asyncio.run(serve(options, one_process=one_process, log_format=log_format))
+
+
+def _closed_ports(data: Path) -> list[str]:
+    """Return the settings for certificates under `data`, which are made if they are missing."""
+    from aerobee_cli.authority import DAYS, Authority, default_hosts, settings_of
+
+    directory = data / "secure"
+    Authority(directory, datetime.now(UTC)).keep(DEFAULT_CLUSTER, default_hosts(), DAYS)
+    note(f"clients need the certificates of {directory}: . {directory}/client.env")
+    return [
+        f"{service}.{key}={value}"
+        for service in ("namesrv", "broker", "proxy")
+        for key, value in settings_of(directory, service).items()
+    ]
 
 
 @app.add(epilog="Example: aerobee namesrv --port 9876 --data ./data", settings=PASS_ON)
