@@ -275,6 +275,20 @@ def test_the_command_loads_nothing_slow_before_it_runs() -> None:
     assert shown.stdout.decode().split() == []
 
 
+def test_no_command_loads_pydantic_or_rich() -> None:
+    """They are a third of the time of a short command."""
+    program = (
+        "import pkgutil, sys; from importlib import import_module;"
+        "from aerobee_cli import commands;"
+        "[import_module(f'aerobee_cli.commands.{each.name}')"
+        " for each in pkgutil.iter_modules(commands.__path__)];"
+        "from aerobee_client import AdminClient, Producer, AsyncPullConsumer;"
+        "print(*sorted({'pydantic', 'rich', 'typer'} & set(sys.modules)))"
+    )
+    shown = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
+    assert shown.stdout.decode().split() == []
+
+
 def test_help_loads_no_command() -> None:
     program = (
         "import sys; from aerobee_cli import main; main.main(['--help']); "
