@@ -227,7 +227,7 @@ class SimulatedListener:
             for method in service.methods
         }
 
-    def bind(self, target: str) -> int:
+    def bind(self, target: str, credentials: object = None) -> int:
         self._address = target
         return int(target.rpartition(":")[2])
 
