@@ -33,11 +33,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(arguments: list[str]) -> int:
+    import logging
+
     import typer
     from typer.exceptions import TyperException
 
     from aerobee_cli.app import app
 
+    # A command prints its own errors and warnings, so the log of the client does not repeat them.
+    logging.getLogger("aerobee_client").addHandler(logging.NullHandler())
     try:
         code = app(arguments, prog_name="aerobee", standalone_mode=False)
     except TyperException as error:

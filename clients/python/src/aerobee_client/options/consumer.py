@@ -17,6 +17,7 @@ from aerobee.broker.v1 import client_pb2
 
 from aerobee_client import rebalance
 from aerobee_client.observing.assignment_callbacks import OnQueues
+from aerobee_client.observing.consume_failure import OnError
 from aerobee_client.observing.interceptors import Interceptor
 from aerobee_client.options.bounds import MAX_INT32, MAX_INT64, MIB, Bounds, check_bounds
 from aerobee_wire.status import invalid_parameter
@@ -192,6 +193,7 @@ class ConsumerSettings(ReadingSettings, total=False):
     auto_commit: bool
     on_assigned: OnQueues | None
     on_revoked: OnQueues | None
+    on_error: OnError | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -234,6 +236,11 @@ class ConsumerOptions(ReadingOptions):
     on_assigned: OnQueues | None = None
     # The same for lost queues. The function is called after this member has stopped pulling them.
     on_revoked: OnQueues | None = None
+    # A function or coroutine function that accepts a ConsumeFailure. It is called with one failure
+    # at a time, after the broker has answered whether the message is redelivered or dead. It is not
+    # called for RECONSUME_LATER and ReconsumeLater, unless the message died. A plain function is
+    # called in a thread. The consumer waits up to 30 s for it. Its exceptions are logged.
+    on_error: OnError | None = None
 
     def __post_init__(self) -> None:
         """Check the options.
