@@ -47,6 +47,7 @@ from aerobee_client.runtime.facade import (
     settled,
 )
 from aerobee_client.runtime.fork import PROCESS
+from aerobee_client.runtime.kinds import checked_class
 from aerobee_cluster.transport import Transport
 from aerobee_wire.status import MqError, illegal_operation, invalid_parameter
 from aerobee_wire.tags import ALL
@@ -57,6 +58,7 @@ CLOSE_TIMEOUT = timedelta(seconds=30)
 _Membership = Membership[ConcurrentConsumption | OrderlyConsumption]
 
 
+@checked_class
 class AsyncPushConsumer(Replier):
     """A member of a consumer group that passes messages to a listener, for asyncio.
 
@@ -474,6 +476,7 @@ def _closed_by_listener(where: str) -> MqError:
     )
 
 
+@checked_class
 class PushConsumer(StartedFacade[AsyncPushConsumer]):
     """A member of a consumer group that passes messages to a listener. Any thread may use it.
 

@@ -20,12 +20,14 @@ from aerobee_client.observing.assignment_callbacks import OnQueues
 from aerobee_client.observing.consume_failure import OnError
 from aerobee_client.observing.interceptors import Interceptor
 from aerobee_client.options.bounds import MAX_INT32, MAX_INT64, MIB, Bounds, check_bounds
+from aerobee_client.runtime.kinds import checked_class
 from aerobee_wire.status import invalid_parameter
 
 SUSPEND_TIME = timedelta(seconds=1)
 MIN_SUSPEND_S, MAX_SUSPEND_S = 0.01, 30
 
 
+@checked_class
 @dataclass(frozen=True, slots=True)
 class Sql:
     """A condition in SQL92 over the properties of a message, which the broker evaluates.
@@ -131,15 +133,7 @@ class ReadingOptions:
         Raises MqError with the code INVALID_PARAMETER if there is no such strategy.
         """
         given = self.strategy
-        if isinstance(given, str):
-            return rebalance.by_name(given, self.machine_room)
-        if not callable(given):
-            raise invalid_parameter(
-                f"strategy is {given!r}: give one of aerobee_client.rebalance, the name of one, or "
-                "a function of the same form",
-                about="strategy",
-            )
-        return given
+        return rebalance.by_name(given, self.machine_room) if isinstance(given, str) else given
 
 
 def check_machine_room(name: str) -> None:
