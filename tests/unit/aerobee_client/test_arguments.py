@@ -72,6 +72,7 @@ MAKERS: dict[str, Callable[[], Any]] = {
     "SelectMachineRoom": partial(client.SelectMachineRoom, ["room"]),
     "SelectRandom": client.SelectRandom,
     "Sql": partial(client.Sql, "a = 1"),
+    "Tls": partial(client.Tls, "ca.crt"),
 }
 # Results and errors, which programs do not create; enumerations; and what programs implement.
 NOT_CALLED = {
@@ -86,7 +87,7 @@ NOT_CALLED = {
 # Functions that the client calls, on objects that only the client creates.
 INTERNAL = {
     *("with_system_properties", "encoded_properties", "copied_to", "take_back", "consumes_on"),
-    *("delay_ms", "delays_ms"),
+    *("delay_ms", "delays_ms", "files"),
 }
 # The types that an alias of the annotations stands for.
 ALIASES = {

@@ -42,6 +42,7 @@ _EXAMPLES = {
     "ReceivedMessage": "one that a consumer received",
     "Selector": "SelectRandom()",
     "Sql": 'Sql("size > 5")',
+    "Tls": 'Tls("ca.crt")',
 }
 
 
