@@ -7,7 +7,6 @@ named in `RUN_ELSEWHERE`, and of other `make` commands it is shown that they exi
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 import subprocess
@@ -19,13 +18,13 @@ from pathlib import Path
 
 import pytest
 
+from support.repository import reader
 from support.repository.tree import ROOT, files
 from support.spark import class_archive
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 DEFAULT_NAMESRV, DEFAULT_BROKER = "127.0.0.1:9876", "127.0.0.1:10911"
-BIN = Path(sys.executable).parent
 COMMAND_TIMEOUT_S = 120.0
 STOP_TIMEOUT_S = 30.0
 FIRST_PAGES = ("README.md", "docs/usage.md")
@@ -208,10 +207,12 @@ class Up:
             if b.text.startswith("aerobee up") and b.page == "docs/usage.md"
         ]
         self.directory = directory
+        self._environment = reader.environment(directory / "bin")
         free_ports = ["--namesrv-port", "0", "--broker-port", "0", "--proxy-port", "0"]
         self._process = subprocess.Popen(
-            [BIN / "aerobee", *shlex.split(command)[1:], *free_ports],
-            cwd=directory, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            [reader.BIN / "aerobee", *shlex.split(command)[1:], *free_ports],
+            cwd=directory, env=self._environment,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
         assert self._process.stdout is not None and self._process.stderr is not None
         self._log: list[str] = []
@@ -237,8 +238,7 @@ class Up:
             command,
             cwd=self.directory,
             env={
-                **os.environ,
-                "PATH": f"{BIN}:{os.environ['PATH']}",
+                **self._environment,
                 "NAMESRV_ADDR": self.namesrv,
                 class_archive.VARIABLE: class_archive.java_options(),
             },
@@ -273,6 +273,7 @@ def test_a_block_runs(up: Up, block: Block) -> None:
     done = up.run(block)
     assert done.returncode == 0, done.stdout + without_frames(done.stderr)
     assert "error" not in done.stderr.lower(), without_frames(done.stderr)
+    assert "replaced a" not in done.stderr, without_frames(done.stderr)  # a data source of Spark
 
 
 def test_the_story_of_the_pages_ends_as_they_say(up: Up) -> None:
