@@ -22,9 +22,10 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, field_validator
 
-from aerobee_chassis.config import KnownKeys, Milliseconds, Options, Port
+from aerobee_chassis.config import KnownKeys, Milliseconds, Port
 from aerobee_chassis.errors import ConfigError
 from aerobee_chassis.rpc.loops import Transport
+from aerobee_chassis.rpc.peer_tls import ServerTlsOptions
 
 # The broker id of replica 0 while another one is master, because the master has id 0.
 FORMER_MASTER_ID = 1_000
@@ -39,7 +40,7 @@ _UNITS_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _DELAY = re.compile(r"(\d+)([smhd])")
 
 
-class BrokerOptions(Options):
+class BrokerOptions(ServerTlsOptions):
     # ---- identity and addresses ----
     broker_cluster_name: str = Field(default="DefaultCluster", min_length=1)
     broker_name: str = Field(default_factory=socket.gethostname, min_length=1)
@@ -275,6 +276,7 @@ class BrokerOptions(Options):
         return tuple(int(hour) for hour in self.delete_when.split(";"))
 
     def conflicts(self) -> Iterator[ConfigError]:
+        yield from super().conflicts()
         yield from self._conflicts_of_watermarks()
         if self.is_replicated:
             yield from self._conflicts_of_a_group()

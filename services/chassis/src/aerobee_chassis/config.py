@@ -142,6 +142,8 @@ class Options(BaseModel):
     metrics_prom_exporter_host: str = "127.0.0.1"
     metrics_prom_exporter_port: Port = 0  # each service has its own default
     log_level: Literal["debug", "info", "warning", "error"] = "info"
+    # Not in RocketMQ: "auto" writes lines for people on a terminal, and JSON elsewhere.
+    log_format: Literal["auto", "json", "console"] = "auto"
     # Not in RocketMQ: the limit for the bytes of requests that were read and of answers that
     # callers have not read. A caller that reads nothing of its answer for the time below is
     # disconnected.

@@ -19,14 +19,15 @@ from typing import ClassVar, Literal
 
 from pydantic import Field, SecretStr, field_validator
 
-from aerobee_chassis.config import KnownKeys, Milliseconds, Options, Port
+from aerobee_chassis.config import KnownKeys, Milliseconds, Port
 from aerobee_chassis.errors import ConfigError
 from aerobee_chassis.rpc.loops import Transport
+from aerobee_chassis.rpc.peer_tls import PeerTlsOptions
 
 _KNOWN_KEYS = Path(__file__).with_name("rocketmq_keys.toml")
 
 
-class ProxyOptions(Options):
+class ProxyOptions(PeerTlsOptions):
     # ---- addresses ----
     grpc_server_port: Port = 8_081
     namesrv_addr: str = ""
@@ -48,8 +49,6 @@ class ProxyOptions(Options):
     tls_server_mode: Literal["disabled", "permissive", "enforcing"] = "permissive"
     # Without a certificate, each process creates a self-signed one.
     tls_test_mode_enable: bool = True
-    tls_cert_path: str = ""
-    tls_key_path: str = ""
     tls_key_password: SecretStr = SecretStr("")
     tls_cert_watch_interval_ms: Milliseconds = 10_000
 
@@ -100,9 +99,7 @@ class ProxyOptions(Options):
         if self.authorization_enabled and not self.authentication_enabled:
             problem = "authorizationEnabled needs authenticationEnabled=true"
             yield ConfigError(problem, "authenticationEnabled")
-        if bool(self.tls_cert_path) != bool(self.tls_key_path):
-            problem = "tlsCertPath and tlsKeyPath belong together: give both or none"
-            yield ConfigError(problem, "tlsKeyPath" if self.tls_cert_path else "tlsCertPath")
+        yield from super().conflicts()
         if self.tls_server_mode != "disabled" and not (
             self.tls_cert_path or self.tls_test_mode_enable
         ):
