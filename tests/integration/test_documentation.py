@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 import shlex
 import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -231,7 +230,7 @@ class Up:
             if b.text.startswith("aerobee up") and b.page == "docs/usage.md"
         ]
         self.directory = directory
-        self._environment = reader.environment(directory / "bin")
+        self._environment = reader.environment(directory)
         free_ports = ["--namesrv-port", "0", "--broker-port", "0", "--proxy-port", "0"]
         self._process = subprocess.Popen(
             [reader.BIN / "aerobee", *shlex.split(command)[1:], *free_ports],
@@ -256,7 +255,9 @@ class Up:
         text = block.text.replace(DEFAULT_NAMESRV, self.namesrv)
         text = text.replace(DEFAULT_BROKER, self.broker)
         command = (
-            [sys.executable, "-c", text] if block.language == "python" else ["bash", "-euc", text]
+            [".venv/bin/python", "-c", text]
+            if block.language == "python"
+            else ["bash", "-euc", text]
         )
         return subprocess.run(
             command,

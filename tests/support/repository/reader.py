@@ -1,7 +1,7 @@
 """The environment in which a reader runs what the pages say.
 
 The reader has installed the packages with `make install` and has set nothing. `aerobee` is on the
-PATH, as the pages write it, but the Python of `.venv` is not: Python programs are run by its path.
+PATH, as the pages write it. The Python of `.venv` is not: the reader writes `.venv/bin/python`.
 """
 
 from __future__ import annotations
@@ -16,11 +16,15 @@ _CHANGING = ("AEROBEE_", "NAMESRV_ADDR", "PYSPARK_", "_PYSPARK", "PYTHON", "SPAR
 
 
 def environment(folder: Path) -> dict[str, str]:
-    """Return the environment variables of a reader. `folder` is one in which to put the command."""
-    command = folder / "aerobee"
-    if not command.exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        command.symlink_to(BIN / "aerobee")
+    """Return the environment variables of a reader who works in `folder`, and link `.venv` there.
+
+    `bin` in the folder gets the command.
+    """
+    commands = folder / "bin"
+    if not commands.exists():
+        commands.mkdir()
+        (commands / "aerobee").symlink_to(BIN / "aerobee")
+        (folder / ".venv").symlink_to(BIN.parent)
     kept = {name: text for name, text in os.environ.items() if not name.startswith(_CHANGING)}
     others = [part for part in kept["PATH"].split(os.pathsep) if Path(part) != BIN]
-    return kept | {"PATH": os.pathsep.join([str(folder), *others])}
+    return kept | {"PATH": os.pathsep.join([str(commands), *others])}

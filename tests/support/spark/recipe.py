@@ -50,7 +50,7 @@ class Recipe:
             check=False,
             cwd=self.folder,
             env={
-                **reader.environment(self.folder / "bin"),
+                **reader.environment(self.folder),
                 class_archive.VARIABLE: class_archive.java_options(),
                 **self.environment,
             },
