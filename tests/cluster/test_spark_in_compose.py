@@ -89,7 +89,7 @@ def test_the_image_holds_what_its_lock_names_and_ours(project: Project) -> None:
     output, code = project.inside("spark-shell", "python", "-c", script)
     assert code == 0, output
     wanted = locked(ROOT / "deploy" / "requirements-spark.lock").keys()
-    ours = {"aerobee-wire", "aerobee-cluster", "aerobee-client", "aerobee-spark"}
+    ours = {"aerobee-client", "aerobee-spark"}
     assert sorted(canonicalize_name(name) for name in output.split()) == sorted({*wanted, *ours})
 
 

@@ -34,6 +34,8 @@ def fill(cluster: FakeCluster) -> None:
         if number == 5:  # damaged
             body = body[:-6]
         named = {"KEYS": f"{SECRETS[1]} k{number}", "TAGS": "UA", "tenant": SECRETS[2]}
+        named |= {"DLQ_REASON": "ValueError", "DLQ_REASON_DESCRIPTION": f"no mail to {SECRETS[0]}"}
+        named["__SHARDINGKEY"] = SECRETS[1]
         cluster["broker-a"].put(DEAD, body, named=named | {"UNIQ_KEY": f"U{number}"}, sys_flag=flag)
 
 
@@ -47,7 +49,9 @@ def test_no_file_has_a_value_and_keys_stay_comparable(cluster: FakeCluster, tmp_
     summary = report(cluster, tmp_path, "KEYS", "email", "tenant")
     (poison,) = summary["poison_keys"]
     assert (poison["messages"], poison["key"][0], len(poison["key"])) == (6, "~", 13)
-    assert summary["redacted"] == ["KEYS", "email", "tenant"]
+    implied = ["DLQ_REASON_DESCRIPTION", "__SHARDINGKEY"]
+    assert summary["redacted"] == ["KEYS", "email", "tenant", *implied]
+    assert summary["dead_letters_by_reason"] == {"ValueError": 6}
     assert summary["dead_letters_by_tag"] == {"UA": 6}
     facts = pq.read_table(tmp_path / "facts")
     texts = [str(facts.to_pylist())]
@@ -63,7 +67,16 @@ def test_no_file_has_a_value_and_keys_stay_comparable(cluster: FakeCluster, tmp_
     assert [json.loads(body)["n"] for body in bodies[:5]] == [0, 1, 2, 3, 4]
     assert len({json.loads(body)["to"]["email"] for body in bodies[:5]}) == 1
     assert bodies[5].startswith(b"~")
-    assert "redacted: KEYS, email, tenant" in (tmp_path / "report.html").read_text("utf-8")
+    assert "redacted: KEYS, email, tenant, DLQ_REASON_DESCRIPTION" in (
+        tmp_path / "report.html"
+    ).read_text("utf-8")
+
+
+def test_a_name_after_a_minus_is_kept(cluster: FakeCluster, tmp_path: Path) -> None:
+    fill(cluster)
+    summary = report(cluster, tmp_path, "email", "-DLQ_REASON_DESCRIPTION")
+    assert summary["redacted"] == ["email"]
+    assert summary["samples"][0]["description"] == f"no mail to {SECRETS[0]}"
 
 
 def test_ids_and_tags_may_be_redacted_and_hashes_agree_between_reports(

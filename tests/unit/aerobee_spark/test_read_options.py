@@ -196,3 +196,8 @@ def test_the_key_of_redaction_goes_with_the_options_and_into_no_text() -> None:
     redaction = Redaction.of(elsewhere.redact, elsewhere.redact_key)
     assert "nobody" not in repr(redaction)
     assert redaction.hash("x") != Redaction.of(elsewhere.redact, b"").hash("x")
+
+
+def test_a_redaction_that_keeps_every_name_is_refused() -> None:
+    with raises_about(OptionError, "redact"):
+        parse(redact="-KEYS")

@@ -170,7 +170,8 @@ def _add_output(report: argparse.ArgumentParser) -> None:
         type=checked(parse_names),
         default=(),
         metavar="NAME,...",
-        help="replace the values of these properties and JSON fields by short hashes in every file",
+        help="replace the values of these properties and JSON fields by short hashes in every "
+        "file, and with them texts of exceptions and, with KEYS, message groups; -NAME keeps one",
     )
     add("--no-bodies", action="store_true", help="leave message bodies out of every file")
     add("--engine", choices=ENGINES, default=AUTO, help="engine that reads and computes (auto)")

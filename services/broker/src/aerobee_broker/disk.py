@@ -42,8 +42,12 @@ class DiskFile(Protocol):
     def truncate(self, size: int) -> None:
         """Cut or extend the file; the extension reads as zeros and takes no space."""
 
-    def allocate(self, size: int) -> None:
-        """Extend the file to `size` with zeros, and reserve the space on the disk now."""
+    def allocate(self, offset: int, size: int) -> None:
+        """Reserve space on the disk for `size` bytes from `offset` on.
+
+        Written bytes stay, and others read as zeros. A shorter file is extended. After an error,
+        the file may have a part of the space.
+        """
 
     def close(self) -> None: ...
 
@@ -141,11 +145,11 @@ class RealFile:
     def truncate(self, size: int) -> None:
         os.ftruncate(self._fd, size)
 
-    def allocate(self, size: int) -> None:
+    def allocate(self, offset: int, size: int) -> None:
         if _fallocate is None:
-            self.truncate(max(size, self.size()))
+            self.truncate(max(offset + size, self.size()))
         else:
-            _fallocate(self._fd, 0, size)
+            _fallocate(self._fd, offset, size)
 
     def close(self) -> None:
         os.close(self._fd)

@@ -92,6 +92,7 @@ def measured(kind: str, **columns: Any) -> dict[str, Any]:
 
 def figures(text: str) -> Figures:
     key = {"key": text, "messages": 2, "dead_letters": 2, "tags": [text], "reasons": [text]}
+    key |= {"number_of_tags": 1, "number_of_reasons": 38, "poison_keys": 18}
     return Figures(
         groups={
             "total": [measured(DLQ)],

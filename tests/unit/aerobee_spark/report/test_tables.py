@@ -83,6 +83,19 @@ def test_json_is_indented_and_other_text_is_not() -> None:
     assert shown(b"{not json") == ("{not json", "text")
 
 
+@pytest.mark.parametrize("sign", ["\u00a0", "\u3000", "\u200d", "\ufeff", "\u00ad", "\ue000", "\f"])
+def test_any_character_but_a_control_character_is_text(sign: str) -> None:
+    text = f"12{sign}€"
+    assert shown(text.encode()) == (text, "text")
+    body = json.dumps({"preis": text}, ensure_ascii=False).encode()
+    if sign != "\f":
+        assert shown(body) == (json.dumps({"preis": text}, indent=2, ensure_ascii=False), "json")
+
+
+def test_json_may_begin_with_a_byte_order_mark() -> None:
+    assert shown("\ufeff[1]".encode()) == ("[\n  1\n]", "json")
+
+
 def test_what_is_no_text_is_hex() -> None:
     assert shown(b"\xff\x00") == ("ff 00", "hex")
     assert shown(b"a\x07") == ("61 07", "hex")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -37,6 +37,7 @@ from aerobee_spark.reading.offsets import (
     Queue,
     by_queue,
 )
+from aerobee_wire import properties as props
 from aerobee_wire import tags, topics
 
 # alias → name
@@ -228,9 +229,24 @@ def _topics(value: str) -> tuple[str, ...]:
 def parse_names(value: str) -> tuple[str, ...]:
     """Parse names that are separated by commas. Raise ValueError if the text has no name."""
     names = tuple(name.strip() for name in value.split(",") if name.strip())
-    if not names:
+    if not redacted_names(names):
         raise ValueError("write names, separated by commas")
     return names
+
+
+def redacted_names(names: Iterable[str]) -> tuple[str, ...]:
+    """Return the names to redact, with the properties that may repeat their values.
+
+    The text of an exception may repeat any value, and the message group is often a key. A name
+    after "-" is not redacted.
+    """
+    kept = {name[1:] for name in names if name.startswith("-")}
+    chosen = dict.fromkeys(name for name in names if not name.startswith("-"))
+    if chosen:
+        chosen |= {props.DLQ_REASON_DESCRIPTION: None}
+    if props.KEYS in chosen:
+        chosen |= {props.SHARDING_KEY: None}
+    return tuple(name for name in chosen if name not in kept)
 
 
 def _pattern(value: str) -> str:

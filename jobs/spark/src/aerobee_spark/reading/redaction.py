@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from aerobee_spark.reading.options import redacted_names
 from aerobee_wire import properties as props
 from aerobee_wire.record import COMPRESSED
 
@@ -43,7 +44,7 @@ class Redaction:
 
     @classmethod
     def of(cls, names: Iterable[str], secret: bytes) -> Redaction:
-        return cls(frozenset(names), secret)
+        return cls(frozenset(redacted_names(names)), secret)
 
     def hash(self, value: str | bytes) -> str:
         """Return the hash of a value, which is "~" and twelve hexadecimal digits."""

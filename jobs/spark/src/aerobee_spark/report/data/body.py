@@ -6,11 +6,15 @@ This module does no I/O.
 from __future__ import annotations
 
 import json
+import re
 
 from aerobee_wire.compression import decompress_start
 from aerobee_wire.record import COMPRESSED
 from aerobee_wire.status import MqError
 
+# Control characters that text does not contain. All other characters can be text: a no-break space,
+# a zero-width joiner and a byte order mark are not printable for Python, but are frequent in text.
+_BINARY = re.compile(r"[\x00-\x08\x0b\x0e-\x1f\x7f-\x9f]")
 MOST_TEXT = 2048
 MOST_HEX_BYTES = 256
 
@@ -63,11 +67,12 @@ def _text(body: bytes, cut: bool) -> str | None:
         if not cut or error.start < len(body) - 3:
             return None
         text = str(body[: error.start], "utf-8")  # the body is cut inside a character
-    return text if all(sign.isprintable() or sign in "\t\r\n" for sign in text) else None
+    return None if _BINARY.search(text) else text
 
 
 def _json(text: str) -> str | None:
     """Indent a JSON object or list. Return None for any other text, even a JSON number."""
+    text = text.removeprefix("\ufeff")  # a byte order mark, which JSON does not permit
     if not text.lstrip().startswith(("{", "[")):
         return None
     try:

@@ -35,7 +35,7 @@ class Dialect:
         quantiles: aggregates numbers to a list of the median and the 95th percentile, or to null
             without values.
         distinct_words: splits a text at spaces into one row for each distinct word.
-        first_distinct: aggregates texts to a sorted list of distinct texts, up to a number of them.
+        ordered: aggregates values to a list in the order of their places, under a condition.
         start: returns the first bytes of a binary, up to a length.
         value: returns the value of a name in a map, or null if the name is missing.
     """
@@ -44,7 +44,7 @@ class Dialect:
     quotient: Expression
     quantiles: Expression
     distinct_words: Expression
-    first_distinct: Expression
+    ordered: Expression
     start: Expression
     value: Expression
 
@@ -55,7 +55,10 @@ SPARK = Dialect(
     # An accuracy of 10,000 gives exact results for up to some thousand values.
     quantiles="percentile_approx({}, array(0.5D, 0.95D), 10000)".format,
     distinct_words="explode(array_distinct(split({}, ' ')))".format,
-    first_distinct="slice(array_sort(collect_set({})), 1, {})".format,
+    ordered=(
+        "transform(array_sort(collect_list(named_struct('place', {1}, 'value', {0})) "
+        "FILTER (WHERE {2})), each -> each.value)"
+    ).format,
     start="substring({}, 1, {})".format,
     value="{}['{}']".format,
 )
@@ -64,7 +67,7 @@ DUCKDB = Dialect(
     quotient="{} // {}".format,
     quantiles="quantile_disc({}, [0.5, 0.95])".format,
     distinct_words="unnest(list_distinct(string_split({}, ' ')))".format,
-    first_distinct="list_sort(list_distinct(list({})))[1:{}]".format,
+    ordered="list({0} ORDER BY {1}) FILTER (WHERE {2})".format,
     start="array_slice({}, 1, {})".format,
     value="map_extract({}, '{}')[1]".format,
 )
@@ -78,6 +81,8 @@ Query = Callable[[str], list[Row]]
 MOST_VALUES = 1000
 # The largest number of tags, and of reasons, that are listed with a poison key.
 MOST_NAMED = 5
+# The largest number of reasons of which the samples contain a dead letter in any case.
+MOST_SAMPLED_REASONS = 200
 # The number of bytes of a body in a sample. A compressed body needs more bytes, because its first
 # block must be complete.
 SAMPLE_BYTES = 2048
@@ -142,7 +147,7 @@ def compute(query: Query, dialect: Dialect, *, bucket_ms: int, top: int) -> Figu
         lambda: _groups(query, dialect, bucket_ms),
         lambda: query(_MESSAGES)[0],
         lambda: query(_poison_keys(dialect, top)),
-        lambda: query(_samples(dialect, top)),
+        lambda: _samples(query, dialect, top),
         lambda: query(_redriven(dialect)),
     )
     with ThreadPoolExecutor(len(questions), "aerobee figures") as executor:
@@ -233,53 +238,103 @@ def _redriven(dialect: Dialect) -> str:
 def _poison_keys(dialect: Dialect, top: int) -> str:
     """Return the SQL that finds keys of several dead-lettered messages (poison keys).
 
-    The input with such a key is probably invalid.
+    The input with such a key is probably invalid. Each key has its most frequent tags and reasons.
+    Each row also has the number of all poison keys, of which only the first `top` are rows.
     """
+    ordered = {
+        name: dialect.ordered("value", "place", f"name = '{name}' AND place <= {MOST_NAMED}")
+        for name in ("tag", "reason")
+    }
     return f"""
-      SELECT
-        key,
-        count(*) AS dead_letters,
-        count(DISTINCT msgId) AS messages,
-        {dialect.first_distinct("coalesce(tags, '')", MOST_NAMED)} AS tags,
-        {dialect.first_distinct("coalesce(reason, '')", MOST_NAMED)} AS reasons,
-        min(stored) AS first_ms,
-        max(stored) AS last_ms
-      FROM (
+      WITH words AS (
+        SELECT * FROM (
+          SELECT
+            {dialect.distinct_words("keys")} AS key, msgId,
+            coalesce(tags, '') AS tag, coalesce(reason, '') AS reason,
+            {dialect.millis("storeTimestamp")} AS stored
+          FROM facts WHERE kind = '{DLQ}'
+        )
+        WHERE key != ''
+      ),
+      poison AS (
         SELECT
-          {dialect.distinct_words("keys")} AS key, msgId, tags, reason,
-          {dialect.millis("storeTimestamp")} AS stored
-        FROM facts WHERE kind = '{DLQ}'
+          key,
+          count(*) AS dead_letters,
+          count(DISTINCT msgId) AS messages,
+          min(stored) AS first_ms,
+          max(stored) AS last_ms,
+          count(*) OVER () AS poison_keys
+        FROM words
+        GROUP BY key HAVING count(DISTINCT msgId) >= 2
+        ORDER BY messages DESC, dead_letters DESC, key
+        LIMIT {top}
+      ),
+      named AS (
+        SELECT key, 'tag' AS name, tag AS value, count(*) AS times
+        FROM words WHERE key IN (SELECT key FROM poison) GROUP BY key, tag
+        UNION ALL
+        SELECT key, 'reason' AS name, reason AS value, count(*) AS times
+        FROM words WHERE key IN (SELECT key FROM poison) GROUP BY key, reason
       )
-      WHERE key != ''
-      GROUP BY key HAVING count(DISTINCT msgId) >= 2
-      ORDER BY messages DESC, dead_letters DESC, key
-      LIMIT {top}
+      SELECT poison.*, tags, reasons, number_of_tags, number_of_reasons
+      FROM poison JOIN (
+        SELECT
+          key,
+          {ordered["tag"]} AS tags,
+          {ordered["reason"]} AS reasons,
+          count_if(name = 'tag') AS number_of_tags,
+          count_if(name = 'reason') AS number_of_reasons
+        FROM (
+          SELECT *, row_number() OVER (
+            PARTITION BY key, name ORDER BY times DESC, value
+          ) AS place
+          FROM named
+        )
+        GROUP BY key
+      ) AS most ON poison.key = most.key
+      ORDER BY messages DESC, dead_letters DESC, poison.key
     """
 
 
-def _samples(dialect: Dialect, top: int) -> str:
-    """Return the SQL that selects samples of dead letters.
+def _samples(query: Query, dialect: Dialect, top: int) -> list[Row]:
+    """Select samples: the newest dead letter of each reason, more new ones, and the oldest.
 
-    It selects the newest dead letters of each tag and reason, and the oldest dead letters of all.
-    Each tag and reason has a limit, so that the samples show several of them.
+    The number of new ones is at most `top`, or the number of reasons if there are more reasons.
+    """
+    rows = query(_sample_query(dialect, top))
+    newest = [row for row in rows if row["chosen"] == "newest"]
+    reasons = sum(row["newest_of_reason"] == 1 for row in newest)
+    chosen = newest[: max(top, reasons)]
+    chosen += [row for row in rows if row["chosen"] == "oldest"]
+    return [{k: v for k, v in row.items() if k != "newest_of_reason"} for row in chosen]
+
+
+def _sample_query(dialect: Dialect, top: int) -> str:
+    """Return the SQL that selects the newest dead letters of each tag and reason, and the oldest.
+
+    The newest of each reason come first. Each tag and reason has a limit, so that the samples show
+    several of them.
     """
     columns = _sample_columns(dialect)
+    newest_first = "storeTimestamp DESC, brokerName, queueId, queueOffset DESC"
     return f"""
       SELECT * FROM (
-        SELECT 'newest' AS chosen, {columns} FROM (
-          SELECT *, row_number() OVER (
-            PARTITION BY tags, reason
-            ORDER BY storeTimestamp DESC, brokerName, queueId, queueOffset DESC
-          ) AS newest
+        SELECT 'newest' AS chosen, newest_of_reason, {columns} FROM (
+          SELECT
+            *,
+            row_number() OVER (PARTITION BY reason ORDER BY {newest_first}) AS newest_of_reason,
+            row_number() OVER (PARTITION BY tags, reason ORDER BY {newest_first}) AS newest
           FROM facts WHERE kind = '{DLQ}'
         )
         WHERE newest <= {NEWEST_OF_A_TAG}
-        ORDER BY newest, storeTimestamp DESC, tag, reason, brokerName, queueId, queueOffset DESC
-        LIMIT {top}
+        ORDER BY
+          newest_of_reason > 1, newest,
+          storeTimestamp DESC, tag, reason, brokerName, queueId, queueOffset DESC
+        LIMIT {top + MOST_SAMPLED_REASONS}
       )
       UNION ALL
       SELECT * FROM (
-        SELECT 'oldest' AS chosen, {columns} FROM facts WHERE kind = '{DLQ}'
+        SELECT 'oldest' AS chosen, 0 AS newest_of_reason, {columns} FROM facts WHERE kind = '{DLQ}'
         ORDER BY storeTimestamp, brokerName, queueId, queueOffset
         LIMIT {OLDEST}
       )

@@ -14,6 +14,7 @@ from typing import Any
 
 from aerobee_spark.errors import ReportError
 from aerobee_spark.reading.offsets import Queue
+from aerobee_spark.reading.options import redacted_names
 from aerobee_spark.report.data.body import preview
 from aerobee_spark.report.data.coverage import Coverage, kind_of
 from aerobee_spark.report.data.figures import Figures, Row
@@ -76,7 +77,7 @@ def build(
         "generated_at": iso(now_ms),
         "generated_timestamp_ms": now_ms,
         "engine": engine,
-        "redacted": list(request.redact),
+        "redacted": list(redacted_names(request.redact)),
         "complete": coverage.complete,
         "problems": coverage.problems,
         "window": {"since": iso(request.since_ms), "until": iso(request.until_ms)},
@@ -88,6 +89,7 @@ def build(
         **forecast.as_json(),
         "retries": _retries(request, figures),
         "timeline": _timeline(request, figures, bucket_ms),
+        "number_of_poison_keys": next((row["poison_keys"] for row in figures.poison_keys), 0),
         "poison_keys": [_poison_key(row) for row in figures.poison_keys],
         "samples": [_sample(row) for row in figures.samples],
         "redrive": {"file": "redrive.jsonl", "dead_letters": figures.total(DLQ).get("messages", 0)},
@@ -211,8 +213,15 @@ def _timeline(request: ReportRequest, figures: Figures, bucket_ms: int) -> Summa
 
 
 def _poison_key(row: Row) -> Summary:
-    figures = {name: row[name] for name in ("key", "messages", "dead_letters", "tags", "reasons")}
-    return {**figures, "first": iso(row["first_ms"]), "last": iso(row["last_ms"])}
+    names = (
+        *("key", "messages", "dead_letters"),
+        *("tags", "reasons", "number_of_tags", "number_of_reasons"),
+    )
+    return {
+        **{name: row[name] for name in names},
+        "first": iso(row["first_ms"]),
+        "last": iso(row["last_ms"]),
+    }
 
 
 def _sample(row: Row) -> Summary:
