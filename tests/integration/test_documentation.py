@@ -81,6 +81,18 @@ RUN_ELSEWHERE = {
         "tests/integration/test_compose.py",
         '"replicated", "up", "--scale", "broker=0"',
     ),
+    "docker build -f deploy/Dockerfile -t aerobee .": (
+        "tests/support/processes/engine.py",
+        '"--file", "deploy/Dockerfile"',
+    ),
+    "docker run -p 127.0.0.1:8081:8081 aerobee": (
+        "tests/integration/test_image.py",
+        "running(image, (PROXY,))",
+    ),
+    "docker run -p 127.0.0.1:9876:9876 -p 127.0.0.1:10911:10911 -p 127.0.0.1:8081:8081 aerobee": (
+        "tests/integration/test_image.py",
+        "running(image, (NAMESRV, BROKER, PROXY))",
+    ),
     "docker compose down": ("tests/integration/test_compose.py", 'project.run("down")'),
     "docker compose --profile replicated down": (
         "tests/integration/test_compose.py",
