@@ -59,11 +59,10 @@ class Server(Component):
     ) -> None:
         names = [service.name for service in services]
         self._health = Health(names)
-        shown = Reflection([*names, HEALTH.full_name])
         self._services = (
             *services,
             bind(HEALTH, self._health),
-            bind(REFLECTION, shown),
+            bind(REFLECTION, Reflection(services)),
         )
         self._host = host
         self.port = port  # 0 means a free one, until the server is started

@@ -1,8 +1,8 @@
 import datetime
 
-from apache.rocketmq.v2 import definition_pb2 as _definition_pb2
-from google.protobuf import duration_pb2 as _duration_pb2
-from google.protobuf import timestamp_pb2 as _timestamp_pb2
+from aerobee_foreign.apache.rocketmq.v2 import definition_pb2 as _definition_pb2
+from aerobee_foreign.google.protobuf import duration_pb2 as _duration_pb2
+from aerobee_foreign.google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor

@@ -3,7 +3,7 @@
 import grpc
 import warnings
 
-from aerobee.etcd.v3 import etcd_pb2 as aerobee_dot_etcd_dot_v3_dot_etcd__pb2
+from aerobee_foreign.etcd.v3 import etcd_pb2 as etcd_dot_v3_dot_etcd__pb2
 
 GRPC_GENERATED_VERSION = '1.85.1'
 GRPC_VERSION = grpc.__version__
@@ -18,7 +18,7 @@ except ImportError:
 if _version_not_supported:
     raise RuntimeError(
         f'The grpc package installed is at version {GRPC_VERSION},'
-        + ' but the generated code in aerobee/etcd/v3/etcd_pb2_grpc.py depends on'
+        + ' but the generated code in etcd/v3/etcd_pb2_grpc.py depends on'
         + f' grpcio>={GRPC_GENERATED_VERSION}.'
         + f' Please upgrade your grpc module to grpcio>={GRPC_GENERATED_VERSION}'
         + f' or downgrade your generated code using grpcio-tools<={GRPC_VERSION}.'
@@ -36,13 +36,13 @@ class KVStub:
         """
         self.Range = channel.unary_unary(
                 '/etcdserverpb.KV/Range',
-                request_serializer=aerobee_dot_etcd_dot_v3_dot_etcd__pb2.RangeRequest.SerializeToString,
-                response_deserializer=aerobee_dot_etcd_dot_v3_dot_etcd__pb2.RangeResponse.FromString,
+                request_serializer=etcd_dot_v3_dot_etcd__pb2.RangeRequest.SerializeToString,
+                response_deserializer=etcd_dot_v3_dot_etcd__pb2.RangeResponse.FromString,
                 _registered_method=True)
         self.Txn = channel.unary_unary(
                 '/etcdserverpb.KV/Txn',
-                request_serializer=aerobee_dot_etcd_dot_v3_dot_etcd__pb2.TxnRequest.SerializeToString,
-                response_deserializer=aerobee_dot_etcd_dot_v3_dot_etcd__pb2.TxnResponse.FromString,
+                request_serializer=etcd_dot_v3_dot_etcd__pb2.TxnRequest.SerializeToString,
+                response_deserializer=etcd_dot_v3_dot_etcd__pb2.TxnResponse.FromString,
                 _registered_method=True)
 
 
@@ -69,13 +69,13 @@ def add_KVServicer_to_server(servicer, server):
     rpc_method_handlers = {
             'Range': grpc.unary_unary_rpc_method_handler(
                     servicer.Range,
-                    request_deserializer=aerobee_dot_etcd_dot_v3_dot_etcd__pb2.RangeRequest.FromString,
-                    response_serializer=aerobee_dot_etcd_dot_v3_dot_etcd__pb2.RangeResponse.SerializeToString,
+                    request_deserializer=etcd_dot_v3_dot_etcd__pb2.RangeRequest.FromString,
+                    response_serializer=etcd_dot_v3_dot_etcd__pb2.RangeResponse.SerializeToString,
             ),
             'Txn': grpc.unary_unary_rpc_method_handler(
                     servicer.Txn,
-                    request_deserializer=aerobee_dot_etcd_dot_v3_dot_etcd__pb2.TxnRequest.FromString,
-                    response_serializer=aerobee_dot_etcd_dot_v3_dot_etcd__pb2.TxnResponse.SerializeToString,
+                    request_deserializer=etcd_dot_v3_dot_etcd__pb2.TxnRequest.FromString,
+                    response_serializer=etcd_dot_v3_dot_etcd__pb2.TxnResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -103,8 +103,8 @@ class KV:
             request,
             target,
             '/etcdserverpb.KV/Range',
-            aerobee_dot_etcd_dot_v3_dot_etcd__pb2.RangeRequest.SerializeToString,
-            aerobee_dot_etcd_dot_v3_dot_etcd__pb2.RangeResponse.FromString,
+            etcd_dot_v3_dot_etcd__pb2.RangeRequest.SerializeToString,
+            etcd_dot_v3_dot_etcd__pb2.RangeResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -130,8 +130,8 @@ class KV:
             request,
             target,
             '/etcdserverpb.KV/Txn',
-            aerobee_dot_etcd_dot_v3_dot_etcd__pb2.TxnRequest.SerializeToString,
-            aerobee_dot_etcd_dot_v3_dot_etcd__pb2.TxnResponse.FromString,
+            etcd_dot_v3_dot_etcd__pb2.TxnRequest.SerializeToString,
+            etcd_dot_v3_dot_etcd__pb2.TxnResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -154,18 +154,18 @@ class LeaseStub:
         """
         self.LeaseGrant = channel.unary_unary(
                 '/etcdserverpb.Lease/LeaseGrant',
-                request_serializer=aerobee_dot_etcd_dot_v3_dot_etcd__pb2.LeaseGrantRequest.SerializeToString,
-                response_deserializer=aerobee_dot_etcd_dot_v3_dot_etcd__pb2.LeaseGrantResponse.FromString,
+                request_serializer=etcd_dot_v3_dot_etcd__pb2.LeaseGrantRequest.SerializeToString,
+                response_deserializer=etcd_dot_v3_dot_etcd__pb2.LeaseGrantResponse.FromString,
                 _registered_method=True)
         self.LeaseRevoke = channel.unary_unary(
                 '/etcdserverpb.Lease/LeaseRevoke',
-                request_serializer=aerobee_dot_etcd_dot_v3_dot_etcd__pb2.LeaseRevokeRequest.SerializeToString,
-                response_deserializer=aerobee_dot_etcd_dot_v3_dot_etcd__pb2.LeaseRevokeResponse.FromString,
+                request_serializer=etcd_dot_v3_dot_etcd__pb2.LeaseRevokeRequest.SerializeToString,
+                response_deserializer=etcd_dot_v3_dot_etcd__pb2.LeaseRevokeResponse.FromString,
                 _registered_method=True)
         self.LeaseKeepAlive = channel.stream_stream(
                 '/etcdserverpb.Lease/LeaseKeepAlive',
-                request_serializer=aerobee_dot_etcd_dot_v3_dot_etcd__pb2.LeaseKeepAliveRequest.SerializeToString,
-                response_deserializer=aerobee_dot_etcd_dot_v3_dot_etcd__pb2.LeaseKeepAliveResponse.FromString,
+                request_serializer=etcd_dot_v3_dot_etcd__pb2.LeaseKeepAliveRequest.SerializeToString,
+                response_deserializer=etcd_dot_v3_dot_etcd__pb2.LeaseKeepAliveResponse.FromString,
                 _registered_method=True)
 
 
@@ -198,18 +198,18 @@ def add_LeaseServicer_to_server(servicer, server):
     rpc_method_handlers = {
             'LeaseGrant': grpc.unary_unary_rpc_method_handler(
                     servicer.LeaseGrant,
-                    request_deserializer=aerobee_dot_etcd_dot_v3_dot_etcd__pb2.LeaseGrantRequest.FromString,
-                    response_serializer=aerobee_dot_etcd_dot_v3_dot_etcd__pb2.LeaseGrantResponse.SerializeToString,
+                    request_deserializer=etcd_dot_v3_dot_etcd__pb2.LeaseGrantRequest.FromString,
+                    response_serializer=etcd_dot_v3_dot_etcd__pb2.LeaseGrantResponse.SerializeToString,
             ),
             'LeaseRevoke': grpc.unary_unary_rpc_method_handler(
                     servicer.LeaseRevoke,
-                    request_deserializer=aerobee_dot_etcd_dot_v3_dot_etcd__pb2.LeaseRevokeRequest.FromString,
-                    response_serializer=aerobee_dot_etcd_dot_v3_dot_etcd__pb2.LeaseRevokeResponse.SerializeToString,
+                    request_deserializer=etcd_dot_v3_dot_etcd__pb2.LeaseRevokeRequest.FromString,
+                    response_serializer=etcd_dot_v3_dot_etcd__pb2.LeaseRevokeResponse.SerializeToString,
             ),
             'LeaseKeepAlive': grpc.stream_stream_rpc_method_handler(
                     servicer.LeaseKeepAlive,
-                    request_deserializer=aerobee_dot_etcd_dot_v3_dot_etcd__pb2.LeaseKeepAliveRequest.FromString,
-                    response_serializer=aerobee_dot_etcd_dot_v3_dot_etcd__pb2.LeaseKeepAliveResponse.SerializeToString,
+                    request_deserializer=etcd_dot_v3_dot_etcd__pb2.LeaseKeepAliveRequest.FromString,
+                    response_serializer=etcd_dot_v3_dot_etcd__pb2.LeaseKeepAliveResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -237,8 +237,8 @@ class Lease:
             request,
             target,
             '/etcdserverpb.Lease/LeaseGrant',
-            aerobee_dot_etcd_dot_v3_dot_etcd__pb2.LeaseGrantRequest.SerializeToString,
-            aerobee_dot_etcd_dot_v3_dot_etcd__pb2.LeaseGrantResponse.FromString,
+            etcd_dot_v3_dot_etcd__pb2.LeaseGrantRequest.SerializeToString,
+            etcd_dot_v3_dot_etcd__pb2.LeaseGrantResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -264,8 +264,8 @@ class Lease:
             request,
             target,
             '/etcdserverpb.Lease/LeaseRevoke',
-            aerobee_dot_etcd_dot_v3_dot_etcd__pb2.LeaseRevokeRequest.SerializeToString,
-            aerobee_dot_etcd_dot_v3_dot_etcd__pb2.LeaseRevokeResponse.FromString,
+            etcd_dot_v3_dot_etcd__pb2.LeaseRevokeRequest.SerializeToString,
+            etcd_dot_v3_dot_etcd__pb2.LeaseRevokeResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -291,8 +291,8 @@ class Lease:
             request_iterator,
             target,
             '/etcdserverpb.Lease/LeaseKeepAlive',
-            aerobee_dot_etcd_dot_v3_dot_etcd__pb2.LeaseKeepAliveRequest.SerializeToString,
-            aerobee_dot_etcd_dot_v3_dot_etcd__pb2.LeaseKeepAliveResponse.FromString,
+            etcd_dot_v3_dot_etcd__pb2.LeaseKeepAliveRequest.SerializeToString,
+            etcd_dot_v3_dot_etcd__pb2.LeaseKeepAliveResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -315,8 +315,8 @@ class WatchStub:
         """
         self.Watch = channel.stream_stream(
                 '/etcdserverpb.Watch/Watch',
-                request_serializer=aerobee_dot_etcd_dot_v3_dot_etcd__pb2.WatchRequest.SerializeToString,
-                response_deserializer=aerobee_dot_etcd_dot_v3_dot_etcd__pb2.WatchResponse.FromString,
+                request_serializer=etcd_dot_v3_dot_etcd__pb2.WatchRequest.SerializeToString,
+                response_deserializer=etcd_dot_v3_dot_etcd__pb2.WatchResponse.FromString,
                 _registered_method=True)
 
 
@@ -335,8 +335,8 @@ def add_WatchServicer_to_server(servicer, server):
     rpc_method_handlers = {
             'Watch': grpc.stream_stream_rpc_method_handler(
                     servicer.Watch,
-                    request_deserializer=aerobee_dot_etcd_dot_v3_dot_etcd__pb2.WatchRequest.FromString,
-                    response_serializer=aerobee_dot_etcd_dot_v3_dot_etcd__pb2.WatchResponse.SerializeToString,
+                    request_deserializer=etcd_dot_v3_dot_etcd__pb2.WatchRequest.FromString,
+                    response_serializer=etcd_dot_v3_dot_etcd__pb2.WatchResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -364,8 +364,8 @@ class Watch:
             request_iterator,
             target,
             '/etcdserverpb.Watch/Watch',
-            aerobee_dot_etcd_dot_v3_dot_etcd__pb2.WatchRequest.SerializeToString,
-            aerobee_dot_etcd_dot_v3_dot_etcd__pb2.WatchResponse.FromString,
+            etcd_dot_v3_dot_etcd__pb2.WatchRequest.SerializeToString,
+            etcd_dot_v3_dot_etcd__pb2.WatchResponse.FromString,
             options,
             channel_credentials,
             insecure,
