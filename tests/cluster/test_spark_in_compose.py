@@ -152,7 +152,7 @@ def test_a_worker_that_died_is_started_again_and_registered(project: Project) ->
     assert alive and not alive & before
 
 
-def test_everything_stops_when_asked(project: Project) -> None:
-    """Last in the file: what follows would find nothing running."""
-    project.run("stop")
-    assert project.run("ps", "--quiet").strip() == ""
+def test_everything_goes_down(project: Project) -> None:
+    """Last in the file."""
+    project.run("--profile", "spark", "down")
+    assert project.containers() == []

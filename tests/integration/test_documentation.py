@@ -73,10 +73,23 @@ RUN_ELSEWHERE = {
             ("resend broker-a --dry-run", '"resend", "--dry-run"'),
         )
     },
+    "docker compose -f docker-compose.yml -f docker-compose.secure.yml up": (
+        "tests/integration/test_compose_secure.py",
+        "made.start()",
+    ),
     "docker compose up": ("tests/integration/test_compose.py", "made.start()"),
     "docker compose --profile replicated up --scale broker=0": (
         "tests/integration/test_compose.py",
         '"replicated", "up", "--scale", "broker=0"',
+    ),
+    "docker compose down": ("tests/integration/test_compose.py", 'project.run("down")'),
+    "docker compose --profile replicated down": (
+        "tests/integration/test_compose.py",
+        '"--profile", "replicated", "down"',
+    ),
+    "docker compose --profile spark down": (
+        "tests/cluster/test_spark_in_compose.py",
+        '"--profile", "spark", "down"',
     ),
     "docker compose --profile spark up": ("tests/cluster/test_spark_in_compose.py", "made.start()"),
     "docker compose --profile spark run --rm report --group billing": (
@@ -115,6 +128,7 @@ RUN_ELSEWHERE = {
 
 # (page, heading) of a section whose blocks are one story, run as such → the same
 SECTIONS_ELSEWHERE = {
+    ("docs/security.md", "Try it"): ("tests/integration/command/test_secure.py", '"client.env"'),
     ("docs/replication.md", "A failover to try"): (
         "tests/integration/broker/replication/test_failover_to_try.py",
         "story()",

@@ -51,6 +51,7 @@ if TYPE_CHECKING:
         SelectRandom,
     )
     from aerobee_client.simple_consumer import AsyncSimpleConsumer, SimpleConsumer
+    from aerobee_client.tls import Tls
     from aerobee_client.transaction_producer import AsyncTransactionProducer, TransactionProducer
     from aerobee_wire.consume_order import ConsumeOrder
     from aerobee_wire.retry_policy import ExponentialRetryPolicy
@@ -106,6 +107,7 @@ __all__ = [
     "SendResult",
     "SimpleConsumer",
     "Sql",
+    "Tls",
     "TransactionProducer",
     "TransactionResolution",
     "TransactionSendResult",
@@ -147,6 +149,7 @@ _MODULES = {
     ),
     "sending.order.queue_choice": ("SelectByHash", "SelectMachineRoom", "SelectRandom", "Selector"),
     "simple_consumer": ("AsyncSimpleConsumer", "SimpleConsumer"),
+    "tls": ("Tls",),
     "transaction_producer": ("AsyncTransactionProducer", "TransactionProducer"),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}

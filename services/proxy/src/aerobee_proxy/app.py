@@ -68,7 +68,7 @@ class ProxyApp(App):
         self._options = options
         self._listeners = listeners
         self._clock = clock or SystemClock()
-        self._transport = Caller(error_of)
+        self._transport = Caller(error_of, options.peer_tls())
         self.proxy = Proxy(
             options, self._transport, self._clock, listen_port=lambda: self._server.port
         )
