@@ -18,10 +18,10 @@ def inherit_namesrv(context: click.Context) -> None:
         os.environ["NAMESRV_ADDR"] = inherited
 
 
-def become(module: str, arguments: Sequence[str]) -> NoReturn:
-    """Replace this process by `python -m MODULE ARGUMENT…`."""
+def become(module: str, arguments: Sequence[str], package: str = "aerobee") -> NoReturn:
+    """Replace this process by `python -m MODULE ARGUMENT…`. `package` installs the module."""
     if importlib.util.find_spec(module) is None:
-        print(f"error: {module} is not installed here: run `make install`", file=sys.stderr)
+        print(f"error: {module} is not installed here: pip install '{package}'", file=sys.stderr)
         raise click.exceptions.Exit(1)
     sys.stdout.flush()
     sys.stderr.flush()
