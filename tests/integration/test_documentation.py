@@ -19,6 +19,7 @@ from pathlib import Path
 
 import pytest
 
+from aerobee_broker.config import BrokerOptions
 from support.repository.tree import ROOT, files
 from support.spark import class_archive
 
@@ -297,6 +298,24 @@ def test_a_block_runs(up: Up, block: Block) -> None:
     done = up.run(block)
     assert done.returncode == 0, done.stdout + without_frames(done.stderr)
     assert "error" not in done.stderr.lower(), without_frames(done.stderr)
+
+
+def test_the_first_program_is_ten_lines_and_prints_what_it_sent(up: Up) -> None:
+    first = next(b for b in blocks() if b.page == "README.md" and b.language == "python")
+    assert first.text.count("\n") == 10
+    assert "hello" in up.run(first).stdout
+
+
+def test_the_first_page_says_what_is_deleted() -> None:
+    page = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+    options = BrokerOptions()
+    for number in (
+        f"{options.file_reserved_time} h",
+        f"{options.disk_max_used_space_ratio} %",
+        f"{options.disk_space_clean_forcibly_ratio} %",
+    ):
+        assert number in page
+    assert "includes unread messages and dead letters" in page
 
 
 def test_the_story_of_the_pages_ends_as_they_say(up: Up) -> None:

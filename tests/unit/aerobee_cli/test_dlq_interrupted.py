@@ -24,6 +24,7 @@ from aerobee_cli.progress import Progress
 from aerobee_client.admin import dead_letters
 from aerobee_client.admin.redriving.journal import MAX_IN_FLIGHT
 from aerobee_client.errors import BrokerUnreachable
+from aerobee_wire import files
 from aerobee_wire import properties as names
 from aerobee_wire.status import Code, MqError
 from support.client.memory.cluster import NAMESRV, MemoryBroker, MemoryCluster
@@ -261,7 +262,7 @@ def test_export_to_a_full_disk_leaves_nothing(
     def full(descriptor: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(os, "fsync", full)
+    monkeypatch.setattr(files, "sync", full)
     assert run("export", "--out", str(tmp_path / "dead.jsonl")) == 1
     assert os.strerror(errno.ENOSPC) in capsys.readouterr().err
     assert not list(tmp_path.iterdir())

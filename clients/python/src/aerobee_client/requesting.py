@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import uuid
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
@@ -60,9 +59,11 @@ class Requests:
         Raises the errors of the send, and RequestTimeout if no reply arrives. Raises MqError with
         the code VERSION_NOT_SUPPORTED if a broker does not support replies.
         """
+        from uuid import uuid4
+
         clock = self._instance.clock
         deadline_ms = clock.monotonic_ms() + int(timeout_s * 1000)
-        correlation_id = str(uuid.uuid4())
+        correlation_id = str(uuid4())
         future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
         made = partial(
             request_message,
