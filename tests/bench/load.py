@@ -17,8 +17,8 @@ from functools import partial
 from typing import Any
 
 import grpc
-from apache.rocketmq.v2 import definition_pb2 as d
-from apache.rocketmq.v2 import service_pb2 as s
+from aerobee_foreign.apache.rocketmq.v2 import definition_pb2 as d
+from aerobee_foreign.apache.rocketmq.v2 import service_pb2 as s
 
 from aerobee_chassis.rpc.completion_queue.cygrpc import cygrpc
 from bench.servers.echo import METHOD, OPTIONS

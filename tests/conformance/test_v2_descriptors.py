@@ -19,7 +19,7 @@ NEWER = Path(__file__).with_name("v2_newer_than_the_sdk.tsv")
 
 @pytest.fixture(scope="module")
 def ours() -> Description:
-    return describe(f"apache.rocketmq.v2.{name}_pb2" for name in FILES)
+    return describe(f"aerobee_foreign.apache.rocketmq.v2.{name}_pb2" for name in FILES)
 
 
 @pytest.fixture(scope="module")

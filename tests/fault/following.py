@@ -146,7 +146,7 @@ class Following:
 
     def fill_up(self) -> None:
         machine = self.rng.choice([self.master, self.replica])
-        used = sum(map(len, machine.disk.files().values()))
+        used = machine.disk.used_bytes()
         little = used + self.rng.randint(0, 9_000)
         machine.disk.capacity = None if machine.disk.capacity else little
 

@@ -216,7 +216,7 @@ class History:
 
     def fill_up(self) -> None:
         """Little space for a while; or enough again."""
-        used = sum(map(len, self.disk.files().values()))
+        used = self.disk.used_bytes()
         little = used + self.rng.randint(0, 9_000)
         self.disk.capacity = None if self.disk.capacity else little
 

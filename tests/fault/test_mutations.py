@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from aerobee_broker.errors import CommitLogBroken
 from fault.conftest import Campaign
 from fault.damage.test_bit_flips import flip_many, recorded
 from fault.disk.test_slow_disk import BODY, ONE_MORE, stand_still
@@ -29,11 +30,14 @@ ENOUGH = 200  # seeds; half of them with a disk that fails
 
 
 def assert_caught(history: Callable[[int], object], campaign: Campaign) -> None:
-    """A history fails, with an AssertionError: anything else is a defect of the mutation."""
+    """A history fails, with an AssertionError or since a file of the log is missing.
+
+    Anything else is a defect of the mutation.
+    """
     for seed in range(ENOUGH):
         try:
             history(seed)
-        except AssertionError as error:
+        except (AssertionError, CommitLogBroken) as error:
             campaign.report(f"caught with seed {seed}: {str(error)[:100]}")
             return
     pytest.fail(f"{ENOUGH} histories did not notice")

@@ -28,13 +28,14 @@ from support.processes.compose import Project
 from support.processes.engine import require_engine
 from support.proxy import sdk_cluster
 from support.proxy.official_sdk import Sdk, SdkError, newest
-from support.repository.tree import ROOT, distributions, locked
+from support.repository.tree import ROOT, locked
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
 
 TOPIC = "compose"
 CALL_TIMEOUT_S = 10.0
 SOON_S = 60.0
+BASE_IMAGE = "python:3.11-slim-bookworm"
 
 
 @pytest.fixture(scope="module")
@@ -123,8 +124,47 @@ def test_the_image_holds_servers_and_command_and_what_they_import(project: Proje
     assert code == 0, output
     installed = [canonicalize_name(name) for name in output.split()]
     wanted = locked(ROOT / "deploy" / "requirements-services.lock").keys()
-    ours = {d.name for d in distributions() if d.folder.parent.name in ("services", "clients")}
-    assert sorted(installed) == sorted({*wanted, *ours, "aerobee-wire"})
+    assert sorted(installed) == sorted({*wanted, "aerobee", "aerobee-client"})
+
+
+def test_the_image_lacks_nothing_that_our_modules_import(project: Project) -> None:
+    """The Dockerfile removes parts of packages."""
+    script = """
+import importlib, importlib.metadata, pkgutil
+from rich.console import Console
+from rich.traceback import Traceback
+for package in sorted(importlib.metadata.packages_distributions()):
+    if package.startswith("aerobee_"):
+        path = importlib.import_module(package).__path__
+        for module in pkgutil.walk_packages(path, package + "."):
+            if not module.name.endswith("__main__"):
+                try:
+                    importlib.import_module(module.name)
+                except ImportError as error:
+                    print(error)
+try:
+    1 / 0
+except ZeroDivisionError:
+    Console(width=200).print(Traceback())
+"""
+    output, code = project.inside("broker", "python", "-c", script)
+    assert code == 0 and "ZeroDivisionError" in output, output
+    optional = ("No module named 'pytest'", "No module named 'testcontainers'", "OpenTelemetry")
+    missing = [line for line in output.splitlines() if "No module" in line]
+    assert [line for line in missing if not line.startswith(optional)] == []
+
+
+def test_the_image_is_at_most_120_mb_larger_than_its_base(project: Project) -> None:
+    layers = subprocess.run(
+        ["docker", "history", "--human=false", "--format", "{{.Size}}", project.images[0]],
+        check=True, capture_output=True, text=True,
+    ).stdout.split()  # fmt: skip
+    base = subprocess.run(
+        ["docker", "history", "--human=false", "--format", "{{.Size}}", BASE_IMAGE],
+        check=True, capture_output=True, text=True,
+    ).stdout.split()  # fmt: skip
+    assert layers[-len(base) :] == base
+    assert sum(map(int, layers[: -len(base)])) <= 120_000_000
 
 
 @pytest.mark.parametrize("service", ["namesrv", "broker", "proxy"])
@@ -246,12 +286,25 @@ def test_what_the_broker_advertises_can_be_chosen(
         assert project.inside("namesrv", *health) == ("serving\n", 0)
 
 
+@pytest.mark.parametrize("service", ["namesrv", "broker", "proxy"])
+def test_a_healthy_container_is_not_checked_every_second(project: Project, service: str) -> None:
+    """deploy/healthy: a check that succeeds again waits."""
+    health = state(project, service)["Health"]
+    assert isinstance(health, dict) and health["Status"] == "healthy"
+    until_sync(lambda: "sleep" in project.run("top", service), "a check waits", timeout_s=SOON_S)
+
+
 def test_services_stop_in_order_when_asked(project: Project) -> None:
-    """Last of this project: what follows would find nothing running."""
     project.run("stop")
     for service in project.ports:
         assert state(project, service)["ExitCode"] == 0, service
         assert '"event": "stopped"' in project.get_logs(service)[0], service
+
+
+def test_the_services_go_down(project: Project) -> None:
+    """Last of this project."""
+    project.run("down")
+    assert project.containers() == []
 
 
 # ---- the profile `replicated` ----
@@ -274,6 +327,23 @@ def replicated(tmp_path: Path, project: Project) -> Iterator[Project]:
         yield made
     finally:
         made.remove()
+
+
+@pytest.mark.parametrize("by", ["profile", "name"])
+def test_every_container_of_a_group_without_the_single_broker_goes_down(
+    replicated: Project, tmp_path: Path, by: str
+) -> None:
+    """By the name alone, Compose reads the labels of the containers instead of the file."""
+    assert len(replicated.containers()) == len(["namesrv", "proxy", *ETCD, *REPLICAS])
+    if by == "profile":
+        replicated.run("--profile", "replicated", "down")
+    else:
+        folder = tmp_path / "empty"
+        folder.mkdir()
+        subprocess.run(
+            ["docker", "compose", "--project-name", replicated.name, "down"], cwd=folder, check=True
+        )
+    assert replicated.containers() == []
 
 
 def replicas(project: Project) -> dict[int, dict[str, Any]]:

@@ -36,10 +36,20 @@ OTHER_LANGUAGES = {"json", "mermaid", "properties", "text", "yaml"}
 RUN_ELSEWHERE = {
     "make demo": ("tests/integration/command/test_demo.py", "with Demo(tmp_path, "),
     "make demo-failover": ("tests/integration/command/test_demo.py", '"--failover"'),
-    "pytest test_orders.py": (
-        "tests/integration/client/testing/test_plugin.py",
-        "run_pytest(python, tmp_path, TEST_FILE)",
+    **dict.fromkeys(
+        (
+            "python3 -m venv env",
+            ". env/bin/activate",
+            "pip install 'aerobee-client[testing]'",
+            "pytest test_orders.py",
+        ),
+        ("tests/integration/distributions/test_wheels.py", 'documented("A first test", "sh")'),
     ),
+    "pip install --find-links build/dist aerobee": (
+        "tests/integration/distributions/test_wheels.py",
+        'stranger.install("aerobee-spark[local]", "mypy")',
+    ),
+    "aerobee --version": ("tests/integration/distributions/test_wheels.py", '"--version"'),
     "aerobee up --replicas 3 --set brokerName=broker-a": (
         "tests/integration/command/test_up.py",
         '"--replicas", "3"',
@@ -63,10 +73,23 @@ RUN_ELSEWHERE = {
             ("resend broker-a --dry-run", '"resend", "--dry-run"'),
         )
     },
+    "docker compose -f docker-compose.yml -f docker-compose.secure.yml up": (
+        "tests/integration/test_compose_secure.py",
+        "made.start()",
+    ),
     "docker compose up": ("tests/integration/test_compose.py", "made.start()"),
     "docker compose --profile replicated up --scale broker=0": (
         "tests/integration/test_compose.py",
         '"replicated", "up", "--scale", "broker=0"',
+    ),
+    "docker compose down": ("tests/integration/test_compose.py", 'project.run("down")'),
+    "docker compose --profile replicated down": (
+        "tests/integration/test_compose.py",
+        '"--profile", "replicated", "down"',
+    ),
+    "docker compose --profile spark down": (
+        "tests/cluster/test_spark_in_compose.py",
+        '"--profile", "spark", "down"',
     ),
     "docker compose --profile spark up": ("tests/cluster/test_spark_in_compose.py", "made.start()"),
     "docker compose --profile spark run --rm report --group billing": (
@@ -105,6 +128,7 @@ RUN_ELSEWHERE = {
 
 # (page, heading) of a section whose blocks are one story, run as such → the same
 SECTIONS_ELSEWHERE = {
+    ("docs/security.md", "Try it"): ("tests/integration/command/test_secure.py", '"client.env"'),
     ("docs/replication.md", "A failover to try"): (
         "tests/integration/broker/replication/test_failover_to_try.py",
         "story()",

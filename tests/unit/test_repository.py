@@ -20,13 +20,16 @@ from packaging.utils import canonicalize_name
 
 import aerobee_client
 import aerobee_client.testing
+from aerobee_wire.version import VERSION
 from support.repository.tree import (
+    GENERATED,
     ROOT,
     Distribution,
     distributions,
     files,
     locked,
     modules,
+    packages,
     sources,
     texts,
     wanted,
@@ -37,7 +40,7 @@ SDKS = ROOT / "tests" / "conformance" / "sdk"
 LOCK = ROOT / "requirements.lock"
 DOCS_LOCK = ROOT / "docs" / "requirements.lock"
 IMAGE_LOCKS = {
-    part: DEPLOY / f"requirements-{part}.lock" for part in ("services", "spark", "build")
+    part: DEPLOY / f"requirements-{part}.lock" for part in ("services", "spark", "build", "users")
 }
 PYTHONS = ("3.11", "3.12", "3.13")
 CLOCK = ROOT / "services" / "chassis" / "src" / "aerobee_chassis" / "clock.py"
@@ -144,21 +147,30 @@ def test_the_go_sdk_is_pinned_and_its_sums_name_no_address(folder: Path) -> None
 @pytest.mark.parametrize("distribution", distributions(), ids=lambda d: d.name)
 def test_what_a_distribution_needs_is_locked(distribution: Distribution) -> None:
     assert unmet(distribution.third_party, LOCK) == []
-    if distribution.folder.parent.name == "services" or distribution.name in (
-        "aerobee-wire",
-        "aerobee-cluster",
-    ):
-        assert unmet(distribution.third_party, IMAGE_LOCKS["services"]) == []
-    if distribution.name in ("aerobee-wire", "aerobee-cluster", "aerobee-client", "aerobee-spark"):
-        needs = distribution.needs("compression", "spark", "jre")
+    users = distribution.needs(*{"compression", "local", "testing"} & distribution.extras)
+    assert unmet(users, IMAGE_LOCKS["users"]) == []
+    if distribution.name != "aerobee-spark":
+        needs = distribution.needs(*{"compression"} & distribution.extras)
+        assert unmet(needs, IMAGE_LOCKS["services"]) == []
+    if distribution.name != "aerobee":
+        needs = distribution.needs(*{"compression", "spark", "jre"} & distribution.extras)
         assert unmet(needs, IMAGE_LOCKS["spark"]) == []
 
 
+def test_the_newest_version_of_the_changelog_is_the_only_one_that_a_file_states() -> None:
+    changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    newest = re.search(r"^## (\d+\.\d+\.\d+)", changelog, re.MULTILINE)
+    assert newest and newest.group(1) == VERSION
+    for distribution in distributions():
+        assert "version" in distribution.metadata["dynamic"]
+        assert not any(need.specifier for need in distribution.exact)
+        assert all(need.name.startswith("aerobee") for need in distribution.exact)
+        path = distribution.folder / distribution.pyproject["tool"]["hatch"]["version"]["path"]
+        assert f'VERSION = "{VERSION}"\n' in path.read_text(encoding="utf-8")
+
+
 @pytest.mark.parametrize("distribution", distributions(), ids=lambda d: d.name)
-def test_a_distribution_has_types_licence_and_the_version_of_the_changelog(
-    distribution: Distribution,
-) -> None:
-    assert (distribution.package / "py.typed").is_file()
+def test_a_distribution_has_licence_and_pythons(distribution: Distribution) -> None:
     assert (distribution.folder / "LICENSE").resolve() == ROOT / "LICENSE"
     metadata = distribution.metadata
     assert (metadata["license"], metadata["license-files"]) == ("Apache-2.0", ["LICENSE"])
@@ -166,20 +178,33 @@ def test_a_distribution_has_types_licence_and_the_version_of_the_changelog(
     assert {f"Programming Language :: Python :: {version}" for version in PYTHONS} == {
         line for line in metadata["classifiers"] if "Python" in line
     }
-    changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
-    newest = re.search(r"^## (\d+\.\d+\.\d+)", changelog, re.MULTILINE)
-    assert newest and metadata["version"] == newest.group(1)
 
 
-def test_make_mypy_and_the_import_contracts_know_every_distribution() -> None:
-    folders = {relative(distribution.folder) for distribution in distributions()}
+def test_every_package_is_in_one_distribution_and_typed() -> None:
+    placed = [path for distribution in distributions() for path in distribution.packages]
+    assert len(placed) == len(set(placed))
+    of_tree = {path.parent for path in sources() if path.parent.parent.name == "src"}
+    assert set(packages()) == of_tree
+    assert [relative(path) for path in packages() if not (path / "py.typed").is_file()] == []
+    assert {path for path in placed if path not in of_tree} == set(GENERATED.iterdir())
+
+
+def test_make_mypy_and_the_import_contracts_know_every_package() -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     installed = re.search(r"^DISTRIBUTIONS := (.*)$", makefile, re.MULTILINE)
+    folders = {relative(distribution.folder) for distribution in distributions()}
     assert installed and set(installed.group(1).split()) == folders
+    sources = {relative(path.parent) for path in packages()}
     tools = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]
-    assert {f"{folder}/src" for folder in folders} <= set(tools["mypy"]["mypy_path"].split(":"))
-    packages = {distribution.package.name for distribution in distributions()}
-    assert set(tools["importlinter"]["root_packages"]) == packages
+    assert sources <= set(tools["mypy"]["mypy_path"].split(":"))
+    names = {path.name for path in packages()} - {"pyspark_aerobee"}
+    assert set(tools["importlinter"]["root_packages"]) == names
+    developed = {
+        (distribution.folder / name).resolve()
+        for distribution in distributions()
+        for name in distribution.pyproject["tool"]["hatch"]["build"]["dev-mode-dirs"]
+    }
+    assert developed == {path.parent for path in packages()} | {GENERATED}
 
 
 def test_ci_runs_the_checks_and_the_tests() -> None:

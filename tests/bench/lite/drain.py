@@ -15,9 +15,9 @@ from collections.abc import AsyncIterator, Sequence
 import grpc
 from aerobee.broker.v1 import admin_pb2, admin_pb2_grpc
 from aerobee.namesrv.v1 import namesrv_pb2
-from apache.rocketmq.v2 import definition_pb2 as d
-from apache.rocketmq.v2 import service_pb2 as s
-from apache.rocketmq.v2 import service_pb2_grpc
+from aerobee_foreign.apache.rocketmq.v2 import definition_pb2 as d
+from aerobee_foreign.apache.rocketmq.v2 import service_pb2 as s
+from aerobee_foreign.apache.rocketmq.v2 import service_pb2_grpc
 
 from bench.measure import Result
 from bench.servers.echo import OPTIONS

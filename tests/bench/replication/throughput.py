@@ -14,7 +14,7 @@ from pathlib import Path
 import grpc
 from aerobee.broker.v1 import admin_pb2, admin_pb2_grpc, message_pb2_grpc
 from aerobee.namesrv.v1 import namesrv_pb2
-from apache.rocketmq.v2 import service_pb2 as s
+from aerobee_foreign.apache.rocketmq.v2 import service_pb2 as s
 
 from bench.load import METADATA, SERVICE, message
 from bench.measure import Operation, Result, compare, median_ms

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from apache.rocketmq.v2 import definition_pb2 as d
-from apache.rocketmq.v2 import service_pb2 as s
+from aerobee_foreign.apache.rocketmq.v2 import definition_pb2 as d
+from aerobee_foreign.apache.rocketmq.v2 import service_pb2 as s
 
 from aerobee_chassis.rpc.call import Call
 from aerobee_chassis.rpc.services import Method

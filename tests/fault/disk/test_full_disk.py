@@ -17,8 +17,7 @@ def filled(room: int) -> History:
     history.open()
     history.append()
     history.flush()
-    used = sum(len(content) for content in history.disk.files().values())
-    history.disk.capacity = used + room
+    history.disk.capacity = history.disk.used_bytes() + room
     return history
 
 

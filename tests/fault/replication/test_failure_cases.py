@@ -146,7 +146,7 @@ def cluster(path: Path, setup: Setup) -> Iterator[Cluster]:
             [etcd] = stack.enter_context(etcd_members(path))
             settings += [f"etcdEndpoints={etcd.endpoint}", "etcdLeaseTtl=2"]
         first = int(setup.elected)
-        groups = [BrokerGroup(path / name, namesrv, stack, first, name) for name in ("a", "b")]
+        groups = [BrokerGroup(path / name, namesrv, stack, first, name=name) for name in ("a", "b")]
         try:
             one, two = (Pair(group, setup, *settings) for group in groups)
             yield Cluster((one, two), namesrv, setup)

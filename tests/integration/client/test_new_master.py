@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 from aerobee.broker.v1 import offset_pb2
 from aerobee.namesrv.v1 import namesrv_pb2 as pb
-from apache.rocketmq.v2 import definition_pb2 as d
+from aerobee_foreign.apache.rocketmq.v2 import definition_pb2 as d
 
 from aerobee_client import Message, Producer
 from support.broker.calls import BrokerCaller

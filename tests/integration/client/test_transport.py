@@ -202,9 +202,9 @@ async def test_a_replaced_channel_ends_its_calls_and_new_ones_take_another() -> 
     peer = Peer(slow)
     await peer.start()
 
-    def connect(address: str) -> grpc.aio.Channel:
+    def connect(address: str, path: str) -> grpc.aio.Channel:
         connected.append(address)
-        return plaintext(address)
+        return plaintext(address, path)
 
     channels = Channels(connect)
     transport = GrpcTransport(channels)

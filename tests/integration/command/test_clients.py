@@ -12,9 +12,9 @@ from typing import Any
 import grpc
 import pytest
 from aerobee.broker.v1 import lite_pb2, lite_pb2_grpc
-from apache.rocketmq.v2 import definition_pb2 as d
-from apache.rocketmq.v2 import service_pb2 as s
-from apache.rocketmq.v2 import service_pb2_grpc
+from aerobee_foreign.apache.rocketmq.v2 import definition_pb2 as d
+from aerobee_foreign.apache.rocketmq.v2 import service_pb2 as s
+from aerobee_foreign.apache.rocketmq.v2 import service_pb2_grpc
 
 from aerobee_client import AdminClient, Message, Producer, PushConsumer
 from support.clock.polling import until_sync

@@ -19,6 +19,7 @@ from aerobee_client import Message, Producer, PushConsumer, ReceivedMessage
 from aerobee_wire.record import iter_records
 from support.clock.polling import until_sync
 from support.processes.command import COMMAND, Up, aerobee, aerobee_json
+from support.processes.terminal import Terminal
 
 CLOSED = "127.0.0.1:1"
 
@@ -243,6 +244,23 @@ def test_a_body_can_come_from_stdin(up: Up) -> None:
 
 
 # ---- dead letters ----
+
+
+def test_a_listing_fits_its_terminal_and_a_pipe_has_all_of_it(up: Up) -> None:
+    (item,) = dead_letters(up, "narrow", ["order 7"])
+    columns = "message-id,dead-since,origin,attempts,reason"
+    with Terminal([*COMMAND, "dlq", "list", "narrow"], env={"NAMESRV_ADDR": up.namesrv}) as shown:
+        assert shown.wait() == 0
+    assert len(shown.lines) == 2 + 2, "titles, a rule, the row and its reason"
+    assert all(len(line) <= 80 for line in shown.lines)
+    assert shown.lines[2].startswith(item["message_id"])
+    assert shown.lines[3].strip() == f"{item['reason']}: {item['description']}"
+    piped = aerobee("dlq", "list", "narrow", "--columns", columns, namesrv=up.namesrv)
+    titles, row = piped.stdout.splitlines()
+    assert titles.split() == columns.split(",")
+    assert row.split("  ")[0] == item["message_id"] and item["description"] in row
+    empty = aerobee("dlq", "list", "narrow", "--tag", "none", namesrv=up.namesrv)
+    assert (empty.stdout, empty.stderr) == ("", "no dead letters of narrow\n")
 
 
 def test_a_dead_letter_has_its_origin_and_reason(up: Up) -> None:

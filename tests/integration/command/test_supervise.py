@@ -32,6 +32,7 @@ if mode == "parent":
     inner = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
     print(json.dumps({"event": "inner", "pid": inner.pid}), flush=True)
 print("not JSON")
+print(json.dumps({"event": "warned", "hint": "take care"}), flush=True)
 print(json.dumps({"event": "ready", "address": "127.0.0.1:" + port}), flush=True)
 if mode == "die":
     sys.exit(3)
@@ -108,7 +109,7 @@ async def test_a_child_takes_its_last_arguments_before_it_runs(
     assert not lines
     await child.begin("--port", "7")
     assert (await child.until_ready())["address"] == "127.0.0.1:7"
-    assert lines[0] == "not JSON"
+    assert lines[0] == "not JSON" and child.hints == ["take care"]
     pid = child.pid
     await child.stop()
     assert not is_alive(pid)

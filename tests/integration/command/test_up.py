@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from support.clock.polling import until_sync
-from support.processes.command import Up, aerobee, aerobee_json, children, is_alive
+from support.processes.command import COMMAND, Up, aerobee, aerobee_json, children, is_alive
+from support.processes.terminal import Terminal
 
 
 @pytest.fixture
@@ -44,6 +45,33 @@ def test_logs_go_to_stderr_as_json(up: Up) -> None:
         return said == {"namesrv", "broker", "proxy"}
 
     until_sync(all_said_ready)
+
+
+def test_on_a_terminal_all_of_it_is_for_people(tmp_path: Path) -> None:
+    arguments = ("--data", str(tmp_path), "--broker-port", "0", "--proxy-port", "0")
+    # A mark that every disk is above: the hint of a nearly full one is shown.
+    full = ("--set", "diskMaxUsedSpaceRatio=1")
+    command = [*COMMAND, "up", "--namesrv-port", "0", *arguments, *full]
+    with Terminal(command, columns=80) as terminal:
+        terminal.until_shown("(?s)ready namesrv.*and dead letters")
+        for service in ("namesrv", "broker", "proxy"):
+            terminal.until_shown(rf"Z \[info     \] ready .*service={service}")
+        assert terminal.end() == 0
+    assert "{" not in terminal.text
+    said = [line for line in terminal.lines if not re.match(r"\^C|\d\d:\d\d:\d\dZ ", line)]
+    assert said[0].startswith("ready namesrv=") and all(len(line) <= 80 for line in said)
+    assert said[1:3] == [
+        "topics are created by their first use; to create them by hand only: --set",
+        "autoCreateTopicEnable=false",
+    ]
+    assert "also unread messages and dead letters" in " ".join(said[3:])
+
+
+def test_the_format_of_the_logs_can_be_chosen(tmp_path: Path) -> None:
+    with Up(tmp_path, "--log-format", "console") as up:
+        until_sync(lambda: len(re.findall(r"Z \[info     \] ready  ", up.stderr)) == 3)
+    done = aerobee("up", "--set", "proxy.logFormat=console")
+    assert done.returncode == 2 and "--log-format" in done.stderr
 
 
 def test_the_broker_is_known_when_it_is_ready(up: Up) -> None:

@@ -12,9 +12,12 @@ from typing import Any
 
 import grpc
 import pytest
-from apache.rocketmq.v2 import definition_pb2 as d
-from apache.rocketmq.v2 import service_pb2 as s
-from apache.rocketmq.v2.definition_pb2 import Code
+from aerobee_foreign.apache.rocketmq.v2 import definition_pb2 as d
+from aerobee_foreign.apache.rocketmq.v2 import service_pb2 as s
+from aerobee_foreign.apache.rocketmq.v2.definition_pb2 import Code
+from google.protobuf.descriptor_pb2 import FileDescriptorProto
+from grpc_health.v1 import health_pb2
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -49,6 +52,23 @@ def proxy(namesrv: ServiceProcess) -> Iterator[ServiceProcess]:
 def client(proxy: ServiceProcess) -> Iterator[Client]:
     with Client(proxy.address) as client:
         yield client
+
+
+def test_reflection_describes_the_services_of_every_descriptor_pool(
+    proxy: ServiceProcess,
+) -> None:
+    names = {
+        "apache.rocketmq.v2.MessagingService": "apache/rocketmq/v2/service.proto",
+        "grpc.health.v1.Health": health_pb2.DESCRIPTOR.name,
+        "none.Such": None,
+    }
+    asks = [reflection_pb2.ServerReflectionRequest(file_containing_symbol=name) for name in names]
+    with grpc.insecure_channel(proxy.address) as channel:
+        stub = reflection_pb2_grpc.ServerReflectionStub(channel)
+        for answer, file in zip(stub.ServerReflectionInfo(iter(asks)), names.values(), strict=True):
+            described = answer.file_descriptor_response.file_descriptor_proto
+            found = [FileDescriptorProto.FromString(each).name for each in described]
+            assert (file in found) if file else answer.HasField("error_response")
 
 
 def test_send_has_an_entry_for_each_message(client: Client) -> None:

@@ -14,9 +14,9 @@ from pathlib import Path
 import grpc
 import pytest
 from aerobee.broker.v1 import message_pb2, message_pb2_grpc
-from apache.rocketmq.v2 import definition_pb2 as d
-from apache.rocketmq.v2 import service_pb2 as s
-from apache.rocketmq.v2 import service_pb2_grpc
+from aerobee_foreign.apache.rocketmq.v2 import definition_pb2 as d
+from aerobee_foreign.apache.rocketmq.v2 import service_pb2 as s
+from aerobee_foreign.apache.rocketmq.v2 import service_pb2_grpc
 
 from aerobee_wire import record
 from support.clock.polling import until_sync

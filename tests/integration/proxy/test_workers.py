@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from apache.rocketmq.v2.definition_pb2 import Code
+from aerobee_foreign.apache.rocketmq.v2.definition_pb2 import Code
 
 from support.clock.polling import until_sync
 from support.processes.service import METRICS, ServiceProcess, namesrv_and_broker, proxy_process

@@ -31,6 +31,7 @@ class FileContent:
         if size < old:
             del self.current[size:]
             self.touch(size, old)
+            self.taken = {sector for sector in self.taken if sector * SECTOR < size}
         else:
             self.current.extend(bytes(size - old))
         self.sizes.append(size)

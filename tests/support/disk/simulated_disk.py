@@ -122,13 +122,13 @@ class SimulatedFile:
             self.content.resize(size)
         self._disk.check_power()
 
-    def allocate(self, size: int) -> None:
+    def allocate(self, offset: int, size: int) -> None:
         content = self.content
         if self._disk.step() or self._disk.rng.random() < 0.5:
-            if self._disk.take(content, 0, size) < size:
+            if self._disk.take(content, offset, size) < size:
                 raise _error(errno.ENOSPC, self.path)
-            if size > len(content.current):
-                content.resize(size)
+            if offset + size > len(content.current):
+                content.resize(offset + size)
         self._disk.check_power()
 
     def close(self) -> None:
@@ -230,6 +230,14 @@ class SimulatedDisk:
             return size
         first_missing = sorted(wanted)[len(granted)]
         return max(0, first_missing * SECTOR - offset)
+
+    def used_bytes(self) -> int:
+        """Return the space that all files take: a `capacity` of so many bytes leaves no room."""
+        return self._used_sectors() * SECTOR
+
+    def space_of(self, path: Path) -> int:
+        """Return the space that a file takes, in bytes."""
+        return len(self._directory(path.parent).current[path.name].taken) * SECTOR
 
     def _used_sectors(self) -> int:
         contents = {id(c): c for d in self._directories.values() for c in d.current.values()}

@@ -27,6 +27,7 @@ Events = list[tuple[str, dict[str, object]]]  # name, fields
 # soon, so that there is something to lose.
 SMALL = StoreOptions(
     commit_log_file_size=8_192,
+    commit_log_step=1_024,
     consume_queue_file_size=20 * 32,
     max_message_size=2_048,
     index_slot_count=64,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import shutil
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -101,15 +102,19 @@ class BrokerGroup:
         namesrv: str,
         stack: contextlib.ExitStack,
         first: int = 0,
+        *,
         name: str = BROKER,
+        python: str = sys.executable,
     ) -> None:
-        """`first`: the number of the first member. `name`: the brokerName of all."""
+        """`first`: the number of the first member. `name`: the brokerName of all. `python`: with
+        which members are started at first."""
         self.name = name
         self.namesrv = namesrv
         self.members: list[Member] = []
         self._data = data
         self._stack = stack
         self._first = first
+        self._python = python
 
     def add(self, *settings: str) -> Member:
         """Started, with the next number."""
@@ -123,6 +128,7 @@ class BrokerGroup:
             for number in range(first, first + count)
         ]
         for member in added:
+            member.process.python = self._python
             self._stack.callback(member.process.stop)
         self.members += added
         with ThreadPoolExecutor() as pool:
@@ -206,12 +212,14 @@ class BrokerGroup:
 
 
 @contextlib.contextmanager
-def broker_group(data: Path, first: int = 0) -> Iterator[BrokerGroup]:
+def broker_group(
+    data: Path, first: int = 0, *, python: str = sys.executable
+) -> Iterator[BrokerGroup]:
     """Without members yet, whose numbers begin at `first`; a name server runs. What the members
-    said is printed, for a test that fails."""
+    said is printed, for a test that fails. `python`: with which members are started at first."""
     with contextlib.ExitStack() as stack:
         namesrv = stack.enter_context(namesrv_process(data / "namesrv"))
-        group = BrokerGroup(data, namesrv.address, stack, first)
+        group = BrokerGroup(data, namesrv.address, stack, first, python=python)
         try:
             yield group
         finally:

@@ -31,9 +31,17 @@ def free_port() -> int:
 
 
 class Project(DockerCompose):
-    """`ports`: service → port on the host. `profiles`: of the compose file."""
+    """`ports`: service → port on the host. `profiles`: of the compose file. `overlay`: a second
+    compose file."""
 
-    def __init__(self, scratch: Path, profiles: Sequence[str] = (), **environment: str) -> None:
+    def __init__(
+        self,
+        scratch: Path,
+        profiles: Sequence[str] = (),
+        *,
+        overlay: str = "",
+        **environment: str,
+    ) -> None:
         self.name = f"aerobee-test-{uuid.uuid4().hex[:8]}"
         variables = PORTS | (SPARK_PORTS if "spark" in profiles else {})
         self.ports = {service: free_port() for service in variables}
@@ -49,7 +57,11 @@ class Project(DockerCompose):
         env_file = scratch / "compose.env"
         env_file.write_text("".join(f"{key}={value}\n" for key, value in environment.items()))
         super().__init__(
-            context=str(ROOT), build=True, env_file=str(env_file), profiles=list(profiles)
+            context=str(ROOT),
+            compose_file_name=["docker-compose.yml", *filter(None, [overlay])],
+            build=True,
+            env_file=str(env_file),
+            profiles=list(profiles),
         )
 
     def run(self, *command: str, **environment: str) -> str:
@@ -66,6 +78,12 @@ class Project(DockerCompose):
             cwd=ROOT, check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
         )  # fmt: skip
         return answer.stdout, answer.returncode
+
+    def containers(self) -> list[str]:
+        """Ids of all containers of the project, running or not."""
+        label = f"label=com.docker.compose.project={self.name}"
+        command = ["docker", "ps", "--all", "--quiet", "--filter", label]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
 
     def remove(self) -> None:
         """Containers, volumes and images."""

@@ -67,6 +67,7 @@ class ServiceProcess:
     ) -> None:
         """`prefix`: the command starts with it; it is to become the service, by exec."""
         self.module = module
+        self.python = sys.executable  # of the next start: another one may have another version
         self.arguments = list(arguments)
         self._prefix = prefix
         self.ready: dict[str, Any] = {}
@@ -154,9 +155,10 @@ class ServiceProcess:
         """Starts it and waits for nothing: for a start that is meant to fail (`wait`)."""
         assert self._process is None, "already started"
         self.ready = {}
-        forked = None if self._prefix else fork(self.module, self.arguments, self._env)
+        is_ours = self.python == sys.executable and not self._prefix
+        forked = fork(self.module, self.arguments, self._env) if is_ours else None
         self._process = forked or subprocess.Popen(
-            [*self._prefix, sys.executable, "-m", self.module, *self.arguments],
+            [*self._prefix, self.python, "-m", self.module, *self.arguments],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

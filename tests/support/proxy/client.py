@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any, Self
 
 import grpc
-from apache.rocketmq.v2 import definition_pb2 as d
-from apache.rocketmq.v2 import service_pb2 as s
-from apache.rocketmq.v2 import service_pb2_grpc
+from aerobee_foreign.apache.rocketmq.v2 import definition_pb2 as d
+from aerobee_foreign.apache.rocketmq.v2 import service_pb2 as s
+from aerobee_foreign.apache.rocketmq.v2 import service_pb2_grpc
 
 METADATA = (("x-mq-client-id", "host@1@0@abc"),)
 GROUP = d.Resource(name="g")

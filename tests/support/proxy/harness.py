@@ -14,8 +14,8 @@ from aerobee.namesrv.v1.namesrv_pb2 import (
     GetTopicRouteResponse,
     TopicRoute,
 )
-from apache.rocketmq.v2 import definition_pb2 as d
-from apache.rocketmq.v2.service_pb2 import ReceiveMessageResponse
+from aerobee_foreign.apache.rocketmq.v2 import definition_pb2 as d
+from aerobee_foreign.apache.rocketmq.v2.service_pb2 import ReceiveMessageResponse
 from google.protobuf.message import Message
 
 from aerobee_proxy.config import ProxyOptions

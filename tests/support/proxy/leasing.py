@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from aerobee.broker.v1 import pop_pb2 as pop
-from apache.rocketmq.v2 import definition_pb2 as d
-from apache.rocketmq.v2 import service_pb2 as s
+from aerobee_foreign.apache.rocketmq.v2 import definition_pb2 as d
+from aerobee_foreign.apache.rocketmq.v2 import service_pb2 as s
 
 from aerobee_proxy.proxy import Proxy
 from aerobee_wire import properties

@@ -1,7 +1,6 @@
 """The official RocketMQ SDKs, unmodified, each in a process and an environment of its own below
 build/sdk.
 
-They cannot load into this process: their generated protocol code and ours declare the same names.
 A folder LANGUAGE/VERSION in tests/conformance/sdk pins one; beside it lie the language's agent and
 sdk.toml, which says how the agent is started and what the SDK cannot do. `make test` builds the
 newest of each language; a test whose SDK is missing is skipped.
@@ -23,7 +22,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import pytest
-from apache.rocketmq.v2.definition_pb2 import Code
+from aerobee_foreign.apache.rocketmq.v2.definition_pb2 import Code
 from packaging.version import Version
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from apache.rocketmq.v2 import definition_pb2 as d
-from apache.rocketmq.v2 import service_pb2 as s
+from aerobee_foreign.apache.rocketmq.v2 import definition_pb2 as d
+from aerobee_foreign.apache.rocketmq.v2 import service_pb2 as s
 from google.protobuf.message import Message
 
 TOPIC, GROUP = d.Resource(name="orders"), d.Resource(name="billing")

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from aerobee.namesrv.v1.namesrv_pb2 import BrokerData
-from apache.rocketmq.v2 import service_pb2
+from aerobee_foreign.apache.rocketmq.v2 import service_pb2
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 

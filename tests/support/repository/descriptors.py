@@ -1,7 +1,7 @@
 """Generated protobuf modules as data, so that two sets of generated code can be compared.
 
 Run as a program it prints the description of the modules it is given, for a set of generated code
-that cannot load into the process that wants to compare it.
+that only another environment has.
 
     python descriptors.py rocketmq.grpc_protocol.definition_pb2 …
 """

@@ -20,34 +20,53 @@ GENERATED = ROOT / "proto" / "gen"
 
 @dataclass(frozen=True)
 class Distribution:
-    """One of our packages: a folder with a pyproject.toml and its source below `src/`."""
+    """One of those that users install: a folder with a pyproject.toml, and packages of the tree."""
 
     folder: Path
-    metadata: dict[str, Any]
+    pyproject: dict[str, Any]
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        return dict(self.pyproject["project"])
 
     @property
     def name(self) -> str:
         return str(self.metadata["name"])
 
     @property
-    def package(self) -> Path:
-        return self.folder / "src" / self.name.replace("-", "_")
+    def packages(self) -> list[Path]:
+        """The folders of the tree that are in its wheel."""
+        build = self.pyproject["tool"]["hatch"]["build"]
+        folded = build["hooks"]["custom"].get("fold", {})
+        named = [*build["targets"]["wheel"]["packages"], *folded]
+        return [(self.folder / name).resolve() for name in named]
+
+    @property
+    def exact(self) -> list[Requirement]:
+        """What it needs of ours, which the build hook pins to its own version."""
+        return [
+            Requirement(text)
+            for text in self.pyproject["tool"]["hatch"]["build"]["hooks"]["custom"]["exact"]
+        ]
+
+    @property
+    def extras(self) -> set[str]:
+        return set(self.metadata.get("optional-dependencies", {}))
 
     @property
     def third_party(self) -> list[Requirement]:
-        """What it needs that is not ours, with its extras."""
+        """What it needs that is not ours, with all extras."""
         return self.needs(*self.metadata.get("optional-dependencies", {}))
 
     def needs(self, *extras: str) -> list[Requirement]:
-        """What it needs that is not ours, with some of its extras."""
+        """What it needs that is not ours, with some extras."""
         optional = self.metadata.get("optional-dependencies", {})
         chosen = [optional.get(extra, []) for extra in extras]
-        needs = [
+        return [
             Requirement(text)
             for texts in (self.metadata.get("dependencies", []), *chosen)
             for text in texts
         ]
-        return [need for need in needs if not need.name.startswith("aerobee-")]
 
 
 @functools.cache
@@ -73,11 +92,17 @@ def texts() -> dict[Path, str]:
 
 def distributions() -> list[Distribution]:
     """Ours, in the order of their folders."""
-    projects = [path for path in files() if path.name == "pyproject.toml" and path.parent != ROOT]
+    projects = [path for path in files() if path.name == "pyproject.toml"]
     return [
-        Distribution(path.parent, tomllib.loads(path.read_text(encoding="utf-8"))["project"])
+        Distribution(path.parent, tomllib.loads(path.read_text(encoding="utf-8")))
         for path in projects
     ]
+
+
+def packages() -> list[Path]:
+    """Our written packages, which the wheels have: not those that protoc generated."""
+    found = {path for distribution in distributions() for path in distribution.packages}
+    return sorted(path for path in found if GENERATED not in path.parents)
 
 
 def modules() -> list[Path]:

@@ -257,7 +257,7 @@ class BrokerNode:
 
     def fill_disk(self, room: int) -> None:
         """So many bytes are left, until it is started again."""
-        self.disk.capacity = sum(map(len, self.disk.files().values())) + room
+        self.disk.capacity = self.disk.used_bytes() + room
 
     # ---- what it is ----
 

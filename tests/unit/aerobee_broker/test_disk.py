@@ -24,7 +24,7 @@ def test_file_is_written_and_read_at_offsets(tmp_path: Path) -> None:
     assert file.pread(5, 6) == b"world"
     assert file.pread(5, 100) == b""
     file.truncate(3)
-    file.allocate(8)
+    file.allocate(2, 6)
     assert (file.size(), file.pread(9, 0)) == (8, b"hel" + bytes(5))
     file.close()
     assert read_file(disk, tmp_path / "a") == b"hel" + bytes(5)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from aerobee_chassis.config import KnownKeys, Options, Promise, load
 from aerobee_chassis.errors import ConfigError
@@ -25,6 +25,19 @@ class Sample(Options):
     listen_port: int = Field(default=10911, ge=0, le=65535)
     namesrv_addr: str = ""
     broker_name: str = "broker-a"
+    first_port: int = 0
+    last_port: int = 10
+
+    @field_validator("namesrv_addr")
+    @classmethod
+    def _address(cls, value: str) -> str:
+        if value == "bad":
+            raise ValueError("write host:port")
+        return value
+
+    def conflicts(self) -> Iterator[ConfigError]:
+        if self.first_port > self.last_port:
+            yield ConfigError("firstPort is higher than lastPort", "firstPort")
 
 
 def test_defaults_hold_when_nothing_is_given() -> None:
@@ -124,13 +137,76 @@ def test_bad_value_names_the_key(item: str, about: str) -> None:
         load(Sample, sets=[item])
 
 
-@pytest.mark.parametrize(("text", "line"), [(None, ""), ("{", ""), ("a=1\nno separator", ":2")])
+@pytest.mark.parametrize(
+    ("text", "line"), [(None, ""), ("{", ""), ("listenPort=1\nno separator", ":2")]
+)
 def test_missing_or_broken_file_is_named(tmp_path: Path, text: str | None, line: str) -> None:
     file = tmp_path / "broken.conf"
     if text is not None:
         file.write_text(text)
     with raises_about(ConfigError, f"{file}{line}"):
         load(Sample, file=file)
+
+
+def problems_of(**given: Any) -> list[str]:
+    with pytest.raises(ConfigError) as caught:
+        load(Sample, **given)
+    error = caught.value
+    assert error.about == error.problems[0].about
+    assert all(str(problem) in str(error) for problem in error.problems)
+    assert len(str(error).splitlines()) == len(error.problems) + (len(error.problems) > 1)
+    return [f"{str(problem).partition(': ')[0]} {problem.about}" for problem in error.problems]
+
+
+def test_all_problems_of_a_file_are_named_with_their_lines(tmp_path: Path) -> None:
+    file = tmp_path / "broker.conf"
+    lines = ["# ports", "brokerNam=b", "listenPort=many", "", "what", "tieredPath=/x", "first=2"]
+    file.write_text("\n".join(lines))
+    assert problems_of(file=file) == [
+        f"{file}:2 brokerNam",
+        f"{file}:3 listenPort",
+        f"{file}:5 {file}:5",
+        f"{file}:6 tieredPath",
+        f"{file}:7 first",
+    ]
+
+
+def test_problems_of_json_have_their_lines(tmp_path: Path) -> None:
+    file = tmp_path / "proxy.json"
+    file.write_text('{\n  "brokerName": "brokerNam",\n\n  "listenPort": -1, "brokerNam": 2}\n')
+    assert problems_of(file=file) == [f"{file}:4 brokerNam", f"{file}:4 listenPort"]
+
+
+def test_problems_of_all_sources_are_named_at_once(tmp_path: Path) -> None:
+    file = tmp_path / "broker.conf"
+    file.write_text("brokerNam=b\nlistenPort=many\n")
+    sets = ["first=1", "=2", "second=-1", "first=2"]
+    found = problems_of(file=file, sets=sets, environ={"NAMESRV_ADDR": "bad"})
+    assert found[0] == f"{file}:1 brokerNam"
+    assert found[1] == f"{file}:2 listenPort"
+    assert sorted(each.split()[-1] for each in found[2:]) == [
+        "--set",
+        "first",
+        "first",
+        "namesrvAddr",
+        "second",
+    ]
+
+
+def test_problem_of_a_value_that_wins_over_the_file_has_no_line(tmp_path: Path) -> None:
+    file = tmp_path / "broker.conf"
+    file.write_text("listenPort=1\n")
+    assert problems_of(file=file, sets=["listenPort=x"]) == ["option listenPort='x' listenPort"]
+
+
+def test_conflict_is_named_beside_invalid_values(tmp_path: Path) -> None:
+    file = tmp_path / "broker.conf"
+    file.write_text("brokerName=other\nlistenPort=many\nlastPort=5\nfirstPort=9\n")
+    assert problems_of(file=file) == [f"{file}:2 listenPort", f"{file}:4 firstPort"]
+
+
+def test_conflict_with_an_invalid_value_is_not_named() -> None:
+    assert problems_of(sets=["firstPort=9", "lastPort=x"]) == ["option lastPort='x' lastPort"]
 
 
 def test_printed_configuration_can_be_read_back() -> None:

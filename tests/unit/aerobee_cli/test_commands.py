@@ -11,17 +11,29 @@ from pathlib import Path
 from typing import Any, Self
 
 import pytest
-import typer.main
+from click import Command
 
 from aerobee_cli import main
+from aerobee_cli.app import COMMANDS as TOP_COMMANDS
 from aerobee_cli.app import app
+from aerobee_cli.command_line import CommandGroup, first_sentence
 from aerobee_cli.commands.message import body_of, delay_of, properties_of
 from aerobee_cli.errors import ProcessEnded
 from aerobee_cli.options import BadOption
 from aerobee_cli.processes.suite import SuiteOptions
 from aerobee_wire.status import Code, MqError
 
-GROUPS = ("topic", "group", "message", "dlq", "lite", "cluster", "broker", "broker diverged")
+GROUPS = (
+    "certs",
+    "topic",
+    "group",
+    "message",
+    "dlq",
+    "lite",
+    "cluster",
+    "broker",
+    "broker diverged",
+)
 # All commands; users and documents rely on their names.
 COMMANDS = {
     "up",
@@ -60,6 +72,10 @@ COMMANDS = {
     "lite list",
     "lite show",
     "lite clients",
+    "certs init",
+    "certs issue",
+    "certs renew",
+    "certs show",
     "cluster list",
     "clients",
     "doctor",
@@ -75,17 +91,39 @@ COMMANDS = {
 PASSED_ON = {"report", "facts", "store"}  # the program that they run prints its own help
 
 
-def tree(command: Any = None, path: str = "") -> Iterator[str]:
-    command = command or typer.main.get_command(app)
-    for name, child in getattr(command, "commands", {}).items():
+def tree(group: CommandGroup = app, path: str = "") -> Iterator[str]:
+    for name, child in children(group):
         here = f"{path} {name}".strip()
         if here not in GROUPS or here == "broker":
             yield here
-        yield from tree(child, here)
+        if isinstance(child, CommandGroup):
+            yield from tree(child, here)
+
+
+def children(group: CommandGroup) -> Iterator[tuple[str, Command]]:
+    for name in group.list_commands(None):
+        child = group.get_command(None, name)
+        assert child is not None
+        yield name, child
 
 
 def test_every_promised_command_is_there() -> None:
     assert set(tree()) == COMMANDS
+
+
+def test_the_help_of_aerobee_has_the_first_sentence_of_each_command() -> None:
+    found = {name: first_sentence(child.help or "") for name, child in children(app)}
+    assert {name: text for name, (_, text) in TOP_COMMANDS.items()} == found
+
+
+@pytest.mark.parametrize("group", [[], *(name.split() for name in GROUPS)], ids=" ".join)
+def test_a_help_cuts_no_sentence(
+    group: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    assert main.main([*group, "--help"]) == 0
+    _, _, commands = capsys.readouterr().out.partition("\nCommands:\n")
+    assert commands and "..." not in commands
 
 
 @pytest.mark.parametrize("command", sorted(COMMANDS - PASSED_ON))
@@ -223,10 +261,22 @@ def test_the_command_loads_nothing_slow_before_it_runs() -> None:
     program = (
         "import sys; from aerobee_cli import app, main; from aerobee_cli.processes import suite; "
         "print(*sorted({'grpc', 'rich', 'aerobee_client.message', 'aerobee_broker',"
-        " 'google.protobuf'} & set(sys.modules)))"
+        " 'google.protobuf', 'pydantic'} & set(sys.modules)))"
     )
     shown = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
     assert shown.stdout.decode().split() == []
+
+
+def test_help_loads_no_command() -> None:
+    program = (
+        "import sys; from aerobee_cli import main; main.main(['--help']); "
+        "print(*(name for name in sys.modules if name.startswith('aerobee_c')), file=sys.stderr)"
+    )
+    shown = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
+    assert set(shown.stderr.decode().split()) == {
+        "aerobee_cli", "aerobee_cli.app", "aerobee_cli.command_line", "aerobee_cli.errors",
+        "aerobee_cli.main",
+    }  # fmt: skip
 
 
 def test_a_body_comes_from_the_command_line_or_a_file(tmp_path: Path) -> None:

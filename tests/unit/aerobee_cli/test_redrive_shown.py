@@ -8,7 +8,7 @@ import json
 import pytest
 
 from aerobee_cli.progress import LINE_INTERVAL_S, Progress, in_words, progress_text
-from aerobee_cli.redriving import TABLE_ROWS, JsonObject, Table
+from aerobee_cli.redriving import TABLE_ROWS, JsonObject, Rows
 from aerobee_client.admin.redriving.outcome import Outcome, Status
 
 
@@ -72,7 +72,7 @@ def test_the_json_is_one_object(count: int, capsys: pytest.CaptureFixture[str]) 
 
 
 def test_a_table_ends_somewhere(capsys: pytest.CaptureFixture[str]) -> None:
-    shown = Table()
+    shown = Rows()
     shown.add(outcome(n, Status.FAILED) for n in range(TABLE_ROWS + 7))
     shown.add([outcome(0, Status.SENT)])
     shown.end({})

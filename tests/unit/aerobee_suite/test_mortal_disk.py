@@ -16,7 +16,7 @@ def test_a_dead_disk_writes_nothing(tmp_path: Path) -> None:
     disk.die()
     file.pwrite(b"after!", 0)
     file.truncate(0)
-    file.allocate(100)
+    file.allocate(0, 100)
     file.sync()
     assert file.pread(100, 0) == b"before"
     file.close()

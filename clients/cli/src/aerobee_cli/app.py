@@ -1,89 +1,99 @@
-"""Define the tree of commands. Their modules import slow modules only when a command runs."""
+"""Define the tree of commands. The module of a command is imported only when the command runs."""
 
 from __future__ import annotations
 
-from importlib.metadata import version
-from typing import Annotated
+from functools import partial
+from importlib import import_module
 
-import typer
+import click
 
-from aerobee_cli.commands import (
-    broker,
-    cluster,
-    diverged,
-    dlq,
-    group,
-    lite,
-    message,
-    services,
-    topic,
-)
-from aerobee_cli.commands.clients import clients
-from aerobee_cli.commands.doctor import doctor
+from aerobee_cli.command_line import CommandGroup
 
-app = typer.Typer(
-    name="aerobee",
+# The commands of `aerobee`, with their modules under `commands`, in the order of the help.
+COMMANDS = {
+    "up": (
+        "services",
+        "Run a name server, a broker and a proxy as local processes, or as one process.",
+    ),
+    "namesrv": ("services", "Run a name server in the foreground."),
+    "broker": ("broker", "Run a broker in the foreground, or administer a running one."),
+    "proxy": ("services", "Run a proxy in the foreground, to which the official SDKs connect."),
+    "demo": (
+        "services",
+        "Send real flights through a broker, fail on those that never arrived, and report on them.",
+    ),
+    "topic": ("topic", "Topics."),
+    "group": ("group", "Consumer groups."),
+    "message": ("message", "Single messages."),
+    "dlq": ("dlq", "Dead letters of a consumer group."),
+    "lite": ("lite", "Look at lite topics."),
+    "cluster": ("cluster", "Show the cluster."),
+    "certs": ("certs", "Certificates for TLS between services and clients."),
+    "clients": (
+        "clients",
+        "List all clients: producers and consumers, connected to brokers or through a proxy.",
+    ),
+    "doctor": ("doctor", "Look for problems of clients and operators."),
+    "report": ("services", "Write the report about the dead letters and retries of a group."),
+    "facts": (
+        "services",
+        "Copy dead letters, retries or topics to a table of Parquet files, each record once.",
+    ),
+    "store": (
+        "services",
+        "Inspect the store of a broker: verify it (check), show records (dump), or show its "
+        "version.",
+    ),
+}
+
+
+def _show_version(context: click.Context, _: click.Parameter, wanted: bool) -> None:
+    if wanted and not context.resilient_parsing:
+        from aerobee_cli.commit import commit
+        from aerobee_wire.version import VERSION
+
+        found = commit()
+        click.echo(f"aerobee {VERSION} (commit {found})" if found else f"aerobee {VERSION}")
+        context.exit()
+
+
+app = CommandGroup(
+    "aerobee",
     help="Aerobee: a message queue with topics, consumer groups, retries and dead letters.",
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
     epilog="Try: aerobee up",
-)
-
-
-def _show_version(wanted: bool) -> None:
-    if wanted:
-        print(f"aerobee {version('aerobee-cli')}")
-        raise typer.Exit
-
-
-@app.callback()
-def root(
-    namesrv: Annotated[
-        str | None,
-        typer.Option(
+    params=[
+        click.Option(
+            ["--namesrv"],
             metavar="H:P;H:P",
             envvar="NAMESRV_ADDR",
             show_envvar=True,
             help="Name servers, for all commands. Default: 127.0.0.1:9876.",
         ),
-    ] = None,
-    show_version: Annotated[
-        bool,
-        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version."),
-    ] = False,
-) -> None:
-    """Set the options that all commands share."""
-
-
-app.command(epilog="Example: aerobee up --data ./data --set flushDiskType=ASYNC_FLUSH")(services.up)
-app.command(
-    epilog="Example: aerobee namesrv --port 9876 --data ./data",
-    context_settings=services.PASS_ON,
-)(services.namesrv)
-broker.app.add_typer(diverged.app, name="diverged")
-app.add_typer(broker.app, name="broker")
-app.command(
-    epilog="Example: aerobee proxy --port 8081 --namesrv 127.0.0.1:9876",
-    context_settings=services.PASS_ON,
-)(services.proxy)
-app.command(epilog="Example: make demo, or: aerobee demo --messages 5000 --out report")(
-    services.demo
+        click.Option(
+            ["--version"],
+            is_flag=True,
+            is_eager=True,
+            expose_value=False,
+            callback=_show_version,
+            help="Show version and commit.",
+        ),
+    ],
+    callback=lambda namesrv: None,  # commands read it from the context
 )
-app.add_typer(topic.app, name="topic")
-app.add_typer(group.app, name="group")
-app.add_typer(message.app, name="message")
-app.add_typer(dlq.app, name="dlq")
-app.add_typer(lite.app, name="lite")
-app.add_typer(cluster.app, name="cluster")
-app.command(epilog="Example: aerobee clients --group billing --json")(clients)
-app.command(epilog="Example: aerobee doctor --from 127.0.0.1:8081")(doctor)
-for job, example in (
-    (services.report, "aerobee report --group billing --out report"),
-    (services.facts, "aerobee facts --group billing --table facts"),
-    (services.store, "aerobee store check data"),
-):
-    # Unlike in the services above, --help is an argument of the job.
-    settings = {**services.PASS_ON, "help_option_names": []}
-    app.command(epilog=f"Example: {example}", context_settings=settings)(job)
+
+
+def _load(name: str) -> click.Command:
+    module, _ = COMMANDS[name]
+    group: CommandGroup = import_module(f"aerobee_cli.commands.{module}").app
+    if name == "broker":
+        diverged: CommandGroup = import_module("aerobee_cli.commands.diverged").app
+        group.add_lazily("diverged", lambda: diverged, "Messages that replicas have cut off.")
+    if module == name and group.name == name:
+        return group
+    command = group.get_command(None, name)
+    assert command is not None, f"{module} has no command {name}"
+    return command
+
+
+for _name, (_, _help) in COMMANDS.items():
+    app.add_lazily(_name, partial(_load, _name), _help)

@@ -9,12 +9,13 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-import typer
+import click
 
 from aerobee_cli import output
 from aerobee_cli.errors import FAILED, CommandError
-from aerobee_cli.output import Column, Item
+from aerobee_cli.output import Item
 from aerobee_cli.settings import Arguments
+from aerobee_cli.table import Column, Table
 from aerobee_wire.status import Code, MqError
 
 if TYPE_CHECKING:
@@ -44,9 +45,9 @@ def show_created(kind: str, items: Iterable[Item], *, dry_run: bool, as_json: bo
         Column(kind, kind),
         Column("broker", "broker_name"),
         Column("address", "address"),
-        Column("", "created", lambda created: done if created else "was there"),
+        Column("result", "created", lambda created: done if created else "was there"),
     )
-    output.show_list(items, columns, as_json=as_json)
+    Table(columns).show(items, as_json=as_json)
 
 
 def update_all(
@@ -97,19 +98,17 @@ def show_updated(kind: str, items: list[Item], *, as_json: bool) -> None:
         Column(kind, "name"),
         Column("broker", "broker_name"),
         Column("setting", "setting"),
-        Column("before", "before", _value),
-        Column("after", "after", _value),
+        Column("before", "before", _value, text=True),
+        Column("after", "after", _value, text=True),
     )
-    output.show_list(items, columns, as_json=as_json)
-    if not items:
-        output.note("nothing to change")
+    Table(columns).show(items, as_json=as_json, empty="nothing to change")
 
 
 def show_deleted(kind: str, name: str, deleted: bool) -> None:
     """Report a deletion. Exits with FAILED if there was nothing to delete."""
     output.note(f"deleted {name}" if deleted else f"there was no {kind} {name}")
     if not deleted:
-        raise typer.Exit(FAILED)
+        raise click.exceptions.Exit(FAILED)
 
 
 def _created(name: str, broker_name: str) -> Item:

@@ -6,7 +6,8 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from aerobee_cli import output
-from aerobee_cli.output import Column, Item, items_of, number
+from aerobee_cli.output import Item, items_of
+from aerobee_cli.table import Column, Table, number
 
 if TYPE_CHECKING:
     from aerobee_client.admin.descriptions import (
@@ -15,20 +16,20 @@ if TYPE_CHECKING:
         SubscriptionConflict,
     )
 
-COLUMNS = (
+CLIENT_COLUMNS = (
     Column("client", "client_id"),
-    Column("consumes as", "consumer_groups"),
-    Column("subscribes to", "subscriptions"),
-    Column("publishes to", "publishes"),
-    Column("language", "software"),
-    Column("address", "address"),
-    Column("proxy", "proxy"),
-    Column("since", "since_timestamp_ms"),
-    Column("last seen", "last_update_timestamp_ms"),
+    Column("consumes as", "consumer_groups", text=True),
+    Column("subscribes to", "subscriptions", extra=True, text=True),
+    Column("publishes to", "publishes", extra=True, text=True),
+    Column("language", "software", extra=True),
+    Column("last seen", "last_update_timestamp_ms", extra=True),
+    Column("address", "address", extra=True),
+    Column("proxy", "proxy", extra=True),
+    Column("since", "since_timestamp_ms", extra=True),
 )
 
 
-def show_clients(clients: Iterable[ClientDescription], *, as_json: bool) -> None:
+def show_clients(clients: Iterable[ClientDescription], table: Table, *, as_json: bool) -> None:
     items: list[Item] = list(items_of(clients))
     if not as_json:
         items = [
@@ -40,7 +41,7 @@ def show_clients(clients: Iterable[ClientDescription], *, as_json: bool) -> None
             }
             for item in items
         ]
-    output.show_list(items, COLUMNS, as_json=as_json)
+    table.show(items, as_json=as_json, empty="no clients")
 
 
 def _rate(value: float | None) -> str:
@@ -49,28 +50,30 @@ def _rate(value: float | None) -> str:
 
 MEMBER_COLUMNS = (
     Column("client", "client_id"),
-    Column("address", "address"),
-    Column("proxy", "proxy"),
-    Column("language", "software"),
-    Column("consumes by", "way"),
-    Column("strategy", "strategy"),
-    Column("queues", "queues"),
-    Column("locks", "locks"),
-    Column("consumed/s", "consumed_per_second", _rate, right=True),
-    number("failed", "failed"),
-    number("waiting", "waiting"),
     number("lag", "lag"),
-    Column("since", "since_timestamp_ms"),
-    Column("last seen", "last_update_timestamp_ms"),
+    Column("queues", "queues", text=True),
+    Column("consumed/s", "consumed_per_second", _rate, right=True, extra=True),
+    number("failed", "failed", extra=True),
+    number("waiting", "waiting", extra=True),
+    Column("consumes by", "way", extra=True),
+    Column("locks", "locks", extra=True, text=True),
+    Column("strategy", "strategy", extra=True),
+    Column("language", "software", extra=True),
+    Column("last seen", "last_update_timestamp_ms", extra=True),
+    Column("address", "address", extra=True),
+    Column("proxy", "proxy", extra=True),
+    Column("since", "since_timestamp_ms", extra=True),
 )
 
 
-def show_members(clients: Iterable[ClientDescription], group: str, *, as_json: bool) -> None:
+def show_members(
+    clients: Iterable[ClientDescription], group: str, table: Table, *, as_json: bool
+) -> None:
     """Show how the members of `group` consume, and their statistics."""
     items: list[Item] = list(items_of(clients))
     if not as_json:
         items = [_member(item, item["consumers"][group]) for item in items]
-    output.show_list(items, MEMBER_COLUMNS, as_json=as_json)
+    table.show(items, as_json=as_json, empty=f"{group} has no members")
 
 
 def _member(client: Item, consumer: Item) -> Item:

@@ -3,63 +3,72 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
-import typer
+import click
 
+from aerobee_cli.command_line import Argument, Option
 from aerobee_cli.errors import INCOMPLETE
 from aerobee_cli.output import note
+from aerobee_cli.table import Column, Table
 
 if TYPE_CHECKING:
     from aerobee_client import AdminClient, Producer
 
 DEFAULT_NAMESRV = "127.0.0.1:9876"
+MAX_CALLS = 16  # at the same time
+T = TypeVar("T")
+R = TypeVar("R")
+DEFAULT_CLUSTER = "DefaultCluster"
 # The producer group of the messages that this command sends.
 PRODUCER_GROUP = "aerobee-cli"
 
 Namesrv = Annotated[
     str | None,
-    typer.Option(
+    Option(
         "--namesrv",
         metavar="H:P;H:P",
         help="Name servers. Default: NAMESRV_ADDR, or 127.0.0.1:9876.",
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON: an array for a list.")]
-Yes = Annotated[
-    bool, typer.Option("--yes", "-y", help="Do not ask. Required if stdin is not a terminal.")
+Json = Annotated[bool, Option("--json", help="Print JSON: an array for a list.")]
+Wide = Annotated[bool, Option("--wide", help="Show all columns.")]
+Columns = Annotated[
+    str,
+    Option("--columns", metavar="A,B", help="Show these columns, by their titles with '-'."),
 ]
-Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.")]
+Yes = Annotated[
+    bool, Option("--yes", "-y", help="Do not ask. Required if stdin is not a terminal.")
+]
+Topic = Annotated[str, Argument(metavar="TOPIC", help="Name of the topic.")]
 OneTopic = Annotated[
-    str | None, typer.Argument(metavar="[TOPIC]", help="Name of the topic, unless --from.")
+    str | None, Argument(metavar="[TOPIC]", help="Name of the topic, unless --from.")
 ]
 OneGroup = Annotated[
-    str | None, typer.Argument(metavar="[GROUP]", help="Name of the group, unless --from.")
+    str | None, Argument(metavar="[GROUP]", help="Name of the group, unless --from.")
 ]
 CreateMissing = Annotated[
-    bool, typer.Option("--create", help="Create what does not exist, instead of an error.")
+    bool, Option("--create", help="Create what does not exist, instead of an error.")
 ]
 From = Annotated[
     Path | None,
-    typer.Option(
+    Option(
         "--from",
         metavar="FILE.yaml",
         help="A list of them, in place of one; docs/usage.md shows it.",
     ),
 ]
-DryRun = Annotated[
-    bool, typer.Option("--dry-run", help="Show what would be changed; change nothing.")
-]
+DryRun = Annotated[bool, Option("--dry-run", help="Show what would be changed; change nothing.")]
 Attributes = Annotated[
     list[str] | None,
-    typer.Option("--attribute", metavar="NAME=VALUE", help="As often as needed; NAME= removes it."),
+    Option("--attribute", metavar="NAME=VALUE", help="As often as needed; NAME= removes it."),
 ]
-Group = Annotated[str, typer.Argument(metavar="GROUP", help="Name of the consumer group.")]
+Group = Annotated[str, Argument(metavar="GROUP", help="Name of the consumer group.")]
 
 
-class BadOption(typer.BadParameter):
+class BadOption(click.BadParameter):
     """An invalid value of an option that the command itself detects, not the option parser."""
 
 
@@ -80,22 +89,49 @@ def pairs_of(option: str, given: Sequence[str], *, example: str) -> dict[str, st
     return pairs
 
 
-def namesrv_of(context: typer.Context, given: str | None) -> str:
+def listing(columns: Sequence[Column], *, wide: bool, chosen: str) -> Table:
+    """Return the table of a listing with the options --wide and --columns.
+
+    Raises BadOption for an unknown name of a column.
+    """
+    if not chosen:
+        return Table(columns, every=wide)
+    if wide:
+        raise BadOption("give --wide or --columns, not both")
+    by_name = {column.name: column for column in columns}
+    names = [name.strip().lower() for name in chosen.split(",")]
+    for name in names:
+        if name not in by_name:
+            raise BadOption(f"--columns {name!r}: use names of {', '.join(by_name)}")
+    return Table([by_name[name] for name in names], every=True)
+
+
+def namesrv_of(context: click.Context, given: str | None) -> str:
     """Return the name servers from the command's option, `aerobee`'s option, or the default."""
     inherited = context.find_root().params.get("namesrv")
     return given or inherited or DEFAULT_NAMESRV
 
 
-def admin_client(context: typer.Context, namesrv: str | None) -> AdminClient:
+def admin_client(context: click.Context, namesrv: str | None) -> AdminClient:
     from aerobee_client import AdminClient
 
     return AdminClient(namesrv_of(context, namesrv))
 
 
-def producer(context: typer.Context, namesrv: str | None) -> Producer:
+def producer(context: click.Context, namesrv: str | None) -> Producer:
     from aerobee_client import Producer
 
     return Producer(PRODUCER_GROUP, namesrv=namesrv_of(context, namesrv))
+
+
+def at_once(call: Callable[[T], R], arguments: Sequence[T]) -> list[R]:
+    """Return the results of `call`, which blocks, for each of `arguments`, all at the same time."""
+    if len(arguments) < 2:
+        return [call(each) for each in arguments]
+    from concurrent.futures import ThreadPoolExecutor
+
+    with ThreadPoolExecutor(min(len(arguments), MAX_CALLS)) as threads:
+        return list(threads.map(call, arguments))
 
 
 def end(problems: Iterable[str]) -> None:
@@ -104,7 +140,7 @@ def end(problems: Iterable[str]) -> None:
     for text in notes:
         note(text)
     if notes:
-        raise typer.Exit(INCOMPLETE)
+        raise click.exceptions.Exit(INCOMPLETE)
 
 
 def confirm(question: str, yes: bool) -> None:
@@ -116,5 +152,5 @@ def confirm(question: str, yes: bool) -> None:
         return
     if sys.stdin is None or not sys.stdin.isatty():
         raise BadOption(f"{question} There is no terminal to ask on: say --yes")
-    if not typer.confirm(question):
-        raise typer.Exit(1)
+    if not click.confirm(question):
+        raise click.exceptions.Exit(1)

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 from aerobee_cli import output
 from aerobee_cli.errors import FAILED, INCOMPLETE, CommandError
 from aerobee_cli.options import PRODUCER_GROUP, BadOption
-from aerobee_cli.output import Column
 from aerobee_cli.progress import Progress
+from aerobee_cli.table import Column, Table
 from aerobee_cli.times import Moment
 from aerobee_client.admin.dead_letters import DeadLetters, Selection
 from aerobee_client.admin.redriving.outcome import Outcome, Status, Tally
@@ -45,8 +45,15 @@ SEND_TIMEOUT = timedelta(seconds=30)
 YOUNG_OBJECTS = 50_000
 # The maximum number of rows of a table.
 TABLE_ROWS = 1_000
-_TITLES = ("message id", "offset message id", "tag", "topic", "status", "error")
-_KEYS = (*(title.replace(" ", "_") for title in _TITLES), "perhaps_twice")
+COLUMNS = (
+    Column("message id", "message_id"),
+    Column("status", "status"),
+    Column("topic", "topic"),
+    Column("error", "error", text=True),
+    Column("tag", "tag", extra=True),
+    Column("offset message id", "offset_message_id", extra=True),
+)
+_KEYS = ("message_id", "offset_message_id", "tag", "topic", "status", "error", "perhaps_twice")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +98,7 @@ def run(request: Request) -> int:
 class _Job:
     def __init__(self, request: Request) -> None:
         self._request = request
-        self._shown: Shown = JsonObject() if request.json else Table()
+        self._shown: Shown = JsonObject() if request.json else Rows()
         self._selection = request.selection
         self._ids = request.selection.ids
         self._missing = set(self._ids)
@@ -347,7 +354,7 @@ class JsonObject:
         sys.stdout.flush()
 
 
-class Table:
+class Rows:
     """Prints a table of the dead letters that were not sent.
 
     In a dry run, the table also has the dead letters that would be sent.
@@ -368,7 +375,6 @@ class Table:
 
     def end(self, result: Mapping[str, Any]) -> None:
         if self._rows:
-            columns = [Column(title, title.replace(" ", "_")) for title in _TITLES]
-            output.write_table(self._rows, columns)
+            Table(COLUMNS).show(self._rows)
         if self._more:
             output.note(f"{self._more:,} more are not shown: --json lists all")

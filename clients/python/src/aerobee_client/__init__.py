@@ -51,9 +51,12 @@ if TYPE_CHECKING:
         SelectRandom,
     )
     from aerobee_client.simple_consumer import AsyncSimpleConsumer, SimpleConsumer
+    from aerobee_client.tls import Tls
     from aerobee_client.transaction_producer import AsyncTransactionProducer, TransactionProducer
     from aerobee_wire.consume_order import ConsumeOrder
     from aerobee_wire.retry_policy import ExponentialRetryPolicy
+
+    __version__: str
 
 __all__ = [
     "AddedProperty",
@@ -104,6 +107,7 @@ __all__ = [
     "SendResult",
     "SimpleConsumer",
     "Sql",
+    "Tls",
     "TransactionProducer",
     "TransactionResolution",
     "TransactionSendResult",
@@ -145,6 +149,7 @@ _MODULES = {
     ),
     "sending.order.queue_choice": ("SelectByHash", "SelectMachineRoom", "SelectRandom", "Selector"),
     "simple_consumer": ("AsyncSimpleConsumer", "SimpleConsumer"),
+    "tls": ("Tls",),
     "transaction_producer": ("AsyncTransactionProducer", "TransactionProducer"),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
@@ -156,6 +161,10 @@ logging.getLogger(__name__).addHandler(logging.NullHandler())
 def __getattr__(name: str) -> Any:
     if name == "otel":  # a module that needs the extra [otel]
         return import_module(f"{__name__}.observing.otel")
+    if name == "__version__":
+        from aerobee_wire.version import VERSION
+
+        return VERSION
     module = _MODULE_OF.get(name)
     if module is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

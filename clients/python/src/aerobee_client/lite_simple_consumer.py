@@ -87,7 +87,9 @@ class AsyncLiteSimpleConsumer(LeaseConsumer[LiteMember]):
         await self._start()
 
     def _new_member(self) -> tuple[ClientInstance, LiteMember]:
-        instance = ClientInstance(self._namesrv, transport=self._transport, clock=self._clock)
+        instance = ClientInstance(
+            self._namesrv, tls=self.options.tls, transport=self._transport, clock=self._clock
+        )
         return instance, LiteMember(self.consumer_group, self.topic, instance, self.options)
 
     async def subscribe_lite(

@@ -125,6 +125,7 @@ class AsyncProducer(StartedClient):
         self._instance = ClientInstance(
             self._namesrv,
             default_queue_count=self._options.default_queue_count,
+            tls=self._options.tls,
             transport=self._transport,
             clock=self._clock,
         )

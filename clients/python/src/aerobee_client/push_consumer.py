@@ -265,6 +265,7 @@ class AsyncPushConsumer(Replier):
         instance = ClientInstance(
             self._namesrv,
             machine_room=self.options.machine_room,
+            tls=self.options.tls,
             transport=self._transport,
             clock=self._clock,
         )

@@ -143,6 +143,7 @@ class AsyncSimpleConsumer(LeaseConsumer[SimpleMember]):
         instance = ClientInstance(
             self._namesrv,
             machine_room=self.options.machine_room,
+            tls=self.options.tls,
             transport=self._transport,
             clock=self._clock,
         )

@@ -1,6 +1,20 @@
 """Read and write RocketMQ topics with Spark, and report dead letters.
 
-The data source is `format("rocketmq")`. This module does not import anything, because Spark loads
-the package in short-lived planner processes. Besides, grpc must not be loaded before Spark's daemon
-has forked its workers.
+The data source is `format("rocketmq")`. This module does not import anything at once, because Spark
+loads the package in short-lived planner processes. Besides, grpc must not be loaded before Spark's
+daemon has forked its workers.
 """
+
+from __future__ import annotations
+
+TYPE_CHECKING = False  # `typing` is slow to import, and type checkers know this name
+if TYPE_CHECKING:
+    __version__: str
+
+
+def __getattr__(name: str) -> str:
+    if name == "__version__":
+        from aerobee_wire.version import VERSION
+
+        return VERSION
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

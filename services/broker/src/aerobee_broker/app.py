@@ -10,13 +10,15 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Mapping
+from contextlib import suppress
+from functools import partial
 
 import structlog
 from prometheus_client import CollectorRegistry
 
 from aerobee_broker.broker import Broker
 from aerobee_broker.cluster.identity import Identity, advertised_host, free_port, store_ip
-from aerobee_broker.cluster.peers import Peers
+from aerobee_broker.cluster.peers import Peers, broker_caller
 from aerobee_broker.commit.worker_thread import Worker, WorkerThread
 from aerobee_broker.config import BrokerOptions
 from aerobee_broker.disk import Disk, RealDisk
@@ -25,10 +27,11 @@ from aerobee_broker.replication.wiring import ReplicaProcess, refuse_replica
 from aerobee_broker.scrubbing import Scrubbing
 from aerobee_broker.store.format import THIS_BUILD, FormatFile
 from aerobee_broker.store.message_store import MessageStore
+from aerobee_broker.store.retention.retention import deletion_hint
 from aerobee_broker.upkeep import periodic_work
 from aerobee_broker.wiring.environment import Environment
 from aerobee_broker.wiring.name_server_registration import NameServerRegistration
-from aerobee_broker.wiring.store import open_store
+from aerobee_broker.wiring.store import open_store, store_options
 from aerobee_broker.wiring.tables import Tables
 from aerobee_chassis.addresses import join_address
 from aerobee_chassis.background import BackgroundTask, PeriodicTask
@@ -87,7 +90,9 @@ class BrokerApp(App):
         try:
             for attempt in range(1, PORT_ATTEMPTS + 1):
                 try:
-                    return await self._try_start()
+                    ready = await self._try_start()
+                    self._warn_of_full_disk()
+                    return ready
                 except PortInUse:
                     if self.options.listen_port or attempt == PORT_ATTEMPTS:
                         raise
@@ -120,7 +125,7 @@ class BrokerApp(App):
             tables,
             identity,
             announce=registration.announce,
-            spread=Peers(registration, identity).create,
+            spread=Peers(registration, identity, partial(broker_caller, options)).create,
         )
         server = self._server = Server(
             self._adapt(broker.services()),
@@ -129,6 +134,7 @@ class BrokerApp(App):
             failure_of=failure_of,
             grace_s=STOP_GRACE_S,
             in_flight=environment.in_flight,
+            tls=options.server_tls(),
         )
         self.upkeep = periodic_work(broker, tables, environment, server)
         reader = WorkerThread("scrub")
@@ -174,6 +180,7 @@ class BrokerApp(App):
             failure_of=failure_of,
             grace_s=STOP_GRACE_S,
             in_flight=environment.in_flight,
+            tls=options.server_tls(),
         )
         metrics = MetricsEndpoint(
             options, self._metrics.registry, ready=lambda: self.serving and replica.serves
@@ -185,6 +192,12 @@ class BrokerApp(App):
             "advertised": identity.address,
             **metrics.ready_fields,
         }
+
+    def _warn_of_full_disk(self) -> None:
+        with suppress(OSError):
+            usage = self._disk.usage(self.options.store_path_root_dir.expanduser())
+            if hint := deletion_hint(usage, store_options(self.options)):
+                structlog.get_logger().warning("disk_nearly_full", hint=hint)
 
     def _fail(self, error: MqError) -> None:
         self.fail(StartError(error.message, error.about))

@@ -16,15 +16,16 @@ from __future__ import annotations
 
 import re
 import socket
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, field_validator
 
-from aerobee_chassis.config import KnownKeys, Milliseconds, Options, Port
+from aerobee_chassis.config import KnownKeys, Milliseconds, Port
 from aerobee_chassis.errors import ConfigError
 from aerobee_chassis.rpc.loops import Transport
+from aerobee_chassis.rpc.peer_tls import ServerTlsOptions
 
 # The broker id of replica 0 while another one is master, because the master has id 0.
 FORMER_MASTER_ID = 1_000
@@ -39,7 +40,7 @@ _UNITS_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _DELAY = re.compile(r"(\d+)([smhd])")
 
 
-class BrokerOptions(Options):
+class BrokerOptions(ServerTlsOptions):
     # ---- identity and addresses ----
     broker_cluster_name: str = Field(default="DefaultCluster", min_length=1)
     broker_name: str = Field(default_factory=socket.gethostname, min_length=1)
@@ -274,99 +275,103 @@ class BrokerOptions(Options):
     def delete_hours(self) -> tuple[int, ...]:
         return tuple(int(hour) for hour in self.delete_when.split(";"))
 
-    @model_validator(mode="after")
-    def _watermarks(self) -> Self:
+    def conflicts(self) -> Iterator[ConfigError]:
+        yield from super().conflicts()
+        yield from self._conflicts_of_watermarks()
+        if self.is_replicated:
+            yield from self._conflicts_of_a_group()
+        else:
+            yield from self._keys_of_a_group()
+        yield from self._conflicts_of_etcd()
+
+    def _conflicts_of_watermarks(self) -> Iterator[ConfigError]:
         """Check that the watermarks of disk usage ascend.
 
         diskMaxUsedSpaceRatio may be above them, as in the configuration files of many RocketMQ
         clusters. In this case diskSpaceCleanForciblyRatio is the first limit that takes effect.
         """
-        if not (
-            self.disk_space_clean_forcibly_ratio
-            <= self.disk_space_warning_level_ratio
-            <= self.disk_space_stop_ratio
-        ):
-            raise ConfigError(
-                "diskSpaceCleanForciblyRatio, diskSpaceWarningLevelRatio and diskSpaceStopRatio "
-                "must not descend",
-                "diskSpaceWarningLevelRatio",
+        marks = {
+            "diskSpaceCleanForciblyRatio": self.disk_space_clean_forcibly_ratio,
+            "diskSpaceWarningLevelRatio": self.disk_space_warning_level_ratio,
+            "diskSpaceStopRatio": self.disk_space_stop_ratio,
+        }
+        if list(marks.values()) != sorted(marks.values()):
+            spellings = self.keys()
+            given = [key for key in marks if spellings[key] in self.model_fields_set]
+            described = ", ".join(
+                f"{key} = {value}{'' if key in given else ' (default)'}"
+                for key, value in marks.items()
             )
-        return self
+            yield ConfigError(
+                f"the marks of disk usage descend: {described}; set the others, so that none is "
+                "lower than the one before it",
+                given[-1],
+            )
 
-    @model_validator(mode="after")
-    def _replication(self) -> Self:
-        if self.is_replicated:
-            self._check_group()
-        else:
-            for key, asks in (
-                ("haMasterAddress", bool(self.ha_master_address)),
-                ("inSyncReplicas", self.in_sync_replicas > 1),
-                ("minInSyncReplicas", self.min_in_sync_replicas != 1),
-            ):
-                if asks:
-                    raise ConfigError(
-                        f"option {key}: this broker has no replicas; set brokerRole = SYNC_MASTER "
-                        "or SLAVE, or totalReplicas (docs/replication.md)",
-                        key,
-                    )
-        return self
+    def _keys_of_a_group(self) -> Iterator[ConfigError]:
+        """Check a broker without replicas for options of replicas."""
+        for key, asks in (
+            ("haMasterAddress", bool(self.ha_master_address)),
+            ("inSyncReplicas", self.in_sync_replicas > 1),
+            ("minInSyncReplicas", self.min_in_sync_replicas != 1),
+        ):
+            if asks:
+                yield ConfigError(
+                    f"option {key}: this broker has no replicas; set brokerRole = SYNC_MASTER "
+                    "or SLAVE, or totalReplicas (docs/replication.md)",
+                    key,
+                )
 
-    @model_validator(mode="after")
-    def _etcd_tls(self) -> Self:
+    def _conflicts_of_etcd(self) -> Iterator[ConfigError]:
         given = [("etcdCertPath", self.etcd_cert_path), ("etcdKeyPath", self.etcd_key_path)]
         if bool(self.etcd_cert_path) != bool(self.etcd_key_path):
             missing = next(key for key, path in given if not path)
-            raise ConfigError(
+            yield ConfigError(
                 "etcdCertPath and etcdKeyPath go together: the certificate that this broker shows "
                 "etcd, and its key",
                 missing,
             )
         if self.etcd_cert_path and not self.etcd_ca_path:
-            raise ConfigError(
+            yield ConfigError(
                 "etcdCertPath without etcdCaPath: name the file with the authority that signed "
                 "etcd's own certificate, too",
                 "etcdCaPath",
             )
         if self.etcd_ca_path and not self.is_elected:
-            raise ConfigError("etcdCaPath without etcdEndpoints: set these too", "etcdEndpoints")
-        return self
-
-    @model_validator(mode="after")
-    def _unclean(self) -> Self:
+            yield ConfigError("etcdCaPath without etcdEndpoints: set these too", "etcdEndpoints")
         if self.enable_elect_unclean_master and not self.is_elected:
-            raise ConfigError(
+            yield ConfigError(
                 "enableElectUncleanMaster without etcdEndpoints: there is no election; remove it, "
                 "and give messages up by hand (aerobee broker promote --unclean)",
                 "enableElectUncleanMaster",
             )
-        return self
 
-    def _check_group(self) -> None:
-        """Check the options of a replica group. Raises ConfigError."""
+    def _conflicts_of_a_group(self) -> Iterator[ConfigError]:
+        """Check the options of a replica group."""
         if self.is_elected:
             if self.broker_role == "SLAVE" or not self.broker_id:
-                raise ConfigError(
+                yield ConfigError(
                     "with etcdEndpoints, do not set brokerRole=SLAVE, and use brokerId >= 1 (0 is "
                     "reserved for the elected master): set the same brokerRole on all replicas, "
                     "and another brokerId on each",
                     "brokerRole" if self.broker_role == "SLAVE" else "brokerId",
                 )
         elif self.broker_id >= FORMER_MASTER_ID:
-            raise ConfigError(
+            yield ConfigError(
                 f"brokerId is at most {FORMER_MASTER_ID - 1} in a group of brokers", "brokerId"
             )
         elif (self.broker_role == "SLAVE") != (self.broker_id > 0):
-            raise ConfigError(
+            yield ConfigError(
                 "a master has brokerId 0, and each SLAVE of its brokerName a brokerId of its own "
                 "from 1 on: set brokerRole or brokerId",
                 "brokerId",
             )
         if not self.min_in_sync_replicas <= self.required_replicas:
-            raise ConfigError(
+            yield ConfigError(
                 "minInSyncReplicas must not be higher than inSyncReplicas", "minInSyncReplicas"
             )
         if 1 < self.total_replicas < self.required_replicas:
-            raise ConfigError(
+            yield ConfigError(
                 f"inSyncReplicas = {self.required_replicas} with totalReplicas = "
                 f"{self.total_replicas}: no send would ever have that many copies",
                 "inSyncReplicas",
@@ -376,20 +381,23 @@ class BrokerOptions(Options):
             ("haMaxTimeSlaveNotCatchup", self.ha_max_time_slave_not_catchup),
         ):
             if duration_ms <= self.ha_send_heartbeat_interval:
-                raise ConfigError(
+                yield ConfigError(
                     f"{key} must be longer than haSendHeartbeatInterval, within which a replica "
                     "that has nothing to do says nothing",
                     key,
                 )
         if self.async_learner and not self.is_elected and self.broker_role != "SLAVE":
-            raise ConfigError(
+            yield ConfigError(
                 "asyncLearner is of a replica that only reads: set brokerRole = SLAVE on it",
                 "asyncLearner",
             )
         if self.flush_disk_type == "ASYNC_FLUSH":
-            raise ConfigError(
-                "a broker with replicas flushes before it acknowledges: a machine that loses what "
-                "it acknowledged would bring a shorter log back; set flushDiskType = SYNC_FLUSH",
+            yield ConfigError(
+                f"flushDiskType = ASYNC_FLUSH with brokerRole = {self.broker_role}: a broker with "
+                "replicas flushes before it acknowledges, or its log might be shorter after a "
+                "power cut than what it acknowledged; set flushDiskType = SYNC_FLUSH, or, for a "
+                "broker without replicas, brokerRole = ASYNC_MASTER without totalReplicas and "
+                "etcdEndpoints",
                 "flushDiskType",
             )
 

@@ -12,7 +12,6 @@ OSError of one call, and does not end the process. And no page fault blocks the 
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 from collections.abc import Callable
@@ -20,6 +19,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
+
+from aerobee_wire import files
 
 
 class DiskFile(Protocol):
@@ -41,8 +42,12 @@ class DiskFile(Protocol):
     def truncate(self, size: int) -> None:
         """Cut or extend the file; the extension reads as zeros and takes no space."""
 
-    def allocate(self, size: int) -> None:
-        """Extend the file to `size` with zeros, and reserve the space on the disk now."""
+    def allocate(self, offset: int, size: int) -> None:
+        """Reserve space on the disk for `size` bytes from `offset` on.
+
+        Written bytes stay, and others read as zeros. A shorter file is extended. After an error,
+        the file may have a part of the space.
+        """
 
     def close(self) -> None: ...
 
@@ -101,8 +106,7 @@ class Disk(Protocol):
     def usage(self, path: Path) -> Usage: ...
 
 
-# Linux has both functions. macOS has neither, so fsync is used there.
-_sync: Callable[[int], None] = getattr(os, "fdatasync", os.fsync)
+# macOS does not have this function. A full disk is then detected by the write.
 _fallocate: Callable[[int, int, int], None] | None = getattr(os, "posix_fallocate", None)
 
 
@@ -133,7 +137,7 @@ class RealFile:
                 written += os.pwrite(self._fd, rest[written:], offset + written)
 
     def sync(self) -> None:
-        _sync(self._fd)
+        files.sync_data(self._fd)
 
     def size(self) -> int:
         return os.fstat(self._fd).st_size
@@ -141,11 +145,11 @@ class RealFile:
     def truncate(self, size: int) -> None:
         os.ftruncate(self._fd, size)
 
-    def allocate(self, size: int) -> None:
+    def allocate(self, offset: int, size: int) -> None:
         if _fallocate is None:
-            self.truncate(max(size, self.size()))
+            self.truncate(max(offset + size, self.size()))
         else:
-            _fallocate(self._fd, 0, size)
+            _fallocate(self._fd, offset, size)
 
     def close(self) -> None:
         os.close(self._fd)
@@ -181,24 +185,20 @@ class RealDisk:
                 shutil.rmtree(path)
 
     def sync_directory(self, path: Path) -> None:
-        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)
+        files.sync_directory(path)
 
     def lock(self, path: Path) -> RealFile | None:
-        """Lock with flock, which the kernel releases even if the process crashes."""
+        """Lock the file until it is closed. The kernel releases the lock if the process crashes."""
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(fd)
-            return None
+            locked = files.lock(fd)
         except OSError:
             os.close(fd)
             raise
-        return RealFile(path, fd)
+        if locked:
+            return RealFile(path, fd)
+        os.close(fd)
+        return None
 
     def usage(self, path: Path) -> Usage:
         found = os.statvfs(path)

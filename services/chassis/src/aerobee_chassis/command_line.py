@@ -64,7 +64,7 @@ def run(
         except BrokenPipeError:  # the reader left; the flush at exit would raise again
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    logs.configure(service, options.log_level)
+    logs.configure(service, options.log_level, options.log_format)
     if options.ignored_keys:
         structlog.get_logger().warning("options_without_effect", keys=options.ignored_keys)
     for note in options.notes:

@@ -7,22 +7,25 @@ example NAMESRV_ADDR). A file is RocketMQ's `broker.conf` (key=value lines) or a
 A key that only RocketMQ has is ignored, and one warning lists these keys. If the user would miss
 the effect of such a key, it is rejected. A key that differs from a known key only in its case is
 read as the known key, with a note. An unknown key is rejected, with the nearest known key as a
-hint.
+hint. One error names all problems of all sources, with the lines of the file.
 """
 
 from __future__ import annotations
 
 import difflib
 import json
+import re
+import sys
 import tomllib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from operator import itemgetter
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, model_validator
 from pydantic.alias_generators import to_camel
 
 from aerobee_chassis.errors import ConfigError
@@ -103,11 +106,20 @@ class KnownKeys:
         return None
 
 
+class Entry(NamedTuple):
+    """A key of a file with its value. `place` is the file with the line: "broker.conf:3"."""
+
+    key: str
+    value: Any
+    line: int
+    place: str
+
+
 class Options(BaseModel):
     """The base class of a service's options.
 
     Fields are in snake_case, keys (aliases) in RocketMQ's camelCase. A validator of one field
-    raises ValueError; a validator of several fields raises ConfigError.
+    raises ValueError. `conflicts` checks several fields.
     """
 
     model_config = ConfigDict(
@@ -130,6 +142,8 @@ class Options(BaseModel):
     metrics_prom_exporter_host: str = "127.0.0.1"
     metrics_prom_exporter_port: Port = 0  # each service has its own default
     log_level: Literal["debug", "info", "warning", "error"] = "info"
+    # Not in RocketMQ: "auto" writes lines for people on a terminal, and JSON elsewhere.
+    log_format: Literal["auto", "json", "console"] = "auto"
     # Not in RocketMQ: the limit for the bytes of requests that were read and of answers that
     # callers have not read. A caller that reads nothing of its answer for the time below is
     # disconnected.
@@ -139,6 +153,20 @@ class Options(BaseModel):
     _ignored: tuple[str, ...] = PrivateAttr(default=())
     _misspelt: tuple[str, ...] = PrivateAttr(default=())
     _notes: tuple[str, ...] = PrivateAttr(default=())
+
+    def conflicts(self) -> Iterator[ConfigError]:
+        """Yield an error for each conflict between options.
+
+        Each text names all options that the conflict depends on: with an invalid value for one of
+        them, the conflict is not reported.
+        """
+        yield from ()
+
+    @model_validator(mode="after")
+    def _no_conflicts(self) -> Self:
+        if problems := list(self.conflicts()):
+            raise ConfigError.joined(problems, "the options")
+        return self
 
     @property
     def ignored_keys(self) -> tuple[str, ...]:
@@ -192,7 +220,19 @@ class Options(BaseModel):
     def from_values(cls, values: Mapping[str, Any]) -> Self:
         """Create options from keys and their values.
 
-        Raises ConfigError for an unknown key or an invalid value.
+        Raises ConfigError with all unknown keys, invalid values and conflicts.
+        """
+        problems: list[ConfigError] = []
+        made = cls._checked(values, problems)
+        if made is None or problems:
+            raise ConfigError.joined(problems, "the options")
+        return made
+
+    @classmethod
+    def _checked(cls, values: Mapping[str, Any], problems: list[ConfigError]) -> Self | None:
+        """Create options from keys and their values. Add all problems to `problems`.
+
+        Return None if a value is invalid or options are in conflict.
         """
         spellings = cls.keys()
         options: dict[str, Any] = {}
@@ -200,18 +240,18 @@ class Options(BaseModel):
         for given, value in values.items():
             key = cls.known_key(given)
             if key is None:
-                raise _unknown(given, [*cls.keys_shown(), *cls.known_keys])
-            if key in spellings:
+                problems.append(_unknown(given, [*cls.keys_shown(), *cls.known_keys]))
+            elif key in spellings:
                 options[spellings[key]] = value
             elif (promise := cls.known_keys.promise(key)) is None:
                 ignored.add(key)
             elif str(value).strip().lower() not in promise.kept:
-                raise ConfigError(f"option {given}={value!r}: {promise.instead}", given)
-        try:
-            made = cls.model_validate(options)
-        except ValidationError as error:
-            raise _first_problem(cls, error) from None
-        made._ignored = tuple(sorted(ignored))
+                problem = ConfigError(f"option {given}={value!r}: {promise.instead}", given)
+                problems.append(problem)
+        made, found = _validated(cls, options)
+        problems += found
+        if made is not None:
+            made._ignored = tuple(sorted(ignored))
         return made
 
 
@@ -226,10 +266,11 @@ def load(
     """Load options of type `model` from all sources.
 
     `sets` contains "key=value" strings. A value None in `cli` means that the option is not given.
-    Raises ConfigError, for example if `sets` repeats a key.
+    Raises ConfigError with all problems, for example if `sets` repeats a key.
     """
     fields = model.keys()
     notes: list[str] = []
+    problems: list[ConfigError] = []
 
     def known(pairs: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
         """Yield the field name and the value of each pair. Yield other keys unchanged."""
@@ -239,7 +280,8 @@ def load(
                 notes.append(f"{given} is read as {key}")
             yield fields.get(key, key), value
 
-    in_file = list(known(read_file(file) if file else ()))
+    entries, unreadable = read_file(file) if file else ([], [])
+    in_file = list(known((entry.key, entry.value) for entry in entries))
     counts = Counter(name for name, _ in in_file)
     notes += [
         f"{_shown(model, name)} stands in the file {count} times: the last one counts"
@@ -249,20 +291,31 @@ def load(
     layers: list[Mapping[str, Any]] = [
         dict(in_file),
         _from_environment(model, environ or {}),
-        _each_once(model, known(map(_split, sets))),
+        _each_once(model, known(_pairs(sets, problems)), problems),
         dict(known((key, value) for key, value in (cli or {}).items() if value is not None)),
     ]
-    options = model.from_values({key: value for layer in layers for key, value in layer.items()})
+    places = {
+        _shown(model, name): entry
+        for (name, _), entry in zip(in_file, entries, strict=True)
+        if not any(name in layer for layer in layers[1:])
+    }
+    values = {key: value for layer in layers for key, value in layer.items()}
+    options = model._checked(values, problems)
+    if options is None or problems or unreadable:
+        placed = [*unreadable, *(_placed(problem, places) for problem in problems)]
+        in_order = [problem for _, problem in sorted(placed, key=itemgetter(0))]
+        raise ConfigError.joined(in_order, str(file) if file else "the options")
     options._misspelt = tuple(_misspelt(model, environ or {}))
     options._notes = tuple(notes)
     return options
 
 
-def read_file(path: Path) -> list[tuple[str, Any]]:
+def read_file(path: Path) -> tuple[list[Entry], list[tuple[int, ConfigError]]]:
     """Read keys and values, in order, from a JSON object or from key=value lines.
 
-    A line that starts with # or ! is a comment. A key that occurs twice is returned twice. Raises
-    ConfigError.
+    A line that starts with # or ! is a comment. A key that occurs twice is returned twice. Also
+    return an error for each other line, after its number. Raises ConfigError if there is no such
+    file, or if it is not valid JSON.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -270,8 +323,8 @@ def read_file(path: Path) -> list[tuple[str, Any]]:
         problem = f"cannot read the configuration file {path}: {error.strerror}"
         raise ConfigError(problem, str(path)) from None
     if text.lstrip().startswith("{"):
-        return _of_json(path, text)
-    values = []
+        return _of_json(path, text), []
+    entries, unreadable = [], []
     for number, line in enumerate(text.splitlines(), 1):
         stripped = line.strip()
         if not stripped or stripped[0] in "#!":
@@ -279,29 +332,49 @@ def read_file(path: Path) -> list[tuple[str, Any]]:
         key, separator, value = stripped.partition("=")
         if not separator:
             problem = f"{path}:{number}: not a key=value line: {stripped[:60]!r}"
-            raise ConfigError(problem, f"{path}:{number}")
-        values.append((key.strip(), value.strip()))
-    return values
+            unreadable.append((number, ConfigError(problem, f"{path}:{number}")))
+        else:
+            entries.append(Entry(key.strip(), value.strip(), number, f"{path}:{number}"))
+    return entries, unreadable
 
 
-def _of_json(path: Path, text: str) -> list[tuple[str, Any]]:
+def _of_json(path: Path, text: str) -> list[Entry]:
     try:
         # Load objects as lists of pairs, so that repeated keys are detected.
         content = json.loads(text, object_pairs_hook=list)
     except ValueError as error:
         problem = f"the configuration file {path} is not valid JSON: {error}"
         raise ConfigError(problem, str(path)) from None
-    return [(str(key), value) for key, value in content]
+    entries, at = [], 0
+    for key, value in content:
+        # A key with escapes in the file is not found: it gets the line of the key before it.
+        at = max(at, text.find(json.dumps(key, ensure_ascii=False), at))
+        line = text.count("\n", 0, at) + 1
+        entries.append(Entry(str(key), value, line, f"{path}:{line}"))
+    return entries
 
 
-def _each_once(model: type[Options], pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
-    """Return the pairs as a dict. Raises ConfigError for a repeated key."""
+def _placed(problem: ConfigError, places: Mapping[str, Entry]) -> tuple[int, ConfigError]:
+    """Return the line of a problem, and the problem with the file and the line in its text.
+
+    A problem of another source than the file comes after all lines.
+    """
+    entry = places.get(problem.about)
+    if entry is None:
+        return sys.maxsize, problem
+    return entry.line, ConfigError(f"{entry.place}: {problem}", problem.about)
+
+
+def _each_once(
+    model: type[Options], pairs: Iterable[tuple[str, Any]], problems: list[ConfigError]
+) -> dict[str, Any]:
+    """Return the pairs as a dict. Add a problem for each repeated key."""
     values: dict[str, Any] = {}
     for name, value in pairs:
         if name in values:
             key = _shown(model, name)
             problem = f"--set {key} is given twice ({values[name]!r}, {value!r}): give it once"
-            raise ConfigError(problem, key)
+            problems.append(ConfigError(problem, key))
         values[name] = value
     return values
 
@@ -312,11 +385,14 @@ def _shown(model: type[Options], name: str) -> str:
     return (info.alias if info else None) or name
 
 
-def _split(item: str) -> tuple[str, str]:
-    key, separator, value = item.partition("=")
-    if not separator or not key.strip():
-        raise ConfigError(f"--set {item!r}: write it as key=value", "--set")
-    return key.strip(), value.strip()
+def _pairs(sets: Iterable[str], problems: list[ConfigError]) -> Iterator[tuple[str, str]]:
+    """Yield key and value of each "key=value". Add a problem for each other text."""
+    for item in sets:
+        key, separator, value = item.partition("=")
+        if separator and key.strip():
+            yield key.strip(), value.strip()
+        else:
+            problems.append(ConfigError(f"--set {item!r}: write it as key=value", "--set"))
 
 
 def _from_environment(model: type[Options], environ: Mapping[str, str]) -> dict[str, str]:
@@ -344,8 +420,28 @@ def _unknown(key: str, known: list[str]) -> ConfigError:
     return ConfigError(f"unknown option {key!r}: {hint}", key)
 
 
-def _first_problem(model: type[Options], error: ValidationError) -> ConfigError:
-    problem = error.errors()[0]
-    key = _shown(model, str(problem["loc"][0]))
-    text = str(problem["msg"]).removeprefix("Value error, ")
-    return ConfigError(f"option {key}={problem['input']!r}: {text}", key)
+def _validated(
+    model: type[OptionsType], values: Mapping[str, Any]
+) -> tuple[OptionsType | None, list[ConfigError]]:
+    """Return the options, or None and all problems. `values` are by field name."""
+    try:
+        return model.model_validate(values), []
+    except ConfigError as error:
+        return None, list(error.problems)
+    except ValidationError as error:
+        found = error.errors()
+    names = model.keys()
+    invalid: dict[str, ConfigError] = {}
+    for each in found:
+        name = names[str(each["loc"][0])]
+        key, text = _shown(model, name), str(each["msg"]).removeprefix("Value error, ")
+        invalid.setdefault(name, ConfigError(f"option {key}={each['input']!r}: {text}", key))
+    problems = list(invalid.values())
+    mentioned = re.compile("|".join(rf"\b{problem.about}\b" for problem in problems))
+    try:
+        model.model_validate({name: value for name, value in values.items() if name not in invalid})
+    except ConfigError as error:
+        problems += [each for each in error.problems if not mentioned.search(str(each))]
+    except ValidationError:
+        pass  # the default of an invalid option is the name of this host, which is invalid too
+    return None, problems

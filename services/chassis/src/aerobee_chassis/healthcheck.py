@@ -2,18 +2,21 @@
 
 The module implements HTTP/2 itself, because importing gRPC takes more processor time than the idle
 services use. It first tries plaintext, then TLS without verifying the certificate, because the
-request has no secrets.
+request has no secrets. It presents the certificate of AEROBEE_TLS_CERT_PATH and
+AEROBEE_TLS_KEY_PATH, if they are set, because a service may require one.
 
 Exit codes: 0 the service is serving, 1 it is not serving or did not answer, 2 bad command line.
 """
 
 from __future__ import annotations
 
+import os
 import socket
 import sys
 
 TIMEOUT_S = 3.0
 CHUNK = 16_384
+CERTIFICATE, KEY = "AEROBEE_TLS_CERT_PATH", "AEROBEE_TLS_KEY_PATH"
 
 # Frames of HTTP/2 (RFC 9113): types and flags.
 DATA, HEADERS, RST_STREAM, SETTINGS, PING, GOAWAY = 0, 1, 3, 4, 6, 7
@@ -47,6 +50,8 @@ def ask_over_tls(host: str, port: int) -> bool:
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
     context.set_alpn_protocols(["h2"])
+    if certificate := os.environ.get(CERTIFICATE):
+        context.load_cert_chain(certificate, os.environ.get(KEY) or None)
     with socket.create_connection((host, port), TIMEOUT_S) as raw, context.wrap_socket(raw) as far:
         return ask(far)
 

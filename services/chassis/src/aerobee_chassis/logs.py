@@ -1,17 +1,31 @@
-"""Write logs: one JSON object per line on stdout, without secrets and message bodies."""
+"""Write logs on stdout, without secrets and message bodies.
+
+Each event is one JSON object on a line, or, on a terminal, a line for people.
+"""
 
 from __future__ import annotations
 
 import logging
+import os
 import sys
+from collections.abc import Sequence
+from typing import Literal
 
 import structlog
-from structlog.typing import EventDict, WrappedLogger
+from structlog.dev import ConsoleRenderer, plain_traceback
+from structlog.typing import EventDict, Processor, WrappedLogger
 
 REDACTED_KEYS = frozenset(
     {"authorization", "signature", "secret", "secret_key", "password", "token", "body"}
 )
 LEVELS = ("debug", "info", "warning", "error")
+LogFormat = Literal["auto", "json", "console"]
+# The width of an event's name for people. structlog pads it to 30, half of a line.
+EVENT_WIDTH = 20
+# Control characters could change the state of a terminal. Line feeds and tabs are kept.
+_CONTROLS = {
+    code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"
+}
 
 
 def redact(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
@@ -21,11 +35,20 @@ def redact(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
     return event
 
 
-def configure(service: str, level: str = "info") -> None:
+def printable(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
+    """Escape control characters in names that clients chose, and in the text of errors."""
+    return {
+        key: value.translate(_CONTROLS) if isinstance(value, str) else value
+        for key, value in event.items()
+    }
+
+
+def configure(service: str, level: str = "info", log_format: LogFormat = "auto") -> None:
     """Configure structlog and the standard library's logging for this process.
 
-    Every line has `timestamp` (UTC, ISO 8601), `level`, `event` and `service`. Raises ValueError
-    for a level that is not in LEVELS.
+    Every JSON line has `timestamp` (UTC, ISO 8601), `level`, `event` and `service`. A line for
+    people has the time in UTC without its date. The format "auto" is "console" if stdout is a
+    terminal, and otherwise "json". Raises ValueError for a level that is not in LEVELS.
     """
     if level not in LEVELS:
         raise ValueError(f"unknown log level {level!r}: use one of {', '.join(LEVELS)}")
@@ -34,10 +57,7 @@ def configure(service: str, level: str = "info") -> None:
         processors=[
             structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
-            redact,
-            structlog.processors.format_exc_info,
-            structlog.processors.JSONRenderer(default=str),
+            *_rendering(for_people=is_console(log_format, is_terminal=sys.stdout.isatty())),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(threshold),
         logger_factory=structlog.WriteLoggerFactory(file=sys.stdout),
@@ -47,6 +67,34 @@ def configure(service: str, level: str = "info") -> None:
     # Libraries log through the standard library. Forward their warnings and errors.
     handler = _ForwardToStructlog()
     logging.basicConfig(level=max(threshold, logging.WARNING), handlers=[handler], force=True)
+
+
+def is_console(log_format: LogFormat, *, is_terminal: bool) -> bool:
+    """Return whether lines are for people."""
+    return is_terminal if log_format == "auto" else log_format == "console"
+
+
+def _rendering(*, for_people: bool) -> Sequence[Processor]:
+    """Return the processors that add the time, hide secrets, and format an event as text."""
+    if not for_people:
+        return (
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            redact,
+            structlog.processors.format_exc_info,
+            structlog.processors.JSONRenderer(default=str),
+        )
+    renderer = ConsoleRenderer(
+        colors=sys.stdout.isatty() and not os.environ.get("NO_COLOR"),
+        pad_event_to=EVENT_WIDTH,
+        exception_formatter=plain_traceback,
+    )
+    return (
+        structlog.processors.TimeStamper(fmt="%H:%M:%SZ", utc=True),
+        redact,
+        structlog.processors.format_exc_info,
+        printable,
+        renderer,
+    )
 
 
 class _ForwardToStructlog(logging.Handler):

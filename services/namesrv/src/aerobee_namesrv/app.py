@@ -89,6 +89,7 @@ class NamesrvApp(App):
             failure_of=failure_of,
             grace_s=STOP_GRACE_S,
             in_flight=self._in_flight,
+            tls=options.server_tls(),
         )
         self._metrics = MetricsEndpoint(
             options,

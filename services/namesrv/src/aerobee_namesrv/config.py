@@ -15,14 +15,15 @@ from typing import ClassVar
 
 from pydantic import Field, field_validator
 
-from aerobee_chassis.config import KnownKeys, Milliseconds, Options, Port
+from aerobee_chassis.config import KnownKeys, Milliseconds, Port
 from aerobee_chassis.errors import ConfigError
+from aerobee_chassis.rpc.peer_tls import ServerTlsOptions
 from aerobee_wire.status import Code, MqError
 
 _KNOWN_KEYS = Path(__file__).with_name("rocketmq_keys.toml")
 
 
-class NamesrvOptions(Options):
+class NamesrvOptions(ServerTlsOptions):
     listen_port: Port = 9_876
     kv_config_path: Path = Path("~/aerobee/namesrv/kvConfig.json")
 

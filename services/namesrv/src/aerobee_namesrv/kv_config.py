@@ -7,7 +7,6 @@ JSON with a flipped bit can still be valid. This module does not interpret the v
 
 from __future__ import annotations
 
-import fcntl
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -15,7 +14,7 @@ from pathlib import Path
 import structlog
 
 from aerobee_chassis.errors import StartError
-from aerobee_wire import checked_json
+from aerobee_wire import checked_json, files
 from aerobee_wire.status import Code, MqError
 
 ORDER_TOPIC_CONFIG = "ORDER_TOPIC_CONFIG"  # the only namespace that the name server itself reads
@@ -29,13 +28,9 @@ def replace_file(path: Path, content: bytes) -> None:
     with new.open("wb") as file:
         file.write(content)
         file.flush()
-        os.fsync(file.fileno())
+        files.sync(file.fileno())
     new.replace(path)
-    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    files.sync_directory(path.parent)
 
 
 class KVConfigManager:
@@ -154,14 +149,12 @@ class KVConfigManager:
         lock = os.open(
             self._path.with_name(self._path.name + ".lock"), os.O_RDWR | os.O_CREAT, 0o644
         )
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not files.lock(lock):
             os.close(lock)
             raise StartError(
                 f"another name server uses {self._path}; give this one its own --data directory",
                 "--data",
-            ) from None
+            )
         self._lock = lock
 
 

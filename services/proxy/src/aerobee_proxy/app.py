@@ -11,8 +11,8 @@ import asyncio
 import socket
 from collections.abc import Mapping, Sequence
 
-from apache.rocketmq.v2 import service_pb2
-from apache.rocketmq.v2.definition_pb2 import Code
+from aerobee_foreign.apache.rocketmq.v2 import service_pb2
+from aerobee_foreign.apache.rocketmq.v2.definition_pb2 import Code
 from google.protobuf import message_factory
 from google.protobuf.message import Message
 
@@ -68,7 +68,7 @@ class ProxyApp(App):
         self._options = options
         self._listeners = listeners
         self._clock = clock or SystemClock()
-        self._transport = Caller(error_of)
+        self._transport = Caller(error_of, options.peer_tls())
         self.proxy = Proxy(
             options, self._transport, self._clock, listen_port=lambda: self._server.port
         )

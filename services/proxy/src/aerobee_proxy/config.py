@@ -13,20 +13,21 @@ tlsServerMode corresponds to RocketMQ's system property tls.server.mode.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import ClassVar, Literal, Self
+from typing import ClassVar, Literal
 
-from pydantic import Field, SecretStr, field_validator, model_validator
+from pydantic import Field, SecretStr, field_validator
 
-from aerobee_chassis.config import KnownKeys, Milliseconds, Options, Port
+from aerobee_chassis.config import KnownKeys, Milliseconds, Port
 from aerobee_chassis.errors import ConfigError
 from aerobee_chassis.rpc.loops import Transport
+from aerobee_chassis.rpc.peer_tls import PeerTlsOptions
 
 _KNOWN_KEYS = Path(__file__).with_name("rocketmq_keys.toml")
 
 
-class ProxyOptions(Options):
+class ProxyOptions(PeerTlsOptions):
     # ---- addresses ----
     grpc_server_port: Port = 8_081
     namesrv_addr: str = ""
@@ -48,8 +49,6 @@ class ProxyOptions(Options):
     tls_server_mode: Literal["disabled", "permissive", "enforcing"] = "permissive"
     # Without a certificate, each process creates a self-signed one.
     tls_test_mode_enable: bool = True
-    tls_cert_path: str = ""
-    tls_key_path: str = ""
     tls_key_password: SecretStr = SecretStr("")
     tls_cert_watch_interval_ms: Milliseconds = 10_000
 
@@ -90,37 +89,25 @@ class ProxyOptions(Options):
         """Return the address ("host:port") of every name server."""
         return tuple(part.strip() for part in self.namesrv_addr.split(";") if part.strip())
 
-    @model_validator(mode="after")
-    def _workers_behind_relays(self) -> Self:
+    def conflicts(self) -> Iterator[ConfigError]:
         if self.workers > 1 and self.tls_server_mode == "disabled":
             problem = "workers share a port by relays: tlsServerMode=disabled allows one"
-            raise ConfigError(problem, "workers")
-        return self
-
-    @model_validator(mode="after")
-    def _users_to_authenticate(self) -> Self:
+            yield ConfigError(problem, "workers")
         if self.authentication_enabled and not self.authentication_users_file:
             problem = "authenticationEnabled needs authenticationUsersFile=FILE"
-            raise ConfigError(problem, "authenticationUsersFile")
+            yield ConfigError(problem, "authenticationUsersFile")
         if self.authorization_enabled and not self.authentication_enabled:
             problem = "authorizationEnabled needs authenticationEnabled=true"
-            raise ConfigError(problem, "authenticationEnabled")
-        return self
-
-    @model_validator(mode="after")
-    def _certificate_and_key(self) -> Self:
-        if bool(self.tls_cert_path) != bool(self.tls_key_path):
-            problem = "tlsCertPath and tlsKeyPath belong together: give both or none"
-            raise ConfigError(problem, "tlsKeyPath" if self.tls_cert_path else "tlsCertPath")
+            yield ConfigError(problem, "authenticationEnabled")
+        yield from super().conflicts()
         if self.tls_server_mode != "disabled" and not (
             self.tls_cert_path or self.tls_test_mode_enable
         ):
-            raise ConfigError(
+            yield ConfigError(
                 "tlsTestModeEnable=false makes no certificate: give tlsCertPath and tlsKeyPath, or "
                 "tlsServerMode=disabled",
                 "tlsTestModeEnable",
             )
-        return self
 
     @field_validator("advertised_endpoints")
     @classmethod

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import structlog
-from apache.rocketmq.v2 import service_pb2 as pb
+from aerobee_foreign.apache.rocketmq.v2 import service_pb2 as pb
 
 from aerobee_chassis.background import Background
 from aerobee_chassis.clock import Clock

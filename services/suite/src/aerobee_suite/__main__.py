@@ -43,7 +43,7 @@ def main(arguments: list[str] | None = None) -> int:
     except ConfigError as error:
         print(f"error: {error}", file=sys.stderr)
         return EXIT_BAD_OPTIONS
-    logs.configure(SERVICE, options.broker.log_level)
+    logs.configure(SERVICE, options.broker.log_level, options.broker.log_format)
     _warn(options)
     if given.until_stdin_ends:
         threading.Thread(target=_stop_at_end_of_stdin, name="stdin", daemon=True).start()

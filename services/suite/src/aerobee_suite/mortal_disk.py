@@ -88,9 +88,9 @@ class MortalFile:
         if not self._disk.dead:
             self._file.truncate(size)
 
-    def allocate(self, size: int) -> None:
+    def allocate(self, offset: int, size: int) -> None:
         if not self._disk.dead:
-            self._file.allocate(size)
+            self._file.allocate(offset, size)
 
     def close(self) -> None:
         self._file.close()

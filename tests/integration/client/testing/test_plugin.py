@@ -22,7 +22,7 @@ pytestmark = pytest.mark.slow
 
 TEST_FILE = "test_orders.py"  # docs/testing.md runs: pytest test_orders.py
 RUN_TIMEOUT_S = 120.0
-OURS = ("aerobee-wire", "aerobee-cluster", "aerobee-client", "aerobee-suite")
+OURS = ("aerobee", "aerobee-client")
 
 
 @pytest.fixture(scope="module")
@@ -31,8 +31,7 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     of this repository's tree."""
     folder = tmp_path_factory.mktemp("stranger")
     wheels = folder / "wheels"
-    services = [d.name for d in distributions() if d.folder.parent.name == "services"]
-    sources = [str(d.folder) for d in distributions() if d.name in {*OURS, *services}]
+    sources = [str(d.folder) for d in distributions() if d.name in OURS]
     pip = (sys.executable, "-m", "pip", "--disable-pip-version-check")
     built = (*pip, "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(wheels))
     subprocess.run([*built, *sources], check=True, capture_output=True, timeout=RUN_TIMEOUT_S)

@@ -27,7 +27,7 @@ from support.clock.manual_clock import ManualClock
 from support.clock.virtual_loop import run_ready_tasks
 from support.disk.replicated import REPLICATED, open_replica, ship_all
 from support.disk.simulated_disk import SimulatedDisk
-from support.disk.stores import PATH, open_store, send, visible
+from support.disk.stores import PATH, SMALL, open_store, send, visible
 from support.replication.journalled_tables import FILES, ReplicaTables, on_the_spot
 
 TOPICS_FILE = PATH / "config" / "topics.json"
@@ -210,7 +210,7 @@ async def test_what_the_log_rolls_back_is_logged_again(master: Master) -> None:
     await own.put_topic(TopicConfig("t", 1, 1))
     await own.reset("g", "t", 0, 1)
     await master.send("t", 2)
-    master.disk.capacity = sum(map(len, master.disk.files().values()))
+    master.disk.capacity = master.disk.used_bytes() + SMALL.commit_log_file_size
     end, failed = master.store.end_offset, 0
     for n in range(60):
         try:
@@ -259,7 +259,7 @@ async def test_the_creation_of_a_parent_that_the_log_loses_is_logged_again(maste
     """Before its row: a replica derives the messages of a parent with other codes."""
     own = master.own
     assert own.journal is not None
-    master.disk.capacity = sum(map(len, master.disk.files().values()))
+    master.disk.capacity = master.disk.used_bytes()
     with suppress(MqError):
         for n in range(60):
             await own.put_topic(TopicConfig(f"n{n}", 1, 1))

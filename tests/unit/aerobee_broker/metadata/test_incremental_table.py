@@ -155,7 +155,7 @@ async def test_a_row_of_another_shape_is_damage() -> None:
 async def test_a_full_disk_is_named_and_the_next_save_makes_it_good() -> None:
     table = await filled()
     await table.put("new")
-    table.disk.capacity = sum(len(data) for data in table.disk.files().values())
+    table.disk.capacity = table.disk.used_bytes()
     with raises_code(Code.DISK_FULL):
         await table.put("y" * 2_000)
     table.disk.capacity = None

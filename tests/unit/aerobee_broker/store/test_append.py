@@ -204,7 +204,7 @@ def test_empty_append_is_no_error() -> None:
 
 
 def test_each_write_is_one_call_a_file() -> None:
-    store, disk, _ = new_store()
+    store, disk, _ = new_store(replace(SMALL, commit_log_step=SMALL.commit_log_file_size))
     send(store, [NewMessage("a", 0, b"first")])
     before = disk.steps
     for _ in range(10):

@@ -109,13 +109,13 @@ def test_what_is_not_written_is_not_shipped(two: Two) -> None:
 def test_the_bytes_of_a_failed_write_are_never_shipped() -> None:
     """It spans two files, of which the first one takes its part: those places are given again."""
     disk, other = SimulatedDisk(), SimulatedDisk(1)
-    master, replica = open_store(disk), open_replica(other)
+    options = replace(SMALL, commit_log_step=SMALL.commit_log_file_size)
+    master, replica = open_store(disk, options), open_replica(other)
     send(master, numbered_messages(0, 2))
-
     written = master.written_offset
     master.append([NewMessage("a", 0, b"lost%d" % n * 300) for n in range(8)])
     assert master.end_offset > SMALL.commit_log_file_size
-    disk.capacity = sum(map(len, disk.files().values()))
+    disk.capacity = disk.used_bytes()
     with pytest.raises(DiskFull):
         master.flush.write()
     assert b"lost" in log_range(disk, 0, SMALL.commit_log_file_size), "a part of it was written"
@@ -346,8 +346,8 @@ def test_a_full_or_failed_disk_stops_a_replica(two: Two) -> None:
     master, _, replica, other = two
     ship(master, replica, 3_000)
     end = replica.end_offset
-    other.capacity = sum(map(len, other.files().values()))
-    with pytest.raises(DiskFull):  # of the second file
+    other.capacity = other.used_bytes() + 3 * SMALL.commit_log_step
+    with pytest.raises(DiskFull):
         ship_all(master, replica, 3_000)
     replica.flush.roll_back()
     assert end < replica.end_offset == replica.written_offset

@@ -24,8 +24,8 @@ from aerobee.namesrv.v1.namesrv_pb2 import (
     TopicRoute,
     WatchBrokersResponse,
 )
-from apache.rocketmq.v2 import definition_pb2 as d
-from apache.rocketmq.v2 import service_pb2 as s
+from aerobee_foreign.apache.rocketmq.v2 import definition_pb2 as d
+from aerobee_foreign.apache.rocketmq.v2 import service_pb2 as s
 
 from aerobee_proxy.cluster.broker_calls import PATIENCE_S
 from aerobee_proxy.cluster.route_cache import RouteCache

@@ -14,8 +14,8 @@ from aerobee.namesrv.v1.namesrv_pb2 import (
     GetTopicRouteResponse,
     TopicRoute,
 )
-from apache.rocketmq.v2 import definition_pb2 as d
-from apache.rocketmq.v2 import service_pb2 as s
+from aerobee_foreign.apache.rocketmq.v2 import definition_pb2 as d
+from aerobee_foreign.apache.rocketmq.v2 import service_pb2 as s
 
 from aerobee_proxy.cluster.availability import AVOID_S
 from aerobee_proxy.cluster.batches import BrokerBatches

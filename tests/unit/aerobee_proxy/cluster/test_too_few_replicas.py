@@ -13,8 +13,8 @@ from aerobee.namesrv.v1.namesrv_pb2 import (
     GetTopicRouteResponse,
     TopicRoute,
 )
-from apache.rocketmq.v2 import definition_pb2 as d
-from apache.rocketmq.v2 import service_pb2 as s
+from aerobee_foreign.apache.rocketmq.v2 import definition_pb2 as d
+from aerobee_foreign.apache.rocketmq.v2 import service_pb2 as s
 
 from aerobee_proxy.proxy import Proxy
 from aerobee_wire.status import Code, MqError

@@ -13,9 +13,9 @@ from aerobee.namesrv.v1.namesrv_pb2 import (
     GetTopicRouteResponse,
     TopicRoute,
 )
-from apache.rocketmq.v2 import definition_pb2 as d
-from apache.rocketmq.v2 import service_pb2 as s
-from apache.rocketmq.v2.definition_pb2 import Code
+from aerobee_foreign.apache.rocketmq.v2 import definition_pb2 as d
+from aerobee_foreign.apache.rocketmq.v2 import service_pb2 as s
+from aerobee_foreign.apache.rocketmq.v2.definition_pb2 import Code
 
 from aerobee_proxy.cluster.topic_creation import RETRY_S
 from aerobee_proxy.proxy import Proxy

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 import structlog
-from apache.rocketmq.v2 import service_pb2 as s
-from apache.rocketmq.v2.definition_pb2 import Code
+from aerobee_foreign.apache.rocketmq.v2 import service_pb2 as s
+from aerobee_foreign.apache.rocketmq.v2.definition_pb2 import Code
 
 from aerobee_proxy.access.users import Users
 from aerobee_proxy.cluster.log_throttle import DEFAULT_EVERY_MS

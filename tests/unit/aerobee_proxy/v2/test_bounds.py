@@ -9,9 +9,9 @@ import gc
 from typing import Any
 
 import pytest
-from apache.rocketmq.v2 import definition_pb2 as d
-from apache.rocketmq.v2 import service_pb2 as s
-from apache.rocketmq.v2.definition_pb2 import Code
+from aerobee_foreign.apache.rocketmq.v2 import definition_pb2 as d
+from aerobee_foreign.apache.rocketmq.v2 import service_pb2 as s
+from aerobee_foreign.apache.rocketmq.v2.definition_pb2 import Code
 
 from aerobee_chassis.rpc.in_flight import SMALL_ANSWER_BYTES
 from aerobee_chassis.rpc.services import Method

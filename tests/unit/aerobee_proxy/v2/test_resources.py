@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from apache.rocketmq.v2.definition_pb2 import Code, Resource
+from aerobee_foreign.apache.rocketmq.v2.definition_pb2 import Code, Resource
 
 from aerobee_proxy.v2.resources import group_name, known_name, stored_name, topic_name
 from support.proxy.harness import refused

@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 from aerobee.namesrv.v1.namesrv_pb2 import TopicRoute
-from apache.rocketmq.v2.definition_pb2 import (
+from aerobee_foreign.apache.rocketmq.v2.definition_pb2 import (
     Address,
     AddressScheme,
     Code,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from apache.rocketmq.v2.definition_pb2 import (
+from aerobee_foreign.apache.rocketmq.v2.definition_pb2 import (
     ClientType,
     FilterExpression,
     FilterType,
@@ -13,8 +13,8 @@ from apache.rocketmq.v2.definition_pb2 import (
     Subscription,
     SubscriptionEntry,
 )
-from apache.rocketmq.v2.service_pb2 import TelemetryCommand
-from google.protobuf.duration_pb2 import Duration
+from aerobee_foreign.apache.rocketmq.v2.service_pb2 import TelemetryCommand
+from aerobee_foreign.google.protobuf.duration_pb2 import Duration
 
 from aerobee_proxy.v2.sessions import EXPIRY_MS, Session, Sessions, conflicts
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from apache.rocketmq.v2.definition_pb2 import (
+from aerobee_foreign.apache.rocketmq.v2.definition_pb2 import (
     UA,
     Address,
     AddressScheme,
@@ -21,7 +21,7 @@ from apache.rocketmq.v2.definition_pb2 import (
     Subscription,
     SubscriptionEntry,
 )
-from google.protobuf.duration_pb2 import Duration
+from aerobee_foreign.google.protobuf.duration_pb2 import Duration
 
 from aerobee_proxy.cluster.group_configs import GroupPolicy
 from aerobee_proxy.config import ProxyOptions

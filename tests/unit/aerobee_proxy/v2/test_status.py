@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import structlog
-from apache.rocketmq.v2.definition_pb2 import Code
+from aerobee_foreign.apache.rocketmq.v2.definition_pb2 import Code
 
 from aerobee_proxy.v2.status import TRANSLATION, Refused, named, overall, status, status_for
 from aerobee_wire.status import Code as BrokerCode

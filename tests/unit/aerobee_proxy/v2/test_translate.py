@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from aerobee.broker.v1.message_pb2 import Message as BrokerMessage
-from apache.rocketmq.v2.definition_pb2 import (
+from aerobee_foreign.apache.rocketmq.v2.definition_pb2 import (
     DigestType,
     Encoding,
     Message,
@@ -17,8 +17,8 @@ from apache.rocketmq.v2.definition_pb2 import (
     Resource,
     SystemProperties,
 )
-from google.protobuf.duration_pb2 import Duration
-from google.protobuf.timestamp_pb2 import Timestamp
+from aerobee_foreign.google.protobuf.duration_pb2 import Duration
+from aerobee_foreign.google.protobuf.timestamp_pb2 import Timestamp
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -4,17 +4,31 @@ from __future__ import annotations
 
 import time
 from dataclasses import fields
+from functools import partial
+from inspect import getdoc
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-from typer.core import TyperGroup
+import click
 
 from aerobee_cli import output
+from aerobee_cli.command_line import Argument, CommandGroup, Option
 from aerobee_cli.doctor.broker_group import MASTER_ID, BrokerGroup, look_at
 from aerobee_cli.errors import INCOMPLETE, CommandError
-from aerobee_cli.options import BadOption, Json, Namesrv, Yes, admin_client, confirm, end
-from aerobee_cli.output import Column, number
+from aerobee_cli.options import (
+    BadOption,
+    Columns,
+    Json,
+    Namesrv,
+    Wide,
+    Yes,
+    admin_client,
+    at_once,
+    confirm,
+    end,
+    listing,
+)
 from aerobee_cli.processes.become import become, inherit_namesrv
+from aerobee_cli.table import Column, number
 from aerobee_cli.times import parse_duration
 
 if TYPE_CHECKING:
@@ -32,33 +46,30 @@ REPLICA_COLUMNS = (
     number("replica", "replica_id"),
     Column("role", "role"),
     Column("in sync", "in_sync"),
-    number("epoch", "epoch"),
-    number("end", "end_offset"),
-    number("confirmed", "confirmed_offset"),
     number("lag (bytes)", "lag_bytes"),
-    Column("behind (s)", "behind_ms", _seconds, right=True),
-    number("clock (ms)", "clock_offset_ms"),
     Column("address", "address"),
-    Column("remark", "remark"),
+    Column("remark", "remark", text=True),
+    Column("behind (s)", "behind_ms", _seconds, right=True, extra=True),
+    number("epoch", "epoch", extra=True),
+    number("end", "end_offset", extra=True),
+    number("confirmed", "confirmed_offset", extra=True),
+    number("clock (ms)", "clock_offset_ms", extra=True),
 )
 
 
-class ServiceGroup(TyperGroup):
+class ServiceGroup(CommandGroup):
     """A group of subcommands. Without a subcommand, all arguments are passed to the service."""
 
-    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
-        service = bool(args) and args[0] not in {*self.commands, "--help"}
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        service = bool(args) and args[0] not in {*self.list_commands(ctx), "--help"}
         if not args or service:
             ctx.obj = list(args)
             args = []
         return super().parse_args(ctx, args)
 
 
-app = typer.Typer(cls=ServiceGroup, invoke_without_command=True)
-
-
-@app.callback(epilog="Example: aerobee broker --port 10911 --namesrv 127.0.0.1:9876")
-def broker(context: typer.Context) -> None:
+@click.pass_context
+def broker(context: click.Context) -> None:
     """Run a broker in the foreground, or administer a running one.
 
     Options: --port P, --host H, --data DIR, --namesrv H:P;H:P, --config FILE, --set key=value,
@@ -69,12 +80,22 @@ def broker(context: typer.Context) -> None:
         become("aerobee_broker", context.obj or [])
 
 
-@app.command(epilog="Example: aerobee broker status broker-a --json")
+app = ServiceGroup(
+    "broker",
+    callback=broker,
+    help=getdoc(broker),
+    epilog="Example: aerobee broker --port 10911 --namesrv 127.0.0.1:9876",
+    invoke_without_command=True,
+    no_args_is_help=False,
+)
+
+
+@app.add(epilog="Example: aerobee broker status broker-a --json")
 def status(
-    context: typer.Context,
+    context: click.Context,
     *,
     name: Annotated[
-        str | None, typer.Argument(metavar="[BROKER]", help="Name or H:P. Default: every master.")
+        str | None, Argument(metavar="[BROKER]", help="Name or H:P. Default: every master.")
     ] = None,
     namesrv: Namesrv = None,
     json: Json = False,
@@ -92,7 +113,8 @@ def status(
             return
         brokers = admin.cluster().brokers
         leading = sorted(each.broker_name for each in brokers if MASTER_ID in each.addresses)
-        items = [_shown(_state(admin, each), json=json) for each in leading]
+        states = at_once(partial(_state, admin), leading)
+        items = [_shown(each, json=json) for each in states]
         notes = [
             note
             for each in brokers
@@ -135,11 +157,13 @@ def _state(admin: AdminClient, broker: str) -> dict[str, Any]:
     }
 
 
-@app.command("ha-status", epilog="Example: aerobee broker ha-status broker-a --json")
+@app.add("ha-status", epilog="Example: aerobee broker ha-status broker-a --json")
 def ha_status(
-    context: typer.Context,
+    context: click.Context,
     *,
-    name: Annotated[str, typer.Argument(metavar="BROKER", help="Its brokerName.")],
+    name: Annotated[str, Argument(metavar="BROKER", help="Its brokerName.")],
+    wide: Wide = False,
+    columns: Columns = "",
     namesrv: Namesrv = None,
     json: Json = False,
 ) -> None:
@@ -149,6 +173,7 @@ def ha_status(
     column "clock" shows how far a replica's clock is ahead of the master's clock. Exit code 3: a
     replica does not answer, or there is no master.
     """
+    table = listing(REPLICA_COLUMNS, wide=wide, chosen=columns)
     with admin_client(context, namesrv) as admin:
         group = look_at(admin, name)
     found = group.replicas
@@ -158,7 +183,7 @@ def ha_status(
         items = [item | {"remark": _remark(each)} for item, each in zip(items, found, strict=True)]
         absent = [item | {"remark": item["reason"]} for item in absent]
     items += absent
-    output.show_list(items, REPLICA_COLUMNS, as_json=json)
+    table.show(items, as_json=json)
     if not found:
         output.note(f"{name} keeps one copy: it has no replicas")
     for each in found:
@@ -167,7 +192,7 @@ def ha_status(
     for note in group.notes:
         output.note(note)
     if not group.is_complete:
-        raise typer.Exit(INCOMPLETE)
+        raise click.exceptions.Exit(INCOMPLETE)
 
 
 def _absent_items(group: BrokerGroup) -> list[dict[str, Any]]:
@@ -219,20 +244,18 @@ def _requirement(master: ReplicaDescription) -> str:
     )
 
 
-@app.command(epilog="Example: aerobee broker promote broker-a --to 2")
+@app.add(epilog="Example: aerobee broker promote broker-a --to 2")
 def promote(
-    context: typer.Context,
+    context: click.Context,
     *,
-    name: Annotated[str, typer.Argument(metavar="BROKER", help="Its brokerName.")],
+    name: Annotated[str, Argument(metavar="BROKER", help="Its brokerName.")],
     to: Annotated[
         int | None,
-        typer.Option(
-            "--to", metavar="ID", help="A replica. Default: the one in sync that has the most."
-        ),
+        Option("--to", metavar="ID", help="A replica. Default: the one in sync that has the most."),
     ] = None,
     unclean: Annotated[
         bool,
-        typer.Option("--unclean", help="Though acknowledged messages may be lost. Asks first."),
+        Option("--unclean", help="Though acknowledged messages may be lost. Asks first."),
     ] = False,
     yes: Yes = False,
     namesrv: Namesrv = None,
@@ -253,17 +276,17 @@ def promote(
         output.note(f"replica {done.replica_id} is master already")
 
 
-@app.command(epilog="Example: aerobee broker drain broker-b --wait --timeout 1h")
+@app.add(epilog="Example: aerobee broker drain broker-b --wait --timeout 1h")
 def drain(
-    context: typer.Context,
+    context: click.Context,
     *,
-    name: Annotated[str, typer.Argument(metavar="BROKER", help="Name or H:P.")],
-    undo: Annotated[bool, typer.Option("--undo", help="Take messages again.")] = False,
+    name: Annotated[str, Argument(metavar="BROKER", help="Name or H:P.")],
+    undo: Annotated[bool, Option("--undo", help="Take messages again.")] = False,
     wait: Annotated[
-        bool, typer.Option("--wait", help="Until nothing waits for this broker; then stop it.")
+        bool, Option("--wait", help="Until nothing waits for this broker; then stop it.")
     ] = False,
     timeout: Annotated[
-        str | None, typer.Option(metavar="DURATION", help="How long to wait. Default: for ever.")
+        str | None, Option(metavar="DURATION", help="How long to wait. Default: for ever.")
     ] = None,
     namesrv: Namesrv = None,
     json: Json = False,
@@ -296,7 +319,7 @@ def drain(
             left = admin.broker_backlog(name)
     output.show_one({**output.items_of([left])[0], "empty": left.is_empty}, as_json=json)
     if wait and not left.is_empty:
-        raise typer.Exit(INCOMPLETE)
+        raise click.exceptions.Exit(INCOMPLETE)
 
 
 def _waiting(left: BrokerBacklog) -> str:

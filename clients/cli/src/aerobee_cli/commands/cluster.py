@@ -3,60 +3,64 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import typer
+import click
 
-from aerobee_cli import output
+from aerobee_cli.command_line import CommandGroup
 from aerobee_cli.doctor.broker_group import AbsentReplica, BrokerGroup, absent_replicas
-from aerobee_cli.options import Json, Namesrv, admin_client, end
-from aerobee_cli.output import Column, number
+from aerobee_cli.options import Columns, Json, Namesrv, Wide, admin_client, at_once, end, listing
+from aerobee_cli.table import Column, number
 from aerobee_wire.status import MqError
 
 if TYPE_CHECKING:
     from aerobee_client import AdminClient
     from aerobee_client.admin.descriptions import BrokerDescription, ReplicaDescription
 
-app = typer.Typer(help="The cluster.", no_args_is_help=True)
+app = CommandGroup("cluster", help="Show the cluster.")
 
 COLUMNS = (
-    Column("cluster", "cluster"),
     Column("broker", "broker_name"),
-    number("replica", "replica_id"),
     Column("address", "address"),
-    Column("role", "role"),
-    number("epoch", "epoch"),
-    Column("in sync", "in_sync"),
-    number("lag (bytes)", "lag_bytes"),
     Column("last heartbeat", "last_update_timestamp_ms"),
+    Column("role", "role", text=True),
+    number("replica", "replica_id", extra=True),
+    Column("in sync", "in_sync", extra=True),
+    number("lag (bytes)", "lag_bytes", extra=True),
+    number("epoch", "epoch", extra=True),
+    Column("cluster", "cluster", extra=True),
 )
 
 
-@app.callback()
-def cluster() -> None:
-    """Show the cluster."""
-
-
-@app.command("list", epilog="Example: aerobee cluster list")
-def list_brokers(context: typer.Context, namesrv: Namesrv = None, json: Json = False) -> None:
+@app.add("list", epilog="Example: aerobee cluster list")
+def list_brokers(
+    context: click.Context,
+    *,
+    wide: Wide = False,
+    columns: Columns = "",
+    namesrv: Namesrv = None,
+    json: Json = False,
+) -> None:
     """List the brokers that the name server knows, with their replicas.
 
     The column "replica" has the replica id, which `promote --to` takes. In JSON, broker_id is the
     registration id, which is 0 for the master. Exit code 3: a replica does not answer, or a broker
     has no master.
     """
+    table = listing(COLUMNS, wide=wide, chosen=columns)
     notes: list[str] = []
     rows: list[dict[str, Any]] = []
     with admin_client(context, namesrv) as admin:
         found = admin.cluster()
         heartbeats = {live.address: live.last_update_timestamp_ms for live in found.live}
-        for broker in found.brokers:
-            group = _group(admin, broker)
+        groups = at_once(partial(_group, admin), found.brokers)
+        for broker, group in zip(found.brokers, groups, strict=True):
             rows += _rows(broker, group, heartbeats)
             notes += group.notes
     if not json:
         rows = [row | {"role": _role_text(row)} for row in rows]
-    output.show_list(rows, COLUMNS, as_json=json)
+    table.show(rows, as_json=json, empty="no broker is registered")
     end(notes)
 
 

@@ -6,23 +6,23 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+import click
 
 from aerobee_cli import output
+from aerobee_cli.command_line import Argument, CommandGroup, Option
 from aerobee_cli.doctor.broker_group import AbsentReplica, look_at
 from aerobee_cli.errors import INCOMPLETE, CommandError
-from aerobee_cli.options import BadOption, Json, Namesrv, admin_client
-from aerobee_cli.output import Column, number
+from aerobee_cli.options import BadOption, Columns, Json, Namesrv, Wide, admin_client, listing
 from aerobee_cli.progress import Progress
+from aerobee_cli.table import Column, number
 
 if TYPE_CHECKING:
     from aerobee_client import AdminClient
     from aerobee_client.admin.descriptions import DivergedFile, DivergedMessage, DivergedPage
     from aerobee_wire.status import MqError
 
-app = typer.Typer(
-    help="What was cut off the log of a replica, where it left that of a new master.",
-    no_args_is_help=True,
+app = CommandGroup(
+    "diverged", help="What was cut off the log of a replica, where it left that of a new master."
 )
 
 FILE_COLUMNS = (
@@ -33,30 +33,30 @@ FILE_COLUMNS = (
     number("bytes", "size"),
 )
 MESSAGE_COLUMNS = (
+    Column("message id", "message_id"),
     Column("topic", "topic"),
     Column("kind", "kind"),
-    Column("message id", "message_id"),
-    Column("keys", "keys"),
-    Column("tag", "tag"),
-    number("bytes", "body_size"),
-    Column("stored at", "store_timestamp_ms"),
     Column("in the log", "stored"),
+    Column("stored at", "store_timestamp_ms", extra=True),
+    number("bytes", "body_size", extra=True),
+    Column("keys", "keys", extra=True, text=True),
+    Column("tag", "tag", extra=True),
 )
 
-Broker = Annotated[str, typer.Argument(metavar="BROKER", help="Its brokerName.")]
+Broker = Annotated[str, Argument(metavar="BROKER", help="Its brokerName.")]
 File = Annotated[
-    str | None, typer.Argument(metavar="[FILE]", help="As `list` names it. Default: all of them.")
+    str | None, Argument(metavar="[FILE]", help="As `list` names it. Default: all of them.")
 ]
-Of = Annotated[
-    int | None, typer.Option("--replica", metavar="ID", help="Only what this replica keeps.")
-]
+Of = Annotated[int | None, Option("--replica", metavar="ID", help="Only what this replica keeps.")]
 
 
-@app.command("list", epilog="Example: aerobee broker diverged list broker-a --json")
+@app.add("list", epilog="Example: aerobee broker diverged list broker-a --json")
 def list_diverged(
-    context: typer.Context,
+    context: click.Context,
     *,
     name: Broker,
+    wide: Wide = False,
+    columns: Columns = "",
     namesrv: Namesrv = None,
     json: Json = False,
 ) -> None:
@@ -66,19 +66,16 @@ def list_diverged(
     replica that does not answer has a line too, because its parts are not known. Exit code 3: a
     replica does not answer.
     """
+    table = listing(FILE_COLUMNS, wide=wide, chosen=columns)
     silent: list[MqError] = []
     with admin_client(context, namesrv) as admin:
         absent = look_at(admin, name).absent
         files = admin.list_diverged(name, silent=silent)
     items = [item | {"answers": True} for item in output.items_of(files)]
     items += [_unknown(name, each) for each in absent]
-    if json:
-        output.show_list(items, (), as_json=True)
-    else:
-        output.write_table(items[: len(files)], FILE_COLUMNS)
-    if not files and not json:
-        whose = f"the replicas of {name} that answer" if absent else name
-        output.note(f"nothing was cut off the logs of {whose}")
+    whose = f"the replicas of {name} that answer" if absent else name
+    shown = items if json else items[: len(files)]
+    table.show(shown, as_json=json, empty=f"nothing was cut off the logs of {whose}")
     _end(silent, absent)
 
 
@@ -89,16 +86,18 @@ def _unknown(name: str, replica: AbsentReplica) -> dict[str, Any]:
     return place | unknown | {"answers": False}
 
 
-@app.command(epilog="Example: aerobee broker diverged show broker-a 1-1048576.log")
+@app.add(epilog="Example: aerobee broker diverged show broker-a 1-1048576.log")
 def show(
-    context: typer.Context,
+    context: click.Context,
     *,
     name: Broker,
     file: File = None,
     replica: Of = None,
     missing: Annotated[
-        bool, typer.Option("--missing", help="Only those that no broker has in its log.")
+        bool, Option("--missing", help="Only those that no broker has in its log.")
     ] = False,
+    wide: Wide = False,
+    columns: Columns = "",
     namesrv: Namesrv = None,
     json: Json = False,
 ) -> None:
@@ -106,6 +105,7 @@ def show(
 
     Exit code 3: a replica did not answer, or a record is damaged.
     """
+    table = listing(MESSAGE_COLUMNS, wide=wide, chosen=columns)
     silent: list[MqError] = []
     reading = _Reading()
     with admin_client(context, namesrv) as admin:
@@ -118,19 +118,19 @@ def show(
             for message in page.messages
             if message.is_missing or not missing
         )
-        output.show_list(items, MESSAGE_COLUMNS, as_json=json)
+        table.show(items, as_json=json, empty="no messages")
     reading.note()
     _end(silent, absent, complete=not reading.corrupted)
 
 
-@app.command(epilog="Example: aerobee broker diverged resend broker-a --dry-run")
+@app.add(epilog="Example: aerobee broker diverged resend broker-a --dry-run")
 def resend(
-    context: typer.Context,
+    context: click.Context,
     *,
     name: Broker,
     file: File = None,
     replica: Of = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Send nothing.")] = False,
+    dry_run: Annotated[bool, Option("--dry-run", help="Send nothing.")] = False,
     namesrv: Namesrv = None,
     json: Json = False,
 ) -> None:
@@ -181,7 +181,7 @@ def resend(
     for reason in done.errors.values():
         output.note(f"error: {reason.message}")
     if done.failed:
-        raise typer.Exit(1)
+        raise click.exceptions.Exit(1)
     _end(silent, absent, complete=not reading.corrupted)
 
 
@@ -289,4 +289,4 @@ def _end(
     for each in absent:
         output.note(f"{each.name} is not back yet: what it has to cut is not known")
     if silent or absent or not complete:
-        raise typer.Exit(INCOMPLETE)
+        raise click.exceptions.Exit(INCOMPLETE)

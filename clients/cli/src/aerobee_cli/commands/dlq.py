@@ -7,18 +7,31 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TextIO, TypeVar
 
-import typer
+import click
 
 from aerobee_cli import output, redriving
+from aerobee_cli.command_line import CommandGroup, Option
 from aerobee_cli.errors import FAILED, INCOMPLETE, CommandError
-from aerobee_cli.options import BadOption, Group, Json, Namesrv, Yes, confirm, namesrv_of
-from aerobee_cli.output import Column, Item, number
+from aerobee_cli.options import (
+    BadOption,
+    Columns,
+    Group,
+    Json,
+    Namesrv,
+    Wide,
+    Yes,
+    confirm,
+    listing,
+    namesrv_of,
+)
+from aerobee_cli.output import Item
+from aerobee_cli.table import Column, number
 from aerobee_cli.times import Moment, parse_moment
 from aerobee_client.admin import export as json_lines
 from aerobee_client.admin.dead_letters import DeadLetters, Selection
@@ -30,34 +43,35 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-app = typer.Typer(
-    help="Dead letters of a consumer group. Looking at them consumes nothing.", no_args_is_help=True
+app = CommandGroup(
+    "dlq", help="Dead letters of a consumer group. Looking at them consumes nothing."
 )
 
 Ids = Annotated[
     list[str] | None,
-    typer.Option("--id", metavar="ID", help="Only this message id (either kind). May be repeated."),
+    Option("--id", metavar="ID", help="Only this message id (either kind). May be repeated."),
 ]
-Tag = Annotated[str, typer.Option(help="Only with this tag.")]
-Reason = Annotated[str, typer.Option(help="Only with this reason, e.g. the class of an exception.")]
+Tag = Annotated[str, Option(help="Only with this tag.")]
+Reason = Annotated[str, Option(help="Only with this reason, e.g. the class of an exception.")]
 STDOUT = Path("-")
 EVER = 1 << 62  # a time so late that no age is clamped to 0
 MAX_RATE = 1_000_000_000  # excludes infinity
 
 
-_DEAD_LETTER_COLUMNS = (
+DEAD_LETTER_COLUMNS = (
     Column("message id", "message_id"),
-    Column("origin topic", "origin_topic"),
-    Column("origin message id", "origin_message_id"),
-    Column("tag", "tag"),
-    Column("keys", "keys"),
-    number("reconsume times", "reconsume_times"),
-    Column("born", "born_timestamp_ms"),
-    Column("stored", "store_timestamp_ms"),
-    Column("reason", "reason"),
-    Column("broker", "broker_name"),
-    number("queue id", "queue_id"),
-    number("queue offset", "queue_offset"),
+    Column("dead since", "store_timestamp_ms"),
+    Column("origin", "origin_topic"),
+    number("attempts", "reconsume_times"),
+    Column("reason", "why", text=True),
+    Column("lite topic", "lite_topic", extra=True),
+    Column("keys", "keys", extra=True, text=True),
+    Column("tag", "tag", extra=True),
+    Column("born", "born_timestamp_ms", extra=True),
+    Column("origin message id", "origin_message_id", extra=True),
+    Column("broker", "broker_name", extra=True),
+    number("queue id", "queue_id", extra=True),
+    number("queue offset", "queue_offset", extra=True),
 )
 
 
@@ -85,36 +99,36 @@ class Query:
         return asyncio.run(connected())
 
 
-@app.command("list", epilog="Example: aerobee dlq list billing --json")
+@app.add("list", epilog="Example: aerobee dlq list billing --json")
 def list_dead_letters(
-    context: typer.Context,
+    context: click.Context,
     *,
     group: Group,
     tag: Tag = "",
     reason: Reason = "",
-    limit: Annotated[
-        int, typer.Option(min=0, metavar="N", help="At most N, oldest first; 0: all.")
-    ] = 0,
+    limit: Annotated[int, Option(min=0, metavar="N", help="At most N, oldest first; 0: all.")] = 0,
+    wide: Wide = False,
+    columns: Columns = "",
     namesrv: Namesrv = None,
     json: Json = False,
 ) -> None:
-    """List dead letters: ids, origin, failure reason, and where they are stored."""
+    """List dead letters: id, time, origin, attempts and the reason of the failure."""
+    table = listing(DEAD_LETTER_COLUMNS, wide=wide, chosen=columns)
     query = Query(namesrv_of(context, namesrv), group, Selection(tag=tag, reason=reason))
     items, complete = query.run(partial(_collect, limit, json_lines.summary))
-    output.show_list(items, dead_letter_columns(items), as_json=json)
-    _note_if_empty(items, group, json)
+    if not json:
+        items = [{**item, "why": _why(item)} for item in items]
+    table.show(items, as_json=json, empty=_none_of(group))
     _exit(complete)
 
 
-@app.command(epilog="Example: aerobee dlq peek billing -n 3")
+@app.add(epilog="Example: aerobee dlq peek billing -n 3")
 def peek(
-    context: typer.Context,
+    context: click.Context,
     *,
     group: Group,
     ids: Ids = None,
-    count: Annotated[
-        int, typer.Option("-n", min=1, metavar="N", help="How many, oldest first.")
-    ] = 1,
+    count: Annotated[int, Option("-n", min=1, metavar="N", help="How many, oldest first.")] = 1,
     namesrv: Namesrv = None,
     json: Json = False,
 ) -> None:
@@ -127,17 +141,17 @@ def peek(
     for message_id in sorted(missing):
         output.note(f"error: {group} has no dead letter {message_id}")
     if missing:
-        raise typer.Exit(FAILED)
+        raise click.exceptions.Exit(FAILED)
     _note_if_empty(items, group, json)
     _exit(complete)
 
 
-@app.command(epilog="Example: aerobee dlq export billing --out dead.jsonl")
+@app.add(epilog="Example: aerobee dlq export billing --out dead.jsonl")
 def export(
-    context: typer.Context,
+    context: click.Context,
     *,
     group: Group,
-    out: Annotated[Path, typer.Option(metavar="FILE", help="- is stdout.")] = STDOUT,
+    out: Annotated[Path, Option(metavar="FILE", help="- is stdout.")] = STDOUT,
     tag: Tag = "",
     reason: Reason = "",
     namesrv: Namesrv = None,
@@ -178,7 +192,7 @@ def _target(text: str | Target) -> Target:
 
 Since = Annotated[
     Moment | None,
-    typer.Option(
+    Option(
         parser=_moment,
         metavar="TIME",
         help="Only those stored at or after: ISO 8601, milliseconds since 1970, or 24h, by the "
@@ -187,11 +201,11 @@ Since = Annotated[
 ]
 Until = Annotated[
     Moment | None,
-    typer.Option(parser=_moment, metavar="TIME", help="Only those stored before."),
+    Option(parser=_moment, metavar="TIME", help="Only those stored before."),
 ]
 To = Annotated[
     Target,
-    typer.Option(
+    Option(
         parser=_target,
         metavar="retry|origin|topic:NAME",
         help="retry: only this group gets them, by its retry topic, which the official SDKs do "
@@ -200,16 +214,16 @@ To = Annotated[
 ]
 
 
-@app.command(epilog="Example: aerobee dlq redrive billing --all --rate 100 --journal redrive.log")
+@app.add(epilog="Example: aerobee dlq redrive billing --all --rate 100 --journal redrive.log")
 def redrive(
-    context: typer.Context,
+    context: click.Context,
     *,
     group: Group,
     ids: Ids = None,
-    everything: Annotated[bool, typer.Option("--all", help="All of them.")] = False,
+    everything: Annotated[bool, Option("--all", help="All of them.")] = False,
     listed: Annotated[
         Path | None,
-        typer.Option(
+        Option(
             "--list",
             metavar="FILE",
             help="Those of this file: the redrive.jsonl of a report, or what dlq export wrote.",
@@ -221,22 +235,20 @@ def redrive(
     until: Until = None,
     to: To = Target.RETRY,
     limit: Annotated[
-        int, typer.Option(min=0, metavar="N", help="Send at most N, oldest first; 0: all.")
+        int, Option(min=0, metavar="N", help="Send at most N, oldest first; 0: all.")
     ] = 0,
     rate: Annotated[
         float | None,
-        typer.Option(
-            min=0.001, max=MAX_RATE, metavar="N", help="At most N a second. Default: no limit."
-        ),
+        Option(min=0.001, max=MAX_RATE, metavar="N", help="At most N a second. Default: no limit."),
     ] = None,
     journal: Annotated[
         Path | None,
-        typer.Option(
+        Option(
             metavar="FILE",
             help="Record sent messages there; an interrupted redrive resumes with the same file.",
         ),
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Send nothing.")] = False,
+    dry_run: Annotated[bool, Option("--dry-run", help="Send nothing.")] = False,
     namesrv: Namesrv = None,
     json: Json = False,
 ) -> None:
@@ -267,15 +279,15 @@ def redrive(
     )
     code = redriving.run(request)
     if code:
-        raise typer.Exit(code)
+        raise click.exceptions.Exit(code)
 
 
-@app.command(epilog="Example: aerobee dlq purge billing --dry-run")
+@app.add(epilog="Example: aerobee dlq purge billing --dry-run")
 def purge(
-    context: typer.Context,
+    context: click.Context,
     *,
     group: Group,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Delete nothing.")] = False,
+    dry_run: Annotated[bool, Option("--dry-run", help="Delete nothing.")] = False,
     yes: Yes = False,
     namesrv: Namesrv = None,
 ) -> None:
@@ -294,13 +306,9 @@ def purge(
     output.note(f"deleted {count:,} dead letters of {group}" if deleted else _none_of(group))
 
 
-def dead_letter_columns(items: Iterable[Item]) -> tuple[Column, ...]:
-    """Return the columns for dead letters. Include the lite topic if an item has one."""
-    if not any(item["lite_topic"] for item in items):
-        return _DEAD_LETTER_COLUMNS
-    at = 1 + [column.key for column in _DEAD_LETTER_COLUMNS].index("origin_topic")
-    lite_topic = Column("lite topic", "lite_topic")
-    return (*_DEAD_LETTER_COLUMNS[:at], lite_topic, *_DEAD_LETTER_COLUMNS[at:])
+def _why(item: Item) -> str:
+    """Return the reason of a dead letter with its text."""
+    return ": ".join(filter(None, (item["reason"], item["description"])))
 
 
 async def _collect(
@@ -328,7 +336,7 @@ async def _collect(
 
 def _exit(complete: bool) -> None:
     if not complete:
-        raise typer.Exit(INCOMPLETE)
+        raise click.exceptions.Exit(INCOMPLETE)
 
 
 def _note_if_empty(items: list[dict[str, Any]], group: str, json: bool) -> None:

@@ -4,21 +4,26 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
+import click
 
 from aerobee_cli import output
+from aerobee_cli.command_line import CommandGroup, Option
 from aerobee_cli.errors import INCOMPLETE
 from aerobee_cli.options import Json, Namesrv, namesrv_of
 
 FOUND = INCOMPLETE  # exit code: findings
 
 
+app = CommandGroup()
+
+
+@app.add(epilog="Example: aerobee doctor --from 127.0.0.1:8081")
 def doctor(
-    context: typer.Context,
+    context: click.Context,
     *,
     address: Annotated[
         str | None,
-        typer.Option(
+        Option(
             "--from",
             metavar="H:P",
             help="A proxy or name server: check its answers to clients.",
@@ -26,7 +31,7 @@ def doctor(
     ] = None,
     topic: Annotated[
         list[str] | None,
-        typer.Option(metavar="TOPIC", help="With a proxy: ask for this one. Default: all."),
+        Option(metavar="TOPIC", help="With a proxy: ask for this one. Default: all."),
     ] = None,
     namesrv: Namesrv = None,
     json: Json = False,
@@ -56,7 +61,7 @@ def doctor(
     else:
         found = proxy.diagnose(address, topic or proxy.known_topics(namesrvs))
     if json:
-        output.show_list(output.items_of(found.findings), (), as_json=True)
+        output.write_array(output.items_of(found.findings))
     else:
         for finding in found.findings:
             print(output.printable(finding.text))
@@ -64,4 +69,4 @@ def doctor(
     verdict = counted(number, "finding") if number else "all is well"
     output.note(f"looked at {', '.join(found.looked_at)}: {verdict}")
     if number:
-        raise typer.Exit(FOUND)
+        raise click.exceptions.Exit(FOUND)

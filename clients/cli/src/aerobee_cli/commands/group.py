@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+import click
 
 from aerobee_cli import changes, connected, output, settings
+from aerobee_cli.command_line import CommandGroup, Option
 from aerobee_cli.offsets import effects, loss, reset_target
 from aerobee_cli.options import (
     Attributes,
+    Columns,
     CreateMissing,
     DryRun,
     From,
@@ -18,20 +20,58 @@ from aerobee_cli.options import (
     Namesrv,
     OneGroup,
     Topic,
+    Wide,
     Yes,
     admin_client,
     confirm,
+    listing,
 )
-from aerobee_cli.output import Column, Item, items_of, number
+from aerobee_cli.output import Item, items_of
 from aerobee_cli.settings import LiteModel, Order
+from aerobee_cli.table import Column, Table, number
 from aerobee_cli.times import format_ms
 
 if TYPE_CHECKING:
     from aerobee_client import AdminClient
     from aerobee_client.admin.descriptions import ClientDescription
 
-app = typer.Typer(help="Consumer groups.", no_args_is_help=True)
+app = CommandGroup("group", help="Consumer groups.")
 
+_ORDER_TEXTS = {
+    "auto": "auto: messages of topics of the types fifo and lite in order",
+    "on": "on: messages of every topic in order",
+    "off": "off: messages in no order, also those of topics of the type fifo",
+}
+
+GROUP_COLUMNS = (
+    Column("group", "consumer_group"),
+    number("max attempts", "max_attempts"),
+    Column("order", "order"),
+    Column("retry delays", "retry", text=True),
+    Column("brokers", "brokers", extra=True, text=True),
+)
+PROGRESS_COLUMNS = (
+    Column("topic", "topic"),
+    Column("broker", "broker_name"),
+    number("queue id", "queue_id"),
+    number("consumer offset", "consumer_offset"),
+    number("max offset", "max_offset"),
+    number("lag", "lag"),
+    Column("last consumed", "last_timestamp_ms", extra=True),
+    Column("client", "client_id", extra=True),
+)
+BLOCKED_COLUMNS = (
+    Column("message group", "message_group"),
+    Column("message id", "message_id"),
+    number("attempts", "attempt"),
+    number("waiting", "waiting"),
+    Column("next try", "next_try_timestamp_ms", extra=True),
+    Column("topic", "topic", extra=True),
+    Column("broker", "broker_name", extra=True),
+    number("queue id", "queue_id", extra=True),
+    Column("since", "since_timestamp_ms", extra=True),
+    Column("client", "client_id", extra=True),
+)
 OFFSET_COLUMNS = (
     Column("topic", "topic"),
     Column("broker", "broker_name"),
@@ -41,13 +81,11 @@ OFFSET_COLUMNS = (
 
 MaxAttempts = Annotated[
     int | None,
-    typer.Option(
-        min=1, metavar="N", help="Deliveries before a message is dead-lettered. Default: 17."
-    ),
+    Option(min=1, metavar="N", help="Deliveries before a message is dead-lettered. Default: 17."),
 ]
 Delays = Annotated[
     str | None,
-    typer.Option(
+    Option(
         "--retry-delays",
         metavar="1s,5s,…",
         help="Wait before each retry; the last one repeats. Default: 10s,30s,1m … 2h.",
@@ -55,24 +93,24 @@ Delays = Annotated[
 ]
 Retry = Annotated[
     str | None,
-    typer.Option(
+    Option(
         metavar="exponential:initial=5s,max=2h,multiplier=2",
         help="Waits that grow, in place of --retry-delays. What is left out is as shown here.",
     ),
 ]
 OrderOption = Annotated[
     Order | None,
-    typer.Option(
+    Option(
         help="Of consumers of the official SDKs. auto (default): topics of the type fifo are "
         "consumed in order, message group by message group; on: every topic; off: none."
     ),
 ]
 Consume = Annotated[
-    bool | None, typer.Option("--consume/--no-consume", help="Whether it may consume. Default: so.")
+    bool | None, Option("--consume/--no-consume", help="Whether it may consume. Default: so.")
 ]
 FromMin = Annotated[
     bool | None,
-    typer.Option(
+    Option(
         "--consume-from-min/--no-consume-from-min",
         help="Whether consumers of the official SDKs begin with the first message of a new topic, "
         "or at its end. Default: with the first.",
@@ -82,32 +120,28 @@ FromMin = Annotated[
 
 LiteParent = Annotated[
     str | None,
-    typer.Option(metavar="PARENT", help="Bind it to the lite topics of this topic (--type lite)."),
+    Option(metavar="PARENT", help="Bind it to the lite topics of this topic (--type lite)."),
 ]
 LiteModelOption = Annotated[
     LiteModel | None,
-    typer.Option(help="Whether several clients may hold a lite topic. Default: shared."),
+    Option(help="Whether several clients may hold a lite topic. Default: shared."),
 ]
 LiteQuota = Annotated[
     int | None,
-    typer.Option(
-        min=-1, metavar="N", help="Lite topics of a client; -1: any number. Default: 2000."
-    ),
+    Option(min=-1, metavar="N", help="Lite topics of a client; -1: any number. Default: 2000."),
 ]
 
 
-@app.command(
-    epilog="Example: aerobee group create billing --max-attempts 5 --retry-delays 1s,5s,30s"
-)
+@app.add(epilog="Example: aerobee group create billing --max-attempts 5 --retry-delays 1s,5s,30s")
 def create(
-    context: typer.Context,
+    context: click.Context,
     *,
     group: OneGroup = None,
     max_attempts: MaxAttempts = None,
     delays: Delays = None,
     retry: Retry = None,
     order: OrderOption = None,
-    fifo: Annotated[bool, typer.Option("--fifo", hidden=True, help="As --order on.")] = False,
+    fifo: Annotated[bool, Option("--fifo", hidden=True, help="As --order on.")] = False,
     consume: Consume = None,
     from_min: FromMin = None,
     lite_topic: LiteParent = None,
@@ -134,9 +168,9 @@ def create(
     changes.show_created("group", made, dry_run=dry_run, as_json=json)
 
 
-@app.command(epilog="Example: aerobee group update billing --max-attempts 3 --dry-run")
+@app.add(epilog="Example: aerobee group update billing --max-attempts 3 --dry-run")
 def update(
-    context: typer.Context,
+    context: click.Context,
     *,
     group: OneGroup = None,
     max_attempts: MaxAttempts = None,
@@ -173,33 +207,29 @@ def update(
     changes.show_updated("group", changed, as_json=json)
 
 
-@app.command("list", epilog="Example: aerobee group list --json")
+@app.add("list", epilog="Example: aerobee group list --json")
 def list_groups(
-    context: typer.Context,
+    context: click.Context,
     *,
-    everything: Annotated[bool, typer.Option("--all", help="Groups of the system too.")] = False,
+    everything: Annotated[bool, Option("--all", help="Groups of the system too.")] = False,
+    wide: Wide = False,
+    columns: Columns = "",
     namesrv: Namesrv = None,
     json: Json = False,
 ) -> None:
     """List consumer groups."""
+    table = listing(GROUP_COLUMNS, wide=wide, chosen=columns)
     with admin_client(context, namesrv) as admin:
         groups = admin.list_groups(include_system=everything)
-    columns = (
-        Column("group", "consumer_group"),
-        number("max attempts", "max_attempts"),
-        Column("retry delays", "retry"),
-        Column("order", "order"),
-        Column("brokers", "brokers"),
-    )
     items = items_of(groups)
     if not json:
         items = [{**item, "retry": _retry(item)} for item in items]
-    output.show_list(items, columns, as_json=json)
+    table.show(items, as_json=json, empty="no consumer groups")
 
 
-@app.command(epilog="Example: aerobee group show billing --json")
+@app.add(epilog="Example: aerobee group show billing --json")
 def show(
-    context: typer.Context, *, group: Group, namesrv: Namesrv = None, json: Json = False
+    context: click.Context, *, group: Group, namesrv: Namesrv = None, json: Json = False
 ) -> None:
     """Show the settings of a consumer group, and whether its members contradict each other."""
     from aerobee_client.admin.descriptions import member_conflicts, subscription_conflicts
@@ -225,9 +255,15 @@ def show(
     output.show_one(item, as_json=json)
 
 
-@app.command(epilog="Example: aerobee group members billing")
+@app.add(epilog="Example: aerobee group members billing")
 def members(
-    context: typer.Context, *, group: Group, namesrv: Namesrv = None, json: Json = False
+    context: click.Context,
+    *,
+    group: Group,
+    wide: Wide = False,
+    columns: Columns = "",
+    namesrv: Namesrv = None,
+    json: Json = False,
 ) -> None:
     """List the consumers of a group: classic clients and official SDKs.
 
@@ -235,22 +271,16 @@ def members(
     the rate of the last minute and failures since the start. It shows the messages that wait in the
     client, and the lag.
     """
+    table = listing(connected.MEMBER_COLUMNS, wide=wide, chosen=columns)
     with admin_client(context, namesrv) as admin:
         admin.get_group(group)  # an unknown group is an error, not an empty list
         found = _members(admin, group)
-    connected.show_members(found, group, as_json=json)
+    connected.show_members(found, group, table, as_json=json)
     connected.note_conflicts(found, group)
 
 
 def _members(admin: AdminClient, group: str) -> list[ClientDescription]:
     return [client for client in admin.list_clients(group) if group in client.consumer_groups]
-
-
-_ORDER_TEXTS = {
-    "auto": "auto: messages of topics of the types fifo and lite in order",
-    "on": "on: messages of every topic in order",
-    "off": "off: messages in no order, also those of topics of the type fifo",
-}
 
 
 def _retry(group: Item) -> str:
@@ -262,12 +292,14 @@ def _retry(group: Item) -> str:
     return ", ".join(map(format_ms, group["retry_delays_ms"])) or "delay levels from 3 on"
 
 
-@app.command(epilog="Example: aerobee group progress billing --topic orders")
+@app.add(epilog="Example: aerobee group progress billing --topic orders")
 def progress(
-    context: typer.Context,
+    context: click.Context,
     *,
     group: Group,
-    topic: Annotated[str, typer.Option(metavar="TOPIC", help="Only this topic.")] = "",
+    topic: Annotated[str, Option(metavar="TOPIC", help="Only this topic.")] = "",
+    wide: Wide = False,
+    columns: Columns = "",
     namesrv: Namesrv = None,
     json: Json = False,
 ) -> None:
@@ -275,38 +307,29 @@ def progress(
 
     A broadcasting group is not shown, because each member keeps its own offsets.
     """
+    table = listing(PROGRESS_COLUMNS, wide=wide, chosen=columns)
     with admin_client(context, namesrv) as admin:
         queues = admin.consume_progress(group, topic)
         members = [] if queues else _members(admin, group)
     if any(member.consumers[group].message_model == "broadcasting" for member in members):
         output.note(f"members of {group} broadcast: each keeps offsets of its own")
-    columns = (
-        Column("topic", "topic"),
-        Column("broker", "broker_name"),
-        number("queue id", "queue_id"),
-        number("consumer offset", "consumer_offset"),
-        number("max offset", "max_offset"),
-        number("lag", "lag"),
-        Column("last consumed", "last_timestamp_ms"),
-        Column("client", "client_id"),
-    )
-    output.show_list(items_of(queues), columns, as_json=json)
+    table.show(items_of(queues), as_json=json, empty=f"{group} has consumed nothing yet")
 
 
-@app.command(
-    epilog="Example: aerobee group blocked dispatch --skip 01AF… --reason 'no such address'"
-)
+@app.add(epilog="Example: aerobee group blocked dispatch --skip 01AF… --reason 'no such address'")
 def blocked(
-    context: typer.Context,
+    context: click.Context,
     *,
     group: Group,
     skip: Annotated[
         str,
-        typer.Option(metavar="ID", help="Dead-letter this message, so that its group continues."),
+        Option(metavar="ID", help="Dead-letter this message, so that its group continues."),
     ] = "",
     reason: Annotated[
-        str, typer.Option(metavar="TEXT", help="Why it is skipped; the dead letter says so.")
+        str, Option(metavar="TEXT", help="Why it is skipped; the dead letter says so.")
     ] = "Skipped",
+    wide: Wide = False,
+    columns: Columns = "",
     namesrv: Namesrv = None,
     json: Json = False,
 ) -> None:
@@ -315,36 +338,25 @@ def blocked(
     This happens only if the group consumes in order. The blocking message was not consumed within
     its first lease; it is delivered again until its attempts are used up.
     """
+    table = listing(BLOCKED_COLUMNS, wide=wide, chosen=columns)
     with admin_client(context, namesrv) as admin:
         if skip:
             found = [admin.skip_message(group, skip, reason=reason)]
             output.note(f"dead-lettered {skip}; {found[0].waiting:,} messages waited behind it")
         else:
             found = admin.blocked_message_groups(group)
-    columns = (
-        Column("message group", "message_group"),
-        Column("topic", "topic"),
-        Column("broker", "broker_name"),
-        number("queue id", "queue_id"),
-        Column("message id", "message_id"),
-        number("attempts", "attempt"),
-        number("waiting", "waiting"),
-        Column("since", "since_timestamp_ms"),
-        Column("next try", "next_try_timestamp_ms"),
-        Column("client", "client_id"),
-    )
-    output.show_list(items_of(found), columns, as_json=json)
+    table.show(items_of(found), as_json=json, empty=f"no message group of {group} waits")
 
 
-@app.command(epilog="Example: aerobee group reset-offset billing orders --to 2025-06-01T00:00:00Z")
+@app.add(epilog="Example: aerobee group reset-offset billing orders --to 2025-06-01T00:00:00Z")
 def reset_offset(
-    context: typer.Context,
+    context: click.Context,
     *,
     group: Group,
     topic: Topic,
     to: Annotated[
         str,
-        typer.Option(
+        Option(
             metavar="earliest|latest|now|TIME|OFFSET",
             help="TIME: ISO 8601, UTC by default, or 13 digits, milliseconds since 1970. OFFSET: "
             "the same in each queue.",
@@ -360,18 +372,18 @@ def reset_offset(
     with admin_client(context, namesrv) as admin:
         before = admin.consume_progress(group, topic)
         moved = admin.reset_offsets(group, topic, **target)
-    output.show_list(items_of(moved), OFFSET_COLUMNS, as_json=json)
+    Table(OFFSET_COLUMNS).show(items_of(moved), as_json=json, empty=f"{topic} has no queues")
     for note in effects(before, moved, target):
         output.note(note)
 
 
-@app.command(epilog="Example: aerobee group forget billing orders --yes")
+@app.add(epilog="Example: aerobee group forget billing orders --yes")
 def forget(
-    context: typer.Context,
+    context: click.Context,
     *,
     group: Group,
     topic: Topic,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Drop nothing.")] = False,
+    dry_run: Annotated[bool, Option("--dry-run", help="Drop nothing.")] = False,
     yes: Yes = False,
     namesrv: Namesrv = None,
     json: Json = False,
@@ -385,17 +397,17 @@ def forget(
         offsets = admin.forget_offsets(group, topic, dry_run=True)
         if not offsets:
             output.note(f"{group} has no offset in {topic}")
-            raise typer.Exit(1)
+            raise click.exceptions.Exit(1)
         lost = loss(admin, group, offsets)
         if not dry_run:
             confirm(f"Drop {lost}?", yes)
             offsets = admin.forget_offsets(group, topic)
-    output.show_list(items_of(offsets), OFFSET_COLUMNS, as_json=json)
+    Table(OFFSET_COLUMNS).show(items_of(offsets), as_json=json)
     output.note(f"{'would drop' if dry_run else 'dropped'} {lost}")
 
 
-@app.command(epilog="Example: aerobee group delete billing --yes")
-def delete(context: typer.Context, group: Group, yes: Yes = False, namesrv: Namesrv = None) -> None:
+@app.add(epilog="Example: aerobee group delete billing --yes")
+def delete(context: click.Context, group: Group, yes: Yes = False, namesrv: Namesrv = None) -> None:
     """Delete a group and its offsets from every broker. Its dead letters are kept."""
     confirm(f"Delete group {group} and its offsets?", yes)
     with admin_client(context, namesrv) as admin:

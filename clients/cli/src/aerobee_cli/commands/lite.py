@@ -5,22 +5,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+import click
 
 from aerobee_cli import output
-from aerobee_cli.options import Json, Namesrv, admin_client, end
-from aerobee_cli.output import Column, number
+from aerobee_cli.command_line import Argument, CommandGroup, Option
+from aerobee_cli.options import Columns, Json, Namesrv, Wide, admin_client, end, listing
+from aerobee_cli.table import Column, number
 from aerobee_wire.status import Code, MqError
 
 if TYPE_CHECKING:
     from aerobee_client.admin.descriptions import LiteTopicDescription
 
-app = typer.Typer(no_args_is_help=True, help="Look at lite topics. Consumes nothing.")
+app = CommandGroup("lite", help="Look at lite topics. Consumes nothing.")
 
-Parent = Annotated[str, typer.Argument(metavar="PARENT", help="A topic of the type LITE.")]
+Parent = Annotated[str, Argument(metavar="PARENT", help="A topic of the type LITE.")]
 OfGroup = Annotated[
     str,
-    typer.Option("--group", metavar="GROUP", help="Whose lag is shown; it is bound to the parent."),
+    Option("--group", metavar="GROUP", help="Whose lag is shown; it is bound to the parent."),
 ]
 
 TOPIC_COLUMNS = (
@@ -28,30 +29,30 @@ TOPIC_COLUMNS = (
     number("messages", "messages"),
     number("lag", "lag"),
     Column("oldest", "oldest_timestamp_ms"),
-    Column("newest", "newest_timestamp_ms"),
     number("subscribers", "subscribers"),
-    Column("broker", "broker_name"),
-    number("queue", "queue_id"),
+    Column("newest", "newest_timestamp_ms", extra=True),
+    Column("broker", "broker_name", extra=True),
+    number("queue", "queue_id", extra=True),
 )
 CLIENT_COLUMNS = (
-    Column("group", "consumer_group"),
     Column("client", "client_id"),
+    Column("group", "consumer_group"),
     Column("lite topics", "subscribes", right=True),
     number("ready", "ready"),
-    number("silent (s)", "silent_s"),
-    Column("brokers", "brokers"),
+    number("silent (s)", "silent_s", extra=True),
+    Column("brokers", "brokers", extra=True, text=True),
 )
 
 
-@app.command("list", epilog="Example: aerobee lite list sessions --group agents --top 10")
+@app.add("list", epilog="Example: aerobee lite list sessions --group agents --top 10")
 def list_topics(
-    context: typer.Context,
+    context: click.Context,
     *,
     parent: Parent,
     group: OfGroup = "",
-    top: Annotated[
-        int, typer.Option(metavar="N", min=1, max=1_000, help="How many at most.")
-    ] = 100,
+    top: Annotated[int, Option(metavar="N", min=1, max=1_000, help="How many at most.")] = 100,
+    wide: Wide = False,
+    columns: Columns = "",
     namesrv: Namesrv = None,
     json: Json = False,
 ) -> None:
@@ -60,22 +61,24 @@ def list_topics(
     With --group, the lag counts messages that the group has not settled, and the oldest message is
     the oldest unsettled one. Exit code 3: a broker did not answer, and its lite topics are missing.
     """
+    table = listing(_columns(group), wide=wide, chosen=columns)
     silent: list[MqError] = []
     with admin_client(context, namesrv) as admin:
         found = admin.list_lite_topics(parent, group=group, limit=top, silent=silent)
-    items, columns = _shown(found.topics, group)
-    output.show_list(items, columns, as_json=json)
+    table.show(_items(found.topics, group), as_json=json)
     output.note(f"{len(found.topics):,} of {found.total:,} lite topics")
     _end(silent)
 
 
-@app.command(epilog="Example: aerobee lite show sessions session-4711 --group agents --json")
+@app.add(epilog="Example: aerobee lite show sessions session-4711 --group agents --json")
 def show(
-    context: typer.Context,
+    context: click.Context,
     *,
     parent: Parent,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Of the lite topic.")],
+    name: Annotated[str, Argument(metavar="NAME", help="Of the lite topic.")],
     group: OfGroup = "",
+    wide: Wide = False,
+    columns: Columns = "",
     namesrv: Namesrv = None,
     json: Json = False,
 ) -> None:
@@ -83,6 +86,7 @@ def show(
 
     Exit code 3: a broker did not answer.
     """
+    table = listing(_columns(group), wide=wide, chosen=columns)
     silent: list[MqError] = []
     with admin_client(context, namesrv) as admin:
         found = admin.list_lite_topics(parent, group=group, lite_topic=name, silent=silent)
@@ -91,7 +95,7 @@ def show(
         raise MqError(
             Code.TOPIC_NOT_EXIST, f"{parent} has no messages and no subscribers of {name!r}"
         )
-    items, columns = _shown(found.topics, group)
+    items = _items(found.topics, group)
     subscribers = [
         {"consumer_group": each.consumer_group, "client_id": each.client_id}
         for each in clients
@@ -104,7 +108,7 @@ def show(
         whole = {"parent": parent, "lite_topic": name, "queues": places, "clients": subscribers}
         output.show_one(whole, as_json=True)
     else:
-        output.show_list(items, columns, as_json=False)
+        table.show(items, empty=f"no messages of {name}")
         for client in subscribers:
             print(
                 f"subscribed: {output.printable(client['client_id'])} of {client['consumer_group']}"
@@ -112,15 +116,22 @@ def show(
     _end(silent)
 
 
-@app.command(epilog="Example: aerobee lite clients sessions --json")
+@app.add(epilog="Example: aerobee lite clients sessions --json")
 def clients(
-    context: typer.Context, *, parent: Parent, namesrv: Namesrv = None, json: Json = False
+    context: click.Context,
+    *,
+    parent: Parent,
+    wide: Wide = False,
+    columns: Columns = "",
+    namesrv: Namesrv = None,
+    json: Json = False,
 ) -> None:
     """List the clients that subscribe to lite topics of a parent topic.
 
     The column "ready" shows the number of lite topics with a message for the client. Exit code 3: a
     broker did not answer, and its clients may be missing.
     """
+    table = listing(CLIENT_COLUMNS, wide=wide, chosen=columns)
     silent: list[MqError] = []
     with admin_client(context, namesrv) as admin:
         items = output.items_of(admin.list_lite_clients(parent, silent=silent))
@@ -133,19 +144,19 @@ def clients(
             }
             for item in items
         ]
-    output.show_list(items, CLIENT_COLUMNS, as_json=json)
+    table.show(items, as_json=json, empty=f"no clients of lite topics of {parent}")
     _end(silent)
 
 
-def _shown(
-    topics: Sequence[LiteTopicDescription], group: str
-) -> tuple[list[dict[str, Any]], list[Column]]:
-    """Return items and columns for lite topics. Include the lag only if `group` is given."""
+def _columns(group: str) -> list[Column]:
+    """Return the columns for lite topics. Include the lag only if `group` is given."""
+    return [each for each in TOPIC_COLUMNS if group or each.key != "lag"]
+
+
+def _items(topics: Sequence[LiteTopicDescription], group: str) -> list[dict[str, Any]]:
+    """Return items for lite topics. Include the lag only if `group` is given."""
     items = output.items_of(topics)
-    if group:
-        return items, [*TOPIC_COLUMNS]
-    without = [{key: value for key, value in item.items() if key != "lag"} for item in items]
-    return without, [each for each in TOPIC_COLUMNS if each.key != "lag"]
+    return [{key: item[key] for key in item if group or key != "lag"} for item in items]
 
 
 def _end(silent: list[MqError]) -> None:

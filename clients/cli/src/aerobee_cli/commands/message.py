@@ -8,69 +8,71 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Annotated
 
-import typer
+import click
 
 from aerobee_cli import output
+from aerobee_cli.command_line import Argument, CommandGroup, Option
 from aerobee_cli.options import (
     BadOption,
+    Columns,
     Json,
     Namesrv,
     Topic,
+    Wide,
     admin_client,
     end,
+    listing,
     pairs_of,
     producer,
 )
-from aerobee_cli.output import Column, number
+from aerobee_cli.table import Column, number
 from aerobee_cli.times import parse_duration
 from aerobee_client.admin.export import full, summary
 from aerobee_wire.status import MqError
 
-app = typer.Typer(help="Single messages.", no_args_is_help=True)
+app = CommandGroup("message", help="Single messages.")
 
 STDIN = Path("-")
 MESSAGE_COLUMNS = (
     Column("message id", "message_id"),
-    Column("offset message id", "offset_message_id"),
-    Column("topic", "topic"),
-    Column("tag", "tag"),
-    Column("keys", "keys"),
-    number("reconsume times", "reconsume_times"),
-    Column("born", "born_timestamp_ms"),
     Column("stored", "store_timestamp_ms"),
-    Column("broker", "broker_name"),
-    number("queue id", "queue_id"),
-    number("queue offset", "queue_offset"),
+    Column("keys", "keys", text=True),
     number("bytes", "body_size"),
+    Column("tag", "tag", extra=True),
+    Column("offset message id", "offset_message_id", extra=True),
+    Column("topic", "topic", extra=True),
+    number("reconsume times", "reconsume_times", extra=True),
+    Column("born", "born_timestamp_ms", extra=True),
+    Column("broker", "broker_name", extra=True),
+    number("queue id", "queue_id", extra=True),
+    number("queue offset", "queue_offset", extra=True),
 )
 
 
-@app.command(epilog="Example: aerobee message send orders '{\"id\": 7}' --tag paid --key order-7")
+@app.add(epilog="Example: aerobee message send orders '{\"id\": 7}' --tag paid --key order-7")
 def send(
-    context: typer.Context,
+    context: click.Context,
     *,
     topic: Topic,
-    body: Annotated[str | None, typer.Argument(metavar="[BODY]", help="Its text.")] = None,
+    body: Annotated[str | None, Argument(metavar="[BODY]", help="Its text.")] = None,
     file: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Take the body from a file; - is stdin.")
+        Path | None, Option(metavar="FILE", help="Take the body from a file; - is stdin.")
     ] = None,
-    tag: Annotated[str, typer.Option(help="What consumers filter by.")] = "",
-    key: Annotated[
-        list[str] | None, typer.Option(help="A key to find it by. May be repeated.")
-    ] = None,
+    tag: Annotated[str, Option(help="What consumers filter by.")] = "",
+    key: Annotated[list[str] | None, Option(help="A key to find it by. May be repeated.")] = None,
     properties: Annotated[
         list[str] | None,
-        typer.Option("--property", metavar="NAME=VALUE", help="May be repeated."),
+        Option("--property", metavar="NAME=VALUE", help="May be repeated."),
     ] = None,
     lite_topic: Annotated[
-        str, typer.Option(metavar="NAME", help="Its lite topic, under a topic of the type LITE.")
+        str, Option(metavar="NAME", help="Its lite topic, under a topic of the type LITE.")
     ] = "",
     delay_level: Annotated[
-        int, typer.Option(min=0, max=18, metavar="N", help="Delay it: 1 = 1 s … 18 = 2 h.")
+        int, Option(min=0, max=18, metavar="N", help="Delay it: 1 = 1 s … 18 = 2 h.")
     ] = 0,
     delay: Annotated[
         str | None,
-        typer.Option(metavar="TIME", help="Deliver it after 90s, 1h, …, 3d at most."),
+        Option(metavar="TIME", help="Deliver it after 90s, 1h, …, 3d at most."),
     ] = None,
     namesrv: Namesrv = None,
     json: Json = False,
@@ -105,14 +107,12 @@ def send(
         output.note(f"{topic} is the topic of the broker's own name (brokerTopicEnable)")
 
 
-@app.command(epilog="Example: aerobee message recall orders djEgb3JkZXJz…")
+@app.add(epilog="Example: aerobee message recall orders djEgb3JkZXJz…")
 def recall(
-    context: typer.Context,
+    context: click.Context,
     *,
     topic: Topic,
-    handle: Annotated[
-        str, typer.Argument(metavar="RECALL_HANDLE", help="As send --delay shows it.")
-    ],
+    handle: Annotated[str, Argument(metavar="RECALL_HANDLE", help="As send --delay shows it.")],
     namesrv: Namesrv = None,
     json: Json = False,
 ) -> None:
@@ -122,12 +122,12 @@ def recall(
     output.show_one({"message_id": message_id, "topic": topic}, as_json=json)
 
 
-@app.command(epilog="Example: aerobee message get 7F00000100002A9F0000000000000000")
+@app.add(epilog="Example: aerobee message get 7F00000100002A9F0000000000000000")
 def get(
-    context: typer.Context,
+    context: click.Context,
     *,
     offset_message_id: Annotated[
-        str, typer.Argument(metavar="OFFSET_MESSAGE_ID", help="As send, query and dlq show it.")
+        str, Argument(metavar="OFFSET_MESSAGE_ID", help="As send, query and dlq show it.")
     ],
     namesrv: Namesrv = None,
     json: Json = False,
@@ -138,14 +138,16 @@ def get(
     output.show_one(full(message), as_json=json)
 
 
-@app.command(epilog="Example: aerobee message query orders --key order-7")
+@app.add(epilog="Example: aerobee message query orders --key order-7")
 def query(
-    context: typer.Context,
+    context: click.Context,
     *,
     topic: Topic,
-    key: Annotated[str, typer.Option(help="One of its keys.")] = "",
-    unique_id: Annotated[str, typer.Option("--id", help="Its message id.")] = "",
-    limit: Annotated[int, typer.Option(min=1, max=64, metavar="N", help="At most N.")] = 32,
+    key: Annotated[str, Option(help="One of its keys.")] = "",
+    unique_id: Annotated[str, Option("--id", help="Its message id.")] = "",
+    limit: Annotated[int, Option(min=1, max=64, metavar="N", help="At most N.")] = 32,
+    wide: Wide = False,
+    columns: Columns = "",
     namesrv: Namesrv = None,
     json: Json = False,
 ) -> None:
@@ -155,12 +157,13 @@ def query(
     """
     if bool(key) == bool(unique_id):
         raise BadOption("give either --key or --id")
+    table = listing(MESSAGE_COLUMNS, wide=wide, chosen=columns)
     with admin_client(context, namesrv) as admin:
         damaged: list[MqError] = []
         found = admin.query_messages(
             topic, key=key, unique_id=unique_id, max_messages=limit, damaged=damaged
         )
-    output.show_list(map(summary, found), MESSAGE_COLUMNS, as_json=json)
+    table.show(map(summary, found), as_json=json, empty=f"{topic} has no such message")
     end(f"warning: a message that may match is left out: {error.message}" for error in damaged)
 
 

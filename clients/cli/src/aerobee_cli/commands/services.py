@@ -7,13 +7,17 @@ from __future__ import annotations
 
 import asyncio
 import os
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, NoReturn
 
-import typer
+import click
 
-from aerobee_cli.options import DEFAULT_NAMESRV, BadOption
+from aerobee_cli.command_line import CommandGroup, Option
+from aerobee_cli.options import DEFAULT_CLUSTER, DEFAULT_NAMESRV, BadOption
+from aerobee_cli.output import note
 from aerobee_cli.processes.become import become, inherit_namesrv
+from aerobee_cli.processes.log_lines import LogFormat
 
 DEFAULT_DATA = Path("data")
 NAMESRV_PORT = 9_876
@@ -24,22 +28,27 @@ DEFAULT_MESSAGES = 20_000
 DEFAULT_OUT = Path("report")
 COPIES = 3  # with --failover
 # Unknown arguments are passed on to the service.
-PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True}
+PASS_ON = {"context_settings": {"allow_extra_args": True, "ignore_unknown_options": True}}
+# The program of a job prints its own help.
+PASS_ON_HELP = {"context_settings": {**PASS_ON["context_settings"], "help_option_names": []}}
 
-Port = Annotated[int, typer.Option(min=0, max=65_535, metavar="P", help="0 picks a free one.")]
+app = CommandGroup()
+
+Port = Annotated[int, Option(min=0, max=65_535, metavar="P", help="0 picks a free one.")]
 
 
+@app.add(epilog="Example: aerobee up --data ./data --set flushDiskType=ASYNC_FLUSH")
 def up(
     *,
     data: Annotated[
-        Path, typer.Option(metavar="DIR", help="Where messages and settings are kept.")
+        Path, Option(metavar="DIR", help="Where messages and settings are kept.")
     ] = DEFAULT_DATA,
     namesrv_port: Port = NAMESRV_PORT,
     broker_port: Port = BROKER_PORT,
     proxy_port: Port = PROXY_PORT,
     sets: Annotated[
         list[str] | None,
-        typer.Option(
+        Option(
             "--set",
             metavar="KEY=VALUE",
             help="Option of the broker, or namesrv.KEY=VALUE, proxy.KEY=VALUE. May be repeated.",
@@ -47,23 +56,35 @@ def up(
     ] = None,
     one_process: Annotated[
         bool,
-        typer.Option("--one-process", help="All three in one process: less memory, one core."),
+        Option("--one-process", help="All three in one process: less memory, one core."),
     ] = False,
     replicas: Annotated[
-        int, typer.Option(metavar="N", min=1, max=9, help="Copies of each message, one a broker.")
+        int, Option(metavar="N", min=1, max=9, help="Copies of each message, one a broker.")
     ] = 1,
     etcd: Annotated[
         str,
-        typer.Option(metavar="H:P,H:P", help="With --replicas: etcd, which elects the master."),
+        Option(metavar="H:P,H:P", help="With --replicas: etcd, which elects the master."),
     ] = "",
+    log_format: Annotated[
+        LogFormat,
+        Option(
+            envvar="AEROBEE_LOG_FORMAT",
+            help="Of the logs on stderr. auto: for people on a terminal, and JSON elsewhere.",
+        ),
+    ] = LogFormat.AUTO,
+    secure: Annotated[
+        bool,
+        Option("--secure", help="TLS on all ports; name server and broker require a certificate."),
+    ] = False,
 ) -> None:
     """Run a name server, a broker and a proxy as local processes, or as one process.
 
     When the services are ready, the command prints one line: ready namesrv=H:P broker=H:P
     proxy=H:P. Their logs go to stderr. Ctrl-C and SIGTERM stop them. With --replicas, N brokers run
-    on consecutive ports, and a broker that ends is started again.
+    on consecutive ports, and a broker that ends is started again. With --secure, certificates are
+    made under DIR/secure once, and renewed by a start when they expire within 30 days.
     """
-    from aerobee_cli.processes.suite import Replicas, SuiteOptions, serve
+    from aerobee_cli.processes.suite import Replicas, SuiteOptions, serve, set_of
 
     group = Replicas(replicas, etcd)
     if replicas == 1 and etcd:
@@ -72,11 +93,29 @@ def up(
         raise BadOption("--one-process and --replicas exclude each other")
     if reason := group.check(sets or ()):
         raise BadOption(reason)
-    options = SuiteOptions(data, namesrv_port, broker_port, tuple(sets or ()), proxy_port, group)
-    asyncio.run(serve(options, one_process=one_process))
+    if any(set_of(item)[1].lower().startswith("logformat=") for item in sets or ()):
+        raise BadOption("--set logFormat: use --log-format, which is for all services")
+    chosen = (*(_closed_ports(data) if secure else ()), *(sets or ()))
+    options = SuiteOptions(data, namesrv_port, broker_port, chosen, proxy_port, group)
+    asyncio.run(serve(options, one_process=one_process, log_format=log_format))
 
 
-def namesrv(context: typer.Context) -> None:
+def _closed_ports(data: Path) -> list[str]:
+    """Return the settings for certificates under `data`, which are made if they are missing."""
+    from aerobee_cli.authority import DAYS, Authority, default_hosts, settings_of
+
+    directory = data / "secure"
+    Authority(directory, datetime.now(UTC)).keep(DEFAULT_CLUSTER, default_hosts(), DAYS)
+    note(f"clients need the certificates of {directory}: . {directory}/client.env")
+    return [
+        f"{service}.{key}={value}"
+        for service in ("namesrv", "broker", "proxy")
+        for key, value in settings_of(directory, service).items()
+    ]
+
+
+@app.add(epilog="Example: aerobee namesrv --port 9876 --data ./data", settings=PASS_ON)
+def namesrv(context: click.Context) -> None:
     """Run a name server in the foreground.
 
     Options: --port P, --host H, --data DIR, --config FILE, --set key=value, --print-config.
@@ -84,7 +123,8 @@ def namesrv(context: typer.Context) -> None:
     become("aerobee_namesrv", context.args)
 
 
-def proxy(context: typer.Context) -> None:
+@app.add(epilog="Example: aerobee proxy --port 8081 --namesrv 127.0.0.1:9876", settings=PASS_ON)
+def proxy(context: click.Context) -> None:
     """Run a proxy in the foreground, to which the official SDKs connect.
 
     Options: --port P, --host H, --namesrv H:P;H:P, --config FILE, --set key=value, --print-config.
@@ -93,7 +133,8 @@ def proxy(context: typer.Context) -> None:
     become("aerobee_proxy", context.args)
 
 
-def report(context: typer.Context) -> None:
+@app.add(epilog="Example: aerobee report --group billing --out report", settings=PASS_ON_HELP)
+def report(context: click.Context) -> None:
     """Write the report about the dead letters and retries of a group.
 
     Options: --group G, --out DIR, and the options that `aerobee report --help` shows.
@@ -101,7 +142,8 @@ def report(context: typer.Context) -> None:
     _become_job(context, "report")
 
 
-def facts(context: typer.Context) -> None:
+@app.add(epilog="Example: aerobee facts --group billing --table facts", settings=PASS_ON_HELP)
+def facts(context: click.Context) -> None:
     """Copy dead letters, retries or topics to a table of Parquet files, each record once.
 
     This needs Java 17. Options: --group G or --topic T, --table DIR, --every TIME, and the options
@@ -110,13 +152,14 @@ def facts(context: typer.Context) -> None:
     _become_job(context, "facts")
 
 
-def _become_job(context: typer.Context, command: str) -> NoReturn:
+def _become_job(context: click.Context, command: str) -> NoReturn:
     inherit_namesrv(context)
     os.environ["NAMESRV_ADDR"] = os.environ.get("NAMESRV_ADDR") or DEFAULT_NAMESRV
     become("aerobee_spark", [command, *context.args])
 
 
-def store(context: typer.Context) -> None:
+@app.add(epilog="Example: aerobee store check data", settings=PASS_ON_HELP)
+def store(context: click.Context) -> None:
     """Inspect the store of a broker: verify it (check), show records (dump), or show its version.
 
     The broker must be stopped for check and dump. Options: see `aerobee store --help`.
@@ -124,25 +167,26 @@ def store(context: typer.Context) -> None:
     become("aerobee_broker.inspection", context.args)
 
 
+@app.add(epilog="Example: make demo, or: aerobee demo --messages 5000 --out report")
 def demo(
     *,
     messages: Annotated[
-        int, typer.Option(min=1, metavar="N", help="The first N flights of the year.")
+        int, Option(min=1, metavar="N", help="The first N flights of the year.")
     ] = DEFAULT_MESSAGES,
-    everything: Annotated[bool, typer.Option("--all", help="All 336,776 flights.")] = False,
-    out: Annotated[Path, typer.Option(metavar="DIR", help="For the report.")] = DEFAULT_OUT,
+    everything: Annotated[bool, Option("--all", help="All 336,776 flights.")] = False,
+    out: Annotated[Path, Option(metavar="DIR", help="For the report.")] = DEFAULT_OUT,
     data: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="For the broker. Default: a temporary directory."),
+        Option(metavar="DIR", help="For the broker. Default: a temporary directory."),
     ] = None,
-    keep: Annotated[bool, typer.Option("--keep", help="Leave the broker's data.")] = False,
+    keep: Annotated[bool, Option("--keep", help="Leave the broker's data.")] = False,
     failover: Annotated[
         bool,
-        typer.Option("--failover", help="Three brokers, and their master is killed in the middle."),
+        Option("--failover", help="Three brokers, and their master is killed in the middle."),
     ] = False,
     etcd: Annotated[
         str,
-        typer.Option(
+        Option(
             metavar="H:P,H:P",
             help="With --failover: etcd, which elects the next master. Default: the demo promotes.",
         ),
@@ -166,4 +210,4 @@ def demo(
         raise BadOption("--etcd: needs --failover")
     replicas = Replicas(COPIES, etcd) if failover else ONE_COPY
     plan = run.Plan(None if everything else messages, out, data, keep, replicas)
-    raise typer.Exit(run.main(plan))
+    raise click.exceptions.Exit(run.main(plan))

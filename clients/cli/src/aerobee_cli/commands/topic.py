@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Annotated, Any
 
-import typer
+import click
 
 from aerobee_cli import changes, output, settings
+from aerobee_cli.command_line import CommandGroup, Option
 from aerobee_cli.options import (
     Attributes,
+    Columns,
     CreateMissing,
     DryRun,
     From,
@@ -17,32 +20,73 @@ from aerobee_cli.options import (
     Namesrv,
     OneTopic,
     Topic,
+    Wide,
     Yes,
     admin_client,
     confirm,
     end,
+    listing,
 )
-from aerobee_cli.output import Column, items_of, number
+from aerobee_cli.output import Item, items_of
 from aerobee_cli.settings import MessageType, Permission
+from aerobee_cli.table import Column, Table, number
 from aerobee_wire.status import MqError
 
-app = typer.Typer(help="Topics.", no_args_is_help=True)
+app = CommandGroup("topic", help="Topics.")
+
+
+def _queues_of(brokers: Sequence[Item]) -> str:
+    return ", ".join(
+        f"{broker['broker_name']} ({broker['write_queue_count']} queues)" for broker in brokers
+    )
+
+
+def permission_text(permission: int) -> str:
+    return ("r" if permission & 4 else "-") + ("w" if permission & 2 else "-")
+
+
+TOPIC_COLUMNS = (
+    Column("topic", "topic"),
+    Column("type", "message_type", str.lower),
+    Column("brokers", "brokers", _queues_of, text=True),
+)
+REBALANCED_COLUMNS = (
+    Column("broker", "broker_name"),
+    Column("address", "address"),
+    number("queues", "queues"),
+    Column("groups", "groups", text=True),
+)
+ROUTE_COLUMNS = (
+    Column("broker", "broker_name"),
+    Column("cluster", "cluster", extra=True),
+    number("read queues", "read_queue_count"),
+    number("write queues", "write_queue_count"),
+    Column("permission", "permission", permission_text),
+    Column("addresses", "addresses", text=True),
+)
+STATUS_COLUMNS = (
+    Column("broker", "broker_name"),
+    number("queue id", "queue_id"),
+    number("min offset", "min_offset"),
+    number("max offset", "max_offset"),
+    number("messages", "message_count"),
+    Column("latest", "latest_timestamp_ms"),
+    Column("earliest", "earliest_timestamp_ms", extra=True),
+)
 
 Queues = Annotated[
-    int | None, typer.Option(min=1, metavar="N", help="Message queues on each broker. Default: 8.")
+    int | None, Option(min=1, metavar="N", help="Message queues on each broker. Default: 8.")
 ]
 ReadQueues = Annotated[
-    int | None, typer.Option(min=1, metavar="N", help="Those that can be read, where not all can.")
+    int | None, Option(min=1, metavar="N", help="Those that can be read, where not all can.")
 ]
 WriteQueues = Annotated[
-    int | None, typer.Option(min=1, metavar="N", help="Those that get messages, where not all do.")
+    int | None, Option(min=1, metavar="N", help="Those that get messages, where not all do.")
 ]
-PermissionOption = Annotated[
-    Permission | None, typer.Option(help="Read, write, or both. Default: rw.")
-]
+PermissionOption = Annotated[Permission | None, Option(help="Read, write, or both. Default: rw.")]
 Kind = Annotated[
     MessageType | None,
-    typer.Option(
+    Option(
         "--type",
         help="Type of its messages; with priority, one queue for each priority. Default: normal.",
     ),
@@ -50,7 +94,7 @@ Kind = Annotated[
 
 LiteTtl = Annotated[
     str | None,
-    typer.Option(
+    Option(
         metavar="30m|2h|never",
         help="With --type lite: how long a lite topic stays after its last message, consumed or "
         "not. Default: never removed.",
@@ -58,9 +102,9 @@ LiteTtl = Annotated[
 ]
 
 
-@app.command(epilog="Example: aerobee topic create orders --queues 8")
+@app.add(epilog="Example: aerobee topic create orders --queues 8")
 def create(
-    context: typer.Context,
+    context: click.Context,
     *,
     topic: OneTopic = None,
     kind: Kind = None,
@@ -87,9 +131,9 @@ def create(
     changes.show_created("topic", made, dry_run=dry_run, as_json=json)
 
 
-@app.command(epilog="Example: aerobee topic update orders --queues 16 --dry-run")
+@app.add(epilog="Example: aerobee topic update orders --queues 16 --dry-run")
 def update(
-    context: typer.Context,
+    context: click.Context,
     *,
     topic: OneTopic = None,
     kind: Kind = None,
@@ -102,9 +146,7 @@ def update(
     file: From = None,
     dry_run: DryRun = False,
     create_missing: CreateMissing = False,
-    force: Annotated[
-        bool, typer.Option("--force", help="Also when messages become unreadable.")
-    ] = False,
+    force: Annotated[bool, Option("--force", help="Also when messages become unreadable.")] = False,
     namesrv: Namesrv = None,
     json: Json = False,
 ) -> None:
@@ -127,9 +169,9 @@ def update(
     changes.show_updated("topic", changed, as_json=json)
 
 
-@app.command(epilog="Example: aerobee topic rebalance orders --dry-run")
+@app.add(epilog="Example: aerobee topic rebalance orders --dry-run")
 def rebalance(
-    context: typer.Context,
+    context: click.Context,
     *,
     topic: Topic,
     dry_run: DryRun = False,
@@ -144,24 +186,19 @@ def rebalance(
     """
     with admin_client(context, namesrv) as admin:
         made = admin.rebalance_topic(topic, dry_run=dry_run)
-    columns = (
-        Column("broker", "broker_name"),
-        Column("address", "address"),
-        number("queues", "queues"),
-        Column("groups", "groups"),
-    )
-    output.show_list(items_of(made), columns, as_json=json)
-    if not made:
-        output.note(f"every broker has {topic} already")
+    table = Table(REBALANCED_COLUMNS)
+    table.show(items_of(made), as_json=json, empty=f"every broker has {topic} already")
 
 
-@app.command("list", epilog="Example: aerobee topic list --all --json")
+@app.add("list", epilog="Example: aerobee topic list --all --json")
 def list_topics(
-    context: typer.Context,
+    context: click.Context,
     *,
     everything: Annotated[
-        bool, typer.Option("--all", help="System, retry and dead-letter topics too.")
+        bool, Option("--all", help="System, retry and dead-letter topics too.")
     ] = False,
+    wide: Wide = False,
+    columns: Columns = "",
     namesrv: Namesrv = None,
     json: Json = False,
 ) -> None:
@@ -169,32 +206,28 @@ def list_topics(
 
     Exit code 3: a broker did not answer, and its topics may be missing.
     """
+    table = listing(TOPIC_COLUMNS, wide=wide, chosen=columns)
     silent: list[MqError] = []
     with admin_client(context, namesrv) as admin:
         topics = admin.list_topics(
             include_system=everything, include_derived=everything, silent=silent
         )
-    columns = (
-        Column("topic", "topic"),
-        Column("type", "message_type", str.lower),
-        Column(
-            "brokers",
-            "brokers",
-            lambda brokers: ", ".join(
-                f"{broker['broker_name']} ({broker['write_queue_count']} queues)"
-                for broker in brokers
-            ),
-        ),
-    )
-    output.show_list(items_of(topics), columns, as_json=json)
+    table.show(items_of(topics), as_json=json, empty="no topics")
     end(f"the list may lack topics: {error}" for error in silent)
 
 
-@app.command(epilog="Example: aerobee topic route orders")
+@app.add(epilog="Example: aerobee topic route orders")
 def route(
-    context: typer.Context, topic: Topic, namesrv: Namesrv = None, json: Json = False
+    context: click.Context,
+    *,
+    topic: Topic,
+    wide: Wide = False,
+    columns: Columns = "",
+    namesrv: Namesrv = None,
+    json: Json = False,
 ) -> None:
     """Show the brokers that serve a topic, and their addresses."""
+    table = listing(ROUTE_COLUMNS, wide=wide, chosen=columns)
     with admin_client(context, namesrv) as admin:
         found = items_of([admin.topic_route(topic)])[0]
     if json:
@@ -202,41 +235,31 @@ def route(
         return
     brokers = {broker["broker_name"]: broker for broker in found["brokers"]}
     items = [queues | brokers[queues["broker_name"]] for queues in found["queues"]]
-    columns = (
-        Column("broker", "broker_name"),
-        Column("cluster", "cluster"),
-        number("read queues", "read_queue_count"),
-        number("write queues", "write_queue_count"),
-        Column("permission", "permission", permission_text),
-        Column("addresses", "addresses"),
-    )
-    output.write_table(items, columns)
+    table.show(items, empty=f"no broker serves {topic}")
 
 
-@app.command(epilog="Example: aerobee topic status orders")
+@app.add(epilog="Example: aerobee topic status orders")
 def status(
-    context: typer.Context, topic: Topic, namesrv: Namesrv = None, json: Json = False
+    context: click.Context,
+    *,
+    topic: Topic,
+    wide: Wide = False,
+    columns: Columns = "",
+    namesrv: Namesrv = None,
+    json: Json = False,
 ) -> None:
     """Show the lowest and highest offset of every message queue of a topic."""
+    table = listing(STATUS_COLUMNS, wide=wide, chosen=columns)
     with admin_client(context, namesrv) as admin:
         queues = items_of(admin.topic_status(topic))
     items = [
         queue | {"message_count": queue["max_offset"] - queue["min_offset"]} for queue in queues
     ]
-    columns = (
-        Column("broker", "broker_name"),
-        number("queue id", "queue_id"),
-        number("min offset", "min_offset"),
-        number("max offset", "max_offset"),
-        number("messages", "message_count"),
-        Column("earliest", "earliest_timestamp_ms"),
-        Column("latest", "latest_timestamp_ms"),
-    )
-    output.show_list(items, columns, as_json=json)
+    table.show(items, as_json=json, empty=f"{topic} has no queues")
 
 
-@app.command(epilog="Example: aerobee topic delete orders --yes")
-def delete(context: typer.Context, topic: Topic, yes: Yes = False, namesrv: Namesrv = None) -> None:
+@app.add(epilog="Example: aerobee topic delete orders --yes")
+def delete(context: click.Context, topic: Topic, yes: Yes = False, namesrv: Namesrv = None) -> None:
     """Delete a topic from every broker, with its messages and its consumer offsets."""
     confirm(f"Delete topic {topic} and its messages?", yes)
     with admin_client(context, namesrv) as admin:
@@ -265,7 +288,3 @@ def _given(
         "permission": permission,
         "attributes": attributes,
     }
-
-
-def permission_text(permission: int) -> str:
-    return ("r" if permission & 4 else "-") + ("w" if permission & 2 else "-")

@@ -22,9 +22,9 @@ from aerobee_cli.demo.failover import Failover
 from aerobee_cli.demo.job import GROUP, Job
 from aerobee_cli.demo.progress import Figures, Progress, progress
 from aerobee_cli.errors import INTERRUPTED, CommandError, ProcessEnded
-from aerobee_cli.output import Column, number, write_table
 from aerobee_cli.processes.suite import ONE_COPY, Replicas, Suite, SuiteOptions
 from aerobee_cli.processes.supervise import Child, Stopped, StopSignals
+from aerobee_cli.table import Column, Table, number
 
 SPARK_MODULE = "aerobee_spark"
 SUMMARY = "summary.json"
@@ -201,7 +201,7 @@ def _show(out: Path, job: Job) -> None:
         Column("mean arrival delay, minutes", "delay", _minutes, right=True),
         number("dead letters", "dead_letters"),
     )
-    write_table(_by_carrier(figures, job.delays.count_by_carrier()), columns)
+    Table(columns).show(_by_carrier(figures, job.delays.count_by_carrier()))
     print(f"The report: {out / PAGE} (figures: {out / SUMMARY})")
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 from aerobee_cli.doctor import checks
@@ -14,6 +13,7 @@ from aerobee_cli.doctor.checks import Answer, Finding
 from aerobee_cli.errors import CommandError
 from aerobee_cli.output import counted
 from aerobee_wire.status import MqError
+from aerobee_wire.version import VERSION
 
 if TYPE_CHECKING:
     from aerobee_client import AdminClient
@@ -53,7 +53,7 @@ def diagnose(namesrvs: Sequence[str]) -> Diagnosis:
             else:
                 found.findings += checks.of_broker(name, reached[name])
         statuses = {name: answer.status for name, answer in reached.items()}
-        found.findings += checks.versions(statuses, version("aerobee-cli"))
+        found.findings += checks.versions(statuses, VERSION)
         found.looked_at += [f"{counted(len(masters), 'master')} ({len(reached)} reached)"]
         _look_at_replicas(admin, found)
         if reached:

@@ -13,7 +13,7 @@ from aerobee_cli.output import counted
 from aerobee_wire.status import Code, MqError
 
 if TYPE_CHECKING:
-    from apache.rocketmq.v2.service_pb2 import QueryRouteResponse
+    from aerobee_foreign.apache.rocketmq.v2.service_pb2 import QueryRouteResponse
 
 TIMEOUT_S = 5.0
 CLIENT_ID = f"{socket.gethostname()}@aerobee-doctor"
@@ -56,9 +56,9 @@ def diagnose(address: str, topics: Sequence[str]) -> Diagnosis:
     Raises CommandError if the proxy does not answer or refuses the calls.
     """
     import grpc
-    from apache.rocketmq.v2 import definition_pb2 as d
-    from apache.rocketmq.v2 import service_pb2 as s
-    from apache.rocketmq.v2 import service_pb2_grpc
+    from aerobee_foreign.apache.rocketmq.v2 import definition_pb2 as d
+    from aerobee_foreign.apache.rocketmq.v2 import service_pb2 as s
+    from aerobee_foreign.apache.rocketmq.v2 import service_pb2_grpc
 
     host, _, port = address.rpartition(":")
     endpoints = d.Endpoints(
@@ -104,7 +104,7 @@ def diagnose(address: str, topics: Sequence[str]) -> Diagnosis:
 
 
 def _of_answer(topic: str, answer: QueryRouteResponse) -> list[Finding]:
-    from apache.rocketmq.v2 import definition_pb2 as d
+    from aerobee_foreign.apache.rocketmq.v2 import definition_pb2 as d
 
     if answer.status.code != d.Code.OK:
         name = d.Code.Name(answer.status.code)

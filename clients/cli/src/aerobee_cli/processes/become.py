@@ -8,10 +8,10 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-import typer
+import click
 
 
-def inherit_namesrv(context: typer.Context) -> None:
+def inherit_namesrv(context: click.Context) -> None:
     """Pass the option --namesrv of `aerobee` itself to the service, by NAMESRV_ADDR."""
     inherited = context.find_root().params.get("namesrv")
     if inherited:
@@ -22,7 +22,7 @@ def become(module: str, arguments: Sequence[str]) -> NoReturn:
     """Replace this process by `python -m MODULE ARGUMENT…`."""
     if importlib.util.find_spec(module) is None:
         print(f"error: {module} is not installed here: run `make install`", file=sys.stderr)
-        raise typer.Exit(1)
+        raise click.exceptions.Exit(1)
     sys.stdout.flush()
     sys.stderr.flush()
     os.execv(sys.executable, [sys.executable, "-m", module, *arguments])

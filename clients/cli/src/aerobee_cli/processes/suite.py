@@ -12,9 +12,10 @@ import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
+from aerobee_cli.output import wrapped
+from aerobee_cli.processes.log_lines import LogFormat, writer_of
 from aerobee_cli.processes.supervise import Child, LineSink, Stopped, StopSignals
 
 NAMESRV = "namesrv"
@@ -216,6 +217,10 @@ class Suite:
         """
         return [*([self._proxy] if self._proxy else []), *self._brokers, self._namesrv]
 
+    def hints(self) -> list[str]:
+        """Return what the services logged as hints for the user while they started."""
+        return [hint for child in self._children() for hint in child.hints]
+
     async def watch(self) -> None:
         """Keep the processes running.
 
@@ -301,6 +306,10 @@ class OneProcessSuite:
         self.broker_address = str(ready["broker"])
         self.proxy_address = str(ready["proxy"])
 
+    def hints(self) -> list[str]:
+        """Return what the services logged as hints for the user while they started."""
+        return self._child.hints
+
     async def watch(self) -> None:
         """Wait for the end of the process, and then raise ProcessEnded. Never returns."""
         await self._child.wait()
@@ -308,6 +317,17 @@ class OneProcessSuite:
 
     async def stop(self) -> None:
         await self._child.stop()
+
+
+async def _remarks(options: SuiteOptions) -> list[str]:
+    """Return sentences for the user about services that have started."""
+    found = [AUTO_CREATION] if options.creates_topics else []
+    if options.replicas.remark:
+        found.append(options.replicas.remark)
+    etcd = options.replicas.etcd
+    if etcd and not await any_listens(etcd.split(",")):
+        found.append(f"etcd does not answer at {etcd}: no master yet")
+    return found
 
 
 async def any_listens(addresses: Sequence[str]) -> bool:
@@ -324,13 +344,18 @@ async def any_listens(addresses: Sequence[str]) -> bool:
     return False
 
 
-async def serve(options: SuiteOptions, *, one_process: bool = False) -> None:
+async def serve(
+    options: SuiteOptions,
+    *,
+    one_process: bool = False,
+    log_format: LogFormat = LogFormat.AUTO,
+) -> None:
     """Start the suite, print the ready line and remarks on stdout, and serve until a signal.
 
     The logs go to stderr. Raises ProcessEnded if a service ends without a signal.
     """
     signals = StopSignals()
-    on_line = partial(print, file=sys.stderr, flush=True)
+    on_line = writer_of(log_format, sys.stderr)
     suite: Suite | OneProcessSuite
     if one_process:
         suite = OneProcessSuite(options, on_line)
@@ -345,13 +370,8 @@ async def serve(options: SuiteOptions, *, one_process: bool = False) -> None:
             f"proxy={suite.proxy_address}",
             flush=True,
         )
-        if options.creates_topics:
-            print(AUTO_CREATION, flush=True)
-        if options.replicas.remark:
-            print(options.replicas.remark, flush=True)
-        etcd = options.replicas.etcd
-        if etcd and not await any_listens(etcd.split(",")):
-            print(f"etcd does not answer at {etcd}: no master yet", flush=True)
+        for remark in (*await _remarks(options), *dict.fromkeys(suite.hints())):
+            print(wrapped(remark), flush=True)
         await signals.guard(suite.watch())
     except Stopped:
         return

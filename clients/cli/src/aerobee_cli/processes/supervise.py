@@ -17,6 +17,7 @@ from contextlib import suppress
 from typing import Any
 
 from aerobee_cli.errors import ProcessEnded
+from aerobee_cli.processes.log_lines import event_fields
 
 LineSink = Callable[[str], None]
 
@@ -44,6 +45,8 @@ class Child:
     def __init__(self, name: str, module: str, arguments: Sequence[str], on_line: LineSink) -> None:
         self.name = name
         self.ready: dict[str, Any] = {}
+        # What the child logged as a hint for the user before it was ready.
+        self.hints: list[str] = []
         self._command = [sys.executable, "-m", "aerobee_cli.processes.tether", module, *arguments]
         self._on_line = on_line
         self._process: asyncio.subprocess.Process | None = None
@@ -63,6 +66,7 @@ class Child:
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
+            env={**os.environ, "AEROBEE_LOG_FORMAT": "json"},  # the ready line is JSON
             start_new_session=True,
             limit=LINE_LIMIT,
         )
@@ -167,26 +171,19 @@ class Child:
 
     def _on_stdout(self, line: str) -> None:
         self._forward(line)
-        if not self._is_ready.is_set() and (fields := ready_fields(line)) is not None:
+        if self._is_ready.is_set() or (fields := event_fields(line)) is None:
+            return
+        if fields.get("event") == READY:
             self.ready = fields
             self._is_ready.set()
+        elif "hint" in fields:
+            self.hints.append(str(fields["hint"]))
 
     def _on_stderr(self, line: str) -> None:
         if line.startswith(ERROR_PREFIX):
             self._errors.append(line)
         else:
             self._forward(line)
-
-
-def ready_fields(line: str) -> dict[str, Any] | None:
-    """Return the fields of a service's ready line, or None if `line` is another line."""
-    if not line.startswith("{"):
-        return None
-    try:
-        fields = json.loads(line)
-    except ValueError:
-        return None
-    return dict(fields) if fields.get("event") == READY else None
 
 
 def _signal_name(number: int) -> str:

@@ -18,6 +18,7 @@ from aerobee_client.cluster.client_instance import ClientInstance
 from aerobee_client.cluster.route_cache import MASTER_ID
 from aerobee_client.errors import BrokerUnreachable
 from aerobee_client.runtime.facade import AsyncClient
+from aerobee_client.tls import Tls
 from aerobee_cluster.transport import Transport
 from aerobee_wire import rpcs
 from aerobee_wire.rpcs import Request, Rpc
@@ -212,9 +213,10 @@ class BrokerAdmin(AsyncClient):
         namesrv: str | Sequence[str] | None = None,
         *,
         timeout: timedelta = DEFAULT_TIMEOUT,
+        tls: Tls | None = None,
         transport: Transport | None = None,
     ) -> None:
-        self._instance = ClientInstance(namesrv, transport=transport)
+        self._instance = ClientInstance(namesrv, tls=tls, transport=transport)
         self._brokers = Brokers(self._instance, timeout.total_seconds())
 
     async def close(self) -> None:

@@ -22,6 +22,7 @@ from aerobee_client.admin.topics import TopicAdmin
 from aerobee_client.errors import BrokerUnreachable
 from aerobee_client.message import ReceivedMessage
 from aerobee_client.runtime.facade import Facade, blocking
+from aerobee_client.tls import Tls
 from aerobee_wire import rpcs
 from aerobee_wire.message_id import parse_offset_message_id
 from aerobee_wire.status import Code, MqError, invalid_parameter
@@ -38,6 +39,7 @@ class AsyncAdminClient(TopicAdmin, GroupAdmin, LiteAdmin, DivergedAdmin):
         namesrv: The addresses of the name servers, "host:port;host:port" or a sequence. Default:
             NAMESRV_ADDR of the environment.
         timeout: The time limit of each call to a broker.
+        tls: The certificates for TLS. Default: those of the environment, else plaintext.
         transport: Replaces the transport in tests.
 
     Example:
@@ -272,6 +274,7 @@ class AdminClient(Facade[AsyncAdminClient]):
         namesrv: The addresses of the name servers, "host:port;host:port" or a sequence. Default:
             NAMESRV_ADDR of the environment.
         timeout: The time limit of each call to a broker.
+        tls: The certificates for TLS. Default: those of the environment, else plaintext.
 
     Example:
         with AdminClient("127.0.0.1:9876") as admin:
@@ -283,8 +286,9 @@ class AdminClient(Facade[AsyncAdminClient]):
         namesrv: str | Sequence[str] | None = None,
         *,
         timeout: timedelta = DEFAULT_TIMEOUT,
+        tls: Tls | None = None,
     ) -> None:
-        super().__init__(AsyncAdminClient(namesrv, timeout=timeout), "aerobee admin")
+        super().__init__(AsyncAdminClient(namesrv, timeout=timeout, tls=tls), "aerobee admin")
         self._loop.start()
 
     create_topic = blocking(AsyncAdminClient.create_topic)

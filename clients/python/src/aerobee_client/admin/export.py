@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
+from aerobee_wire import files
 from aerobee_wire.status import MqError
 
 if TYPE_CHECKING:  # slow to import, and only the caller needs them
@@ -90,7 +91,7 @@ def replacing(out: Path) -> Iterator[TextIO]:
         with part.open("w", encoding="utf-8") as file:
             yield file
             file.flush()
-            os.fsync(file.fileno())
+            files.sync(file.fileno())
         part.replace(target)
     finally:
         part.unlink(missing_ok=True)

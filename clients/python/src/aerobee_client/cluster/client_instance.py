@@ -9,7 +9,6 @@ import socket
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
-from importlib.metadata import version
 from typing import Any
 
 from aerobee.broker.v1 import client_pb2
@@ -18,14 +17,16 @@ from aerobee.namesrv.v1 import namesrv_pb2
 from aerobee_client.cluster.broker_link import BrokerLink, OnLink, OnNotice, ignore_link
 from aerobee_client.cluster.namesrv import NamesrvClient, namesrv_addresses
 from aerobee_client.cluster.route_cache import RouteCache
-from aerobee_client.cluster.transport import GrpcTransport
+from aerobee_client.cluster.transport import Channels, GrpcTransport
 from aerobee_client.errors import BrokerUnreachable
 from aerobee_client.runtime.clock import Clock, SystemClock
 from aerobee_client.runtime.fork import PROCESS
+from aerobee_client.tls import Tls
 from aerobee_cluster.broker_watch import BrokerWatch
 from aerobee_cluster.transport import Q, R, Transport
 from aerobee_wire.rpcs import Rpc
 from aerobee_wire.status import MqError
+from aerobee_wire.version import VERSION
 
 log = logging.getLogger(__name__)
 
@@ -77,6 +78,7 @@ class ClientInstance:
         *,
         default_queue_count: int = 4,
         machine_room: str = "",
+        tls: Tls | None = None,
         transport: Transport | None = None,
         clock: Clock | None = None,
     ) -> None:
@@ -84,7 +86,7 @@ class ClientInstance:
         addresses = namesrv_addresses(namesrv)
         self.client_id = new_client_id(machine_room)
         self.clock = clock or SystemClock()
-        self.transport = transport or GrpcTransport()
+        self.transport = transport or GrpcTransport(None if tls is None else Channels(tls=tls))
         self.namesrv = NamesrvClient(self.transport, addresses)
         self.routes = RouteCache(
             self.namesrv,
@@ -106,7 +108,7 @@ class ClientInstance:
 
     def new_heartbeat(self) -> client_pb2.HeartbeatRequest:
         return client_pb2.HeartbeatRequest(
-            client_id=self.client_id, language=LANGUAGE, version=version("aerobee-client")
+            client_id=self.client_id, language=LANGUAGE, version=VERSION
         )
 
     def start(

@@ -7,6 +7,7 @@ grpc.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from operator import methodcaller
 from typing import Any, cast
@@ -15,9 +16,20 @@ import grpc
 
 from aerobee_client.errors import BrokerUnreachable, RequestTimeout
 from aerobee_client.runtime.fork import PROCESS
+from aerobee_client.tls import Tls, read
 from aerobee_cluster.transport import CODE_OF_STATUS, Q, R
+from aerobee_wire.certificates import (
+    NAME,
+    Pem,
+    UnusableCertificate,
+    certificate_name,
+    role_of,
+    tls_cause,
+)
 from aerobee_wire.rpcs import Rpc
 from aerobee_wire.status import Code, MqError, error_from
+
+log = logging.getLogger(__name__)
 
 # enough for a batch of large messages; the servers have the same limit
 MAX_MESSAGE_BYTES = 64 * 1024 * 1024
@@ -42,7 +54,9 @@ CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
 # The time limit for calls in flight on a replaced channel. A long poll takes 30 s.
 DRAIN_S = 60.0
 
-Connect = Callable[[str], grpc.aio.Channel]
+# A function that opens a channel. Its arguments are the address, and the path of the RPC that needs
+# the channel.
+Connect = Callable[[str, str], grpc.aio.Channel]
 # A function that returns the metadata of a call. Its arguments are the path of the method,
 # "/package.Service/Method", and the serialized request.
 CallMetadata = Callable[[str, bytes], Sequence[tuple[str, str | bytes]]]
@@ -50,20 +64,68 @@ CallMetadata = Callable[[str, bytes], Sequence[tuple[str, str | bytes]]]
 CLOSED = "the connection was closed during the call: by this client, or for a new master"
 
 
-def plaintext(address: str) -> grpc.aio.Channel:
+# The time between two checks whether certificates have changed.
+RELOAD_S = 5.0
+
+
+def plaintext(address: str, path: str) -> grpc.aio.Channel:
     return grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS)
+
+
+class TlsConnect:
+    """Open channels with the certificates of `tls`. Implements `Connect`."""
+
+    def __init__(self, tls: Tls) -> None:
+        self._cluster = tls.cluster if tls.verify == NAME else ""
+        self._files = tls.files()
+        self._pem: Pem | None = None
+
+    def __call__(self, address: str, path: str) -> grpc.aio.Channel:
+        if self._pem is None:
+            self._pem = read(self._files)
+        authorities, certificate, key = self._pem
+        credentials = grpc.ssl_channel_credentials(authorities, key or None, certificate or None)
+        options: tuple[tuple[str, int | str], ...] = CHANNEL_OPTIONS
+        if self._cluster:
+            name = certificate_name(role_of(path), self._cluster)
+            options = (*options, ("grpc.ssl_target_name_override", name))
+        return grpc.aio.secure_channel(address, credentials, options=options)
+
+    def reload(self) -> bool:
+        """Read the files again if they have changed. Return whether there are new certificates.
+
+        If the new files cannot be used, log an error and keep the former certificates.
+        """
+        try:
+            pem = self._files.changed()
+        except UnusableCertificate as error:
+            log.error("the new certificates are not used: %s", error)
+            return False
+        if pem is None:
+            return False
+        self._pem = pem
+        return True
 
 
 class Channels:
     """The channels of one client, one for each address. Use and close them on one event loop.
 
-    `connect` opens a channel to an address; without it, channels are plaintext. `metadata` returns
+    `connect` opens a channel to an address; without it, channels use `tls`, or plaintext if it is
+    None. After the certificates have changed, new calls use new channels. `metadata` returns
     the metadata of each call, such as credentials. If `metadata` is None, calls have no metadata,
     and gRPC serializes the requests.
     """
 
-    def __init__(self, connect: Connect = plaintext, metadata: CallMetadata | None = None) -> None:
-        self._connect = connect
+    def __init__(
+        self,
+        connect: Connect | None = None,
+        metadata: CallMetadata | None = None,
+        *,
+        tls: Tls | None = None,
+    ) -> None:
+        self._certificates = None if tls is None else TlsConnect(tls)
+        self._connect = connect or self._certificates or plaintext
+        self._reloading: asyncio.TimerHandle | None = None
         self._metadata = metadata
         self._channels: dict[str, grpc.aio.Channel] = {}
         self._methods: dict[tuple[str, str], Callable[..., Any]] = {}
@@ -101,6 +163,8 @@ class Channels:
         return self._channels.pop(address, None)
 
     async def close(self) -> None:
+        if self._reloading is not None:
+            self._reloading.cancel()
         channels, self._channels = self._channels, {}
         self._methods = {}
         for channel in channels.values():
@@ -110,11 +174,20 @@ class Channels:
             task.cancel()
         await asyncio.gather(*draining, return_exceptions=True)
 
+    def _reload(self) -> None:
+        """Use new channels if the certificates have changed. Run again after RELOAD_S."""
+        self._reloading = asyncio.get_running_loop().call_later(RELOAD_S, self._reload)
+        if self._certificates is not None and self._certificates.reload():
+            for address in tuple(self._channels):
+                self.replace(address)
+
     def _new_method(self, address: str, rpc: Rpc[Any, Any], kind: str) -> Callable[..., Any]:
         channel = self._channels.get(address)
         if channel is None:
             PROCESS.use()
-            channel = self._channels[address] = self._connect(address)
+            channel = self._channels[address] = self._connect(address, rpc.path)
+            if self._certificates is not None and self._reloading is None:
+                self._reload()
         make = getattr(channel, kind)
         decode = rpc.response.FromString
         method: Callable[..., Any]
@@ -149,7 +222,7 @@ class GrpcTransport:
     """
 
     def __init__(self, channels: Channels | None = None) -> None:
-        self._channels = channels or Channels()
+        self._channels = channels or Channels(tls=Tls.from_environment())
 
     async def call(self, address: str, rpc: Rpc[Q, R], request: Q, *, timeout_s: float) -> R:
         if PROCESS.is_child:
@@ -207,6 +280,6 @@ def translated(error: grpc.aio.AioRpcError, address: str, timeout_s: float) -> M
     if status is grpc.StatusCode.DEADLINE_EXCEEDED:
         return RequestTimeout(address, timeout_s)
     if status in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED):
-        return BrokerUnreachable(address, details or status.name)
+        return BrokerUnreachable(address, tls_cause(details) or details or status.name)
     code = CODE_OF_STATUS.get(status.name, Code.SYSTEM_ERROR)
     return MqError(code, f"{address} refused the request: {status.name}: {details}")

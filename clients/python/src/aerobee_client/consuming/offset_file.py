@@ -12,7 +12,6 @@ FILE.lock prevents two consumers from using the file at the same time. FILE.lock
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 from collections.abc import Mapping
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from aerobee_client.message_queue import MessageQueue
+from aerobee_wire import files
 from aerobee_wire.status import MqError, illegal_operation, invalid_parameter
 
 _OPENING = '{"offsetTable":{'
@@ -57,13 +57,9 @@ class OffsetFile:
             with beside.open("w", encoding="utf-8") as file:
                 file.write(encode(offsets))
                 file.flush()
-                os.fsync(file.fileno())
+                files.sync(file.fileno())
             beside.replace(self.path)
-            directory = os.open(self.path.parent, os.O_RDONLY)
-            try:
-                os.fsync(directory)
-            finally:
-                os.close(directory)
+            files.sync_directory(self.path.parent)
         except OSError as error:
             raise self._unusable(str(error)) from None
 
@@ -71,18 +67,17 @@ class OffsetFile:
         """Unlock the file. May be called more than once."""
         lock, self._lock = self._lock, None
         if lock is not None:
-            fcntl.flock(lock, fcntl.LOCK_UN)  # also for child processes that have inherited it
+            files.unlock(lock)
             os.close(lock)
 
     def _take_lock(self) -> None:
-        self._lock = os.open(f"{self.path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            self.close()
+        self._lock = os.open(f"{self.path}.lock", os.O_RDWR | os.O_CREAT, 0o644)
+        if not files.lock(self._lock):
+            os.close(self._lock)
+            self._lock = None
             raise illegal_operation(
                 f"another consumer keeps its offsets in {self.path}: give each its own offset_file"
-            ) from None
+            )
 
     def _unusable(self, why: str) -> MqError:
         return invalid_parameter(

@@ -19,6 +19,7 @@ from aerobee_client import rebalance
 from aerobee_client.observing.assignment_callbacks import OnQueues
 from aerobee_client.observing.interceptors import Interceptor
 from aerobee_client.options.bounds import MAX_INT32, MAX_INT64, MIB, Bounds, check_bounds
+from aerobee_client.tls import Tls
 from aerobee_wire.status import invalid_parameter
 
 SUSPEND_TIME = timedelta(seconds=1)
@@ -70,6 +71,7 @@ class ReadingSettings(TypedDict, total=False):
     pull_threshold_size_for_all: int | None
     consume_concurrently_max_span: int
     interceptors: Sequence[Interceptor]
+    tls: Tls | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,6 +116,9 @@ class ReadingOptions:
     consume_concurrently_max_span: int = 2_000
     # Interceptors that are notified of messages and rebalances.
     interceptors: Sequence[Interceptor] = ()
+    # The certificates for TLS to name servers and brokers. Default: those of the environment, else
+    # plaintext.
+    tls: Tls | None = None
 
     def __post_init__(self) -> None:
         """Check the options.

@@ -16,6 +16,7 @@ from aerobee_client.options.bounds import (
     check_value,
 )
 from aerobee_client.options.consumer import ConsumeFromWhere, check_machine_room
+from aerobee_client.tls import Tls
 from aerobee_wire.status import invalid_parameter
 
 MAX_MESSAGES = 32  # per receive, as in RocketMQ
@@ -36,6 +37,7 @@ class SimpleConsumerSettings(TypedDict, total=False):
     request_timeout: timedelta
     machine_room: str
     interceptors: Sequence[Interceptor]
+    tls: Tls | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +62,9 @@ class SimpleConsumerOptions:
     machine_room: str = ""
     # Are notified of received and settled messages.
     interceptors: Sequence[Interceptor] = ()
+    # The certificates for TLS to name servers and brokers. Default: those of the environment, else
+    # plaintext.
+    tls: Tls | None = None
 
     def __post_init__(self) -> None:
         check_bounds(self, _BOUNDS)
@@ -156,6 +161,7 @@ class LiteConsumerSettings(TypedDict, total=False):
     on_evicted: OnEvicted
     request_timeout: timedelta
     interceptors: Sequence[Interceptor]
+    tls: Tls | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,6 +180,9 @@ class LiteConsumerOptions:
     request_timeout: timedelta = timedelta(seconds=10)
     # Are notified of received and settled messages.
     interceptors: Sequence[Interceptor] = ()
+    # The certificates for TLS to name servers and brokers. Default: those of the environment, else
+    # plaintext.
+    tls: Tls | None = None
 
     def __post_init__(self) -> None:
         check_bounds(self, _BOUNDS)

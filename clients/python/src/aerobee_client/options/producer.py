@@ -9,6 +9,7 @@ from typing import TypedDict
 
 from aerobee_client.observing.interceptors import Interceptor
 from aerobee_client.options.bounds import MAX_INT32, MAX_INT64, MIB, Bounds, check_bounds
+from aerobee_client.tls import Tls
 from aerobee_wire import compression
 from aerobee_wire.status import invalid_parameter
 
@@ -41,6 +42,7 @@ class ProducerSettings(TypedDict, total=False):
     detect_timeout: timedelta
     accumulate: bool
     interceptors: Sequence[Interceptor]
+    tls: Tls | None
     compression: str | None
     compress_over: int
     compression_level: int
@@ -85,6 +87,9 @@ class ProducerOptions:
     accumulate: bool = True
     # Interceptors, called in this order before the send of a message and in reverse order after it.
     interceptors: Sequence[Interceptor] = ()
+    # The certificates for TLS to name servers and brokers. Default: those of the environment, else
+    # plaintext.
+    tls: Tls | None = None
     # "zlib", "lz4" or "zstd" compresses bodies if that makes them shorter. The last two need the
     # extra: pip install 'aerobee-client[compression]'.
     compression: str | None = None

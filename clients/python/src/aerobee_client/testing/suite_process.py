@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -83,6 +84,7 @@ class SuiteProcess:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
+            env={**os.environ, "AEROBEE_LOG_FORMAT": "json"},  # the ready line is read below
             text=True,
             start_new_session=True,  # Ctrl-C goes to the tests only, which then stop the suite
         )

@@ -16,6 +16,7 @@ from aerobee.broker.v1 import admin_pb2
 
 from aerobee_broker.cluster.identity import Identity
 from aerobee_broker.cluster.registration import Registration, to_message, unreachable
+from aerobee_broker.config import BrokerOptions
 from aerobee_broker.metadata.topics import TopicConfig
 from aerobee_chassis.rpc.caller import Caller
 from aerobee_wire import rpcs
@@ -26,15 +27,15 @@ MASTER_ID = 0
 TIMEOUT_S = 3.0
 
 
-def broker_caller() -> Caller:
-    return Caller(unreachable(Code.BROKER_UNREACHABLE, "broker"))
+def broker_caller(options: BrokerOptions) -> Caller:
+    return Caller(unreachable(Code.BROKER_UNREACHABLE, "broker"), options.peer_tls())
 
 
 @dataclass(frozen=True, slots=True)
 class Peers:
     registration: Registration
     identity: Identity
-    make_caller: Callable[[], Caller] = broker_caller
+    make_caller: Callable[[], Caller]
 
     async def create(self, config: TopicConfig) -> None:
         """Create the topic on the other brokers. Never raises.

@@ -95,11 +95,7 @@ class ReplicaProcess:
         self._member: Member | None = None
         self._metrics: ReplicaMetrics | None = None
         self._switch = Switch(_SERVICES, self._refusal)
-        self._masters = Masters(
-            environment.options.namesrvs,
-            environment.options.broker_cluster_name,
-            environment.options.broker_name,
-        )
+        self._masters = Masters(environment.options)
         rpcs = ReplicaRpcs(
             self._status, self._promotable, self._own.diverged, self._read_log, environment.writer
         )
@@ -143,8 +139,10 @@ class ReplicaProcess:
         )
 
     def _calls(self) -> ReplicaCalls:
-        wait_s = self._environment.options.slave_timeout / 1000 + SUCCESSION_S
-        return ReplicaCalls(Caller(unreachable(Code.BROKER_UNREACHABLE, "the replica")), wait_s)
+        options = self._environment.options
+        wait_s = options.slave_timeout / 1000 + SUCCESSION_S
+        error_of = unreachable(Code.BROKER_UNREACHABLE, "the replica")
+        return ReplicaCalls(Caller(error_of, options.peer_tls()), wait_s)
 
     async def _peers(self) -> list[str]:
         """Return the known addresses of other replicas of the group, with the master first."""

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from aerobee_broker.disk import Disk, read_file, replace_file
 from aerobee_broker.errors import NO_SPACE, DiskFull, StoreOpenError, StoreWriteError
 from aerobee_wire.checked_json import decode, encode
+from aerobee_wire.version import VERSION
 
 FILE_NAME = "format.json"
 FORMAT_VERSION = 1
@@ -70,7 +70,7 @@ class Build:
         return f"Aerobee {self.version}" if self.version else "an early build of Aerobee"
 
 
-THIS_BUILD = Build(metadata.version("aerobee-broker"), FEATURES)
+THIS_BUILD = Build(VERSION, FEATURES)
 
 
 @dataclass(frozen=True, slots=True)

@@ -109,7 +109,11 @@ class MessageStore:
         self._deleted_topics = DeletedTopics(disk, path / "config" / "deletedTopics.json")
         self._open_files = OpenFiles(disk, options.max_open_files)
         self._log = CommitLog(
-            disk, path / "commitlog", options.commit_log_file_size, self._open_files
+            disk,
+            path / "commitlog",
+            options.commit_log_file_size,
+            self._open_files,
+            step=options.commit_log_step,
         )
         self._tags_code_of = dict(tags_code_of or {})
         self._dispatch = Dispatch.of_store(

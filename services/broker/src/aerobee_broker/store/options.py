@@ -21,6 +21,7 @@ MAX_RECORD = HEADER_LAYOUTS[HOST_BITS].size + MAX_BODY + 2 + MAX_TOPIC + 2 + MAX
 @dataclass(frozen=True, slots=True)
 class StoreOptions:
     commit_log_file_size: int = 1 << 30
+    commit_log_step: int = 64 << 20  # disk space that a log file reserves at first; later doubled
     consume_queue_file_size: int = 6_000_000  # 300,000 units of 20 bytes
     max_message_size: int = 4 << 20  # limit of a body
     # Append a CRC of the whole record, 20 bytes (enabledAppendPropCRC in RocketMQ, where it is off
@@ -66,5 +67,7 @@ class StoreOptions:
             raise ValueError("the size of a consume queue file must be a multiple of 20 bytes")
         if self.commit_log_file_size < 4_096:
             raise ValueError("a commit log file must have at least 4,096 bytes")
+        if self.commit_log_step < 1:
+            raise ValueError("a commit log file must reserve at least 1 byte")
         if self.index_slot_count < 1 or self.index_entry_count < 2:
             raise ValueError("an index file needs at least 1 slot and 2 entries")

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from aerobee_broker.cluster.identity import Identity
+from aerobee_broker.cluster.peers import broker_caller
 from aerobee_broker.cluster.registration import Link, Registration, Timing, unreachable
 from aerobee_broker.cluster.twins import Twins
 from aerobee_broker.registry.broker_permission import BrokerPermission
@@ -44,7 +45,7 @@ class NameServerRegistration:
         self._twins = Twins(
             identity,
             environment.clock.real,
-            Caller(unreachable(Code.BROKER_UNREACHABLE, "broker")),
+            broker_caller(environment.options),
             stop,
         )
         self._registration: Registration | None = None
@@ -66,7 +67,7 @@ class NameServerRegistration:
         def link(namesrv: str) -> Link:
             return Link(
                 namesrv,
-                Caller(unreachable(Code.NAMESRV_UNREACHABLE, "name server")),
+                Caller(unreachable(Code.NAMESRV_UNREACHABLE, "name server"), options.peer_tls()),
                 identity,
                 tables.topics,
                 permission=permission.bits,

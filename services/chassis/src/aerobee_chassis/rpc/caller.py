@@ -6,6 +6,7 @@ addresses.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager
 from typing import Generic, Protocol, TypeVar
@@ -23,6 +24,19 @@ from aerobee_chassis.rpc.transport import (
 
 R = TypeVar("R", bound=Message)
 R_co = TypeVar("R_co", bound=Message, covariant=True)
+
+RELOAD_S = 5.0  # between two checks whether certificates have changed
+
+
+class CallerTls(Protocol):
+    """Provide the certificates of channels."""
+
+    def of(self, path: str) -> ChannelTls:
+        """Return the certificates for a channel that calls the RPC at `path`."""
+
+    def reload(self) -> bool:
+        """Read the certificates again if they have changed, and return whether they have."""
+
 
 # Create the domain error for a failed call to a "host:port".
 ErrorOf = Callable[[str, CallFailed], Exception]
@@ -51,18 +65,21 @@ class Caller:
     Create, use and close the object on one event loop.
     """
 
-    def __init__(self, error_of: ErrorOf, tls: ChannelTls | None = None) -> None:
+    def __init__(self, error_of: ErrorOf, tls: CallerTls | None = None) -> None:
         """Create the object without connecting. `tls` is for every channel; None is plaintext."""
         self._error_of = error_of
         self._tls = tls
         self._channels: dict[str, Channel] = {}
+        self._retired: set[Channel] = set()  # with former certificates; closed when idle
+        self._closing: set[asyncio.Task[None]] = set()
+        self._reloading: asyncio.TimerHandle | None = None
 
     async def call(self, address: str, rpc: Rpc[R], request: Request, *, timeout_s: float) -> R:
         """Call an RPC and return its response.
 
         Raises the error that `error_of` makes from a failure.
         """
-        channel = self._channels.get(address) or self._channel(address)
+        channel = self._channels.get(address) or self._channel(address, rpc.path)
         try:
             answer = await channel.unary(rpc.path, request.SerializeToString(), timeout_s)
             return rpc.response.FromString(answer)
@@ -73,7 +90,7 @@ class Caller:
 
     async def stream(self, address: str, rpc: Rpc[R], request: Request) -> AsyncGenerator[R, None]:
         """Yield the messages of a server stream until it ends. Raises the same errors as `call`."""
-        channel = self._channels.get(address) or self._channel(address)
+        channel = self._channels.get(address) or self._channel(address, rpc.path)
         answers = channel.stream(rpc.path, request.SerializeToString())
         try:
             async with aclosing(answers):
@@ -92,7 +109,7 @@ class Caller:
 
         Raises the same errors as `call`. The reads and writes of the conversation raise them too.
         """
-        channel = self._channels.get(address) or self._channel(address)
+        channel = self._channels.get(address) or self._channel(address, rpc.path)
 
         def failed(failure: CallFailed) -> Exception:
             return self._error_of(address, failure)
@@ -113,13 +130,35 @@ class Caller:
             await channel.close()
 
     async def close(self) -> None:
-        for channel in self._channels.values():
+        if self._reloading is not None:
+            self._reloading.cancel()
+        for channel in (*self._channels.values(), *self._retired):
             await channel.close()
         self._channels.clear()
+        self._retired.clear()
 
-    def _channel(self, address: str) -> Channel:
-        channel = self._channels[address] = open_channel(address, CHANNEL_OPTIONS, self._tls)
+    def _channel(self, address: str, path: str) -> Channel:
+        tls = None if self._tls is None else self._tls.of(path)
+        channel = self._channels[address] = open_channel(address, CHANNEL_OPTIONS, tls)
+        if self._tls is not None and self._reloading is None:
+            self._reload()
         return channel
+
+    def _reload(self) -> None:
+        """Use new channels after the certificates have changed. Run again after RELOAD_S.
+
+        Running calls continue on their channels, which are closed when these calls have ended.
+        """
+        loop = asyncio.get_running_loop()
+        self._reloading = loop.call_later(RELOAD_S, self._reload)
+        if self._tls is not None and self._tls.reload():
+            self._retired.update(self._channels.values())
+            self._channels.clear()
+        for channel in [each for each in self._retired if each.is_idle]:
+            self._retired.discard(channel)
+            closing = loop.create_task(channel.close())
+            self._closing.add(closing)
+            closing.add_done_callback(self._closing.discard)
 
 
 def _unreadable(rpc: Rpc[Message]) -> CallFailed:

@@ -18,6 +18,7 @@ from aerobee_chassis.lifecycle import Component
 from aerobee_chassis.rpc.call import Call, Failure
 from aerobee_chassis.rpc.in_flight import InFlight, TooMuchInFlight
 from aerobee_chassis.rpc.loops import make_listener
+from aerobee_chassis.rpc.peer_tls import ServerTls
 from aerobee_chassis.rpc.services import Method, Service, bind
 from aerobee_chassis.rpc.standard_services import (
     HEALTH,
@@ -44,6 +45,7 @@ class Server(Component):
     - `in_flight` limits the bytes that the server holds for calls.
     - `busy_answer` returns the answer for a call that is refused because of that limit. If it
       returns None, the caller gets the failure of TooMuchInFlight.
+    - `tls` has the certificates of the port. If it is None, the port uses plaintext.
     """
 
     def __init__(
@@ -56,14 +58,14 @@ class Server(Component):
         grace_s: float = DEFAULT_GRACE_S,
         in_flight: InFlight | None = None,
         busy_answer: BusyAnswer = lambda _: None,
+        tls: ServerTls | None = None,
     ) -> None:
         names = [service.name for service in services]
         self._health = Health(names)
-        shown = Reflection([*names, HEALTH.full_name])
         self._services = (
             *services,
             bind(HEALTH, self._health),
-            bind(REFLECTION, shown),
+            bind(REFLECTION, Reflection(services)),
         )
         self._host = host
         self.port = port  # 0 means a free one, until the server is started
@@ -71,6 +73,7 @@ class Server(Component):
         self._grace_s = grace_s
         self._in_flight = in_flight or InFlight()
         self._busy_answer = busy_answer
+        self._tls = tls
         self._listener: Listener | None = None
 
     @property
@@ -79,11 +82,12 @@ class Server(Component):
         return join_address(self._host, self.port)
 
     async def start(self) -> None:
-        """Start listening. Raises PortInUse."""
+        """Start listening. Raises PortInUse, or CertificateError."""
+        credentials = None if self._tls is None else self._tls.credentials()
         listener = make_listener(self._services, self._run, self._in_flight, self._refuse)
         target = join_address(self._host, self.port)
         try:
-            self.port = listener.bind(target)
+            self.port = listener.bind(target, credentials)
         except OSError:
             raise PortInUse(
                 f"cannot listen on {target}: the port is in use or not ours; choose another", target

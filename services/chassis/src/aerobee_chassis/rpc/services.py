@@ -10,6 +10,7 @@ from typing import Any, cast
 
 from google.protobuf import message_factory
 from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
+from google.protobuf.descriptor_pool import DescriptorPool
 
 from aerobee_chassis.rpc.call import Handler
 
@@ -27,6 +28,7 @@ class Method:
 class Service:
     name: str
     methods: tuple[Method, ...]
+    pool: DescriptorPool | None = None  # that describes it; None is protobuf's default pool
 
 
 # Change the services of a server. Tests use it to add services or to let calls fail.
@@ -47,7 +49,7 @@ def bind(descriptor: ServiceDescriptor, *handlers: object) -> Service:
             count = "no" if not coroutines else "more than one"
             raise TypeError(f"{owners}: {count} coroutine {name} for {method.full_name}")
         methods.append(_method(method, coroutines[0]))
-    return Service(descriptor.full_name, tuple(methods))
+    return Service(descriptor.full_name, tuple(methods), descriptor.file.pool)
 
 
 def bind_part(descriptor: ServiceDescriptor, *handlers: object) -> Service:
@@ -61,7 +63,7 @@ def bind_part(descriptor: ServiceDescriptor, *handlers: object) -> Service:
         if (coroutines := _coroutines(method, handlers)[1])
     ]
     assert methods, f"{descriptor.full_name} has an RPC for which there is a coroutine"
-    return Service(descriptor.full_name, tuple(methods))
+    return Service(descriptor.full_name, tuple(methods), descriptor.file.pool)
 
 
 def _coroutines(method: MethodDescriptor, handlers: Sequence[object]) -> tuple[str, list[Handler]]:
@@ -80,7 +82,7 @@ def declare(descriptor: ServiceDescriptor, handler_of: Callable[[str], Handler])
         _method(method, handler_of(f"{descriptor.full_name}/{method.name}"))
         for method in descriptor.methods
     )
-    return Service(descriptor.full_name, tuple(methods))
+    return Service(descriptor.full_name, tuple(methods), descriptor.file.pool)
 
 
 def _method(descriptor: MethodDescriptor, handler: Handler) -> Method:

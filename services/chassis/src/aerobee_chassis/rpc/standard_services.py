@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import Any
 
+from google.protobuf.descriptor_pool import Default
 from grpc_health.v1 import health_pb2 as pb
 from grpc_reflection.v1alpha import reflection, reflection_pb2
 
 from aerobee_chassis.rpc.call import Call
+from aerobee_chassis.rpc.services import Service
 
 HEALTH = pb.DESCRIPTOR.services_by_name["Health"]
 _Status = pb.HealthCheckResponse
@@ -78,11 +80,24 @@ REFLECTION = reflection_pb2.DESCRIPTOR.services_by_name["ServerReflection"]
 class Reflection:
     """Server reflection on any transport, implemented by grpc's own servicer."""
 
-    def __init__(self, services: Iterable[str]) -> None:
-        self._servicer: Any = reflection.ReflectionServicer([*services, reflection.SERVICE_NAME])
+    def __init__(self, services: Sequence[Service]) -> None:
+        names = [*(service.name for service in services), HEALTH.full_name, REFLECTION.full_name]
+        # What is in a service's own pool hides what has the same name in the default one.
+        pools = dict.fromkeys([service.pool or Default() for service in services] + [Default()])
+        self._servicers: list[Any] = [reflection.ReflectionServicer(names, pool) for pool in pools]
 
     async def server_reflection_info(
         self, requests: AsyncIterator[reflection_pb2.ServerReflectionRequest], call: Call
     ) -> None:
         async for request in requests:
-            await call.write_all(self._servicer.ServerReflectionInfo(iter((request,)), None))
+            await call.write(self._answer(request))
+
+    def _answer(
+        self, request: reflection_pb2.ServerReflectionRequest
+    ) -> reflection_pb2.ServerReflectionResponse:
+        """Return the answer of the first pool that has one, or the error of the last pool."""
+        for servicer in self._servicers:
+            (answer,) = servicer.ServerReflectionInfo(iter((request,)), None)
+            if not answer.HasField("error_response"):
+                break
+        return answer

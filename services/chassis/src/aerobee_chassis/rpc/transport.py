@@ -73,8 +73,11 @@ def server_options(in_flight: InFlight) -> tuple[tuple[str, int], ...]:
 class Listener(Protocol):
     """Serve services on one port. Use the object on one event loop."""
 
-    def bind(self, target: str) -> int:
-        """Bind "host:port", with port 0 for a free port, and return the port. Raises OSError."""
+    def bind(self, target: str, credentials: grpc.ServerCredentials | None = None) -> int:
+        """Bind "host:port", with port 0 for a free port, and return the port. Raises OSError.
+
+        Without `credentials`, the port uses plaintext.
+        """
 
     async def start(self) -> None: ...
 
@@ -114,18 +117,33 @@ class ChannelTls:
 
     `authorities` contains the authorities that may have signed the certificate of the other side.
     `certificate` and `key` are presented to the other side; they are empty if this side presents
-    none.
+    none. `server_name` is the name that the certificate of the other side must have; if it is
+    empty, this is the name of the host.
     """
 
     authorities: bytes
     certificate: bytes = b""
     key: bytes = field(default=b"", repr=False)
+    server_name: str = ""
+
+    def of(self, path: str) -> ChannelTls:
+        """Return these certificates for each channel: they do not change (`CallerTls`)."""
+        return self
+
+    def reload(self) -> bool:
+        return False
 
     @property
     def credentials(self) -> grpc.ChannelCredentials:
         return grpc.ssl_channel_credentials(
             self.authorities, self.key or None, self.certificate or None
         )
+
+    @property
+    def options(self) -> tuple[tuple[str, str], ...]:
+        """Return the options of a channel with these certificates."""
+        name = self.server_name
+        return (("grpc.ssl_target_name_override", name),) if name else ()
 
 
 class Channel(Protocol):
@@ -144,6 +162,10 @@ class Channel(Protocol):
 
         Raises CallFailed.
         """
+
+    @property
+    def is_idle(self) -> bool:
+        """Return whether no call is running."""
 
     async def close(self) -> None:
         """Close the channel. Running calls and later calls fail with CANCELLED."""

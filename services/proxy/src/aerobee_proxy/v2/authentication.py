@@ -14,7 +14,7 @@ import hmac
 from collections.abc import Mapping
 
 import structlog
-from apache.rocketmq.v2.definition_pb2 import Code
+from aerobee_foreign.apache.rocketmq.v2.definition_pb2 import Code
 
 from aerobee_chassis.clock import Clock
 from aerobee_proxy.access.users import User, Users

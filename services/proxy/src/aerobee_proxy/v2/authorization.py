@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from apache.rocketmq.v2 import service_pb2 as s
-from apache.rocketmq.v2.definition_pb2 import Code, Resource, Settings
+from aerobee_foreign.apache.rocketmq.v2 import service_pb2 as s
+from aerobee_foreign.apache.rocketmq.v2.definition_pb2 import Code, Resource, Settings
 
 from aerobee_proxy.access.policies import GROUP, PUB, SUB, TOPIC, Need, allowed
 from aerobee_proxy.access.users import User

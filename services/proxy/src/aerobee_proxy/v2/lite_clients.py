@@ -5,8 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from apache.rocketmq.v2.definition_pb2 import ClientType, Code, Settings
-from apache.rocketmq.v2.service_pb2 import NotifyUnsubscribeLiteCommand, TelemetryCommand
+from aerobee_foreign.apache.rocketmq.v2.definition_pb2 import ClientType, Code, Settings
+from aerobee_foreign.apache.rocketmq.v2.service_pb2 import (
+    NotifyUnsubscribeLiteCommand,
+    TelemetryCommand,
+)
 
 from aerobee_chassis.background import Background
 from aerobee_proxy.cluster.group_configs import GroupPolicy

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from apache.rocketmq.v2.definition_pb2 import Code, Resource
+from aerobee_foreign.apache.rocketmq.v2.definition_pb2 import Code, Resource
 
 from aerobee_proxy.v2.status import Refused
 from aerobee_wire import topics

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
 from aerobee.namesrv.v1.namesrv_pb2 import QueueData, TopicRoute
-from apache.rocketmq.v2.definition_pb2 import (
+from aerobee_foreign.apache.rocketmq.v2.definition_pb2 import (
     Address,
     AddressScheme,
     Assignment,

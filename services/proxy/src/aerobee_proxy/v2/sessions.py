@@ -15,8 +15,13 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from aerobee.broker.v1.client_pb2 import HeartbeatRequest
-from apache.rocketmq.v2.definition_pb2 import FilterExpression, FilterType, Resource, Settings
-from apache.rocketmq.v2.service_pb2 import TelemetryCommand
+from aerobee_foreign.apache.rocketmq.v2.definition_pb2 import (
+    FilterExpression,
+    FilterType,
+    Resource,
+    Settings,
+)
+from aerobee_foreign.apache.rocketmq.v2.service_pb2 import TelemetryCommand
 
 from aerobee_proxy.cluster.leasing.lite_subscriptions import HeldLiteTopics
 from aerobee_proxy.v2.resources import stored_name

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from apache.rocketmq.v2.definition_pb2 import (
+from aerobee_foreign.apache.rocketmq.v2.definition_pb2 import (
     ClientType,
     Code,
     CustomizedBackoff,

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 import structlog
-from apache.rocketmq.v2.definition_pb2 import Code, Status
+from aerobee_foreign.apache.rocketmq.v2.definition_pb2 import Code, Status
 
 from aerobee_chassis.rpc.in_flight import TooMuchInFlight
 from aerobee_proxy.cluster.leasing.acknowledge import BrokerAway

@@ -20,7 +20,10 @@ from contextlib import aclosing
 
 import structlog
 from aerobee.broker.v1.client_pb2 import HeartbeatRequest, TransactionCheck, WatchClientRequest
-from apache.rocketmq.v2.service_pb2 import RecoverOrphanedTransactionCommand, TelemetryCommand
+from aerobee_foreign.apache.rocketmq.v2.service_pb2 import (
+    RecoverOrphanedTransactionCommand,
+    TelemetryCommand,
+)
 
 from aerobee_chassis.clock import Clock
 from aerobee_cluster.transport import Transport

@@ -9,7 +9,7 @@ import hashlib
 
 from aerobee.broker.v1.message_pb2 import Message as BrokerMessage
 from aerobee.broker.v1.message_pb2 import StoredMessage, Subscription
-from apache.rocketmq.v2.definition_pb2 import (
+from aerobee_foreign.apache.rocketmq.v2.definition_pb2 import (
     DigestType,
     Encoding,
     FilterExpression,
@@ -18,7 +18,7 @@ from apache.rocketmq.v2.definition_pb2 import (
     MessageType,
     SystemProperties,
 )
-from google.protobuf.timestamp_pb2 import Timestamp
+from aerobee_foreign.google.protobuf.timestamp_pb2 import Timestamp
 
 from aerobee_proxy.cluster.topic_route import DELAY, FIFO, LITE, NORMAL, PRIORITY, TRANSACTION
 from aerobee_proxy.v2.resources import known_name

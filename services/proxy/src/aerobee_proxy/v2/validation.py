@@ -14,15 +14,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
-from apache.rocketmq.v2.definition_pb2 import (
+from aerobee_foreign.apache.rocketmq.v2.definition_pb2 import (
     Code,
     FilterExpression,
     FilterType,
     Message,
     SystemProperties,
 )
-from google.protobuf.duration_pb2 import Duration
-from google.protobuf.timestamp_pb2 import Timestamp
+from aerobee_foreign.google.protobuf.duration_pb2 import Duration
+from aerobee_foreign.google.protobuf.timestamp_pb2 import Timestamp
 
 from aerobee_proxy.config import ProxyOptions
 from aerobee_proxy.v2.resources import topic_name

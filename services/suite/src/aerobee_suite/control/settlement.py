@@ -13,7 +13,7 @@ import asyncio
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from apache.rocketmq.v2.definition_pb2 import ClientType
+from aerobee_foreign.apache.rocketmq.v2.definition_pb2 import ClientType
 
 from aerobee_broker.broker import Broker
 from aerobee_broker.delivery.pop.in_flight import (

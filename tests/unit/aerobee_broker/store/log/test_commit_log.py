@@ -8,17 +8,20 @@ from pathlib import Path
 
 import pytest
 
+from aerobee_broker.disk import RealDisk, Usage
 from aerobee_broker.errors import (
     CommitLogBroken,
     DiskFull,
+    StoreFlushError,
     StoreOpenError,
     StoreReadOnly,
     StoreWriteError,
 )
 from aerobee_broker.store.messages import NewMessage
+from aerobee_broker.store.options import StoreOptions
 from support.clock.manual_clock import ManualClock
 from support.codes import raises_about
-from support.disk.simulated_disk import SimulatedDisk, SimulatedFile
+from support.disk.simulated_disk import PowerCut, SimulatedDisk, SimulatedFile
 from support.disk.stores import (
     FIRST_FILE,
     LOG,
@@ -63,7 +66,7 @@ def test_an_empty_store_has_no_log_file() -> None:
 
 
 def test_next_file_is_allocated_ahead_and_renamed_when_needed() -> None:
-    store, disk, clock = new_store()
+    store, disk, clock = new_store(replace(SMALL, commit_log_step=SIZE))
     send(store, BIG[:3])
     upkeep(store, clock)
     assert log_files(disk) == ["0" * 20, "blank.ready"]
@@ -87,7 +90,7 @@ def test_failed_allocation_ahead_fails_no_append() -> None:
     events: list[str] = []
     store = open_store(disk, clock=clock, on_event=lambda name, fields: events.append(name))
     send(store, BIG[:3])
-    disk.capacity = sum(map(len, disk.files().values()))
+    disk.capacity = disk.used_bytes() + 512  # room for the units, not for the next file
     upkeep(store, clock)
     assert "allocation_failed" in events
     assert not store.flush.read_only_reason
@@ -96,11 +99,107 @@ def test_failed_allocation_ahead_fails_no_append() -> None:
     assert len(visible(store)["a", 0]) == 7
 
 
+def test_file_reserves_space_in_steps_that_double() -> None:
+    store, disk, _ = new_store()
+    disk.reported = Usage(used=0, free=1 << 30)
+    spaces = []
+    for _ in range(14):
+        send(store, [NewMessage("a", 0, b"x" * 400)])
+        spaces.append(disk.space_of(FIRST_FILE))
+        assert spaces[-1] >= store.written_offset
+    assert sorted(set(spaces)) == [1_024, 2_048, 4_096, SIZE]
+    assert len(disk.files()[FIRST_FILE]) == SIZE
+
+
+def test_small_disk_gets_small_steps() -> None:
+    """Twice the space may pass a watermark, although most of it is empty."""
+    store, disk, _ = new_store()
+    disk.reported = Usage(used=0, free=3 * 1_024)
+    spaces = set()
+    for _ in range(14):
+        send(store, [NewMessage("a", 0, b"x" * 400)])
+        spaces.add(disk.space_of(FIRST_FILE))
+    assert sorted(spaces) == [1_024 * n for n in (1, 2, 3, 4, 5, 6, 7)]
+
+
+def test_failed_step_refuses_the_message_and_takes_no_space() -> None:
+    store, disk, clock = new_store()
+    send(store, [NewMessage("a", 0, b"first")])
+    used = disk.used_bytes()
+    disk.capacity = used + 512
+    store.append([NewMessage("a", 0, b"x" * 1_000)])
+    with pytest.raises(DiskFull):
+        store.flush.write()
+    assert disk.used_bytes() == used
+    assert not store.flush.read_only_reason
+    send(store, [NewMessage("a", 0, b"small")])  # fits into the reserved space
+    assert disk.used_bytes() == used
+    disk.capacity = None
+    send(store, [NewMessage("a", 0, b"x" * 1_000)])
+    expected = {("a", 0): {0: b"first", 1: b"small", 2: b"x" * 1_000}}
+    assert visible(store) == expected
+    assert visible(open_store(disk.after_power_cut(1), clock=clock)) == expected
+
+
+def test_wipe_of_a_failed_write_needs_no_space() -> None:
+    """A write fails at its second file. Its part of the first file is wiped."""
+    store, disk, _ = new_store()
+    send(store, [NewMessage("a", 0, b"x" * 1_900) for _ in range(3)])
+    disk.capacity = disk.used_bytes() + 2_048  # for the rest of the first file
+    store.append([NewMessage("a", 0, b"ghost" * 100) for _ in range(5)])
+    with pytest.raises(DiskFull):
+        store.flush.write()
+    disk.capacity = disk.used_bytes()
+    send(store, [NewMessage("a", 0, b"fits")])
+    found = visible(open_store(without_checkpoint(disk.after_kill())))
+    assert found["a", 0] == dict.fromkeys(range(3), b"x" * 1900) | {3: b"fits"}
+
+
+def test_start_on_a_full_disk_reserves_nothing() -> None:
+    store, disk, _ = new_store()
+    send(store, [NewMessage("a", 0, b"first")])
+    store.close()
+    disk = disk.after_kill()
+    disk.capacity = disk.used_bytes()
+    assert visible(open_store(disk)) == {("a", 0): {0: b"first"}}
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_power_cut_at_any_step_loses_nothing_acknowledged(seed: int) -> None:
+    """The disk is full and has space again in turns."""
+    for crash_at in range(1, 60, 3):
+        disk = SimulatedDisk(seed)
+        store = open_store(disk)
+        disk.crash_at = disk.steps + crash_at
+        acknowledged: list[bytes] = []
+        try:
+            for number in range(40):
+                disk.capacity = disk.used_bytes() if number % 3 else None
+                body = b"%d" % number * 150
+                try:
+                    send(store, [NewMessage("a", 0, body)])
+                except (DiskFull, StoreFlushError):
+                    continue
+                acknowledged.append(body)
+        except PowerCut:
+            pass
+        found = visible(open_store(disk.after_power_cut(seed))).get(("a", 0), {})
+        assert list(found.values())[: len(acknowledged)] == acknowledged
+
+
+def test_almost_empty_store_takes_at_most_70_mib(tmp_path: Path) -> None:
+    store = open_store(RealDisk(), StoreOptions(), path=tmp_path)
+    send(store, [NewMessage("a", 0, b"x")])
+    store.close()
+    files = [path.stat() for path in tmp_path.rglob("*") if path.is_file()]
+    assert 64 << 20 <= sum(file.st_blocks * 512 for file in files) <= 70 << 20
+
+
 def test_failed_write_rolls_back_its_messages() -> None:
     store, disk, _ = new_store()
     send(store, [NewMessage("a", 0, b"first")])
     end = store.end_offset
-    disk.capacity = sum(map(len, disk.files().values()))
+    disk.capacity = disk.used_bytes()
     store.append([NewMessage("a", 0, b"lost"), NewMessage("b", 0, b"lost"), *BIG, *BIG])
     with pytest.raises(DiskFull):
         store.flush.write()
@@ -115,7 +214,7 @@ def test_records_left_by_a_failed_write_are_wiped() -> None:
     """They would lie right behind a later record of the same size."""
     store, disk, _ = new_store()
     send(store, [NewMessage("a", 0, b"first")])
-    disk.capacity = sum(map(len, disk.files().values()))
+    disk.capacity = disk.used_bytes()
     store.append([*(NewMessage("a", 0, b"ghost") for _ in range(9)), *BIG, *BIG])
     with pytest.raises(DiskFull):
         store.flush.write()

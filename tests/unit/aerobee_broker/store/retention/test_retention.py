@@ -12,6 +12,7 @@ from aerobee_broker.errors import DiskFull
 from aerobee_broker.store.message_store import MessageStore
 from aerobee_broker.store.messages import NewMessage, ReadStatus
 from aerobee_broker.store.options import HOUR_MS, StoreOptions
+from aerobee_broker.store.retention.retention import deletion_hint
 from support.clock.manual_clock import ManualClock
 from support.disk.simulated_disk import SimulatedDisk
 from support.disk.stores import LOG, SMALL, flush, new_store, open_store, send, visible
@@ -48,6 +49,15 @@ def files(disk: SimulatedDisk) -> list[int]:
         for path in disk.files()
         if path.parent == LOG and path.name.isdigit()
     )
+
+
+def test_a_nearly_full_disk_has_a_hint_of_what_is_deleted() -> None:
+    """With unread messages and dead letters, which no reader may expect."""
+    assert deletion_hint(Usage(75, 25), SMALL) == ""
+    hint = deletion_hint(Usage(76, 24), SMALL)
+    assert "76 %" in hint and "85 %" in hint and "unread" in hint and "dead letters" in hint
+    keeping = replace(SMALL, clean_file_forcibly=False)
+    assert "90 %" in deletion_hint(Usage(76, 24), keeping)
 
 
 def test_producers_are_let_in_a_second_after_there_is_room_again() -> None:

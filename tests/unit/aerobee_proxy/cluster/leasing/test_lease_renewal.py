@@ -10,7 +10,7 @@ import structlog
 from aerobee.broker.v1.client_pb2 import ClientInfo, ListClientsResponse
 from aerobee.broker.v1.pop_pb2 import ChangeInvisibleDurationResponse, InvisibleChangeResult
 from aerobee.namesrv.v1.namesrv_pb2 import BrokerData, GetClusterInfoResponse
-from apache.rocketmq.v2 import service_pb2 as s
+from aerobee_foreign.apache.rocketmq.v2 import service_pb2 as s
 
 from aerobee_cluster.leases import MAX_RENEWED_MS
 from aerobee_proxy.cluster.leasing.lease_renewal import AHEAD_MS

@@ -14,10 +14,10 @@ import structlog
 from aerobee.broker.v1.admin_pb2 import GetGroupResponse, GroupConfig
 from aerobee.broker.v1.client_pb2 import HeartbeatResponse, UnregisterClientResponse
 from aerobee.namesrv.v1.namesrv_pb2 import BrokerData, GetClusterInfoResponse
-from apache.rocketmq.v2 import definition_pb2 as d
-from apache.rocketmq.v2 import service_pb2 as s
-from apache.rocketmq.v2.definition_pb2 import Code
-from apache.rocketmq.v2.service_pb2 import DESCRIPTOR
+from aerobee_foreign.apache.rocketmq.v2 import definition_pb2 as d
+from aerobee_foreign.apache.rocketmq.v2 import service_pb2 as s
+from aerobee_foreign.apache.rocketmq.v2.definition_pb2 import Code
+from aerobee_foreign.apache.rocketmq.v2.service_pb2 import DESCRIPTOR
 
 from aerobee_chassis.rpc.services import bind
 from aerobee_proxy.v2 import sessions

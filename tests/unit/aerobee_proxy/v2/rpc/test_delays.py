@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from apache.rocketmq.v2 import definition_pb2 as d
-from apache.rocketmq.v2 import service_pb2 as s
-from apache.rocketmq.v2.definition_pb2 import Code
-from google.protobuf.timestamp_pb2 import Timestamp
+from aerobee_foreign.apache.rocketmq.v2 import definition_pb2 as d
+from aerobee_foreign.apache.rocketmq.v2 import service_pb2 as s
+from aerobee_foreign.apache.rocketmq.v2.definition_pb2 import Code
+from aerobee_foreign.google.protobuf.timestamp_pb2 import Timestamp
 
 from aerobee_wire.handles import recall_handle
 from support.proxy.whole_cluster import WholeCluster

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import structlog
-from apache.rocketmq.v2.definition_pb2 import Code
+from aerobee_foreign.apache.rocketmq.v2.definition_pb2 import Code
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 

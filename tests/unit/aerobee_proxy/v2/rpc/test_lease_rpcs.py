@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from aerobee.broker.v1 import pop_pb2 as pop
 from aerobee.namesrv.v1.namesrv_pb2 import GetClusterInfoResponse
-from apache.rocketmq.v2 import definition_pb2 as d
-from apache.rocketmq.v2 import service_pb2 as s
-from apache.rocketmq.v2.definition_pb2 import Code
+from aerobee_foreign.apache.rocketmq.v2 import definition_pb2 as d
+from aerobee_foreign.apache.rocketmq.v2 import service_pb2 as s
+from aerobee_foreign.apache.rocketmq.v2.definition_pb2 import Code
 
 from aerobee_proxy.proxy import Proxy
 from aerobee_wire.handles.receipt_handle import decode

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 from aerobee.broker.v1.admin_pb2 import GetGroupResponse, GroupConfig
-from apache.rocketmq.v2 import definition_pb2 as d
-from apache.rocketmq.v2.definition_pb2 import Code
+from aerobee_foreign.apache.rocketmq.v2 import definition_pb2 as d
+from aerobee_foreign.apache.rocketmq.v2.definition_pb2 import Code
 
 from aerobee_proxy.proxy import Proxy
 from aerobee_wire.rpcs import CHANGE_INVISIBLE_DURATION, POP

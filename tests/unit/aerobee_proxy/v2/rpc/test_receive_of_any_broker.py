@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from apache.rocketmq.v2 import definition_pb2 as d
-from apache.rocketmq.v2 import service_pb2 as s
-from apache.rocketmq.v2.definition_pb2 import Code
+from aerobee_foreign.apache.rocketmq.v2 import definition_pb2 as d
+from aerobee_foreign.apache.rocketmq.v2 import service_pb2 as s
+from aerobee_foreign.apache.rocketmq.v2.definition_pb2 import Code
 
 from aerobee_cluster.receiving import RETRY_S
 from aerobee_proxy.cluster.leasing.receive_line import OLD_S, UNVISITED_S

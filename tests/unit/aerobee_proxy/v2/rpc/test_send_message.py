@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 from aerobee.namesrv.v1.namesrv_pb2 import BrokerData, GetTopicRouteResponse, TopicRoute
-from apache.rocketmq.v2 import definition_pb2 as d
-from apache.rocketmq.v2 import service_pb2 as s
-from apache.rocketmq.v2.definition_pb2 import Code
+from aerobee_foreign.apache.rocketmq.v2 import definition_pb2 as d
+from aerobee_foreign.apache.rocketmq.v2 import service_pb2 as s
+from aerobee_foreign.apache.rocketmq.v2.definition_pb2 import Code
 
 from aerobee_wire.rpcs import GET_TOPIC_ROUTE, SEND
 from aerobee_wire.status import Code as BrokerCode

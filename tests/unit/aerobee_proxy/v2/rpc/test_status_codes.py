@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from apache.rocketmq.v2 import definition_pb2 as d
-from apache.rocketmq.v2.definition_pb2 import ClientType, Code
+from aerobee_foreign.apache.rocketmq.v2 import definition_pb2 as d
+from aerobee_foreign.apache.rocketmq.v2.definition_pb2 import ClientType, Code
 
 from aerobee_broker.metadata.topics import READ, WRITE, TopicConfig
 from aerobee_proxy.v2.status import Refused

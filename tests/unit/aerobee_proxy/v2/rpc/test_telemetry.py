@@ -7,8 +7,8 @@ import asyncio
 import pytest
 import structlog
 from aerobee.broker.v1.admin_pb2 import GetGroupResponse, GroupConfig
-from apache.rocketmq.v2 import definition_pb2 as d
-from apache.rocketmq.v2.service_pb2 import TelemetryCommand
+from aerobee_foreign.apache.rocketmq.v2 import definition_pb2 as d
+from aerobee_foreign.apache.rocketmq.v2.service_pb2 import TelemetryCommand
 
 from aerobee_proxy.proxy import Proxy
 from aerobee_proxy.v2.rpc import telemetry

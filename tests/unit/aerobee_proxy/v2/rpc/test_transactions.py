@@ -10,9 +10,13 @@ from typing import Any, Self
 
 import pytest
 from aerobee.namesrv.v1.namesrv_pb2 import GetClusterInfoResponse
-from apache.rocketmq.v2 import definition_pb2 as d
-from apache.rocketmq.v2 import service_pb2 as s
-from apache.rocketmq.v2.definition_pb2 import Code, TransactionResolution, TransactionSource
+from aerobee_foreign.apache.rocketmq.v2 import definition_pb2 as d
+from aerobee_foreign.apache.rocketmq.v2 import service_pb2 as s
+from aerobee_foreign.apache.rocketmq.v2.definition_pb2 import (
+    Code,
+    TransactionResolution,
+    TransactionSource,
+)
 
 from aerobee_wire.handles import transaction_id
 from support.proxy.harness import FakeCall, Requests

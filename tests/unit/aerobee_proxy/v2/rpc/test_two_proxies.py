@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from apache.rocketmq.v2 import service_pb2 as s
-from apache.rocketmq.v2.definition_pb2 import Code
+from aerobee_foreign.apache.rocketmq.v2 import service_pb2 as s
+from aerobee_foreign.apache.rocketmq.v2.definition_pb2 import Code
 
 from aerobee_proxy.cluster.leasing.lease_renewal import SCAN_S
 from support.proxy.harness import CLIENT_ID

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from apache.rocketmq.v2.definition_pb2 import Code
+from aerobee_foreign.apache.rocketmq.v2.definition_pb2 import Code
 
 from aerobee_proxy.v2 import validation
 from support.proxy.harness import refused

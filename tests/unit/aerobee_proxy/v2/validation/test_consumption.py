@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from apache.rocketmq.v2.definition_pb2 import Code, FilterExpression, FilterType
-from google.protobuf.duration_pb2 import Duration
+from aerobee_foreign.apache.rocketmq.v2.definition_pb2 import Code, FilterExpression, FilterType
+from aerobee_foreign.google.protobuf.duration_pb2 import Duration
 from hypothesis import given
 from hypothesis import strategies as st
 

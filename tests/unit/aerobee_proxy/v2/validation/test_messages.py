@@ -6,9 +6,14 @@ import contextlib
 from typing import Any
 
 import pytest
-from apache.rocketmq.v2.definition_pb2 import Code, Message, Resource, SystemProperties
-from google.protobuf.duration_pb2 import Duration
-from google.protobuf.timestamp_pb2 import Timestamp
+from aerobee_foreign.apache.rocketmq.v2.definition_pb2 import (
+    Code,
+    Message,
+    Resource,
+    SystemProperties,
+)
+from aerobee_foreign.google.protobuf.duration_pb2 import Duration
+from aerobee_foreign.google.protobuf.timestamp_pb2 import Timestamp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -8,8 +8,8 @@ line records its outcome.
     {"sent": MESSAGE_ID}                                     after the send
     {"failed": MESSAGE_ID, "unknown": true}                  after the send; it may have been stored
 
-Messages are sent in windows. The announcements of a window are on the disk (fdatasync) before its
-first message is sent. The outcomes of a window are written when all its answers have arrived,
+Messages are sent in windows. The announcements of a window are on the disk before its first message
+is sent. The outcomes of a window are written when all its answers have arrived,
 before another window is announced.
 
 A crash therefore damages only the end of the file: up to MAX_IN_FLIGHT announcements, and as many
@@ -21,7 +21,6 @@ before it.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 from collections.abc import Container, Iterable, Iterator
@@ -32,6 +31,7 @@ from typing import Any, Self
 from aerobee_client.admin.redriving.message_ids import Claim, MessageIds
 from aerobee_client.admin.redriving.outcome import Outcome, Status
 from aerobee_client.admin.redriving.rules import Target
+from aerobee_wire import files
 from aerobee_wire.status import MqError, invalid_parameter
 
 VERSION = 1
@@ -72,9 +72,9 @@ class Journal:
         header = {"redrive": VERSION, "group": consumer_group, "target": str(target)}
         if read_only:
             found = path if path.exists() else os.devnull
-            journal = cls(os.open(found, os.O_RDONLY | os.O_CLOEXEC), path)
+            journal = cls(os.open(found, os.O_RDONLY | files.BINARY), path)
         else:
-            flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+            flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | files.BINARY
             journal = cls(os.open(path, flags, 0o644), path)
         try:
             if read_only:
@@ -94,7 +94,7 @@ class Journal:
             self._write([json.dumps(header) + "\n"])
         self.sync()
         if not end:
-            _sync_folder(self._path)
+            files.sync_directory(self._path.resolve().parent)
 
     @property
     def _open(self) -> int:
@@ -124,7 +124,7 @@ class Journal:
 
     def sync(self) -> None:
         """Wait until all written lines are on the disk."""
-        os.fdatasync(self._open)
+        files.sync_data(self._open)
 
     def _write(self, lines: Iterable[str]) -> None:
         left = memoryview("".join(lines).encode())
@@ -247,18 +247,8 @@ def _apply(line: Any, pending: dict[str, str], rows: list[tuple[str, str, Claim]
 
 
 def _lock(descriptor: int, path: Path) -> None:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+    if not files.lock(descriptor):
         raise invalid_parameter(
             f"another redrive is writing {path}: wait for its end, or give another file",
             about="journal",
-        ) from None
-
-
-def _sync_folder(path: Path) -> None:
-    folder = os.open(path.resolve().parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+        )

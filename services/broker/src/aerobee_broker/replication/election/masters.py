@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from contextlib import aclosing
 from typing import NamedTuple
 
@@ -11,6 +10,7 @@ import structlog
 from aerobee.namesrv.v1 import namesrv_pb2
 
 from aerobee_broker.cluster.registration import unreachable
+from aerobee_broker.config import BrokerOptions
 from aerobee_chassis.rpc.caller import Caller
 from aerobee_wire import rpcs
 from aerobee_wire.status import Code, MqError
@@ -40,11 +40,12 @@ class Masters:
     All are queried because name servers share no data.
     """
 
-    def __init__(self, namesrvs: Sequence[str], cluster: str, broker_name: str) -> None:
-        self._namesrvs = namesrvs
-        self._cluster = cluster
-        self._broker_name = broker_name
-        self._caller = Caller(unreachable(Code.NAMESRV_UNREACHABLE, "name server"))
+    def __init__(self, options: BrokerOptions) -> None:
+        self._namesrvs = options.namesrvs
+        self._cluster = options.broker_cluster_name
+        self._broker_name = options.broker_name
+        error_of = unreachable(Code.NAMESRV_UNREACHABLE, "name server")
+        self._caller = Caller(error_of, options.peer_tls())
 
     async def group(self) -> GroupAtNameServer:
         """Return the group as the name servers know it.

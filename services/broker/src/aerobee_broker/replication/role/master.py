@@ -17,7 +17,7 @@ import structlog
 from aerobee.broker.v1 import replication_pb2
 
 from aerobee_broker.broker import Broker
-from aerobee_broker.cluster.peers import Peers
+from aerobee_broker.cluster.peers import Peers, broker_caller
 from aerobee_broker.commit.worker_thread import Worker
 from aerobee_broker.errors import Deposed, MasterOutdated
 from aerobee_broker.replication.errors import NotCaughtUp, NotElectable
@@ -93,7 +93,7 @@ class MasterRole:
         sender = self._sender = self._make_sender(end)
         own.keep_log_from(lambda: self._needed_from(sender))
         store.flush.open_to_appends()
-        identity = self._name_servers.as_broker(MASTER_ID)
+        identity, options = self._name_servers.as_broker(MASTER_ID), own.environment.options
         registration = self._name_servers.make(MASTER_ID, own.tables, lambda: epoch)
         broker = self._broker = Broker(
             own.environment,
@@ -101,7 +101,7 @@ class MasterRole:
             own.tables,
             identity,
             announce=registration.announce,
-            spread=Peers(registration, identity).create,
+            spread=Peers(registration, identity, partial(broker_caller, options)).create,
             replicas=sender,
             table_upkeep=own.table_upkeep,
         )

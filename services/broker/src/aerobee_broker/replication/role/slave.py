@@ -63,7 +63,8 @@ class SlaveRole:
         self._on_change = on_change
         self._on_broken = on_broken
         self._reported = self._registered()
-        self._caller = Caller(unreachable(Code.BROKER_UNREACHABLE, "the master"))
+        error_of = unreachable(Code.BROKER_UNREACHABLE, "the master")
+        self._caller = Caller(error_of, own.environment.options.peer_tls())
         self._preparation = Preparation(own, self._fetch)
         self.reads = SlaveReads(
             own,

@@ -3,6 +3,9 @@
 The log consists of files of one size. The name of a file is the physical offset of its first byte.
 A record never spans two files, because a blank record fills the rest of a file.
 
+A file has its full size from its first name on, but its space is reserved in steps: 64 MiB, then as
+much again as is reserved. A write reserves before it writes, so a full disk refuses it as a whole.
+
 Two threads use the log. The flusher thread calls `sync` and `allocate_next_file`. Either thread
 calls `write`, but never both at once. The event loop's thread calls everything else. The threads
 share a few fields, and only one thread assigns each of them. The event loop does not change bytes
@@ -26,6 +29,7 @@ BLANK_RESERVE = BLANK.size  # bytes at the end of a file that a record leaves fo
 _READY = "blank.ready"  # the next file, allocated ahead of time
 _UNREADY = ("blank.tmp", "new.tmp")
 _COPY_BYTES = 1 << 20  # that a start rewrites with one write
+DEFAULT_STEP = 64 << 20  # bytes of disk space that a file reserves at first
 
 
 def file_name(start: int) -> str:
@@ -38,7 +42,15 @@ def start_of(name: str) -> int | None:
 
 
 class CommitLog:
-    def __init__(self, disk: Disk, folder: Path, file_size: int, open_files: OpenFiles) -> None:
+    def __init__(
+        self,
+        disk: Disk,
+        folder: Path,
+        file_size: int,
+        open_files: OpenFiles,
+        *,
+        step: int = DEFAULT_STEP,
+    ) -> None:
         self.folder = folder
         self.file_size = file_size
         self.starts: list[int] = []
@@ -51,7 +63,9 @@ class CommitLog:
         self.recent = RecentWrites()
         self._disk = disk
         self._open_files = open_files
+        self._step = min(step, file_size)
         self._writers: dict[int, DiskFile] = {}
+        self._reserved: dict[int, int] = {}  # start of a writer's file: bytes of reserved space
         self._pending: list[tuple[int, list[Part]]] = []  # not sealed, of earlier files
         self._parts: list[Part] = []  # not sealed, of the current file
         self._parts_at = 0
@@ -161,14 +175,39 @@ class CommitLog:
 
     def _write_at(self, at: int, data: Part) -> None:
         start = self.start_at(at)
+        stale_end = at  # bytes of earlier parts may be in the files, of this part none yet
         try:
             file = self._writers.get(start) or self._open_writer(start)
+            self._reserve(file, start, at + len(data) - start)
+            stale_end = at + len(data)
             file.pwrite(data, at - start)
         except OSError:
-            self._stale.append((self.written, at + len(data)))
+            self._stale.append((self.written, stale_end))
             raise
         # Only after the write: a sync removes the file from the table, and must cover these bytes.
         self._unsynced[start] = file
+
+    def _reserve(self, file: DiskFile, start: int, size: int) -> None:
+        """Reserve space for the first `size` bytes of a file, and more for later writes.
+
+        Raises OSError. After an error, the file has the space that it had before.
+        """
+        reserved = self._reserved[start]
+        if size <= reserved:
+            return
+        doubled = min(max(2 * reserved, self._step), self.file_size)
+        fits = doubled >= size and doubled - reserved <= self._disk.usage(self.folder).free // 2
+        # On a small disk, the doubled space could pass a watermark, although the log is small.
+        goal = doubled if fits else min(-(-size // self._step) * self._step, self.file_size)
+        try:
+            file.allocate(reserved, goal - reserved)
+        except OSError:
+            # A file system may keep the space that it found. Other files need it on a full disk.
+            file.truncate(reserved)
+            file.truncate(self.file_size)
+            file.sync()  # a start accepts a short file only if it is the last one
+            raise
+        self._reserved[start] = goal
 
     def _wipe_stale(self) -> None:
         """Overwrite the bytes of failed writes with zeros. Raises OSError.
@@ -177,7 +216,7 @@ class CommitLog:
         """
         for stale_start, stale_end in self._stale:
             for start in [s for s in list(self._writers) if stale_start < s + self.file_size]:
-                low, high = max(stale_start, start), min(stale_end, start + self.file_size)
+                low, high = max(stale_start, start), min(stale_end, start + self._reserved[start])
                 if low < high:
                     self._writers[start].pwrite(bytes(high - low), low - start)
                     self._unsynced[start] = self._writers[start]
@@ -219,7 +258,8 @@ class CommitLog:
         file = self._disk.open(path, create=True)
         try:
             file.truncate(0)
-            file.allocate(self.file_size)
+            file.truncate(self.file_size)
+            file.allocate(0, self._step)
             file.sync()
         except OSError:
             self._disk.remove(path)
@@ -240,14 +280,22 @@ class CommitLog:
                 self._disk.rename(self.folder / _UNREADY[1], path)
             self.starts.append(start)
             self._names_unsynced = True
-        file = self._writers[start] = self._disk.open(path)
+        return self._add_writer(start, reserved=self._step)
+
+    def _add_writer(self, start: int, *, reserved: int) -> DiskFile:
+        file = self._disk.open(self.folder / file_name(start))
+        self._writers[start], self._reserved[start] = file, reserved
         return file
 
     def close_flushed_writers(self) -> None:
         """Close the write handles of full, durable files. Call it on the event loop."""
         if len(self._writers) > 1:
             for start in [s for s in self._writers if s + self.file_size <= self.flushed]:
-                self._writers.pop(start).close()
+                self._close_writer(start)
+
+    def _close_writer(self, start: int) -> None:
+        del self._reserved[start]
+        self._writers.pop(start).close()
 
     def read(self, physical_offset: int, size: int) -> bytes:
         """Return up to `size` bytes, fewer at the end of a file. Raises OSError."""
@@ -261,7 +309,7 @@ class CommitLog:
         path = self.folder / file_name(start)
         self._open_files.forget(path)
         if start in self._writers:
-            self._writers.pop(start).close()
+            self._close_writer(start)
         return path
 
     # ---- start ----
@@ -343,9 +391,9 @@ class CommitLog:
         self._disk.sync_directory(self.folder)
         if self.starts and end < self.starts[-1] + self.file_size:
             start = self.starts[-1]
-            file = self._writers[start] = self._disk.open(self.folder / file_name(start))
+            file = self._add_writer(start, reserved=end - start)
             file.truncate(end - start)
-            file.allocate(self.file_size)
+            file.truncate(self.file_size)
         for start in [s for s in self.starts if s + self.file_size >= durable]:
             file = self._writers.get(start) or self._open_files.get(self.folder / file_name(start))
             at = max(start, durable)
@@ -396,8 +444,8 @@ class CommitLog:
 
     def abandon(self) -> None:
         """Close the files that are open for writes, without a sync."""
-        while self._writers:
-            self._writers.popitem()[1].close()
+        for start in list(self._writers):
+            self._close_writer(start)
 
 
 class ReadableLog(Protocol):

@@ -21,6 +21,19 @@ HOURS_AHEAD = 26
 _SIZE_BYTES = record.HEADER_LAYOUT.view("total_size").size
 
 
+def deletion_hint(usage: Usage, options: StoreOptions) -> str:
+    """Return a sentence about what a nearly full disk costs, or "" if there is enough room."""
+    if usage.percent <= options.disk_max_used_ratio:
+        return ""
+    consequence = (
+        f"above {options.disk_clean_forcibly_ratio} %, the oldest messages are deleted at any age, "
+        "also unread messages and dead letters"
+        if options.clean_file_forcibly
+        else f"above {options.disk_warning_ratio} %, messages of producers are refused"
+    )
+    return f"the disk of the store is {usage.percent:.0f} % full: {consequence}"
+
+
 class Retention:
     def __init__(self, disk: Disk, path: Path, log: CommitLog, options: StoreOptions) -> None:
         self.full = ""  # reason to refuse producers, or ""

@@ -16,11 +16,16 @@ class AioChannel:
     def __init__(
         self, target: str, options: Sequence[tuple[str, int]], tls: ChannelTls | None = None
     ) -> None:
+        self._calls = 0  # that are running
         self._channel = (
             grpc.aio.insecure_channel(target, options=options)
             if tls is None
-            else grpc.aio.secure_channel(target, tls.credentials, options=options)
+            else grpc.aio.secure_channel(target, tls.credentials, options=(*options, *tls.options))
         )
+
+    @property
+    def is_idle(self) -> bool:
+        return not self._calls
 
     async def unary(self, path: str, request: bytes, timeout_s: float) -> bytes:
         method = self._channel.unary_unary(path, None, None)
@@ -28,6 +33,7 @@ class AioChannel:
             call = method(request, timeout=timeout_s)
         except grpc.aio.UsageError:
             raise CallFailed(*CHANNEL_CLOSED) from None
+        self._calls += 1
         try:
             return cast(bytes, await call)
         except grpc.aio.AioRpcError as error:
@@ -35,12 +41,15 @@ class AioChannel:
         except asyncio.CancelledError:
             _check_task(call)
             raise
+        finally:
+            self._calls -= 1
 
     async def stream(self, path: str, request: bytes) -> AsyncGenerator[bytes, None]:
         try:
             answers = self._channel.unary_stream(path, None, None)(request)
         except grpc.aio.UsageError:
             raise CallFailed(*CHANNEL_CLOSED) from None
+        self._calls += 1
         try:
             async for answer in answers:
                 yield cast(bytes, answer)
@@ -50,6 +59,7 @@ class AioChannel:
             _check_task(answers)
             raise
         finally:
+            self._calls -= 1
             answers.cancel()
 
     @asynccontextmanager
@@ -60,9 +70,11 @@ class AioChannel:
             call = self._channel.stream_stream(path, None, None)(None, timeout=timeout_s)
         except grpc.aio.UsageError:
             raise CallFailed(*CHANNEL_CLOSED) from None
+        self._calls += 1
         try:
             yield AioExchange(call)
         finally:
+            self._calls -= 1
             call.cancel()
 
     async def close(self) -> None:

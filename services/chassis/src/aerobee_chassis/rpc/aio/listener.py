@@ -41,9 +41,11 @@ class AioListener:
                 (grpc.method_handlers_generic_handler(service.name, handlers),)
             )
 
-    def bind(self, target: str) -> int:
+    def bind(self, target: str, credentials: grpc.ServerCredentials | None = None) -> int:
         try:
-            return self._server.add_insecure_port(target)
+            if credentials is None:
+                return self._server.add_insecure_port(target)
+            return self._server.add_secure_port(target, credentials)
         except RuntimeError as error:
             raise OSError(str(error)) from None
 

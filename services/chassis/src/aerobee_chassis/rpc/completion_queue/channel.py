@@ -42,7 +42,9 @@ class CompletionQueueChannel:
         self._loop = loop
         credentials: Any = None if tls is None else tls.credentials
         self._channel = cygrpc.Channel(
-            target.encode(), tuple(options), credentials and credentials._credentials
+            target.encode(),
+            (*options, *(() if tls is None else tls.options)),
+            credentials and credentials._credentials,
         )
         self._under_way: set[_UnaryCall | _StreamingCall | CompletionQueueExchange] = set()
         self._expected = 0  # events that will come
@@ -122,6 +124,10 @@ class CompletionQueueChannel:
             self._answers_due -= 1
             if not call.over.is_set():
                 call.core.cancel(*_GIVEN_UP)
+
+    @property
+    def is_idle(self) -> bool:
+        return not self._under_way
 
     async def close(self) -> None:
         self._closing = True

@@ -11,6 +11,8 @@ import contextlib
 from collections.abc import Sequence
 from typing import Any
 
+import grpc
+
 from aerobee_chassis.rpc.call import Failure
 from aerobee_chassis.rpc.completion_queue.cygrpc import cygrpc
 from aerobee_chassis.rpc.completion_queue.loop import CompletionQueueLoop
@@ -56,9 +58,11 @@ class CompletionQueueListener:
         self._down: asyncio.Future[None] = loop.create_future()
         self._looking: asyncio.TimerHandle | None = None
 
-    def bind(self, target: str) -> int:
+    def bind(self, target: str, credentials: grpc.ServerCredentials | None = None) -> int:
+        given: Any = credentials
+        core = () if given is None else (given._credentials,)
         try:
-            port = int(self._server.add_http2_port(target.encode()))
+            port = int(self._server.add_http2_port(target.encode(), *core))
         except RuntimeError as error:
             raise OSError(str(error)) from None
         if not port:

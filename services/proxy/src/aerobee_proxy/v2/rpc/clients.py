@@ -6,8 +6,12 @@ import asyncio
 from typing import Any
 
 from aerobee.broker.v1 import lite_pb2
-from apache.rocketmq.v2.definition_pb2 import Code, LiteSubscriptionAction, OffsetOption
-from apache.rocketmq.v2.service_pb2 import (
+from aerobee_foreign.apache.rocketmq.v2.definition_pb2 import (
+    Code,
+    LiteSubscriptionAction,
+    OffsetOption,
+)
+from aerobee_foreign.apache.rocketmq.v2.service_pb2 import (
     HeartbeatRequest,
     HeartbeatResponse,
     NotifyClientTerminationRequest,

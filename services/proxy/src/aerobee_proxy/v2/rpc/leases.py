@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from aerobee.broker.v1.message_pb2 import Failure
-from apache.rocketmq.v2.definition_pb2 import ClientType, Code
-from apache.rocketmq.v2.service_pb2 import (
+from aerobee_foreign.apache.rocketmq.v2.definition_pb2 import ClientType, Code
+from aerobee_foreign.apache.rocketmq.v2.service_pb2 import (
     AckMessageRequest,
     AckMessageResponse,
     AckMessageResultEntry,

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from aerobee.broker.v1 import message_pb2 as broker
 from aerobee.broker.v1 import offset_pb2
-from apache.rocketmq.v2.definition_pb2 import Code, MessageQueue, QueryOffsetPolicy
-from apache.rocketmq.v2.service_pb2 import (
+from aerobee_foreign.apache.rocketmq.v2.definition_pb2 import Code, MessageQueue, QueryOffsetPolicy
+from aerobee_foreign.apache.rocketmq.v2.service_pb2 import (
     GetOffsetRequest,
     GetOffsetResponse,
     PullMessageRequest,

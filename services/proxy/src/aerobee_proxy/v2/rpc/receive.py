@@ -25,8 +25,11 @@ from typing import NamedTuple
 
 from aerobee.broker.v1.lite_pb2 import LitePopRequest
 from aerobee.broker.v1.pop_pb2 import PopRequest, PopResponse
-from apache.rocketmq.v2.definition_pb2 import Code
-from apache.rocketmq.v2.service_pb2 import ReceiveMessageRequest, ReceiveMessageResponse
+from aerobee_foreign.apache.rocketmq.v2.definition_pb2 import Code
+from aerobee_foreign.apache.rocketmq.v2.service_pb2 import (
+    ReceiveMessageRequest,
+    ReceiveMessageResponse,
+)
 
 from aerobee_chassis.clock import Clock
 from aerobee_proxy.cluster.group_configs import GroupConfigCache

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from apache.rocketmq.v2.service_pb2 import (
+from aerobee_foreign.apache.rocketmq.v2.service_pb2 import (
     QueryAssignmentRequest,
     QueryAssignmentResponse,
     QueryRouteRequest,

@@ -7,8 +7,12 @@ from collections.abc import Mapping, Sequence
 from aerobee.broker.v1 import transaction_pb2 as broker
 from aerobee.broker.v1.message_pb2 import RecallMessageRequest as BrokerRequest
 from aerobee.broker.v1.message_pb2 import SendResult
-from apache.rocketmq.v2.definition_pb2 import Message, SystemProperties, TransactionResolution
-from apache.rocketmq.v2.service_pb2 import (
+from aerobee_foreign.apache.rocketmq.v2.definition_pb2 import (
+    Message,
+    SystemProperties,
+    TransactionResolution,
+)
+from aerobee_foreign.apache.rocketmq.v2.service_pb2 import (
     EndTransactionRequest,
     EndTransactionResponse,
     RecallMessageRequest,

@@ -23,8 +23,8 @@ from collections.abc import AsyncIterator
 from functools import partial
 
 import structlog
-from apache.rocketmq.v2.definition_pb2 import Settings
-from apache.rocketmq.v2.service_pb2 import TelemetryCommand
+from aerobee_foreign.apache.rocketmq.v2.definition_pb2 import Settings
+from aerobee_foreign.apache.rocketmq.v2.service_pb2 import TelemetryCommand
 
 from aerobee_chassis.clock import Clock
 from aerobee_chassis.rpc.call import Call

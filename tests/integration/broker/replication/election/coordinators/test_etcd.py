@@ -8,7 +8,7 @@ from pathlib import Path
 
 import grpc
 import pytest
-from aerobee.etcd.v3 import etcd_pb2
+from aerobee_foreign.etcd.v3 import etcd_pb2
 
 from aerobee_broker.replication.election.coordinators.etcd import TXN, EtcdClient, EtcdNoAnswer, Put
 from support.clock.polling import until

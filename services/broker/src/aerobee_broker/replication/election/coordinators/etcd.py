@@ -13,7 +13,7 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias, TypeVar
 
-from aerobee.etcd.v3 import etcd_pb2 as pb
+from aerobee_foreign.etcd.v3 import etcd_pb2 as pb
 from google.protobuf.message import Message
 
 from aerobee_chassis.rpc.caller import Caller

@@ -1,0 +1,230 @@
+"""Groups of commands over click. A command is made from its function, and only when it is used.
+
+The parameters of a function are annotated with `Option` or `Argument`. Its docstring is the help. A
+group imports the modules of its subcommands when they run, so that `aerobee --help` imports none.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+from types import NoneType
+from typing import Annotated, Any, Protocol, TypeVar, get_args, get_origin, get_type_hints
+
+import click
+
+# Further settings of a command that takes arguments of another program.
+Settings = Mapping[str, Any]
+F = TypeVar("F", bound=Callable[..., None])
+
+
+class Parameter(Protocol):
+    """The metadata of an annotated parameter of a command's function."""
+
+    def of(self, name: str, kind: Any, default: Any) -> click.Parameter:
+        """Return the parameter for click. `default` is `inspect.Parameter.empty` for none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """A positional argument. It is required if the function has no default for it."""
+
+    metavar: str
+    help: str = ""
+
+    def of(self, name: str, kind: Any, default: Any) -> click.Parameter:
+        is_required = default is inspect.Parameter.empty
+        return click.Argument(
+            [name], type=_type_of(kind), metavar=self.metavar, required=is_required,
+            default=None if is_required else default, help=self.help,
+        )  # fmt: skip
+
+
+class Option:
+    """An option. Its name is that of the function's parameter, unless `names` are given.
+
+    A list may be given several times. `parser` converts the text, and raises ValueError or an error
+    of click. Numbers have bounds `min` and `max`.
+    """
+
+    def __init__(
+        self,
+        *names: str,
+        metavar: str | None = None,
+        help: str = "",
+        min: float | None = None,
+        max: float | None = None,
+        parser: Callable[[Any], Any] | None = None,
+        **further: Any,
+    ) -> None:
+        self._names = names
+        self._bounds = (min, max)
+        self._parser = parser
+        self._further = {"metavar": metavar, "help": help, **further}
+
+    def of(self, name: str, kind: Any, default: Any) -> click.Parameter:
+        names = self._names or (f"--{name.replace('_', '-')}",)
+        several = get_origin(kind) is list
+        if several:
+            [kind] = get_args(kind)
+        is_required = default is inspect.Parameter.empty
+        further = dict(self._further)
+        if kind is bool:
+            further["is_flag"] = True
+        else:
+            made = _type_of(kind, *self._bounds)
+            further["type"] = _Parsed(self._parser) if self._parser is not None else made
+            further["show_default"] = bool(default) and not is_required
+        return click.Option(
+            [*names, name], multiple=several, required=is_required,
+            default=None if is_required else default, **further,
+        )  # fmt: skip
+
+
+class _Parsed(click.ParamType[Any]):
+    """A value that a function converts."""
+
+    name = "text"
+
+    def __init__(self, parser: Callable[[Any], Any]) -> None:
+        self._parser = parser
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        try:
+            return self._parser(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+class _OneOf(click.Choice[str]):
+    """A member of an enumeration, which is given by its value."""
+
+    def __init__(self, kind: type[Enum]) -> None:
+        super().__init__([str(member.value) for member in kind])
+        self._kind = kind
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if isinstance(value, self._kind):
+            return value
+        return self._kind(super().convert(value, param, ctx))
+
+
+def _type_of(kind: Any, low: float | None = None, high: float | None = None) -> Any:
+    """Return click's type for a Python type. `low` and `high` are the bounds of a number."""
+    is_bounded = low is not None or high is not None
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return _OneOf(kind)
+    if kind is int:
+        return click.IntRange(_int(low), _int(high)) if is_bounded else click.INT
+    if kind is float:
+        return click.FloatRange(low, high) if is_bounded else click.FLOAT
+    return click.Path(path_type=Path) if kind is Path else click.STRING
+
+
+def _int(bound: float | None) -> int | None:
+    return None if bound is None else int(bound)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A command of a group: how to make it, and the sentence about it in the group's help."""
+
+    load: Callable[[], click.Command]
+    short_help: str
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """A function that becomes a command."""
+
+    call: Callable[..., None]
+    name: str
+    epilog: str
+    settings: Settings = field(default_factory=dict)
+
+    def command(self) -> click.Command:
+        names, parameters = parameters_of(self.call)
+        return click.Command(
+            self.name,
+            callback=_with_context(self.call, names) if names else self.call,
+            params=parameters,
+            help=inspect.getdoc(self.call),
+            epilog=self.epilog,
+            **self.settings,
+        )
+
+
+def parameters_of(function: Callable[..., Any]) -> tuple[list[str], list[click.Parameter]]:
+    """Return the names of parameters that are the context, and the other parameters for click."""
+    hints = get_type_hints(function, include_extras=True)
+    contexts: list[str] = []
+    found: list[click.Parameter] = []
+    for name, parameter in inspect.signature(function).parameters.items():
+        hint = hints[name]
+        if hint is click.Context:
+            contexts.append(name)
+            continue
+        assert get_origin(hint) is Annotated, f"{function.__name__}: {name} is not annotated"
+        kind, metadata = get_args(hint)
+        given = [each for each in get_args(kind) if each is not NoneType]
+        if len(given) == 1 and get_origin(kind) is not list:  # X | None
+            [kind] = given
+        found.append(metadata.of(name, kind, parameter.default))
+    return contexts, found
+
+
+def _with_context(call: Callable[..., None], names: Sequence[str]) -> Callable[..., None]:
+    def with_context(**arguments: Any) -> None:
+        context = click.get_current_context()
+        call(**arguments, **dict.fromkeys(names, context))
+
+    return with_context
+
+
+def first_sentence(text: str) -> str:
+    """Return the first sentence of a help text, in one line."""
+    paragraph = " ".join(inspect.cleandoc(text).partition("\n\n")[0].split())
+    sentence, stop, _ = paragraph.partition(". ")
+    return sentence + "." if stop else paragraph
+
+
+class CommandGroup(click.Group):
+    """A group of commands, each of which is made when it is first used."""
+
+    def __init__(self, name: str | None = None, **settings: Any) -> None:
+        super().__init__(name, **{"no_args_is_help": True, **settings})
+        self._entries: dict[str, Entry] = {}
+
+    def add(
+        self, name: str = "", *, epilog: str, settings: Settings | None = None
+    ) -> Callable[[F], F]:
+        """Return a decorator that adds a function. Its name is the default for `name`."""
+
+        def added(function: F) -> F:
+            own = name or function.__name__.replace("_", "-")
+            load = Function(function, own, epilog, settings or {}).command
+            self.add_lazily(own, load, first_sentence(function.__doc__ or ""))
+            return function
+
+        return added
+
+    def add_lazily(self, name: str, load: Callable[[], click.Command], short_help: str) -> None:
+        """Add a command that `load` returns. `short_help` is one sentence."""
+        self._entries[name] = Entry(load, short_help)
+
+    def list_commands(self, ctx: click.Context | None) -> list[str]:
+        """Return the names of the commands in the order in which they were added."""
+        return list(self._entries)
+
+    def get_command(self, ctx: click.Context | None, cmd_name: str) -> click.Command | None:
+        if cmd_name not in self.commands and cmd_name in self._entries:
+            self.commands[cmd_name] = self._entries[cmd_name].load()
+        return self.commands.get(cmd_name)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write a whole sentence for each command. click would cut it at the end of the line."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, each.short_help) for name, each in self._entries.items()])

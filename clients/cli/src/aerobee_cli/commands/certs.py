@@ -1,0 +1,140 @@
+"""Define `aerobee certs`: make, renew and show the certificates of a cluster."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from aerobee_cli import output
+from aerobee_cli.command_line import Argument, CommandGroup, Option
+from aerobee_cli.options import DEFAULT_CLUSTER, BadOption, Columns, Json, Wide, listing
+from aerobee_cli.table import Column, Table, number
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from aerobee_cli.authority import Authority, Issued
+
+app = CommandGroup("certs", help="Certificates for TLS between services and clients.")
+
+COLUMNS = (
+    Column("file", "file"),
+    Column("role", "role"),
+    Column("name", "name"),
+    Column("expires", "not_after"),
+    number("days", "expires_in_days"),
+    Column("names", "names", extra=True, text=True),
+)
+
+Directory = Annotated[Path, Argument(metavar="DIR", help="Directory of the certificates.")]
+Hosts = Annotated[
+    str,
+    Option(
+        metavar="H,...",
+        help="Names and addresses of hosts in the certificates. Default: those of this machine.",
+    ),
+]
+Days = Annotated[int, Option(min=1, max=3650, metavar="N", help="How long they are valid.")]
+
+
+@app.add(epilog="Example: aerobee certs init secure --cluster prod")
+def init(
+    *,
+    directory: Directory,
+    cluster: Annotated[
+        str, Option(metavar="NAME", help="The tlsClusterName of services and clients.")
+    ] = DEFAULT_CLUSTER,
+    hosts: Hosts = "",
+    days: Days = 90,
+    keep: Annotated[
+        bool,
+        Option(
+            "--keep", help="Keep an authority that is there; renew what expires within 30 days."
+        ),
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Make an authority, and a certificate each for name servers, brokers, proxies and clients.
+
+    A service needs ca.crt, and the files of its role. Keep ca.key elsewhere: only this command
+    needs it.
+    """
+    _check_label("--cluster", cluster)
+    authority = _authority(directory)
+    make = authority.keep if keep else authority.init
+    made = make(cluster, _hosts(hosts), days)
+    _show(made, json=json)
+    output.note(
+        f"start services with --config {directory}/ROLE.conf; for clients: . {directory}/client.env"
+    )
+
+
+@app.add(epilog="Example: aerobee certs issue secure --role broker --name broker-b")
+def issue(
+    *,
+    directory: Directory,
+    role: Annotated[
+        str, Option(metavar="ROLE", help="namesrv, broker, proxy, or admin for clients.")
+    ],
+    name: Annotated[str, Option(metavar="NAME", help="Name of the process, and of the two files.")],
+    hosts: Hosts = "",
+    days: Days = 90,
+    json: Json = False,
+) -> None:
+    """Make a key and a certificate for one more process or client."""
+    from aerobee_cli.authority import ROLES
+
+    if role not in ROLES:
+        raise BadOption(f"--role {role!r}: write one of {', '.join(ROLES)}")
+    _check_label("--name", name)
+    _show([_authority(directory).issue(role, name, _hosts(hosts), days)], json=json)
+
+
+@app.add(epilog="Example: aerobee certs renew secure --within 30")
+def renew(
+    *,
+    directory: Directory,
+    within: Annotated[
+        int, Option(min=0, metavar="DAYS", help="Renew what expires within these days.")
+    ] = 30,
+    days: Days = 90,
+    json: Json = False,
+) -> None:
+    """Sign certificates again that expire soon. Services read the new files without a restart."""
+    renewed = _authority(directory).renew(within, days)
+    _show(renewed, json=json)
+    if not renewed:
+        output.note(f"no certificate of {directory} expires within {within} days")
+
+
+@app.add(epilog="Example: aerobee certs show secure --json")
+def show(
+    *, directory: Directory, wide: Wide = False, columns: Columns = "", json: Json = False
+) -> None:
+    """List the certificates of a directory, and when they expire."""
+    table = listing(COLUMNS, wide=wide, chosen=columns)
+    table.show(output.items_of(_authority(directory).list()), as_json=json)
+
+
+def _authority(directory: Path) -> Authority:
+    from aerobee_cli.authority import Authority
+
+    return Authority(directory, datetime.now(UTC))
+
+
+def _show(issued: Sequence[Issued], *, json: bool) -> None:
+    Table(COLUMNS).show(output.items_of(issued), as_json=json)
+
+
+def _hosts(given: str) -> list[str]:
+    from aerobee_cli.authority import default_hosts
+
+    return [part.strip() for part in given.split(",") if part.strip()] or default_hosts()
+
+
+def _check_label(option: str, value: str) -> None:
+    """Check a part of a DNS name and of a file name."""
+    label = value.replace("-", "")
+    if not (value.isascii() and label.isalnum() and value[0] != "-" and len(value) <= 63):
+        raise BadOption(f"{option} {value!r}: write at most 63 letters, digits and -")

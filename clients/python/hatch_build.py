@@ -1,0 +1,1 @@
+../../deploy/hatch_build.py

@@ -1,0 +1,161 @@
+"""Read certificates for TLS between Aerobee's processes, again when their files change.
+
+A certificate of a service has the DNS name "ROLE.CLUSTER.aerobee". A caller can require this name
+in place of the host's, because addresses in containers change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+NAMESRV, BROKER, PROXY = "namesrv", "broker", "proxy"
+HOST, NAME = "host", "name"  # what a caller requires of a certificate
+
+_NAMESRV_SERVICES = "/aerobee.namesrv."
+
+Stamp = tuple[tuple[int, int, int], ...]
+
+
+def certificate_name(role: str, cluster: str) -> str:
+    """Return the DNS name of a role in the certificates of a cluster."""
+    return f"{role}.{cluster}.aerobee"
+
+
+def role_of(path: str) -> str:
+    """Return the role of the service that serves the RPC at `path` ("/package.Service/Method")."""
+    return NAMESRV if path.startswith(_NAMESRV_SERVICES) else BROKER
+
+
+class Pem(NamedTuple):
+    """The contents of certificate files. A part without a file is empty."""
+
+    authorities: bytes
+    certificate: bytes
+    key: bytes
+
+
+class UnusableCertificate(Exception):
+    """A file cannot be used as certificate or key.
+
+    `option` is the name of the option that names the file, and `path` is the path of the file.
+    """
+
+    def __init__(self, option: str, path: str, why: str) -> None:
+        super().__init__(f"{option} {path} cannot be used: {why}; give another file")
+        self.option = option
+        self.path = path
+
+
+class OptionNames(NamedTuple):
+    """The names of the options that name the files, for error messages."""
+
+    authorities: str = "tlsTrustCertPath"
+    certificate: str = "tlsCertPath"
+    key: str = "tlsKeyPath"
+
+
+@dataclass(slots=True)
+class CertificateFiles:
+    """The certificate files of one process, in PEM.
+
+    `authorities` may have signed the certificate of the other side. `certificate` and `key` are
+    presented to the other side. An empty path is a file that is not given.
+    """
+
+    authorities: str = ""
+    certificate: str = ""
+    key: str = ""
+    names: OptionNames = field(default_factory=OptionNames)
+    _seen: Stamp = field(default=(), repr=False)
+
+    def load(self) -> Pem:
+        """Read and check the files. Raises UnusableCertificate."""
+        self._seen = self._stamp()  # before the files are read: a later change is seen later
+        authorities = self._read(self.names.authorities, self.authorities)
+        certificate = self._read(self.names.certificate, self.certificate)
+        key = self._read(self.names.key, self.key)
+        self._check()
+        return Pem(authorities, certificate, key)
+
+    def changed(self) -> Pem | None:
+        """Return the contents if the files have changed since they were read, else None.
+
+        Raises UnusableCertificate once for each change that cannot be used. Files are not replaced
+        at once, so this may be a certificate whose key follows.
+        """
+        return self.load() if self._stamp() != self._seen else None
+
+    def _stamp(self) -> Stamp:
+        stamps = []
+        for path in filter(None, (self.authorities, self.certificate, self.key)):
+            try:
+                status = Path(path).stat()
+            except OSError:
+                stamps.append((0, 0, 0))
+            else:
+                stamps.append((status.st_mtime_ns, status.st_size, status.st_ino))
+        return tuple(stamps)
+
+    def _read(self, option: str, path: str) -> bytes:
+        if not path:
+            return b""
+        try:
+            return Path(path).read_bytes()
+        except OSError as error:
+            raise UnusableCertificate(option, path, error.strerror or str(error)) from error
+
+    def _check(self) -> None:
+        import ssl  # only here: most processes use no TLS
+
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        if self.authorities:
+            try:
+                context.load_verify_locations(self.authorities)
+            except ssl.SSLError as error:
+                name = self.names.authorities
+                raise UnusableCertificate(
+                    name, self.authorities, "no certificate in PEM"
+                ) from error
+        if self.certificate:
+            try:
+                # With an empty password, OpenSSL rejects an encrypted key instead of asking for
+                # its password.
+                context.load_cert_chain(self.certificate, self.key, password="")
+            except (ssl.SSLError, ValueError) as error:
+                why = f"no key of the certificate {self.certificate}, in PEM and without a password"
+                raise UnusableCertificate(self.names.key, self.key, why) from error
+
+
+# gRPC reports this for a peer that closed a connection before its first answer.
+_CLOSED = ("failed to connect", "Socket closed")
+_MAY_NEED_TLS = (
+    "it closed the connection: it may require TLS (tlsTrustCertPath), and a certificate of the "
+    "caller (tlsCertPath, tlsKeyPath)"
+)
+_CAUSES: Mapping[str, str] = {
+    "Peer name": "its certificate has another name: check tlsVerify, tlsClusterName and its role",
+    "Hostname Verification Check failed": "its certificate has another name: check tlsVerify, "
+    "tlsClusterName and its role",
+    "certificate has expired": "its certificate has expired: renew it",
+    "certificate is not yet valid": "its certificate is not valid yet: check the clocks",
+    "CERTIFICATE_VERIFY_FAILED": "no authority of tlsTrustCertPath has signed its certificate",
+    "WRONG_VERSION_NUMBER": "it does not use TLS: remove tlsTrustCertPath, or set tlsServerMode = "
+    "enforcing there",
+    "CERTIFICATE_REQUIRED": "it requires a certificate: give tlsCertPath and tlsKeyPath",
+    "UNKNOWN_CA": "it does not accept the certificate of this process: another authority signed it",
+}
+
+
+def tls_cause(details: str) -> str:
+    """Return the cause of a failed TLS connection in plain words, or "" for another failure.
+
+    Args:
+        details: gRPC's description of the failure.
+    """
+    found = next((cause for sign, cause in _CAUSES.items() if sign in details), "")
+    if not found and all(sign in details for sign in _CLOSED):
+        return _MAY_NEED_TLS
+    return found

@@ -1,0 +1,193 @@
+"""Use TLS between services: options, credentials of a server, and certificates of channels.
+
+The port of a proxy has a relay for TLS (`tls_port`), which also accepts plaintext. The ports of
+name servers and brokers use gRPC's own TLS, so that a handler can see the certificate of its
+caller.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Literal
+
+import grpc
+import structlog
+from pydantic import field_validator
+
+from aerobee_chassis.config import Options
+from aerobee_chassis.errors import CertificateError, ConfigError
+from aerobee_chassis.rpc.transport import ChannelTls
+from aerobee_wire.certificates import (
+    NAME,
+    CertificateFiles,
+    Pem,
+    UnusableCertificate,
+    certificate_name,
+    role_of,
+)
+
+
+class PeerTlsOptions(Options):
+    """Options of a service that calls other services with TLS."""
+
+    # ---- TLS to other services ---- (if an authority is given)
+    tls_trust_cert_path: str = ""
+    tls_cert_path: str = ""
+    tls_key_path: str = ""
+    # Not in RocketMQ: whether the certificate of another service must have the name of its role in
+    # this cluster, or the name of its host.
+    tls_verify: Literal["name", "host"] = "name"
+    tls_cluster_name: str = "DefaultCluster"
+
+    def peer_tls(self) -> PeerTls | None:
+        """Return the certificates for calls to other services, or None for plaintext."""
+        if not self.tls_trust_cert_path:
+            return None
+        return PeerTls(
+            self._certificate_files(),
+            self.tls_cluster_name if self.tls_verify == NAME else "",
+        )
+
+    def _certificate_files(self) -> CertificateFiles:
+        return CertificateFiles(self.tls_trust_cert_path, self.tls_cert_path, self.tls_key_path)
+
+    @field_validator("tls_cluster_name")
+    @classmethod
+    def _dns_labels(cls, value: str) -> str:
+        check_cluster_name(value)
+        return value
+
+    def conflicts(self) -> Iterator[ConfigError]:
+        yield from super().conflicts()
+        if bool(self.tls_cert_path) != bool(self.tls_key_path):
+            problem = "tlsCertPath and tlsKeyPath belong together: give both or none"
+            yield ConfigError(problem, "tlsKeyPath" if self.tls_cert_path else "tlsCertPath")
+
+
+class ServerTlsOptions(PeerTlsOptions):
+    """Options of a service whose own port uses TLS."""
+
+    # "permissive" is for the proxy alone. Here it is plaintext, like "disabled".
+    tls_server_mode: Literal["disabled", "permissive", "enforcing"] = "disabled"
+    tls_server_need_client_auth: Literal["none", "require"] = "require"
+
+    def server_tls(self) -> ServerTls | None:
+        """Return the certificates for the port of the service, or None for plaintext."""
+        if self.tls_server_mode != "enforcing":
+            return None
+        need = self.tls_server_need_client_auth == "require"
+        return ServerTls(self._certificate_files(), require_client=need)
+
+    def conflicts(self) -> Iterator[ConfigError]:
+        yield from super().conflicts()
+        if self.tls_server_mode != "enforcing":
+            return
+        if not self.tls_cert_path:
+            yield ConfigError(
+                "tlsServerMode=enforcing needs tlsCertPath and tlsKeyPath; `aerobee certs init` "
+                "makes certificates",
+                "tlsCertPath",
+            )
+        if self.tls_server_need_client_auth == "require" and not self.tls_trust_cert_path:
+            yield ConfigError(
+                "with tlsServerMode=enforcing, callers must present a certificate: give "
+                "tlsTrustCertPath, the authority that signs it, or tlsServerNeedClientAuth=none",
+                "tlsTrustCertPath",
+            )
+
+
+def check_cluster_name(value: str) -> None:
+    """Raise ValueError if a cluster name cannot be a part of a DNS name."""
+    if not (value.isascii() and value.replace("-", "").replace(".", "").isalnum()):
+        raise ValueError("write letters, digits, - and ., because it is part of a DNS name")
+
+
+class PeerTls:
+    """Provide the certificates for calls to other services.
+
+    `cluster` is the cluster name that certificates must contain; if it is empty, certificates must
+    have the name of the host.
+    """
+
+    def __init__(self, files: CertificateFiles, cluster: str) -> None:
+        self._files = files
+        self._cluster = cluster
+        self._pem: Pem | None = None
+
+    def of(self, path: str) -> ChannelTls:
+        """Return the certificates for a channel that calls the RPC at `path`.
+
+        Raises CertificateError, which names the file.
+        """
+        if self._pem is None:
+            self._pem = loaded(self._files)
+        name = certificate_name(role_of(path), self._cluster) if self._cluster else ""
+        return ChannelTls(*self._pem, name)
+
+    def reload(self) -> bool:
+        """Read the files again if they have changed. Return whether there are new certificates.
+
+        If the new files cannot be used, log an error and keep the former certificates.
+        """
+        try:
+            pem = self._files.changed()
+        except UnusableCertificate as error:
+            log_unusable(error)
+            return False
+        if pem is None:
+            return False
+        self._pem = pem
+        return True
+
+
+class ServerTls:
+    """Provide gRPC with the certificates of a port, at each handshake.
+
+    If `require_client` is true, each caller must present a certificate that an authority of the
+    files has signed.
+    """
+
+    def __init__(self, files: CertificateFiles, *, require_client: bool) -> None:
+        self._files = files
+        self._require_client = require_client
+
+    def credentials(self) -> grpc.ServerCredentials:
+        """Return the credentials of a port. Raises CertificateError, which names the file."""
+        first = _configuration(loaded(self._files))
+        fetch: Any = self._fetch  # gRPC's stubs do not know that it may return None
+        return grpc.dynamic_ssl_server_credentials(
+            first, fetch, require_client_authentication=self._require_client
+        )
+
+    def _fetch(self) -> grpc.ServerCertificateConfiguration | None:
+        """Return new certificates if the files have changed, or None to keep the present ones.
+
+        gRPC calls this on a thread of its own.
+        """
+        try:
+            pem = self._files.changed()
+        except UnusableCertificate as error:
+            log_unusable(error)
+            return None
+        if pem is None:
+            return None
+        structlog.get_logger().info("certificates_reloaded", certificate=self._files.certificate)
+        return _configuration(pem)
+
+
+def _configuration(pem: Pem) -> grpc.ServerCertificateConfiguration:
+    return grpc.ssl_server_certificate_configuration(
+        [(pem.key, pem.certificate)], pem.authorities or None
+    )
+
+
+def loaded(files: CertificateFiles) -> Pem:
+    """Read certificate files. Raises CertificateError, which names the file."""
+    try:
+        return files.load()
+    except UnusableCertificate as error:
+        raise CertificateError(str(error), error.option) from error
+
+
+def log_unusable(error: UnusableCertificate) -> None:
+    structlog.get_logger().error("certificates_unusable", reason=str(error), about=error.path)

@@ -1,0 +1,161 @@
+"""A server with gRPC's own TLS and a caller with certificates, over each transport."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from grpc_health.v1 import health_pb2
+
+from aerobee_chassis.rpc import caller as caller_module
+from aerobee_chassis.rpc.call import Failure
+from aerobee_chassis.rpc.caller import Caller
+from aerobee_chassis.rpc.peer_tls import PeerTls, ServerTls
+from aerobee_chassis.rpc.server import Server
+from aerobee_chassis.rpc.standard_services import HEALTH
+from aerobee_chassis.rpc.transport import CallFailed
+from aerobee_cli.authority import Authority
+from aerobee_wire.certificates import CertificateFiles
+from support.clock.polling import until
+
+CLUSTER = "prod"
+
+
+class Check:
+    path = f"/{HEALTH.full_name}/Check"
+    response = health_pb2.HealthCheckResponse
+
+
+class Watch(Check):
+    path = f"/{HEALTH.full_name}/Watch"
+
+
+class Refused(Exception):
+    pass
+
+
+def refused(_address: str, failure: CallFailed) -> Exception:
+    return Refused(failure.message)
+
+
+def no_failure(_error: Exception) -> Failure | None:
+    return None
+
+
+def authority(directory: Path, days: int = 90) -> Authority:
+    made = Authority(directory, datetime.datetime.now(datetime.UTC))
+    made.init(CLUSTER, ["localhost"], days)
+    return made
+
+
+def files(directory: Path, role: str) -> CertificateFiles:
+    if not role:
+        return CertificateFiles(str(directory / "ca.crt"))
+    certificate, key = directory / f"{role}.crt", directory / f"{role}.key"
+    return CertificateFiles(str(directory / "ca.crt"), str(certificate), str(key))
+
+
+@pytest.fixture(scope="module")
+def secure(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("cluster") / "secure"
+    authority(directory)
+    return directory
+
+
+@asynccontextmanager
+async def serving(directory: Path, *, require_client: bool = True) -> AsyncIterator[str]:
+    tls = ServerTls(files(directory, "broker"), require_client=require_client)
+    server = Server([], host="127.0.0.1", port=0, failure_of=no_failure, tls=tls)
+    await server.start()
+    try:
+        yield server.address
+    finally:
+        await server.stop()
+
+
+async def ask(address: str, tls: PeerTls | None) -> int:
+    caller = Caller(refused, tls)
+    try:
+        request = health_pb2.HealthCheckRequest()
+        return int((await caller.call(address, Check, request, timeout_s=10)).status)
+    finally:
+        await caller.close()
+
+
+async def test_a_caller_with_a_certificate_of_the_cluster_is_served(secure: Path) -> None:
+    async with serving(secure) as address:
+        assert (
+            await ask(address, PeerTls(files(secure, "proxy"), CLUSTER)) == Check.response.SERVING
+        )
+
+
+async def test_no_other_caller_is_served(secure: Path, tmp_path: Path) -> None:
+    authority(tmp_path / "secure")
+    foreign = CertificateFiles(
+        str(secure / "ca.crt"),
+        str(tmp_path / "secure" / "proxy.crt"),
+        str(tmp_path / "secure" / "proxy.key"),
+    )
+    async with serving(secure) as address:
+        for tls in (None, PeerTls(files(secure, ""), CLUSTER), PeerTls(foreign, CLUSTER)):
+            with pytest.raises(Refused):
+                await ask(address, tls)
+
+
+async def test_a_caller_refuses_another_authority_name_and_plaintext(
+    secure: Path, tmp_path: Path
+) -> None:
+    authority(tmp_path / "secure")
+    async with serving(secure, require_client=False) as address:
+        assert await ask(address, PeerTls(files(secure, ""), CLUSTER)) == Check.response.SERVING
+        for tls in (
+            PeerTls(files(tmp_path / "secure", ""), CLUSTER),
+            PeerTls(files(secure, ""), "another"),
+            PeerTls(files(secure, ""), ""),  # no certificate of this test has the name 127.0.0.1
+        ):
+            with pytest.raises(Refused):
+                await ask(address, tls)
+    plain = Server([], host="127.0.0.1", port=0, failure_of=no_failure)
+    await plain.start()
+    with pytest.raises(Refused):
+        await ask(plain.address, PeerTls(files(secure, "proxy"), CLUSTER))
+    await plain.stop()
+
+
+async def test_new_certificates_and_a_new_authority_need_no_restart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(caller_module, "RELOAD_S", 0.02)
+    old, new = tmp_path / "old" / "secure", tmp_path / "new" / "secure"
+    authority(old)
+    authority(new)
+    request = health_pb2.HealthCheckRequest()
+    caller = Caller(refused, PeerTls(files(old, "proxy"), CLUSTER))
+    async with serving(old) as address:
+        watch = caller.stream(address, Watch, request)
+        assert (await anext(watch)).status == Check.response.SERVING
+        # First both sides trust both authorities, then they change their own certificates.
+        both = (old / "ca.crt").read_bytes() + (new / "ca.crt").read_bytes()
+        for name, content in [
+            ("ca.crt", both),
+            *((name, (new / name).read_bytes()) for name in ("broker.crt", "broker.key")),
+            *((name, (new / name).read_bytes()) for name in ("proxy.crt", "proxy.key")),
+            ("ca.crt", (new / "ca.crt").read_bytes()),
+        ]:
+            (old / name).write_bytes(content)
+            for _ in range(5):
+                answer = await caller.call(address, Check, request, timeout_s=10)
+                assert answer.status == Check.response.SERVING
+                await asyncio.sleep(0.03)
+
+        async def serves_the_new_authority() -> bool:
+            status = await ask(address, PeerTls(files(new, "proxy"), CLUSTER))
+            return bool(status == Check.response.SERVING)
+
+        await until(serves_the_new_authority, retry_on=(Refused,))
+        await watch.aclose()
+        await caller.close()

@@ -1,0 +1,139 @@
+"""`aerobee up --secure`: every port uses TLS, and certificates decide who may call."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from aerobee_client import (
+    AdminClient,
+    Message,
+    MqError,
+    NamesrvUnreachable,
+    Producer,
+    SimpleConsumer,
+    Tls,
+)
+from support.clock.polling import until_sync
+from support.processes.command import Up, aerobee, aerobee_json
+
+TOPIC, GROUP = "orders", "billing"
+
+
+def certificates(directory: Path) -> Tls:
+    return Tls(directory / "ca.crt", directory / "admin.crt", directory / "admin.key")
+
+
+class Closed:
+    """A suite with closed ports, and the directory of its certificates."""
+
+    def __init__(self, up: Up, data: Path) -> None:
+        self.up = up
+        self.directory = data / "secure"
+        self.tls = certificates(self.directory)
+
+
+@pytest.fixture(scope="module", params=["three processes", "--one-process", "--replicas=3"])
+def closed(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Closed]:
+    data = tmp_path_factory.mktemp("up")
+    arguments = [request.param] if request.param.startswith("--") else []
+    with Up(data, "--secure", *arguments) as up:
+        yield Closed(up, data)
+
+
+def test_a_client_with_a_certificate_sends_and_receives(closed: Closed) -> None:
+    namesrv, tls = closed.up.namesrv, closed.tls
+    with AdminClient(namesrv, tls=tls) as admin:
+        admin.create_topic(TOPIC)
+        admin.create_group(GROUP)
+    with Producer(namesrv=namesrv, tls=tls) as producer:
+        producer.send(Message(TOPIC, b"42 apples"))
+    with SimpleConsumer(GROUP, namesrv=namesrv, tls=tls) as consumer:
+        consumer.subscribe(TOPIC)
+        (message,) = until_sync(consumer.receive)
+        assert message.body == b"42 apples"
+        consumer.ack(message)
+
+
+def test_no_port_answers_in_plaintext(closed: Closed) -> None:
+    ports = [closed.up.namesrv, *closed.up.broker.split(","), closed.up.proxy]
+    for address in ports:
+        with grpc.insecure_channel(address) as channel:
+            health = health_pb2_grpc.HealthStub(channel)
+            with pytest.raises(grpc.RpcError) as caught:
+                health.Check(health_pb2.HealthCheckRequest(), timeout=10)
+            assert caught.value.code() is grpc.StatusCode.UNAVAILABLE, address
+
+
+def test_name_server_and_broker_refuse_a_client_without_their_certificate(
+    closed: Closed, tmp_path: Path
+) -> None:
+    assert aerobee("certs", "init", str(tmp_path / "secure")).returncode == 0
+    other = certificates(tmp_path / "secure")
+    own = closed.tls
+    foreign = Tls(own.ca, other.certificate, other.key)
+    for tls in (None, Tls(own.ca), other, foreign):
+        with (
+            AdminClient(closed.up.namesrv, tls=tls) as admin,
+            pytest.raises(NamesrvUnreachable),
+        ):
+            admin.list_topics()
+    for broker in closed.up.broker.split(","):
+        assert answers(broker, own)
+        assert not answers(broker, Tls(own.ca)) and not answers(broker, foreign)
+
+
+def answers(broker: str, tls: Tls) -> bool:
+    """Whether a broker answers a caller with these certificates."""
+    paths = (tls.ca, tls.key, tls.certificate)
+    pem = [Path(path).read_bytes() if str(path) else None for path in paths]
+    name = (("grpc.ssl_target_name_override", "broker.DefaultCluster.aerobee"),)
+    with grpc.secure_channel(broker, grpc.ssl_channel_credentials(*pem), name) as channel:
+        check = health_pb2_grpc.HealthStub(channel).Check.future(
+            health_pb2.HealthCheckRequest(), timeout=10
+        )
+        return check.exception() is None
+
+
+def test_the_command_reads_the_variables(closed: Closed, monkeypatch: pytest.MonkeyPatch) -> None:
+    for line in (closed.directory / "client.env").read_text().splitlines():
+        name, _, value = line.removeprefix("export ").partition("=")
+        monkeypatch.setenv(name, value)
+    assert aerobee_json("cluster", "list", namesrv=closed.up.namesrv)
+    assert aerobee_json("doctor", namesrv=closed.up.namesrv) == []
+
+
+def test_renewed_certificates_lose_no_send(closed: Closed) -> None:
+    """New connections use the new certificates, and none fails."""
+    stop, sent = threading.Event(), []
+    failures: list[MqError] = []
+
+    def send() -> None:
+        while not stop.is_set():
+            with Producer(namesrv=closed.up.namesrv, tls=closed.tls) as producer:
+                for number in range(20):
+                    try:
+                        sent.append(producer.send(Message(TOPIC, b"%d" % number)))
+                    except MqError as error:
+                        failures.append(error)
+
+    sender = threading.Thread(target=send)
+    sender.start()
+    try:
+        until_sync(lambda: sent, "sends go on")
+        renewed = aerobee("certs", "renew", str(closed.directory), "--within", "365", "--json")
+        assert renewed.returncode == 0, renewed.stderr
+        count = len(sent)
+        until_sync(lambda: "certificates_reloaded" in closed.up.stderr, "servers read them")
+        until_sync(lambda: len(sent) > count + 100, "sends go on after it")
+    finally:
+        stop.set()
+        sender.join()
+    assert not failures

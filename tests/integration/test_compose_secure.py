@@ -1,0 +1,70 @@
+"""docker-compose.secure.yml with a real engine: every port is closed to a stranger."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from aerobee_client import AdminClient, Message, NamesrvUnreachable, Producer, SimpleConsumer, Tls
+from support.clock.polling import until_sync
+from support.processes.compose import Project
+from support.processes.engine import require_engine
+
+pytestmark = [pytest.mark.engine, pytest.mark.slow]
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
+    require_engine()
+    made = Project(tmp_path_factory.mktemp("compose"), overlay="docker-compose.secure.yml")
+    try:
+        try:
+            made.start()
+        except subprocess.CalledProcessError:
+            print(made.run("logs"))  # pytest shows it with the failure
+            raise
+        yield made
+    finally:
+        made.remove()
+
+
+@pytest.fixture(scope="module")
+def tls(project: Project, tmp_path_factory: pytest.TempPathFactory) -> Tls:
+    copy = tmp_path_factory.mktemp("copy") / "certs"
+    project.run("cp", "broker:/secure/certs", str(copy))
+    return Tls(copy / "ca.crt", copy / "admin.crt", copy / "admin.key")
+
+
+def test_a_client_with_the_copied_certificate_is_served(project: Project, tls: Tls) -> None:
+    namesrv = f"127.0.0.1:{project.ports['namesrv']}"
+    with AdminClient(namesrv, tls=tls) as admin:
+        admin.create_topic("orders")
+        admin.create_group("billing")
+    with Producer(namesrv=namesrv, tls=tls) as producer:
+        producer.send(Message("orders", b"42 apples"))
+    with SimpleConsumer("billing", namesrv=namesrv, tls=tls) as consumer:
+        consumer.subscribe("orders")
+        (message,) = until_sync(consumer.receive)
+        consumer.ack(message)
+
+
+def test_a_stranger_is_not(project: Project, tls: Tls) -> None:
+    namesrv = f"127.0.0.1:{project.ports['namesrv']}"
+    for given in (None, Tls(tls.ca)):
+        with AdminClient(namesrv, tls=given) as admin, pytest.raises(NamesrvUnreachable):
+            admin.list_topics()
+
+
+def test_the_command_works_in_every_container(project: Project) -> None:
+    for service in ("namesrv", "broker", "proxy"):
+        output, code = project.inside(service, "aerobee", "doctor")
+        assert code == 0, output
+
+
+def test_a_second_start_keeps_the_certificates(project: Project, tls: Tls, tmp_path: Path) -> None:
+    project.run("up", "--detach", "--wait", "--force-recreate")
+    project.run("cp", "broker:/secure/certs", str(tmp_path / "certs"))
+    assert (tmp_path / "certs" / "ca.crt").read_bytes() == Path(tls.ca).read_bytes()

@@ -1,0 +1,71 @@
+"""The TLS options of services, and the certificates of their channels."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from aerobee_chassis.config import load
+from aerobee_chassis.errors import CertificateError, ConfigError
+from aerobee_chassis.rpc.peer_tls import ServerTlsOptions
+from support.codes import raises_about
+from support.processes import certificates
+
+ENFORCING = "tlsServerMode=enforcing"
+SEND, ROUTE = "/aerobee.broker.v1.MessageService/Send", "/aerobee.namesrv.v1.NamesrvService/Get"
+
+
+def options(*sets: str) -> ServerTlsOptions:
+    return load(ServerTlsOptions, sets=sets)
+
+
+@pytest.mark.parametrize(
+    ("sets", "about"),
+    [
+        ((ENFORCING,), "tlsCertPath"),
+        (("tlsCertPath=c",), "tlsKeyPath"),
+        ((ENFORCING, "tlsCertPath=c", "tlsKeyPath=k"), "tlsTrustCertPath"),
+        (("tlsClusterName=a/b",), "tlsClusterName"),
+    ],
+    ids=str,
+)
+def test_options_that_do_not_fit_are_refused(sets: tuple[str, ...], about: str) -> None:
+    with raises_about(ConfigError, about):
+        options(*sets)
+
+
+def test_plaintext_is_the_default() -> None:
+    assert options().peer_tls() is None and options().server_tls() is None
+    assert options("tlsServerMode=permissive").server_tls() is None
+
+
+def test_callers_need_no_certificate_if_the_option_says_so() -> None:
+    given = options(
+        ENFORCING, "tlsCertPath=c", "tlsKeyPath=k", "tlsServerNeedClientAuth=none"
+    ).server_tls()
+    assert given is not None
+    with raises_about(CertificateError, "tlsCertPath"):
+        given.credentials()
+
+
+def test_a_channel_requires_the_name_of_the_role(tmp_path: Path) -> None:
+    certificate, _ = certificates.write(tmp_path)
+    by_name = options(f"tlsTrustCertPath={certificate}", "tlsClusterName=prod").peer_tls()
+    assert by_name is not None
+    assert by_name.of(SEND).server_name == "broker.prod.aerobee"
+    assert by_name.of(ROUTE).server_name == "namesrv.prod.aerobee"
+    by_host = options(f"tlsTrustCertPath={certificate}", "tlsVerify=host").peer_tls()
+    assert by_host is not None and by_host.of(SEND).server_name == ""
+
+
+def test_former_certificates_stay_while_new_ones_cannot_be_used(tmp_path: Path) -> None:
+    certificate, _ = certificates.write(tmp_path)
+    peers = options(f"tlsTrustCertPath={certificate}").peer_tls()
+    assert peers is not None
+    before = peers.of(SEND).authorities
+    certificate.write_text("no PEM")
+    assert not peers.reload() and not peers.reload()
+    assert peers.of(SEND).authorities == before
+    certificates.write(tmp_path)
+    assert peers.reload() and peers.of(SEND).authorities != before

@@ -1,0 +1,141 @@
+"""`aerobee certs`: the authority of a cluster, and its certificates."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import shlex
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+
+from aerobee_chassis.config import load
+from aerobee_cli.authority import Authority
+from aerobee_cli.errors import CommandError
+from aerobee_cli.main import main
+from aerobee_client import Tls
+from aerobee_namesrv.config import NamesrvOptions
+from aerobee_wire.certificates import CertificateFiles
+
+NOW = datetime.datetime(2026, 3, 1, tzinfo=datetime.UTC)
+HOSTS = ["localhost", "127.0.0.1"]
+
+
+def made(directory: Path, now: datetime.datetime = NOW) -> Authority:
+    authority = Authority(directory, now)
+    authority.init("prod", HOSTS, 90)
+    return authority
+
+
+def test_each_role_has_a_certificate_with_its_names(tmp_path: Path) -> None:
+    directory = tmp_path / "secure"
+    issued = {each.file: each for each in made(directory).list()}
+    assert set(issued) == {"ca.crt", "namesrv.crt", "broker.crt", "proxy.crt", "admin.crt"}
+    assert issued["broker.crt"].names == (
+        "broker.prod.aerobee",
+        "broker.broker.prod.aerobee",
+        "localhost",
+        "127.0.0.1",
+        "aerobee://prod/broker/broker",
+    )
+    assert issued["broker.crt"].expires_in_days == 90
+    assert (issued["ca.crt"].role, issued["ca.crt"].cluster) == ("ca", "prod")
+    certificate, key = str(directory / "broker.crt"), str(directory / "broker.key")
+    CertificateFiles(str(directory / "ca.crt"), certificate, key).load()
+
+
+def test_keys_are_private(tmp_path: Path) -> None:
+    made(tmp_path / "secure")
+    modes = {path.name: path.stat().st_mode & 0o777 for path in (tmp_path / "secure").iterdir()}
+    assert {mode for name, mode in modes.items() if name.endswith(".key")} == {0o600}
+    assert (tmp_path / "secure").stat().st_mode & 0o777 == 0o700
+
+
+def test_a_directory_that_others_may_read_is_refused(tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    with pytest.raises(CommandError, match="chmod 700"):
+        made(tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_nothing_is_overwritten(tmp_path: Path) -> None:
+    authority = made(tmp_path / "secure")
+    before = {path: path.read_bytes() for path in (tmp_path / "secure").iterdir()}
+    with pytest.raises(CommandError, match="has an authority"):
+        authority.init("prod", HOSTS, 90)
+    with pytest.raises(CommandError, match=r"broker\.key exists"):
+        authority.issue("broker", "broker", HOSTS, 90)
+    assert {path: path.read_bytes() for path in before} == before
+
+
+def test_an_authority_that_is_kept_renews_what_expires_soon(tmp_path: Path) -> None:
+    directory = tmp_path / "secure"
+    assert len(Authority(directory, NOW).keep("prod", HOSTS, 90)) == 4
+    assert Authority(directory, NOW).keep("prod", HOSTS, 90) == []
+    later = Authority(directory, NOW + datetime.timedelta(days=61))
+    assert len(later.keep("prod", HOSTS, 90)) == 4
+
+
+def test_one_more_process_has_a_name_of_its_own(tmp_path: Path) -> None:
+    issued = made(tmp_path / "secure").issue("broker", "broker-b", ["10.0.0.9"], 30)
+    assert (issued.file, issued.role, issued.name) == ("broker-b.crt", "broker", "broker-b")
+    assert "broker-b.broker.prod.aerobee" in issued.names and "10.0.0.9" in issued.names
+
+
+def test_a_certificate_that_expires_soon_is_signed_again_for_the_same_key(tmp_path: Path) -> None:
+    directory = tmp_path / "secure"
+    made(directory).issue("proxy", "edge", HOSTS, 200)
+    before = x509.load_pem_x509_certificate((directory / "broker.crt").read_bytes())
+    later = Authority(directory, NOW + datetime.timedelta(days=61))
+    assert {each.file for each in later.renew(30, 90)} == {
+        *("namesrv.crt", "broker.crt", "proxy.crt", "admin.crt")
+    }
+    after = x509.load_pem_x509_certificate((directory / "broker.crt").read_bytes())
+    assert after.public_key() == before.public_key() and after.serial_number != before.serial_number
+    assert later.renew(30, 90) == []
+    assert not list(directory.glob("*.new"))
+
+
+def test_services_and_clients_read_the_files_of_options(tmp_path: Path) -> None:
+    directory = tmp_path / "secure"
+    made(directory)
+    options = load(NamesrvOptions, file=directory / "namesrv.conf")
+    assert options.server_tls() is not None and options.tls_cluster_name == "prod"
+    environ = dict(
+        word.split("=", 1)
+        for line in (directory / "client.env").read_text().splitlines()
+        for word in shlex.split(line.removeprefix("export "))
+    )
+    tls = Tls.from_environment(environ)
+    assert tls is not None and (tls.cluster, tls.verify) == ("prod", "name")
+    assert Path(tls.certificate) == directory / "admin.crt"
+
+
+def test_the_command_prints_the_certificates(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    directory = str(tmp_path / "secure")
+    assert main(["certs", "init", directory, "--cluster", "prod", "--json"]) == 0
+    assert len(json.loads(capsys.readouterr().out)) == 4
+    assert main(["certs", "renew", directory]) == 0
+    assert "no certificate" in capsys.readouterr().err
+    assert main(["certs", "show", directory]) == 0
+    assert "broker.crt" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("init", "D", "--cluster", "a_b"),
+        ("init", "D", "--cluster", "-a"),
+        ("issue", "D", "--role", "king", "--name", "b"),
+        ("issue", "D", "--role", "broker", "--name", "../b"),
+    ],
+    ids=" ".join,
+)
+def test_a_bad_name_is_refused(
+    arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["certs", *arguments]) == 2
+    assert "write" in capsys.readouterr().err

@@ -1,0 +1,292 @@
+"""Every listing at 80, 120 and 200 columns, and in a pipe, as the files of `listings/` show it.
+
+`WRITE_LISTINGS=1 pytest tests/unit/aerobee_cli/test_listings.py` writes the files.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aerobee_cli import connected, redriving
+from aerobee_cli.commands import broker, cluster, diverged, dlq, group, lite, message, topic
+from aerobee_cli.table import Column, Table, width_of
+
+FILES = Path(__file__).parent / "listings"
+WIDTHS = {"80 columns": 80, "120 columns": 120, "200 columns": 200, "in a pipe": None}
+BORN_MS, STORED_MS = 1_764_345_075_892, 1_764_345_289_155
+IDS = tuple(f"C0000202667E26BE0FE98E729CAA000{n}" for n in range(3))
+OFFSET_IDS = tuple(f"7F000001000051AF000000000000{n:04X}" for n in range(3))
+CLIENTS = ("10.0.3.17@2914@5f1c0a9e", "warehouse-7.example.org@88@17@2hzb8kq3n7")
+
+MESSAGES = [
+    {
+        "message_id": IDS[n],
+        "offset_message_id": OFFSET_IDS[n],
+        "topic": "%DLQ%shipping",
+        "origin_topic": "orders",
+        "origin_message_id": OFFSET_IDS[n],
+        "lite_topic": "",
+        "tag": "paid",
+        "keys": [f"order-{n}", "customer-4711"],
+        "reconsume_times": 16,
+        "born_timestamp_ms": BORN_MS + n,
+        "store_timestamp_ms": STORED_MS + n,
+        "why": why,
+        "broker_name": "broker-a",
+        "queue_id": n,
+        "queue_offset": 1_234_567 + n,
+        "body_size": 5_120,
+    }
+    for n, why in enumerate(
+        (
+            "KeyError: 'postcode'",
+            "ValueError: no such address for order 1: the street is missing, and the postal code "
+            "is not one of the country of the customer",
+            "requests.exceptions.ConnectionError: HTTPConnectionPool(host='stock.example.org', "
+            "port=443): Max retries exceeded with url: /reservations/1/items (Caused by "
+            "NewConnectionError('<urllib3.connection.HTTPSConnection object at 0x7f3a>: Failed to "
+            "establish a new connection: [Errno 111] Connection refused'))",
+        )
+    )
+]
+QUEUES = [
+    {
+        "topic": name,
+        "broker_name": "broker-a",
+        "queue_id": n,
+        "consumer_offset": 1_234_500 + n,
+        "max_offset": 1_234_567 + n,
+        "min_offset": 12,
+        "message_count": 1_234_555 + n,
+        "earliest_timestamp_ms": BORN_MS,
+        "latest_timestamp_ms": STORED_MS,
+        "queue_offset": 1_234_567,
+        "lag": 67,
+        "last_timestamp_ms": STORED_MS,
+        "client_id": CLIENTS[n],
+    }
+    for n, name in enumerate(("orders", "%RETRY%shipping"))
+]
+MEMBERS = [
+    {
+        "client_id": client,
+        "consumer_groups": ("shipping", "billing"),
+        "subscriptions": {"orders": "paid || sent", "%RETRY%shipping": "*"},
+        "publishes": ("invoices",) * n,
+        "software": "python 0.1.0",
+        "address": f"10.0.3.17:4{n}311",
+        "proxy": "",
+        "since_timestamp_ms": BORN_MS,
+        "last_update_timestamp_ms": STORED_MS,
+        "way": "push",
+        "strategy": "average",
+        "queues": ("orders/broker-a/0-3", "%RETRY%shipping/broker-a/0"),
+        "locks": (),
+        "consumed_per_second": 12.5,
+        "failed": 3,
+        "waiting": 1_024,
+        "lag": 67,
+    }
+    for n, client in enumerate(CLIENTS)
+]
+REPLICAS = [
+    {
+        "cluster": "DefaultCluster",
+        "broker_name": "broker-a",
+        "replica_id": n,
+        "role": role,
+        "in_sync": role == "master",
+        "epoch": 4,
+        "end_offset": 1_073_741_824,
+        "confirmed_offset": 1_073_741_000,
+        "lag_bytes": n * 1_048_576,
+        "behind_ms": n * 1_500,
+        "clock_offset_ms": 3,
+        "address": f"10.0.4.1{n}:10911",
+        "remark": remark,
+        "last_update_timestamp_ms": STORED_MS,
+    }
+    for n, (role, remark) in enumerate(
+        (("master", ""), ("slave", "copies its master's log (12 %); does not reach etcd"))
+    )
+]
+
+# name → columns, items
+LISTINGS: dict[str, tuple[Sequence[Column], Sequence[dict[str, Any]]]] = {
+    "dlq-list": (dlq.DEAD_LETTER_COLUMNS, MESSAGES),
+    "dlq-redrive": (
+        redriving.COLUMNS,
+        [{**each, "status": "failed", "error": each["why"]} for each in MESSAGES[:2]],
+    ),
+    "message-query": (message.MESSAGE_COLUMNS, MESSAGES),
+    "topic-list": (
+        topic.TOPIC_COLUMNS,
+        [
+            {
+                "topic": name,
+                "message_type": "NORMAL",
+                "brokers": [
+                    {"broker_name": f"broker-{letter}", "write_queue_count": 8} for letter in "abcd"
+                ],
+            }
+            for name in ("orders", "invoices-of-the-european-customers")
+        ],
+    ),
+    "topic-route": (
+        topic.ROUTE_COLUMNS,
+        [
+            {
+                "broker_name": "broker-a",
+                "cluster": "DefaultCluster",
+                "read_queue_count": 8,
+                "write_queue_count": 16,
+                "permission": 6,
+                "addresses": {0: "10.0.4.10:10911", 1: "10.0.4.11:10911", 2: "10.0.4.12:10911"},
+            }
+        ],
+    ),
+    "topic-status": (topic.STATUS_COLUMNS, QUEUES),
+    "topic-rebalance": (
+        topic.REBALANCED_COLUMNS,
+        [
+            {
+                "broker_name": "broker-b",
+                "address": "10.0.4.20:10911",
+                "queues": 8,
+                "groups": ("shipping", "billing"),
+            }
+        ],
+    ),
+    "group-list": (
+        group.GROUP_COLUMNS,
+        [
+            {
+                "consumer_group": "shipping",
+                "max_attempts": 17,
+                "retry": "10s, 30s, 1m, 2m, 3m, 4m, 5m, 6m, 7m, 8m, 9m, 10m, 20m, 30m, 1h, 2h",
+                "order": "auto",
+                "brokers": ("broker-a", "broker-b"),
+            },
+            {
+                "consumer_group": "billing",
+                "max_attempts": 5,
+                "retry": "1s, 5s, 30s",
+                "order": "off",
+                "brokers": ("broker-a", "broker-b"),
+            },
+        ],
+    ),
+    "group-members": (connected.MEMBER_COLUMNS, MEMBERS),
+    "group-progress": (group.PROGRESS_COLUMNS, QUEUES),
+    "group-reset-offset": (group.OFFSET_COLUMNS, QUEUES),
+    "group-blocked": (
+        group.BLOCKED_COLUMNS,
+        [
+            {
+                "message_group": "customer-4711",
+                "topic": "orders",
+                "broker_name": "broker-a",
+                "queue_id": 3,
+                "message_id": IDS[0],
+                "attempt": 2,
+                "waiting": 1_204,
+                "since_timestamp_ms": BORN_MS,
+                "next_try_timestamp_ms": STORED_MS,
+                "client_id": CLIENTS[0],
+            }
+        ],
+    ),
+    "clients": (connected.CLIENT_COLUMNS, MEMBERS),
+    "lite-list": (
+        lite.TOPIC_COLUMNS,
+        [
+            {
+                "lite_topic": "session-4711",
+                "messages": 12,
+                "lag": 3,
+                "oldest_timestamp_ms": BORN_MS,
+                "newest_timestamp_ms": STORED_MS,
+                "subscribers": 2,
+                "broker_name": "broker-a",
+                "queue_id": 0,
+            }
+        ],
+    ),
+    "lite-clients": (
+        lite.CLIENT_COLUMNS,
+        [
+            {
+                "consumer_group": "agents",
+                "client_id": client,
+                "subscribes": "1,024",
+                "ready": 3,
+                "silent_s": 12,
+                "brokers": ("broker-a", "broker-b"),
+            }
+            for client in CLIENTS
+        ],
+    ),
+    "cluster-list": (cluster.COLUMNS, REPLICAS),
+    "broker-ha-status": (broker.REPLICA_COLUMNS, REPLICAS),
+    "broker-diverged-list": (
+        diverged.FILE_COLUMNS,
+        [
+            {
+                "replica_id": 2,
+                "name": "3-1048576.log",
+                "epoch": 3,
+                "begin_offset": 1_048_576,
+                "size": 20_480,
+            }
+        ],
+    ),
+    "broker-diverged-show": (
+        diverged.MESSAGE_COLUMNS,
+        [{**each, "topic": "orders", "kind": "normal", "stored": False} for each in MESSAGES],
+    ),
+}
+
+
+def shown(name: str) -> str:
+    columns, items = LISTINGS[name]
+    parts = []
+    for title, width in WIDTHS.items():
+        parts.append("\n".join([f"=== {title}", *Table(columns).lines(items, width)]))
+    return "\n\n".join(parts) + "\n"
+
+
+@pytest.mark.parametrize("name", LISTINGS)
+def test_a_listing_is_as_its_file_shows(name: str) -> None:
+    file = FILES / f"{name}.txt"
+    if os.environ.get("WRITE_LISTINGS"):
+        file.write_text(shown(name), encoding="utf-8")
+    assert shown(name) == file.read_text(encoding="utf-8")
+
+
+def test_every_file_is_of_a_listing() -> None:
+    assert {file.stem for file in FILES.iterdir()} == set(LISTINGS)
+
+
+@pytest.mark.parametrize("name", LISTINGS)
+@pytest.mark.parametrize("width", [80, 120, 200])
+def test_a_listing_fits_its_terminal(name: str, width: int) -> None:
+    columns, items = LISTINGS[name]
+    for every in (False, True):
+        lines = Table(columns, every=every).lines(items, width)
+        assert [line for line in lines if width_of(line) > width] == []
+        first = columns[0].key
+        ids = [item[first] for item in items if isinstance(item[first], str)]
+        assert [each for each in ids if not any(each in line for line in lines)] == []
+
+
+def test_a_dead_letter_takes_few_lines_at_80_columns() -> None:
+    """Its id, time, origin and attempts are one line, and its reason with its text below."""
+    lines = Table(dlq.DEAD_LETTER_COLUMNS).lines(MESSAGES[:2], 80)
+    assert lines[2] == f"{IDS[0]}  2025-11-28T15:54:49Z  orders        16  paid"
+    assert lines[3] == "    KeyError: 'postcode'"
+    assert len(lines) == 2 + 2 + 3
