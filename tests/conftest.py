@@ -8,7 +8,9 @@ id is enough.
 
 from __future__ import annotations
 
+import gc
 import signal
+from collections.abc import Generator
 
 import pytest
 from hypothesis import settings
@@ -40,6 +42,18 @@ class OneJvm(LoadFileScheduling):  # type: ignore[misc]
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> OneJvm | None:
     return OneJvm(config, log) if config.getoption("dist") == "loadfile" else None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """The thousands of tests stay until the end: the garbage collector need not look at them."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.collect()
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
