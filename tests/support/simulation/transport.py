@@ -228,6 +228,7 @@ class SimulatedListener:
         }
 
     def bind(self, target: str, credentials: object = None) -> int:
+        assert credentials is None, "the simulated network has no TLS"
         self._address = target
         return int(target.rpartition(":")[2])
 
