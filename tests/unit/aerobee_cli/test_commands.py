@@ -136,6 +136,13 @@ def test_every_command_has_help_with_an_example(
     assert f"Example: aerobee {command}" in out or f"aerobee {command} --" in out
 
 
+def test_help_shows_the_default_of_a_choice_as_the_user_writes_it(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main.main(["up", "--help"]) == 0
+    assert "[default: auto]" in " ".join(capsys.readouterr().out.split())
+
+
 @pytest.mark.parametrize(
     "arguments",
     [

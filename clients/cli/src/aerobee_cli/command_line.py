@@ -78,6 +78,8 @@ class Option:
             made = _type_of(kind, *self._bounds)
             further["type"] = _Parsed(self._parser) if self._parser is not None else made
             further["show_default"] = bool(default) and not is_required
+        if isinstance(default, Enum):
+            default = default.value  # The help shows it as the user writes it: click shows names.
         return click.Option(
             [*names, name], multiple=several, required=is_required,
             default=None if is_required else default, **further,
