@@ -30,6 +30,7 @@ from aerobee_client.options.lease_consumer import LiteConsumerOptions, SimpleCon
 from aerobee_client.options.producer import ProducerOptions
 from aerobee_client.runtime import kinds
 from aerobee_client.runtime.facade import Facade
+from aerobee_client.testing import AsyncRocketMq
 from aerobee_wire.status import Code, MqError
 from support.codes import raises_code
 
@@ -304,3 +305,12 @@ def test_a_long_value_is_shortened() -> None:
     with pytest.raises(MqError) as caught:
         client.Message("t", "x" * 1_000_000)  # type: ignore[arg-type]
     assert len(caught.value.message) < 200
+
+
+async def test_the_cluster_of_a_test_refuses_a_number_as_a_duration() -> None:
+    cluster = AsyncRocketMq(NAMESRV)
+    with raises_code(Code.INVALID_PARAMETER) as raised:
+        await cluster.wait_consumed("g", timeout=5)  # type: ignore[arg-type]
+    assert str(raised.value).startswith("timeout is 5 (int): give a timedelta")
+    with raises_code(Code.INVALID_PARAMETER):
+        await cluster.advance(hours=1, settle_timeout=5)  # type: ignore[arg-type]

@@ -22,6 +22,7 @@ from aerobee_client.cluster.transport import GrpcTransport
 from aerobee_client.errors import BrokerUnreachable
 from aerobee_client.message import ReceivedMessage
 from aerobee_client.runtime.facade import AsyncClient, Facade, blocking, on_loop
+from aerobee_client.runtime.kinds import checked_class
 from aerobee_wire import rpcs
 from aerobee_wire.rpcs import Rpc
 from aerobee_wire.status import Code, MqError
@@ -40,6 +41,7 @@ PAGE_BYTES = 4 * 1024 * 1024
 _ABSENT = frozenset({Code.TOPIC_NOT_EXIST, Code.SUBSCRIPTION_GROUP_NOT_EXIST})
 
 
+@checked_class
 class AsyncRocketMq(AsyncClient):
     """The cluster of the fixture `async_rocketmq`. Every method may raise MqError.
 
