@@ -13,11 +13,17 @@ from collections.abc import Sequence
 from typing import Self
 
 import grpc
-from testcontainers.core.container import DockerContainer
 
 from aerobee_client.testing.rocketmq import RocketMq
 from aerobee_client.testing.suite_process import unless_given
 from aerobee_wire.status import Code, MqError, invalid_parameter
+
+try:
+    from testcontainers.core.container import DockerContainer
+except ImportError as error:
+    raise ImportError(
+        f"testcontainers is not installed ({error}): pip install 'aerobee-client[testcontainers]'"
+    ) from None
 
 IMAGE_VARIABLE = "AEROBEE_IMAGE"
 READY_TIMEOUT_S = 60.0
