@@ -62,7 +62,7 @@ def test_on_a_terminal_all_of_it_is_for_people(tmp_path: Path) -> None:
     with Terminal(command, columns=80) as terminal:
         terminal.until_shown("(?s)ready namesrv.*and dead letters")
         for service in ("namesrv", "broker", "proxy"):
-            terminal.until_shown(rf"Z \[info     \] ready .*service={service}")
+            terminal.until_shown(rf"Z {service:<7} \[info     \] ready ")
         assert terminal.end() == 0
     assert "{" not in terminal.text
     said = [line for line in terminal.lines if not re.match(r"\^C|\d\d:\d\d:\d\dZ ", line)]
@@ -76,7 +76,7 @@ def test_on_a_terminal_all_of_it_is_for_people(tmp_path: Path) -> None:
 
 def test_the_format_of_the_logs_can_be_chosen(tmp_path: Path) -> None:
     with Up(tmp_path, "--log-format", "console") as up:
-        until_sync(lambda: len(re.findall(r"Z \[info     \] ready  ", up.stderr)) == 3)
+        until_sync(lambda: len(re.findall(r"Z \w+ +\[info     \] ready  ", up.stderr)) == 3)
     done = aerobee("up", "--set", "proxy.logFormat=console")
     assert done.returncode == 2 and "--log-format" in done.stderr
 
