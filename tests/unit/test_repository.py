@@ -190,9 +190,8 @@ def test_a_distribution_declares_what_it_imports(distribution: Distribution) -> 
     declared = {
         canonicalize_name(need.name) for need in (*distribution.third_party, *client.needs())
     }
-    providers = metadata.packages_distributions() | {
-        module: [package] for module, package in BROUGHT_BY.items()
-    }
+    brought = {module: [package] for module, package in BROUGHT_BY.items()}
+    providers = {**metadata.packages_distributions(), **brought}
     assert {
         module: place
         for module, place in imported(distribution).items()
