@@ -168,16 +168,11 @@ def imported(distribution: Distribution) -> dict[str, str]:
     """Top-level module that is neither ours nor Python's → a place that imports it."""
     folders = set(distribution.packages)
     paths = [path for path in sources() if folders & set(path.parents)]
-    found = {
-        name.partition(".")[0]: place
-        for kind in (ast.Import, ast.ImportFrom)
-        for place, node in nodes(paths, kind)
-        for name in (
-            [alias.name for alias in node.names]
-            if isinstance(node, ast.Import)
-            else [node.module or ""]
-        )
-    }
+    names = [
+        *((alias.name, place) for place, node in nodes(paths, ast.Import) for alias in node.names),
+        *((node.module or "", place) for place, node in nodes(paths, ast.ImportFrom)),
+    ]
+    found = {name.partition(".")[0]: place for name, place in names}
     ours = {path.name for each in distributions() for path in each.packages}
     known = sys.stdlib_module_names | ours | FOR_TYPE_CHECKERS
     return {name: found[name] for name in found.keys() - known}
