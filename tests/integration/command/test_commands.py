@@ -230,6 +230,7 @@ def test_a_message_is_sent_found_and_shown(up: Up) -> None:
     shown = json_of(up, "message", "get", sent["offset_message_id"])
     assert (shown["body"], shown["tag"], shown["keys"]) == ("grüße", "hot", ["k1", "k2"])
     assert shown["properties"]["a"] == "b=c"
+    assert json_of(up, "message", "get", sent["message_id"]) == shown
 
 
 def test_a_body_can_come_from_stdin(up: Up) -> None:

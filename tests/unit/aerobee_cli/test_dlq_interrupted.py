@@ -281,9 +281,13 @@ def test_export_writes_to_links_and_devices(
 
 @pytest.mark.parametrize("command", [("list",), ("purge", "--yes"), ("export",)])
 def test_a_missing_route_is_not_taken_for_no_dead_letters(
-    cluster: MemoryCluster, command: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+    cluster: MemoryCluster,
+    command: tuple[str, ...],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """An interrupted purge has deleted the route; the broker registers it again within a minute."""
+    monkeypatch.setattr(dead_letters, "ROUTE_S", 0)
     cluster.answers["GetTopicRoute"] = MqError(Code.TOPIC_NOT_EXIST, f"no route of {DEAD}")
     assert run(*command) == 1
     shown = capsys.readouterr()

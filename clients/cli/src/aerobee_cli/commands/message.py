@@ -278,15 +278,16 @@ def recall(
 def get(
     context: click.Context,
     *,
-    offset_message_id: Annotated[
-        str, Argument(metavar="OFFSET_MESSAGE_ID", help="As send, query and dlq show it.")
+    message_id: Annotated[
+        str,
+        Argument(metavar="MESSAGE_ID", help="Its message id or offset message id, as send shows."),
     ],
     namesrv: Namesrv = None,
     json: Json = False,
 ) -> None:
     """Show one message with its body. The message is not consumed."""
     with admin_client(context, namesrv) as admin:
-        message = admin.get_message(offset_message_id)
+        message = admin.get_message(message_id)
     output.show_one(full(message), as_json=json)
 
 
