@@ -125,8 +125,8 @@ build/%/.installed: tests/cluster/%.lock $(SPARK)
 cluster: $(SPARK) java build/moto/.installed $(SPARK_VERSIONS:%=build/pyspark-%/.installed) ## Spark in compose, and each version of it; half an hour
 	@$(PYTEST) tests/cluster $(ARGS)
 	@$(foreach version,$(SPARK_VERSIONS),PYTHONPATH=$(CURDIR)/build/pyspark-$(version) $(PYTEST) \
-	  tests/integration/spark/test_source.py tests/integration/spark/test_stream.py \
-	  tests/integration/spark/test_cluster.py tests/integration/spark/sink $(ARGS);)
+	  $(addprefix tests/integration/spark/in_session/test_,source.py stream.py sink.py odd_messages.py) \
+	  tests/integration/spark/test_cluster.py tests/integration/spark/test_sink_rows.py $(ARGS);)
 
 # The tools for the site have an environment of their own. They read the sources without importing them.
 build/docs/.installed: docs/requirements.lock

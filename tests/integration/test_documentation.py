@@ -7,11 +7,9 @@ named in `RUN_ELSEWHERE`, and of other `make` commands it is shown that they exi
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -19,13 +17,14 @@ from pathlib import Path
 
 import pytest
 
+from aerobee_broker.config import BrokerOptions
+from support.repository import reader
 from support.repository.tree import ROOT, files
 from support.spark import class_archive
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 DEFAULT_NAMESRV, DEFAULT_BROKER = "127.0.0.1:9876", "127.0.0.1:10911"
-BIN = Path(sys.executable).parent
 COMMAND_TIMEOUT_S = 120.0
 STOP_TIMEOUT_S = 30.0
 FIRST_PAGES = ("README.md", "docs/usage.md")
@@ -47,7 +46,7 @@ RUN_ELSEWHERE = {
     ),
     "pip install --find-links build/dist aerobee": (
         "tests/integration/distributions/test_wheels.py",
-        'stranger.install("aerobee-spark[local]", "mypy")',
+        "stranger.install(",
     ),
     "aerobee --version": ("tests/integration/distributions/test_wheels.py", '"--version"'),
     "aerobee up --replicas 3 --set brokerName=broker-a": (
@@ -244,10 +243,12 @@ class Up:
             if b.text.startswith("aerobee up") and b.page == "docs/usage.md"
         ]
         self.directory = directory
+        self._environment = reader.environment(directory)
         free_ports = ["--namesrv-port", "0", "--broker-port", "0", "--proxy-port", "0"]
         self._process = subprocess.Popen(
-            [BIN / "aerobee", *shlex.split(command)[1:], *free_ports],
-            cwd=directory, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            [reader.BIN / "aerobee", *shlex.split(command)[1:], *free_ports],
+            cwd=directory, env=self._environment,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
         assert self._process.stdout is not None and self._process.stderr is not None
         self._log: list[str] = []
@@ -267,14 +268,15 @@ class Up:
         text = block.text.replace(DEFAULT_NAMESRV, self.namesrv)
         text = text.replace(DEFAULT_BROKER, self.broker)
         command = (
-            [sys.executable, "-c", text] if block.language == "python" else ["bash", "-euc", text]
+            [".venv/bin/python", "-c", text]
+            if block.language == "python"
+            else ["bash", "-euc", text]
         )
         return subprocess.run(
             command,
             cwd=self.directory,
             env={
-                **os.environ,
-                "PATH": f"{BIN}:{os.environ['PATH']}",
+                **self._environment,
                 "NAMESRV_ADDR": self.namesrv,
                 class_archive.VARIABLE: class_archive.java_options(),
             },
@@ -309,6 +311,25 @@ def test_a_block_runs(up: Up, block: Block) -> None:
     done = up.run(block)
     assert done.returncode == 0, done.stdout + without_frames(done.stderr)
     assert "error" not in done.stderr.lower(), without_frames(done.stderr)
+    assert "replaced a" not in done.stderr, without_frames(done.stderr)  # a data source of Spark
+
+
+def test_the_first_program_is_ten_lines_and_prints_what_it_sent(up: Up) -> None:
+    first = next(b for b in blocks() if b.page == "README.md" and b.language == "python")
+    assert first.text.count("\n") == 10
+    assert "hello" in up.run(first).stdout
+
+
+def test_the_first_page_says_what_is_deleted() -> None:
+    page = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+    options = BrokerOptions()
+    for number in (
+        f"{options.file_reserved_time} h",
+        f"{options.disk_max_used_space_ratio} %",
+        f"{options.disk_space_clean_forcibly_ratio} %",
+    ):
+        assert number in page
+    assert "includes unread messages and dead letters" in page
 
 
 def test_the_story_of_the_pages_ends_as_they_say(up: Up) -> None:

@@ -189,6 +189,14 @@ def test_every_package_is_in_one_distribution_and_typed() -> None:
     assert {path for path in placed if path not in of_tree} == set(GENERATED.iterdir())
 
 
+def test_no_package_takes_a_name_that_others_use() -> None:
+    """An official SDK may be installed beside ours. Spark requires the one name that differs."""
+    placed = {path.name: each.name for each in distributions() for path in each.packages}
+    foreign = {name for name in placed if name.partition("_")[0] != "aerobee"}
+    assert foreign == {"pyspark_aerobee"}
+    assert placed["aerobee_foreign"] == "aerobee"
+
+
 def test_make_mypy_and_the_import_contracts_know_every_package() -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     installed = re.search(r"^DISTRIBUTIONS := (.*)$", makefile, re.MULTILINE)

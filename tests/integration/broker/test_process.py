@@ -389,6 +389,14 @@ def test_sigterm_ends_long_polls_and_the_process_within_its_grace(tmp_path: Path
         assert [line["event"] for line in broker.log[-2:]] == ["stopping", "stopped"]
 
 
+def test_print_config_warns_of_keys_without_effect() -> None:
+    path = samples.FILES / "broker" / "tutorial-keys.conf"
+    done = run("aerobee_broker", "--config", str(path), "--print-config")
+    assert json.loads(done.stdout)["diskMaxUsedSpaceRatio"] == 88
+    [warning] = done.stderr.splitlines()
+    assert "storeCheckpoint" in warning and "abortFile" in warning
+
+
 def test_print_config_shows_every_option_and_starts_nothing(tmp_path: Path) -> None:
     shown = json.loads(run("aerobee_broker", "--data", str(tmp_path), "--print-config").stdout)
     assert shown["storePathRootDir"] == str(tmp_path / "broker" / "store")

@@ -1,4 +1,4 @@
-"""`aerobee up --secure`: every port uses TLS, and certificates decide who may call."""
+"""`aerobee up --secure` (*Try it* of docs/security.md): TLS at every port, and who may call."""
 
 from __future__ import annotations
 

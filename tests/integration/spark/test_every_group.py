@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -84,6 +85,36 @@ def test_a_group_whose_report_fails_makes_the_whole_incomplete(
     assert "cannot decode" in failed["problems"][0]
     assert summary["dead_letters"] is None
     assert "Not complete" in (tmp_path / "report.html").read_text("utf-8")
+
+
+def test_a_body_with_half_a_character_is_reported(filled: FakeCluster, tmp_path: Path) -> None:
+    filled["broker-a"].put(topics.dead_letter_topic("billing"), rb'{"name": "\ud83d"}')
+    assert run(filled, tmp_path, "--quiet") == 0
+    folder = tmp_path / "groups" / "billing"
+    bodies = [each["body"] for each in json.loads((folder / "summary.json").read_text())["samples"]]
+    shown = '{\n  "name": "\\ud83d"\n}'
+    assert shown in bodies
+    assert "\\ud83d" in (folder / "report.html").read_text("utf-8")
+    assert "\\ud83d" in (folder / "csv" / "samples.csv").read_text("utf-8")
+
+
+def test_a_defect_in_the_report_of_a_group_does_not_stop_the_others(
+    filled: FakeCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make = job.run
+
+    def run_or_fail(request: ReportRequest, on_step: job.ProgressSink) -> dict[str, Any]:
+        if request.consumer_group == "billing":
+            raise ZeroDivisionError("half a character: \ud83d")
+        return make(request, on_step)
+
+    monkeypatch.setattr(job, "run", run_or_fail)
+    assert run(filled, tmp_path, "--quiet") == 3
+    summary = json.loads((tmp_path / "summary.json").read_text("utf-8"))
+    found = {each["group"]: each for each in summary["groups"]}
+    assert (found["billing"]["complete"], found["billing"]["dead_letters"]) == (False, None)
+    assert "ZeroDivisionError" in found["billing"]["problems"][0]
+    assert [found[group]["complete"] for group in ("gone", "mail%25|x")] == [True, True]
 
 
 def test_one_folder_holds_one_kind_of_report(filled: FakeCluster, tmp_path: Path) -> None:

@@ -17,8 +17,15 @@ REASONS = (None, "LookupError", "Größe", "x" * 300)
 KEYS = (None, "", "a", "a b", "b  a", "k1 k2 k1", "ключ")
 ORIGINS = (None, "flights", "weather")
 HOSTS = (message_id.pack_host("10.0.0.9:50000"), message_id.pack_host("[2001:db8::7]:1"))
-# Text, JSON, no UTF-8, empty.
-BODIES = (b"late", b'{"carrier": "UA", "delay": null}', b"\xff\xfe\x00", b"", b"\xc3\xa9" * 900)
+# Text, JSON, JSON with half of a surrogate pair, no UTF-8, empty.
+BODIES = (
+    b"late",
+    b'{"carrier": "UA", "delay": null}',
+    rb'{"name": "\ud83d"}',
+    b"\xff\xfe\x00",
+    b"",
+    b"\xc3\xa9" * 900,
+)
 
 
 # Unique message ids that there are.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -11,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from aerobee_client import Message, Producer
+from support.repository import reader
 from support.repository.tree import ROOT
 from support.spark import class_archive
 
@@ -50,8 +50,7 @@ class Recipe:
             check=False,
             cwd=self.folder,
             env={
-                **os.environ,
-                "PYSPARK_PYTHON": sys.executable,
+                **reader.environment(self.folder),
                 class_archive.VARIABLE: class_archive.java_options(),
                 **self.environment,
             },

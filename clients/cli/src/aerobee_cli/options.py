@@ -115,13 +115,22 @@ def namesrv_of(context: click.Context, given: str | None) -> str:
 def admin_client(context: click.Context, namesrv: str | None) -> AdminClient:
     from aerobee_client import AdminClient
 
+    _silence()
     return AdminClient(namesrv_of(context, namesrv))
 
 
 def producer(context: click.Context, namesrv: str | None) -> Producer:
     from aerobee_client import Producer
 
+    _silence()
     return Producer(PRODUCER_GROUP, namesrv=namesrv_of(context, namesrv))
+
+
+def _silence() -> None:
+    """Keep the log of the client from stderr, because a command prints its errors itself."""
+    import logging
+
+    logging.getLogger("aerobee_client").addHandler(logging.NullHandler())
 
 
 def at_once(call: Callable[[T], R], arguments: Sequence[T]) -> list[R]:

@@ -10,6 +10,7 @@ The result (a table, or JSON) goes to stdout, the progress to stderr. Exit codes
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import logging
 import os
@@ -27,6 +28,7 @@ from aerobee_spark.landing import command as facts
 from aerobee_spark.landing.command import checked, positive, reporter
 from aerobee_spark.reading.options import KINDS, parse_names, timestamp_ms
 from aerobee_spark.report.data.buckets import parse_width
+from aerobee_spark.report.encodable import encodable
 from aerobee_spark.report.request import AUTO, ENGINES, LOCAL_UP_TO, ReportRequest
 from aerobee_spark.table.opening import parse as parse_table
 from aerobee_wire.topics import check_group
@@ -40,6 +42,9 @@ _AGO = re.compile(r"\d+[smhd]")
 
 def main(arguments: Sequence[str] | None = None) -> int:
     signal.signal(signal.SIGTERM, _terminate)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # of a terminal without UTF-8, and paths
     given = _parser().parse_args(arguments)
     try:
         code = facts.run(given) if given.command == "facts" else _report(given)
@@ -73,7 +78,8 @@ def _report(given: argparse.Namespace) -> int:
 
     keep_out_pandas()
     # The report lists unread messages among its problems, so the log does not repeat them.
-    logging.getLogger("aerobee_spark").addHandler(logging.NullHandler())
+    for package in ("aerobee_spark", "aerobee_client"):
+        logging.getLogger(package).addHandler(logging.NullHandler())
     from aerobee_spark.report import every_group, job
     from aerobee_spark.report.view import tables
 
@@ -275,9 +281,9 @@ def _request(given: argparse.Namespace) -> ReportRequest:
 
 def _extra(path: Path) -> dict[str, Any]:
     try:
-        loaded = json.loads(path.read_text(encoding="utf-8"))
+        loaded = encodable(json.loads(path.read_text(encoding="utf-8")))
         json.dumps(loaded, allow_nan=False)  # Python's parser accepts NaN, which JSON does not have
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         _refuse(f"cannot read the JSON file of --extra-json {path}: {error}")
     if not isinstance(loaded, dict):
         _refuse(f'--extra-json {path} must hold a JSON object, such as {{"sent": 3}}')

@@ -11,8 +11,12 @@ messages are sent by `writing/writer.py`.
 
 from __future__ import annotations
 
+import os
+import shutil
+import sys
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import (
     DataSource,
@@ -37,16 +41,24 @@ from aerobee_spark.writing.writer import RocketMqStreamWriter, RocketMqWriter, W
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
 FORMAT = "rocketmq"
+# Either one names the Python of Spark's workers.
+PYTHON_VARIABLE, PYTHON_OPTION = "PYSPARK_PYTHON", "spark.pyspark.python"
 
 
 def register(spark: SparkSession) -> None:
     """Register the format "rocketmq" with a session.
 
     Call this if Spark does not find the format itself. Spark does not search packages of
-    `--py-files`, and its search fails if another package named `pyspark_*` is broken.
+    `--py-files`, and its search fails if another package named `pyspark_*` is broken. If Spark has
+    the format already, it stays.
+
+    Spark's workers run `python3` of the PATH, where this package may be missing. In a local
+    session, they run the Python of this process from now on, also for functions of the user. If
+    PYSPARK_PYTHON or spark.pyspark.python is set, or on a cluster, their Python does not change.
 
     Args:
         spark: the session in which `format("rocketmq")` becomes available.
@@ -55,7 +67,41 @@ def register(spark: SparkSession) -> None:
         register(spark)
         spark.read.format("rocketmq").option("nameServer", "127.0.0.1:9876").load("orders")
     """
-    spark.dataSource.register(RocketMqSource)
+    if not hasattr(spark, "_jsparkSession"):  # Spark Connect: the server chooses the Python
+        spark.dataSource.register(RocketMqSource)
+        return
+    # A format that Spark has found runs with the Python of the JVM's environment.
+    if _use_this_python(spark.sparkContext) or not _has_format(spark):
+        spark.dataSource.register(RocketMqSource)
+
+
+def _use_this_python(context: SparkContext) -> bool:
+    """Let the workers of a local session run the Python of this process, if none is chosen.
+
+    Return whether this changes their Python.
+    """
+    is_chosen = bool(os.environ.get(PYTHON_VARIABLE)) or context.getConf().contains(PYTHON_OPTION)
+    if (
+        is_chosen
+        or not (context.master or "").startswith("local")
+        or _is_this_python(context.pythonExec)
+    ):
+        return False
+    context.pythonExec = sys.executable  # PySpark reads the variable only when a session starts
+    return True
+
+
+def _is_this_python(program: str) -> bool:
+    """Return whether a program on the PATH is the Python of this process, in its environment."""
+    found = shutil.which(program)
+    own = Path(sys.executable)
+    return found is not None and Path(found).parent == own.parent and own.samefile(found)
+
+
+def _has_format(spark: SparkSession) -> bool:
+    """Return whether the session has the format, by Spark's search or an earlier `register`."""
+    state: Any = spark._jsparkSession.sessionState()
+    return bool(state.dataSourceManager().dataSourceExists(FORMAT))
 
 
 class RocketMqSource(DataSource):

@@ -6,7 +6,7 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from typing import Any
 import structlog
 
 from aerobee_chassis import logs
-from aerobee_chassis.config import OptionsType, load
+from aerobee_chassis.config import Options, OptionsType, load
 from aerobee_chassis.errors import ConfigError
 
 EXIT_BAD_OPTIONS = 2
@@ -59,6 +59,8 @@ def run(
         print(f"error: {error}", file=sys.stderr)
         return EXIT_BAD_OPTIONS
     if given.print_config:
+        for warning in _warnings(options):
+            print(f"warning: {warning}", file=sys.stderr)
         try:
             print(json.dumps(options.to_json(), indent=2), flush=True)
         except BrokenPipeError:  # the reader left; the flush at exit would raise again
@@ -72,6 +74,14 @@ def run(
     for hint in options.misspelt_variables:
         structlog.get_logger().warning("environment_variable_without_effect", hint=hint)
     return serve(options)
+
+
+def _warnings(options: Options) -> Iterator[str]:
+    """Yield what the log of a service says about its options at the start."""
+    if options.ignored_keys:
+        yield f"without effect here: {', '.join(options.ignored_keys)}"
+    yield from options.notes
+    yield from options.misspelt_variables
 
 
 def _parser(

@@ -65,6 +65,22 @@ async def test_a_broker_that_restarts_in_the_middle_is_waited_for(
     assert failures == []
 
 
+async def test_the_route_of_the_first_dead_letter_is_waited_for(
+    brokers: list[MemoryBroker], cluster: MemoryCluster, admin: AsyncAdminClient
+) -> None:
+    """The broker has created the topic, and is about to register it."""
+    add_dead_letter(brokers[0])
+    failures = [MqError(Code.TOPIC_NOT_EXIST, f"no route of {DEAD}") for _ in range(3)]
+
+    def answer(address: str, request: Any) -> None:
+        if failures:
+            raise failures.pop()
+
+    cluster.answers["GetTopicRoute"] = answer
+    assert len(await read_all(admin)) == 1
+    assert failures == []
+
+
 async def test_dead_letters_of_every_broker_are_read(
     brokers: list[MemoryBroker], admin: AsyncAdminClient
 ) -> None:

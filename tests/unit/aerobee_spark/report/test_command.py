@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from contextlib import nullcontext
 from pathlib import Path
@@ -65,6 +66,23 @@ def test_a_complete_report_exits_with_zero(
     said = capsys.readouterr()
     assert said.out and "at work" in said.err
     assert asked == [ReportRequest("h:9876", "g", Path("r"), kinds=(DLQ, RETRY))]
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "utf-8"])
+@pytest.mark.parametrize("arguments", [(), ("--json",)])
+def test_any_terminal_gets_what_it_cannot_show_escaped(
+    asked: list[ReportRequest],
+    arguments: tuple[str, ...],
+    encoding: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(WRITTEN, "dead_letters_by_tag", {"é\udc80": 5})
+    output = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
+    monkeypatch.setattr("sys.stdout", output)
+    assert call(*arguments) == 0
+    output.seek(0)
+    shown = output.read()
+    assert "\\udc80" in shown and ("\\xe9" if encoding == "ascii" else "é") in shown
 
 
 def test_arguments_reach_the_job(asked: list[ReportRequest], tmp_path: Path) -> None:

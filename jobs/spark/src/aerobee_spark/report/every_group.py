@@ -19,6 +19,7 @@ from aerobee_spark.reading import planning
 from aerobee_spark.report import job, publishing
 from aerobee_spark.report.data.forecast import sum_of
 from aerobee_spark.report.data.summary import SCHEMA_VERSION, Summary
+from aerobee_spark.report.encodable import encodable
 from aerobee_spark.report.formats import iso
 from aerobee_spark.report.request import DLQ, RETRY, ReportRequest
 from aerobee_spark.report.view import page
@@ -80,9 +81,13 @@ def _report(request: ReportRequest, group: str, on_step: job.ProgressSink) -> di
     try:
         made = job.run(replace(request, consumer_group=group, out=folder), on_step)
     except MqError as error:
-        on_step(f"{group}: {error.message}")
-        return failed_group(group, error.message)
-    return group_summary(made, f"{publishing.GROUPS}/{group}/{publishing.PAGE}")
+        problem = error.message
+    except Exception as error:  # a defect: the other groups have their reports all the same
+        problem = f"the report failed: {type(error).__name__}: {error}"
+    else:
+        return group_summary(made, f"{publishing.GROUPS}/{group}/{publishing.PAGE}")
+    on_step(f"{group}: {problem}")
+    return failed_group(group, problem)
 
 
 def _write(out: Path, summary: GroupsSummary) -> None:
@@ -124,7 +129,7 @@ def failed_group(group: str, problem: str) -> dict[str, Any]:
     nothing = dict.fromkeys(FIGURES) | dict.fromkeys(
         ("expire_within_24h", "oldest_goes_at", "retries", "page")
     )
-    return {"group": group, "complete": False, "problems": [problem], **nothing}
+    return {"group": group, "complete": False, "problems": encodable([problem]), **nothing}
 
 
 def summarize(

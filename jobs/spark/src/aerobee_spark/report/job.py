@@ -16,6 +16,7 @@ from aerobee_spark.report.data import plan
 from aerobee_spark.report.data.coverage import Coverage, QueueCoverage, with_rows
 from aerobee_spark.report.data.forecast import Forecast
 from aerobee_spark.report.data.summary import PreviousReport, Summary, build, check_extra
+from aerobee_spark.report.encodable import encodable
 from aerobee_spark.report.engines import choice, local_engine, spark_engine
 from aerobee_spark.report.request import LOCAL, SPARK, ReportRequest
 from aerobee_spark.table.storage import Table
@@ -108,6 +109,8 @@ def _write(summary: Summary, request: ReportRequest, folder: Path) -> None:
     listing.write(
         folder / publishing.FACTS, csv_folder / "dead_letters.csv", folder / publishing.REDRIVE
     )
-    (folder / publishing.PAGE).write_text(page.render(summary, request.extra), encoding="utf-8")
+    (folder / publishing.PAGE).write_text(
+        page.render(summary, encodable(request.extra)), encoding="utf-8"
+    )
     text = json.dumps(summary, indent=2, ensure_ascii=False)
     (folder / publishing.SUMMARY).write_text(text + "\n", encoding="utf-8")

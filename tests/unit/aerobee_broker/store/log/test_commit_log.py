@@ -122,6 +122,18 @@ def test_small_disk_gets_small_steps() -> None:
     assert sorted(spaces) == [1_024 * n for n in (1, 2, 3, 4, 5, 6, 7)]
 
 
+def test_disk_that_cannot_be_measured_gets_small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    store, disk, _ = new_store()
+
+    def fail(path: Path) -> Usage:
+        raise OSError(errno.EIO, "Input/output error", str(path))
+
+    monkeypatch.setattr(disk, "usage", fail)
+    for _ in range(5):
+        send(store, [NewMessage("a", 0, b"x" * 400)])
+    assert disk.space_of(FIRST_FILE) == 3_072
+
+
 def test_failed_step_refuses_the_message_and_takes_no_space() -> None:
     store, disk, clock = new_store()
     send(store, [NewMessage("a", 0, b"first")])

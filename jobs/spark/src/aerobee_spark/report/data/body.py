@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 
+from aerobee_spark.report.encodable import encodable
 from aerobee_wire.compression import decompress_start
 from aerobee_wire.record import COMPRESSED
 from aerobee_wire.status import MqError
@@ -71,14 +72,18 @@ def _text(body: bytes, cut: bool) -> str | None:
 
 
 def _json(text: str) -> str | None:
-    """Indent a JSON object or list. Return None for any other text, even a JSON number."""
+    """Indent a JSON object or list.
+
+    Return None for any other text, even a JSON number, and for JSON that is nested too deeply.
+    """
     text = text.removeprefix("\ufeff")  # a byte order mark, which JSON does not permit
     if not text.lstrip().startswith(("{", "[")):
         return None
     try:
-        return json.dumps(json.loads(text), indent=2, ensure_ascii=False)
-    except ValueError:
+        pretty: str = encodable(json.dumps(json.loads(text), indent=2, ensure_ascii=False))
+    except (ValueError, RecursionError):
         return None
+    return pretty
 
 
 def _shortened(text: str, cut: bool) -> str:

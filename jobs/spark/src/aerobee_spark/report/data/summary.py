@@ -19,6 +19,7 @@ from aerobee_spark.report.data.body import preview
 from aerobee_spark.report.data.coverage import Coverage, kind_of
 from aerobee_spark.report.data.figures import Figures, Row
 from aerobee_spark.report.data.forecast import Forecast
+from aerobee_spark.report.encodable import encodable
 from aerobee_spark.report.formats import iso
 from aerobee_spark.report.request import DLQ, RETRY, ReportRequest
 from aerobee_wire import properties as props
@@ -94,7 +95,8 @@ def build(
         "samples": [_sample(row) for row in figures.samples],
         "redrive": {"file": "redrive.jsonl", "dead_letters": figures.total(DLQ).get("messages", 0)},
     }
-    return {**summary, **request.extra}
+    complete: Summary = encodable({**summary, **request.extra})
+    return complete
 
 
 def _dead_letters(request: ReportRequest, figures: Figures, now_ms: int) -> Summary:

@@ -196,8 +196,8 @@ class CommitLog:
         if size <= reserved:
             return
         doubled = min(max(2 * reserved, self._step), self.file_size)
-        fits = doubled >= size and doubled - reserved <= self._disk.usage(self.folder).free // 2
         # On a small disk, the doubled space could pass a watermark, although the log is small.
+        fits = doubled >= size and doubled - reserved <= self._free_space() // 2
         goal = doubled if fits else min(-(-size // self._step) * self._step, self.file_size)
         try:
             file.allocate(reserved, goal - reserved)
@@ -208,6 +208,13 @@ class CommitLog:
             file.sync()  # a start accepts a short file only if it is the last one
             raise
         self._reserved[start] = goal
+
+    def _free_space(self) -> int:
+        """Return the free space of the disk in bytes, or 0 if it cannot be measured."""
+        try:
+            return self._disk.usage(self.folder).free
+        except OSError:
+            return 0  # a step is small then, and may succeed
 
     def _wipe_stale(self) -> None:
         """Overwrite the bytes of failed writes with zeros. Raises OSError.
