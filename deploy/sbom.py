@@ -60,16 +60,16 @@ def copied(container: str, path: str, into: Path) -> Path:
 def python_packages(site: Path) -> Iterator[tuple[Component, list[str]]]:
     """Yield each distribution in a folder, and the names that it requires."""
     for found in sorted(distributions(path=[str(site)]), key=lambda each: each.name.lower()):
-        name = canonicalize_name(found.name)
+        name, metadata = canonicalize_name(found.name), found.metadata.json
         component = Component(
             type=ComponentType.LIBRARY,
             name=name,
             version=found.version,
             purl=PackageURL("pypi", None, name, found.version),
             bom_ref=f"pkg:pypi/{name}@{found.version}",
-            description=found.metadata.get("Summary"),
+            description=metadata.get("summary"),
         )
-        if expression := found.metadata.get("License-Expression"):
+        if expression := metadata.get("license_expression"):
             component.licenses.add(LicenseExpression(expression))
         yield component, [canonicalize_name(name) for name in required(found)]
 
