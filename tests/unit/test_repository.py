@@ -25,6 +25,7 @@ import aerobee_client.testing
 from aerobee_wire.version import VERSION
 from support.repository.tree import (
     GENERATED,
+    PYTHONS,
     ROOT,
     Distribution,
     distributions,
@@ -44,7 +45,6 @@ DOCS_LOCK = ROOT / "docs" / "requirements.lock"
 IMAGE_LOCKS = {
     part: DEPLOY / f"requirements-{part}.lock" for part in ("services", "spark", "build", "users")
 }
-PYTHONS = ("3.11", "3.12", "3.13")
 CLOCK = ROOT / "services" / "chassis" / "src" / "aerobee_chassis" / "clock.py"
 TOPIC_NAMES = ROOT / "proto" / "src" / "aerobee_wire" / "topics.py"
 
