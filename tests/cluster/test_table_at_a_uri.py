@@ -1,5 +1,5 @@
 """The facts table in HDFS and in S3, on servers of this machine: commits, races, kills, compaction,
-reports. In `file:`: tests/fault/spark and tests/integration/spark/facts.
+reports. In `file:`: tests/fault/spark and tests/integration/spark/in_session.
 """
 
 from __future__ import annotations

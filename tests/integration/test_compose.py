@@ -177,6 +177,7 @@ def test_the_command_is_in_every_container_and_finds_the_name_server(
     assert code == 0 and f"by-{service}" in {topic["topic"] for topic in json.loads(listed)}
     report, code = project.inside(service, "aerobee", "report", "--group", "g")
     assert code == 1 and report.startswith("error: ") and report.count("\n") == 1, report
+    assert "pip install 'aerobee-spark[local]'" in report
 
 
 def test_ports_are_published_on_loopback_only(project: Project) -> None:

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from aerobee_broker.config import BrokerOptions
 from support.repository import reader
 from support.repository.tree import ROOT, files
 from support.spark import class_archive
@@ -45,7 +46,7 @@ RUN_ELSEWHERE = {
     ),
     "pip install --find-links build/dist aerobee": (
         "tests/integration/distributions/test_wheels.py",
-        'stranger.install("aerobee-spark[local]", "mypy")',
+        "stranger.install(",
     ),
     "aerobee --version": ("tests/integration/distributions/test_wheels.py", '"--version"'),
     "aerobee up --replicas 3 --set brokerName=broker-a": (
@@ -79,6 +80,18 @@ RUN_ELSEWHERE = {
     "docker compose --profile replicated up --scale broker=0": (
         "tests/integration/test_compose.py",
         '"replicated", "up", "--scale", "broker=0"',
+    ),
+    "docker build -f deploy/Dockerfile -t aerobee .": (
+        "tests/support/processes/engine.py",
+        '"--file", "deploy/Dockerfile"',
+    ),
+    "docker run -p 127.0.0.1:8081:8081 aerobee": (
+        "tests/integration/test_image.py",
+        "running(image, (PROXY,))",
+    ),
+    "docker run -p 127.0.0.1:9876:9876 -p 127.0.0.1:10911:10911 -p 127.0.0.1:8081:8081 aerobee": (
+        "tests/integration/test_image.py",
+        "running(image, (NAMESRV, BROKER, PROXY))",
     ),
     "docker compose down": ("tests/integration/test_compose.py", 'project.run("down")'),
     "docker compose --profile replicated down": (
@@ -299,6 +312,24 @@ def test_a_block_runs(up: Up, block: Block) -> None:
     assert done.returncode == 0, done.stdout + without_frames(done.stderr)
     assert "error" not in done.stderr.lower(), without_frames(done.stderr)
     assert "replaced a" not in done.stderr, without_frames(done.stderr)  # a data source of Spark
+
+
+def test_the_first_program_is_ten_lines_and_prints_what_it_sent(up: Up) -> None:
+    first = next(b for b in blocks() if b.page == "README.md" and b.language == "python")
+    assert first.text.count("\n") == 10
+    assert "hello" in up.run(first).stdout
+
+
+def test_the_first_page_says_what_is_deleted() -> None:
+    page = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+    options = BrokerOptions()
+    for number in (
+        f"{options.file_reserved_time} h",
+        f"{options.disk_max_used_space_ratio} %",
+        f"{options.disk_space_clean_forcibly_ratio} %",
+    ):
+        assert number in page
+    assert "includes unread messages and dead letters" in page
 
 
 def test_the_story_of_the_pages_ends_as_they_say(up: Up) -> None:

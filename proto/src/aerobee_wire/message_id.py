@@ -59,7 +59,7 @@ def parse_offset_message_id(message_id: str) -> tuple[str, int]:
         data = b""
     if len(data) not in (_OFFSET_V4.size, _OFFSET_V6.size):
         raise invalid_parameter(
-            f"invalid offset message id {message_id[:64]!r}: it has 32 or 56 hex digits"
+            f"invalid message id {message_id[:64]!r}: it has 32 or 56 hex digits"
         )
     return unpack_host(data[:-8]), int.from_bytes(data[-8:], "big")
 

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from aerobee_wire.status import invalid_parameter
+
 _MAX_EXPONENT = 32  # as in RocketMQ
 
 
@@ -17,6 +19,15 @@ class ExponentialRetryPolicy:
     initial_ms: int = 5_000
     max_ms: int = 7_200_000
     multiplier: int = 2
+
+    def __post_init__(self) -> None:
+        """Check the types. Raises MqError with the code INVALID_PARAMETER."""
+        for name in ("initial_ms", "max_ms", "multiplier"):
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool):
+                raise invalid_parameter(
+                    f"{name} is {value!r}: give a whole number, such as 2", about=name
+                )
 
     def delay_ms(self, attempt: int) -> int:
         """Return the delay after a failure in this delivery attempt, which is counted from 1."""

@@ -35,6 +35,9 @@ def test_administration_end_to_end(namesrv: str) -> None:
         assert sum(queue.max_offset for queue in admin.topic_status("looked-after")) == 1
         fetched = admin.get_message(result.offset_message_id)
         assert (fetched.body, fetched.tag, fetched.keys) == (b"body", "T", ("k1", "k2"))
+        assert admin.get_message(result.message_id).offset_message_id == result.offset_message_id
+        with raises_code(Code.QUERY_NOT_FOUND):
+            admin.get_message(result.message_id[:-4] + "FFFF")
         for found in (
             admin.query_messages("looked-after", key="k2"),
             admin.query_messages("looked-after", unique_id=result.message_id),

@@ -230,6 +230,7 @@ def test_a_message_is_sent_found_and_shown(up: Up) -> None:
     shown = json_of(up, "message", "get", sent["offset_message_id"])
     assert (shown["body"], shown["tag"], shown["keys"]) == ("grüße", "hot", ["k1", "k2"])
     assert shown["properties"]["a"] == "b=c"
+    assert json_of(up, "message", "get", sent["message_id"]) == shown
 
 
 def test_a_body_can_come_from_stdin(up: Up) -> None:
@@ -241,6 +242,85 @@ def test_a_body_can_come_from_stdin(up: Up) -> None:
     sent = json.loads(done.stdout)
     shown = json_of(up, "message", "get", sent["offset_message_id"])
     assert shown["body_base64"] == "/wA="
+
+
+def test_a_message_is_sent_many_times_at_a_rate(up: Up) -> None:
+    json_of(up, "topic", "create", "steps", "--type", "fifo")
+    send = ("message", "send", "steps", "x", "--message-group", "customer-7")
+    done = json_of(up, *send, "--count", "20", "--rate", "50")
+    assert (done["topic"], done["sent"], done["failed"]) == ("steps", 20, 0)
+    assert done["seconds"] >= 0.38, "the last send is 19/50 s behind the first"
+    used = [each for each in json_of(up, "topic", "status", "steps") if each["max_offset"]]
+    assert [each["max_offset"] for each in used] == [20], "a message group has one queue"
+    refused = aerobee(*send, "--delay", "1s", "--count", "2", namesrv=up.namesrv)
+    assert refused.returncode == 1 and refused.stderr.startswith("error: ")
+
+
+def test_a_message_is_sent_with_a_priority(up: Up) -> None:
+    json_of(up, "topic", "create", "urgent", "--type", "priority")
+    sent = json_of(up, "message", "send", "urgent", "x", "--priority", "3")
+    shown = json_of(up, "message", "get", sent["offset_message_id"])
+    assert shown["properties"]["_SYS_MSG_PRIORITY_"] == "3"
+
+
+def consumed(up: Up, *arguments: str) -> list[dict[str, Any]]:
+    """What `aerobee message consume --json` prints."""
+    done = aerobee("message", "consume", *arguments, "--json", namesrv=up.namesrv)
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def test_messages_are_read_without_changing_an_offset(up: Up) -> None:
+    json_of(up, "topic", "create", "readings", "--queues", "2")
+    for number in range(3):
+        json_of(up, "message", "send", "readings", f"reading {number}")
+    for _ in range(2):
+        items = consumed(up, "readings", "--from", "earliest", "--count", "3")
+        assert {item["body"] for item in items} == {f"reading {number}" for number in range(3)}
+    assert len(consumed(up, "readings", "--from", "1h", "--count", "2")) == 2
+    assert consumed(up, "readings", "--timeout", "100ms") == [], "none arrives from now on"
+    short = aerobee(
+        *("message", "consume", "readings", "--count", "1", "--timeout", "100ms"),
+        namesrv=up.namesrv,
+    )
+    assert short.returncode == 3
+    missing = aerobee("message", "consume", "no-readings", namesrv=up.namesrv)
+    assert missing.returncode == 1 and missing.stderr.startswith("error: ")
+
+
+@pytest.mark.parametrize("lease", [(), ("--lease",)], ids=["by offset", "by lease"])
+def test_messages_are_consumed_and_acknowledged(up: Up, lease: tuple[str, ...]) -> None:
+    topic, group = f"parcels{len(lease)}", f"carriers{len(lease)}"
+    json_of(up, "topic", "create", topic, "--queues", "1")
+    json_of(up, "group", "create", group)
+    for number in range(4):
+        json_of(up, "message", "send", topic, f"parcel {number}")
+    taken = consumed(up, topic, "--group", group, *lease, "--count", "3")
+    assert [item["body"] for item in taken] == [f"parcel {number}" for number in range(3)]
+
+    def lag() -> int:
+        return sum(
+            each["lag"] for each in json_of(up, "group", "progress", group, "--topic", topic)
+        )
+
+    until_sync(lambda: lag() == 1, "three are acknowledged")
+    [last] = consumed(up, topic, "--group", group, *lease, "--count", "1")
+    assert last["body"] == "parcel 3"
+    unknown = aerobee("message", "consume", topic, "--group", "nobody", namesrv=up.namesrv)
+    assert unknown.returncode == 1 and "nobody" in unknown.stderr
+
+
+def test_ctrl_c_ends_a_consumer_with_a_summary(up: Up) -> None:
+    json_of(up, "topic", "create", "ticks")
+    command = [*COMMAND, "message", "consume", "ticks"]
+    with Terminal(command, env={"NAMESRV_ADDR": up.namesrv}) as terminal:
+        terminal.until_shown("Ctrl-C ends")
+        aerobee(
+            "message", "send", "ticks", "--file", "-", namesrv=up.namesrv, input_bytes=b"\xff\x1b"
+        )
+        terminal.until_shown("not text")
+        assert terminal.end() == 0
+    assert "(2 bytes, not text) ff1b" in terminal.text and "1 message in" in terminal.lines[-1]
 
 
 # ---- dead letters ----

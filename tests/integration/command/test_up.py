@@ -23,24 +23,31 @@ def up(tmp_path: Path) -> Iterator[Up]:
         yield up
 
 
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
+    """For tests that leave it as it is."""
+    with Up(tmp_path_factory.mktemp("data")) as up:
+        yield up
+
+
 def can_connect(address: str) -> bool:
     host, _, port = address.rpartition(":")
     with socket.socket() as client:
         return client.connect_ex((host, int(port))) == 0
 
 
-def test_the_ready_line_has_every_address(up: Up) -> None:
+def test_the_ready_line_has_every_address(shared: Up) -> None:
     address = r"127\.0\.0\.1:\d+"
-    until_sync(lambda: up.stdout.count("\n"), "the remark comes behind the ready line")
-    ready, remark = up.stdout.splitlines()
+    until_sync(lambda: shared.stdout.count("\n"), "the remark comes behind the ready line")
+    ready, remark = shared.stdout.splitlines()
     assert re.fullmatch(f"ready namesrv={address} broker={address} proxy={address}", ready)
     assert "autoCreateTopicEnable" in remark
-    assert can_connect(up.namesrv) and can_connect(up.broker) and can_connect(up.proxy)
+    assert can_connect(shared.namesrv) and can_connect(shared.broker) and can_connect(shared.proxy)
 
 
-def test_logs_go_to_stderr_as_json(up: Up) -> None:
+def test_logs_go_to_stderr_as_json(shared: Up) -> None:
     def all_said_ready() -> bool:  # the two pipes are read by two threads
-        events = [json.loads(line) for line in up.stderr.splitlines()]
+        events = [json.loads(line) for line in shared.stderr.splitlines()]
         said = {event["service"] for event in events if event["event"] == "ready"}
         return said == {"namesrv", "broker", "proxy"}
 
@@ -55,7 +62,7 @@ def test_on_a_terminal_all_of_it_is_for_people(tmp_path: Path) -> None:
     with Terminal(command, columns=80) as terminal:
         terminal.until_shown("(?s)ready namesrv.*and dead letters")
         for service in ("namesrv", "broker", "proxy"):
-            terminal.until_shown(rf"Z \[info     \] ready .*service={service}")
+            terminal.until_shown(rf"Z {service:<7} \[info     \] ready ")
         assert terminal.end() == 0
     assert "{" not in terminal.text
     said = [line for line in terminal.lines if not re.match(r"\^C|\d\d:\d\d:\d\dZ ", line)]
@@ -69,14 +76,14 @@ def test_on_a_terminal_all_of_it_is_for_people(tmp_path: Path) -> None:
 
 def test_the_format_of_the_logs_can_be_chosen(tmp_path: Path) -> None:
     with Up(tmp_path, "--log-format", "console") as up:
-        until_sync(lambda: len(re.findall(r"Z \[info     \] ready  ", up.stderr)) == 3)
+        until_sync(lambda: len(re.findall(r"Z \w+ +\[info     \] ready  ", up.stderr)) == 3)
     done = aerobee("up", "--set", "proxy.logFormat=console")
     assert done.returncode == 2 and "--log-format" in done.stderr
 
 
-def test_the_broker_is_known_when_it_is_ready(up: Up) -> None:
-    (broker,) = aerobee_json("cluster", "list", namesrv=up.namesrv)
-    assert broker["address"] == up.broker
+def test_the_broker_is_known_when_it_is_ready(shared: Up) -> None:
+    (broker,) = aerobee_json("cluster", "list", namesrv=shared.namesrv)
+    assert broker["address"] == shared.broker
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
@@ -133,15 +140,15 @@ def refused(data: Path, *arguments: str) -> str:
     return done.stderr.splitlines()[-1]
 
 
-def test_a_port_in_use_is_one_line(up: Up, tmp_path: Path) -> None:
-    port = up.broker.rpartition(":")[2]
+def test_a_port_in_use_is_one_line(shared: Up, tmp_path: Path) -> None:
+    port = shared.broker.rpartition(":")[2]
     error = refused(tmp_path / "other", "--broker-port", port)
     assert error.startswith("error: broker: ") and port in error
 
 
-def test_a_data_directory_in_use_is_one_line(up: Up, tmp_path: Path) -> None:
-    error = refused(tmp_path)
-    assert error.startswith("error: ") and str(tmp_path) in error
+def test_a_data_directory_in_use_is_one_line(shared: Up) -> None:
+    error = refused(shared.data)
+    assert error.startswith("error: ") and str(shared.data) in error
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from aerobee_client import ConsumeFromWhere, PushConsumer, ReceivedMessage
+from aerobee_client import AdminClient, ConsumeFromWhere, PushConsumer, ReceivedMessage
 from support.clock.polling import until_sync
 from support.etcd.etcd_process import etcd_members
 from support.processes.broker_group import BrokerGroup, Member, broker_group
@@ -150,10 +150,36 @@ def until_consumed(namesrv: str, bodies: set[bytes]) -> None:
         until_sync(lambda: got >= bodies, "everything is consumed", timeout_s=60)
 
 
+def rolling_upgrade(python: str, group: BrokerGroup, master: Member, *, promote: bool) -> None:
+    """In the order of docs/upgrade.md: slaves, master; the clients last. The name server of the
+    group has this version already."""
+    slaves = [each for each in group.members if each is not master]
+    until_caught_up(group, master)
+    with (
+        Sending(group.namesrv, TOPIC, queues=2) as ours,
+        OldSending(python, group.namesrv) as theirs,
+    ):
+        for slave in slaves:
+            upgrade(slave)
+            until_caught_up(group, master)
+            ours.until_more()
+            theirs.until_more()
+        if promote:
+            with AdminClient(group.namesrv) as admin:
+                admin.promote_replica(group.name, to=slaves[0].number)
+            until_caught_up(group, slaves[0])
+        upgrade(master)
+        until_caught_up(group, group.until_led(*([master] if promote else [])))
+        ours.until_more()
+        theirs.until_more()
+    assert ours.failed == []
+    assert theirs.code == 0
+    until_consumed(group.namesrv, {*ours.sent, *theirs.sent})
+
+
 def test_a_rolling_restart_with_mixed_versions_keeps_taking_sends(
     previous: str, tmp_path: Path
 ) -> None:
-    """As docs/upgrade.md says: the name server, the slaves, the master; the clients last."""
     with (
         etcd_members(tmp_path) as [etcd],
         broker_group(tmp_path / "group", first=1, python=previous) as group,
@@ -163,24 +189,14 @@ def test_a_rolling_restart_with_mixed_versions_keeps_taking_sends(
             *("brokerRole=SYNC_MASTER", "totalReplicas=3"),
             *(f"etcdEndpoints={etcd.endpoint}", "etcdLeaseTtl=2"),
         )
-        master = group.until_led()
-        until_caught_up(group, master)
-        with (
-            Sending(group.namesrv, TOPIC, queues=2) as ours,
-            OldSending(previous, group.namesrv) as theirs,
-        ):
-            for slave in [each for each in group.members if each is not master]:
-                upgrade(slave)
-                until_caught_up(group, master)
-                ours.until_more()
-                theirs.until_more()
-            upgrade(master)
-            until_caught_up(group, group.until_led())
-            ours.until_more()
-            theirs.until_more()
-        assert ours.failed == []
-        assert theirs.code == 0
-        until_consumed(group.namesrv, {*ours.sent, *theirs.sent})
+        rolling_upgrade(previous, group, group.until_led(), promote=False)
+
+
+def test_without_etcd_an_upgraded_slave_is_promoted_first(previous: str, tmp_path: Path) -> None:
+    with broker_group(tmp_path / "group", python=previous) as group:
+        master = group.add("brokerRole=SYNC_MASTER", "totalReplicas=3")
+        group.add_all(2, "brokerRole=SLAVE", "totalReplicas=3", "inSyncReplicas=2")
+        rolling_upgrade(previous, group, master, promote=True)
 
 
 def test_a_store_of_the_previous_version_opens_with_all_that_is_in_it(

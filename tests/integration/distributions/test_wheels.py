@@ -209,8 +209,14 @@ def test_a_stranger_gets_from_nothing_to_a_test_that_passes(stranger: Environmen
     assert time.monotonic() - begin < SECONDS
 
 
+def test_the_command_says_what_the_report_needs(stranger: Environment) -> None:
+    command = (str(stranger.bin / "aerobee"), "report", "--group", "g", "--out", "report")
+    done = stranger.finished(command, {})
+    assert done.returncode == 1 and "pip install 'aerobee-spark[local]'" in done.stderr
+
+
 def test_services_command_report_and_types_work(stranger: Environment) -> None:
-    stranger.install("aerobee-spark[local]", "mypy")
+    stranger.install("--no-compile", "aerobee-spark[local]", "mypy")
     told = stranger.run(str(stranger.bin / "aerobee"), "--version")
     assert re.fullmatch(rf"aerobee {re.escape(VERSION)} \(commit [0-9a-f]{{12}}(-dirty)?\)\n", told)
     told = stranger.python("import aerobee_spark; print(aerobee_spark.__version__)")

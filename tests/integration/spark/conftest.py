@@ -1,11 +1,8 @@
-"""Two brokers whose queues are lists; a Spark session, real services and a client of theirs, for
-all tests of a module.
-"""
+"""Two brokers whose queues are lists; real services and a client, for all tests of a module."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -13,25 +10,10 @@ from aerobee_client import AdminClient
 from support.client.fake_broker import FakeCluster
 from support.processes.service import namesrv_and_broker
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 
 @pytest.fixture
 def cluster() -> Iterator[FakeCluster]:
     with FakeCluster("broker-a", "broker-b") as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """Knows the format."""
-    from aerobee_spark import source
-    from aerobee_spark.jvm.session import session
-
-    scratch = tmp_path_factory.mktemp("spark")
-    with session(scratch, scratch / "log") as running:
-        source.register(running)
         yield running
 
 

@@ -180,6 +180,7 @@ class Up(Running):
             *("up", "--data", str(data), "--namesrv-port", "0", "--broker-port", "0"),
             *("--proxy-port", "0", *arguments),
         )
+        self.data = data
         addresses = dict(item.split("=") for item in self.line("ready ").split()[1:])
         self.namesrv = addresses["namesrv"]
         self.broker = addresses["broker"]

@@ -16,6 +16,7 @@ from packaging.version import Version
 
 ROOT = Path(__file__).resolve().parents[3]
 GENERATED = ROOT / "proto" / "gen"
+PYTHONS = ("3.11", "3.12", "3.13")  # that are supported
 
 
 @dataclass(frozen=True)
@@ -137,7 +138,12 @@ def wanted(path: Path) -> list[Requirement]:
 
 def docs_script(name: str) -> ModuleType:
     """Import docs/`name`.py, which is a script and belongs to no package."""
-    spec = importlib.util.spec_from_file_location(name, ROOT / "docs" / f"{name}.py")
+    return script(ROOT / "docs" / f"{name}.py")
+
+
+def script(path: Path) -> ModuleType:
+    """Import a script."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)

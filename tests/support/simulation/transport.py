@@ -227,7 +227,8 @@ class SimulatedListener:
             for method in service.methods
         }
 
-    def bind(self, target: str) -> int:
+    def bind(self, target: str, credentials: object = None) -> int:
+        assert credentials is None, "the simulated network has no TLS"
         self._address = target
         return int(target.rpartition(":")[2])
 

@@ -24,9 +24,10 @@ from aerobee_cli.progress import Progress
 from aerobee_client.admin import dead_letters
 from aerobee_client.admin.redriving.journal import MAX_IN_FLIGHT
 from aerobee_client.errors import BrokerUnreachable
+from aerobee_wire import files
 from aerobee_wire import properties as names
 from aerobee_wire.status import Code, MqError
-from support.client.memory.cluster import NAMESRV, MemoryBroker, MemoryCluster
+from support.client.memory import NAMESRV, MemoryBroker, MemoryCluster
 
 ADDRESS = "10.0.0.11:10911"
 GROUP = "billing"
@@ -261,7 +262,7 @@ def test_export_to_a_full_disk_leaves_nothing(
     def full(descriptor: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(os, "fsync", full)
+    monkeypatch.setattr(files, "sync", full)
     assert run("export", "--out", str(tmp_path / "dead.jsonl")) == 1
     assert os.strerror(errno.ENOSPC) in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
@@ -280,9 +281,13 @@ def test_export_writes_to_links_and_devices(
 
 @pytest.mark.parametrize("command", [("list",), ("purge", "--yes"), ("export",)])
 def test_a_missing_route_is_not_taken_for_no_dead_letters(
-    cluster: MemoryCluster, command: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+    cluster: MemoryCluster,
+    command: tuple[str, ...],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """An interrupted purge has deleted the route; the broker registers it again within a minute."""
+    monkeypatch.setattr(dead_letters, "ROUTE_S", 0)
     cluster.answers["GetTopicRoute"] = MqError(Code.TOPIC_NOT_EXIST, f"no route of {DEAD}")
     assert run(*command) == 1
     shown = capsys.readouterr()

@@ -6,14 +6,27 @@
 from __future__ import annotations
 
 import os
+import pkgutil
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import aerobee_cli
 from aerobee_cli import connected, redriving
-from aerobee_cli.commands import broker, cluster, diverged, dlq, group, lite, message, topic
+from aerobee_cli.commands import (
+    broker,
+    certs,
+    cluster,
+    diverged,
+    dlq,
+    group,
+    lite,
+    message,
+    topic,
+)
 from aerobee_cli.table import Column, Table, width_of
 
 FILES = Path(__file__).parent / "listings"
@@ -233,6 +246,20 @@ LISTINGS: dict[str, tuple[Sequence[Column], Sequence[dict[str, Any]]]] = {
     ),
     "cluster-list": (cluster.COLUMNS, REPLICAS),
     "broker-ha-status": (broker.REPLICA_COLUMNS, REPLICAS),
+    "certs-show": (
+        certs.COLUMNS,
+        [
+            {
+                "file": f"{role}.crt",
+                "role": role,
+                "name": f"prod {role}",
+                "not_after": "2026-02-26T15:54:49Z",
+                "expires_in_days": 89,
+                "names": ("broker-a.example.org", "10.0.4.10", "127.0.0.1", "localhost"),
+            }
+            for role in ("ca", "namesrv", "broker")
+        ],
+    ),
     "broker-diverged-list": (
         diverged.FILE_COLUMNS,
         [
@@ -250,6 +277,19 @@ LISTINGS: dict[str, tuple[Sequence[Column], Sequence[dict[str, Any]]]] = {
         [{**each, "topic": "orders", "kind": "normal", "stored": False} for each in MESSAGES],
     ),
 }
+
+
+def test_every_table_of_a_command_is_here() -> None:
+    known = {id(columns) for columns, _ in LISTINGS.values()}
+    found = {
+        f"{module.name}.{name}"
+        for module in pkgutil.walk_packages(aerobee_cli.__path__, "aerobee_cli.")
+        if not module.name.endswith("__main__")
+        for name, value in vars(import_module(module.name)).items()
+        if isinstance(value, tuple) and value and all(isinstance(each, Column) for each in value)
+        if id(value) not in known
+    }
+    assert found == set()
 
 
 def shown(name: str) -> str:

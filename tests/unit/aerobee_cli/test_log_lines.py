@@ -14,10 +14,10 @@ def line(**fields: object) -> str:
     return json.dumps({"timestamp": "2026-11-28T15:51:05.496937Z", "level": "info", **fields})
 
 
-def test_a_line_has_time_level_event_and_fields() -> None:
+def test_a_line_has_time_service_level_event_and_fields() -> None:
     shown = for_people(line(event="ready", service="broker", address="127.0.0.1:1", ids=[1, 2]))
     assert shown == (
-        "15:51:05Z [info     ] ready                address=127.0.0.1:1 ids=[1, 2] service=broker"
+        "15:51:05Z broker  [info     ] ready                address=127.0.0.1:1 ids=[1, 2]"
     )
 
 

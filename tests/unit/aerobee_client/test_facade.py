@@ -78,11 +78,22 @@ def _plain_methods_have_types(producer: Producer) -> None:
     producer.send("no message")  # type: ignore[arg-type]
 
 
-def test_importing_the_package_loads_neither_grpc_nor_protobuf() -> None:
-    code = (
-        "import aerobee_client, sys; "
-        "print([name for name in ('grpc', 'google.protobuf', 'asyncio') if name in sys.modules])"
-    )
+@pytest.mark.parametrize(
+    ("imported", "not_needed"),
+    [
+        ("import aerobee_client", ("grpc", "google.protobuf", "asyncio", "aerobee_wire")),
+        (
+            "from aerobee_client import Message, MqError",
+            ("grpc", "google.protobuf", "asyncio", "difflib"),
+        ),
+        ("from aerobee_client import Producer", ("uuid", "difflib", "lz4", "zstandard")),
+        ("from aerobee_client import *", ("aerobee_foreign", "aerobee_chassis", "structlog")),
+    ],
+)
+def test_an_import_loads_nothing_that_is_not_needed(
+    imported: str, not_needed: tuple[str, ...]
+) -> None:
+    code = f"import sys; {imported}; print([n for n in {not_needed} if n in sys.modules])"
     result = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )

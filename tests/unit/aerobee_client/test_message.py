@@ -82,11 +82,6 @@ def test_bad_argument_is_refused_with_its_code(arguments: dict[str, Any], code: 
     assert not caught.value.retryable
 
 
-def test_a_text_body_is_refused() -> None:
-    with pytest.raises(TypeError):
-        Message("t", "text")  # type: ignore[arg-type]
-
-
 @pytest.mark.parametrize(
     ("microsecond", "due"),
     [(0, 1_767_225_600_000), (1, 1_767_225_600_001), (1_000, 1_767_225_600_001)],
@@ -202,20 +197,3 @@ def test_dead_letter_shows_origin_and_reason() -> None:
     assert (message.topic, message.stored_topic) == ("%DLQ%g", "%DLQ%g")
     assert (message.origin_topic, message.origin_message_id) == ("flights", "AB")
     assert (message.failure_reason, message.failure_description) == ("ValueError", "no arrival")
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        {"tag": 5},
-        {"keys": ["ok", 5]},
-        {"properties": {"a": 5}},
-        {"properties": {5: "a"}},
-        {"message_group": 5},
-        {"priority": 1.5},
-        {"delay_level": 1.5},
-    ],
-)
-def test_a_value_of_another_type_is_refused(arguments: dict[str, Any]) -> None:
-    with pytest.raises(TypeError):
-        Message("t", b"x", **arguments)

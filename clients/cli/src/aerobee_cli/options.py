@@ -11,7 +11,7 @@ import click
 
 from aerobee_cli.command_line import Argument, Option
 from aerobee_cli.errors import INCOMPLETE
-from aerobee_cli.output import note
+from aerobee_cli.output import note, silence_client
 from aerobee_cli.table import Column, Table
 
 if TYPE_CHECKING:
@@ -115,12 +115,14 @@ def namesrv_of(context: click.Context, given: str | None) -> str:
 def admin_client(context: click.Context, namesrv: str | None) -> AdminClient:
     from aerobee_client import AdminClient
 
+    silence_client()
     return AdminClient(namesrv_of(context, namesrv))
 
 
 def producer(context: click.Context, namesrv: str | None) -> Producer:
     from aerobee_client import Producer
 
+    silence_client()
     return Producer(PRODUCER_GROUP, namesrv=namesrv_of(context, namesrv))
 
 

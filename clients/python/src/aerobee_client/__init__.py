@@ -7,7 +7,6 @@ this package is cheap: a module is imported when one of its names is first used.
 
 from __future__ import annotations
 
-import logging
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     from aerobee_client.lite_simple_consumer import AsyncLiteSimpleConsumer, LiteSimpleConsumer
     from aerobee_client.message import AddedProperty, Message, ReceivedMessage
     from aerobee_client.message_queue import MessageQueue
+    from aerobee_client.observing.consume_failure import ConsumeFailure
     from aerobee_client.observing.interceptors import Failure, Interceptor
     from aerobee_client.observing.statistics import ConsumerStatistics, ProducerStatistics
     from aerobee_client.options.consumer import ConsumeFromWhere, MessageModel, Sql
@@ -72,6 +72,7 @@ __all__ = [
     "BrokerUnreachable",
     "ClientClosed",
     "Code",
+    "ConsumeFailure",
     "ConsumeFromWhere",
     "ConsumeOrder",
     "ConsumeResult",
@@ -120,6 +121,7 @@ _MODULES = {
     "consume_result": ("ConsumeResult", "DeadLetter", "ReconsumeLater"),
     "options.consumer": ("ConsumeFromWhere", "MessageModel", "Sql"),
     "options.lease_consumer": ("OffsetOption",),
+    "observing.consume_failure": ("ConsumeFailure",),
     "observing.interceptors": ("Failure", "Interceptor"),
     "observing.statistics": ("ConsumerStatistics", "ProducerStatistics"),
     "errors": (
@@ -153,9 +155,6 @@ _MODULES = {
     "transaction_producer": ("AsyncTransactionProducer", "TransactionProducer"),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
-
-# The application decides where logs go.
-logging.getLogger(__name__).addHandler(logging.NullHandler())
 
 
 def __getattr__(name: str) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from enum import Enum
 
+from aerobee_client.runtime.kinds import checked_class
 from aerobee_wire.status import invalid_parameter
 
 FIRST_DELAY_LEVEL = 1
@@ -27,6 +28,7 @@ class ConsumeResult(Enum):
     DEAD_LETTER = 3
 
 
+@checked_class
 class ReconsumeLater(Exception):  # a verdict, not an error
     """Raised by a listener to redeliver the message later.
 

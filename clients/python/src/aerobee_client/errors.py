@@ -39,7 +39,7 @@ class NamesrvUnreachable(MqError):
         super().__init__(
             Code.NAMESRV_UNREACHABLE,
             f"no name server answers at {'; '.join(addresses)} ({reason}): "
-            "start one there, or correct NAMESRV_ADDR or the namesrv argument",
+            "start one, or correct NAMESRV_ADDR or namesrv",
         )
 
 
@@ -49,9 +49,9 @@ class BrokerUnreachable(MqError):
     def __init__(self, address: str, reason: str) -> None:
         super().__init__(
             Code.BROKER_UNREACHABLE,
-            f"{address} cannot be reached ({reason}): check that the process runs there and that "
-            "this machine may connect to it",
+            f"{address} cannot be reached ({reason}): check that the process runs there",
         )
+        self.reason = reason
 
 
 class RequestTimeout(MqError):

@@ -30,10 +30,12 @@ from aerobee_client.options.lease_consumer import (
 )
 from aerobee_client.runtime.clock import Clock, SystemClock
 from aerobee_client.runtime.facade import blocking
+from aerobee_client.runtime.kinds import checked_class
 from aerobee_cluster.transport import Transport
 from aerobee_wire.topics import check_topic
 
 
+@checked_class
 class AsyncLiteSimpleConsumer(LeaseConsumer[LiteMember]):
     """Receives messages of lite topics on lease, for asyncio.
 

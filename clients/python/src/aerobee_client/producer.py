@@ -38,6 +38,7 @@ from aerobee_client.requesting import Requests
 from aerobee_client.runtime.clock import Clock
 from aerobee_client.runtime.facade import StartedClient, StartedFacade, blocking, on_loop
 from aerobee_client.runtime.fork import PROCESS
+from aerobee_client.runtime.kinds import check_arguments, check_kind, checked_class, checks_itself
 from aerobee_client.send_result import DroppedReplies, Reply, SendResult
 from aerobee_client.sending.accumulator import fail
 from aerobee_client.sending.batch import BatchSend
@@ -59,6 +60,7 @@ from aerobee_wire.topics import check_group
 DEFAULT_GROUP = "DEFAULT_PRODUCER"
 
 
+@checked_class
 class AsyncProducer(StartedClient):
     """Sends messages, for asyncio. `async with AsyncProducer(...)` starts and closes it.
 
@@ -303,6 +305,7 @@ class AsyncProducer(StartedClient):
             await singles.start_later(send, choice.queue, block=block)
             return await future
 
+    @checks_itself
     async def send_batch(
         self,
         messages: Sequence[Message],
@@ -334,6 +337,7 @@ class AsyncProducer(StartedClient):
                 index.
         """
         check_messages(messages)
+        check_arguments(AsyncProducer.send_batch, queue=queue, selector=selector, timeout=timeout)
         choice, seconds = QueueChoice(queue, selector), self._seconds(timeout)
         if self._interceptors:
             with HookedBatch(messages, self._interceptors) as hooked:
@@ -350,6 +354,7 @@ class AsyncProducer(StartedClient):
             )
             return await batch.deliver()
 
+    @checks_itself
     def send_async(
         self,
         message: Message,
@@ -379,6 +384,7 @@ class AsyncProducer(StartedClient):
         if PROCESS.is_child:
             PROCESS.check()
         future: asyncio.Future[SendResult] = asyncio.get_running_loop().create_future()
+        _check_uncommon(queue, selector, accumulate, callback)
         hooked, ordering, seconds = None, None, self._seconds(timeout)
         accumulates = self._accumulates(accumulate)
         try:
@@ -554,9 +560,30 @@ class AsyncProducer(StartedClient):
         return request
 
 
+def _check_uncommon(
+    queue: MessageQueue | None,
+    selector: Selector | None,
+    accumulate: bool | None,
+    callback: Callback | None,
+) -> None:
+    """Check the arguments of `send_async` that most calls do not give.
+
+    Raises MqError with the code INVALID_PARAMETER.
+    """
+    if queue is not None or selector is not None or accumulate is not None or callback is not None:
+        check_arguments(
+            AsyncProducer.send_async,
+            queue=queue,
+            selector=selector,
+            accumulate=accumulate,
+            callback=callback,
+        )
+
+
 C = TypeVar("C", bound=AsyncProducer)
 
 
+@checked_class
 class ProducerFacade(StartedFacade[C]):
     """Base of the plain classes of producers."""
 
@@ -582,6 +609,7 @@ class ProducerFacade(StartedFacade[C]):
         """The number of replies that the producer has discarded since its start, by reason."""
         return self._client.dropped_replies
 
+    @checks_itself
     def send_async(
         self,
         message: Message,
@@ -613,6 +641,9 @@ class ProducerFacade(StartedFacade[C]):
         """
         if PROCESS.is_child:  # before any lock is taken
             PROCESS.check()
+        _check_uncommon(queue, selector, accumulate, callback)
+        if block is not True:
+            check_kind("block", block, bool)
         client, ordering, hooked = self._client, None, None
         accumulates = client._accumulates(accumulate)
         try:

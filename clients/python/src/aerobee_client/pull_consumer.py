@@ -46,6 +46,7 @@ from aerobee_client.requesting import Replier
 from aerobee_client.runtime.clock import Clock, SystemClock
 from aerobee_client.runtime.facade import Done, StartedFacade, blocking, like, on_loop, settled
 from aerobee_client.runtime.fork import PROCESS
+from aerobee_client.runtime.kinds import checked_class
 from aerobee_cluster.transport import Transport
 from aerobee_wire.status import MqError, illegal_operation, invalid_parameter
 from aerobee_wire.tags import ALL
@@ -59,6 +60,7 @@ Queues = Collection[MessageQueue]
 F = TypeVar("F")  # fetched
 
 
+@checked_class
 class AsyncPullConsumer(Replier):
     """Reads message queues by polls, for asyncio. It corresponds to RocketMQ's lite pull consumer.
 
@@ -593,6 +595,7 @@ def _take_back(consumer: AsyncPullConsumer, _: object) -> None:
     consumer.take_back()
 
 
+@checked_class
 class PullConsumer(StartedFacade[AsyncPullConsumer]):
     """Reads message queues by polls, for programs without asyncio.
 

@@ -19,6 +19,7 @@ from aerobee_client.cluster.client_instance import ClientInstance
 from aerobee_client.cluster.order_warning import FifoWarning
 from aerobee_client.consuming.broadcasting import LocalOffsets, PassOver
 from aerobee_client.consuming.concurrent_consumption import ConcurrentConsumption
+from aerobee_client.consuming.failure_reports import FailureReports
 from aerobee_client.consuming.listener import BatchListener, Listener, consume_of
 from aerobee_client.consuming.membership import Membership
 from aerobee_client.consuming.offsets import OffsetStore, OffsetTable
@@ -46,16 +47,18 @@ from aerobee_client.runtime.facade import (
     settled,
 )
 from aerobee_client.runtime.fork import PROCESS
+from aerobee_client.runtime.kinds import checked_class
 from aerobee_cluster.transport import Transport
 from aerobee_wire.status import MqError, illegal_operation, invalid_parameter
 from aerobee_wire.tags import ALL
-from aerobee_wire.topics import check_group, check_topic, retry_topic
+from aerobee_wire.topics import check_group, check_topic, dead_letter_topic, retry_topic
 
 CLOSE_TIMEOUT = timedelta(seconds=30)
 
 _Membership = Membership[ConcurrentConsumption | OrderlyConsumption]
 
 
+@checked_class
 class AsyncPushConsumer(Replier):
     """A member of a consumer group that passes messages to a listener, for asyncio.
 
@@ -63,6 +66,10 @@ class AsyncPushConsumer(Replier):
     or returns ConsumeResult.RECONSUME_LATER, the message is sent back to its broker. The broker
     redelivers the message after the delay of the group's retry policy. After the last attempt, the
     broker moves it to the dead-letter topic, with the class and text of the exception.
+
+    The first failure of a message and its move to the dead-letter topic are logged as warnings,
+    with the traceback. Failures of one cause share one traceback a minute. The option `on_error`
+    notifies the program of every failure.
 
     All members of a group must subscribe to the same topics and expressions.
 
@@ -293,7 +300,12 @@ class AsyncPushConsumer(Replier):
             self.options,
             offsets=offsets,
             consumption=ConcurrentConsumption(
-                self._consume, offsets, rejections, instance.clock, self.options
+                self._consume,
+                offsets,
+                rejections,
+                instance.clock,
+                self.options,
+                reports=self._reports(),
             ),
             statistics=self.statistics,
             callbacks=self._callbacks(instance),
@@ -318,6 +330,7 @@ class AsyncPushConsumer(Replier):
             _sent_back(instance, self.consumer_group, self.options),
             instance.clock,
             self.options,
+            reports=self._reports(),
             lock_of=keeper.lock_of,
         )
         membership: _Membership = Membership(
@@ -333,6 +346,12 @@ class AsyncPushConsumer(Replier):
             callbacks=self._callbacks(instance),
         )
         return membership
+
+    def _reports(self) -> FailureReports:
+        grave = f"in {dead_letter_topic(self.consumer_group)}"
+        if self.options.message_model is MessageModel.BROADCASTING:
+            grave = "skipped"
+        return FailureReports(self._consume.name, grave, self.options.on_error)
 
     def _callbacks(self, instance: ClientInstance) -> AssignmentCallbacks:
         options = self.options
@@ -458,6 +477,7 @@ def _closed_by_listener(where: str) -> MqError:
     )
 
 
+@checked_class
 class PushConsumer(StartedFacade[AsyncPushConsumer]):
     """A member of a consumer group that passes messages to a listener. Any thread may use it.
 

@@ -13,7 +13,6 @@ import hashlib
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 
 from aerobee_client.message_queue import MessageQueue
 from aerobee_wire.status import MqError, invalid_parameter
@@ -224,6 +223,8 @@ def by_name(name: str, room: str = "") -> Strategy:
         inner = name.partition("-")[2] or "AVG"
         if inner in _SIMPLE:
             return machine_room_nearby(_SIMPLE[inner]())
+    from difflib import get_close_matches
+
     near = get_close_matches(name, NAMES, 1, 0.4)
     known = f"did you mean {near[0]!r}?" if near else f"give one of {', '.join(NAMES)}"
     raise _refusal(name, f"unknown strategy: {known}")

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import uuid
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
@@ -23,6 +22,7 @@ from aerobee_client.errors import ClientClosed, RequestTimeout
 from aerobee_client.message import Message, ReceivedMessage
 from aerobee_client.runtime.facade import StartedClient
 from aerobee_client.runtime.fork import PROCESS
+from aerobee_client.runtime.kinds import checked_class
 from aerobee_client.send_result import DroppedReplies, Reply
 from aerobee_cluster.backoff import Backoff
 from aerobee_wire import properties as names
@@ -60,9 +60,11 @@ class Requests:
         Raises the errors of the send, and RequestTimeout if no reply arrives. Raises MqError with
         the code VERSION_NOT_SUPPORTED if a broker does not support replies.
         """
+        from uuid import uuid4
+
         clock = self._instance.clock
         deadline_ms = clock.monotonic_ms() + int(timeout_s * 1000)
-        correlation_id = str(uuid.uuid4())
+        correlation_id = str(uuid4())
         future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
         made = partial(
             request_message,
@@ -200,6 +202,7 @@ def is_past_ttl(message: ReceivedMessage, now_ms: int) -> bool:
         return False  # an invalid request goes to the listener, which may understand it
 
 
+@checked_class
 class Replier(StartedClient):
     """Base class of consumers, which can reply to requests."""
 
@@ -240,8 +243,6 @@ async def _reply(
     body: bytes,
     properties: Mapping[str, str] | None,
 ) -> None:
-    if not isinstance(body, bytes):
-        raise TypeError(f"a body is bytes, not {type(body).__name__}: encode it")
     request = Request.of(message)
     sent = message_pb2.SendReplyRequest(
         client_id=request.client_id,

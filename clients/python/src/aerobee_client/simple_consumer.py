@@ -35,12 +35,14 @@ from aerobee_client.options.lease_consumer import (
 from aerobee_client.runtime.clock import Clock, SystemClock
 from aerobee_client.runtime.facade import Done, blocking, on_loop, settled
 from aerobee_client.runtime.fork import PROCESS
+from aerobee_client.runtime.kinds import checked_class
 from aerobee_cluster.transport import Transport
 from aerobee_wire.status import Code, MqError, invalid_parameter
 from aerobee_wire.tags import ALL, parse_expression
 from aerobee_wire.topics import check_topic
 
 
+@checked_class
 class AsyncSimpleConsumer(LeaseConsumer[SimpleMember]):
     """Receives messages of a consumer group on lease, for asyncio.
 

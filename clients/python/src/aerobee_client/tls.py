@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from aerobee_client.runtime.kinds import checked_class
 from aerobee_wire.certificates import (
     HOST,
     NAME,
@@ -22,6 +23,7 @@ _VARIABLES = "AEROBEE_TLS_TRUST_CERT_PATH", "AEROBEE_TLS_CERT_PATH", "AEROBEE_TL
 _VERIFY, _CLUSTER = "AEROBEE_TLS_VERIFY", "AEROBEE_TLS_CLUSTER_NAME"
 
 
+@checked_class
 @dataclass(frozen=True, slots=True)
 class Tls:
     """The certificates with which a client connects to name servers and brokers.

@@ -25,6 +25,7 @@ from aerobee_client.options.producer import ProducerSettings
 from aerobee_client.producer import AsyncProducer, ProducerFacade
 from aerobee_client.runtime.clock import Clock
 from aerobee_client.runtime.fork import PROCESS
+from aerobee_client.runtime.kinds import checked_class
 from aerobee_client.runtime.loop_thread import LoopThread
 from aerobee_client.send_result import SendResult, TransactionResolution, TransactionSendResult
 from aerobee_client.transactions.checks import Check, TransactionChecks, checked, is_coroutine
@@ -36,6 +37,7 @@ AsyncExecute = Callable[[Message], TransactionResolution | Awaitable[Transaction
 Execute = Callable[[Message], TransactionResolution]
 
 
+@checked_class
 class AsyncTransactionProducer(AsyncProducer):
     """A producer that also sends messages in transactions, for asyncio.
 
@@ -178,6 +180,7 @@ class AsyncTransactionProducer(AsyncProducer):
             checks.ask(instance.routes.broker_at(address), notice.transaction_check)
 
 
+@checked_class
 class PlainTransaction:
     """A Transaction for programs without asyncio: `with producer.transaction(message) as tx:`."""
 
@@ -222,6 +225,7 @@ class PlainTransaction:
         self._loop.run(self._transaction.__aexit__(kind, error, traceback))
 
 
+@checked_class
 class TransactionProducer(ProducerFacade[AsyncTransactionProducer]):
     """A producer that also sends messages in transactions, for programs without asyncio.
 

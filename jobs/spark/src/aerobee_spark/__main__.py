@@ -78,7 +78,8 @@ def _report(given: argparse.Namespace) -> int:
 
     keep_out_pandas()
     # The report lists unread messages among its problems, so the log does not repeat them.
-    logging.getLogger("aerobee_spark").addHandler(logging.NullHandler())
+    for package in ("aerobee_spark", "aerobee_client"):
+        logging.getLogger(package).addHandler(logging.NullHandler())
     from aerobee_spark.report import every_group, job
     from aerobee_spark.report.view import tables
 

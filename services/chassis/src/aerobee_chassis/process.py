@@ -18,6 +18,7 @@ import structlog
 from aerobee_chassis.background import until_one_ends
 from aerobee_chassis.errors import StartError
 from aerobee_chassis.lifecycle import App
+from aerobee_chassis.open_files import allow_many_files
 from aerobee_chassis.rpc.loops import STANDARD_LOOPS, LoopKinds, Transport, make_loop
 
 # By default, a busy thread keeps the GIL for 5 ms, and delays every RPC. With 0.5 ms, the cost is
@@ -69,6 +70,8 @@ async def _live(
     make_app: Callable[[], App], on_ready: Callable[[Mapping[str, object]], None] | None
 ) -> None:
     _keep_freed_memory()
+    if sys.platform == "darwin":
+        allow_many_files()  # 256 by default: too few for a store with many topics
     loop = asyncio.get_running_loop()
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -1,6 +1,6 @@
-"""Import structlog without rich, which structlog would import for consoles.
+"""Import structlog without rich, which structlog would import for tracebacks on a console.
 
-Services do not write to a console. Rich would take 5 MB of each process and 40 ms of its start. The
+Services show plain tracebacks. Rich would take 5 MB of each process and 40 ms of its start. The
 package of each service imports this module first. The chassis package itself does not, because a
 relay (`tls_port`) imports neither structlog nor rich.
 """

@@ -60,8 +60,11 @@ def run(options: ProxyOptions) -> int:
 def _listeners(options: ProxyOptions) -> list[list[socket.socket]]:
     """Return the listening sockets of each worker.
 
-    Raises PortInUse if another process listens on the port, even if that process shares the port.
+    Raises PortInUse if another process listens on the port, even if that process shares the port,
+    and StartError on other systems than Linux, which give all connections to one of the sockets.
     """
+    if sys.platform != "linux":
+        raise StartError(f"workers={options.workers} needs Linux: use workers=1", "workers")
     host = options.bind_address
     alone = listen(host, options.grpc_server_port)
     port = alone[0].getsockname()[1]

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections import defaultdict
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, ItemsView
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import timedelta
 from functools import partial
@@ -45,8 +45,9 @@ PATIENT_S = 60.0
 class Load:
     """Messages that go into the queues in turn until it is stopped. `stored`: by queue id."""
 
-    def __init__(self, producer: AsyncProducer) -> None:
+    def __init__(self, producer: AsyncProducer, pause_s: float) -> None:
         self._producer = producer
+        self._pause_s = pause_s
         self._task = asyncio.create_task(self._send())
         self._stopping = False
         self.stored: defaultdict[int, int] = defaultdict(int)
@@ -57,7 +58,7 @@ class Load:
             for result in results:
                 found = self.stored[result.queue.queue_id]
                 self.stored[result.queue.queue_id] = max(found, result.queue_offset + 1)
-            await asyncio.sleep(0.02)
+            await asyncio.sleep(self._pause_s)
 
     async def stop(self) -> None:
         self._stopping = True
@@ -65,12 +66,12 @@ class Load:
 
 
 @asynccontextmanager
-async def loaded(namesrv: str) -> AsyncIterator[Load]:
+async def loaded(namesrv: str, pause_s: float = 0.02) -> AsyncIterator[Load]:
     async with AsyncAdminClient(namesrv) as admin:
         await admin.create_topic(TOPIC, queues=QUEUES)
     patient = timedelta(seconds=PATIENT_S)  # a broker takes its time to start on a busy machine
     async with AsyncProducer(namesrv=namesrv, send_timeout=patient) as producer:
-        load = Load(producer)
+        load = Load(producer, pause_s)
         try:
             yield load
         finally:
@@ -81,14 +82,14 @@ async def test_a_hundred_rebalances_under_load(tmp_path: Path) -> None:
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")
     rng = random.Random(seed)
-    lines: list[str] = []
+    record = Record()
 
     def listener(member: int) -> object:
         async def listen(message: ReceivedMessage) -> None:
             where = f"{message.queue_id} {message.queue_offset}"
-            lines.append(f"begin {where} {time.monotonic()} {member}")
+            record.add(f"begin {where} {time.monotonic()} {member}")
             await asyncio.sleep(rng.choice([0, 0, 0.001, 0.02]))
-            lines.append(f"end {where} {time.monotonic()} {member}")
+            record.add(f"end {where} {time.monotonic()} {member}")
 
         return listen
 
@@ -110,20 +111,40 @@ async def test_a_hundred_rebalances_under_load(tmp_path: Path) -> None:
                     members.append(await stack.enter_async_context(member))
                 await asyncio.sleep(rng.choice([0, 0.05, 0.2]))
             await load.stop()
-            await until(lambda: consumed(lines) >= load.stored.items(), timeout_s=PATIENT_S)
-    by_queue = calls(lines)
+            await until(lambda: record.consumed >= load.stored.items(), timeout_s=PATIENT_S)
+    by_queue = calls(record.lines)
     assert [pair for found in by_queue.values() for pair in overlaps(found, {})] == []
     assert [call for found in by_queue.values() for call in gaps(found)] == []
 
 
-def consumed(lines: list[str]) -> set[tuple[int, int]]:
-    """Queue id and the number of its first messages that are consumed."""
-    highest: defaultdict[int, int] = defaultdict(int)
-    for line in list(lines):
-        event, queue, offset, _, _ = line.split()
-        if event == "end":
-            highest[int(queue)] = max(highest[int(queue)], int(offset) + 1)
-    return set(highest.items())
+class Record:
+    """Lines of listeners, and what they say so far: a poll reads only those that are new."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self._latest: dict[tuple[str, str], float] = {}  # queue, member → when a call began
+        self._consumed: defaultdict[int, int] = defaultdict(int)
+
+    def add(self, line: str) -> None:
+        self.lines.append(line)
+        event, queue, offset, at, member = line.split()
+        if event == "begin":
+            self._latest[queue, member] = float(at)
+        else:
+            self._consumed[int(queue)] = max(self._consumed[int(queue)], int(offset) + 1)
+
+    @property
+    def consumed(self) -> ItemsView[int, int]:
+        """Queue id and the number of its first messages that are consumed."""
+        return self._consumed.items()
+
+    def begun(self, since: float, process: int | None = None) -> set[str]:
+        """The queues of which a call began, in that process or any, after that time."""
+        return {
+            queue
+            for (queue, member), at in self._latest.items()
+            if at > since and process in (None, int(member))
+        }
 
 
 class Members:
@@ -131,17 +152,19 @@ class Members:
 
     def __init__(self, namesrv: str, record: Path) -> None:
         self._namesrv = namesrv
-        self._record = record
+        self._path = record
+        self._read = 0  # bytes
+        self._record = Record()
         record.touch()
         self.running: list[subprocess.Popen[bytes]] = []
         self.killed: dict[str, float] = {}  # process → when
 
     async def join(self) -> None:
         script = orderly_member.__file__
-        arguments = [self._namesrv, "g", TOPIC, str(self._record)]
+        arguments = [self._namesrv, "g", TOPIC, str(self._path)]
         process = self._launch([sys.executable, script, *arguments])
         self.running.append(process)
-        await until(Path(f"{self._record}.{process.pid}").exists, timeout_s=PATIENT_S)
+        await until(Path(f"{self._path}.{process.pid}").exists, timeout_s=PATIENT_S)
 
     @staticmethod
     def _launch(command: list[str]) -> subprocess.Popen[bytes]:
@@ -153,10 +176,16 @@ class Members:
         process.wait()
         self.killed[str(process.pid)] = time.monotonic()
 
-    def lines(self) -> list[str]:
-        """Whole ones: a line that is just being written may be seen in part."""
-        text = self._record.read_text()
-        return text[: text.rfind("\n") + 1].splitlines()
+    def record(self) -> Record:
+        """Of whole lines: one that is just being written may be seen in part."""
+        with self._path.open("rb") as file:
+            file.seek(self._read)
+            found = file.read()
+        whole = found[: found.rfind(b"\n") + 1]
+        self._read += len(whole)
+        for line in whole.decode().splitlines():
+            self._record.add(line)
+        return self._record
 
     def stop(self) -> None:
         for process in self.running:
@@ -186,11 +215,11 @@ async def test_members_and_their_broker_are_killed(tmp_path: Path) -> None:
                         deaths.append(await restart(broker))
                 await load.stop()
                 await until(
-                    lambda: consumed(members.lines()) >= load.stored.items(), timeout_s=PATIENT_S
+                    lambda: members.record().consumed >= load.stored.items(), timeout_s=PATIENT_S
                 )
         finally:
             members.stop()
-    by_queue = calls(members.lines())
+    by_queue = calls(members.record().lines)
     assert [call for found in by_queue.values() for call in gaps(found)] == []
     several = [pair for found in by_queue.values() for pair in overlaps(found, members.killed)]
     assert [pair for pair in several if not across(pair[0].began, pair[1].began, deaths)] == []
@@ -199,13 +228,7 @@ async def test_members_and_their_broker_are_killed(tmp_path: Path) -> None:
 async def progress(members: Members) -> None:
     """Returns when every queue has been consumed from since now."""
     since = time.monotonic()
-    await until(lambda: len(begun(members.lines(), since)) == QUEUES, timeout_s=PATIENT_S)
-
-
-def begun(lines: Iterable[str], since: float) -> set[str]:
-    """The queues of which a call began after that time."""
-    found = (line.split() for line in lines)
-    return {queue for event, queue, _, at, _ in found if event == "begin" and float(at) > since}
+    await until(lambda: len(members.record().begun(since)) == QUEUES, timeout_s=PATIENT_S)
 
 
 @pytest.mark.slow
@@ -215,7 +238,11 @@ async def test_a_member_that_was_frozen_begins_nothing_that_is_not_its_own(tmp_p
     with namesrv_and_broker(tmp_path) as (namesrv, broker):
         members = Members(namesrv.address, tmp_path / "record")
         try:
-            async with loaded(namesrv.address) as load, AsyncAdminClient(namesrv.address) as admin:
+            # Slowly: half a minute's messages wait in the queues of the frozen one.
+            async with (
+                loaded(namesrv.address, pause_s=0.2) as load,
+                AsyncAdminClient(namesrv.address) as admin,
+            ):
                 for _ in range(2):
                     await members.join()
                 await progress(members)
@@ -226,22 +253,24 @@ async def test_a_member_that_was_frozen_begins_nothing_that_is_not_its_own(tmp_p
                 frozen.send_signal(signal.SIGSTOP)
                 await until(lambda: is_stopped(frozen.pid))  # not when the signal is sent
                 froze = time.monotonic()
-                await until(lambda: of(members.lines(), other.pid, froze) == QUEUES, timeout_s=120)
+                await until(
+                    lambda: len(members.record().begun(froze, other.pid)) == QUEUES, timeout_s=120
+                )
                 for queue in held:
                     with raises_code(Code.QUEUE_LOCK_NOT_HELD):
                         await commit(broker.address, client_id, queue)
                 thawed = time.monotonic()
                 frozen.send_signal(signal.SIGCONT)
-                await until(lambda: of(members.lines(), frozen.pid, thawed) > 0, timeout_s=60)
+                await until(lambda: members.record().begun(thawed, frozen.pid), timeout_s=60)
                 await progress(members)
                 await load.stop()
                 await until(
-                    lambda: consumed(members.lines()) >= load.stored.items(), timeout_s=PATIENT_S
+                    lambda: members.record().consumed >= load.stored.items(), timeout_s=PATIENT_S
                 )
         finally:
             frozen.send_signal(signal.SIGCONT)
             members.stop()
-    by_queue = calls(members.lines())
+    by_queue = calls(members.record().lines)
     assert [call for found in by_queue.values() for call in gaps(found)] == []
     several = [pair for found in by_queue.values() for pair in overlaps(found, {})]
     for before, _ in several:
@@ -255,11 +284,6 @@ async def test_a_member_that_was_frozen_begins_nothing_that_is_not_its_own(tmp_p
             # if the lock was free when it asked, and behind the commit if the other one had it.
             meanwhile = [call.offset for call in found if froze < call.began < again[0].began]
             assert again[0].offset > max(meanwhile), "behind what the other one did meanwhile"
-
-
-def of(lines: Iterable[str], process: int, since: float) -> int:
-    """Queues of which a call began in a process after that time."""
-    return len(begun((line for line in lines if line.endswith(f" {process}")), since))
 
 
 def is_stopped(process: int) -> bool:

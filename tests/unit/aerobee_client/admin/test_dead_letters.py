@@ -16,7 +16,7 @@ from aerobee_cluster.backoff import Backoff
 from aerobee_wire import properties as names
 from aerobee_wire.status import Code
 from support.client.dead_letters import DEAD, GROUP, PROPERTIES, add_dead_letter, read_all
-from support.client.memory.cluster import NAMESRV, MemoryBroker, MemoryCluster
+from support.client.memory import NAMESRV, MemoryBroker, MemoryCluster
 from support.clock.polling import until
 from support.codes import raises_code
 
@@ -62,6 +62,22 @@ async def test_a_broker_that_restarts_in_the_middle_is_waited_for(
 
     cluster.answers["Pull"] = answer
     assert len(await read_all(admin)) == 3
+    assert failures == []
+
+
+async def test_the_route_of_the_first_dead_letter_is_waited_for(
+    brokers: list[MemoryBroker], cluster: MemoryCluster, admin: AsyncAdminClient
+) -> None:
+    """The broker has created the topic, and is about to register it."""
+    add_dead_letter(brokers[0])
+    failures = [MqError(Code.TOPIC_NOT_EXIST, f"no route of {DEAD}") for _ in range(3)]
+
+    def answer(address: str, request: Any) -> None:
+        if failures:
+            raise failures.pop()
+
+    cluster.answers["GetTopicRoute"] = answer
+    assert len(await read_all(admin)) == 1
     assert failures == []
 
 

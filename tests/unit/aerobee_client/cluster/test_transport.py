@@ -5,7 +5,7 @@ from __future__ import annotations
 import grpc
 import pytest
 
-from aerobee_client.cluster.transport import translated
+from aerobee_client.cluster.transport import cause_of, translated
 from aerobee_client.errors import BrokerUnreachable, RequestTimeout
 from aerobee_wire.status import Code, MqError, trailers_of
 
@@ -53,3 +53,45 @@ def test_failure_without_a_code_gets_that_of_its_status(
 
 def test_lost_connection_may_be_tried_again() -> None:
     assert translated(failure(grpc.StatusCode.UNAVAILABLE, "gone"), ADDRESS, 3).retryable
+
+
+@pytest.mark.parametrize(
+    ("details", "cause"),
+    [
+        (
+            "failed to connect to all addresses; last error: UNKNOWN: ipv4:127.0.0.1:1: Failed to "
+            "connect to remote host: Connection refused",
+            "connection refused",
+        ),
+        (
+            "failed to connect to all addresses; last error: UNKNOWN: ipv6:%5B::1%5D:1: Failed to "
+            "connect to remote host: Connection refused",
+            "connection refused",
+        ),
+        (
+            "errors resolving no-such-host:9876: [field:hostname lookup error:address lookup "
+            "failed for no-such-host:9876: Domain name not found]",
+            "domain name not found",
+        ),
+        (
+            "failed to connect to all addresses; last error: UNKNOWN: ipv4:10.0.0.1:1: Timeout "
+            "occurred: FD Shutdown",
+            "the connection timed out",
+        ),
+        (
+            "failed to connect to all addresses; last error: UNAVAILABLE: ipv4:127.0.0.1:46257: "
+            "Failed parsing HTTP/2 (Expected SETTINGS frame as the first frame)",
+            "failed parsing HTTP/2 (Expected SETTINGS frame as the first frame)",
+        ),
+        (
+            "failed to connect to all addresses; last error: UNKNOWN: ipv4:127.0.0.1:1: connect: "
+            "Connection refused (111)",
+            "connection refused",
+        ),
+        ("Socket closed", "socket closed"),
+        ("recvmsg:Connection reset by peer", "recvmsg:Connection reset by peer"),
+        ("", ""),
+    ],
+)
+def test_the_cause_is_one_line(details: str, cause: str) -> None:
+    assert cause_of(details) == cause

@@ -9,10 +9,11 @@ from typing import Any, cast
 import pytest
 
 from aerobee_client.consuming.concurrent_consumption import ConcurrentConsumption
+from aerobee_client.consuming.failure_reports import FailureReports
 from aerobee_client.consuming.listener import Consume
 from aerobee_client.consuming.offsets import OffsetStore
 from aerobee_client.consuming.process_queue import ProcessQueue
-from aerobee_client.consuming.send_back import Rejection, SendBack
+from aerobee_client.consuming.send_back import Outcome, Rejection, SendBack
 from aerobee_client.message import ReceivedMessage
 from aerobee_client.message_queue import MessageQueue
 from aerobee_client.options.consumer import ConsumerOptions
@@ -33,18 +34,18 @@ class HeldSendBack:
     """A SendBack whose results the test sets."""
 
     def __init__(self) -> None:
-        self.sent: list[tuple[str, asyncio.Future[bool]]] = []
+        self.sent: list[tuple[str, asyncio.Future[Outcome]]] = []
 
-    def send(self, message: ReceivedMessage, rejection: Rejection) -> asyncio.Future[bool]:
-        done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+    def send(self, message: ReceivedMessage, rejection: Rejection) -> asyncio.Future[Outcome]:
+        done: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
         self.sent.append((rejection.reason, done))
         return done
 
     async def drain(self) -> None: ...
 
 
-@pytest.mark.parametrize("taken", [True, False])
-async def test_a_timed_out_listener_that_fails_makes_no_second_retry(taken: bool) -> None:
+@pytest.mark.parametrize("outcome", [Outcome.REDELIVERED, Outcome.KEPT])
+async def test_a_timed_out_listener_that_fails_makes_no_second_retry(outcome: Outcome) -> None:
     clock, send_back = ManualClock(), HeldSendBack()
     clock.advance(1)
     offsets = OffsetStore(cast(Any, None), "g")
@@ -59,7 +60,12 @@ async def test_a_timed_out_listener_that_fails_makes_no_second_retry(taken: bool
 
     options = ConsumerOptions(concurrency=1, consume_timeout=timedelta(seconds=900))
     consumption = ConcurrentConsumption(
-        Consume(listen, None), offsets, cast(SendBack, send_back), clock, options
+        Consume(listen, None),
+        offsets,
+        cast(SendBack, send_back),
+        clock,
+        options,
+        reports=FailureReports("listen", "dead"),
     )
     consumption.start()
     message = ReceivedMessage(cast(Any, Record()), "broker-a")
@@ -73,8 +79,9 @@ async def test_a_timed_out_listener_that_fails_makes_no_second_retry(taken: bool
     await asyncio.sleep(0.1)
     ((reason, answer),) = send_back.sent
     assert reason == "ConsumeTimeout"
-    answer.set_result(taken)
+    answer.set_result(outcome)
     await asyncio.sleep(6)
-    assert calls == ([0] if taken else [0, 1]), "what the broker does not take is consumed here"
+    expected = [0, 1] if outcome is Outcome.KEPT else [0]
+    assert calls == expected, "what the broker does not take is consumed here"
     assert offsets.get(QUEUE) == 1
     await consumption.close(1)

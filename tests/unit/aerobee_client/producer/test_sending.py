@@ -12,7 +12,7 @@ from aerobee_client.message import Message
 from aerobee_client.message_queue import MessageQueue
 from aerobee_client.producer import AsyncProducer
 from aerobee_wire.status import Code, MqError
-from support.client.memory.cluster import MemoryBroker, MemoryCluster
+from support.client.memory import MemoryBroker, MemoryCluster
 from support.client.producing import TOPIC, messages, producer
 from support.codes import raises_code
 
@@ -144,7 +144,7 @@ async def test_what_is_no_message_is_refused(
         sender.request(wrong),
         sender.send_batch([Message(TOPIC, b"x"), wrong]),
     ):
-        with pytest.raises(TypeError) as caught:
+        with raises_code(Code.INVALID_PARAMETER) as caught:
             await send
         assert type(wrong).__name__ in str(caught.value)
     assert "message 1" in str(caught.value)

@@ -21,7 +21,7 @@ from aerobee_client.send_result import DroppedReplies
 from aerobee_wire import properties
 from aerobee_wire.status import Code, MqError
 from support.client.consumer_group import GROUP
-from support.client.memory.cluster import NAMESRV, MemoryBroker, MemoryCluster
+from support.client.memory import NAMESRV, MemoryBroker, MemoryCluster
 from support.client.passed_replies import PassedReplies
 from support.client.producing import TOPIC
 from support.clock.manual_clock import ManualClock
@@ -197,7 +197,7 @@ async def test_what_is_no_request_gets_no_reply(
     await until(lambda: echo.errors)
     assert echo.errors[0].code is Code.INVALID_PARAMETER
     assert not cluster.requests("SendReply")
-    with pytest.raises(TypeError):
+    with raises_code(Code.INVALID_PARAMETER):
         await echo.consumer.reply(echo.seen[0], "text")  # type: ignore[arg-type]
     with raises_code(Code.MESSAGE_ILLEGAL):
         await producer.request(Message(TOPIC, b"x", delay_level=1), LONG)

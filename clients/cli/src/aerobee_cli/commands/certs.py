@@ -114,7 +114,8 @@ def show(
 ) -> None:
     """List the certificates of a directory, and when they expire."""
     table = listing(COLUMNS, wide=wide, chosen=columns)
-    table.show(output.items_of(_authority(directory).list()), as_json=json)
+    found = output.items_of(_authority(directory).list())
+    table.show(found, as_json=json, empty=f"no certificates in {directory}")
 
 
 def _authority(directory: Path) -> Authority:

@@ -1,17 +1,20 @@
-"""Define `aerobee message`: send, recall, show and find messages."""
+"""Define `aerobee message`: send, consume, recall, show and find messages."""
 
 from __future__ import annotations
 
+import asyncio
 import sys
+import time
 from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import click
 
 from aerobee_cli import output
 from aerobee_cli.command_line import Argument, CommandGroup, Option
+from aerobee_cli.errors import FAILED, INCOMPLETE, INTERRUPTED
 from aerobee_cli.options import (
     BadOption,
     Columns,
@@ -22,17 +25,24 @@ from aerobee_cli.options import (
     admin_client,
     end,
     listing,
+    namesrv_of,
     pairs_of,
     producer,
 )
+from aerobee_cli.progress import Progress
 from aerobee_cli.table import Column, number
-from aerobee_cli.times import parse_duration
+from aerobee_cli.times import parse_duration, parse_moment
 from aerobee_client.admin.export import full, summary
 from aerobee_wire.status import MqError
+
+if TYPE_CHECKING:
+    from aerobee_client import Message, Producer
 
 app = CommandGroup("message", help="Single messages.")
 
 STDIN = Path("-")
+MAX_RATE = 1_000_000_000  # excludes infinity
+EARLIEST, LATEST = "earliest", "latest"
 MESSAGE_COLUMNS = (
     Column("message id", "message_id"),
     Column("stored", "store_timestamp_ms"),
@@ -74,12 +84,32 @@ def send(
         str | None,
         Option(metavar="TIME", help="Deliver it after 90s, 1h, …, 3d at most."),
     ] = None,
+    message_group: Annotated[
+        str, Option(metavar="NAME", help="Its message group, which keeps the order of its sends.")
+    ] = "",
+    priority: Annotated[
+        int | None,
+        Option(min=0, metavar="N", help="Its priority, in a topic of the type PRIORITY; 0 lowest."),
+    ] = None,
+    count: Annotated[
+        int | None, Option(min=1, metavar="N", help="Send it N times, and print a summary.")
+    ] = None,
+    rate: Annotated[
+        float | None,
+        Option(min=0.001, max=MAX_RATE, metavar="N", help="With --count: at most N a second."),
+    ] = None,
     namesrv: Namesrv = None,
     json: Json = False,
 ) -> None:
-    """Send one message, and wait until it is stored."""
+    """Send a message, and wait until it is stored.
+
+    With --count, exit code 1 means that a send failed. Ctrl-C then ends the sends, and the summary
+    counts those before.
+    """
     if delay is not None and delay_level:
         raise BadOption("give --delay or --delay-level, not both")
+    if rate is not None and count is None:
+        raise BadOption("--rate: needs --count")
     from aerobee_client import Message
 
     message = Message(
@@ -91,7 +121,13 @@ def send(
         lite_topic=lite_topic,
         delay_level=delay_level,
         delay=delay_of(delay),  # counted by the broker's clock
+        message_group=message_group,
+        priority=priority,
     )
+    if count is not None:
+        with producer(context, namesrv) as sender:
+            _send_many(sender, message, count, rate, json=json)
+        return
     with producer(context, namesrv) as sender:
         sent = sender.send(message)
     item = {
@@ -105,6 +141,122 @@ def send(
     output.show_one(item, as_json=json)
     if sent.queue.broker_name == topic:
         output.note(f"{topic} is the topic of the broker's own name (brokerTopicEnable)")
+
+
+def _send_many(
+    sender: Producer, message: Message, count: int, rate: float | None, *, json: bool
+) -> None:
+    from aerobee_cli.sending import ManySends
+
+    progress = Progress(sys.stderr, what="messages")
+    try:
+        done = ManySends(sender, message, count=count, rate=rate).run(progress)
+    finally:
+        progress.close()
+    output.show_one(
+        {
+            "topic": message.topic,
+            "sent": done.sent,
+            "failed": done.failed,
+            "seconds": round(done.seconds, 3),
+            "rate": round(done.sent / done.seconds, 1) if done.seconds else 0.0,
+        },
+        as_json=json,
+    )
+    if done.error is not None:
+        output.note(f"error: {done.error.message}")
+    if done.is_interrupted:
+        raise click.exceptions.Exit(INTERRUPTED)
+    if done.failed:
+        raise click.exceptions.Exit(FAILED)
+
+
+@app.add(epilog="Example: aerobee message consume orders --from 1h --json")
+def consume(
+    context: click.Context,
+    *,
+    topic: Topic,
+    group: Annotated[
+        str, Option(metavar="GROUP", help="Consume as a member of this group, and acknowledge.")
+    ] = "",
+    begin: Annotated[
+        str,
+        Option(
+            "--from",
+            metavar="earliest|latest|TIME",
+            help="Without --group: the first message to read, such as earliest, 1h for an hour "
+            "ago, or 2025-06-01T00:00:00Z.",
+        ),
+    ] = LATEST,
+    tag: Annotated[str, Option(metavar="EXPR", help="Only these tags, such as 'a || b'.")] = "*",
+    count: Annotated[
+        int | None, Option(min=1, metavar="N", help="End after N messages. Default: no limit.")
+    ] = None,
+    timeout: Annotated[
+        str | None, Option(metavar="TIME", help="End after 500ms, 10s, 1h, … Default: no limit.")
+    ] = None,
+    lease: Annotated[
+        bool,
+        Option("--lease", help="With --group: lease messages, as the official SDKs do."),
+    ] = False,
+    namesrv: Namesrv = None,
+    json: Annotated[bool, Option("--json", help="Print one JSON object per line.")] = False,
+) -> None:
+    """Print the messages of a topic as they arrive, until Ctrl-C.
+
+    Without --group, the command only reads: it changes no offset, and no consumer notices. With
+    --group, it takes messages away from the other members of the group. Each message is
+    acknowledged after it was printed. If members of the group lease messages, the command does so
+    too.
+
+    Exit code 0: --count was reached, Ctrl-C, or the end of --timeout without --count. 3: --timeout
+    ended before --count messages arrived.
+    """
+    from aerobee_cli.receiving import Request, run
+
+    if group and begin != LATEST:
+        raise BadOption("--from: reads without --group; a group has 'aerobee group reset-offset'")
+    if lease and not group:
+        raise BadOption("--lease: needs --group")
+    request = Request(
+        namesrv=namesrv_of(context, namesrv),
+        topic=topic,
+        group=group,
+        expression=tag,
+        begin_ms=begin_of(begin),
+        count=count,
+        timeout_s=seconds_of("--timeout", timeout),
+        leases=lease,
+    )
+    done = asyncio.run(run(request, as_json=json))
+    output.note(f"{output.counted(done.messages, 'message')} in {done.seconds:.1f} s")
+    if done.is_short:
+        raise click.exceptions.Exit(INCOMPLETE)
+
+
+def begin_of(text: str) -> int | None:
+    """Parse `--from` to a store time in milliseconds since the epoch; None is now.
+
+    Raises BadOption if it is invalid.
+    """
+    if text == LATEST:
+        return None
+    if text == EARLIEST:
+        return 0
+    try:
+        return parse_moment(text).at(round(time.time() * 1_000))
+    except ValueError as error:
+        raise BadOption(f"--from: {error}, or earliest or latest") from None
+
+
+def seconds_of(option: str, text: str | None) -> float | None:
+    """Parse the duration of an option. Raises BadOption if it is invalid."""
+    if text is None:
+        return None
+    try:
+        return parse_duration(text).total_seconds()
+    except ValueError as error:
+        raise BadOption(f"{option}: {error}") from None
 
 
 @app.add(epilog="Example: aerobee message recall orders djEgb3JkZXJz…")
@@ -126,15 +278,16 @@ def recall(
 def get(
     context: click.Context,
     *,
-    offset_message_id: Annotated[
-        str, Argument(metavar="OFFSET_MESSAGE_ID", help="As send, query and dlq show it.")
+    message_id: Annotated[
+        str,
+        Argument(metavar="MESSAGE_ID", help="Its message id or offset message id, as send shows."),
     ],
     namesrv: Namesrv = None,
     json: Json = False,
 ) -> None:
     """Show one message with its body. The message is not consumed."""
     with admin_client(context, namesrv) as admin:
-        message = admin.get_message(offset_message_id)
+        message = admin.get_message(message_id)
     output.show_one(full(message), as_json=json)
 
 

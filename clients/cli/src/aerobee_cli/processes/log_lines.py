@@ -1,4 +1,4 @@
-"""Format JSON log lines of the services for people, as a service does on its own terminal."""
+"""Format JSON log lines of several services for people, like a service on its own terminal."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from aerobee_cli.output import printable
 
 # As in `aerobee_chassis.logs`, which the command does not need.
 LEVEL_WIDTH, EVENT_WIDTH = 9, 20
+SERVICE_WIDTH = 7
 _BOLD, _CYAN, _RESET = "\x1b[1m", "\x1b[36m", "\x1b[0m"
 _LEVEL_COLORS = {"debug": "\x1b[32m", "info": "\x1b[32m", "warning": "\x1b[33m"}
 _RED = "\x1b[31m"
@@ -36,12 +37,13 @@ def writer_of(log_format: LogFormat, out: TextIO) -> Callable[[str], None]:
 
 
 def for_people(line: str, *, colors: bool = False) -> str:
-    """Return time, level, event and fields of a JSON line. Return another line as it is."""
+    """Return time, service, level, event and fields of a JSON line, or another line as it is."""
     fields = event_fields(line)
     if fields is None:
         return printable(line)
     at = str(fields.pop("timestamp", ""))[11:19]
     level, event = str(fields.pop("level", "")), str(fields.pop("event"))
+    service = printable(str(fields.pop("service", "")))
     trace = str(fields.pop("exception", ""))
     pairs = [(name, _value(fields[name])) for name in sorted(fields)]
     padded = f"{level:<{LEVEL_WIDTH}}"
@@ -50,7 +52,12 @@ def for_people(line: str, *, colors: bool = False) -> str:
         padded = f"{_LEVEL_COLORS.get(level, _RED)}{padded}{_RESET}"
         title = f"{_BOLD}{title}{_RESET}"
         pairs = [(f"{_CYAN}{name}{_RESET}", value) for name, value in pairs]
-    head = " ".join([f"{at}Z [{padded}] {title}", *(f"{name}={value}" for name, value in pairs)])
+    head = " ".join(
+        [
+            f"{at}Z {service:<{SERVICE_WIDTH}} [{padded}] {title}",
+            *(f"{name}={value}" for name, value in pairs),
+        ]
+    )
     return f"{head.rstrip()}\n{printable(trace)}" if trace else head.rstrip()
 
 

@@ -18,6 +18,7 @@ from aerobee_client.cluster.client_instance import ClientInstance
 from aerobee_client.cluster.route_cache import MASTER_ID
 from aerobee_client.errors import BrokerUnreachable
 from aerobee_client.runtime.facade import AsyncClient
+from aerobee_client.runtime.kinds import checked_class
 from aerobee_client.tls import Tls
 from aerobee_cluster.transport import Transport
 from aerobee_wire import rpcs
@@ -202,6 +203,7 @@ def _without_master(names: Sequence[str]) -> str:
     return f"{verb} no master at the moment: see aerobee broker ha-status {names[0]}"
 
 
+@checked_class
 class BrokerAdmin(AsyncClient):
     """Base class of the parts of an admin client.
 

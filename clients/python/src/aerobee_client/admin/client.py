@@ -22,12 +22,18 @@ from aerobee_client.admin.topics import TopicAdmin
 from aerobee_client.errors import BrokerUnreachable
 from aerobee_client.message import ReceivedMessage
 from aerobee_client.runtime.facade import Facade, blocking
+from aerobee_client.runtime.kinds import checked_class
 from aerobee_client.tls import Tls
 from aerobee_wire import rpcs
 from aerobee_wire.message_id import parse_offset_message_id
 from aerobee_wire.status import Code, MqError, invalid_parameter
+from aerobee_wire.topics import group_of
+
+# Topics that are searched for a message id at a time.
+MAX_SEARCHES = 16
 
 
+@checked_class
 class AsyncAdminClient(TopicAdmin, GroupAdmin, LiteAdmin, DivergedAdmin):
     """Administers a cluster, for asyncio. `async with AsyncAdminClient(...)` closes it.
 
@@ -151,14 +157,17 @@ class AsyncAdminClient(TopicAdmin, GroupAdmin, LiteAdmin, DivergedAdmin):
             answer = await self._brokers.ask_broker_of(topic, broker_name, rpcs.PULL, request)
         return d.Browsed.of(broker_name, answer)
 
-    async def get_message(self, offset_message_id: str) -> ReceivedMessage:
-        """Return the record with an offset message id.
+    async def get_message(self, message_id: str) -> ReceivedMessage:
+        """Return the message with an offset message id or a message id.
 
-        The id contains the address of a broker, which may be a former master. If that address does
-        not answer, all brokers are asked for the record.
+        An offset message id contains the address of a broker, which may be a former master. If no
+        broker has registered this address, or if it does not answer, all brokers are asked for the
+        record. A message id is searched in every topic, because brokers index it by topic. If
+        several records have it, the record that the producer sent comes before retries and dead
+        letters.
 
         Args:
-            offset_message_id: The id of the record.
+            message_id: The `offset_message_id` or the `message_id` of a message.
 
         Returns:
             The message.
@@ -166,29 +175,42 @@ class AsyncAdminClient(TopicAdmin, GroupAdmin, LiteAdmin, DivergedAdmin):
         Raises:
             MqError: QUERY_NOT_FOUND or MESSAGE_CORRUPTED.
         """
-        address, _ = parse_offset_message_id(offset_message_id)
+        address, _ = parse_offset_message_id(message_id)
         brokers = (await self._brokers.cluster_info()).brokers
         name = next(
-            (each.broker_name for each in brokers if address in each.addresses.values()), address
+            (each.broker_name for each in brokers if address in each.addresses.values()), None
         )
-        request = message_pb2.GetMessageRequest(offset_message_id=offset_message_id)
-        try:
-            response = await self._brokers.ask(name, address, rpcs.GET_MESSAGE, request)
-        except BrokerUnreachable as error:
-            return await self._message_of_host(address, request, brokers, error)
-        return ReceivedMessage(response.message, name)
+        request = message_pb2.GetMessageRequest(offset_message_id=message_id)
+        if name is not None:
+            try:
+                response = await self._brokers.ask(name, address, rpcs.GET_MESSAGE, request)
+                return ReceivedMessage(response.message, name)
+            except BrokerUnreachable as error:
+                found = await self._message_of_host(address, request, brokers)
+                if found is None:
+                    raise error from None
+                return found
+        found = await self._message_of_host(address, request, brokers)
+        if found is None:
+            found = await self._message_of_unique_id(message_id)
+        if found is None:
+            raise MqError(
+                Code.QUERY_NOT_FOUND,
+                f"no message has the id {message_id}: neither as its message id nor as its offset "
+                "message id; retention may have deleted it",
+            )
+        return found
 
     async def _message_of_host(
         self,
         host: str,
         request: message_pb2.GetMessageRequest,
         brokers: Sequence[namesrv_pb2.BrokerData],
-        unreachable: MqError,
-    ) -> ReceivedMessage:
-        """Search all brokers for a record that the unreachable `host` stored.
+    ) -> ReceivedMessage | None:
+        """Search all brokers for a record that `host` stored, which does not answer itself.
 
         Every log may have a record at the same offset, so the store host of a record must be
-        `host`. Raises `unreachable` if no broker has the record.
+        `host`. Return None if no broker has the record.
         """
         others = {
             each.broker_name: each.addresses[min(each.addresses)]
@@ -209,7 +231,28 @@ class AsyncAdminClient(TopicAdmin, GroupAdmin, LiteAdmin, DivergedAdmin):
                     return ReceivedMessage(answer.message, name)
             elif not (isinstance(answer, MqError) and answer.code in absent):
                 raise answer
-        raise unreachable
+        return None
+
+    async def _message_of_unique_id(self, unique_id: str) -> ReceivedMessage | None:
+        """Search all topics for a message id. Return None if no topic has it."""
+        names = await self.topic_names(include_derived=True)
+        free = asyncio.Semaphore(MAX_SEARCHES)
+
+        async def search(topic: str) -> list[ReceivedMessage]:
+            async with free:
+                try:
+                    return await self.query_messages(topic, unique_id=unique_id)
+                except MqError as error:
+                    if error.code is not Code.TOPIC_NOT_EXIST:  # deleted meanwhile
+                        raise
+                    return []
+
+        for derived in (False, True):
+            topics = [name for name in names if (group_of(name) is not None) is derived]
+            found = [each for part in await asyncio.gather(*map(search, topics)) for each in part]
+            if found:
+                return max(found, key=lambda message: message.store_timestamp_ms)
+        return None
 
     async def query_messages(
         self,

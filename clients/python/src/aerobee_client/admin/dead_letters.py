@@ -26,6 +26,8 @@ PAGE_BYTES = 4 * 1024 * 1024
 # If a broker becomes unavailable during a read, wait for it. Name servers drop the route of a
 # broker that has died.
 PATIENCE_S = 30.0
+# The maximum wait for the route of a new topic, in seconds. A broker registers it in milliseconds.
+ROUTE_S = 2.0
 AWAY = frozenset({Code.TOPIC_NOT_EXIST, Code.BROKER_NOT_EXIST})
 
 
@@ -98,27 +100,41 @@ class DeadLetters(DeadLetterSource):
     async def queues(self) -> list[QueueStatus]:
         """Return the bounds of the dead-letter topic's queues; [] if the topic does not exist.
 
+        If a broker has the topic but no name server knows it, this call waits for up to ROUTE_S.
         Raises MqError with the code SUBSCRIPTION_GROUP_NOT_EXIST if the group does not exist
-        either. Raises MqError with the code TOPIC_NOT_EXIST if a broker has the topic but no name
-        server knows it.
+        either. Raises MqError with the code TOPIC_NOT_EXIST if no name server learns of the topic.
         """
-        try:
-            return await self._admin.topic_status(self.topic)
-        except MqError as error:
-            if error.code is not Code.TOPIC_NOT_EXIST:
-                raise
-        # An interrupted purge has deleted the route. The next registration restores it.
-        for topic in await self._admin.list_topics(include_derived=True):
-            if topic.topic == self.topic:
-                names = ", ".join(broker.broker_name for broker in topic.brokers)
+        loop = asyncio.get_running_loop()
+        deadline, backoff = loop.time() + ROUTE_S, Backoff(0.01, 0.5)
+        while True:
+            try:
+                return await self._admin.topic_status(self.topic)
+            except MqError as error:
+                if error.code is not Code.TOPIC_NOT_EXIST:
+                    raise
+            names = await self._brokers_with_topic()
+            if not names:
+                await self._admin.get_group(self.consumer_group)
+                return []
+            # Either the first dead letter creates the topic now, and the broker registers it. Or an
+            # interrupted purge has deleted the route, which the next registration restores.
+            if loop.time() >= deadline:
                 raise MqError(
                     Code.TOPIC_NOT_EXIST,
-                    f"no name server knows {self.topic} now, although broker {names} has it: "
-                    "retry in half a minute",
+                    f"no name server knows {self.topic} now, although broker {', '.join(names)} "
+                    "has it: retry in half a minute",
                     retryable=True,
                 )
-        await self._admin.get_group(self.consumer_group)
-        return []
+            await asyncio.sleep(backoff.next_s())
+
+    async def _brokers_with_topic(self) -> list[str]:
+        """Return the names of the brokers that have the dead-letter topic."""
+        return [
+            broker.broker_name
+            for topic in await self._admin.list_topics(include_derived=True)
+            if topic.topic == self.topic
+            for broker in topic.brokers
+        ]
 
     async def count(self) -> int:
         """Return the number of all dead letters, without regard to the selection.

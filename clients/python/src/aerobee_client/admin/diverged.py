@@ -10,6 +10,7 @@ from aerobee.broker.v1 import message_pb2, replica_pb2
 
 from aerobee_client.admin import descriptions as d
 from aerobee_client.admin.replicas import ReplicaAdmin
+from aerobee_client.runtime.kinds import checked_class
 from aerobee_wire import properties as names
 from aerobee_wire import rpcs, topics
 from aerobee_wire.compression import compression_bits
@@ -112,6 +113,7 @@ def properties_for(record: Record, resent_from: str) -> dict[str, str]:
     return unique | kept | unique | {names.RESENT_FROM: resent_from}
 
 
+@checked_class
 class DivergedAdmin(ReplicaAdmin):
     async def list_diverged(
         self, broker_name: str, *, silent: list[MqError] | None = None

@@ -11,6 +11,7 @@ from aerobee.broker.v1 import admin_pb2, client_pb2, message_pb2, offset_pb2, po
 
 from aerobee_client.admin import descriptions as d
 from aerobee_client.admin.brokers import BrokerAdmin, numbers_fit
+from aerobee_client.runtime.kinds import checked_class
 from aerobee_wire import rpcs
 from aerobee_wire.consume_order import ConsumeOrder
 from aerobee_wire.retry_policy import ExponentialRetryPolicy
@@ -20,6 +21,7 @@ from aerobee_wire.topics import check_group
 DEFAULT_MAX_ATTEMPTS = 17  # RocketMQ's 16 retries
 
 
+@checked_class
 class GroupAdmin(BrokerAdmin):
     async def create_group(
         self,

@@ -6,10 +6,12 @@ from aerobee.broker.v1 import lite_pb2
 
 from aerobee_client.admin import descriptions as d
 from aerobee_client.admin.brokers import BrokerAdmin, numbers_fit
+from aerobee_client.runtime.kinds import checked_class
 from aerobee_wire import rpcs
 from aerobee_wire.status import MqError, invalid_parameter
 
 
+@checked_class
 class LiteAdmin(BrokerAdmin):
     async def list_lite_topics(
         self,

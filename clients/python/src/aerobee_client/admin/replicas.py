@@ -9,6 +9,7 @@ from aerobee.broker.v1 import replica_pb2
 
 from aerobee_client.admin import descriptions as d
 from aerobee_client.admin.brokers import BrokerAdmin
+from aerobee_client.runtime.kinds import checked_class
 from aerobee_wire import rpcs
 from aerobee_wire.status import Code, MqError, illegal_operation
 
@@ -17,6 +18,7 @@ PROMOTION_S = 60.0  # the replicas catch up, and the new master restores its del
 Statuses = list[replica_pb2.GetReplicationStatusResponse]
 
 
+@checked_class
 class ReplicaAdmin(BrokerAdmin):
     async def replicas(
         self, broker_name: str, *, silent: list[MqError] | None = None

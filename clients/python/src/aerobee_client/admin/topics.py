@@ -11,6 +11,7 @@ from aerobee.namesrv.v1 import namesrv_pb2
 
 from aerobee_client.admin import descriptions as d
 from aerobee_client.admin.brokers import BrokerAdmin, Brokers, numbers_fit
+from aerobee_client.runtime.kinds import checked_class
 from aerobee_wire import rpcs
 from aerobee_wire.status import Code, MqError, illegal_operation, invalid_parameter
 from aerobee_wire.topics import check_topic, group_of, is_system
@@ -20,6 +21,7 @@ READ_WRITE = 6
 MESSAGE_TYPES = ("NORMAL", "FIFO", "DELAY", "TRANSACTION", "PRIORITY", "LITE", "MIXED")
 
 
+@checked_class
 class TopicAdmin(BrokerAdmin):
     async def create_topic(
         self,

@@ -132,8 +132,10 @@ class _Answers:
         error = call.exception()
         if error is None:
             return True
-        if isinstance(error, (BrokerUnreachable, RequestTimeout)):
-            self.reason = error.message
+        if isinstance(error, BrokerUnreachable):
+            self.reason = error.reason
+        elif isinstance(error, RequestTimeout):
+            self.reason = f"no answer within {error.timeout_s:.3g} s"
         elif isinstance(error, MqError) and error.code is Code.TOPIC_NOT_EXIST:
             if self.refusal is None or error.retryable:
                 self.refusal = error

@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from operator import methodcaller
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import grpc
+from google.protobuf import empty_pb2
 
 from aerobee_client.errors import BrokerUnreachable, RequestTimeout
 from aerobee_client.runtime.fork import PROCESS
 from aerobee_client.tls import Tls, read
 from aerobee_cluster.transport import CODE_OF_STATUS, Q, R
+from aerobee_wire import rpcs
 from aerobee_wire.certificates import (
     NAME,
     Pem,
@@ -215,6 +218,24 @@ def _with_metadata(
     return call
 
 
+class _Server(NamedTuple):
+    """A kind of server. Its RPCs are in `package`, and each version has the RPC `identifies`."""
+
+    name: str
+    port: int
+    package: str
+    identifies: str
+
+
+_SERVERS = (
+    _Server("name server", 9876, "/aerobee.namesrv.", rpcs.GET_CLUSTER_INFO.path),
+    _Server("broker", 10911, "/aerobee.broker.", rpcs.GET_BROKER_STATUS.path),
+    _Server("proxy", 8081, "/apache.", "/apache.rocketmq.v2.MessagingService/QueryRoute"),
+)
+# The time limit of a request that identifies a server.
+IDENTIFY_S = 2.0
+
+
 class GrpcTransport:
     """Implements `Transport` with `grpc.aio`. Use and close it on one event loop.
 
@@ -231,12 +252,48 @@ class GrpcTransport:
         try:
             response: R = await method(request, timeout=timeout_s)
         except grpc.aio.AioRpcError as error:
-            raise translated(error, address, timeout_s) from None
+            failure = translated(error, address, timeout_s)
+            if error.code() is grpc.StatusCode.UNIMPLEMENTED:
+                failure = await self._other_server(address, rpc) or failure
+            raise failure from None
         except asyncio.CancelledError:
             if _is_cancelled():
                 raise
             raise BrokerUnreachable(address, CLOSED) from None
         return response
+
+    async def _other_server(self, address: str, rpc: Rpc[Any, Any]) -> MqError | None:
+        """Return the error for an address of another kind of server than `rpc` needs.
+
+        Return None if the server has the right kind, and is too old for the RPC, or if it is
+        unknown.
+        """
+        wanted = next((each for each in _SERVERS if rpc.path.startswith(each.package)), None)
+        if wanted is None or await self._is(wanted, address):
+            return None
+        for server in _SERVERS:
+            if server is not wanted and await self._is(server, address):
+                return MqError(
+                    Code.REQUEST_CODE_NOT_SUPPORTED,
+                    f"{address} is a {server.name}: give the address of a {wanted.name}; "
+                    f"{wanted.name}s listen on port {wanted.port} by default",
+                )
+        return None
+
+    async def _is(self, server: _Server, address: str) -> bool:
+        """Return whether the server at `address` has the RPC that identifies `server`."""
+        identify = Rpc(server.identifies, empty_pb2.Empty, empty_pb2.Empty)
+        method = self._channels.method(address, identify, "unary_unary")
+        try:
+            await method(empty_pb2.Empty(), timeout=IDENTIFY_S)
+        except grpc.aio.AioRpcError as error:
+            unknown = (
+                grpc.StatusCode.UNIMPLEMENTED,
+                grpc.StatusCode.UNAVAILABLE,
+                grpc.StatusCode.DEADLINE_EXCEEDED,
+            )
+            return error.code() not in unknown
+        return True
 
     async def stream(self, address: str, rpc: Rpc[Q, R], request: Q) -> AsyncGenerator[R, None]:
         PROCESS.check()
@@ -280,6 +337,27 @@ def translated(error: grpc.aio.AioRpcError, address: str, timeout_s: float) -> M
     if status is grpc.StatusCode.DEADLINE_EXCEEDED:
         return RequestTimeout(address, timeout_s)
     if status in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED):
-        return BrokerUnreachable(address, tls_cause(details) or details or status.name)
+        return BrokerUnreachable(address, tls_cause(details) or cause_of(details) or status.name)
     code = CODE_OF_STATUS.get(status.name, Code.SYSTEM_ERROR)
     return MqError(code, f"{address} refused the request: {status.name}: {details}")
+
+
+# gRPC puts the address and the steps of the connection before the cause.
+_BEFORE_CAUSE = re.compile(
+    r"^.*(?:remote host|connect|ipv[46]:\S+|\[field:hostname lookup error:.*?):\s+",
+    re.DOTALL,
+)
+_ERRNO = re.compile(r" \(\d+\)$")
+_TIMED_OUT = "Timeout occurred"
+
+
+def cause_of(details: str) -> str:
+    """Return the cause in gRPC's description of a failed connection, in one line.
+
+    Args:
+        details: The description. It names each address that was tried, and may have several lines.
+    """
+    if _TIMED_OUT in details:
+        return "the connection timed out"
+    cause = _ERRNO.sub("", " ".join(_BEFORE_CAUSE.sub("", details).rstrip("]").split()))
+    return cause[:1].lower() + cause[1:]

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from aerobee_client.consuming.offsets import OffsetTable
-from aerobee_client.consuming.send_back import CONSUME_TIMEOUT, Rejection, Rejections
+from aerobee_client.consuming.send_back import CONSUME_TIMEOUT, Outcome, Rejection, Rejections
 from aerobee_client.message import ReceivedMessage
 from aerobee_client.message_queue import MessageQueue
 from aerobee_client.options.consumer import MessageModel
@@ -94,13 +94,13 @@ class PassOver(Rejections):
         self.passed_over = 0
         self._attempts = attempts
 
-    def send(self, message: ReceivedMessage, rejection: Rejection) -> asyncio.Future[bool]:
-        """Decide whether a rejected message is skipped (result True) or retried (result False).
+    def send(self, message: ReceivedMessage, rejection: Rejection) -> asyncio.Future[Outcome]:
+        """Decide whether a rejected message is skipped (DEAD) or retried by this member (KEPT).
 
         It is skipped after the last attempt, if the listener dead-letters it, or if the listener
         timed out.
         """
-        done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        done: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
         last = (
             message.reconsume_times + 1 >= self._attempts
             or rejection.delay_level < 0
@@ -108,14 +108,7 @@ class PassOver(Rejections):
         )
         if last:
             self.passed_over += 1
-            log.error(
-                "%r passed over after %d attempts: %s: %s",
-                message,
-                message.reconsume_times + 1,
-                rejection.reason,
-                rejection.description,
-            )
-        done.set_result(last)
+        done.set_result(Outcome.DEAD if last else Outcome.KEPT)
         return done
 
     async def drain(self) -> None: ...

@@ -14,11 +14,12 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+from aerobee_client.consuming.failure_reports import FailureReports
 from aerobee_client.consuming.listener import Consume, Verdicts
 from aerobee_client.consuming.offsets import OffsetTable
 from aerobee_client.consuming.process_queue import ProcessQueue
 from aerobee_client.consuming.runners import Batch, Runner, TaskRunner, ThreadRunner
-from aerobee_client.consuming.send_back import CONSUME_TIMEOUT, Rejection, Rejections
+from aerobee_client.consuming.send_back import CONSUME_TIMEOUT, Outcome, Rejection, Rejections
 from aerobee_client.message import ReceivedMessage
 from aerobee_client.options.consumer import ConsumerOptions
 from aerobee_client.runtime.clock import Clock
@@ -38,9 +39,12 @@ class ConcurrentConsumption:
         rejections: Rejections,
         clock: Clock,
         options: ConsumerOptions,
+        *,
+        reports: FailureReports,
     ) -> None:
         self._offsets = offsets
         self._rejections = rejections
+        self._reports = reports
         self._clock = clock
         self._batch_size = options.consume_message_batch_max_size
         self._timeout_s = options.consume_timeout.total_seconds()
@@ -93,8 +97,11 @@ class ConcurrentConsumption:
                 log.warning(
                     "listeners still run after %.1f s: their messages are redelivered", timeout_s
                 )
-        finally:  # also when it is cancelled
-            await self._rejections.drain()
+        finally:  # also when it is cancelled, perhaps twice
+            try:
+                await self._rejections.drain()
+            finally:
+                await self._reports.close()
 
     def _done(self, batch: Batch, verdicts: Verdicts | None) -> None:
         self._open.discard(batch)
@@ -114,6 +121,7 @@ class ConcurrentConsumption:
             if rejection is None:
                 consumed.append(message)
             elif message in process_queue:
+                self._reports.log_failure(message, rejection)
                 on_refusal = partial(self._consume_later, process_queue, message, rejection)
                 self._reject(process_queue, message, rejection, on_refusal)
         if consumed:
@@ -143,12 +151,24 @@ class ConcurrentConsumption:
         if pending:
             return
 
-        def on_done(done: asyncio.Future[bool]) -> None:
+        attempt = message.reconsume_times + 1
+
+        def on_done(done: asyncio.Future[Outcome]) -> None:
+            outcome = done.result()
+            self.settled_failures += outcome is not Outcome.KEPT
+            self._reports.settle(
+                message,
+                rejection,
+                attempt,
+                died=outcome is Outcome.DEAD,
+                then=partial(settle, outcome),
+            )
+
+        def settle(outcome: Outcome) -> None:
             on_refusal = self._rejected.pop(message)
-            self.settled_failures += done.result()
             if process_queue.dropped or message not in process_queue:
                 return
-            if done.result():
+            if outcome is not Outcome.KEPT:
                 self._remove(process_queue, [message])
             elif not self._closing:
                 on_refusal()

@@ -37,8 +37,12 @@ BatchListener = Callable[[list[ReceivedMessage]], BatchAnswer | Awaitable[BatchA
 # One verdict per message; None if it is consumed.
 Verdicts = list[Rejection | None]
 
-_RECONSUME_LATER = Rejection("RECONSUME_LATER", "the listener returned RECONSUME_LATER")
-_DEAD_LETTER = Rejection("DEAD_LETTER", "the listener returned DEAD_LETTER", DEAD_LETTER_LEVEL)
+_RECONSUME_LATER = Rejection(
+    "RECONSUME_LATER", "the listener returned RECONSUME_LATER", is_verdict=True
+)
+_DEAD_LETTER = Rejection(
+    "DEAD_LETTER", "the listener returned DEAD_LETTER", DEAD_LETTER_LEVEL, is_verdict=True
+)
 _BY_RESULT = {
     ConsumeResult.SUCCESS: None,
     ConsumeResult.RECONSUME_LATER: _RECONSUME_LATER,
@@ -146,9 +150,15 @@ class Consume:
         by_message = dict(zip(called, answer, strict=True))
         return [by_message.get(message) for message in given]
 
+    @property
+    def name(self) -> str:
+        """The name of the listener, for the log."""
+        function = self._function
+        name = getattr(function, "__qualname__", None)
+        return repr(function) if name is None else f"{function.__module__}.{name}"
+
     @staticmethod
     def _failed(messages: list[ReceivedMessage], error: BaseException) -> Verdicts:
-        log.info("the listener failed on %s", messages, exc_info=error)
         return [rejection_of(error)] * len(messages)
 
 
@@ -224,9 +234,18 @@ def rejection_of(error: BaseException) -> Rejection:
     reason, description = type(error).__name__, _text_of(error)
     if isinstance(error, ReconsumeLater):
         delay_ms = None if error.delay is None else -(-error.delay // timedelta(milliseconds=1))
-        return Rejection(reason, description, error.delay_level, delay_ms, error.counted)
-    level = DEAD_LETTER_LEVEL if isinstance(error, DeadLetter) else 0
-    return Rejection(reason, description, level)
+        return Rejection(
+            reason,
+            description,
+            error.delay_level,
+            delay_ms,
+            error.counted,
+            error=error,
+            is_verdict=True,
+        )
+    if isinstance(error, DeadLetter):
+        return Rejection(reason, description, DEAD_LETTER_LEVEL, error=error, is_verdict=True)
+    return Rejection(reason, description, error=error)
 
 
 def _text_of(error: BaseException) -> str:

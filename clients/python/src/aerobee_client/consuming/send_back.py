@@ -13,7 +13,8 @@ import logging
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from enum import Enum
 from functools import partial
 
 from aerobee.broker.v1 import client_pb2, message_pb2
@@ -70,6 +71,10 @@ class Rejection:
     counted: bool = True
     # Failures of the message that a consumer counted while it retried in place; 0 if it did not.
     reconsume_times: int = 0
+    # The exception of the listener, or the TypeError for its result.
+    error: BaseException | None = field(default=None, compare=False)
+    # True if the listener asked for this with a result, ReconsumeLater or DeadLetter.
+    is_verdict: bool = field(default=False, compare=False)
 
     @property
     def needs_send_back_delay(self) -> bool:
@@ -77,16 +82,20 @@ class Rejection:
         return self.delay_ms is not None or not self.counted
 
 
+class Outcome(Enum):
+    """The outcome of a rejected message."""
+
+    KEPT = 1  # the broker did not accept it: the consumer must retry the message itself
+    REDELIVERED = 2  # the broker has stored it, and redelivers it to the group
+    DEAD = 3  # it is in the dead-letter topic or, with BROADCASTING, skipped
+
+
 class Rejections(ABC):
     """Handles the messages that a listener rejects."""
 
     @abstractmethod
-    def send(self, message: ReceivedMessage, rejection: Rejection) -> asyncio.Future[bool]:
-        """Handle a message that the listener rejected, for example send it back to its broker.
-
-        Return a future. Its result is True if the consumer must drop the message, or False if it
-        must retry the message itself.
-        """
+    def send(self, message: ReceivedMessage, rejection: Rejection) -> asyncio.Future[Outcome]:
+        """Handle a message that the listener rejected, for example send it back to its broker."""
 
     @abstractmethod
     async def drain(self) -> None:
@@ -103,7 +112,7 @@ class ObservedRejections(Rejections):
         self._consumer_group = consumer_group
         self._interceptors = interceptors
 
-    def send(self, message: ReceivedMessage, rejection: Rejection) -> asyncio.Future[bool]:
+    def send(self, message: ReceivedMessage, rejection: Rejection) -> asyncio.Future[Outcome]:
         done = self._rejections.send(message, rejection)
         began_s = asyncio.get_running_loop().time()
         done.add_done_callback(partial(self._notify, message, began_s))
@@ -112,9 +121,11 @@ class ObservedRejections(Rejections):
     async def drain(self) -> None:
         await self._rejections.drain()
 
-    def _notify(self, message: ReceivedMessage, began_s: float, done: asyncio.Future[bool]) -> None:
+    def _notify(
+        self, message: ReceivedMessage, began_s: float, done: asyncio.Future[Outcome]
+    ) -> None:
         error = None
-        if done.cancelled() or not done.result():
+        if done.cancelled() or done.result() is Outcome.KEPT:
             error = MqError(Code.SYSTEM_ERROR, "the broker did not take the message back")
         elapsed_s = asyncio.get_running_loop().time() - began_s
         event = (self._consumer_group, "send_back", [message], elapsed_s, error)
@@ -123,11 +134,9 @@ class ObservedRejections(Rejections):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Entry:
-    """A message to send back. `done` becomes True when the broker has stored the message."""
-
     message: ReceivedMessage
     rejection: Rejection
-    done: asyncio.Future[bool]
+    done: asyncio.Future[Outcome]
 
 
 class SendBack(Rejections):
@@ -141,9 +150,8 @@ class SendBack(Rejections):
         self._senders: dict[str, asyncio.Task[None]] = {}
         self._draining = False
 
-    def send(self, message: ReceivedMessage, rejection: Rejection) -> asyncio.Future[bool]:
-        """Start to send a message back. The future is True if the broker has stored it."""
-        done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+    def send(self, message: ReceivedMessage, rejection: Rejection) -> asyncio.Future[Outcome]:
+        done: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
         broker_name = message.broker_name
         self._waiting.setdefault(broker_name, deque()).append(_Entry(message, rejection, done))
         if broker_name not in self._senders:
@@ -182,24 +190,23 @@ class SendBack(Rejections):
         while waiting:
             batch = [waiting.popleft() for _ in range(min(len(waiting), MAX_ENTRIES))]
             try:
-                accepted = await self._send(broker_name, batch)
+                outcomes = await self._send(broker_name, batch)
             except Exception as error:  # for any failure: these messages are not sent back
                 log.warning(
                     "%d messages not sent back to broker %s: %r", len(batch), broker_name, error
                 )
-                accepted = [False] * len(batch)
                 if self._draining:
                     batch += waiting
-                    accepted += [False] * len(waiting)
                     waiting.clear()
-            for entry, ok in zip(batch, accepted, strict=True):
+                outcomes = [Outcome.KEPT] * len(batch)
+            for entry, outcome in zip(batch, outcomes, strict=True):
                 if not entry.done.done():
-                    entry.done.set_result(ok)
+                    entry.done.set_result(outcome)
         # No await since the check that nothing waits: the next `send` starts a new task.
         del self._senders[broker_name]
 
-    async def _send(self, broker_name: str, batch: Sequence[_Entry]) -> list[bool]:
-        """Return for each entry whether the broker has stored it. Raises MqError.
+    async def _send(self, broker_name: str, batch: Sequence[_Entry]) -> list[Outcome]:
+        """Return the outcome of each entry. Raises MqError.
 
         An older broker would ignore a delay, and would count a failure that is not to be counted.
         Entries that need these features are not sent to it; this member retries their messages
@@ -211,7 +218,7 @@ class SendBack(Rejections):
             return await self._send_plain(broker_name, batch)
         return await self._send_entries(broker_name, batch)
 
-    async def _send_plain(self, broker_name: str, batch: Sequence[_Entry]) -> list[bool]:
+    async def _send_plain(self, broker_name: str, batch: Sequence[_Entry]) -> list[Outcome]:
         plain = [entry for entry in batch if not entry.rejection.needs_send_back_delay]
         log.warning(
             "broker %s is of a version that knows no delay of a send-back: %d messages are "
@@ -219,12 +226,13 @@ class SendBack(Rejections):
             broker_name,
             len(batch) - len(plain),
         )
-        accepted = iter(await self._send_entries(broker_name, plain) if plain else ())
+        outcomes = iter(await self._send_entries(broker_name, plain) if plain else ())
         return [
-            False if entry.rejection.needs_send_back_delay else next(accepted) for entry in batch
+            Outcome.KEPT if entry.rejection.needs_send_back_delay else next(outcomes)
+            for entry in batch
         ]
 
-    async def _send_entries(self, broker_name: str, batch: Sequence[_Entry]) -> list[bool]:
+    async def _send_entries(self, broker_name: str, batch: Sequence[_Entry]) -> list[Outcome]:
         request = message_pb2.SendBackRequest(
             consumer_group=self._consumer_group,
             entries=map(self._to_proto, batch),
@@ -234,9 +242,10 @@ class SendBack(Rejections):
         response = await self._instance.transport.call(
             address, rpcs.SEND_BACK, request, timeout_s=CALL_TIMEOUT_S
         )
-        accepted = [not result.code for result in response.results]
-        for index, (entry, result) in enumerate(zip(batch, response.results, strict=True)):
+        outcomes = []
+        for entry, result in zip(batch, response.results, strict=True):
             if not result.code:
+                outcomes.append(Outcome.DEAD if result.dead_lettered else Outcome.REDELIVERED)
                 continue
             log.warning(
                 "message at physical offset %d not sent back to broker %s: %s",
@@ -244,14 +253,18 @@ class SendBack(Rejections):
                 broker_name,
                 result.message,
             )
-            if result.code in _RECORD_GONE:
-                accepted[index] = await self._send_copy(address, entry)
-        return accepted
+            outcomes.append(
+                await self._send_copy(address, entry)
+                if result.code in _RECORD_GONE
+                else Outcome.KEPT
+            )
+        return outcomes
 
-    async def _send_copy(self, address: str, entry: _Entry) -> bool:
+    async def _send_copy(self, address: str, entry: _Entry) -> Outcome:
         """Send the client's copy of a message to the retry topic of the group.
 
-        After the last attempt, the broker dead-letters it.
+        After the last attempt, the broker dead-letters it. The response does not say so. The
+        outcome is then REDELIVERED, unless the limit of attempts is one that this member sets.
         """
         request = message_pb2.SendRequest(messages=[self._copy(entry)])
         try:
@@ -260,8 +273,11 @@ class SendBack(Rejections):
             )
         except MqError as error:
             log.warning("%r not sent to its retry topic: %s", entry.message, error)
-            return False
-        return True
+            return Outcome.KEPT
+        (copy,) = request.messages
+        limit = copy.properties.get(names.MAX_RECONSUME_TIMES)
+        died = limit is not None and copy.reconsume_times > int(limit)
+        return Outcome.DEAD if died else Outcome.REDELIVERED
 
     def _copy(self, entry: _Entry) -> message_pb2.Message:
         message, rejection = entry.message, entry.rejection

@@ -24,6 +24,7 @@ from aerobee_client.options.lease_consumer import MAX_INVISIBLE_S
 from aerobee_client.requesting import Replier
 from aerobee_client.runtime.facade import StartedFacade, blocking, on_loop
 from aerobee_client.runtime.fork import PROCESS
+from aerobee_client.runtime.kinds import checked_class
 from aerobee_wire import properties as names
 from aerobee_wire.handles import receipt_handle
 from aerobee_wire.status import Code, MqError
@@ -61,6 +62,7 @@ M = TypeVar("M", bound=Member)
 C = TypeVar("C", bound="LeaseConsumer[Any]")
 
 
+@checked_class
 class LeaseConsumer(Replier, Generic[M]):
     def __init__(self, consumer_group: str, interceptors: Sequence[Interceptor]) -> None:
         super().__init__()
@@ -306,6 +308,7 @@ def _raise_failures(
     raise failures[0] if isinstance(messages, LeasedMessage | str) else LeaseFailures(outcomes)
 
 
+@checked_class
 class LeaseFacade(StartedFacade[C]):
     """Base class of the plain classes of consumers on lease."""
 

@@ -5,20 +5,16 @@ Queues of the retry topic are internal to the consumer and are left out.
 
 from __future__ import annotations
 
-import asyncio
-import inspect
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 from aerobee_client.message_queue import MessageQueue
+from aerobee_client.observing import application
 from aerobee_wire.topics import is_retry
 
 log = logging.getLogger(__name__)
 
 OnQueues = Callable[[frozenset[MessageQueue]], Awaitable[None] | None]
-
-# A rebalance waits this long for a function. Then both continue.
-TIMEOUT_S = 30.0
 
 
 class AssignmentCallbacks:
@@ -51,19 +47,12 @@ async def _notify(functions: Sequence[OnQueues], queues: Iterable[MessageQueue])
     visible = frozenset(queue for queue in queues if not is_retry(queue.topic))
     for function in functions if visible else ():
         try:
-            async with asyncio.timeout(TIMEOUT_S):
-                await _call(function, visible)
+            await application.call_in_time(function, visible)
         except TimeoutError:
-            log.error("%r takes more than %.0f s: the rebalance continues", function, TIMEOUT_S)
+            log.error(
+                "%r takes more than %.0f s: the rebalance continues",
+                function,
+                application.TIMEOUT_S,
+            )
         except Exception:
             log.exception("%r failed on %s", function, visible)
-
-
-async def _call(function: OnQueues, queues: frozenset[MessageQueue]) -> None:
-    call = getattr(function, "__call__", None)  # noqa: B004  # an object with async __call__
-    if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call):
-        answer = function(queues)
-    else:
-        answer = await asyncio.to_thread(function, queues)
-    if answer is not None:
-        await answer

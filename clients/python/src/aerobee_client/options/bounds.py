@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import fields
 from datetime import timedelta
-from enum import Enum
-from typing import TYPE_CHECKING, Any, TypeVar
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
 
+from aerobee_client.runtime.kinds import check_kind
 from aerobee_client.runtime.names import check_names
 from aerobee_wire.status import invalid_parameter
 
@@ -21,32 +22,27 @@ FOREVER_S = timedelta.max.total_seconds()
 
 O = TypeVar("O", bound="DataclassInstance")  # noqa: E741  # options
 
-_KINDS: Mapping[type, str] = {
-    bool: "True or False",
-    int: "a whole number",
-    timedelta: "a timedelta",
-}
-
 # The lowest and highest value of each option.
 Bounds = Mapping[str, tuple[float, float]]
 
 
 def check_bounds(options: DataclassInstance, bounds: Bounds) -> None:
-    """Check the type and the bounds of each option. The type is that of the default.
+    """Check the kind of each option, and its bounds if it is not None.
 
-    If the default is None, None is also valid and means that the option is not set. Raises MqError
-    with the code INVALID_PARAMETER, whose text names the option and its bounds or type.
+    Raises MqError with the code INVALID_PARAMETER, whose text names the option and its kind or
+    bounds.
     """
+    kinds = _kinds_of(type(options))
     for field in fields(options):
-        name, default, value = field.name, field.default, getattr(options, field.name)
-        if value is None and default is None:
-            continue
-        if isinstance(default, bool | timedelta | Enum):
-            _check_kind(name, value, type(default))
-        if name in bounds:
-            if not isinstance(default, timedelta):
-                _check_kind(name, value, int)
+        name, value = field.name, getattr(options, field.name)
+        check_kind(name, value, kinds[name])
+        if name in bounds and value is not None:
             check_value(name, value, *bounds[name])
+
+
+@lru_cache
+def _kinds_of(options: type[DataclassInstance]) -> dict[str, Any]:
+    return get_type_hints(options)
 
 
 def check_duration(name: str, value: object, lowest: float, highest: float) -> float:
@@ -54,21 +50,10 @@ def check_duration(name: str, value: object, lowest: float, highest: float) -> f
 
     Raises MqError with the code INVALID_PARAMETER, whose text names the bounds.
     """
-    _check_kind(name, value, timedelta)
+    check_kind(name, value, timedelta)
     assert isinstance(value, timedelta), "it was checked"
     check_value(name, value, lowest, highest)
     return value.total_seconds()
-
-
-def _check_kind(name: str, value: object, kind: type) -> None:
-    """Check the type of a value. A bool is not accepted as a number."""
-    if isinstance(value, kind) and (kind is bool or not isinstance(value, bool)):
-        return
-    if issubclass(kind, Enum):
-        wanted = " or ".join([str(member) for member in kind])
-    else:
-        wanted = _KINDS[kind]
-    raise invalid_parameter(f"{name} is {value!r}: give {wanted}", about=name)
 
 
 def check_value(name: str, value: float | timedelta | None, lowest: float, highest: float) -> None:

@@ -17,8 +17,10 @@ from aerobee.broker.v1 import client_pb2
 
 from aerobee_client import rebalance
 from aerobee_client.observing.assignment_callbacks import OnQueues
+from aerobee_client.observing.consume_failure import OnError
 from aerobee_client.observing.interceptors import Interceptor
 from aerobee_client.options.bounds import MAX_INT32, MAX_INT64, MIB, Bounds, check_bounds
+from aerobee_client.runtime.kinds import checked_class
 from aerobee_client.tls import Tls
 from aerobee_wire.status import invalid_parameter
 
@@ -26,6 +28,7 @@ SUSPEND_TIME = timedelta(seconds=1)
 MIN_SUSPEND_S, MAX_SUSPEND_S = 0.01, 30
 
 
+@checked_class
 @dataclass(frozen=True, slots=True)
 class Sql:
     """A condition in SQL92 over the properties of a message, which the broker evaluates.
@@ -135,15 +138,7 @@ class ReadingOptions:
         Raises MqError with the code INVALID_PARAMETER if there is no such strategy.
         """
         given = self.strategy
-        if isinstance(given, str):
-            return rebalance.by_name(given, self.machine_room)
-        if not callable(given):
-            raise invalid_parameter(
-                f"strategy is {given!r}: give one of aerobee_client.rebalance, the name of one, or "
-                "a function of the same form",
-                about="strategy",
-            )
-        return given
+        return rebalance.by_name(given, self.machine_room) if isinstance(given, str) else given
 
 
 def check_machine_room(name: str) -> None:
@@ -197,6 +192,7 @@ class ConsumerSettings(ReadingSettings, total=False):
     auto_commit: bool
     on_assigned: OnQueues | None
     on_revoked: OnQueues | None
+    on_error: OnError | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -239,6 +235,11 @@ class ConsumerOptions(ReadingOptions):
     on_assigned: OnQueues | None = None
     # The same for lost queues. The function is called after this member has stopped pulling them.
     on_revoked: OnQueues | None = None
+    # A function or coroutine function that accepts a ConsumeFailure. It is called with one failure
+    # at a time, after the broker has answered whether the message is redelivered or dead. It is not
+    # called for RECONSUME_LATER and ReconsumeLater, unless the message died. A plain function is
+    # called in a thread. The consumer waits up to 30 s for it. Its exceptions are logged.
+    on_error: OnError | None = None
 
     def __post_init__(self) -> None:
         """Check the options.

@@ -16,6 +16,7 @@ from aerobee_client.options.bounds import (
     check_value,
 )
 from aerobee_client.options.consumer import ConsumeFromWhere, check_machine_room
+from aerobee_client.runtime.kinds import checked_class
 from aerobee_client.tls import Tls
 from aerobee_wire.status import invalid_parameter
 
@@ -86,6 +87,7 @@ def check_receive(max_messages: int, invisible_duration: timedelta, wait: timede
     check_duration("wait", wait, 0, MAX_WAIT_S)
 
 
+@checked_class
 @dataclass(frozen=True, slots=True)
 class OffsetOption:
     """The position in a lite topic at which a group starts when a client subscribes to it.

@@ -52,13 +52,15 @@ class ProducerSettings(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerOptions:
-    """The options of a producer, with RocketMQ's defaults.
+    """The options of a producer, with RocketMQ's defaults except for `send_timeout`.
 
     Raises MqError with the code INVALID_PARAMETER, whose text names the bounds.
     """
 
-    # The time limit of a whole send, including retries; at most one day.
-    send_timeout: timedelta = timedelta(seconds=3)
+    # The time limit of a whole send, including retries; at most one day. RocketMQ's default is 3 s.
+    # If the host of a master vanishes, another broker is master after about 5 s: the lease
+    # (etcdLeaseTtl, 4 s) and the election. The default is twice that.
+    send_timeout: timedelta = timedelta(seconds=10)
     # Additional attempts after a refusal that may be specific to one broker.
     retries: int = 2
     # Whether to send a message to another broker if the first broker has stored it, but cannot

@@ -10,6 +10,7 @@ from typing import Self
 
 from aerobee_client.message import Message
 from aerobee_client.runtime.fork import PROCESS
+from aerobee_client.runtime.kinds import checked_class
 from aerobee_client.send_result import SendResult, TransactionResolution
 from aerobee_client.transactions.ends import HalfMessage, TransactionEnds
 from aerobee_wire.status import MqError, illegal_operation
@@ -31,6 +32,7 @@ _RESOLVED = {
 }
 
 
+@checked_class
 class Transaction:
     """A transaction. Its `async with` block stores the half message and ends the transaction.
 

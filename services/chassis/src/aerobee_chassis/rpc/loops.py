@@ -12,7 +12,7 @@ from aerobee_chassis.rpc.aio.channel import AioChannel
 from aerobee_chassis.rpc.aio.listener import AioListener
 from aerobee_chassis.rpc.call import Failure
 from aerobee_chassis.rpc.completion_queue.channel import CompletionQueueChannel
-from aerobee_chassis.rpc.completion_queue.cygrpc import CompletionQueueUnavailable
+from aerobee_chassis.rpc.completion_queue.cygrpc import CompletionQueueUnavailable, on_this_system
 from aerobee_chassis.rpc.completion_queue.listener import CompletionQueueListener
 from aerobee_chassis.rpc.completion_queue.loop import CompletionQueueLoop, new_completion_queue_loop
 from aerobee_chassis.rpc.in_flight import InFlight
@@ -34,7 +34,7 @@ STANDARD_LOOPS = LoopKinds(CompletionQueueLoop, asyncio.new_event_loop)
 
 def make_loop(transport: Transport, kinds: LoopKinds = STANDARD_LOOPS) -> asyncio.AbstractEventLoop:
     """Create a loop for `transport`, or for grpc.aio if the completion queue is unavailable."""
-    if transport == "COMPLETION_QUEUE":
+    if transport == "COMPLETION_QUEUE" and on_this_system():
         try:
             return new_completion_queue_loop(kinds.completion_queue)
         except CompletionQueueUnavailable as error:

@@ -186,7 +186,7 @@ def loaded(files: CertificateFiles) -> Pem:
     try:
         return files.load()
     except UnusableCertificate as error:
-        raise CertificateError(str(error), error.option) from error
+        raise CertificateError(str(error), error.path) from error
 
 
 def log_unusable(error: UnusableCertificate) -> None:

@@ -110,7 +110,7 @@ class Connection:
         self._ready(events, self._down, self._up)
 
     def _ready(self, events: int, from_here: Direction, to_here: Direction) -> None:
-        # epoll reports errors and hang-ups for every interest.
+        # Errors and hang-ups are reported for every interest.
         if to_here.pending and events & ~IN:
             self._flush(to_here)
         if events & ~OUT and from_here.interest_in_source:

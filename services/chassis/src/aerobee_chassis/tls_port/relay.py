@@ -19,13 +19,13 @@ import contextlib
 import functools
 import json
 import os
-import resource
 import signal
 import socket
 import sys
 import types
 
 from aerobee_chassis.errors import CertificateError
+from aerobee_chassis.open_files import allow_many_files
 from aerobee_chassis.tls_port.certificates import Certificates
 from aerobee_chassis.tls_port.connection import CHUNK_BYTES, Connection, Kept
 from aerobee_chassis.tls_port.poller import IN, OUT, Poller
@@ -252,7 +252,7 @@ def main() -> int:
         return 0
     # The result has the attributes of the dataclass, without importing it.
     settings: RelaySettings = json.loads(line, object_hook=lambda v: types.SimpleNamespace(**v))
-    allow_many_files()
+    allow_many_files()  # a connection takes two descriptors
     try:
         Relay(settings, report).run()
     except CertificateError as error:
@@ -283,15 +283,6 @@ def remove(directory: str) -> None:
         for name in os.listdir(directory):
             os.unlink(f"{directory}/{name}")
         os.rmdir(directory)
-
-
-def allow_many_files() -> None:
-    """Raise the soft limit of open files, which is 1,024 on many systems.
-
-    This is needed because a connection takes two descriptors.
-    """
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 if __name__ == "__main__":

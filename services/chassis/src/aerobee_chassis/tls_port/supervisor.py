@@ -36,9 +36,9 @@ START_TIMEOUT_S = 20.0
 STOP_TIMEOUT_S = 5.0
 RESTART_S = 0.5
 LONGEST_RESTART_S = 10.0
-# A socket path (sun_path) has at most 107 bytes. The directory contains the server's socket, and a
-# socket named after each caller.
-MAX_DIRECTORY = 107 - len("/[0000:0000:0000:0000:0000:ffff:255.255.255.255]:65535")
+# A socket path (sun_path) has at most 103 bytes on macOS, and 107 on Linux. The directory contains
+# the server's socket, and a socket named after each caller.
+MAX_DIRECTORY = 103 - len("/[0000:0000:0000:0000:0000:ffff:255.255.255.255]:65535")
 
 OnReport = Callable[[str, Mapping[str, Any]], None]
 

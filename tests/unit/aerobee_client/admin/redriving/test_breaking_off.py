@@ -20,8 +20,8 @@ from aerobee_wire import properties as names
 from aerobee_wire.status import Code
 from support.client.dead_letters import GROUP, RETRY, add_dead_letter
 from support.client.gate import Gate
-from support.client.memory.cluster import MemoryBroker, MemoryCluster
-from support.client.redriving import all_of, redrive_of
+from support.client.memory import MemoryBroker, MemoryCluster
+from support.client.redriving import all_of, claims, redrive_of
 
 
 async def test_a_journal_goes_on_where_the_redrive_broke_off(
@@ -63,18 +63,21 @@ async def test_a_journal_goes_on_where_the_redrive_broke_off(
 
 
 async def test_what_cannot_be_sent_is_in_no_journal(
-    brokers: list[MemoryBroker], admin: AsyncAdminClient, producer: AsyncProducer, tmp_path: Path
+    brokers: list[MemoryBroker],
+    admin: AsyncAdminClient,
+    producer: AsyncProducer,
+    ids: MessageIds,
+    tmp_path: Path,
 ) -> None:
     add_dead_letter(brokers[0], UNIQ_KEY="fails", DLQ_ORIGIN_TOPIC="", RETRY_TOPIC="")
     add_dead_letter(brokers[0], UNIQ_KEY="goes")
-    path, (first, second) = tmp_path / "journal", (MessageIds(), MessageIds())
-    journal = Journal.open(path, GROUP, Target.ORIGIN, first)
-    outcomes = await all_of(redrive_of(producer, first, Target.ORIGIN, journal), admin)
+    path = tmp_path / "journal"
+    journal = Journal.open(path, GROUP, Target.ORIGIN, ids)
+    outcomes = await all_of(redrive_of(producer, ids, Target.ORIGIN, journal), admin)
     journal.close()
     assert [outcome.status for outcome in outcomes] == [Status.FAILED, Status.SENT]
     assert b"fails" not in path.read_bytes()
-    Journal.open(path, GROUP, Target.ORIGIN, second, read_only=True).close()
-    assert (second.count(Claim.SENT), second.count(Claim.UNKNOWN)) == (1, 0)
+    assert claims(path, Target.ORIGIN) == {Claim.SENT: 1, Claim.UNKNOWN: 0}
 
 
 async def test_a_second_cancellation_waits_for_nothing(
@@ -108,10 +111,7 @@ async def test_a_second_cancellation_waits_for_nothing(
         await task
     held.set()
     journal.close()
-    later = MessageIds()
-    Journal.open(path, GROUP, Target.RETRY, later).close()
-    assert later.count(Claim.UNKNOWN) == 5, "in flight"
-    later.close()
+    assert claims(path, Target.RETRY)[Claim.UNKNOWN] == 5, "in flight"
 
 
 async def test_what_may_have_been_stored_is_sent_again_and_counted(
@@ -201,10 +201,7 @@ async def test_what_follows_a_journal_that_fails_is_not_sent(
     journal.close()
     assert redrive.tally.by_status == {Status.SENT: MAX_WINDOW}
     assert sum(len(broker.messages("orders")) for broker in brokers) == MAX_WINDOW
-    later = MessageIds()
-    Journal.open(path, GROUP, Target.ORIGIN, later, read_only=True).close()
-    assert (later.count(Claim.SENT), later.count(Claim.UNKNOWN)) == (MAX_WINDOW, 0)
-    later.close()
+    assert claims(path, Target.ORIGIN) == {Claim.SENT: MAX_WINDOW, Claim.UNKNOWN: 0}
 
 
 async def test_cancelled_before_the_journal_is_on_the_disk_nothing_is_sent(
@@ -237,10 +234,7 @@ async def test_cancelled_before_the_journal_is_on_the_disk_nothing_is_sent(
         disk.set()
     journal.close()
     assert not cluster.requests("Send")
-    later = MessageIds()
-    Journal.open(path, GROUP, Target.ORIGIN, later, read_only=True).close()
-    assert (later.count(Claim.SENT), later.count(Claim.UNKNOWN)) == (0, 0)
-    later.close()
+    assert claims(path, Target.ORIGIN) == {Claim.SENT: 0, Claim.UNKNOWN: 0}
 
 
 async def test_no_more_windows_than_may_be_in_flight_have_no_outcome(

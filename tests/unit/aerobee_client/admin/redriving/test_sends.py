@@ -10,20 +10,18 @@ from typing import Any
 import pytest
 
 from aerobee_client import AsyncAdminClient, AsyncProducer, MqError
-from aerobee_client.admin.dead_letters import DeadLetters
 from aerobee_client.admin.redriving.journal import Journal
 from aerobee_client.admin.redriving.message_ids import Claim, MessageIds
 from aerobee_client.admin.redriving.outcome import Outcome, Status
 from aerobee_client.admin.redriving.rules import Target
-from aerobee_client.admin.redriving.run import Redrive, Settings
 from aerobee_client.admin.redriving.sends import MIN_RUN
 from aerobee_wire import properties as names
 from aerobee_wire import record
 from aerobee_wire.status import Code
 from support.client.dead_letters import GROUP, add_dead_letter
 from support.client.gate import Gate
-from support.client.memory.cluster import NAMESRV, MemoryBroker, MemoryCluster
-from support.clock.manual_clock import ManualClock
+from support.client.memory import NAMESRV, MemoryBroker, MemoryCluster
+from support.client.redriving import all_of, claims, redrive_of
 
 COUNT = 2 * MIN_RUN
 REFUSED = f"ID{MIN_RUN}"
@@ -34,22 +32,10 @@ async def redriven(
 ) -> list[Outcome]:
     ids = MessageIds()
     journal = Journal.open(path, GROUP, target, ids)
-    settings = Settings(consumer_group=GROUP, target=target)
-    redrive = Redrive(settings, producer, clock=ManualClock(), ids=ids, journal=journal)
-    windows = redrive.run(DeadLetters(admin, GROUP).pages())
-    outcomes = [outcome async for window in windows for outcome in window]
+    outcomes = await all_of(redrive_of(producer, ids, target, journal), admin)
     journal.close()
     ids.close()
     return outcomes
-
-
-def claims(path: Path, target: Target) -> Counter[Claim]:
-    """What a journal says of the message ids in it."""
-    ids = MessageIds()
-    Journal.open(path, GROUP, target, ids, read_only=True).close()
-    found = Counter({claim: ids.count(claim) for claim in (Claim.SENT, Claim.UNKNOWN)})
-    ids.close()
-    return found
 
 
 def stored(brokers: list[MemoryBroker], topic: str) -> list[str]:

@@ -16,13 +16,14 @@ from functools import partial
 from typing import Any
 
 from aerobee_client.consume_result import DEAD_LETTER_LEVEL
+from aerobee_client.consuming.failure_reports import FailureReports
 from aerobee_client.consuming.listener import Consume, Verdicts
 from aerobee_client.consuming.offsets import OffsetStore
 from aerobee_client.consuming.order.lock_keeper import QueueLock
 from aerobee_client.consuming.order.ordered_queue import OrderedGroup, OrderedQueue
 from aerobee_client.consuming.process_queue import ProcessQueue
 from aerobee_client.consuming.runners import Batch, Runner, TaskRunner, ThreadRunner
-from aerobee_client.consuming.send_back import Rejection, Rejections
+from aerobee_client.consuming.send_back import Outcome, Rejection, Rejections
 from aerobee_client.message import ReceivedMessage
 from aerobee_client.message_queue import MessageQueue
 from aerobee_client.options.consumer import MAX_SUSPEND_S, MIN_SUSPEND_S, ConsumerOptions
@@ -91,10 +92,12 @@ class OrderlyConsumption:
         clock: Clock,
         options: ConsumerOptions,
         *,
+        reports: FailureReports,
         lock_of: Callable[[MessageQueue], QueueLock],
     ) -> None:
         self._offsets = offsets
         self._rejections = rejections
+        self._reports = reports
         self._clock = clock
         self._options = options
         self._lock_of = lock_of
@@ -145,6 +148,7 @@ class OrderlyConsumption:
         finally:  # also when it is cancelled, perhaps twice
             try:
                 await self._rejections.drain()
+                await self._reports.close()
             finally:
                 self._closed.set()
 
@@ -265,18 +269,28 @@ class OrderlyConsumption:
             group.take(1)
             self._begin(queue, [group])
             return
+        self._reports.log_failure(message, rejection)
+        attempt = message.reconsume_times + 1
         if rejection.counted:
             message.count_failure()
         is_last = rejection.counted and self._is_last_attempt(queue, message)
         if rejection.delay_level < 0 or is_last:
-            log.warning("%r is dead-lettered after %d attempts", message, message.reconsume_times)
             group.give_up(rejection)
             self._begin(queue, [group])
-        else:
-            pause_s = self._suspend_s
-            if rejection.delay_ms is not None:
-                pause_s = min(max(rejection.delay_ms / 1000, MIN_SUSPEND_S), MAX_SUSPEND_S)
-            group.suspend(pause_s, partial(self._begin, queue, [group]))
+            return
+        pause_s = self._suspend_s
+        if rejection.delay_ms is not None:
+            pause_s = min(max(rejection.delay_ms / 1000, MIN_SUSPEND_S), MAX_SUSPEND_S)
+
+        def suspend() -> None:
+            queue.end(group)
+            if queue.process_queue.dropped:
+                self._give_way(queue)
+            else:
+                group.suspend(pause_s, partial(self._begin, queue, [group]))
+
+        queue.begin(group)
+        self._reports.settle(message, rejection, attempt, died=False, then=suspend)
 
     def _is_last_attempt(self, queue: OrderedQueue, message: ReceivedMessage) -> bool:
         limit = self._options.max_reconsume_times
@@ -288,17 +302,26 @@ class OrderlyConsumption:
         """Dead-letter the first message. The group continues after the broker has stored it."""
         message = group.waiting[0]
 
-        def on_done(done: asyncio.Future[bool]) -> None:
+        def on_done(done: asyncio.Future[Outcome]) -> None:
+            died = done.result() is not Outcome.KEPT
+            self.settled_failures += died
+            settle = partial(on_settled, died=died)
+            if died:
+                attempt = message.reconsume_times
+                self._reports.settle(message, rejection, attempt, died=True, then=settle)
+            else:
+                settle()
+
+        def on_settled(*, died: bool) -> None:
             rolled_back = queue.end(group)
-            self.settled_failures += done.result()
             if queue.process_queue.dropped:
                 self._give_way(queue)
                 return
-            if done.result():
+            if died:
                 group.remove(message)
                 self._settle(queue, [message])
-            if rolled_back or not done.result():
-                pause_s = self._suspend_s if done.result() else DEAD_LETTER_AGAIN_S
+            if rolled_back or not died:
+                pause_s = self._suspend_s if died else DEAD_LETTER_AGAIN_S
                 group.suspend(pause_s, partial(self._begin, queue, [group]))
             else:
                 self._begin(queue, [group])

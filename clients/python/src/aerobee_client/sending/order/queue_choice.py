@@ -11,6 +11,7 @@ from typing import NamedTuple, Protocol
 
 from aerobee_client.message import Message
 from aerobee_client.message_queue import MessageQueue
+from aerobee_client.runtime.kinds import checked_class
 from aerobee_wire.status import Code, MqError
 from aerobee_wire.tags import java_hash
 
@@ -61,6 +62,7 @@ def first_key(message: Message) -> str:
     return message.keys[0]
 
 
+@checked_class
 class SelectByHash:
     """Selects the same queue for messages with the same key, as SelectMessageQueueByHash does.
 
@@ -77,6 +79,7 @@ class SelectByHash:
         return queues[abs(java_hash(str(self._key(message)))) % len(queues)]
 
 
+@checked_class
 class SelectRandom:
     """Selects a random queue, as RocketMQ's SelectMessageQueueByRandom does.
 
@@ -91,6 +94,7 @@ class SelectRandom:
         return self._rng.choice(queues)
 
 
+@checked_class
 class SelectMachineRoom:
     """Selects a random queue of the brokers in machine rooms. Brokers are named "ROOM@NAME".
 
@@ -98,11 +102,11 @@ class SelectMachineRoom:
     uses the same names.
 
     Args:
-        rooms: The names of the rooms.
+        rooms: The names of the rooms, or the name of one.
         rng: A source of random numbers, for tests.
     """
 
-    def __init__(self, rooms: Collection[str], rng: random.Random | None = None) -> None:
+    def __init__(self, rooms: str | Collection[str], rng: random.Random | None = None) -> None:
         self._rooms = frozenset((rooms,) if isinstance(rooms, str) else rooms)
         self._rng = rng or random.Random()
 

@@ -7,6 +7,8 @@ Creating an event loop tests most of it (`loop`).
 from __future__ import annotations
 
 import importlib
+import os
+import select
 from typing import Any
 
 import grpc
@@ -18,6 +20,11 @@ cygrpc: Any = importlib.import_module("grpc._cython.cygrpc")
 
 class CompletionQueueUnavailable(Exception):
     """The installed grpcio or the operating system lacks a feature that the transport needs."""
+
+
+def on_this_system() -> bool:
+    """Return whether the operating system has what the transport needs. macOS does not."""
+    return hasattr(select, "epoll") and hasattr(os, "eventfd")
 
 
 def check_version() -> None:

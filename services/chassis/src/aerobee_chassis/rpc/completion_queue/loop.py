@@ -22,13 +22,14 @@ import selectors
 import threading
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from aerobee_chassis.clock import deadline_in, seconds_until
 from aerobee_chassis.rpc.completion_queue.cygrpc import (
     CompletionQueueUnavailable,
     check_version,
     cygrpc,
+    on_this_system,
 )
 
 EVENTS_A_TURN = 64  # events in one loop iteration; then the tasks that they woke run
@@ -130,6 +131,8 @@ def new_completion_queue_loop(
     kind: type[CompletionQueueLoop] = CompletionQueueLoop,
 ) -> CompletionQueueLoop:
     """Create an event loop. Raises CompletionQueueUnavailable."""
+    if not on_this_system():
+        raise CompletionQueueUnavailable("the system has no epoll or no eventfd")
     check_version()
     try:
         queue = cygrpc.CompletionQueue()
@@ -139,7 +142,14 @@ def new_completion_queue_loop(
     return kind(queue, waker)
 
 
-class _CompletionQueueSelector(selectors.EpollSelector):
+# On macOS, this module can be imported, but no loop is created.
+if TYPE_CHECKING or hasattr(selectors, "EpollSelector"):
+    _FileSelector = selectors.EpollSelector
+else:
+    _FileSelector = selectors.SelectSelector
+
+
+class _CompletionQueueSelector(_FileSelector):
     """Wait at gRPC's queue itself, and for files through a thread."""
 
     def __init__(self, loop: CompletionQueueLoop) -> None:

@@ -4,18 +4,16 @@ that both engines give the same report."""
 from __future__ import annotations
 
 import json
-import os
 import random
 import shutil
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 import pytest
 
-from aerobee_spark.jvm.session import session
 from aerobee_spark.report.request import LOCAL, SPARK
 from aerobee_spark.table import rows
 from aerobee_spark.table.files import FactsFiles
@@ -23,6 +21,9 @@ from aerobee_wire import topics
 from support.client.fake_broker import FakeBroker, FakeCluster
 from support.spark.in_session import Run, commands_in
 from support.spark.random_dead_letters import TAGS, put_random
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -38,17 +39,9 @@ ASIDE = {*OF_THE_RUN, "queues", "expires", "group_settings"}
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
-    scratch = tmp_path_factory.mktemp("spark")
-    before = pyspark_variables()
-    with session(scratch, scratch / "log") as spark, commands_in(spark) as running:
+def run(spark: SparkSession) -> Iterator[Run]:
+    with commands_in(spark) as running:
         yield running
-    # A later session or child process of this process must not look for a worker in `scratch`.
-    assert pyspark_variables() == before
-
-
-def pyspark_variables() -> dict[str, str]:
-    return {name: value for name, value in os.environ.items() if "PYSPARK" in name}
 
 
 def report(run: Run, out: Path, *arguments: str, code: int = 0) -> dict[str, Any]:

@@ -5,17 +5,14 @@ only age or damage brings, a fake broker. One session for all tests here.
 from __future__ import annotations
 
 import json
-import signal
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from aerobee_client import AdminClient, Message, Producer
-from aerobee_spark import source
-from aerobee_spark.jvm.session import session
 from aerobee_spark.reading.offsets import Queue
 from aerobee_spark.report.data import facts, plan
 from aerobee_spark.report.data.coverage import Coverage, with_rows
@@ -38,19 +35,9 @@ NOW_MS = 1_760_000_100_000
 Read = Callable[..., "DataFrame"]
 
 
-@pytest.fixture(scope="module")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    scratch = tmp_path_factory.mktemp("spark")
-    handler = signal.getsignal(signal.SIGINT)
-    with session(scratch, scratch / "log") as running:
-        yield running
-    assert signal.getsignal(signal.SIGINT) is handler
-
-
 @pytest.fixture
 def read(spark: SparkSession, cluster: FakeCluster) -> Read:
     """Reads from the fake cluster; named arguments are options."""
-    source.register(spark)
     return lambda **options: (
         spark.read.format("rocketmq").options(nameServer=cluster.namesrv, **options).load()
     )
@@ -86,7 +73,6 @@ def test_every_column_of_every_row_is_what_the_broker_stored(
             for status in admin.topic_status("flights")
             for row in record.iter_records(browse_all(admin, status.queue_id))
         ]
-    source.register(spark)
     rows = (
         spark.read.format("rocketmq")
         .options(nameServer=namesrv, topic="flights", maxRecordsPerPartition="40")
@@ -144,7 +130,6 @@ def test_large_bodies_pass(spark: SparkSession, namesrv: str) -> None:
         admin.create_topic("large", queues=1)
         for body in bodies:
             producer.send(Message("large", body))
-    source.register(spark)
     rows = spark.read.format("rocketmq").options(nameServer=namesrv, topic="large").load()
     found = rows.selectExpr("bodySize", "crc32(body)").orderBy("queueOffset").collect()
     assert [tuple(row) for row in found] == [(len(body), zlib.crc32(body)) for body in bodies]
@@ -153,7 +138,6 @@ def test_large_bodies_pass(spark: SparkSession, namesrv: str) -> None:
 def test_an_empty_topic_has_no_rows_and_its_schema(spark: SparkSession, namesrv: str) -> None:
     with AdminClient(namesrv) as admin:
         admin.create_topic("empty", queues=2)
-    source.register(spark)
     rows = spark.read.format("rocketmq").options(nameServer=namesrv, topic="empty").load()
     assert rows.count() == 0
     assert "queueOffset" in rows.columns
