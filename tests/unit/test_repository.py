@@ -8,8 +8,10 @@ import json
 import os
 import pkgutil
 import re
+import sys
 import tomllib
 from collections.abc import Iterable, Iterator
+from importlib import metadata
 from pathlib import Path
 from typing import TypeVar
 
@@ -23,6 +25,7 @@ import aerobee_client.testing
 from aerobee_wire.version import VERSION
 from support.repository.tree import (
     GENERATED,
+    PYTHONS,
     ROOT,
     Distribution,
     distributions,
@@ -42,7 +45,6 @@ DOCS_LOCK = ROOT / "docs" / "requirements.lock"
 IMAGE_LOCKS = {
     part: DEPLOY / f"requirements-{part}.lock" for part in ("services", "spark", "build", "users")
 }
-PYTHONS = ("3.11", "3.12", "3.13")
 CLOCK = ROOT / "services" / "chassis" / "src" / "aerobee_chassis" / "clock.py"
 TOPIC_NAMES = ROOT / "proto" / "src" / "aerobee_wire" / "topics.py"
 
@@ -157,6 +159,41 @@ def test_what_a_distribution_needs_is_locked(distribution: Distribution) -> None
         assert unmet(needs, IMAGE_LOCKS["spark"]) == []
 
 
+# Module → the package whose interface it belongs to, and which always brings it.
+BROUGHT_BY = {"markupsafe": "jinja2", "py4j": "pyspark"}
+FOR_TYPE_CHECKERS = {"_typeshed"}
+
+
+def imported(distribution: Distribution) -> dict[str, str]:
+    """Top-level module that is neither ours nor Python's → a place that imports it."""
+    folders = set(distribution.packages)
+    paths = [path for path in sources() if folders & set(path.parents)]
+    names = [
+        *((alias.name, place) for place, node in nodes(paths, ast.Import) for alias in node.names),
+        *((node.module or "", place) for place, node in nodes(paths, ast.ImportFrom)),
+    ]
+    found = {name.partition(".")[0]: place for name, place in names}
+    ours = {path.name for each in distributions() for path in each.packages}
+    known = sys.stdlib_module_names | ours | FOR_TYPE_CHECKERS
+    return {name: found[name] for name in found.keys() - known}
+
+
+@pytest.mark.parametrize("distribution", distributions(), ids=lambda d: d.name)
+def test_a_distribution_declares_what_it_imports(distribution: Distribution) -> None:
+    """Its own requirements, or those that aerobee-client always has."""
+    [client] = [each for each in distributions() if each.name == "aerobee-client"]
+    declared = {
+        canonicalize_name(need.name) for need in (*distribution.third_party, *client.needs())
+    }
+    brought = {module: [package] for module, package in BROUGHT_BY.items()}
+    providers = {**metadata.packages_distributions(), **brought}
+    assert {
+        module: place
+        for module, place in imported(distribution).items()
+        if not declared & {canonicalize_name(name) for name in providers.get(module, [module])}
+    } == {}
+
+
 def test_the_newest_version_of_the_changelog_is_the_only_one_that_a_file_states() -> None:
     changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     newest = re.search(r"^## (\d+\.\d+\.\d+)", changelog, re.MULTILINE)
@@ -172,11 +209,11 @@ def test_the_newest_version_of_the_changelog_is_the_only_one_that_a_file_states(
 @pytest.mark.parametrize("distribution", distributions(), ids=lambda d: d.name)
 def test_a_distribution_has_licence_and_pythons(distribution: Distribution) -> None:
     assert (distribution.folder / "LICENSE").resolve() == ROOT / "LICENSE"
-    metadata = distribution.metadata
-    assert (metadata["license"], metadata["license-files"]) == ("Apache-2.0", ["LICENSE"])
-    assert metadata["requires-python"] == f">={PYTHONS[0]}"
+    project = distribution.metadata
+    assert (project["license"], project["license-files"]) == ("Apache-2.0", ["LICENSE"])
+    assert project["requires-python"] == f">={PYTHONS[0]}"
     assert {f"Programming Language :: Python :: {version}" for version in PYTHONS} == {
-        line for line in metadata["classifiers"] if "Python" in line
+        line for line in project["classifiers"] if "Python" in line
     }
 
 

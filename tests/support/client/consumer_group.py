@@ -7,7 +7,7 @@ from typing import Any
 
 from aerobee_client.push_consumer import AsyncPushConsumer
 from aerobee_wire import properties
-from support.client.memory.cluster import MemoryBroker
+from support.client.memory import MemoryBroker
 
 TOPIC = "flights"
 GROUP = "g"

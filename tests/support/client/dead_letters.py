@@ -5,7 +5,7 @@ from __future__ import annotations
 from aerobee_client import AsyncAdminClient, ReceivedMessage
 from aerobee_client.admin.dead_letters import DeadLetters
 from aerobee_wire import properties as names
-from support.client.memory.cluster import MemoryBroker
+from support.client.memory import MemoryBroker
 
 GROUP = "billing"
 DEAD = "%DLQ%billing"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from support.client.memory.cluster import MemoryCluster
+from support.client.memory import MemoryCluster
 from support.clock.polling import until
 
 

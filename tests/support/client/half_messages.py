@@ -10,7 +10,7 @@ from aerobee.broker.v1 import client_pb2, message_pb2, transaction_pb2
 
 from aerobee_wire import properties
 from aerobee_wire.status import Code
-from support.client.memory.cluster import MemoryBroker, MemoryCluster
+from support.client.memory import MemoryBroker, MemoryCluster
 
 
 class HalfMessages:

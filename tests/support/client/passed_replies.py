@@ -9,7 +9,7 @@ from typing import Any
 from aerobee.broker.v1 import client_pb2, message_pb2
 
 from aerobee_wire.status import Code, MqError
-from support.client.memory.cluster import MemoryCluster
+from support.client.memory import MemoryCluster
 
 
 class PassedReplies:

@@ -6,7 +6,7 @@ from typing import Any
 
 from aerobee_client.message import Message
 from aerobee_client.producer import AsyncProducer
-from support.client.memory.cluster import NAMESRV, MemoryCluster
+from support.client.memory import NAMESRV, MemoryCluster
 
 TOPIC = "flights"
 

@@ -16,6 +16,7 @@ from packaging.version import Version
 
 ROOT = Path(__file__).resolve().parents[3]
 GENERATED = ROOT / "proto" / "gen"
+PYTHONS = ("3.11", "3.12", "3.13")  # that are supported
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from aerobee_client.errors import BrokerUnreachable
 from aerobee_wire import files
 from aerobee_wire import properties as names
 from aerobee_wire.status import Code, MqError
-from support.client.memory.cluster import NAMESRV, MemoryBroker, MemoryCluster
+from support.client.memory import NAMESRV, MemoryBroker, MemoryCluster
 
 ADDRESS = "10.0.0.11:10911"
 GROUP = "billing"

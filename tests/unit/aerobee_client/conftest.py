@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from support.client.memory.cluster import MemoryBroker, MemoryCluster
+from support.client.memory import MemoryBroker, MemoryCluster
 from support.client.producing import TOPIC
 
 

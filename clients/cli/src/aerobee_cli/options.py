@@ -11,7 +11,7 @@ import click
 
 from aerobee_cli.command_line import Argument, Option
 from aerobee_cli.errors import INCOMPLETE
-from aerobee_cli.output import note
+from aerobee_cli.output import note, silence_client
 from aerobee_cli.table import Column, Table
 
 if TYPE_CHECKING:
@@ -115,22 +115,15 @@ def namesrv_of(context: click.Context, given: str | None) -> str:
 def admin_client(context: click.Context, namesrv: str | None) -> AdminClient:
     from aerobee_client import AdminClient
 
-    _silence()
+    silence_client()
     return AdminClient(namesrv_of(context, namesrv))
 
 
 def producer(context: click.Context, namesrv: str | None) -> Producer:
     from aerobee_client import Producer
 
-    _silence()
+    silence_client()
     return Producer(PRODUCER_GROUP, namesrv=namesrv_of(context, namesrv))
-
-
-def _silence() -> None:
-    """Keep the log of the client from stderr, because a command prints its errors itself."""
-    import logging
-
-    logging.getLogger("aerobee_client").addHandler(logging.NullHandler())
 
 
 def at_once(call: Callable[[T], R], arguments: Sequence[T]) -> list[R]:

@@ -138,3 +138,10 @@ def text_of(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def silence_client() -> None:
+    """Keep the log of the client from stderr, because a command prints its errors itself."""
+    import logging
+
+    logging.getLogger("aerobee_client").addHandler(logging.NullHandler())

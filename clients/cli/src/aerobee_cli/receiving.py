@@ -112,6 +112,7 @@ async def open_source(request: Request, stack: AsyncExitStack) -> Source:
         ConsumeFromWhere,
     )
 
+    output.silence_client()
     first = ConsumeFromWhere.FIRST_OFFSET  # of a queue in which the group has no offset
     if not request.group:
         consumer = await stack.enter_async_context(AsyncPullConsumer(namesrv=request.namesrv))

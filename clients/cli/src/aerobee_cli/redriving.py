@@ -128,6 +128,7 @@ class _Job:
             if journal is not None:
                 stack.callback(journal.close)
                 self._unfinished = ids.count(Claim.UNKNOWN)
+            output.silence_client()
             admin = await stack.enter_async_context(AsyncAdminClient(request.namesrv))
             await self._check_target(admin)
             await self._set_bounds(admin)

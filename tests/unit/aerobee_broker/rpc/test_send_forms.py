@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from aerobee.broker.v1 import message_pb2
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from aerobee_wire import properties as props
@@ -140,7 +140,11 @@ def forms(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[asyncio.Ru
         runner.run(end())
 
 
+TWO_FAULTS: Sent = ({"K": "\x1f"}, {"topic": "t", "queue_id": 0, "born_host": "nowhere"})
+
+
 @given(messages=st.lists(sent(), min_size=1, max_size=3))
+@example(messages=[TWO_FAULTS])
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_the_form_of_a_send_makes_no_difference(
     forms: tuple[asyncio.Runner, list[Form]], messages: list[Sent]

@@ -8,7 +8,7 @@ import pytest
 
 from aerobee_client import AsyncAdminClient, AsyncProducer
 from support.client.dead_letters import DEAD, RETRY
-from support.client.memory.cluster import NAMESRV, MemoryBroker, MemoryCluster
+from support.client.memory import NAMESRV, MemoryBroker, MemoryCluster
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from aerobee_client.errors import BrokerUnreachable
 from aerobee_wire import properties
 from aerobee_wire.retry_policy import ExponentialRetryPolicy
 from aerobee_wire.status import Code, MqError
-from support.client.memory.cluster import NAMESRV, MemoryBroker, MemoryCluster
+from support.client.memory import NAMESRV, MemoryBroker, MemoryCluster
 from support.codes import raises_code
 
 TOPIC = "flights"

@@ -14,7 +14,7 @@ from aerobee_client.admin.descriptions import (
     subscription_conflicts,
 )
 from aerobee_wire.status import Code, MqError
-from support.client.memory.cluster import MemoryBroker, MemoryCluster
+from support.client.memory import MemoryBroker, MemoryCluster
 
 TOPIC = "flights"
 

@@ -16,7 +16,7 @@ from aerobee_cluster.backoff import Backoff
 from aerobee_wire import properties as names
 from aerobee_wire.status import Code
 from support.client.dead_letters import DEAD, GROUP, PROPERTIES, add_dead_letter, read_all
-from support.client.memory.cluster import NAMESRV, MemoryBroker, MemoryCluster
+from support.client.memory import NAMESRV, MemoryBroker, MemoryCluster
 from support.clock.polling import until
 from support.codes import raises_code
 

@@ -7,7 +7,7 @@ from aerobee_client.admin.export import full, summary
 from aerobee_wire import properties as names
 from aerobee_wire import record
 from support.client.dead_letters import DEAD, PROPERTIES, add_dead_letter, read_all
-from support.client.memory.cluster import MemoryBroker
+from support.client.memory import MemoryBroker
 
 
 async def test_the_summary_has_the_origin_and_the_failure(

@@ -8,7 +8,7 @@ from aerobee.broker.v1 import offset_pb2
 
 from aerobee_client import AsyncAdminClient, MqError
 from aerobee_wire.status import Code
-from support.client.memory.cluster import MemoryBroker, MemoryCluster
+from support.client.memory import MemoryBroker, MemoryCluster
 from support.codes import raises_code
 
 TOPIC = "orders"

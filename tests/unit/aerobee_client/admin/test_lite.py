@@ -9,7 +9,7 @@ from aerobee.broker.v1 import lite_pb2
 
 from aerobee_client.admin.client import AsyncAdminClient
 from aerobee_wire.status import Code, MqError
-from support.client.memory.cluster import MemoryBroker, MemoryCluster
+from support.client.memory import MemoryBroker, MemoryCluster
 from support.codes import raises_code
 
 PARENT = "orders"  # both brokers have it

@@ -13,7 +13,7 @@ from aerobee.broker.v1 import client_pb2
 from aerobee_client.cluster.broker_link import BrokerLink
 from aerobee_client.errors import BrokerUnreachable
 from aerobee_client.runtime.clock import SystemClock
-from support.client.memory.cluster import MemoryBroker, MemoryCluster
+from support.client.memory import MemoryBroker, MemoryCluster
 from support.clock.manual_clock import ManualClock
 from support.clock.polling import until
 from support.clock.virtual_loop import VirtualLoop

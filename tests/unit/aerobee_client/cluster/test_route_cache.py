@@ -20,7 +20,7 @@ from aerobee_client.errors import NamesrvUnreachable
 from aerobee_client.message_queue import MessageQueue
 from aerobee_client.runtime.clock import Clock
 from aerobee_wire.status import Code, MqError
-from support.client.memory.cluster import MemoryBroker, MemoryCluster
+from support.client.memory import MemoryBroker, MemoryCluster
 from support.clock.manual_clock import ManualClock
 from support.codes import raises_code
 

@@ -22,7 +22,7 @@ from aerobee_client.options.consumer import ConsumeFromWhere
 from aerobee_client.push_consumer import AsyncPushConsumer
 from aerobee_wire.rpcs import Rpc
 from aerobee_wire.status import MqError
-from support.client.memory.cluster import NAMESRV, MemoryBroker, MemoryCluster
+from support.client.memory import NAMESRV, MemoryBroker, MemoryCluster
 from support.clock.virtual_loop import LoopClock, VirtualLoop
 
 TOPIC = "flights"

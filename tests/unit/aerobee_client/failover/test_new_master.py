@@ -12,7 +12,7 @@ from aerobee_client.message import Message
 from aerobee_client.producer import AsyncProducer
 from aerobee_client.push_consumer import AsyncPushConsumer
 from aerobee_wire.status import Code, MqError
-from support.client.memory.cluster import NAMESRV, MemoryBroker, MemoryCluster
+from support.client.memory import NAMESRV, MemoryBroker, MemoryCluster
 from support.client.producing import TOPIC, producer
 from support.clock.polling import until
 from support.clock.virtual_loop import LoopClock

@@ -17,7 +17,7 @@ from aerobee_client.options.consumer import ConsumeFromWhere
 from aerobee_client.pull_consumer import AsyncPullConsumer
 from aerobee_client.push_consumer import AsyncPushConsumer
 from support.client.consumer_group import GROUP, TOPIC, committed, fill
-from support.client.memory.cluster import NAMESRV, MemoryBroker, MemoryCluster
+from support.client.memory import NAMESRV, MemoryBroker, MemoryCluster
 from support.clock.virtual_loop import LoopClock
 
 COUNT = 40

@@ -18,7 +18,7 @@ from aerobee_client.observing.interceptors import Failure, Interceptor
 from aerobee_client.push_consumer import AsyncPushConsumer
 from aerobee_client.send_result import SendResult
 from aerobee_wire.status import Code, MqError
-from support.client.memory.cluster import NAMESRV, MemoryBroker, MemoryCluster
+from support.client.memory import NAMESRV, MemoryBroker, MemoryCluster
 from support.client.producing import TOPIC, messages, producer
 from support.clock.polling import until
 from support.codes import raises_code

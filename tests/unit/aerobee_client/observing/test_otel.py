@@ -19,7 +19,7 @@ from aerobee_client.observing import otel_attributes as names
 from aerobee_client.pull_consumer import AsyncPullConsumer
 from aerobee_client.push_consumer import AsyncPushConsumer
 from aerobee_wire.status import Code, MqError
-from support.client.memory.cluster import NAMESRV, MemoryBroker, MemoryCluster
+from support.client.memory import NAMESRV, MemoryBroker, MemoryCluster
 from support.client.producing import TOPIC, messages, producer
 from support.clock.polling import until
 from support.codes import raises_code

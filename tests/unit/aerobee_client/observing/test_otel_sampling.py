@@ -25,7 +25,7 @@ from aerobee_client import otel
 from aerobee_client.message import Message, ReceivedMessage
 from aerobee_client.observing import otel_attributes as names
 from aerobee_client.push_consumer import AsyncPushConsumer
-from support.client.memory.cluster import NAMESRV, MemoryBroker, MemoryCluster
+from support.client.memory import NAMESRV, MemoryBroker, MemoryCluster
 from support.client.producing import TOPIC, messages, producer
 from support.clock.polling import until
 from support.observing.otel_backend import Backend, context_of, linked

@@ -15,7 +15,7 @@ from aerobee_client.transaction_producer import AsyncTransactionProducer
 from aerobee_wire.status import Code, MqError
 from support.client.consumer_group import GROUP, TOPIC, fill
 from support.client.half_messages import HalfMessages
-from support.client.memory.cluster import NAMESRV, MemoryBroker, MemoryCluster
+from support.client.memory import NAMESRV, MemoryBroker, MemoryCluster
 from support.clock.manual_clock import ManualClock
 from support.clock.polling import until
 from support.codes import raises_code

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from aerobee_client.producer import AsyncProducer
-from support.client.memory.cluster import MemoryBroker, MemoryCluster
+from support.client.memory import MemoryBroker, MemoryCluster
 from support.client.producing import TOPIC, producer
 
 

@@ -15,7 +15,7 @@ from aerobee_client.producer import AsyncProducer
 from aerobee_wire.compression import SYS_FLAGS
 from aerobee_wire.record import Record
 from aerobee_wire.status import Code
-from support.client.memory.cluster import MemoryBroker, MemoryCluster
+from support.client.memory import MemoryBroker, MemoryCluster
 from support.client.producing import TOPIC, producer
 from support.codes import raises_code
 

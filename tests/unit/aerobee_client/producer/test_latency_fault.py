@@ -10,7 +10,7 @@ import pytest
 from aerobee_client.message import Message
 from aerobee_client.producer import AsyncProducer
 from aerobee_wire.status import Code
-from support.client.memory.cluster import MemoryBroker, MemoryCluster
+from support.client.memory import MemoryBroker, MemoryCluster
 from support.client.producing import TOPIC, producer
 from support.clock.polling import until
 from support.codes import raises_code

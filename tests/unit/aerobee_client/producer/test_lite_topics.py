@@ -10,7 +10,7 @@ from aerobee_client.message_queue import MessageQueue
 from aerobee_client.producer import AsyncProducer
 from aerobee_wire.queues.choice import queue_of_group
 from aerobee_wire.status import Code
-from support.client.memory.cluster import MemoryBroker, MemoryCluster
+from support.client.memory import MemoryBroker, MemoryCluster
 from support.client.producing import TOPIC, producer
 from support.codes import raises_code
 

@@ -20,7 +20,7 @@ from aerobee_client.sending.budget import Budget
 from aerobee_client.sending.callbacks import ThreadFuture
 from aerobee_client.sending.cross_thread_queue import CrossThreadQueue, QueuedSend
 from aerobee_wire.status import Code, MqError
-from support.client.memory.cluster import MemoryCluster
+from support.client.memory import MemoryCluster
 from support.client.producing import TOPIC, messages, producer
 from support.clock.polling import until_sync
 from support.codes import raises_code

@@ -12,7 +12,7 @@ from aerobee_client.message import Message
 from aerobee_client.message_queue import MessageQueue
 from aerobee_client.producer import AsyncProducer
 from aerobee_wire.status import Code, MqError
-from support.client.memory.cluster import MemoryBroker, MemoryCluster
+from support.client.memory import MemoryBroker, MemoryCluster
 from support.client.producing import TOPIC, messages, producer
 from support.codes import raises_code
 

@@ -10,7 +10,7 @@ import pytest
 
 from aerobee_client.pull_consumer import AsyncPullConsumer
 from support.client.consumer_group import GROUP, TOPIC, Join
-from support.client.memory.cluster import NAMESRV, MemoryCluster
+from support.client.memory import NAMESRV, MemoryCluster
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from aerobee_client.pull_consumer import AsyncPullConsumer, PullConsumer
 from aerobee_client.runtime.facade import StartedFacade
 from aerobee_wire.status import Code
 from support.client.consumer_group import TOPIC, fill
-from support.client.memory.cluster import NAMESRV, MemoryBroker, MemoryCluster
+from support.client.memory import NAMESRV, MemoryBroker, MemoryCluster
 from support.codes import raises_code
 from support.interrupts import interrupted_at
 

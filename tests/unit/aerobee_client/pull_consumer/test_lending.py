@@ -13,7 +13,7 @@ from aerobee_client.pull_consumer import AsyncPullConsumer
 from aerobee_client.pulling.unread import Item, Lent
 from aerobee_wire.status import Code
 from support.client.consumer_group import GROUP, TOPIC, Join, committed, fill
-from support.client.memory.cluster import NAMESRV, MemoryBroker, MemoryCluster
+from support.client.memory import NAMESRV, MemoryBroker, MemoryCluster
 from support.clock.polling import until
 from support.codes import raises_code
 

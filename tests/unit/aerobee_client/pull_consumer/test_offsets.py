@@ -11,7 +11,7 @@ from aerobee_client.message_queue import MessageQueue
 from aerobee_client.pull_consumer import AsyncPullConsumer
 from aerobee_wire.status import Code
 from support.client.consumer_group import GROUP, TOPIC, Join, committed, fill
-from support.client.memory.cluster import NAMESRV, STORE_TIME_MS, MemoryBroker, MemoryCluster
+from support.client.memory import NAMESRV, STORE_TIME_MS, MemoryBroker, MemoryCluster
 from support.clock.polling import until
 from support.codes import raises_code
 

@@ -17,7 +17,7 @@ from aerobee_client.pull_consumer import AsyncPullConsumer
 from aerobee_wire import properties
 from aerobee_wire.status import Code, MqError
 from support.client.consumer_group import GROUP, TOPIC, Join, delete_topic, fill
-from support.client.memory.cluster import NAMESRV, MemoryBroker, MemoryCluster
+from support.client.memory import NAMESRV, MemoryBroker, MemoryCluster
 from support.clock.polling import until
 from support.codes import raises_code
 

@@ -25,7 +25,7 @@ from aerobee_client.pulling.unread import Lent
 from aerobee_wire.rpcs import Rpc
 from aerobee_wire.status import Code
 from support.client.consumer_group import GROUP, TOPIC, committed
-from support.client.memory.cluster import NAMESRV, MemoryBroker, MemoryCluster
+from support.client.memory import NAMESRV, MemoryBroker, MemoryCluster
 from support.clock.virtual_loop import LoopClock, VirtualLoop
 from support.codes import raises_code
 

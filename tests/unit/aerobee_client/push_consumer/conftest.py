@@ -10,7 +10,7 @@ import pytest
 
 from aerobee_client.push_consumer import AsyncPushConsumer
 from support.client.consumer_group import GROUP, TOPIC, Join
-from support.client.memory.cluster import NAMESRV, MemoryCluster
+from support.client.memory import NAMESRV, MemoryCluster
 
 
 @pytest.fixture

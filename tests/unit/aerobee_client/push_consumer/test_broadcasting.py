@@ -18,7 +18,7 @@ from aerobee_client.options.consumer import ConsumeFromWhere, ConsumerOptions, M
 from aerobee_client.push_consumer import AsyncPushConsumer
 from aerobee_wire.status import Code
 from support.client.consumer_group import GROUP, RETRY, TOPIC, Join, fill, owned
-from support.client.memory.cluster import NAMESRV, MemoryBroker, MemoryCluster
+from support.client.memory import NAMESRV, MemoryBroker, MemoryCluster
 from support.clock.polling import until
 from support.codes import raises_code
 

@@ -15,7 +15,7 @@ from aerobee_client.message import ReceivedMessage
 from aerobee_client.push_consumer import AsyncPushConsumer
 from aerobee_wire.status import Code, MqError
 from support.client.consumer_group import GROUP, TOPIC, Join, committed, fill, owned
-from support.client.memory.cluster import NAMESRV, MemoryBroker, MemoryCluster
+from support.client.memory import NAMESRV, MemoryBroker, MemoryCluster
 from support.clock.polling import until
 from support.clock.virtual_loop import LoopClock, VirtualLoop
 from support.codes import raises_code

@@ -17,7 +17,7 @@ from aerobee_client.observing import application
 from aerobee_client.options.consumer import ConsumeFromWhere, MessageModel
 from aerobee_wire.status import Code, MqError
 from support.client.consumer_group import DEAD, Join, committed, fill
-from support.client.memory.cluster import MemoryBroker, MemoryCluster
+from support.client.memory import MemoryBroker, MemoryCluster
 from support.clock.polling import until
 
 SOON = timedelta(milliseconds=10)

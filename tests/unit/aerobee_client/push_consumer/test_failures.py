@@ -17,7 +17,7 @@ from aerobee_client.message import ReceivedMessage
 from aerobee_wire import properties, record
 from aerobee_wire.status import Code, MqError
 from support.client.consumer_group import DEAD, RETRY, TOPIC, Join, committed, fill
-from support.client.memory.cluster import STORE_TIME_MS, MemoryBroker, MemoryCluster
+from support.client.memory import STORE_TIME_MS, MemoryBroker, MemoryCluster
 from support.clock.polling import until
 
 

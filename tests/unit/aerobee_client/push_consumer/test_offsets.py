@@ -12,7 +12,7 @@ from aerobee_client.message import ReceivedMessage
 from aerobee_client.options.consumer import ConsumeFromWhere
 from aerobee_client.push_consumer import AsyncPushConsumer
 from support.client.consumer_group import GROUP, TOPIC, Join, committed, fill
-from support.client.memory.cluster import NAMESRV, STORE_TIME_MS, MemoryBroker, MemoryCluster
+from support.client.memory import NAMESRV, STORE_TIME_MS, MemoryBroker, MemoryCluster
 from support.clock.manual_clock import ManualClock
 from support.clock.polling import until
 

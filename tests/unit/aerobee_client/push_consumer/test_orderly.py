@@ -20,7 +20,7 @@ from aerobee_client.message import ReceivedMessage
 from aerobee_wire import properties
 from aerobee_wire.status import Code, MqError
 from support.client.consumer_group import DEAD, GROUP, TOPIC, Join, committed, fill, owned
-from support.client.memory.cluster import MemoryBroker, MemoryCluster
+from support.client.memory import MemoryBroker, MemoryCluster
 from support.clock.polling import until
 from support.codes import raises_code
 

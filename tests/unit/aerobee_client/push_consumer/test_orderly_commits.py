@@ -12,7 +12,7 @@ from aerobee_client.options.consumer import MessageModel
 from aerobee_client.push_consumer import AsyncPushConsumer
 from aerobee_wire.status import Code
 from support.client.consumer_group import GROUP, TOPIC, Join, committed, fill
-from support.client.memory.cluster import NAMESRV, MemoryBroker
+from support.client.memory import NAMESRV, MemoryBroker
 from support.clock.polling import until
 from support.codes import raises_code
 

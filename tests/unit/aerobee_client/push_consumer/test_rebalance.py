@@ -15,7 +15,7 @@ from aerobee_client.push_consumer import AsyncPushConsumer
 from aerobee_wire import properties
 from aerobee_wire.status import Code, MqError
 from support.client.consumer_group import GROUP, TOPIC, Join, committed, delete_topic, fill, owned
-from support.client.memory.cluster import NAMESRV, MemoryBroker, MemoryCluster
+from support.client.memory import NAMESRV, MemoryBroker, MemoryCluster
 from support.clock.polling import until
 
 

@@ -14,7 +14,7 @@ from aerobee_client.message import ReceivedMessage
 from aerobee_wire import properties
 from aerobee_wire.status import Code
 from support.client.consumer_group import RETRY, Join, committed, fill
-from support.client.memory.cluster import MemoryBroker, MemoryCluster
+from support.client.memory import MemoryBroker, MemoryCluster
 from support.clock.polling import until
 
 SOON = timedelta(milliseconds=50)

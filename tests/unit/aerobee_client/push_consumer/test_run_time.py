@@ -16,7 +16,7 @@ from aerobee_client.message_queue import MessageQueue
 from aerobee_client.options.consumer import ConsumerOptions
 from aerobee_wire.status import Code
 from support.client.consumer_group import RETRY, TOPIC, Join, committed, fill, owned
-from support.client.memory.cluster import MemoryBroker, MemoryCluster
+from support.client.memory import MemoryBroker, MemoryCluster
 from support.clock.polling import until
 from support.codes import raises_code
 

@@ -11,7 +11,7 @@ from aerobee_client.options.consumer import Sql
 from aerobee_client.push_consumer import AsyncPushConsumer
 from aerobee_wire.status import Code, MqError
 from support.client.consumer_group import GROUP, RETRY, TOPIC, Join, fill, owned
-from support.client.memory.cluster import NAMESRV, MemoryBroker, MemoryCluster
+from support.client.memory import NAMESRV, MemoryBroker, MemoryCluster
 from support.clock.polling import until
 from support.codes import raises_code
 

@@ -18,7 +18,7 @@ from aerobee_client.transactions import checks
 from aerobee_client.transactions.checks import Check, TransactionChecks
 from aerobee_client.transactions.ends import TransactionEnds
 from support.client.half_messages import HalfMessages
-from support.client.memory.cluster import NAMESRV, MemoryBroker, MemoryCluster
+from support.client.memory import NAMESRV, MemoryBroker, MemoryCluster
 from support.client.producing import TOPIC
 from support.clock.polling import until
 

@@ -56,7 +56,7 @@ def test_any_value_can_be_encoded(value: Any) -> None:
     assert encodable(encodable(value)) == encodable(value)
 
 
-@QUICK
+@settings(QUICK, max_examples=40)  # each renders a whole report
 @example(r"""{"name": "\ud83d"}""", {})
 @example("[" * 4_000 + "]" * 4_000, {})
 @given(st.one_of(VALUES.map(json.dumps), st.text()), st.dictionaries(TEXTS, VALUES, max_size=3))

@@ -155,7 +155,7 @@ def facts(context: click.Context) -> None:
 def _become_job(context: click.Context, command: str) -> NoReturn:
     inherit_namesrv(context)
     os.environ["NAMESRV_ADDR"] = os.environ.get("NAMESRV_ADDR") or DEFAULT_NAMESRV
-    become("aerobee_spark", [command, *context.args], "aerobee-spark[local]")
+    become("aerobee_spark", [command, *context.args])
 
 
 @app.add(epilog="Example: aerobee store check data", settings=PASS_ON_HELP)

@@ -15,6 +15,7 @@ from datetime import timedelta
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from aerobee_cli import output
 from aerobee_cli.demo import flights
 from aerobee_cli.demo.progress import Figures, Progress
 from aerobee_cli.errors import CommandError
@@ -124,6 +125,7 @@ class Job:
 
         Raises MqError, and CommandError if there is no progress for STALLED_S.
         """
+        output.silence_client()  # its listener fails on purpose
         async with AsyncAdminClient(self.namesrv) as admin:
             await admin.create_topic(TOPIC, queues=QUEUES)
             await admin.create_group(GROUP, max_attempts=MAX_ATTEMPTS, retry_delays=RETRY_DELAYS)

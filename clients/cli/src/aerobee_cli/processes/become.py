@@ -18,22 +18,22 @@ def inherit_namesrv(context: click.Context) -> None:
         os.environ["NAMESRV_ADDR"] = inherited
 
 
-def become(module: str, arguments: Sequence[str], package: str = "aerobee") -> NoReturn:
-    """Replace this process by `python -m MODULE ARGUMENT…`. `package` installs the module."""
+def become(module: str, arguments: Sequence[str]) -> NoReturn:
+    """Replace this process by `python -m MODULE ARGUMENT…`."""
     if importlib.util.find_spec(module) is None:
-        print(f"error: {_missing(module, package)}", file=sys.stderr)
+        print(f"error: {_missing(module)}", file=sys.stderr)
         raise click.exceptions.Exit(1)
     sys.stdout.flush()
     sys.stderr.flush()
     os.execv(sys.executable, [sys.executable, "-m", module, *arguments])
 
 
-def _missing(module: str, package: str) -> str:
+def _missing(module: str) -> str:
     """Return what to do if a module is not installed. The image has everything but the report."""
     if module == "aerobee_spark":
         return (
             "the report and the facts need aerobee-spark, which is not installed here: "
-            f"pip install '{package}', on any machine that reaches the services; "
+            "pip install 'aerobee-spark[local]', on any machine that reaches the services; "
             "with Docker Compose: docker compose --profile spark run --rm report --group GROUP"
         )
-    return f"{module} is not installed here: pip install '{package}'"
+    return f"{module} is not installed here: pip install aerobee"

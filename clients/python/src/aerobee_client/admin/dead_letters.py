@@ -26,7 +26,7 @@ PAGE_BYTES = 4 * 1024 * 1024
 # If a broker becomes unavailable during a read, wait for it. Name servers drop the route of a
 # broker that has died.
 PATIENCE_S = 30.0
-# The time to wait for the route, in seconds. A broker registers a new topic within milliseconds.
+# The maximum wait for the route of a new topic, in seconds. A broker registers it in milliseconds.
 ROUTE_S = 2.0
 AWAY = frozenset({Code.TOPIC_NOT_EXIST, Code.BROKER_NOT_EXIST})
 

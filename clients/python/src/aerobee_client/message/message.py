@@ -448,7 +448,8 @@ def _check_key(key: str) -> None:
 
 
 def _check_properties(properties: Mapping[str, str]) -> None:
-    if not isinstance(properties, Mapping):
+    # The first comparison is for speed: a check against an abstract class takes 300 ns.
+    if properties.__class__ is not dict and not isinstance(properties, Mapping):
         raise wrong_kind("properties", properties, Mapping[str, str])
     for name, value in properties.items():
         if not isinstance(name, str) or not isinstance(value, str):

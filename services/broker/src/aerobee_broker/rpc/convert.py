@@ -84,6 +84,8 @@ def born_host(given: str, peer: str) -> bytes:
 
 def send_message(message: message_pb2.Message, producer_group: str, peer: str) -> SendMessage:
     encoded = encoded_properties(message)
+    # Checked before the properties, as `new_message` does: the form of a send changes no error.
+    host = born_host(message.born_host, peer)
     properties = props.decode(encoded) if encoded else dict(message.properties)
     if is_retry(message.topic):  # it was stored before
         props.check_encoding(encoded)
@@ -101,7 +103,7 @@ def send_message(message: message_pb2.Message, producer_group: str, peer: str) -
         flag=message.flag,
         sys_flag=message.sys_flag,
         born_timestamp_ms=message.born_timestamp_ms,
-        born_host=born_host(message.born_host, peer),
+        born_host=host,
         reconsume_times=message.reconsume_times,
     )
 

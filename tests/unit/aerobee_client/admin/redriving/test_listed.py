@@ -19,7 +19,7 @@ from aerobee_client.admin.dead_letters import Selection
 from aerobee_client.admin.redriving.listed import GAP, ListedDeadLetters, Missing, Place, runs
 from aerobee_wire.status import Code
 from support.client.dead_letters import GROUP, add_dead_letter, read_all
-from support.client.memory.cluster import MemoryBroker, MemoryCluster
+from support.client.memory import MemoryBroker, MemoryCluster
 from support.codes import raises_code
 
 EVERYTHING = Selection()

@@ -21,7 +21,7 @@ from aerobee_client.admin.redriving.run import Redrive, Settings
 from aerobee_wire import properties as names
 from aerobee_wire.compression import SYS_FLAGS
 from support.client.dead_letters import DEAD, GROUP, add_dead_letter, read_all
-from support.client.memory.cluster import MemoryBroker, MemoryCluster
+from support.client.memory import MemoryBroker, MemoryCluster
 from support.clock.manual_clock import ManualClock
 
 

@@ -23,7 +23,7 @@ from aerobee_client.options.producer import ProducerOptions
 from aerobee_wire import properties as names
 from aerobee_wire.status import Code
 from support.client.dead_letters import GROUP, PROPERTIES, RETRY, add_dead_letter, read_all
-from support.client.memory.cluster import MemoryBroker, MemoryCluster
+from support.client.memory import MemoryBroker, MemoryCluster
 from support.client.redriving import NOW_MS, all_of, redrive_of
 from support.codes import raises_code
 

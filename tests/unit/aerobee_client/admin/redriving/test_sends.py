@@ -20,7 +20,7 @@ from aerobee_wire import record
 from aerobee_wire.status import Code
 from support.client.dead_letters import GROUP, add_dead_letter
 from support.client.gate import Gate
-from support.client.memory.cluster import NAMESRV, MemoryBroker, MemoryCluster
+from support.client.memory import NAMESRV, MemoryBroker, MemoryCluster
 from support.client.redriving import all_of, claims, redrive_of
 
 COUNT = 2 * MIN_RUN

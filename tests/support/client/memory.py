@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Container
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,12 +21,89 @@ from aerobee_wire import message_id, properties, record
 from aerobee_wire.rpcs import Rpc
 from aerobee_wire.status import Code, MqError
 from aerobee_wire.topics import dead_letter_topic, retry_topic
-from support.client.memory.handovers import MemoryHandovers
-from support.client.memory.locks import LockRpcs, MemoryLocks
-from support.client.memory.topics import TopicRpcs, check_topic
 
 NAMESRV = "10.0.0.1:9876"
 STORE_TIME_MS = 1_700_000_000_000
+
+
+# Consumer group, topic, queue id.
+LockedQueue = tuple[str, str, int]
+
+
+class MemoryLocks:
+    """The queue locks of a broker. They end by unlocking, or when a test breaks them.
+
+    `broken`: locks that ended otherwise than by their holder, and the holder.
+    """
+
+    def __init__(self) -> None:
+        self.held: dict[LockedQueue, tuple[str, int]] = {}  # client id, epoch
+        self.broken: list[tuple[LockedQueue, str]] = []
+        self._epoch = 0
+
+    def lock(self, request: Any) -> list[client_pb2.QueueLock]:
+        return [self._lock(key, request.client_id) for key in _keys(request)]
+
+    def _lock(self, key: LockedQueue, client_id: str) -> client_pb2.QueueLock:
+        if key not in self.held:
+            self._epoch += 1
+            self.held[key] = (client_id, self._epoch)
+        holder, epoch = self.held[key]
+        return client_pb2.QueueLock(client_id=holder, epoch=epoch if holder == client_id else 0)
+
+    def unlock(self, request: Any) -> None:
+        for key in _keys(request):
+            if self.held.get(key, ("", 0))[0] == request.client_id:
+                del self.held[key]
+
+    def give(self, key: LockedQueue, client_id: str) -> None:
+        """Another client takes the lock, whoever has it."""
+        self.break_all()
+        self._lock(key, client_id)
+
+    def break_all(self, client_id: str | None = None) -> None:
+        """Those of a client, or of all."""
+        for key, (holder, _) in list(self.held.items()):
+            if client_id in {None, holder}:
+                self.broken.append((key, holder))
+                del self.held[key]
+
+    def check(self, request: Any, queue: Any) -> None:
+        """Raises QUEUE_LOCK_NOT_HELD as a broker does."""
+        holder, _ = self.held.get((request.consumer_group, queue.topic, queue.queue_id), ("", 0))
+        if holder != request.client_id and (holder or request.locked):
+            raise MqError(Code.QUEUE_LOCK_NOT_HELD, f"{holder or 'nobody'} holds the lock")
+
+
+def _keys(request: Any) -> list[LockedQueue]:
+    group = request.consumer_group
+    return [(group, queue.topic, queue.queue_id) for queue in request.queues]
+
+
+class MemoryHandovers:
+    """Which client has which queue of a group, until it releases it or is gone."""
+
+    def __init__(self) -> None:
+        self._owners: dict[tuple[str, str, int], str] = {}
+
+    def take(self, request: Any, clients: Container[str], response: Any) -> None:
+        """As a broker answers QueryConsumerOffsets."""
+        if request.client_id not in clients:
+            return
+        for queue_id in request.queue_ids:
+            key = request.consumer_group, request.topic, queue_id
+            owner = self._owners.get(key, request.client_id)
+            if owner != request.client_id and owner in clients:
+                response.held.add(queue_id=queue_id, client_id=owner)
+            else:
+                self._owners[key] = request.client_id
+
+    def release(self, request: Any) -> None:
+        """As a broker serves UpdateConsumerOffsets."""
+        for queue in request.released:
+            key = request.consumer_group, queue.topic, queue.queue_id
+            if self._owners.get(key) == request.client_id:
+                del self._owners[key]
 
 
 @dataclass
@@ -110,7 +187,7 @@ class MemoryBroker:
         )
 
 
-class MemoryCluster(LockRpcs, TopicRpcs):
+class MemoryCluster:
     """`Transport` of any number of clients. `calls`: each unary call: (address, RPC, request)."""
 
     def __init__(self, *brokers: MemoryBroker, namesrvs: tuple[str, ...] = (NAMESRV,)) -> None:
@@ -441,3 +518,44 @@ class MemoryCluster(LockRpcs, TopicRpcs):
         ]
         older = sum(time_ms < request.timestamp_ms for time_ms in times)
         return offset_pb2.SearchOffsetResponse(queue_offset=older)
+
+    # ---- broker: topics and locks ----
+
+    def _PutTopic(self, broker: MemoryBroker, request: Any) -> Any:
+        created = request.topic.topic not in broker.topics
+        if created or not request.only_new:
+            broker.create(request.topic.topic, request.topic.write_queue_count)
+        return admin_pb2.PutTopicResponse(created=created)
+
+    def _GetTopic(self, broker: MemoryBroker, request: Any) -> Any:
+        check_topic(broker, request.topic)
+        count = broker.topics[request.topic]
+        config = namesrv_pb2.TopicConfig(
+            topic=request.topic, read_queue_count=count, write_queue_count=count, permission=6
+        )
+        return admin_pb2.GetTopicResponse(topic=config)
+
+    def _GetGroup(self, broker: MemoryBroker, request: Any) -> Any:
+        raise MqError(Code.SUBSCRIPTION_GROUP_NOT_EXIST, f"no group {request.consumer_group}")
+
+    def _DeleteTopic(self, broker: MemoryBroker, request: Any) -> Any:
+        return admin_pb2.DeleteTopicResponse(
+            deleted=broker.topics.pop(request.topic, None) is not None
+        )
+
+    def _LockQueues(self, broker: MemoryBroker, request: Any) -> Any:
+        if request.client_id not in broker.members(request.consumer_group):
+            raise MqError(Code.CONSUMER_NOT_ONLINE, f"{request.client_id} is no member")
+        return client_pb2.LockQueuesResponse(
+            locks=broker.locks.lock(request), max_reconsume_times=broker.max_reconsume_times
+        )
+
+    def _UnlockQueues(self, broker: MemoryBroker, request: Any) -> Any:
+        broker.locks.unlock(request)
+        self.notify_group(broker, request.consumer_group)
+        return client_pb2.UnlockQueuesResponse()
+
+
+def check_topic(broker: MemoryBroker, topic: str) -> None:
+    if topic not in broker.topics:
+        raise MqError(Code.TOPIC_NOT_EXIST, f"no topic {topic}")
