@@ -1,4 +1,4 @@
-"""What the client says if an extra is not installed."""
+"""Check what the client says if an extra is not installed."""
 
 from __future__ import annotations
 
