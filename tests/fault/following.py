@@ -227,7 +227,11 @@ class Following:
     def catch_up(self) -> None:
         for machine in (self.master, self.replica):
             machine.disk.capacity = None
+        idle, reached = 0, -1
         while self.replica.store.end_offset < self.master.store.written_offset:
+            idle = 0 if self.replica.store.end_offset > reached else idle + 1
+            reached = self.replica.store.end_offset
+            claim(idle < 10, f"the replica takes nothing after {reached}")
             self.ship()
         sync(self.replica.store)
 

@@ -239,6 +239,7 @@ def test_members_that_subscribe_differently_are_reported(clock: ManualClock) -> 
     )
     clients.heartbeat(subscribing("a", t="x || y", u="*"))
     clients.heartbeat(subscribing("silent"))
+    clients.heartbeat(subscribing("started", **{"%RETRY%g": "*"}))  # and has not subscribed yet
     clients.heartbeat(subscribing("b", t="y||x", u="", **{"%RETRY%g": "*"}))
     assert not reported, "the same, written in another way"
     clients.heartbeat(subscribing("b", t="y", u="*"))
@@ -255,6 +256,7 @@ def test_members_that_subscribe_differently_are_reported(clock: ManualClock) -> 
     for name in "abc":
         clients.forget(name)
     clients.forget("silent")
+    clients.forget("started")
     clients.heartbeat(subscribing("a", t="x"))
     clients.heartbeat(subscribing("b", t="y"))
     assert reported[-1] == ("g", {"t": ["x", "y"]}), "at once: the group was empty meanwhile"

@@ -88,12 +88,16 @@ def _different_filters(consumers: Collection[Consumer]) -> dict[str, list[str]]:
     A message is delivered to one member. If the filter of that member drops it, no other member
     receives it, and the group loses it unnoticed.
 
-    A topic that only some members subscribe to counts too; the other members have "" as filter. A
-    member without subscriptions does not count yet. Retry topics do not count, because only classic
-    clients name them.
+    A topic that only some members subscribe to counts too; the other members have "" as filter.
+    Retry topics do not count, because only classic clients name them. A member without other
+    subscriptions does not count yet: it has started and will subscribe.
     """
-    members = [consumer.subscriptions for consumer in consumers if consumer.subscriptions]
-    topics = sorted({topic for member in members for topic in member if not is_retry(topic)})
+    by_member = [
+        {topic: each for topic, each in consumer.subscriptions.items() if not is_retry(topic)}
+        for consumer in consumers
+    ]
+    members = [subscriptions for subscriptions in by_member if subscriptions]
+    topics = sorted({topic for member in members for topic in member})
     filters = {topic: {_text(member.get(topic)) for member in members} for topic in topics}
     return {topic: sorted(texts) for topic, texts in filters.items() if len(texts) > 1}
 
