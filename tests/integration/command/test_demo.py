@@ -22,7 +22,7 @@ def test_the_demo_finds_what_the_file_says(tmp_path: Path) -> None:
     assert demo.summary()["engine"] == "spark"
     assert "<html" in (demo.out / "report.html").read_text()
     assert demo.stderr == ""
-    for text in ("messages sent", "2,000", "mean arrival delay", str(demo.out / "report.html")):
+    for text in ("messages sent", "2,000", "mean-arrival-delay", str(demo.out / "report.html")):
         assert text in demo.stdout
 
 
