@@ -139,6 +139,8 @@ RUN_ELSEWHERE = {
 
 # (page, heading) of a section whose blocks are one story, run as such → the same
 SECTIONS_ELSEWHERE = {
+    ("docs/backup.md", "A copy"): ("tests/integration/command/test_backup.py", '"store", "check"'),
+    ("docs/backup.md", "A restore"): ("tests/integration/command/test_backup.py", "Up(restored)"),
     ("docs/security.md", "Try it"): ("tests/integration/command/test_secure.py", '"client.env"'),
     ("docs/replication.md", "A failover to try"): (
         "tests/integration/broker/replication/test_failover_to_try.py",
