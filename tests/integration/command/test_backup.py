@@ -1,4 +1,4 @@
-"""docs/backup.md: a copy of the data directory is a backup."""
+"""docs/backup.md, "A copy" and "A restore": a copy of the data directory is a backup."""
 
 from __future__ import annotations
 
