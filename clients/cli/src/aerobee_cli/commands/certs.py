@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 app = CommandGroup("certs", help="Certificates for TLS between services and clients.")
 
+LABEL = 40  # bytes of a cluster or a process in the names of a certificate
 COLUMNS = (
     Column("file", "file"),
     Column("role", "role"),
@@ -131,11 +132,15 @@ def _show(issued: Sequence[Issued], *, json: bool) -> None:
 def _hosts(given: str) -> list[str]:
     from aerobee_cli.authority import default_hosts
 
-    return [part.strip() for part in given.split(",") if part.strip()] or default_hosts()
+    hosts = [part.strip() for part in given.split(",") if part.strip()]
+    for host in hosts:
+        if not host.isascii():
+            raise BadOption(f"--hosts {host!r}: write ASCII, an international name as xn--…")
+    return hosts or default_hosts()
 
 
 def _check_label(option: str, value: str) -> None:
     """Check a part of a DNS name and of a file name."""
     label = value.replace("-", "")
-    if not (value.isascii() and label.isalnum() and value[0] != "-" and len(value) <= 63):
-        raise BadOption(f"{option} {value!r}: write at most 63 letters, digits and -")
+    if not (value.isascii() and label.isalnum() and value[0] != "-" and len(value) <= LABEL):
+        raise BadOption(f"{option} {value!r}: write at most {LABEL} letters, digits and -")
