@@ -7,7 +7,6 @@ one. Not in the suite: the image takes minutes to build.
 from __future__ import annotations
 
 import json
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -46,16 +45,9 @@ print("rows", spark.read.parquet("/data/orders.parquet").count())
 def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
     require_engine()
     made = Project(tmp_path_factory.mktemp("compose"), profiles=["spark"])
-    try:
-        try:
-            made.start()
-        except subprocess.CalledProcessError:
-            print(made.run("logs"))  # pytest shows it with the failure
-            raise
+    with made.running():
         dead_letter(f"127.0.0.1:{made.ports['namesrv']}", GROUP, TOPIC, COUNT)
         yield made
-    finally:
-        made.remove()
 
 
 def record(project: Project) -> dict[str, Any]:

@@ -42,15 +42,8 @@ BASE_IMAGE = "python:3.11-slim-bookworm"
 def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
     require_engine()
     made = Project(tmp_path_factory.mktemp("compose"))
-    try:
-        try:
-            made.start()
-        except subprocess.CalledProcessError:
-            print(made.run("logs"))  # pytest shows it with the failure
-            raise
+    with made.running():
         yield made
-    finally:
-        made.remove()
 
 
 def broker_address(project: Project) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,15 +19,8 @@ pytestmark = [pytest.mark.engine, pytest.mark.slow]
 def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
     require_engine()
     made = Project(tmp_path_factory.mktemp("compose"), overlay="docker-compose.secure.yml")
-    try:
-        try:
-            made.start()
-        except subprocess.CalledProcessError:
-            print(made.run("logs"))  # pytest shows it with the failure
-            raise
+    with made.running():
         yield made
-    finally:
-        made.remove()
 
 
 @pytest.fixture(scope="module")
@@ -48,6 +40,7 @@ def test_a_client_with_the_copied_certificate_is_served(project: Project, tls: T
     with SimpleConsumer("billing", namesrv=namesrv, tls=tls) as consumer:
         consumer.subscribe("orders")
         (message,) = until_sync(consumer.receive)
+        assert message.body == b"42 apples"
         consumer.ack(message)
 
 

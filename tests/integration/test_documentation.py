@@ -74,9 +74,9 @@ RUN_ELSEWHERE = {
     },
     "docker compose -f docker-compose.yml -f docker-compose.secure.yml up": (
         "tests/integration/test_compose_secure.py",
-        "made.start()",
+        "made.running()",
     ),
-    "docker compose up": ("tests/integration/test_compose.py", "made.start()"),
+    "docker compose up": ("tests/integration/test_compose.py", "made.running()"),
     "docker compose --profile replicated up --scale broker=0": (
         "tests/integration/test_compose.py",
         '"replicated", "up", "--scale", "broker=0"',
@@ -102,7 +102,10 @@ RUN_ELSEWHERE = {
         "tests/cluster/test_spark_in_compose.py",
         '"--profile", "spark", "down"',
     ),
-    "docker compose --profile spark up": ("tests/cluster/test_spark_in_compose.py", "made.start()"),
+    "docker compose --profile spark up": (
+        "tests/cluster/test_spark_in_compose.py",
+        "made.running()",
+    ),
     "docker compose --profile spark run --rm report --group billing": (
         "tests/cluster/test_spark_in_compose.py",
         'job("report"',

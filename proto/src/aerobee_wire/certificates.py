@@ -133,6 +133,39 @@ class CertificateFiles:
                 raise UnusableCertificate(self.names.key, self.key, why) from error
 
 
+@dataclass(slots=True)
+class CallerCertificates:
+    """The certificates with which one process calls name servers and brokers.
+
+    `cluster` is the cluster name that the certificates of servers must contain; if it is empty,
+    they must have the name of the host.
+    """
+
+    files: CertificateFiles
+    cluster: str = ""
+    _pem: Pem | None = field(default=None, repr=False)
+
+    def pem(self) -> Pem:
+        """Return the certificates. The first call reads them. Raises UnusableCertificate."""
+        if self._pem is None:
+            self._pem = self.files.load()
+        return self._pem
+
+    def server_name(self, path: str) -> str:
+        """Return the name that a server of the RPC at `path` must have, or "" for its host's."""
+        return certificate_name(role_of(path), self.cluster) if self.cluster else ""
+
+    def reload(self) -> bool:
+        """Read the files again if they have changed. Return whether there are new certificates.
+
+        Raises UnusableCertificate once for each change that cannot be used. The former certificates
+        then stay.
+        """
+        changed = self.files.changed()
+        self._pem = changed or self._pem
+        return changed is not None
+
+
 # gRPC reports this for a peer that closed a connection before its first answer.
 _CLOSED = ("failed to connect", "Socket closed")
 _MAY_NEED_TLS = (

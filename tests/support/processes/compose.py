@@ -9,8 +9,10 @@ import os
 import socket
 import subprocess
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Self
 
 from testcontainers.compose import DockerCompose
 
@@ -63,6 +65,19 @@ class Project(DockerCompose):
             env_file=str(env_file),
             profiles=list(profiles),
         )
+
+    @contextmanager
+    def running(self) -> Iterator[Self]:
+        """Started for the block, and removed at its end. A failed start prints the logs."""
+        try:
+            try:
+                self.start()
+            except subprocess.CalledProcessError:
+                print(self.run("logs"))  # pytest shows it with the failure
+                raise
+            yield self
+        finally:
+            self.remove()
 
     def run(self, *command: str, **environment: str) -> str:
         """`docker compose …` with this project; its output. Raises CalledProcessError."""

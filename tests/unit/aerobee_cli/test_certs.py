@@ -125,6 +125,7 @@ def test_a_certificate_of_others_is_not_renewed(tmp_path: Path) -> None:
     later = Authority(directory, NOW + datetime.timedelta(days=4_000))
     assert len(later.renew(30, 90)) == 4
     assert certificate.read_bytes() == before
+    assert [each.role for each in later.list() if each.file == "foreign.crt"] == [""]
 
 
 def test_one_more_process_has_a_name_of_its_own(tmp_path: Path) -> None:

@@ -45,6 +45,7 @@ OTHERS = 0o077  # permission bits of group and others
 class Issued:
     """A certificate of the directory.
 
+    `role` is "ca" for the authority, and empty for a certificate that this command did not make.
     `expires_in_days` is negative if the certificate has expired. `names` are its DNS names, IP
     addresses and URI.
     """
@@ -170,7 +171,7 @@ class Authority:
         for path in self._files():
             certificate = self._read(path)
             issued = self._issued(path.name, certificate)
-            if issued.role == CA or issued.expires_in_days > within_days:
+            if not issued.role or issued.expires_in_days > within_days:
                 continue
             names = list(_alternative_names(certificate))
             fresh = self._signed(
@@ -278,7 +279,7 @@ class Authority:
         left = certificate.not_valid_after_utc - self._now
         return Issued(
             file,
-            role or CA,
+            CA if file == f"{CA}.crt" else role,
             name or _common_name(certificate),
             cluster or _cluster_of(certificate),
             certificate.not_valid_after_utc.strftime("%Y-%m-%dT%H:%M:%SZ"),

@@ -12,6 +12,7 @@ from aerobee_client.runtime.kinds import checked_class
 from aerobee_wire.certificates import (
     HOST,
     NAME,
+    CallerCertificates,
     CertificateFiles,
     OptionNames,
     Pem,
@@ -92,10 +93,10 @@ class Tls:
         return CertificateFiles(str(self.ca), str(self.certificate), str(self.key), names)
 
 
-def read(files: CertificateFiles) -> Pem:
-    """Read certificate files. Raises MqError with the code INVALID_PARAMETER."""
+def read(certificates: CallerCertificates) -> Pem:
+    """Return the certificates of a client. Raises MqError with the code INVALID_PARAMETER."""
     try:
-        return files.load()
+        return certificates.pem()
     except UnusableCertificate as error:
         raise _invalid(str(error)) from error
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import datetime
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -134,23 +133,34 @@ async def test_new_certificates_and_a_new_authority_need_no_restart(
     authority(old)
     authority(new)
     request = health_pb2.HealthCheckRequest()
-    caller = Caller(refused, PeerTls(files(old, "proxy"), CLUSTER))
+    peers = PeerTls(files(old, "proxy"), CLUSTER)
+    caller = Caller(refused, peers)
+
+    async def call() -> None:
+        answer = await caller.call(address, Check, request, timeout_s=10)
+        assert answer.status == Check.response.SERVING
+
+    def take(*names: str) -> None:
+        for name in names:
+            (old / name).write_bytes((new / name).read_bytes())
+
     async with serving(old) as address:
         watch = caller.stream(address, Watch, request)
         assert (await anext(watch)).status == Check.response.SERVING
         # First both sides trust both authorities, then they change their own certificates.
         both = (old / "ca.crt").read_bytes() + (new / "ca.crt").read_bytes()
-        for name, content in [
-            ("ca.crt", both),
-            *((name, (new / name).read_bytes()) for name in ("broker.crt", "broker.key")),
-            *((name, (new / name).read_bytes()) for name in ("proxy.crt", "proxy.key")),
-            ("ca.crt", (new / "ca.crt").read_bytes()),
-        ]:
-            (old / name).write_bytes(content)
-            for _ in range(5):
-                answer = await caller.call(address, Check, request, timeout_s=10)
-                assert answer.status == Check.response.SERVING
-                await asyncio.sleep(0.03)
+        (old / "ca.crt").write_bytes(both)
+        await until(lambda: peers.of(Check.path).authorities == both)
+        await call()
+        take("broker.crt", "broker.key")
+        await call()
+        take("proxy.crt", "proxy.key")
+        own = (new / "proxy.crt").read_bytes()
+        await until(lambda: peers.of(Check.path).certificate == own)
+        await call()
+        take("ca.crt")
+        await until(lambda: peers.of(Check.path).authorities not in (b"", both))
+        await call()
 
         async def serves_the_new_authority() -> bool:
             status = await ask(address, PeerTls(files(new, "proxy"), CLUSTER))

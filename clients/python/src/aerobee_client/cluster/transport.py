@@ -23,10 +23,8 @@ from aerobee_cluster.transport import CODE_OF_STATUS, Q, R
 from aerobee_wire import rpcs
 from aerobee_wire.certificates import (
     NAME,
-    Pem,
+    CallerCertificates,
     UnusableCertificate,
-    certificate_name,
-    role_of,
     tls_cause,
 )
 from aerobee_wire.rpcs import Rpc
@@ -79,18 +77,14 @@ class TlsConnect:
     """Open channels with the certificates of `tls`. Implements `Connect`."""
 
     def __init__(self, tls: Tls) -> None:
-        self._cluster = tls.cluster if tls.verify == NAME else ""
-        self._files = tls.files()
-        self._pem: Pem | None = None
+        cluster = tls.cluster if tls.verify == NAME else ""
+        self._certificates = CallerCertificates(tls.files(), cluster)
 
     def __call__(self, address: str, path: str) -> grpc.aio.Channel:
-        if self._pem is None:
-            self._pem = read(self._files)
-        authorities, certificate, key = self._pem
+        authorities, certificate, key = read(self._certificates)
         credentials = grpc.ssl_channel_credentials(authorities, key or None, certificate or None)
         options: tuple[tuple[str, int | str], ...] = CHANNEL_OPTIONS
-        if self._cluster:
-            name = certificate_name(role_of(path), self._cluster)
+        if name := self._certificates.server_name(path):
             options = (*options, ("grpc.ssl_target_name_override", name))
         return grpc.aio.secure_channel(address, credentials, options=options)
 
@@ -100,14 +94,10 @@ class TlsConnect:
         If the new files cannot be used, log an error and keep the former certificates.
         """
         try:
-            pem = self._files.changed()
+            return self._certificates.reload()
         except UnusableCertificate as error:
             log.error("the new certificates are not used: %s", error)
             return False
-        if pem is None:
-            return False
-        self._pem = pem
-        return True
 
 
 class Channels:

@@ -10,7 +10,7 @@ import inspect
 import random
 import sys
 import typing
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from enum import Enum
 from functools import wraps
@@ -175,23 +175,21 @@ class _Plan:
 _PLANS: dict[Callable[..., object], _Plan] = {}
 
 
-class _Names(Mapping[str, object]):
-    """The names that a module imports for type checkers only: those that this package exports."""
+class _Names(dict[str, object]):
+    """The names that a module imports for type checkers only: those that this package exports.
+
+    A name is imported when an annotation first uses it.
+    """
 
     def __init__(self, module: Mapping[str, object]) -> None:
+        super().__init__()
         self._module = module
 
-    def __getitem__(self, name: str) -> object:
+    def __missing__(self, name: str) -> object:
         package = sys.modules[__package__.partition(".")[0]]
         if name in self._module or name not in package.__all__:
             raise KeyError(name)
         return getattr(package, name)
-
-    def __iter__(self) -> Iterator[str]:
-        raise NotImplementedError
-
-    def __len__(self) -> int:
-        raise NotImplementedError
 
 
 def annotations_of(function: _F) -> dict[str, object]:

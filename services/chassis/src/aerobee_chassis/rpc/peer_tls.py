@@ -7,7 +7,7 @@ caller.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
 import grpc
@@ -19,11 +19,10 @@ from aerobee_chassis.errors import CertificateError, ConfigError
 from aerobee_chassis.rpc.transport import ChannelTls
 from aerobee_wire.certificates import (
     NAME,
+    CallerCertificates,
     CertificateFiles,
     Pem,
     UnusableCertificate,
-    certificate_name,
-    role_of,
 )
 
 
@@ -110,26 +109,18 @@ def check_cluster_name(value: str) -> None:
 
 
 class PeerTls:
-    """Provide the certificates for calls to other services.
-
-    `cluster` is the cluster name that certificates must contain; if it is empty, certificates must
-    have the name of the host.
-    """
+    """Provide the certificates for calls to other services (`CallerCertificates`)."""
 
     def __init__(self, files: CertificateFiles, cluster: str) -> None:
-        self._files = files
-        self._cluster = cluster
-        self._pem: Pem | None = None
+        self._certificates = CallerCertificates(files, cluster)
 
     def of(self, path: str) -> ChannelTls:
         """Return the certificates for a channel that calls the RPC at `path`.
 
         Raises CertificateError, which names the file.
         """
-        if self._pem is None:
-            self._pem = loaded(self._files)
-        name = certificate_name(role_of(path), self._cluster) if self._cluster else ""
-        return ChannelTls(*self._pem, name)
+        pem = usable(self._certificates.pem)
+        return ChannelTls(*pem, self._certificates.server_name(path))
 
     def reload(self) -> bool:
         """Read the files again if they have changed. Return whether there are new certificates.
@@ -137,14 +128,10 @@ class PeerTls:
         If the new files cannot be used, log an error and keep the former certificates.
         """
         try:
-            pem = self._files.changed()
+            return self._certificates.reload()
         except UnusableCertificate as error:
             log_unusable(error)
             return False
-        if pem is None:
-            return False
-        self._pem = pem
-        return True
 
 
 class ServerTls:
@@ -160,7 +147,7 @@ class ServerTls:
 
     def credentials(self) -> grpc.ServerCredentials:
         """Return the credentials of a port. Raises CertificateError, which names the file."""
-        first = _configuration(loaded(self._files))
+        first = _configuration(usable(self._files.load))
         fetch: Any = self._fetch  # gRPC's stubs do not know that it may return None
         return grpc.dynamic_ssl_server_credentials(
             first, fetch, require_client_authentication=self._require_client
@@ -188,10 +175,10 @@ def _configuration(pem: Pem) -> grpc.ServerCertificateConfiguration:
     )
 
 
-def loaded(files: CertificateFiles) -> Pem:
-    """Read certificate files. Raises CertificateError, which names the file."""
+def usable(load: Callable[[], Pem]) -> Pem:
+    """Return what `load` returns. Raises CertificateError, which names the file."""
     try:
-        return files.load()
+        return load()
     except UnusableCertificate as error:
         raise CertificateError(str(error), error.path) from error
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from aerobee_broker.config import BrokerOptions
-from aerobee_chassis.rpc.peer_tls import loaded
+from aerobee_chassis.rpc.peer_tls import usable
 from aerobee_chassis.rpc.transport import ChannelTls
 from aerobee_wire.certificates import CertificateFiles, OptionNames
 
@@ -18,4 +18,4 @@ def etcd_tls(options: BrokerOptions) -> ChannelTls | None:
     if not options.etcd_ca_path:
         return None
     paths = options.etcd_ca_path, options.etcd_cert_path, options.etcd_key_path
-    return ChannelTls(*loaded(CertificateFiles(*paths, NAMES)))
+    return ChannelTls(*usable(CertificateFiles(*paths, NAMES).load))
