@@ -62,7 +62,8 @@ def update_all(
 
     If one of them cannot be changed, none is changed. A missing topic or group is created by
     `create`; it is an error if `create` is None. Return an item for each setting that changes on a
-    broker. Raise CommandError if messages would become unreadable, unless `force` is given.
+    broker. Raise CommandError if messages would become unreadable, unless `force` is given; so does
+    a dry run.
     """
     for run_dry in (True,) if dry_run else (True, False):
         items: list[Item] = []
@@ -78,7 +79,7 @@ def update_all(
             else:
                 items += map(asdict, done.changes)
                 lost += done.unreadable
-        if lost and not force and not dry_run:
+        if lost and not force:
             raise CommandError(
                 f"nothing was changed, because messages would become unreadable: {_listed(lost)}; "
                 "take fewer --write-queues first, and fewer --read-queues when these are consumed, "

@@ -49,6 +49,7 @@ async def test_a_topic_that_exists_is_not_changed(
 ) -> None:
     """Neither where it differs, nor on the broker that lacks it."""
     brokers[0].create("old", 4)
+    cluster.answers["UpdateTopic"] = updating()
     assert [made.created for made in await admin.create_topic("old", queues=4, dry_run=True)] == [
         False,
         True,
@@ -63,6 +64,29 @@ async def test_a_topic_that_exists_is_not_changed(
     ]
     assert not cluster.requests("PutTopic") and "old" not in brokers[1].topics
     assert [made.created for made in await admin.create_topic("old", queues=4)] == [False, True]
+
+
+@pytest.mark.parametrize("kind", ["Topic", "Group"])
+async def test_a_dry_run_of_a_creation_lets_each_broker_check_it(
+    admin: AsyncAdminClient, cluster: MemoryCluster, kind: str
+) -> None:
+    create = admin.create_topic if kind == "Topic" else admin.create_group
+    absent = Code.TOPIC_NOT_EXIST if kind == "Topic" else Code.SUBSCRIPTION_GROUP_NOT_EXIST
+    cluster.answers[f"Get{kind}"] = MqError(absent, "no such name")
+
+    def refuse_at_b(address: str, request: Any) -> Any:
+        assert request.dry_run and request.allow_missing
+        if cluster.brokers[address].name == "b":
+            raise MqError(Code.INVALID_PARAMETER, "unsupported attribute")
+        return getattr(admin_pb2, f"Update{kind}Response")()
+
+    cluster.answers[f"Update{kind}"] = refuse_at_b
+    with raises_code(Code.INVALID_PARAMETER):
+        await create("new", dry_run=True)
+    # A broker of version 0.1 does not check it, and must not change anything.
+    cluster.answers[f"Update{kind}"] = MqError(absent, "no such name")
+    assert all(made.created for made in await create("new", dry_run=True))
+    assert not cluster.requests(f"Put{kind}")
 
 
 async def test_what_somebody_else_creates_meanwhile_is_not_changed(

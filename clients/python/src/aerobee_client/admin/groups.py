@@ -50,7 +50,7 @@ class GroupAdmin(BrokerAdmin):
             consume_from_min_enable: Whether consumers that pop begin at the first message of a new
                 topic; otherwise, they begin at its end.
             attributes: Additional attributes of the group.
-            dry_run: Only return where the group would be created.
+            dry_run: Only check the settings, and return where the group would be created.
 
         Returns:
             The group on each master, and whether it was created there.
@@ -82,6 +82,10 @@ class GroupAdmin(BrokerAdmin):
         existing = await self._group_configs(masters, group) if ask_first else {}
         _check_same(config, existing.items())
         if dry_run:
+            check = admin_pb2.UpdateGroupRequest(group=config, dry_run=True, allow_missing=True)
+            await self._brokers.ask_having(
+                masters, rpcs.UPDATE_GROUP, check, absent=Code.SUBSCRIPTION_GROUP_NOT_EXIST
+            )
             return [d.Created(name, masters[name], name not in existing) for name in masters]
         request = admin_pb2.PutGroupRequest(group=config, only_new=True)
         answers = await self._brokers.ask_each(masters, rpcs.PUT_GROUP, request)

@@ -49,7 +49,7 @@ class TopicAdmin(BrokerAdmin):
             order: The `order` setting of RocketMQ.
             attributes: Additional attributes of the topic.
             cluster: Only masters of this cluster.
-            dry_run: Only return where the topic would be created.
+            dry_run: Only check the settings, and return where the topic would be created.
 
         Returns:
             The topic on each master, and whether it was created there.
@@ -76,6 +76,10 @@ class TopicAdmin(BrokerAdmin):
         if not is_system(topic):  # the brokers refuse system topics
             _check_same(config, existing.items())
         if dry_run:
+            check = admin_pb2.UpdateTopicRequest(topic=config, dry_run=True, allow_missing=True)
+            await self._brokers.ask_having(
+                masters, rpcs.UPDATE_TOPIC, check, absent=Code.TOPIC_NOT_EXIST
+            )
             return [d.Created(name, masters[name], name not in existing) for name in masters]
         request = admin_pb2.PutTopicRequest(topic=config, only_new=True)
         answers = await self._brokers.ask_each(masters, rpcs.PUT_TOPIC, request)
