@@ -191,7 +191,17 @@ def test_help_shows_the_default_of_a_choice_as_the_user_writes_it(
         ["dlq", "redrive", "g", "--all", "--since", "174873600"],
         ["dlq", "redrive", "g", "--all", "--since", "1h", "--until", "2h"],
         ["dlq", "redrive", "g", "--all", "--since", "1748736000001", "--until", "1748736000000"],
+        ["dlq", "redrive", "g", "--id", "x", "--id", "y", "--limit", "1"],
         ["up", "--namesrv-port", "70000"],
+        ["--namesrv", "a:1", "--namesrv", "b:1", "topic", "list"],
+        ["topic", "create", "t", "--queues", "4", "--queues", "4"],
+        ["message", "send", "t", "body", "--tag", "a", "--tag", "b"],
+        ["group", "create", "g", "--consume", "--no-consume"],
+        ["group", "create", "g", "--fifo", "--order", "off"],
+        ["group", "create", "g", "--retry-delays", "1s,,5s"],
+        ["group", "create", "g", "--retry", "exponential:initial=5s,,max=2h"],
+        ["certs", "issue", "d", "--role", "broker", "--name", "b", "--hosts", "a,,b"],
+        ["certs", "init", "d", "--hosts", ","],
     ],
 )
 def test_a_wrong_command_line_is_refused_in_one_line(
@@ -201,6 +211,13 @@ def test_a_wrong_command_line_is_refused_in_one_line(
     out, err = capsys.readouterr()
     assert not out
     assert err.startswith("error: ") and err.count("\n") == 1 and err.endswith("\n")
+
+
+def test_lists_and_flags_may_be_repeated(capsys: pytest.CaptureFixture[str]) -> None:
+    lists = ["--property", "a=1", "--property", "b=2", "--key", "a", "--key", "b"]
+    flags = ["--json", "--json"]
+    assert main.main(["message", "send", "t", "body", *lists, *flags, "--help"]) == 0
+    capsys.readouterr()
 
 
 @pytest.mark.parametrize(

@@ -44,6 +44,19 @@ async def test_topic_is_created_on_every_master(
     assert all(request.only_new for request in cluster.requests("PutTopic"))
 
 
+async def test_the_type_of_a_topic_is_given_once(
+    admin: AsyncAdminClient, cluster: MemoryCluster
+) -> None:
+    twice = {"message.type": "DELAY"}
+    with raises_code(Code.INVALID_PARAMETER):
+        await admin.create_topic("new", attributes=twice)
+    cluster.answers["UpdateTopic"] = updating()
+    with raises_code(Code.INVALID_PARAMETER):
+        await admin.update_topic("t", message_type="FIFO", attributes=twice)
+    assert not cluster.requests("PutTopic") and not cluster.requests("UpdateTopic")
+    await admin.update_topic("t", attributes=twice)
+
+
 async def test_a_topic_that_exists_is_not_changed(
     admin: AsyncAdminClient, cluster: MemoryCluster, brokers: list[MemoryBroker]
 ) -> None:

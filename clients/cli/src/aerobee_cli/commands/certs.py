@@ -131,7 +131,10 @@ def _show(issued: Sequence[Issued], *, json: bool) -> None:
 def _hosts(given: str) -> list[str]:
     from aerobee_cli.authority import default_hosts
 
-    return [part.strip() for part in given.split(",") if part.strip()] or default_hosts()
+    hosts = [part.strip() for part in given.split(",")] if given else default_hosts()
+    if not all(hosts):
+        raise BadOption(f"--hosts {given!r}: a name is empty; write it like a.example,10.0.0.1")
+    return hosts
 
 
 def _check_label(option: str, value: str) -> None:

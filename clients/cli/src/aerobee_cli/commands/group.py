@@ -11,6 +11,7 @@ from aerobee_cli.command_line import CommandGroup, Option
 from aerobee_cli.offsets import effects, loss, reset_target
 from aerobee_cli.options import (
     Attributes,
+    BadOption,
     Columns,
     CreateMissing,
     DryRun,
@@ -158,6 +159,8 @@ def create(
     A group that exists with the same settings does not change. If the group exists with other
     settings, the command fails and shows the differences; use `group update` to change settings.
     """
+    if fifo and order not in {None, Order.ON}:
+        raise BadOption(f"--fifo means --order on: leave it out, or leave out --order {order}")
     order = Order.ON if fifo else order
     lite = settings.lite_attributes(lite_topic, lite_model, lite_quota)
     attributes = settings.with_attributes(attribute, lite)

@@ -60,6 +60,7 @@ class TopicAdmin(BrokerAdmin):
         """
         check_topic(topic)
         _check_type(message_type)
+        _check_type_once(attributes)
         with numbers_fit():
             config = namesrv_pb2.TopicConfig(
                 topic=topic,
@@ -134,6 +135,7 @@ class TopicAdmin(BrokerAdmin):
         attributes = dict(attributes or {})
         if message_type is not None:
             _check_type(message_type)
+            _check_type_once(attributes)
             attributes[d.MESSAGE_TYPE] = message_type
         settings: dict[str, Any] = {
             "read_queue_count": read,
@@ -376,6 +378,16 @@ def _check_type(message_type: str) -> None:
     if message_type not in MESSAGE_TYPES:
         raise invalid_parameter(
             f"invalid message type {message_type!r}: choose one of {', '.join(MESSAGE_TYPES)}"
+        )
+
+
+def _check_type_once(attributes: Mapping[str, str] | None) -> None:
+    """Refuse an attribute that `message_type` would overwrite."""
+    if attributes and d.MESSAGE_TYPE in attributes:
+        raise invalid_parameter(
+            f"the attribute {d.MESSAGE_TYPE}={attributes[d.MESSAGE_TYPE]} says the type of the "
+            "messages a second time: give only message_type (--type)",
+            about="attributes",
         )
 
 
