@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import click
 
 from aerobee_cli import changes, connected, output, settings
 from aerobee_cli.command_line import CommandGroup, Option
-from aerobee_cli.offsets import effects, loss, reset_target
+from aerobee_cli.offsets import (
+    effects,
+    effects_of_reset,
+    loss,
+    losses_of_group,
+    reset_target,
+)
 from aerobee_cli.options import (
     Attributes,
     BadOption,
@@ -371,8 +378,9 @@ def reset_offset(
 ) -> None:
     """Move a group to another offset in a topic, to consume messages again or to skip them."""
     target = reset_target(to)
-    confirm(f"Move group {group} in {topic} to {to}?", yes)
     with admin_client(context, namesrv) as admin:
+        question = f"Move group {group} in {topic} to {to}?"
+        confirm(question, yes, partial(effects_of_reset, admin, group, topic, target))
         before = admin.consume_progress(group, topic)
         moved = admin.reset_offsets(group, topic, **target)
     Table(OFFSET_COLUMNS).show(items_of(moved), as_json=json, empty=f"{topic} has no queues")
@@ -412,8 +420,9 @@ def forget(
 @app.add(epilog="Example: aerobee group delete billing --yes")
 def delete(context: click.Context, group: Group, yes: Yes = False, namesrv: Namesrv = None) -> None:
     """Delete a group and its offsets from every broker. Its dead letters are kept."""
-    confirm(f"Delete group {group} and its offsets?", yes)
     with admin_client(context, namesrv) as admin:
+        question = f"Delete group {group} and its offsets?"
+        confirm(question, yes, partial(losses_of_group, admin, group))
         deleted = admin.delete_group(group)
     changes.show_deleted("group", group, deleted)
 

@@ -10,6 +10,7 @@ import click
 
 from aerobee_cli import changes, output, settings
 from aerobee_cli.command_line import CommandGroup, Option
+from aerobee_cli.offsets import losses_of_topic
 from aerobee_cli.options import (
     Attributes,
     Columns,
@@ -261,8 +262,9 @@ def status(
 @app.add(epilog="Example: aerobee topic delete orders --yes")
 def delete(context: click.Context, topic: Topic, yes: Yes = False, namesrv: Namesrv = None) -> None:
     """Delete a topic from every broker, with its messages and its consumer offsets."""
-    confirm(f"Delete topic {topic} and its messages?", yes)
     with admin_client(context, namesrv) as admin:
+        question = f"Delete topic {topic}, its messages, and its consumer offsets?"
+        confirm(question, yes, partial(losses_of_topic, admin, topic))
         deleted = admin.delete_topic(topic)
     changes.show_deleted("topic", topic, deleted)
 
