@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -260,6 +261,51 @@ def test_a_query_reports_damaged_records(
     out, err = capsys.readouterr()
     assert out.split() == ["[]"]
     assert "broker-a: the record at 7 is damaged" in err
+
+
+@pytest.mark.parametrize(
+    ("stored", "limit", "note"),
+    [(3, 3, ""), (4, 3, "give a higher --limit"), (64, 64, "may be more"), (70, 64, "may be more")],
+)
+def test_a_query_says_that_its_limit_left_messages_out(
+    stored: int,
+    limit: int,
+    note: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    class Admin(DamagedAdmin):
+        def query_messages(
+            self, topic: str, *, damaged: list[MqError], **given: object
+        ) -> list[Any]:
+            assert given["max_messages"] == min(limit + 1, 64)  # of each of several brokers
+            return [{"n": n} for n in range(stored)]
+
+    monkeypatch.setattr("aerobee_cli.commands.message.admin_client", lambda *_: Admin())
+    monkeypatch.setattr("aerobee_cli.commands.message.summary", lambda message: message)
+    limits = ["--limit", str(limit)]
+    assert main.main(["message", "query", "t", "--key", "k", "--json", *limits]) == 0
+    out, err = capsys.readouterr()
+    assert [each["n"] for each in json.loads(out)] == list(range(min(stored, limit)))
+    assert (note in err) if note else not err
+
+
+@pytest.mark.parametrize(("omitted", "code"), [({}, 0), ({"b": 5}, 3)])
+def test_blocked_message_groups_that_are_not_listed_are_counted(
+    omitted: dict[str, int],
+    code: int,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    class Admin(DamagedAdmin):
+        def blocked_message_groups(self, _: str, *, omitted: dict[str, int]) -> list[Any]:
+            omitted.update(found)
+            return []
+
+    found = omitted
+    monkeypatch.setattr("aerobee_cli.commands.group.admin_client", lambda *_: Admin())
+    assert main.main(["group", "blocked", "g", "--json"]) == code
+    assert ("broker b has 5 more" in capsys.readouterr().err) is bool(omitted)
 
 
 def test_an_illegal_name_is_refused_without_asking_a_server(

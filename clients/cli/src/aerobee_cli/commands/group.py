@@ -32,6 +32,7 @@ from aerobee_cli.options import (
     Yes,
     admin_client,
     confirm,
+    end,
     listing,
 )
 from aerobee_cli.output import Item, items_of
@@ -346,16 +347,22 @@ def blocked(
     """Show message groups that wait behind a message that the group failed to consume.
 
     This happens only if the group consumes in order. The blocking message was not consumed within
-    its first lease; it is delivered again until its attempts are used up.
+    its first lease; it is delivered again until its attempts are used up. Exit code 3: a broker has
+    more of them than it lists.
     """
+    omitted: dict[str, int] = {}
     table = listing(BLOCKED_COLUMNS, wide=wide, chosen=columns)
     with admin_client(context, namesrv) as admin:
         if skip:
             found = [admin.skip_message(group, skip, reason=reason)]
             output.note(f"dead-lettered {skip}; {found[0].waiting:,} messages waited behind it")
         else:
-            found = admin.blocked_message_groups(group)
+            found = admin.blocked_message_groups(group, omitted=omitted)
     table.show(items_of(found), as_json=json, empty=f"no message group of {group} waits")
+    end(
+        f"broker {name} has {count:,} more, which wait for a shorter time and are not shown"
+        for name, count in omitted.items()
+    )
 
 
 @app.add(epilog="Example: aerobee group reset-offset billing orders --to 2025-06-01T00:00:00Z")

@@ -278,13 +278,16 @@ class GroupAdmin(BrokerAdmin):
             await self._brokers.of_topic(topic)
         return sorted(progress, key=lambda q: (q.topic, q.broker_name, q.queue_id))
 
-    async def blocked_message_groups(self, group: str) -> list[d.BlockedMessageGroup]:
+    async def blocked_message_groups(
+        self, group: str, *, omitted: dict[str, int] | None = None
+    ) -> list[d.BlockedMessageGroup]:
         """Return message groups that wait behind a message that the group failed to consume.
 
         The message group that has waited longest comes first. Each broker returns at most 1,000.
 
         Args:
             group: The name of the consumer group.
+            omitted: Collects how many further ones a broker has, by broker name.
 
         Returns:
             The blocked message groups.
@@ -297,6 +300,9 @@ class GroupAdmin(BrokerAdmin):
             pop_pb2.ListBlockedMessageGroupsRequest(consumer_group=group),
             absent=(Code.SUBSCRIPTION_GROUP_NOT_EXIST,),
         )
+        if omitted is not None:
+            further = {name: each.total - len(each.groups) for name, each in answers.items()}
+            omitted.update((name, count) for name, count in further.items() if count > 0)
         found = [
             d.BlockedMessageGroup.of(name, blocked)
             for name, answer in answers.items()
@@ -321,7 +327,8 @@ class GroupAdmin(BrokerAdmin):
             MqError: QUERY_NOT_FOUND or SUBSCRIPTION_GROUP_NOT_EXIST.
         """
         masters = await self._brokers.masters()
-        for blocked in await self.blocked_message_groups(group):
+        omitted: dict[str, int] = {}
+        for blocked in await self.blocked_message_groups(group, omitted=omitted):
             if message_id and blocked.message_id == message_id:
                 request = pop_pb2.SkipMessageRequest(
                     consumer_group=group,
@@ -333,9 +340,10 @@ class GroupAdmin(BrokerAdmin):
                 address = masters[blocked.broker_name]
                 await self._brokers.ask(blocked.broker_name, address, rpcs.SKIP_MESSAGE, request)
                 return blocked
+        listed = "listed " if omitted else ""
         raise MqError(
             Code.QUERY_NOT_FOUND,
-            f"no message group of {group} waits behind a message {message_id!r}: "
+            f"no {listed}message group of {group} waits behind a message {message_id!r}: "
             f"see aerobee group blocked {group}",
         )
 
