@@ -73,12 +73,16 @@ class CertificateFiles:
 
     def load(self) -> Pem:
         """Read and check the files. Raises UnusableCertificate."""
-        self._seen = self._stamp()  # before the files are read: a later change is seen later
-        authorities = self._read(self.names.authorities, self.authorities)
-        certificate = self._read(self.names.certificate, self.certificate)
-        key = self._read(self.names.key, self.key)
-        self._check()
-        return Pem(authorities, certificate, key)
+        while True:
+            self._seen = self._stamp()
+            pem = Pem(
+                self._read(self.names.authorities, self.authorities),
+                self._read(self.names.certificate, self.certificate),
+                self._read(self.names.key, self.key),
+            )
+            self._check()
+            if self._stamp() == self._seen:  # else the check may have read other contents
+                return pem
 
     def changed(self) -> Pem | None:
         """Return the contents if the files have changed since they were read, else None.
@@ -114,7 +118,7 @@ class CertificateFiles:
         if self.authorities:
             try:
                 context.load_verify_locations(self.authorities)
-            except ssl.SSLError as error:
+            except (ssl.SSLError, OSError) as error:
                 name = self.names.authorities
                 raise UnusableCertificate(
                     name, self.authorities, "no certificate in PEM"
@@ -124,7 +128,7 @@ class CertificateFiles:
                 # With an empty password, OpenSSL rejects an encrypted key instead of asking for
                 # its password.
                 context.load_cert_chain(self.certificate, self.key, password="")
-            except (ssl.SSLError, ValueError) as error:
+            except (ssl.SSLError, OSError, ValueError) as error:
                 why = f"no key of the certificate {self.certificate}, in PEM and without a password"
                 raise UnusableCertificate(self.names.key, self.key, why) from error
 

@@ -171,7 +171,7 @@ def invalid_parameter(message: str, *, about: str = "") -> MqError:
 
 
 def illegal_operation(message: str, *, about: str = "") -> MqError:
-    """Return the error for a call that is not allowed in this state or here."""
+    """Return the error for a call that is not allowed now, such as a change after the start."""
     return MqError(Code.ILLEGAL_OPERATION, message, about=about)
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from aerobee_chassis.config import load
 from aerobee_chassis.errors import CertificateError, ConfigError
-from aerobee_chassis.rpc.peer_tls import ServerTlsOptions
+from aerobee_chassis.rpc.peer_tls import PeerTlsOptions, ServerTlsOptions
 from support.codes import raises_about
 from support.processes import certificates
 
@@ -20,6 +20,11 @@ def options(*sets: str) -> ServerTlsOptions:
     return load(ServerTlsOptions, sets=sets)
 
 
+def calling(*sets: str) -> PeerTlsOptions:
+    """The options of a service that has no such port."""
+    return load(PeerTlsOptions, sets=sets)
+
+
 @pytest.mark.parametrize(
     ("sets", "about"),
     [
@@ -27,6 +32,8 @@ def options(*sets: str) -> ServerTlsOptions:
         (("tlsCertPath=c",), "tlsKeyPath"),
         ((ENFORCING, "tlsCertPath=c", "tlsKeyPath=k"), "tlsTrustCertPath"),
         (("tlsClusterName=a/b",), "tlsClusterName"),
+        (("tlsTrustCertPath=c",), "tlsServerMode"),
+        (("tlsServerMode=permissive", "tlsTrustCertPath=c"), "tlsServerMode"),
     ],
     ids=str,
 )
@@ -51,17 +58,17 @@ def test_callers_need_no_certificate_if_the_option_says_so() -> None:
 
 def test_a_channel_requires_the_name_of_the_role(tmp_path: Path) -> None:
     certificate, _ = certificates.write(tmp_path)
-    by_name = options(f"tlsTrustCertPath={certificate}", "tlsClusterName=prod").peer_tls()
+    by_name = calling(f"tlsTrustCertPath={certificate}", "tlsClusterName=prod").peer_tls()
     assert by_name is not None
     assert by_name.of(SEND).server_name == "broker.prod.aerobee"
     assert by_name.of(ROUTE).server_name == "namesrv.prod.aerobee"
-    by_host = options(f"tlsTrustCertPath={certificate}", "tlsVerify=host").peer_tls()
+    by_host = calling(f"tlsTrustCertPath={certificate}", "tlsVerify=host").peer_tls()
     assert by_host is not None and by_host.of(SEND).server_name == ""
 
 
 def test_former_certificates_stay_while_new_ones_cannot_be_used(tmp_path: Path) -> None:
     certificate, _ = certificates.write(tmp_path)
-    peers = options(f"tlsTrustCertPath={certificate}").peer_tls()
+    peers = calling(f"tlsTrustCertPath={certificate}").peer_tls()
     assert peers is not None
     before = peers.of(SEND).authorities
     certificate.write_text("no PEM")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import json
 import shlex
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from aerobee_cli.main import main
 from aerobee_client import Tls
 from aerobee_namesrv.config import NamesrvOptions
 from aerobee_wire.certificates import CertificateFiles
+from support.processes import certificates
 
 NOW = datetime.datetime(2026, 3, 1, tzinfo=datetime.UTC)
 HOSTS = ["localhost", "127.0.0.1"]
@@ -62,7 +64,7 @@ def test_a_directory_that_others_may_read_is_refused(tmp_path: Path) -> None:
 def test_nothing_is_overwritten(tmp_path: Path) -> None:
     authority = made(tmp_path / "secure")
     before = {path: path.read_bytes() for path in (tmp_path / "secure").iterdir()}
-    with pytest.raises(CommandError, match="has an authority"):
+    with pytest.raises(CommandError, match="is not empty"):
         authority.init("prod", HOSTS, 90)
     with pytest.raises(CommandError, match=r"broker\.key exists"):
         authority.issue("broker", "broker", HOSTS, 90)
@@ -75,6 +77,54 @@ def test_an_authority_that_is_kept_renews_what_expires_soon(tmp_path: Path) -> N
     assert Authority(directory, NOW).keep("prod", HOSTS, 90) == []
     later = Authority(directory, NOW + datetime.timedelta(days=61))
     assert len(later.keep("prod", HOSTS, 90)) == 4
+
+
+def test_an_authority_of_another_cluster_is_not_kept(tmp_path: Path) -> None:
+    made(tmp_path / "secure")
+    with pytest.raises(CommandError, match="cluster 'prod'"):
+        Authority(tmp_path / "secure", NOW).keep("other", HOSTS, 90)
+
+
+def test_starts_at_once_make_one_authority(tmp_path: Path) -> None:
+    directory = tmp_path / "secure"
+    with ThreadPoolExecutor(6) as starts:
+        each = [starts.submit(Authority(directory, NOW).keep, "prod", HOSTS, 90) for _ in range(6)]
+    assert sorted(len(start.result()) for start in each) == [0, 0, 0, 0, 0, 4]
+    assert [path.name for path in tmp_path.iterdir()] == ["secure"]
+
+
+def test_a_start_that_is_interrupted_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = tmp_path / "secure"
+    with monkeypatch.context() as broken:
+        broken.setattr(Authority, "_write_options", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            made(directory)
+    assert not list(tmp_path.iterdir())
+    assert len(Authority(directory, NOW).keep("prod", HOSTS, 90)) == 4
+
+
+def interrupted(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+def test_the_key_of_another_authority_signs_nothing(tmp_path: Path) -> None:
+    made(tmp_path / "other")
+    authority = made(tmp_path / "secure")
+    (tmp_path / "secure" / "ca.key").write_bytes((tmp_path / "other" / "ca.key").read_bytes())
+    with pytest.raises(CommandError, match="is not the key"):
+        authority.issue("broker", "broker-b", HOSTS, 90)
+
+
+def test_a_certificate_of_others_is_not_renewed(tmp_path: Path) -> None:
+    directory = tmp_path / "secure"
+    made(directory)
+    certificate, _ = certificates.write(directory, "foreign")
+    before = certificate.read_bytes()
+    later = Authority(directory, NOW + datetime.timedelta(days=4_000))
+    assert len(later.renew(30, 90)) == 4
+    assert certificate.read_bytes() == before
 
 
 def test_one_more_process_has_a_name_of_its_own(tmp_path: Path) -> None:
@@ -129,6 +179,8 @@ def test_the_command_prints_the_certificates(
     [
         ("init", "D", "--cluster", "a_b"),
         ("init", "D", "--cluster", "-a"),
+        ("init", "D", "--cluster", "a" * 41),
+        ("init", "D", "--hosts", "zürich"),
         ("issue", "D", "--role", "king", "--name", "b"),
         ("issue", "D", "--role", "broker", "--name", "../b"),
     ],

@@ -16,6 +16,7 @@ import os
 import re
 import shlex
 import socket
+import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -66,20 +67,16 @@ def text_of(settings: Mapping[str, str]) -> bytes:
     return "".join(f"{key}={value}\n" for key, value in settings.items()).encode()
 
 
-def settings_of(directory: Path, role: str) -> dict[str, str]:
-    """Return the options of a process that uses the certificate of a role, with absolute paths.
-
-    The directory has been made by `Authority.init`.
-    """
+def settings_of(directory: Path, role: str, cluster: str) -> dict[str, str]:
+    """Return the options of a process that uses the certificate of a role, with absolute paths."""
     at = directory.absolute()
-    authority = x509.load_pem_x509_certificate((at / "ca.crt").read_bytes())
     mode = {} if role == ADMIN else {"tlsServerMode": "enforcing"}
     return {
         **mode,
         "tlsCertPath": str(at / f"{role}.crt"),
         "tlsKeyPath": str(at / f"{role}.key"),
         "tlsTrustCertPath": str(at / "ca.crt"),
-        "tlsClusterName": _cluster_of(authority),
+        "tlsClusterName": cluster,
     }
 
 
@@ -97,33 +94,49 @@ class Authority:
     def init(self, cluster: str, hosts: Sequence[str], days: int) -> list[Issued]:
         """Make the directory, the authority, and a certificate for each role.
 
-        Raises CommandError if the directory has an authority already, or if others may read it.
+        The directory is made beside its place and then renamed, so that it is never there in part.
+        Raises CommandError if the directory is not empty, or if others may read it.
         """
-        directory = self._directory
-        if (directory / "ca.key").exists() or (directory / "ca.crt").exists():
-            raise CommandError(
-                f"{directory} has an authority already: name another directory, or use `aerobee "
-                "certs issue` or `aerobee certs renew`"
-            )
-        if not directory.exists():
-            directory.mkdir(mode=0o700, parents=True)
-        self._check_private()
-        for role in ROLES:
-            self._check_absent(role)
+        directory = self._directory.absolute()
+        if directory.exists():
+            self._check_private()
+            if any(directory.iterdir()):
+                raise CommandError(
+                    f"{directory} is not empty: name another directory, or use `aerobee certs "
+                    "issue` or `aerobee certs renew`"
+                )
+        directory.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".certs-", dir=directory.parent) as scratch:
+            made = Path(scratch, "made")
+            made.mkdir(mode=0o700)
+            issued = Authority(made, self._now)._fill(directory, cluster, hosts, days)
+            made.rename(directory)
+        return issued
+
+    def _fill(self, directory: Path, cluster: str, hosts: Sequence[str], days: int) -> list[Issued]:
+        """Make the files of `directory` in this one."""
         self._make_authority(cluster)
         issued = [self.issue(role, role, hosts, days) for role in ROLES]
         for role in ROLES:
-            self._write_options(role)
+            self._write_options(role, settings_of(directory, role, cluster))
         return issued
 
     def keep(self, cluster: str, hosts: Sequence[str], days: int) -> list[Issued]:
         """Do what `init` does, or renew the certificates that expire soon if there is an authority.
 
-        Return the new certificates.
+        Several processes may call this at once. Return the new certificates. Raises CommandError if
+        the authority is of another cluster.
         """
-        if (self._directory / "ca.crt").exists():
-            return self.renew(RENEW_DAYS, days)
-        return self.init(cluster, hosts, days)
+        path = self._directory / "ca.crt"
+        if not path.exists():
+            try:
+                return self.init(cluster, hosts, days)
+            except OSError:
+                if not path.exists():  # else another process has been faster
+                    raise
+        if (found := _cluster_of(self._read(path))) != cluster:
+            raise CommandError(f"{self._directory} has the authority of cluster {found!r}: name it")
+        return self.renew(RENEW_DAYS, days)
 
     def issue(self, role: str, name: str, hosts: Sequence[str], days: int) -> Issued:
         """Make a key and a certificate for a process. Their files have its name.
@@ -147,13 +160,17 @@ class Authority:
         return self._issued(f"{name}.crt", certificate)
 
     def renew(self, within_days: int, days: int) -> list[Issued]:
-        """Sign those certificates again that expire soon. Their keys and names stay as they are."""
+        """Sign those certificates again that expire soon. Their keys and names stay as they are.
+
+        Leave out certificates that this command did not make.
+        """
         self._check_private()
         signer = self._authority()
         renewed = []
         for path in self._files():
             certificate = self._read(path)
-            if self._issued(path.name, certificate).expires_in_days > within_days:
+            issued = self._issued(path.name, certificate)
+            if issued.role == CA or issued.expires_in_days > within_days:
                 continue
             names = list(_alternative_names(certificate))
             fresh = self._signed(
@@ -163,8 +180,7 @@ class Authority:
                 days,
                 signer,
             )
-            partial = path.with_suffix(".new")
-            partial.unlink(missing_ok=True)
+            partial = path.with_suffix(f".new-{os.getpid()}")
             self._write(partial.name, _public(fresh), 0o644)
             partial.replace(path)
             renewed.append(self._issued(path.name, fresh))
@@ -176,9 +192,8 @@ class Authority:
         found = [(path.name, self._read(path)) for path in self._files()]
         return [self._issued(*each) for each in (("ca.crt", authority), *found)]
 
-    def _write_options(self, role: str) -> None:
+    def _write_options(self, role: str, settings: dict[str, str]) -> None:
         """Write the options of a service, or the variables of a client."""
-        settings = settings_of(self._directory, role)
         if role == ADMIN:
             settings = {f"export {variable_of(k)}": shlex.quote(v) for k, v in settings.items()}
             self._write("client.env", text_of(settings), 0o644)
@@ -251,7 +266,10 @@ class Authority:
         key = serialization.load_pem_private_key(self._bytes(path), None)
         if not isinstance(key, ec.EllipticCurvePrivateKey):
             raise CommandError(f"{path} is not a key of `aerobee certs init`")
-        return self._read(self._directory / "ca.crt"), key
+        certificate = self._read(self._directory / "ca.crt")
+        if certificate.public_key() != key.public_key():
+            raise CommandError(f"{path} is not the key of {self._directory / 'ca.crt'}")
+        return certificate, key
 
     def _issued(self, file: str, certificate: x509.Certificate) -> Issued:
         names = tuple(str(each.value) for each in _alternative_names(certificate))

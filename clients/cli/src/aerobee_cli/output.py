@@ -33,7 +33,10 @@ def items_of(descriptions: Iterable[Any]) -> list[dict[str, Any]]:
 
 
 def _plain_value(value: Any) -> Any:
-    """Convert like `dataclasses.asdict`, in a tenth of its time, because strings are not copied."""
+    """Convert a value for JSON: each dataclass in it, at any depth, becomes a dict.
+
+    `dataclasses.asdict` does the same, but takes ten times as long, because it copies strings.
+    """
     fields = getattr(type(value), "__dataclass_fields__", None)
     if fields is not None:
         return {name: _plain_value(getattr(value, name)) for name in fields}

@@ -228,8 +228,8 @@ class Replier(StartedClient):
         Raises:
             MqError: CONSUMER_NOT_ONLINE if the producer has disconnected, INVALID_PARAMETER if the
                 message is not a request, MESSAGE_ILLEGAL if the reply is too large, or
-                VERSION_NOT_SUPPORTED. The last error is raised if the broker has not answered in
-                time.
+                VERSION_NOT_SUPPORTED if the broker does not support replies. If the TTL expires
+                before the broker answers, the error of the last attempt is raised.
         """
         PROCESS.check()
         if self._instance is None:

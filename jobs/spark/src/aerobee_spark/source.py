@@ -92,7 +92,10 @@ def _use_this_python(context: SparkContext) -> bool:
 
 
 def _is_this_python(program: str) -> bool:
-    """Return whether a program on the PATH is the Python of this process, in its environment."""
+    """Return whether `program` on the PATH is the Python of this process.
+
+    A Python of another virtual environment is not, because it has other packages.
+    """
     found = shutil.which(program)
     own = Path(sys.executable)
     return found is not None and Path(found).parent == own.parent and own.samefile(found)

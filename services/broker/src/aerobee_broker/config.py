@@ -236,7 +236,7 @@ class BrokerOptions(ServerTlsOptions):
     @field_validator("broker_cluster_name", "broker_name")
     @classmethod
     def _names(cls, value: str) -> str:
-        """Check a name, which is part of receipt handles and of topic names."""
+        """Check the name of the broker or cluster, which is part of receipt handles and topics."""
         size = len(value.encode("utf-8", "surrogatepass"))
         if size > MAX_NAME_BYTES or "/" in value or not value.isprintable():
             raise ValueError(

@@ -245,7 +245,10 @@ class StoreLocked(StoreOpenError):
 
 
 class CommitLogBroken(StoreOpenError):
-    """The files of the commit log are not contiguous. `about` is the file or the option."""
+    """The files of the commit log do not fit together: one is missing, or has another size.
+
+    `about` names the file, or the option `mappedFileSizeCommitLog`.
+    """
 
 
 class ConfigFileDamaged(MqError):

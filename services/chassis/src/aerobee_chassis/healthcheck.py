@@ -38,8 +38,8 @@ def serving(address: str) -> bool:
             plaintext_error = error
     try:
         return ask_over_tls(host, port)
-    except OSError:
-        raise plaintext_error from None
+    except OSError as error:
+        raise OSError(f"{plaintext_error}; with TLS: {error}") from None
 
 
 def ask_over_tls(host: str, port: int) -> bool:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 app = CommandGroup("certs", help="Certificates for TLS between services and clients.")
 
+LABEL = 40  # bytes of a cluster or a process in the names of a certificate
 COLUMNS = (
     Column("file", "file"),
     Column("role", "role"),
@@ -132,13 +133,16 @@ def _hosts(given: str) -> list[str]:
     from aerobee_cli.authority import default_hosts
 
     hosts = [part.strip() for part in given.split(",")] if given else default_hosts()
-    if not all(hosts):
-        raise BadOption(f"--hosts {given!r}: a name is empty; write it like a.example,10.0.0.1")
+    for host in hosts:
+        if not host:
+            raise BadOption(f"--hosts {given!r}: a name is empty; write it like a.example,10.0.0.1")
+        if not host.isascii():
+            raise BadOption(f"--hosts {host!r}: write ASCII, an international name as xn--…")
     return hosts
 
 
 def _check_label(option: str, value: str) -> None:
     """Check a part of a DNS name and of a file name."""
     label = value.replace("-", "")
-    if not (value.isascii() and label.isalnum() and value[0] != "-" and len(value) <= 63):
-        raise BadOption(f"{option} {value!r}: write at most 63 letters, digits and -")
+    if not (value.isascii() and label.isalnum() and value[0] != "-" and len(value) <= LABEL):
+        raise BadOption(f"{option} {value!r}: write at most {LABEL} letters, digits and -")

@@ -110,7 +110,7 @@ def _closed_ports(data: Path) -> list[str]:
     return [
         f"{service}.{key}={value}"
         for service in ("namesrv", "broker", "proxy")
-        for key, value in settings_of(directory, service).items()
+        for key, value in settings_of(directory, service, DEFAULT_CLUSTER).items()
     ]
 
 

@@ -60,7 +60,7 @@ class Replicas:
         return [*found, f"brokerRole={role}", f"brokerId={number}"]
 
     def check(self, sets: Sequence[str]) -> str:
-        """Return the reason why the broker's `sets` conflict with replicas, or ""."""
+        """Return the reason why an option of `--set` is refused with `--replicas`, or ""."""
         for item in sets:
             key = item.partition("=")[0].removeprefix("broker.")
             if self.copies > 1 and (key in DECIDED or key == "brokerRole"):

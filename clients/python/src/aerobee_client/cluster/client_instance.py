@@ -61,10 +61,7 @@ def local_ip() -> str:
 
 
 def new_client_id(room: str = "") -> str:
-    """Return a client id that is unique among live clients.
-
-    The client id is unique among live clients.
-    """
+    """Return a client id that is unique among live clients."""
     client_id = f"{local_ip()}@{os.getpid()}#{time.monotonic_ns()}"
     return f"{client_id}@{room}" if room else client_id
 

@@ -190,7 +190,8 @@ class Channels:
             PROCESS.use()
             channel = self._channels[address] = self._connect(address, rpc.path)
             if self._certificates is not None and self._reloading is None:
-                self._reload()
+                loop = asyncio.get_running_loop()
+                self._reloading = loop.call_later(RELOAD_S, self._reload)
         make = getattr(channel, kind)
         decode = rpc.response.FromString
         method: Callable[..., Any]

@@ -206,11 +206,11 @@ class SendBack(Rejections):
         del self._senders[broker_name]
 
     async def _send(self, broker_name: str, batch: Sequence[_Entry]) -> list[Outcome]:
-        """Return the outcome of each entry. Raises MqError.
+        """Send messages back to their broker, to be delivered again. Return one outcome for each.
 
-        An older broker would ignore a delay, and would count a failure that is not to be counted.
-        Entries that need these features are not sent to it; this member retries their messages
-        itself.
+        Older brokers know neither a delay of its own nor a failure that does not count as an
+        attempt. Messages that need one of them are not sent to such a broker; this consumer retries
+        them itself. Raises MqError.
         """
         if any(entry.rejection.needs_send_back_delay for entry in batch) and not (
             self._instance.has_capability(broker_name, client_pb2.SEND_BACK_DELAY)

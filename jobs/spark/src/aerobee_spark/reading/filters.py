@@ -28,7 +28,10 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def narrowing_of(filters: Iterable[Filter]) -> Narrowing:
-    """Combine the filters of a query into one narrowing. Ignore unsupported filters."""
+    """Return the topics, queues, offsets and times that the filters of a query leave.
+
+    Filters that this source does not support are ignored; Spark applies them to the rows.
+    """
     found = Narrowing()
     for given in filters:
         found = _and(found, given)

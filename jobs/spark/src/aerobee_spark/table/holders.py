@@ -26,10 +26,11 @@ from aerobee_spark.table.storage import INTERVAL_S, LEFTOVER_S, TableFiles
 
 @contextmanager
 def held(files: TableFiles, folder: str, java: int) -> Iterator[None]:
-    """Hold a lock during the block, for this process and its Java process `java`.
+    """Lock a facts table during the block, so that no other job writes it.
 
-    `folder` contains the lock files. If a job was killed on this machine, wait until its Java has
-    ended. Raise ReportError if a job holds the lock.
+    The lock is held by this process and its Java process `java`. `folder` contains the lock files.
+    If a job was killed on this machine, wait until its Java process has ended. Raise ReportError if
+    another job holds the lock.
     """
     mine = f"{uuid.uuid4().hex}.json"
     files.make(folder)

@@ -100,7 +100,10 @@ class _Entries:
         return RowError(row, f"the property {name!r} {problem}", "properties")
 
     def of(self, names_of: Coded, name: str, kept: Mask) -> Coded:
-        """Return the value of one property for each row. Ignore entries that are not kept."""
+        """Return the value of the property `name` for each row, or nothing if a row lacks it.
+
+        Entries of the maps for which `kept` is false are ignored.
+        """
         count = len(self.begins) - 1
         encoded = name.encode()
         if encoded not in names_of.values:

@@ -23,6 +23,7 @@ from aerobee_chassis.lifecycle import Component
 from aerobee_chassis.rpc.caller import Caller, ErrorOf
 from aerobee_chassis.rpc.transport import CallFailed
 from aerobee_wire import rpcs
+from aerobee_wire.certificates import tls_cause
 from aerobee_wire.status import Code, MqError, error_from
 
 FIRST_BACK_OFF_S = 0.2
@@ -53,7 +54,7 @@ def unreachable(code: Code, kind: str) -> ErrorOf:
     """
 
     def error_of(address: str, failure: CallFailed) -> MqError:
-        details = failure.message or failure.status
+        details = tls_cause(failure.message) or failure.message or failure.status
         return error_from(details, failure.trailers) or MqError(
             code, f"no answer from {kind} {address}: {details}"
         )

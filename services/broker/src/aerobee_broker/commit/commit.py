@@ -158,9 +158,10 @@ class Commit(ABC):
             await self._wait(self._sent_waiters, end_offset)
 
     async def settled(self, end_offset: int) -> None:
-        """Wait until appends other than sends may be acknowledged up to this physical offset.
+        """Wait until records that the broker itself appends are safe up to this physical offset.
 
-        The wait includes only the present replicas, even if sends require more. Raises like `sent`.
+        Examples are retries and dead letters. The wait includes only the replicas that are in sync
+        now, even if sends require more. Raises the same errors as `sent`.
         """
         if end_offset > self._settled:
             await self._wait(self._settled_waiters, end_offset)

@@ -372,9 +372,10 @@ class MessageStore:
         ]
 
     def undo_deletions(self, topics: Collection[str]) -> None:
-        """Undo deletions that the log of another master does not have, and close the store.
+        """Restore deleted topics and close the store. The next `open` rebuilds queues and index.
 
-        The next `open` rebuilds queues and index. Raises OSError.
+        A replica calls this if the log of the new master does not contain the deletions. Raises
+        OSError.
         """
         self._checkpoint_file.write(
             Checkpoint(self._log.file_size, flushed=self._log.flushed, confirmed=0)

@@ -136,12 +136,13 @@ class Caller:
             await channel.close()
         self._channels.clear()
         self._retired.clear()
+        await asyncio.gather(*self._closing)
 
     def _channel(self, address: str, path: str) -> Channel:
         tls = None if self._tls is None else self._tls.of(path)
         channel = self._channels[address] = open_channel(address, CHANNEL_OPTIONS, tls)
         if self._tls is not None and self._reloading is None:
-            self._reload()
+            self._reloading = asyncio.get_running_loop().call_later(RELOAD_S, self._reload)
         return channel
 
     def _reload(self) -> None:

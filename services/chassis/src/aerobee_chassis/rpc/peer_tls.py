@@ -81,6 +81,13 @@ class ServerTlsOptions(PeerTlsOptions):
     def conflicts(self) -> Iterator[ConfigError]:
         yield from super().conflicts()
         if self.tls_server_mode != "enforcing":
+            if self.tls_trust_cert_path:
+                yield ConfigError(
+                    "tlsTrustCertPath makes this service call others with TLS, but its own port "
+                    "would be plaintext: set tlsServerMode=enforcing, or remove it "
+                    "(AEROBEE_TLS_TRUST_CERT_PATH)",
+                    "tlsServerMode",
+                )
             return
         if not self.tls_cert_path:
             yield ConfigError(

@@ -40,7 +40,7 @@ class RemovalQueue:
         return len(self._waiting)
 
     def submit(self, unregistration: Unregistration) -> bool:
-        """Add a broker to the queue. Return False if the queue is full."""
+        """Add a broker whose registration will be removed. Return False if the queue is full."""
         if len(self._waiting) >= self._capacity:
             return False
         self._waiting.append(unregistration)

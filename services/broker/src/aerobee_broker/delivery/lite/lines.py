@@ -177,7 +177,7 @@ class LiteLines:
                 self._queue(parent, queue_id)
 
     def _add(self, parent: str) -> None:
-        """Create the folder of a parent topic, and set the function of its tags codes.
+        """Create the folder of a parent topic, and register how its tags codes are computed.
 
         The folder marks the topic as a parent, because a replica may not have the topic's metadata
         yet. Raises OSError.

@@ -214,7 +214,7 @@ class Keys:
 
     @classmethod
     def of(cls, messages: Sequence[tuple[TopicEncoding, bytes, int, int]]) -> Keys:
-        """Return the keys of messages.
+        """Return the entries of the index for the message keys and unique ids of messages.
 
         Each message is (topic, properties string, physical offset, store timestamp in ms).
         """

@@ -36,11 +36,13 @@ class Walked(NamedTuple):
 
 @dataclass(slots=True, kw_only=True)
 class Walk:
-    """Reads the log, record by record.
+    """Read the records of the commit log one after the other, when a store is opened.
 
-    All bytes below the physical offset `durable` were durable before the start; it is None if
-    unknown. With `whole_crc`, records after it must have a CRC at their end. With `over_damage`,
-    records after damage are derived too.
+    - `durable` is the physical offset below which all bytes were on the disk before the broker
+      started; None if it is unknown.
+    - With `whole_crc`, each record after `durable` must have a CRC at its end.
+    - With `over_damage`, the walk continues after a damaged record, and later records are added to
+      consume queues and index.
     """
 
     log: CommitLog
