@@ -26,13 +26,14 @@ from aerobee_cli.times import parse_duration
 from aerobee_wire.consume_order import ConsumeOrder
 from aerobee_wire.queues import lite
 from aerobee_wire.retry_policy import ExponentialRetryPolicy
+from aerobee_wire.route import READ, READ_WRITE, WRITE
 
 # Keyword arguments of AdminClient's create_topic and update_topic, or create_group and
 # update_group.
 Arguments: TypeAlias = dict[str, Any]
 
 NEVER = "never"  # as a TTL
-PERMISSIONS = {"rw": 6, "r": 4, "w": 2}
+PERMISSIONS = {"rw": READ_WRITE, "r": READ, "w": WRITE}
 
 
 class MessageType(StrEnum):

@@ -31,6 +31,7 @@ from aerobee_cli.options import (
 from aerobee_cli.output import Item, items_of
 from aerobee_cli.settings import MessageType, Permission
 from aerobee_cli.table import Column, Table, number
+from aerobee_wire.route import READ, WRITE
 from aerobee_wire.status import MqError
 
 app = CommandGroup("topic", help="Topics.")
@@ -43,7 +44,7 @@ def _queues_of(brokers: Sequence[Item]) -> str:
 
 
 def permission_text(permission: int) -> str:
-    return ("r" if permission & 4 else "-") + ("w" if permission & 2 else "-")
+    return ("r" if permission & READ else "-") + ("w" if permission & WRITE else "-")
 
 
 TOPIC_COLUMNS = (

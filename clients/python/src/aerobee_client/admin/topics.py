@@ -13,11 +13,11 @@ from aerobee_client.admin import descriptions as d
 from aerobee_client.admin.brokers import BrokerAdmin, Brokers, numbers_fit
 from aerobee_client.runtime.kinds import checked_class
 from aerobee_wire import rpcs
+from aerobee_wire.route import READ_WRITE
 from aerobee_wire.status import Code, MqError, illegal_operation, invalid_parameter
 from aerobee_wire.topics import check_topic, group_of, is_system
 
 DEFAULT_QUEUES = 8
-READ_WRITE = 6
 MESSAGE_TYPES = ("NORMAL", "FIFO", "DELAY", "TRANSACTION", "PRIORITY", "LITE", "MIXED")
 
 
