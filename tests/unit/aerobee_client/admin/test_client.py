@@ -317,6 +317,20 @@ async def test_committed_offsets_go_to_the_brokers_that_have_the_queues(
     await admin.commit_offsets("g", {})
 
 
+async def test_an_offset_beyond_the_end_is_not_committed_in_silence(
+    admin: AsyncAdminClient, cluster: MemoryCluster
+) -> None:
+    def commit(_: str, request: Any) -> Any:
+        answer = offset_pb2.UpdateConsumerOffsetsResponse()
+        answer.beyond_end.extend(each for each in request.offsets if each.queue_offset > 9)
+        return answer
+
+    cluster.answers["UpdateConsumerOffsets"] = commit
+    with pytest.raises(MqError, match="1748736000000 for queue 1 of") as caught:
+        await admin.commit_offsets("g", {(TOPIC, "a", 0): 5, (TOPIC, "a", 1): 1_748_736_000_000})
+    assert caught.value.code is Code.INVALID_PARAMETER
+
+
 async def test_reset_needs_one_target(admin: AsyncAdminClient, cluster: MemoryCluster) -> None:
     def reset(address: str, request: Any) -> Any:
         assert request.WhichOneof("to") == "timestamp_ms" and request.timestamp_ms == -1

@@ -350,14 +350,16 @@ class GroupAdmin(BrokerAdmin):
     async def commit_offsets(self, group: str, offsets: Mapping[tuple[str, str, int], int]) -> None:
         """Store offsets of a group as one of its consumers would. Offsets may also move backwards.
 
-        Each broker stores all of its offsets or none.
+        If a broker refuses one of its offsets, it stores none of them.
 
         Args:
             group: The name of the group.
             offsets: The queue offset of the next message, by (topic, broker name, queue id).
 
         Raises:
-            MqError: SUBSCRIPTION_GROUP_NOT_EXIST, TOPIC_NOT_EXIST or BROKER_NOT_EXIST.
+            MqError: SUBSCRIPTION_GROUP_NOT_EXIST, TOPIC_NOT_EXIST, BROKER_NOT_EXIST, or
+                INVALID_PARAMETER if an offset is beyond the end of its queue. The others are then
+                stored.
         """
         requests: dict[str, offset_pb2.UpdateConsumerOffsetsRequest] = {}
         for (topic, broker_name, queue_id), offset in offsets.items():
@@ -367,6 +369,7 @@ class GroupAdmin(BrokerAdmin):
             with numbers_fit():
                 request.offsets.add(topic=topic, queue_id=queue_id, queue_offset=offset)
         masters = await self._brokers.masters() if requests else {}
+        beyond_end: list[str] = []
         for broker_name, request in requests.items():
             if broker_name not in masters:
                 raise MqError(
@@ -374,8 +377,18 @@ class GroupAdmin(BrokerAdmin):
                     f"no broker {broker_name!r} is registered: offsets there are not committed",
                     retryable=True,
                 )
-            await self._brokers.ask(
+            answer = await self._brokers.ask(
                 broker_name, masters[broker_name], rpcs.UPDATE_CONSUMER_OFFSETS, request
+            )
+            beyond_end += [
+                f"{each.queue_offset} for queue {each.queue_id} of {each.topic} at {broker_name}"
+                for each in answer.beyond_end
+            ]
+        if beyond_end:
+            raise invalid_parameter(
+                f"queue offsets beyond the end of their queues are not stored: "
+                f"{', '.join(beyond_end)}; give the offset of the next message",
+                about="offsets",
             )
 
     async def reset_offsets(
