@@ -203,6 +203,10 @@ def test_help_shows_the_default_of_a_choice_as_the_user_writes_it(
         ["group", "create", "g", "--retry", "exponential:initial=5s,,max=2h"],
         ["certs", "issue", "d", "--role", "broker", "--name", "b", "--hosts", "a,,b"],
         ["certs", "init", "d", "--hosts", ","],
+        ["demo", "--all", "--messages", "5"],
+        ["doctor", "--topic", "t"],
+        ["doctor", "--from", "a:1;b:2"],
+        ["group", "blocked", "g", "--reason", "no such address"],
     ],
 )
 def test_a_wrong_command_line_is_refused_in_one_line(

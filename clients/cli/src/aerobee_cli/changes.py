@@ -47,7 +47,17 @@ def show_created(kind: str, items: Iterable[Item], *, dry_run: bool, as_json: bo
         Column("address", "address"),
         Column("result", "created", lambda created: done if created else "was there"),
     )
-    Table(columns).show(items, as_json=as_json)
+    shown = list(items)
+    Table(columns).show(shown, as_json=as_json)
+    _note_unreachable(address for item in shown for address in item["unreachable_namesrvs"])
+
+
+def _note_unreachable(namesrvs: Iterable[str]) -> None:
+    for address in sorted(set(namesrvs)):
+        output.note(
+            f"warning: name server {address} was not reached; it learns of the change from the "
+            "next registration of the broker"
+        )
 
 
 def update_all(
@@ -68,6 +78,7 @@ def update_all(
     for run_dry in (True,) if dry_run else (True, False):
         items: list[Item] = []
         lost: list[UnreadableQueue] = []
+        unreachable: list[str] = []
         for name, settings in wanted.items():
             try:
                 done = update(name, **settings, dry_run=run_dry)
@@ -76,9 +87,11 @@ def update_all(
                     raise
                 made = create(name, **settings, dry_run=run_dry)
                 items += [_created(name, each.broker_name) for each in made if each.created]
+                unreachable += [address for each in made for address in each.unreachable_namesrvs]
             else:
                 items += map(asdict, done.changes)
                 lost += done.unreadable
+                unreachable += done.unreachable_namesrvs
         if lost and not force:
             raise CommandError(
                 f"nothing was changed, because messages would become unreadable: {_listed(lost)}; "
@@ -88,6 +101,7 @@ def update_all(
     if lost:
         become = "would become" if dry_run else "are now"
         output.note(f"{become} unreadable: {_listed(lost)}")
+    _note_unreachable(unreachable)
     return items
 
 

@@ -152,6 +152,20 @@ async def test_an_update_names_what_changes_and_asks_all_brokers_first(
         await admin.update_topic("t")
 
 
+async def test_an_update_names_the_name_servers_that_missed_it(
+    admin: AsyncAdminClient, cluster: MemoryCluster
+) -> None:
+    def update(address: str, request: Any) -> Any:
+        response = updating()(address, request)
+        if not request.dry_run:
+            response.unreachable_namesrvs.append("n:9")
+        return response
+
+    cluster.answers["UpdateTopic"] = update
+    assert not (await admin.update_topic("t", queues=5, dry_run=True)).unreachable_namesrvs
+    assert (await admin.update_topic("t", queues=5)).unreachable_namesrvs == ("n:9",)
+
+
 async def test_one_broker_with_messages_keeps_all_from_shrinking(
     admin: AsyncAdminClient, cluster: MemoryCluster, brokers: list[MemoryBroker]
 ) -> None:

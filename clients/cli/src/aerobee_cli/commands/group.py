@@ -337,8 +337,9 @@ def blocked(
         Option(metavar="ID", help="Dead-letter this message, so that its group continues."),
     ] = "",
     reason: Annotated[
-        str, Option(metavar="TEXT", help="Why it is skipped; the dead letter says so.")
-    ] = "Skipped",
+        str | None,
+        Option(metavar="TEXT", help="Why it is skipped; the dead letter says so."),
+    ] = None,
     wide: Wide = False,
     columns: Columns = "",
     namesrv: Namesrv = None,
@@ -350,11 +351,13 @@ def blocked(
     its first lease; it is delivered again until its attempts are used up. Exit code 3: a broker has
     more of them than it lists.
     """
+    if reason is not None and not skip:
+        raise BadOption("--reason: needs --skip")
     omitted: dict[str, int] = {}
     table = listing(BLOCKED_COLUMNS, wide=wide, chosen=columns)
     with admin_client(context, namesrv) as admin:
         if skip:
-            found = [admin.skip_message(group, skip, reason=reason)]
+            found = [admin.skip_message(group, skip, reason=reason or "Skipped")]
             output.note(f"dead-lettered {skip}; {found[0].waiting:,} messages waited behind it")
         else:
             found = admin.blocked_message_groups(group, omitted=omitted)

@@ -172,7 +172,8 @@ class TopicAdmin(BrokerAdmin):
             for name, answer in would.items()
             for change in _differences(name, answer.before, answer.after)
         ]
-        return d.Update(tuple(changes), unreadable)
+        unreachable = {each for answer in would.values() for each in answer.unreachable_namesrvs}
+        return d.Update(tuple(changes), unreadable, tuple(sorted(unreachable)))
 
     async def list_topics(
         self,
