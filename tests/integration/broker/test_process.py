@@ -39,7 +39,8 @@ from support.processes.service import (
 def refused(data: Path, *arguments: str) -> tuple[int, str]:
     """Exit code and stderr of a start that must fail."""
     log = unless_set((SMALL_LOG,), arguments)
-    done = run("aerobee_broker", "--port=0", "--data", str(data), *log, *arguments)
+    free = () if "--port" in arguments else ("--port=0",)
+    done = run("aerobee_broker", *free, "--data", str(data), *log, *arguments)
     return done.returncode, done.stderr
 
 

@@ -89,12 +89,35 @@ def test_a_queue_with_messages_is_given_up_by_force_only(up: Up) -> None:
     shrink = ("topic", "update", "jars", "--queues", "1")
     for options, code, words in (
         ((), 1, "--force"),
-        (("--dry-run",), 0, "would become unreadable"),
+        (("--dry-run",), 1, "--force"),
+        (("--dry-run", "--force"), 0, "would become unreadable"),
         (("--force",), 0, "are now unreadable"),
     ):
         done = aerobee(*shrink, *options, namesrv=up.namesrv)
         assert (done.returncode, words in done.stderr) == (code, True), done.stderr
     assert len(json_of(up, "topic", "status", "jars")) == 1
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        ("topic", "create", "--attribute", "colour=red"),
+        ("topic", "create", "--lite-ttl", "30m"),  # needs --type lite
+        ("topic", "create", "--queues", "100000"),
+        ("topic", "update", "--create", "--permission", "r", "--attribute", "colour=red"),
+        ("group", "create", "--retry-delays", "90d"),
+        ("group", "create", "--lite-topic", "no-such-parent"),
+        ("group", "update", "--create", "--max-attempts", "1000000"),
+    ],
+)
+def test_a_dry_run_fails_if_the_change_would_fail(up: Up, change: tuple[str, ...]) -> None:
+    kind, verb, *options = change
+    errors = []
+    for dry_run in (("--dry-run",), ()):
+        done = aerobee(kind, verb, "never-made", *options, *dry_run, namesrv=up.namesrv)
+        assert done.returncode == 1
+        errors.append(done.stderr)
+    assert errors[0] == errors[1]
 
 
 def test_a_file_creates_and_updates_many(up: Up, tmp_path: Path) -> None:

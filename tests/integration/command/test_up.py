@@ -134,7 +134,8 @@ def test_one_service_that_dies_stops_the_others(up: Up, module: str) -> None:
 
 def refused(data: Path, *arguments: str) -> str:
     """The last line of a start that fails."""
-    free = ("--namesrv-port", "0", "--broker-port", "0", "--proxy-port", "0")
+    ports = ("--namesrv-port", "--broker-port", "--proxy-port")
+    free = [f"{port}=0" for port in ports if port not in arguments]
     done = aerobee("up", "--data", str(data), *free, *arguments)
     assert done.returncode == 1 and not done.stdout
     return done.stderr.splitlines()[-1]

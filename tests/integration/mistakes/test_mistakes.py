@@ -69,9 +69,9 @@ def test_an_offset_beyond_the_end_is_refused_and_what_is_skipped_is_said(up: Up)
     [queue] = aerobee_json("group", "progress", "beyond", "--topic", "beyond", namesrv=up.namesrv)
     assert queue["consumer_offset"] is None, "nothing was moved"
     skipped = aerobee(*target, "2", namesrv=up.namesrv)
-    assert "skipped 2 messages" in skipped.stderr
+    assert "skips 2 messages" in skipped.stderr
     repeated = aerobee(*target, "1", namesrv=up.namesrv)
-    assert "1 message will be consumed again" in repeated.stderr
+    assert "consumes 1 message again" in repeated.stderr
 
 
 @pytest.mark.parametrize(

@@ -25,9 +25,9 @@ from aerobee.broker.v1 import (
 from aerobee.namesrv.v1 import namesrv_pb2, namesrv_pb2_grpc
 
 from aerobee_wire import message_id, properties, record
+from aerobee_wire.route import READ_WRITE
 from aerobee_wire.status import Code, MqError, grpc_status_of, trailers_of
 
-READ_WRITE = 6
 HOST = "127.0.0.1"
 LARGEST_MESSAGE = 64 * 1024 * 1024
 BORN_HOST = message_id.pack_host("10.0.0.9:50000")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -191,7 +192,21 @@ def test_help_shows_the_default_of_a_choice_as_the_user_writes_it(
         ["dlq", "redrive", "g", "--all", "--since", "174873600"],
         ["dlq", "redrive", "g", "--all", "--since", "1h", "--until", "2h"],
         ["dlq", "redrive", "g", "--all", "--since", "1748736000001", "--until", "1748736000000"],
+        ["dlq", "redrive", "g", "--id", "x", "--id", "y", "--limit", "1"],
         ["up", "--namesrv-port", "70000"],
+        ["--namesrv", "a:1", "--namesrv", "b:1", "topic", "list"],
+        ["topic", "create", "t", "--queues", "4", "--queues", "4"],
+        ["message", "send", "t", "body", "--tag", "a", "--tag", "b"],
+        ["group", "create", "g", "--consume", "--no-consume"],
+        ["group", "create", "g", "--fifo", "--order", "off"],
+        ["group", "create", "g", "--retry-delays", "1s,,5s"],
+        ["group", "create", "g", "--retry", "exponential:initial=5s,,max=2h"],
+        ["certs", "issue", "d", "--role", "broker", "--name", "b", "--hosts", "a,,b"],
+        ["certs", "init", "d", "--hosts", ","],
+        ["demo", "--all", "--messages", "5"],
+        ["doctor", "--topic", "t"],
+        ["doctor", "--from", "a:1;b:2"],
+        ["group", "blocked", "g", "--reason", "no such address"],
     ],
 )
 def test_a_wrong_command_line_is_refused_in_one_line(
@@ -201,6 +216,13 @@ def test_a_wrong_command_line_is_refused_in_one_line(
     out, err = capsys.readouterr()
     assert not out
     assert err.startswith("error: ") and err.count("\n") == 1 and err.endswith("\n")
+
+
+def test_lists_and_flags_may_be_repeated(capsys: pytest.CaptureFixture[str]) -> None:
+    lists = ["--property", "a=1", "--property", "b=2", "--key", "a", "--key", "b"]
+    flags = ["--json", "--json"]
+    assert main.main(["message", "send", "t", "body", *lists, *flags, "--help"]) == 0
+    capsys.readouterr()
 
 
 @pytest.mark.parametrize(
@@ -243,6 +265,51 @@ def test_a_query_reports_damaged_records(
     out, err = capsys.readouterr()
     assert out.split() == ["[]"]
     assert "broker-a: the record at 7 is damaged" in err
+
+
+@pytest.mark.parametrize(
+    ("stored", "limit", "note"),
+    [(3, 3, ""), (4, 3, "give a higher --limit"), (64, 64, "may be more"), (70, 64, "may be more")],
+)
+def test_a_query_says_that_its_limit_left_messages_out(
+    stored: int,
+    limit: int,
+    note: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    class Admin(DamagedAdmin):
+        def query_messages(
+            self, topic: str, *, damaged: list[MqError], **given: object
+        ) -> list[Any]:
+            assert given["max_messages"] == min(limit + 1, 64)  # of each of several brokers
+            return [{"n": n} for n in range(stored)]
+
+    monkeypatch.setattr("aerobee_cli.commands.message.admin_client", lambda *_: Admin())
+    monkeypatch.setattr("aerobee_cli.commands.message.summary", lambda message: message)
+    limits = ["--limit", str(limit)]
+    assert main.main(["message", "query", "t", "--key", "k", "--json", *limits]) == 0
+    out, err = capsys.readouterr()
+    assert [each["n"] for each in json.loads(out)] == list(range(min(stored, limit)))
+    assert (note in err) if note else not err
+
+
+@pytest.mark.parametrize(("omitted", "code"), [({}, 0), ({"b": 5}, 3)])
+def test_blocked_message_groups_that_are_not_listed_are_counted(
+    omitted: dict[str, int],
+    code: int,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    class Admin(DamagedAdmin):
+        def blocked_message_groups(self, _: str, *, omitted: dict[str, int]) -> list[Any]:
+            omitted.update(found)
+            return []
+
+    found = omitted
+    monkeypatch.setattr("aerobee_cli.commands.group.admin_client", lambda *_: Admin())
+    assert main.main(["group", "blocked", "g", "--json"]) == code
+    assert ("broker b has 5 more" in capsys.readouterr().err) is bool(omitted)
 
 
 def test_an_illegal_name_is_refused_without_asking_a_server(

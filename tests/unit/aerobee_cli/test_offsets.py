@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import io
+import sys
+from typing import Any, Self
+
+import click
 import pytest
 
-from aerobee_cli.offsets import effects, reset_target
+from aerobee_cli import main
+from aerobee_cli.offsets import ResetTarget, effects, effects_of_reset, reset_target
 from aerobee_cli.options import BadOption
-from aerobee_client.admin.descriptions import QueueOffset, QueueProgress
+from aerobee_client.admin.descriptions import QueueOffset, QueueProgress, QueueStatus
+from aerobee_wire.status import Code, MqError
 
 
 @pytest.mark.parametrize(
@@ -46,8 +53,8 @@ def test_messages_that_are_skipped_and_repeated_are_counted() -> None:
     before = [progress(0, 4), progress(1, 9), progress(2, None)]
     said = list(effects(before, moved(7, 5, 5), {"timestamp_ms": 1}))
     assert said == [
-        "skipped 6 messages that the group has not consumed",
-        "4 messages will be consumed again",
+        "the group skips 6 messages that it has not consumed",
+        "the group consumes 4 messages again",
     ]
 
 
@@ -58,3 +65,107 @@ def test_queues_that_end_before_the_offset_are_counted() -> None:
 
 def test_a_move_to_where_the_group_is_says_nothing() -> None:
     assert list(effects([progress(0, 4)], moved(4), {"queue_offset": 4})) == []
+
+
+class AdminOfTwoQueues:
+    """A topic with 10 messages in queue 0 and 3 in queue 1. The group `g` is at 4 in queue 0."""
+
+    def __init__(self) -> None:
+        self.changes: list[str] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def consume_progress(self, group: str, topic: str = "") -> list[QueueProgress]:
+        if group != "g":
+            raise MqError(Code.SUBSCRIPTION_GROUP_NOT_EXIST, "no such group")
+        return [
+            QueueProgress("t", "b", 0, 0, 10, 4, 6, 0, ""),
+            QueueProgress("t", "b", 1, 0, 3, None, 3, 0, ""),
+        ]
+
+    def topic_status(self, topic: str) -> list[QueueStatus]:
+        if topic != "t":
+            raise MqError(Code.TOPIC_NOT_EXIST, "no such topic")
+        return [QueueStatus("t", "b", 0, 0, 10, 1, 9), QueueStatus("t", "b", 1, 0, 3, 1, 9)]
+
+    def search_offset(self, topic: str, broker_name: str, queue_id: int, timestamp_ms: int) -> int:
+        return min(timestamp_ms, 10 if queue_id == 0 else 3)
+
+    def reset_offsets(self, *_: Any, **__: Any) -> list[QueueOffset]:
+        self.changes.append("reset")
+        return []
+
+    def delete_topic(self, topic: str) -> bool:
+        self.changes.append("delete")
+        return topic == "t"
+
+    def delete_group(self, group: str) -> bool:
+        return self.delete_topic("t" if group == "g" else "")
+
+
+@pytest.mark.parametrize(
+    ("target", "said"),
+    [
+        ({"timestamp_ms": -1}, ["the group skips 9 messages that it has not consumed"]),
+        ({"timestamp_ms": 0}, ["the group consumes 4 messages again"]),
+        ({"timestamp_ms": 5}, ["the group skips 4 messages that it has not consumed"]),
+        (
+            {"queue_offset": 4},
+            [
+                "the group is at the end of 1 queue shorter than 4",
+                "the group skips 3 messages that it has not consumed",
+            ],
+        ),
+    ],
+)
+def test_the_effects_of_a_reset_are_known_before_it(target: ResetTarget, said: list[str]) -> None:
+    admin: Any = AdminOfTwoQueues()
+    assert list(effects_of_reset(admin, "g", "t", target)) == said
+    assert not admin.changes
+
+
+@pytest.mark.parametrize(
+    ("arguments", "loss"),
+    [
+        (["topic", "delete", "t"], "t has 13 messages in 2 queues"),
+        (
+            ["group", "delete", "g"],
+            "the offsets of g in 1 queue of t, with 6 messages not consumed",
+        ),
+        (
+            ["group", "reset-offset", "g", "t", "--to", "latest"],
+            "the group skips 9 messages that it has not consumed",
+        ),
+        (["topic", "delete", "none"], ""),
+        (["group", "delete", "none"], ""),
+    ],
+)
+@pytest.mark.parametrize("agreed", [True, False])
+def test_a_question_on_a_terminal_comes_after_the_loss(
+    arguments: list[str],
+    loss: str,
+    agreed: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    admin = AdminOfTwoQueues()
+    shown: list[str] = []
+
+    def ask(_: str) -> bool:
+        shown.append(capsys.readouterr().err.strip())
+        return agreed
+
+    monkeypatch.setattr(sys, "stdin", Terminal())
+    monkeypatch.setattr(click, "confirm", ask)
+    for group in ("topic", "group"):
+        monkeypatch.setattr(f"aerobee_cli.commands.{group}.admin_client", lambda *_: admin)
+    main.main(arguments)
+    assert shown == [loss]
+    assert bool(admin.changes) is agreed

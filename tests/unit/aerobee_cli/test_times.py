@@ -15,7 +15,14 @@ NOON_MS = 1_748_779_200_000
 
 
 @pytest.mark.parametrize(
-    "text", ["2025-06-01T12:00:00Z", "2025-06-01T12:00", "2025-06-01T14:00+02:00", "1748779200000"]
+    "text",
+    [
+        "2025-06-01T12:00:00Z",
+        "20250601T1200",
+        "2025-06-01T12:00",
+        "2025-06-01T14:00+02:00",
+        "1748779200000",
+    ],
 )
 def test_a_time_is_iso_8601_or_13_digits(text: str) -> None:
     assert parse_time_ms(text) == NOON_MS
@@ -42,6 +49,7 @@ def test_a_moment_is_not_before_1970(text: str, at_ms: int) -> None:
     [
         *("", "yesterday", "24", "24 h", "1.2.3s", "-1h", "1h30", "-1"),
         *("174877920", "17487792000", "1748779200000000"),
+        *("17121101112", "171211011121559"),  # Python reads both as hours of the year 1712
     ],
 )
 def test_other_digits_and_words_are_no_time(text: str) -> None:

@@ -47,7 +47,17 @@ def show_created(kind: str, items: Iterable[Item], *, dry_run: bool, as_json: bo
         Column("address", "address"),
         Column("result", "created", lambda created: done if created else "was there"),
     )
-    Table(columns).show(items, as_json=as_json)
+    shown = list(items)
+    Table(columns).show(shown, as_json=as_json)
+    _note_unreachable(address for item in shown for address in item["unreachable_namesrvs"])
+
+
+def _note_unreachable(namesrvs: Iterable[str]) -> None:
+    for address in sorted(set(namesrvs)):
+        output.note(
+            f"warning: name server {address} was not reached; it learns of the change from the "
+            "next registration of the broker"
+        )
 
 
 def update_all(
@@ -62,11 +72,13 @@ def update_all(
 
     If one of them cannot be changed, none is changed. A missing topic or group is created by
     `create`; it is an error if `create` is None. Return an item for each setting that changes on a
-    broker. Raise CommandError if messages would become unreadable, unless `force` is given.
+    broker. Raise CommandError if messages would become unreadable, unless `force` is given; so does
+    a dry run.
     """
     for run_dry in (True,) if dry_run else (True, False):
         items: list[Item] = []
         lost: list[UnreadableQueue] = []
+        unreachable: list[str] = []
         for name, settings in wanted.items():
             try:
                 done = update(name, **settings, dry_run=run_dry)
@@ -75,10 +87,12 @@ def update_all(
                     raise
                 made = create(name, **settings, dry_run=run_dry)
                 items += [_created(name, each.broker_name) for each in made if each.created]
+                unreachable += [address for each in made for address in each.unreachable_namesrvs]
             else:
                 items += map(asdict, done.changes)
                 lost += done.unreadable
-        if lost and not force and not dry_run:
+                unreachable += done.unreachable_namesrvs
+        if lost and not force:
             raise CommandError(
                 f"nothing was changed, because messages would become unreadable: {_listed(lost)}; "
                 "take fewer --write-queues first, and fewer --read-queues when these are consumed, "
@@ -87,6 +101,7 @@ def update_all(
     if lost:
         become = "would become" if dry_run else "are now"
         output.note(f"{become} unreadable: {_listed(lost)}")
+    _note_unreachable(unreachable)
     return items
 
 

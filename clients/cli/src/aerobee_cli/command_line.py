@@ -7,6 +7,7 @@ group imports the modules of its subcommands when they run, so that `aerobee --h
 from __future__ import annotations
 
 import inspect
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -149,7 +150,7 @@ class Function:
 
     def command(self) -> click.Command:
         names, parameters = parameters_of(self.call)
-        return click.Command(
+        return OnceOptions(
             self.name,
             callback=_with_context(self.call, names) if names else self.call,
             params=parameters,
@@ -157,6 +158,26 @@ class Function:
             epilog=self.epilog,
             **self.settings,
         )
+
+
+class OnceOptions(click.Command):
+    """A command that refuses an option given twice, whose first value would be lost.
+
+    A flag without an opposite may be repeated, and so may an option that is a list.
+    """
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if not ctx.resilient_parsing:
+            _, _, order = self.make_parser(ctx).parse_args(args=list(args))
+            for param, times in Counter(order).items():
+                if times > 1 and isinstance(param, click.Option) and _has_one_value(param):
+                    name = "/".join([*param.opts[:1], *param.secondary_opts[:1]])
+                    raise click.UsageError(f"{name} is given {times} times: give it once", ctx)
+        return super().parse_args(ctx, args)
+
+
+def _has_one_value(option: click.Option) -> bool:
+    return not option.multiple and (not option.is_flag or bool(option.secondary_opts))
 
 
 def parameters_of(function: Callable[..., Any]) -> tuple[list[str], list[click.Parameter]]:
@@ -193,7 +214,7 @@ def first_sentence(text: str) -> str:
     return sentence + "." if stop else paragraph
 
 
-class CommandGroup(click.Group):
+class CommandGroup(OnceOptions, click.Group):
     """A group of commands, each of which is made when it is first used."""
 
     def __init__(self, name: str | None = None, **settings: Any) -> None:

@@ -1,6 +1,6 @@
-"""Change the offsets of a group in a topic: `aerobee group reset-offset` and `forget`.
+"""Describe what a change of offsets costs: for `group reset-offset`, `forget` and `delete`.
 
-This module parses the target of `--to`, and reports which messages a change affects.
+This module also parses the target of `--to`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from aerobee_wire.status import Code, MqError
 
 if TYPE_CHECKING:
     from aerobee_client import AdminClient
-    from aerobee_client.admin.descriptions import QueueOffset, QueueProgress
+    from aerobee_client.admin.descriptions import QueueOffset, QueueProgress, QueueStatus
 
 
 END = -1  # as a store time: the end of the queue
@@ -52,7 +52,7 @@ def reset_target(text: str) -> ResetTarget:
 def effects(
     before: Iterable[QueueProgress], moved: Iterable[QueueOffset], target: ResetTarget
 ) -> Iterator[str]:
-    """Yield texts about the effects of moved offsets.
+    """Yield texts about the effects of offsets that are moved, or would be.
 
     `before` is the progress of the group before the move. Where the group has no offset in a queue,
     it has not consumed any messages.
@@ -70,17 +70,73 @@ def effects(
         queues = counted(cut, "queue")
         yield f"the group is at the end of {queues} shorter than {target['queue_offset']:,}"
     if skipped:
-        yield f"skipped {counted(skipped, 'message')} that the group has not consumed"
+        yield f"the group skips {counted(skipped, 'message')} that it has not consumed"
     if repeated:
-        yield f"{counted(repeated, 'message')} will be consumed again"
+        yield f"the group consumes {counted(repeated, 'message')} again"
+
+
+def effects_of_reset(
+    admin: AdminClient, group: str, topic: str, target: ResetTarget
+) -> Iterator[str]:
+    """Yield texts about what a reset to `target` would do."""
+    yield from effects(
+        admin.consume_progress(group, topic),
+        [_moved(admin, queue, target) for queue in admin.topic_status(topic)],
+        target,
+    )
+
+
+def _moved(admin: AdminClient, queue: QueueStatus, target: ResetTarget) -> QueueOffset:
+    """Return where a reset would move the group in one queue."""
+    from aerobee_client.admin.descriptions import QueueOffset
+
+    place = (queue.topic, queue.broker_name, queue.queue_id)
+    timestamp_ms = target.get("timestamp_ms")
+    if timestamp_ms is None:
+        offset = min(target["queue_offset"], queue.max_offset)
+    elif timestamp_ms < 0:
+        offset = queue.max_offset
+    else:
+        offset = admin.search_offset(*place, timestamp_ms)
+    return QueueOffset(*place, offset)
+
+
+def losses_of_group(admin: AdminClient, group: str) -> Iterator[str]:
+    """Yield texts about the offsets that are deleted with a group."""
+    try:
+        progress = admin.consume_progress(group)
+    except MqError as error:
+        if error.code is not Code.SUBSCRIPTION_GROUP_NOT_EXIST:
+            raise
+        return
+    known = [queue for queue in progress if queue.consumer_offset is not None]
+    for topic in dict.fromkeys(queue.topic for queue in known):
+        queues = [queue for queue in known if queue.topic == topic]
+        yield _described(group, topic, len(queues), sum(queue.lag for queue in queues))
+
+
+def losses_of_topic(admin: AdminClient, topic: str) -> Iterator[str]:
+    """Yield a text about the messages that are deleted with a topic."""
+    try:
+        queues = admin.topic_status(topic)
+    except MqError as error:
+        if error.code is not Code.TOPIC_NOT_EXIST:
+            raise
+        return
+    messages = sum(queue.max_offset - queue.min_offset for queue in queues)
+    yield f"{topic} has {counted(messages, 'message')} in {counted(len(queues), 'queue')}"
 
 
 def loss(admin: AdminClient, group: str, offsets: Sequence[QueueOffset]) -> str:
     """Describe the loss if the `offsets` of a group in one topic are deleted."""
     topic = offsets[0].topic
     held = {(each.broker_name, each.queue_id) for each in offsets}
-    text = f"the offsets of {group} in {counted(len(held), 'queue')} of {topic}"
-    lag = _lag(admin, group, topic)
+    return _described(group, topic, len(held), _lag(admin, group, topic))
+
+
+def _described(group: str, topic: str, queues: int, lag: int | None) -> str:
+    """Describe the offsets of a group in a topic. `lag` is None if the topic does not exist."""
+    text = f"the offsets of {group} in {counted(queues, 'queue')} of {topic}"
     if lag is None:
         return f"{text}, which does not exist any more"
     return f"{text}, with {counted(lag, 'message')} not consumed"

@@ -145,14 +145,17 @@ def end(problems: Iterable[str]) -> None:
         raise click.exceptions.Exit(INCOMPLETE)
 
 
-def confirm(question: str, yes: bool) -> None:
+def confirm(question: str, yes: bool, losses: Callable[[], Iterable[str]] = tuple) -> None:
     """Ask for confirmation on a terminal, unless `--yes` is given.
 
+    The texts of `losses` are shown before the question. They are fetched only for a terminal.
     Raises BadOption if stdin is not a terminal, because no user can answer there.
     """
     if yes:
         return
     if sys.stdin is None or not sys.stdin.isatty():
         raise BadOption(f"{question} There is no terminal to ask on: say --yes")
+    for loss in losses():
+        note(loss)
     if not click.confirm(question):
         raise click.exceptions.Exit(1)

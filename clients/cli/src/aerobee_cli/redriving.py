@@ -262,6 +262,8 @@ class _Job:
         text = f"{status} {counts[status]:,} of {tally.total:,} dead letters of {request.group}"
         if tally.topics:
             text += f" to {', '.join(sorted(tally.topics))}"
+        if self._redrive is not None and self._redrive.limit_is_reached:
+            text += f"; --limit {request.limit} ended it, and later dead letters were not examined"
         if counts[Status.SENT_BEFORE]:
             text += f"; {counts[Status.SENT_BEFORE]:,} were sent before, says {request.journal}"
         if tally.perhaps_twice:

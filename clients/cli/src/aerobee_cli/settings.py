@@ -26,13 +26,14 @@ from aerobee_cli.times import parse_duration
 from aerobee_wire.consume_order import ConsumeOrder
 from aerobee_wire.queues import lite
 from aerobee_wire.retry_policy import ExponentialRetryPolicy
+from aerobee_wire.route import READ, READ_WRITE, WRITE
 
 # Keyword arguments of AdminClient's create_topic and update_topic, or create_group and
 # update_group.
 Arguments: TypeAlias = dict[str, Any]
 
 NEVER = "never"  # as a TTL
-PERMISSIONS = {"rw": 6, "r": 4, "w": 2}
+PERMISSIONS = {"rw": READ_WRITE, "r": READ, "w": WRITE}
 
 
 class MessageType(StrEnum):
@@ -144,14 +145,16 @@ def _attributes(value: Any) -> Arguments:
 
 def retry_delays(value: str | Sequence[str]) -> list[timedelta]:
     """Parse retry delays from text like "1s,5s", or from a list. Raises ValueError."""
+    if not value:
+        return []
     parts = value.split(",") if isinstance(value, str) else value
-    return [parse_duration(str(part)) for part in parts if part]
+    return [parse_duration(str(part)) for part in parts]
 
 
 def retry_policy(text: str) -> ExponentialRetryPolicy:
     """Parse text like "exponential:initial=5s,max=2h,multiplier=2". Raises ValueError."""
     kind, _, listed = text.partition(":")
-    pairs = [part.partition("=")[::2] for part in listed.split(",") if part]
+    pairs = [part.partition("=")[::2] for part in listed.split(",")] if listed else []
     given = dict(pairs)
     if len(given) < len(pairs):
         raise ValueError("give initial, max and multiplier once each")

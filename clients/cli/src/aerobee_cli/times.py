@@ -16,6 +16,9 @@ _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 _AGE = re.compile(r"[0-9.]+(ms|s|m|h|d)")
 # Milliseconds since the epoch have 13 digits from 2001-09-09 to 2286-11-20; mqadmin uses them.
 EPOCH_MS_DIGITS = 13
+# A date without hyphens. Python also accepts a digit between date and time, so that it would read a
+# number of 11 digits, such as an offset, as an hour of a year between 1000 and 9999.
+ISO_DATE_DIGITS = 8
 
 
 def parse_duration(text: str) -> timedelta:
@@ -67,6 +70,8 @@ def parse_time_ms(text: str) -> int:
     """
     if is_epoch_ms(text):
         return int(text)
+    if text.isdigit() and len(text) != ISO_DATE_DIGITS:
+        raise ValueError(f"{text} has neither {EPOCH_MS_DIGITS} nor {ISO_DATE_DIGITS} digits")
     at = datetime.fromisoformat(text)
     if at.tzinfo is None:
         at = at.replace(tzinfo=UTC)

@@ -11,17 +11,15 @@ from typing import Generic
 from aerobee.namesrv.v1.namesrv_pb2 import TopicRoute
 
 from aerobee_wire.queues.choice import Q
+from aerobee_wire.route import MASTER_ID, WRITE
 
 # A broker that has left the route keeps its message groups for this time: longer than a restart.
 AWAY_MS = 60_000
 
-_MASTER_ID = 0
-_WRITABLE = 2  # a bit of a topic's permission
-
 
 def masters(route: TopicRoute) -> set[str]:
     """Return the broker names that have a master."""
-    return {data.broker_name for data in route.brokers if _MASTER_ID in data.addresses}
+    return {data.broker_name for data in route.brokers if MASTER_ID in data.addresses}
 
 
 def being_elected(route: TopicRoute) -> set[str]:
@@ -39,7 +37,7 @@ def writable_counts(route: TopicRoute) -> dict[str, int]:
     return {
         data.broker_name: data.write_queue_count
         for data in found
-        if data.permission & _WRITABLE and data.broker_name in there
+        if data.permission & WRITE and data.broker_name in there
     }
 
 

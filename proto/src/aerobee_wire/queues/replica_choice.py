@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-MASTER_ID = 0
+from aerobee_wire.route import MASTER_ID
+
 MASTER_EVERY_MS = 20_000
 AVOID_MS = 30_000  # for a slave that did not serve a pull
 

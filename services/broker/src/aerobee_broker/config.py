@@ -26,9 +26,8 @@ from aerobee_chassis.config import KnownKeys, Milliseconds, Port
 from aerobee_chassis.errors import ConfigError
 from aerobee_chassis.rpc.loops import Transport
 from aerobee_chassis.rpc.peer_tls import ServerTlsOptions
+from aerobee_wire.route import FORMER_MASTER_ID
 
-# The broker id of replica 0 while another one is master, because the master has id 0.
-FORMER_MASTER_ID = 1_000
 MAX_NAME_BYTES = 127  # of a broker or a cluster
 Percent = Annotated[int, Field(ge=1, le=100)]
 

@@ -84,6 +84,22 @@ def _warnings(options: Options) -> Iterator[str]:
     yield from options.misspelt_variables
 
 
+class _Once(argparse.Action):
+    """Store the value of an option, and refuse a second one."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: str | None = None,
+    ) -> None:
+        given = getattr(namespace, self.dest)
+        if given is not None:
+            parser.error(f"{option_string} is given twice ('{given}', '{values}'): give it once")
+        setattr(namespace, self.dest, values)
+
+
 def _parser(
     program: str, description: str, example: str, flags: Sequence[Flag]
 ) -> argparse.ArgumentParser:
@@ -95,9 +111,14 @@ def _parser(
     )
     for flag in flags:
         parser.add_argument(
-            flag.name, dest=flag.key, type=flag.type, metavar=flag.metavar, help=flag.help
+            flag.name,
+            action=_Once,
+            dest=flag.key,
+            type=flag.type,
+            metavar=flag.metavar,
+            help=flag.help,
         )
-    parser.add_argument("--config", type=Path, metavar="FILE", help="file of options")
+    parser.add_argument("--config", action=_Once, type=Path, metavar="FILE", help="file of options")
     parser.add_argument(
         "--set", action="append", default=[], dest="sets", metavar="KEY=VALUE", help="one option"
     )

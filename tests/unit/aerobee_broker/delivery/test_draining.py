@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from aerobee_broker.delivery.retry.send_back import Entry
-from aerobee_broker.metadata.topics import READ, READ_WRITE
 from aerobee_wire import properties as props
+from aerobee_wire.route import READ, READ_WRITE
 from aerobee_wire.status import Code, MqError
 from support.broker.harness import BrokerHarness
 from support.broker.transactions import half

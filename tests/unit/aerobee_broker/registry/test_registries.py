@@ -86,6 +86,32 @@ async def test_an_update_changes_what_it_names(harness: BrokerHarness) -> None:
 
 
 @pytest.mark.parametrize(
+    ("invalid", "code"),
+    [
+        (replace(GOOD, attributes={"message.type": "SLOW"}), Code.INVALID_PARAMETER),
+        (replace(GOOD, read_queue_count=0), Code.INVALID_PARAMETER),
+        (replace(GOOD, topic="TBW102"), Code.NO_PERMISSION),
+    ],
+)
+async def test_a_dry_run_checks_a_missing_topic_as_its_creation_does(
+    harness: BrokerHarness, invalid: TopicConfig, code: Code
+) -> None:
+    change = harness.broker.administration.update_topic
+    before = harness.tables.topics.all()
+    for call in (
+        change(invalid, (), dry_run=True, force=False, allow_missing=True),
+        harness.broker.topics.put(invalid, only_new=True),
+    ):
+        with raises_code(code):
+            await call
+    would = await change(GOOD, (), dry_run=True, force=False, allow_missing=True)
+    assert (would.before, would.after) == (None, GOOD)
+    assert harness.tables.topics.all() == before
+    with raises_code(Code.TOPIC_NOT_EXIST):
+        await change(GOOD, (), dry_run=False, force=False, allow_missing=True)
+
+
+@pytest.mark.parametrize(
     ("topic", "named", "code"),
     [
         ("t", {"read_queue_count": 0}, Code.INVALID_PARAMETER),
@@ -333,6 +359,22 @@ async def test_a_group_s_update_changes_what_it_names(harness: BrokerHarness) ->
     with raises_code(Code.SUBSCRIPTION_GROUP_NOT_EXIST):
         await groups.update(SubscriptionGroup("other"), ["consume_enable"], dry_run=False)
     assert groups.get("g") == replace(old, retry_max_times=2)
+
+
+async def test_a_dry_run_checks_a_missing_group_as_its_creation_does(
+    harness: BrokerHarness,
+) -> None:
+    groups = harness.broker.groups
+    bound = SubscriptionGroup("g", attributes={"lite.bind.topic": "none"})
+    for call in (
+        groups.update(bound, (), dry_run=True, allow_missing=True),
+        groups.put(bound, only_new=True),
+    ):
+        with raises_code(Code.TOPIC_NOT_EXIST):
+            await call
+    good = SubscriptionGroup("g", retry_max_times=2)
+    assert await groups.update(good, (), dry_run=True, allow_missing=True) == (None, good)
+    assert groups.table.get("g") is None
 
 
 async def test_put_creates_the_retry_topic_of_a_group(harness: BrokerHarness) -> None:

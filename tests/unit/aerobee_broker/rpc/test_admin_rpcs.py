@@ -59,7 +59,15 @@ async def test_a_topic_and_a_group_are_updated(handlers: Handlers) -> None:
         (queue_id, 0) for queue_id in range(2, 9)
     ]
 
+    request.topic.MergeFrom(namesrv_pb2.TopicConfig(topic="u", read_queue_count=1, permission=6))
+    request.allow_missing = True
+    would = await handlers("UpdateTopic", request)
+    assert (would.HasField("before"), would.after.write_queue_count) == (False, 9)
+
     group = admin_pb2.GroupConfig(consumer_group="g", retry_max_times=3)
+    first = admin_pb2.UpdateGroupRequest(group=group, dry_run=True, allow_missing=True)
+    would = await handlers("UpdateGroup", first)
+    assert (would.HasField("before"), would.after.retry_max_times) == (False, 3)
     asked = admin_pb2.PutGroupRequest(group=group, only_new=True)
     before = (await handlers("PutGroup", asked)).group
     asked.group.retry_max_times = 4

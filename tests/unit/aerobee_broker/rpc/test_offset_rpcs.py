@@ -37,6 +37,19 @@ async def test_offsets_are_stored_queried_and_reset(handlers: Handlers) -> None:
     assert not unread.HasField("consumer_offset")
 
 
+async def test_offsets_beyond_the_end_are_named_and_not_stored(handlers: Handlers) -> None:
+    await handlers.harness.group("g")
+    await handlers.harness.send("t", b"a", b"b")
+    beyond = offset_pb2.QueueOffset(topic="t", queue_id=1, queue_offset=1)
+    update = offset_pb2.UpdateConsumerOffsetsRequest(
+        consumer_group="g", offsets=[offset_pb2.QueueOffset(topic="t", queue_offset=2), beyond]
+    )
+    assert list((await handlers("UpdateConsumerOffsets", update)).beyond_end) == [beyond]
+    query = offset_pb2.QueryConsumerOffsetsRequest(consumer_group="g")
+    stored = (await handlers("QueryConsumerOffsets", query)).offsets
+    assert [(each.queue_id, each.queue_offset) for each in stored] == [(0, 2)]
+
+
 async def test_a_reset_without_a_target_is_refused(handlers: Handlers) -> None:
     await handlers.harness.group("g")
     await handlers.harness.send("t", b"x")

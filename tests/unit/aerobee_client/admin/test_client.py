@@ -44,11 +44,25 @@ async def test_topic_is_created_on_every_master(
     assert all(request.only_new for request in cluster.requests("PutTopic"))
 
 
+async def test_the_type_of_a_topic_is_given_once(
+    admin: AsyncAdminClient, cluster: MemoryCluster
+) -> None:
+    twice = {"message.type": "DELAY"}
+    with raises_code(Code.INVALID_PARAMETER):
+        await admin.create_topic("new", attributes=twice)
+    cluster.answers["UpdateTopic"] = updating()
+    with raises_code(Code.INVALID_PARAMETER):
+        await admin.update_topic("t", message_type="FIFO", attributes=twice)
+    assert not cluster.requests("PutTopic") and not cluster.requests("UpdateTopic")
+    await admin.update_topic("t", attributes=twice)
+
+
 async def test_a_topic_that_exists_is_not_changed(
     admin: AsyncAdminClient, cluster: MemoryCluster, brokers: list[MemoryBroker]
 ) -> None:
     """Neither where it differs, nor on the broker that lacks it."""
     brokers[0].create("old", 4)
+    cluster.answers["UpdateTopic"] = updating()
     assert [made.created for made in await admin.create_topic("old", queues=4, dry_run=True)] == [
         False,
         True,
@@ -63,6 +77,29 @@ async def test_a_topic_that_exists_is_not_changed(
     ]
     assert not cluster.requests("PutTopic") and "old" not in brokers[1].topics
     assert [made.created for made in await admin.create_topic("old", queues=4)] == [False, True]
+
+
+@pytest.mark.parametrize("kind", ["Topic", "Group"])
+async def test_a_dry_run_of_a_creation_lets_each_broker_check_it(
+    admin: AsyncAdminClient, cluster: MemoryCluster, kind: str
+) -> None:
+    create = admin.create_topic if kind == "Topic" else admin.create_group
+    absent = Code.TOPIC_NOT_EXIST if kind == "Topic" else Code.SUBSCRIPTION_GROUP_NOT_EXIST
+    cluster.answers[f"Get{kind}"] = MqError(absent, "no such name")
+
+    def refuse_at_b(address: str, request: Any) -> Any:
+        assert request.dry_run and request.allow_missing
+        if cluster.brokers[address].name == "b":
+            raise MqError(Code.INVALID_PARAMETER, "unsupported attribute")
+        return getattr(admin_pb2, f"Update{kind}Response")()
+
+    cluster.answers[f"Update{kind}"] = refuse_at_b
+    with raises_code(Code.INVALID_PARAMETER):
+        await create("new", dry_run=True)
+    # A broker of version 0.1 does not check it, and must not change anything.
+    cluster.answers[f"Update{kind}"] = MqError(absent, "no such name")
+    assert all(made.created for made in await create("new", dry_run=True))
+    assert not cluster.requests(f"Put{kind}")
 
 
 async def test_what_somebody_else_creates_meanwhile_is_not_changed(
@@ -113,6 +150,20 @@ async def test_an_update_names_what_changes_and_asks_all_brokers_first(
     assert {tuple(request.fields) for request in requests} == {("read_queue_count",)}
     with raises_code(Code.INVALID_PARAMETER):
         await admin.update_topic("t")
+
+
+async def test_an_update_names_the_name_servers_that_missed_it(
+    admin: AsyncAdminClient, cluster: MemoryCluster
+) -> None:
+    def update(address: str, request: Any) -> Any:
+        response = updating()(address, request)
+        if not request.dry_run:
+            response.unreachable_namesrvs.append("n:9")
+        return response
+
+    cluster.answers["UpdateTopic"] = update
+    assert not (await admin.update_topic("t", queues=5, dry_run=True)).unreachable_namesrvs
+    assert (await admin.update_topic("t", queues=5)).unreachable_namesrvs == ("n:9",)
 
 
 async def test_one_broker_with_messages_keeps_all_from_shrinking(
@@ -278,6 +329,20 @@ async def test_committed_offsets_go_to_the_brokers_that_have_the_queues(
     with raises_code(Code.BROKER_NOT_EXIST):
         await admin.commit_offsets("g", {(TOPIC, "nowhere", 0): 1})
     await admin.commit_offsets("g", {})
+
+
+async def test_an_offset_beyond_the_end_is_not_committed_in_silence(
+    admin: AsyncAdminClient, cluster: MemoryCluster
+) -> None:
+    def commit(_: str, request: Any) -> Any:
+        answer = offset_pb2.UpdateConsumerOffsetsResponse()
+        answer.beyond_end.extend(each for each in request.offsets if each.queue_offset > 9)
+        return answer
+
+    cluster.answers["UpdateConsumerOffsets"] = commit
+    with pytest.raises(MqError, match="1748736000000 for queue 1 of") as caught:
+        await admin.commit_offsets("g", {(TOPIC, "a", 0): 5, (TOPIC, "a", 1): 1_748_736_000_000})
+    assert caught.value.code is Code.INVALID_PARAMETER
 
 
 async def test_reset_needs_one_target(admin: AsyncAdminClient, cluster: MemoryCluster) -> None:

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-import pytest
+from contextlib import nullcontext
+from typing import Any
 
+import pytest
+from aerobee.namesrv.v1 import namesrv_pb2
+
+from aerobee_client import AsyncAdminClient, MqError
 from aerobee_client.admin import diverged
+from aerobee_client.admin.descriptions import DivergedFile, DivergedMessage
 from aerobee_client.admin.diverged import Kind
 from aerobee_wire import properties as names
 from aerobee_wire.record import Record, decode, encode
+from aerobee_wire.status import Code
+from support.client.memory import MemoryCluster
+from support.codes import raises_code
 
 FROM = "broker-b/2/1-4096.log/4096"
 
@@ -106,3 +115,51 @@ def test_what_waits_keeps_its_time_and_what_had_waited_does_not_wait_again() -> 
         not {"TIMER_DELIVER_MS", "TIMER_OUT_MS", "DELAY"}
         & diverged.properties_for(delivered, FROM).keys()
     )
+
+
+def cut_off(topic: str, number: int = 0) -> DivergedMessage:
+    stored = record(topic)
+    return DivergedMessage(
+        topic=topic, kind="message", message_id=f"A{number}", keys="", tag="",
+        body_size=len(stored.body), queue_id=0, reconsume_times=0, physical_offset=number,
+        store_timestamp_ms=0, stored=False, record=stored,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("topic", "auto_create", "code"),
+    [
+        ("orders", False, None),
+        ("new", True, None),
+        ("new", False, Code.TOPIC_NOT_EXIST),
+        ("closed", True, Code.NO_PERMISSION),
+    ],
+)
+async def test_a_dry_run_of_a_resend_fails_where_the_broker_would_refuse(
+    admin: AsyncAdminClient,
+    cluster: MemoryCluster,
+    topic: str,
+    auto_create: bool,
+    code: Code | None,
+) -> None:
+    def route(_: str, request: Any) -> Any:
+        writable = {"orders": 6, "closed": 4} | ({"TBW102": 7} if auto_create else {})
+        if request.topic not in writable:
+            raise MqError(Code.TOPIC_NOT_EXIST, "no route")
+        found = namesrv_pb2.GetTopicRouteResponse()
+        permission = writable[request.topic]
+        found.route.queues.add(
+            broker_name="a", read_queue_count=1, write_queue_count=1, permission=permission
+        )
+        found.route.brokers.add(broker_name="a", addresses={0: "a:1"})
+        return found
+
+    cluster.answers["GetTopicRoute"] = route
+    file = DivergedFile(
+        broker_name="a", replica_id=2, address="a:2", name="1-40.log", epoch=1, begin_offset=40,
+        size=10,
+    )  # fmt: skip
+    messages = [cut_off(topic, number) for number in range(2)]
+    with raises_code(code) if code else nullcontext():
+        assert await admin.resend_diverged(file, messages, dry_run=True) == 2
+    assert not cluster.requests("Send")

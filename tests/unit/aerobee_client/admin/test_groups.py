@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from aerobee.broker.v1 import offset_pb2
+import pytest
+from aerobee.broker.v1 import offset_pb2, pop_pb2
 
 from aerobee_client import AsyncAdminClient, MqError
 from aerobee_wire.status import Code
@@ -31,6 +32,24 @@ async def test_an_offset_beyond_every_queue_is_no_reset(
     assert asked == []
     await admin.reset_offsets("g", TOPIC, queue_offset=1)
     assert len(asked) == 2
+
+
+async def test_blocked_message_groups_that_a_broker_does_not_list_are_counted(
+    admin: AsyncAdminClient, cluster: MemoryCluster
+) -> None:
+    def blocked(address: str, request: Any) -> Any:
+        response = pop_pb2.ListBlockedMessageGroupsResponse(total=1)
+        response.groups.add(topic=TOPIC, message_id="A1")
+        if cluster.brokers[address].name == "b":
+            response.total = 7
+        return response
+
+    cluster.answers["ListBlockedMessageGroups"] = blocked
+    omitted: dict[str, int] = {}
+    assert len(await admin.blocked_message_groups("g", omitted=omitted)) == 2
+    assert omitted == {"b": 6}
+    with pytest.raises(MqError, match="no listed message group"):
+        await admin.skip_message("g", "A2")
 
 
 async def test_offsets_are_forgotten_on_all_brokers_or_none(

@@ -12,8 +12,7 @@ from aerobee_wire.queues.group_queues import (
     being_elected,
     writable_counts,
 )
-
-READ, READ_WRITE = 4, 6
+from aerobee_wire.route import READ, READ_WRITE
 
 
 class Queue(NamedTuple):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from aerobee_wire.queues.replica_choice import AVOID_MS, MASTER_EVERY_MS, MASTER_ID, ReplicaChoice
+from aerobee_wire.queues.replica_choice import AVOID_MS, MASTER_EVERY_MS, ReplicaChoice
+from aerobee_wire.route import MASTER_ID
 
 GROUP = (0, 1, 2)
 

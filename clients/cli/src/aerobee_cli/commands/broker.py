@@ -12,7 +12,7 @@ import click
 
 from aerobee_cli import output
 from aerobee_cli.command_line import Argument, CommandGroup, Option
-from aerobee_cli.doctor.broker_group import MASTER_ID, BrokerGroup, look_at
+from aerobee_cli.doctor.broker_group import BrokerGroup, look_at
 from aerobee_cli.errors import INCOMPLETE, CommandError
 from aerobee_cli.options import (
     BadOption,
@@ -30,6 +30,7 @@ from aerobee_cli.options import (
 from aerobee_cli.processes.become import become, inherit_namesrv
 from aerobee_cli.table import Column, number
 from aerobee_cli.times import parse_duration
+from aerobee_wire.route import MASTER_ID
 
 if TYPE_CHECKING:
     from aerobee_client import AdminClient

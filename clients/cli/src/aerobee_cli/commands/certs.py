@@ -132,11 +132,13 @@ def _show(issued: Sequence[Issued], *, json: bool) -> None:
 def _hosts(given: str) -> list[str]:
     from aerobee_cli.authority import default_hosts
 
-    hosts = [part.strip() for part in given.split(",") if part.strip()]
+    hosts = [part.strip() for part in given.split(",")] if given else default_hosts()
     for host in hosts:
+        if not host:
+            raise BadOption(f"--hosts {given!r}: a name is empty; write it like a.example,10.0.0.1")
         if not host.isascii():
             raise BadOption(f"--hosts {host!r}: write ASCII, an international name as xn--…")
-    return hosts or default_hosts()
+    return hosts
 
 
 def _check_label(option: str, value: str) -> None:

@@ -143,6 +143,7 @@ def resend(
 
     Exit code 1: some messages were refused. 3: a replica did not answer, or a record is damaged.
     """
+    from aerobee_client.admin.diverged import batches
     from aerobee_wire.status import MqError
 
     silent: list[MqError] = []
@@ -155,13 +156,11 @@ def resend(
         try:
             for found in files:
                 for page in reading.pages(admin, found):
-                    for topic, messages in done.to_send(page.messages).items():
+                    for batch in batches(done.to_send(page.messages)):
                         try:
-                            if not dry_run:
-                                admin.resend_diverged(found, messages)
-                            done.sent += len(messages)
-                        except MqError as error:
-                            done.refused(topic, len(messages), error)
+                            done.sent += admin.resend_diverged(found, batch, dry_run=dry_run)
+                        except MqError as error:  # a batch is stored whole, or not
+                            done.refused(batch[0].topic, len(batch), error)
                     progress.update(looked_at=reading.done, total=reading.total, sent=done.sent)
         finally:
             progress.close()
@@ -221,10 +220,10 @@ class _Resent:
         self.errors: dict[str, MqError] = {}
         self._seen: set[tuple[str, str, int]] = set()
 
-    def to_send(self, messages: Iterable[DivergedMessage]) -> dict[str, list[DivergedMessage]]:
-        """Return the missing messages by topic. A delayed message may be in the log twice.
+    def to_send(self, messages: Iterable[DivergedMessage]) -> list[DivergedMessage]:
+        """Return the missing messages, those of a topic together.
 
-        Such a message is returned once.
+        A delayed message may be in the log twice, and is returned once.
         """
         found: dict[str, list[DivergedMessage]] = {}
         for message in messages:
@@ -236,7 +235,7 @@ class _Resent:
             elif place not in self._seen:
                 self._seen.add(place)
                 found.setdefault(message.topic, []).append(message)
-        return found
+        return [message for of_topic in found.values() for message in of_topic]
 
     def refused(self, topic: str, count: int, error: MqError) -> None:
         self.failed += count

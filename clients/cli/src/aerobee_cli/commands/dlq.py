@@ -261,6 +261,8 @@ def redrive(
     """
     if bool(ids) + everything + (listed is not None) != 1:
         raise BadOption("give --all, --list FILE, or --id ID for each dead letter to send again")
+    if ids and limit:
+        raise BadOption("--limit: not with --id, which names each dead letter to send")
     if since is not None and until is not None and since.is_age == until.is_age:
         redriving.check_bounds(since, until, EVER)
     request = redriving.Request(

@@ -9,7 +9,7 @@ import click
 from aerobee_cli import output
 from aerobee_cli.command_line import CommandGroup, Option
 from aerobee_cli.errors import INCOMPLETE
-from aerobee_cli.options import Json, Namesrv, namesrv_of
+from aerobee_cli.options import BadOption, Json, Namesrv, namesrv_of
 
 FOUND = INCOMPLETE  # exit code: findings
 
@@ -52,9 +52,15 @@ def doctor(
     from aerobee_client.cluster.namesrv import namesrv_addresses
 
     namesrvs = namesrv_addresses(namesrv_of(context, namesrv))
+    if topic and address is None:
+        raise BadOption("--topic: needs --from with a proxy")
     if address is not None:
-        [address] = namesrv_addresses(address)[:1]
+        address, *others = namesrv_addresses(address)
+        if others:
+            raise BadOption("--from: give the address of one proxy or name server")
         if proxy.is_namesrv(address):
+            if topic:
+                raise BadOption(f"--topic: {address} is a name server; give a proxy to --from")
             namesrvs, address = (address,), None
     if address is None:
         found = cluster.diagnose(namesrvs)

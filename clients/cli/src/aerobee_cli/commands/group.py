@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import click
 
 from aerobee_cli import changes, connected, output, settings
 from aerobee_cli.command_line import CommandGroup, Option
-from aerobee_cli.offsets import effects, loss, reset_target
+from aerobee_cli.offsets import (
+    effects,
+    effects_of_reset,
+    loss,
+    losses_of_group,
+    reset_target,
+)
 from aerobee_cli.options import (
     Attributes,
+    BadOption,
     Columns,
     CreateMissing,
     DryRun,
@@ -24,6 +32,7 @@ from aerobee_cli.options import (
     Yes,
     admin_client,
     confirm,
+    end,
     listing,
 )
 from aerobee_cli.output import Item, items_of
@@ -158,6 +167,8 @@ def create(
     A group that exists with the same settings does not change. If the group exists with other
     settings, the command fails and shows the differences; use `group update` to change settings.
     """
+    if fifo and order not in {None, Order.ON}:
+        raise BadOption(f"--fifo means --order on: leave it out, or leave out --order {order}")
     order = Order.ON if fifo else order
     lite = settings.lite_attributes(lite_topic, lite_model, lite_quota)
     attributes = settings.with_attributes(attribute, lite)
@@ -326,8 +337,9 @@ def blocked(
         Option(metavar="ID", help="Dead-letter this message, so that its group continues."),
     ] = "",
     reason: Annotated[
-        str, Option(metavar="TEXT", help="Why it is skipped; the dead letter says so.")
-    ] = "Skipped",
+        str | None,
+        Option(metavar="TEXT", help="Why it is skipped; the dead letter says so."),
+    ] = None,
     wide: Wide = False,
     columns: Columns = "",
     namesrv: Namesrv = None,
@@ -336,16 +348,24 @@ def blocked(
     """Show message groups that wait behind a message that the group failed to consume.
 
     This happens only if the group consumes in order. The blocking message was not consumed within
-    its first lease; it is delivered again until its attempts are used up.
+    its first lease; it is delivered again until its attempts are used up. Exit code 3: a broker has
+    more of them than it lists.
     """
+    if reason is not None and not skip:
+        raise BadOption("--reason: needs --skip")
+    omitted: dict[str, int] = {}
     table = listing(BLOCKED_COLUMNS, wide=wide, chosen=columns)
     with admin_client(context, namesrv) as admin:
         if skip:
-            found = [admin.skip_message(group, skip, reason=reason)]
+            found = [admin.skip_message(group, skip, reason=reason or "Skipped")]
             output.note(f"dead-lettered {skip}; {found[0].waiting:,} messages waited behind it")
         else:
-            found = admin.blocked_message_groups(group)
+            found = admin.blocked_message_groups(group, omitted=omitted)
     table.show(items_of(found), as_json=json, empty=f"no message group of {group} waits")
+    end(
+        f"broker {name} has {count:,} more, which wait for a shorter time and are not shown"
+        for name, count in omitted.items()
+    )
 
 
 @app.add(epilog="Example: aerobee group reset-offset billing orders --to 2025-06-01T00:00:00Z")
@@ -368,8 +388,9 @@ def reset_offset(
 ) -> None:
     """Move a group to another offset in a topic, to consume messages again or to skip them."""
     target = reset_target(to)
-    confirm(f"Move group {group} in {topic} to {to}?", yes)
     with admin_client(context, namesrv) as admin:
+        question = f"Move group {group} in {topic} to {to}?"
+        confirm(question, yes, partial(effects_of_reset, admin, group, topic, target))
         before = admin.consume_progress(group, topic)
         moved = admin.reset_offsets(group, topic, **target)
     Table(OFFSET_COLUMNS).show(items_of(moved), as_json=json, empty=f"{topic} has no queues")
@@ -409,8 +430,9 @@ def forget(
 @app.add(epilog="Example: aerobee group delete billing --yes")
 def delete(context: click.Context, group: Group, yes: Yes = False, namesrv: Namesrv = None) -> None:
     """Delete a group and its offsets from every broker. Its dead letters are kept."""
-    confirm(f"Delete group {group} and its offsets?", yes)
     with admin_client(context, namesrv) as admin:
+        question = f"Delete group {group} and its offsets?"
+        confirm(question, yes, partial(losses_of_group, admin, group))
         deleted = admin.delete_group(group)
     changes.show_deleted("group", group, deleted)
 

@@ -42,6 +42,7 @@ app = CommandGroup("message", help="Single messages.")
 
 STDIN = Path("-")
 MAX_RATE = 1_000_000_000  # excludes infinity
+MAX_QUERIED = 64  # a broker returns no more
 EARLIEST, LATEST = "earliest", "latest"
 MESSAGE_COLUMNS = (
     Column("message id", "message_id"),
@@ -298,7 +299,9 @@ def query(
     topic: Topic,
     key: Annotated[str, Option(help="One of its keys.")] = "",
     unique_id: Annotated[str, Option("--id", help="Its message id.")] = "",
-    limit: Annotated[int, Option(min=1, max=64, metavar="N", help="At most N.")] = 32,
+    limit: Annotated[
+        int, Option(min=1, max=MAX_QUERIED, metavar="N", help="At most N, the newest.")
+    ] = 32,
     wide: Wide = False,
     columns: Columns = "",
     namesrv: Namesrv = None,
@@ -314,9 +317,18 @@ def query(
     with admin_client(context, namesrv) as admin:
         damaged: list[MqError] = []
         found = admin.query_messages(
-            topic, key=key, unique_id=unique_id, max_messages=limit, damaged=damaged
+            topic,
+            key=key,
+            unique_id=unique_id,
+            max_messages=min(limit + 1, MAX_QUERIED),  # of each broker
+            damaged=damaged,
         )
-    table.show(map(summary, found), as_json=json, empty=f"{topic} has no such message")
+    shown = map(summary, found[:limit])
+    table.show(shown, as_json=json, empty=f"{topic} has no such message")
+    if limit < min(len(found), MAX_QUERIED):
+        output.note(f"the newest {limit} are shown, and there are more: give a higher --limit")
+    elif len(found) >= MAX_QUERIED:
+        output.note(f"the newest {limit} are shown, and there may be more")
     end(f"warning: a message that may match is left out: {error.message}" for error in damaged)
 
 

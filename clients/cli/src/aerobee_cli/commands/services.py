@@ -171,8 +171,13 @@ def store(context: click.Context) -> None:
 def demo(
     *,
     messages: Annotated[
-        int, Option(min=1, metavar="N", help="The first N flights of the year.")
-    ] = DEFAULT_MESSAGES,
+        int | None,
+        Option(
+            min=1,
+            metavar="N",
+            help=f"The first N flights of the year. Default: {DEFAULT_MESSAGES}.",
+        ),
+    ] = None,
     everything: Annotated[bool, Option("--all", help="All 336,776 flights.")] = False,
     out: Annotated[Path, Option(metavar="DIR", help="For the report.")] = DEFAULT_OUT,
     data: Annotated[
@@ -208,6 +213,9 @@ def demo(
 
     if etcd and not failover:
         raise BadOption("--etcd: needs --failover")
+    if everything and messages is not None:
+        raise BadOption("give --all or --messages, not both")
     replicas = Replicas(COPIES, etcd) if failover else ONE_COPY
-    plan = run.Plan(None if everything else messages, out, data, keep, replicas)
+    count = None if everything else messages or DEFAULT_MESSAGES
+    plan = run.Plan(count, out, data, keep, replicas)
     raise click.exceptions.Exit(run.main(plan))

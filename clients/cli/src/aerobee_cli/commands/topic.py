@@ -10,6 +10,7 @@ import click
 
 from aerobee_cli import changes, output, settings
 from aerobee_cli.command_line import CommandGroup, Option
+from aerobee_cli.offsets import losses_of_topic
 from aerobee_cli.options import (
     Attributes,
     Columns,
@@ -30,6 +31,7 @@ from aerobee_cli.options import (
 from aerobee_cli.output import Item, items_of
 from aerobee_cli.settings import MessageType, Permission
 from aerobee_cli.table import Column, Table, number
+from aerobee_wire.route import READ, WRITE
 from aerobee_wire.status import MqError
 
 app = CommandGroup("topic", help="Topics.")
@@ -42,7 +44,7 @@ def _queues_of(brokers: Sequence[Item]) -> str:
 
 
 def permission_text(permission: int) -> str:
-    return ("r" if permission & 4 else "-") + ("w" if permission & 2 else "-")
+    return ("r" if permission & READ else "-") + ("w" if permission & WRITE else "-")
 
 
 TOPIC_COLUMNS = (
@@ -261,8 +263,9 @@ def status(
 @app.add(epilog="Example: aerobee topic delete orders --yes")
 def delete(context: click.Context, topic: Topic, yes: Yes = False, namesrv: Namesrv = None) -> None:
     """Delete a topic from every broker, with its messages and its consumer offsets."""
-    confirm(f"Delete topic {topic} and its messages?", yes)
     with admin_client(context, namesrv) as admin:
+        question = f"Delete topic {topic}, its messages, and its consumer offsets?"
+        confirm(question, yes, partial(losses_of_topic, admin, topic))
         deleted = admin.delete_topic(topic)
     changes.show_deleted("topic", topic, deleted)
 

@@ -9,14 +9,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from aerobee_wire.route import FORMER_MASTER_ID, MASTER_ID
+
 if TYPE_CHECKING:
     from aerobee_client import AdminClient
     from aerobee_client.admin.descriptions import ReplicaDescription
     from aerobee_wire.status import MqError
-
-# Registration ids that differ from the replica id: of the master, and of a former master without
-# etcd.
-MASTER_ID, FORMER_MASTER_ID = 0, 1_000
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from aerobee_cli.doctor import checks
-from aerobee_cli.doctor.broker_group import MASTER_ID, BrokerGroup, look_at
+from aerobee_cli.doctor.broker_group import BrokerGroup, look_at
 from aerobee_cli.doctor.checks import Answer, Finding
 from aerobee_cli.errors import CommandError
 from aerobee_cli.output import counted
+from aerobee_wire.route import MASTER_ID
 from aerobee_wire.status import MqError
 from aerobee_wire.version import VERSION
 

@@ -15,13 +15,13 @@ from aerobee.namesrv.v1 import namesrv_pb2
 from google.protobuf.message import Message
 
 from aerobee_client.cluster.client_instance import ClientInstance
-from aerobee_client.cluster.route_cache import MASTER_ID
 from aerobee_client.errors import BrokerUnreachable
 from aerobee_client.runtime.facade import AsyncClient
 from aerobee_client.runtime.kinds import checked_class
 from aerobee_client.tls import Tls
 from aerobee_cluster.transport import Transport
 from aerobee_wire import rpcs
+from aerobee_wire.route import MASTER_ID
 from aerobee_wire.rpcs import Request, Rpc
 from aerobee_wire.status import Code, MqError, invalid_parameter
 

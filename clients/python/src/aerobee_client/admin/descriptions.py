@@ -108,6 +108,8 @@ class Update:
 
     changes: tuple[Change, ...]
     unreadable: tuple[UnreadableQueue, ...] = ()
+    # See `Created`.
+    unreachable_namesrvs: tuple[str, ...] = ()
 
 
 def differences(

@@ -15,6 +15,7 @@ from aerobee_wire import properties as names
 from aerobee_wire import rpcs, topics
 from aerobee_wire.compression import compression_bits
 from aerobee_wire.record import BLANK, MAGIC_BLANK, CorruptRecord, Record, decode
+from aerobee_wire.route import WRITE
 from aerobee_wire.status import Code, MqError
 
 QUERIES_AT_ONCE = 32
@@ -177,7 +178,11 @@ class DivergedAdmin(ReplicaAdmin):
         )
 
     async def resend_diverged(
-        self, file: d.DivergedFile, messages: Sequence[d.DivergedMessage]
+        self,
+        file: d.DivergedFile,
+        messages: Sequence[d.DivergedMessage],
+        *,
+        dry_run: bool = False,
     ) -> int:
         """Send messages of a page again, each to its topic and queue, under its message id.
 
@@ -186,9 +191,10 @@ class DivergedAdmin(ReplicaAdmin):
         Args:
             file: The part.
             messages: The messages to send.
+            dry_run: Only check that the broker accepts messages of their topics.
 
         Returns:
-            The number of stored messages.
+            The number of stored messages, or of those that would be sent.
 
         Raises:
             MqError: The first failure. Messages before it are stored.
@@ -202,7 +208,11 @@ class DivergedAdmin(ReplicaAdmin):
                 retryable=True,
             )
         sent = 0
-        for batch in _batches(messages):
+        for batch in batches(messages):
+            if dry_run:
+                await self._check_accepts(file.broker_name, batch[0].topic)
+                sent += len(batch)
+                continue
             request = message_pb2.SendRequest(
                 producer_group=_PRODUCER_GROUP, messages=[_message(file, each) for each in batch]
             )
@@ -210,6 +220,29 @@ class DivergedAdmin(ReplicaAdmin):
             await self._brokers.ask(file.broker_name, address, rpcs.SEND, request, timeout_s=SEND_S)
             sent += len(batch)
         return sent
+
+    async def _check_accepts(self, broker_name: str, topic: str) -> None:
+        """Raise the error with which a broker would refuse a message of `topic`.
+
+        A missing topic is created by its first message if the broker has the topic TBW102.
+        """
+        for name in (topic, topics.AUTO_CREATE_TOPIC):
+            try:
+                route = await self._instance.routes.refresh(name)
+            except MqError as error:
+                if error.code is not Code.TOPIC_NOT_EXIST:
+                    raise
+                continue
+            for queues in route.queues:
+                if queues.broker_name == broker_name:
+                    if queues.permission & WRITE:
+                        return
+                    reason = f"broker {broker_name} does not accept messages of {topic} now"
+                    raise MqError(Code.NO_PERMISSION, reason)
+        raise MqError(
+            Code.TOPIC_NOT_EXIST,
+            f"broker {broker_name} has no topic {topic}: create it (aerobee topic create {topic})",
+        )
 
     async def _stored(self, records: Sequence[Record]) -> list[bool]:
         """Return for each record whether a broker has a message with the same message id.
@@ -288,7 +321,7 @@ def _message(file: d.DivergedFile, given: d.DivergedMessage) -> message_pb2.Mess
     )
 
 
-def _batches(messages: Iterable[d.DivergedMessage]) -> Iterable[list[d.DivergedMessage]]:
+def batches(messages: Iterable[d.DivergedMessage]) -> Iterable[list[d.DivergedMessage]]:
     """Split messages into batches of one topic each, in order.
 
     A refused topic therefore does not stop the messages of other topics in the same request.

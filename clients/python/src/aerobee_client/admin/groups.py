@@ -50,7 +50,7 @@ class GroupAdmin(BrokerAdmin):
             consume_from_min_enable: Whether consumers that pop begin at the first message of a new
                 topic; otherwise, they begin at its end.
             attributes: Additional attributes of the group.
-            dry_run: Only return where the group would be created.
+            dry_run: Only check the settings, and return where the group would be created.
 
         Returns:
             The group on each master, and whether it was created there.
@@ -82,6 +82,10 @@ class GroupAdmin(BrokerAdmin):
         existing = await self._group_configs(masters, group) if ask_first else {}
         _check_same(config, existing.items())
         if dry_run:
+            check = admin_pb2.UpdateGroupRequest(group=config, dry_run=True, allow_missing=True)
+            await self._brokers.ask_having(
+                masters, rpcs.UPDATE_GROUP, check, absent=Code.SUBSCRIPTION_GROUP_NOT_EXIST
+            )
             return [d.Created(name, masters[name], name not in existing) for name in masters]
         request = admin_pb2.PutGroupRequest(group=config, only_new=True)
         answers = await self._brokers.ask_each(masters, rpcs.PUT_GROUP, request)
@@ -274,13 +278,16 @@ class GroupAdmin(BrokerAdmin):
             await self._brokers.of_topic(topic)
         return sorted(progress, key=lambda q: (q.topic, q.broker_name, q.queue_id))
 
-    async def blocked_message_groups(self, group: str) -> list[d.BlockedMessageGroup]:
+    async def blocked_message_groups(
+        self, group: str, *, omitted: dict[str, int] | None = None
+    ) -> list[d.BlockedMessageGroup]:
         """Return message groups that wait behind a message that the group failed to consume.
 
         The message group that has waited longest comes first. Each broker returns at most 1,000.
 
         Args:
             group: The name of the consumer group.
+            omitted: Collects how many further ones a broker has, by broker name.
 
         Returns:
             The blocked message groups.
@@ -293,6 +300,9 @@ class GroupAdmin(BrokerAdmin):
             pop_pb2.ListBlockedMessageGroupsRequest(consumer_group=group),
             absent=(Code.SUBSCRIPTION_GROUP_NOT_EXIST,),
         )
+        if omitted is not None:
+            further = {name: each.total - len(each.groups) for name, each in answers.items()}
+            omitted.update((name, count) for name, count in further.items() if count > 0)
         found = [
             d.BlockedMessageGroup.of(name, blocked)
             for name, answer in answers.items()
@@ -317,7 +327,8 @@ class GroupAdmin(BrokerAdmin):
             MqError: QUERY_NOT_FOUND or SUBSCRIPTION_GROUP_NOT_EXIST.
         """
         masters = await self._brokers.masters()
-        for blocked in await self.blocked_message_groups(group):
+        omitted: dict[str, int] = {}
+        for blocked in await self.blocked_message_groups(group, omitted=omitted):
             if message_id and blocked.message_id == message_id:
                 request = pop_pb2.SkipMessageRequest(
                     consumer_group=group,
@@ -329,23 +340,26 @@ class GroupAdmin(BrokerAdmin):
                 address = masters[blocked.broker_name]
                 await self._brokers.ask(blocked.broker_name, address, rpcs.SKIP_MESSAGE, request)
                 return blocked
+        listed = "listed " if omitted else ""
         raise MqError(
             Code.QUERY_NOT_FOUND,
-            f"no message group of {group} waits behind a message {message_id!r}: "
+            f"no {listed}message group of {group} waits behind a message {message_id!r}: "
             f"see aerobee group blocked {group}",
         )
 
     async def commit_offsets(self, group: str, offsets: Mapping[tuple[str, str, int], int]) -> None:
         """Store offsets of a group as one of its consumers would. Offsets may also move backwards.
 
-        Each broker stores all of its offsets or none.
+        If a broker refuses one of its offsets, it stores none of them.
 
         Args:
             group: The name of the group.
             offsets: The queue offset of the next message, by (topic, broker name, queue id).
 
         Raises:
-            MqError: SUBSCRIPTION_GROUP_NOT_EXIST, TOPIC_NOT_EXIST or BROKER_NOT_EXIST.
+            MqError: SUBSCRIPTION_GROUP_NOT_EXIST, TOPIC_NOT_EXIST, BROKER_NOT_EXIST, or
+                INVALID_PARAMETER if an offset is beyond the end of its queue. The others are then
+                stored.
         """
         requests: dict[str, offset_pb2.UpdateConsumerOffsetsRequest] = {}
         for (topic, broker_name, queue_id), offset in offsets.items():
@@ -355,6 +369,7 @@ class GroupAdmin(BrokerAdmin):
             with numbers_fit():
                 request.offsets.add(topic=topic, queue_id=queue_id, queue_offset=offset)
         masters = await self._brokers.masters() if requests else {}
+        beyond_end: list[str] = []
         for broker_name, request in requests.items():
             if broker_name not in masters:
                 raise MqError(
@@ -362,8 +377,18 @@ class GroupAdmin(BrokerAdmin):
                     f"no broker {broker_name!r} is registered: offsets there are not committed",
                     retryable=True,
                 )
-            await self._brokers.ask(
+            answer = await self._brokers.ask(
                 broker_name, masters[broker_name], rpcs.UPDATE_CONSUMER_OFFSETS, request
+            )
+            beyond_end += [
+                f"{each.queue_offset} for queue {each.queue_id} of {each.topic} at {broker_name}"
+                for each in answer.beyond_end
+            ]
+        if beyond_end:
+            raise invalid_parameter(
+                f"queue offsets beyond the end of their queues are not stored: "
+                f"{', '.join(beyond_end)}; give the offset of the next message",
+                about="offsets",
             )
 
     async def reset_offsets(

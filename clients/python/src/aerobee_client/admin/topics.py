@@ -13,11 +13,11 @@ from aerobee_client.admin import descriptions as d
 from aerobee_client.admin.brokers import BrokerAdmin, Brokers, numbers_fit
 from aerobee_client.runtime.kinds import checked_class
 from aerobee_wire import rpcs
+from aerobee_wire.route import READ_WRITE
 from aerobee_wire.status import Code, MqError, illegal_operation, invalid_parameter
 from aerobee_wire.topics import check_topic, group_of, is_system
 
 DEFAULT_QUEUES = 8
-READ_WRITE = 6
 MESSAGE_TYPES = ("NORMAL", "FIFO", "DELAY", "TRANSACTION", "PRIORITY", "LITE", "MIXED")
 
 
@@ -49,7 +49,7 @@ class TopicAdmin(BrokerAdmin):
             order: The `order` setting of RocketMQ.
             attributes: Additional attributes of the topic.
             cluster: Only masters of this cluster.
-            dry_run: Only return where the topic would be created.
+            dry_run: Only check the settings, and return where the topic would be created.
 
         Returns:
             The topic on each master, and whether it was created there.
@@ -60,6 +60,7 @@ class TopicAdmin(BrokerAdmin):
         """
         check_topic(topic)
         _check_type(message_type)
+        _check_type_once(attributes)
         with numbers_fit():
             config = namesrv_pb2.TopicConfig(
                 topic=topic,
@@ -76,6 +77,10 @@ class TopicAdmin(BrokerAdmin):
         if not is_system(topic):  # the brokers refuse system topics
             _check_same(config, existing.items())
         if dry_run:
+            check = admin_pb2.UpdateTopicRequest(topic=config, dry_run=True, allow_missing=True)
+            await self._brokers.ask_having(
+                masters, rpcs.UPDATE_TOPIC, check, absent=Code.TOPIC_NOT_EXIST
+            )
             return [d.Created(name, masters[name], name not in existing) for name in masters]
         request = admin_pb2.PutTopicRequest(topic=config, only_new=True)
         answers = await self._brokers.ask_each(masters, rpcs.PUT_TOPIC, request)
@@ -130,6 +135,7 @@ class TopicAdmin(BrokerAdmin):
         attributes = dict(attributes or {})
         if message_type is not None:
             _check_type(message_type)
+            _check_type_once(attributes)
             attributes[d.MESSAGE_TYPE] = message_type
         settings: dict[str, Any] = {
             "read_queue_count": read,
@@ -166,7 +172,8 @@ class TopicAdmin(BrokerAdmin):
             for name, answer in would.items()
             for change in _differences(name, answer.before, answer.after)
         ]
-        return d.Update(tuple(changes), unreadable)
+        unreachable = {each for answer in would.values() for each in answer.unreachable_namesrvs}
+        return d.Update(tuple(changes), unreadable, tuple(sorted(unreachable)))
 
     async def list_topics(
         self,
@@ -372,6 +379,16 @@ def _check_type(message_type: str) -> None:
     if message_type not in MESSAGE_TYPES:
         raise invalid_parameter(
             f"invalid message type {message_type!r}: choose one of {', '.join(MESSAGE_TYPES)}"
+        )
+
+
+def _check_type_once(attributes: Mapping[str, str] | None) -> None:
+    """Refuse an attribute that `message_type` would overwrite."""
+    if attributes and d.MESSAGE_TYPE in attributes:
+        raise invalid_parameter(
+            f"the attribute {d.MESSAGE_TYPE}={attributes[d.MESSAGE_TYPE]} says the type of the "
+            "messages a second time: give only message_type (--type)",
+            about="attributes",
         )
 
 

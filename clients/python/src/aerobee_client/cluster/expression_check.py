@@ -8,8 +8,8 @@ from aerobee.broker.v1 import message_pb2
 from aerobee.namesrv.v1 import namesrv_pb2
 
 from aerobee_client.cluster.client_instance import ClientInstance
-from aerobee_client.cluster.route_cache import MASTER_ID
 from aerobee_wire import rpcs
+from aerobee_wire.route import MASTER_ID
 from aerobee_wire.status import Code, MqError
 
 log = logging.getLogger(__name__)

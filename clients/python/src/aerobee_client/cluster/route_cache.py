@@ -33,13 +33,12 @@ from aerobee_wire.queues.group_queues import (
     order_topic_counts,
     writable_counts,
 )
+from aerobee_wire.route import MASTER_ID, READ
 from aerobee_wire.status import Code, MqError
 from aerobee_wire.topics import AUTO_CREATE_TOPIC, group_of
 
 log = logging.getLogger(__name__)
 
-READ = 4
-MASTER_ID = 0
 PRIORITY_TOPIC = "PRIORITY"  # the value of a topic's attribute message.type
 # The minimum time between two queries of a route, except by `refresh` and `refresh_now`.
 MIN_REFRESH_INTERVAL_MS = 500

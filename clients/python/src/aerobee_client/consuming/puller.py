@@ -23,7 +23,8 @@ from aerobee_client.message_queue import MessageQueue
 from aerobee_client.options.consumer import Sql
 from aerobee_cluster.backoff import Backoff
 from aerobee_wire import rpcs
-from aerobee_wire.queues.replica_choice import MASTER_ID, ReplicaChoice
+from aerobee_wire.queues.replica_choice import ReplicaChoice
+from aerobee_wire.route import MASTER_ID
 from aerobee_wire.status import Code, MqError
 from aerobee_wire.tags import parse_expression
 

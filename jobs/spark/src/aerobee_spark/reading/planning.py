@@ -24,15 +24,14 @@ from aerobee_spark.reading.offsets import (
 )
 from aerobee_spark.reading.options import ALL_GROUPS, ReadOptions
 from aerobee_wire import topics
+from aerobee_wire.route import MASTER_ID, READ
 
 if TYPE_CHECKING:
     from aerobee_client import AdminClient
     from aerobee_client.admin.descriptions import TopicBounds
 
 EVERYTHING = Narrowing()
-MASTER_ID = 0
 CALL_TIMEOUT = timedelta(seconds=10)
-READ = 4  # permission bit
 
 
 def connect(name_server: str) -> AdminClient:

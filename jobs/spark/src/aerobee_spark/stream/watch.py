@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING
 from aerobee_spark.errors import Code, MqError
 from aerobee_spark.reading.offsets import Bounds, Queue
 from aerobee_spark.reading.options import ALL_GROUPS, ReadOptions
-from aerobee_spark.reading.planning import READ, broker_addresses
+from aerobee_spark.reading.planning import broker_addresses
 from aerobee_spark.stream.admission import Place, Seen
 from aerobee_spark.stream.positions import named_topics, selects, topics_of_group
+from aerobee_wire.route import READ
 
 if TYPE_CHECKING:
     from aerobee_client import AdminClient

@@ -36,16 +36,18 @@ class PutTopicResponse(_message.Message):
     def __init__(self, created: _Optional[bool] = ..., unreachable_namesrvs: _Optional[_Iterable[str]] = ..., topic: _Optional[_Union[_namesrv_pb2.TopicConfig, _Mapping]] = ...) -> None: ...
 
 class UpdateTopicRequest(_message.Message):
-    __slots__ = ("topic", "fields", "dry_run", "force")
+    __slots__ = ("topic", "fields", "dry_run", "force", "allow_missing")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     FIELDS_FIELD_NUMBER: _ClassVar[int]
     DRY_RUN_FIELD_NUMBER: _ClassVar[int]
     FORCE_FIELD_NUMBER: _ClassVar[int]
+    ALLOW_MISSING_FIELD_NUMBER: _ClassVar[int]
     topic: _namesrv_pb2.TopicConfig
     fields: _containers.RepeatedScalarFieldContainer[str]
     dry_run: bool
     force: bool
-    def __init__(self, topic: _Optional[_Union[_namesrv_pb2.TopicConfig, _Mapping]] = ..., fields: _Optional[_Iterable[str]] = ..., dry_run: _Optional[bool] = ..., force: _Optional[bool] = ...) -> None: ...
+    allow_missing: bool
+    def __init__(self, topic: _Optional[_Union[_namesrv_pb2.TopicConfig, _Mapping]] = ..., fields: _Optional[_Iterable[str]] = ..., dry_run: _Optional[bool] = ..., force: _Optional[bool] = ..., allow_missing: _Optional[bool] = ...) -> None: ...
 
 class UpdateTopicResponse(_message.Message):
     __slots__ = ("before", "after", "unreadable", "unreachable_namesrvs")
@@ -184,14 +186,16 @@ class PutGroupResponse(_message.Message):
     def __init__(self, created: _Optional[bool] = ..., group: _Optional[_Union[GroupConfig, _Mapping]] = ...) -> None: ...
 
 class UpdateGroupRequest(_message.Message):
-    __slots__ = ("group", "fields", "dry_run")
+    __slots__ = ("group", "fields", "dry_run", "allow_missing")
     GROUP_FIELD_NUMBER: _ClassVar[int]
     FIELDS_FIELD_NUMBER: _ClassVar[int]
     DRY_RUN_FIELD_NUMBER: _ClassVar[int]
+    ALLOW_MISSING_FIELD_NUMBER: _ClassVar[int]
     group: GroupConfig
     fields: _containers.RepeatedScalarFieldContainer[str]
     dry_run: bool
-    def __init__(self, group: _Optional[_Union[GroupConfig, _Mapping]] = ..., fields: _Optional[_Iterable[str]] = ..., dry_run: _Optional[bool] = ...) -> None: ...
+    allow_missing: bool
+    def __init__(self, group: _Optional[_Union[GroupConfig, _Mapping]] = ..., fields: _Optional[_Iterable[str]] = ..., dry_run: _Optional[bool] = ..., allow_missing: _Optional[bool] = ...) -> None: ...
 
 class UpdateGroupResponse(_message.Message):
     __slots__ = ("before", "after")

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1e\x61\x65robee/broker/v1/offset.proto\x12\x11\x61\x65robee.broker.v1\"D\n\x0bQueueOffset\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08queue_id\x18\x02 \x01(\x05\x12\x14\n\x0cqueue_offset\x18\x03 \x01(\x03\"j\n\x1bQueryConsumerOffsetsRequest\x12\x16\n\x0e\x63onsumer_group\x18\x01 \x01(\t\x12\r\n\x05topic\x18\x02 \x01(\t\x12\x11\n\tclient_id\x18\x03 \x01(\t\x12\x11\n\tqueue_ids\x18\x04 \x03(\x05\"{\n\x1cQueryConsumerOffsetsResponse\x12/\n\x07offsets\x18\x01 \x03(\x0b\x32\x1e.aerobee.broker.v1.QueueOffset\x12*\n\x04held\x18\x02 \x03(\x0b\x32\x1c.aerobee.broker.v1.HeldQueue\"0\n\tHeldQueue\x12\x10\n\x08queue_id\x18\x01 \x01(\x05\x12\x11\n\tclient_id\x18\x02 \x01(\t\"\xbe\x01\n\x1cUpdateConsumerOffsetsRequest\x12\x16\n\x0e\x63onsumer_group\x18\x01 \x01(\t\x12/\n\x07offsets\x18\x02 \x03(\x0b\x32\x1e.aerobee.broker.v1.QueueOffset\x12\x11\n\tclient_id\x18\x03 \x01(\t\x12\x0e\n\x06locked\x18\x04 \x01(\x08\x12\x32\n\x08released\x18\x05 \x03(\x0b\x32 .aerobee.broker.v1.ReleasedQueue\"0\n\rReleasedQueue\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08queue_id\x18\x02 \x01(\x05\"\x1f\n\x1dUpdateConsumerOffsetsResponse\"V\n\x16GetQueueOffsetsRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tqueue_ids\x18\x02 \x03(\x05\x12\x1a\n\x12without_timestamps\x18\x03 \x01(\x08\"w\n\x17GetQueueOffsetsResponse\x12.\n\x06queues\x18\x01 \x03(\x0b\x32\x1e.aerobee.broker.v1.QueueBounds\x12\x18\n\x10read_queue_count\x18\x02 \x01(\x05\x12\x12\n\npermission\x18\x03 \x01(\x05\"\x83\x01\n\x0bQueueBounds\x12\x10\n\x08queue_id\x18\x01 \x01(\x05\x12\x12\n\nmin_offset\x18\x02 \x01(\x03\x12\x12\n\nmax_offset\x18\x03 \x01(\x03\x12\x1d\n\x15\x65\x61rliest_timestamp_ms\x18\x04 \x01(\x03\x12\x1b\n\x13latest_timestamp_ms\x18\x05 \x01(\x03\"\xb1\x01\n\x13SearchOffsetRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08queue_id\x18\x02 \x01(\x05\x12\x14\n\x0ctimestamp_ms\x18\x03 \x01(\x03\x12\x41\n\x08\x62oundary\x18\x04 \x01(\x0e\x32/.aerobee.broker.v1.SearchOffsetRequest.Boundary\" \n\x08\x42oundary\x12\t\n\x05LOWER\x10\x00\x12\t\n\x05UPPER\x10\x01\",\n\x14SearchOffsetResponse\x12\x14\n\x0cqueue_offset\x18\x01 \x01(\x03\"\x8d\x01\n\x1bResetConsumerOffsetsRequest\x12\x16\n\x0e\x63onsumer_group\x18\x01 \x01(\t\x12\r\n\x05topic\x18\x02 \x01(\t\x12\x16\n\x0ctimestamp_ms\x18\x03 \x01(\x03H\x00\x12\x16\n\x0cqueue_offset\x18\x04 \x01(\x03H\x00\x12\x11\n\tqueue_ids\x18\x05 \x03(\x05\x42\x04\n\x02to\"O\n\x1cResetConsumerOffsetsResponse\x12/\n\x07offsets\x18\x01 \x03(\x0b\x32\x1e.aerobee.broker.v1.QueueOffset\"V\n\x1c\x46orgetConsumerOffsetsRequest\x12\x16\n\x0e\x63onsumer_group\x18\x01 \x01(\t\x12\r\n\x05topic\x18\x02 \x01(\t\x12\x0f\n\x07\x64ry_run\x18\x03 \x01(\x08\"P\n\x1d\x46orgetConsumerOffsetsResponse\x12/\n\x07offsets\x18\x01 \x03(\x0b\x32\x1e.aerobee.broker.v1.QueueOffset\"?\n\x16GetConsumeStatsRequest\x12\x16\n\x0e\x63onsumer_group\x18\x01 \x01(\t\x12\r\n\x05topic\x18\x02 \x01(\t\"O\n\x17GetConsumeStatsResponse\x12\x34\n\x06queues\x18\x01 \x03(\x0b\x32$.aerobee.broker.v1.QueueConsumeStats\"\xd6\x01\n\x11QueueConsumeStats\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08queue_id\x18\x02 \x01(\x05\x12\x12\n\nmin_offset\x18\x03 \x01(\x03\x12\x12\n\nmax_offset\x18\x04 \x01(\x03\x12\x1c\n\x0f\x63onsumer_offset\x18\x05 \x01(\x03H\x00\x88\x01\x01\x12\x19\n\x11last_timestamp_ms\x18\x06 \x01(\x03\x12\x11\n\tclient_id\x18\x07 \x01(\t\x12\x10\n\x03lag\x18\x08 \x01(\x03H\x01\x88\x01\x01\x42\x12\n\x10_consumer_offsetB\x06\n\x04_lag2\xae\x06\n\rOffsetService\x12w\n\x14QueryConsumerOffsets\x12..aerobee.broker.v1.QueryConsumerOffsetsRequest\x1a/.aerobee.broker.v1.QueryConsumerOffsetsResponse\x12z\n\x15UpdateConsumerOffsets\x12/.aerobee.broker.v1.UpdateConsumerOffsetsRequest\x1a\x30.aerobee.broker.v1.UpdateConsumerOffsetsResponse\x12h\n\x0fGetQueueOffsets\x12).aerobee.broker.v1.GetQueueOffsetsRequest\x1a*.aerobee.broker.v1.GetQueueOffsetsResponse\x12_\n\x0cSearchOffset\x12&.aerobee.broker.v1.SearchOffsetRequest\x1a\'.aerobee.broker.v1.SearchOffsetResponse\x12w\n\x14ResetConsumerOffsets\x12..aerobee.broker.v1.ResetConsumerOffsetsRequest\x1a/.aerobee.broker.v1.ResetConsumerOffsetsResponse\x12z\n\x15\x46orgetConsumerOffsets\x12/.aerobee.broker.v1.ForgetConsumerOffsetsRequest\x1a\x30.aerobee.broker.v1.ForgetConsumerOffsetsResponse\x12h\n\x0fGetConsumeStats\x12).aerobee.broker.v1.GetConsumeStatsRequest\x1a*.aerobee.broker.v1.GetConsumeStatsResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1e\x61\x65robee/broker/v1/offset.proto\x12\x11\x61\x65robee.broker.v1\"D\n\x0bQueueOffset\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08queue_id\x18\x02 \x01(\x05\x12\x14\n\x0cqueue_offset\x18\x03 \x01(\x03\"j\n\x1bQueryConsumerOffsetsRequest\x12\x16\n\x0e\x63onsumer_group\x18\x01 \x01(\t\x12\r\n\x05topic\x18\x02 \x01(\t\x12\x11\n\tclient_id\x18\x03 \x01(\t\x12\x11\n\tqueue_ids\x18\x04 \x03(\x05\"{\n\x1cQueryConsumerOffsetsResponse\x12/\n\x07offsets\x18\x01 \x03(\x0b\x32\x1e.aerobee.broker.v1.QueueOffset\x12*\n\x04held\x18\x02 \x03(\x0b\x32\x1c.aerobee.broker.v1.HeldQueue\"0\n\tHeldQueue\x12\x10\n\x08queue_id\x18\x01 \x01(\x05\x12\x11\n\tclient_id\x18\x02 \x01(\t\"\xbe\x01\n\x1cUpdateConsumerOffsetsRequest\x12\x16\n\x0e\x63onsumer_group\x18\x01 \x01(\t\x12/\n\x07offsets\x18\x02 \x03(\x0b\x32\x1e.aerobee.broker.v1.QueueOffset\x12\x11\n\tclient_id\x18\x03 \x01(\t\x12\x0e\n\x06locked\x18\x04 \x01(\x08\x12\x32\n\x08released\x18\x05 \x03(\x0b\x32 .aerobee.broker.v1.ReleasedQueue\"0\n\rReleasedQueue\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08queue_id\x18\x02 \x01(\x05\"S\n\x1dUpdateConsumerOffsetsResponse\x12\x32\n\nbeyond_end\x18\x01 \x03(\x0b\x32\x1e.aerobee.broker.v1.QueueOffset\"V\n\x16GetQueueOffsetsRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tqueue_ids\x18\x02 \x03(\x05\x12\x1a\n\x12without_timestamps\x18\x03 \x01(\x08\"w\n\x17GetQueueOffsetsResponse\x12.\n\x06queues\x18\x01 \x03(\x0b\x32\x1e.aerobee.broker.v1.QueueBounds\x12\x18\n\x10read_queue_count\x18\x02 \x01(\x05\x12\x12\n\npermission\x18\x03 \x01(\x05\"\x83\x01\n\x0bQueueBounds\x12\x10\n\x08queue_id\x18\x01 \x01(\x05\x12\x12\n\nmin_offset\x18\x02 \x01(\x03\x12\x12\n\nmax_offset\x18\x03 \x01(\x03\x12\x1d\n\x15\x65\x61rliest_timestamp_ms\x18\x04 \x01(\x03\x12\x1b\n\x13latest_timestamp_ms\x18\x05 \x01(\x03\"\xb1\x01\n\x13SearchOffsetRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08queue_id\x18\x02 \x01(\x05\x12\x14\n\x0ctimestamp_ms\x18\x03 \x01(\x03\x12\x41\n\x08\x62oundary\x18\x04 \x01(\x0e\x32/.aerobee.broker.v1.SearchOffsetRequest.Boundary\" \n\x08\x42oundary\x12\t\n\x05LOWER\x10\x00\x12\t\n\x05UPPER\x10\x01\",\n\x14SearchOffsetResponse\x12\x14\n\x0cqueue_offset\x18\x01 \x01(\x03\"\x8d\x01\n\x1bResetConsumerOffsetsRequest\x12\x16\n\x0e\x63onsumer_group\x18\x01 \x01(\t\x12\r\n\x05topic\x18\x02 \x01(\t\x12\x16\n\x0ctimestamp_ms\x18\x03 \x01(\x03H\x00\x12\x16\n\x0cqueue_offset\x18\x04 \x01(\x03H\x00\x12\x11\n\tqueue_ids\x18\x05 \x03(\x05\x42\x04\n\x02to\"O\n\x1cResetConsumerOffsetsResponse\x12/\n\x07offsets\x18\x01 \x03(\x0b\x32\x1e.aerobee.broker.v1.QueueOffset\"V\n\x1c\x46orgetConsumerOffsetsRequest\x12\x16\n\x0e\x63onsumer_group\x18\x01 \x01(\t\x12\r\n\x05topic\x18\x02 \x01(\t\x12\x0f\n\x07\x64ry_run\x18\x03 \x01(\x08\"P\n\x1d\x46orgetConsumerOffsetsResponse\x12/\n\x07offsets\x18\x01 \x03(\x0b\x32\x1e.aerobee.broker.v1.QueueOffset\"?\n\x16GetConsumeStatsRequest\x12\x16\n\x0e\x63onsumer_group\x18\x01 \x01(\t\x12\r\n\x05topic\x18\x02 \x01(\t\"O\n\x17GetConsumeStatsResponse\x12\x34\n\x06queues\x18\x01 \x03(\x0b\x32$.aerobee.broker.v1.QueueConsumeStats\"\xd6\x01\n\x11QueueConsumeStats\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08queue_id\x18\x02 \x01(\x05\x12\x12\n\nmin_offset\x18\x03 \x01(\x03\x12\x12\n\nmax_offset\x18\x04 \x01(\x03\x12\x1c\n\x0f\x63onsumer_offset\x18\x05 \x01(\x03H\x00\x88\x01\x01\x12\x19\n\x11last_timestamp_ms\x18\x06 \x01(\x03\x12\x11\n\tclient_id\x18\x07 \x01(\t\x12\x10\n\x03lag\x18\x08 \x01(\x03H\x01\x88\x01\x01\x42\x12\n\x10_consumer_offsetB\x06\n\x04_lag2\xae\x06\n\rOffsetService\x12w\n\x14QueryConsumerOffsets\x12..aerobee.broker.v1.QueryConsumerOffsetsRequest\x1a/.aerobee.broker.v1.QueryConsumerOffsetsResponse\x12z\n\x15UpdateConsumerOffsets\x12/.aerobee.broker.v1.UpdateConsumerOffsetsRequest\x1a\x30.aerobee.broker.v1.UpdateConsumerOffsetsResponse\x12h\n\x0fGetQueueOffsets\x12).aerobee.broker.v1.GetQueueOffsetsRequest\x1a*.aerobee.broker.v1.GetQueueOffsetsResponse\x12_\n\x0cSearchOffset\x12&.aerobee.broker.v1.SearchOffsetRequest\x1a\'.aerobee.broker.v1.SearchOffsetResponse\x12w\n\x14ResetConsumerOffsets\x12..aerobee.broker.v1.ResetConsumerOffsetsRequest\x1a/.aerobee.broker.v1.ResetConsumerOffsetsResponse\x12z\n\x15\x46orgetConsumerOffsets\x12/.aerobee.broker.v1.ForgetConsumerOffsetsRequest\x1a\x30.aerobee.broker.v1.ForgetConsumerOffsetsResponse\x12h\n\x0fGetConsumeStats\x12).aerobee.broker.v1.GetConsumeStatsRequest\x1a*.aerobee.broker.v1.GetConsumeStatsResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -44,33 +44,33 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_RELEASEDQUEUE']._serialized_start=599
   _globals['_RELEASEDQUEUE']._serialized_end=647
   _globals['_UPDATECONSUMEROFFSETSRESPONSE']._serialized_start=649
-  _globals['_UPDATECONSUMEROFFSETSRESPONSE']._serialized_end=680
-  _globals['_GETQUEUEOFFSETSREQUEST']._serialized_start=682
-  _globals['_GETQUEUEOFFSETSREQUEST']._serialized_end=768
-  _globals['_GETQUEUEOFFSETSRESPONSE']._serialized_start=770
-  _globals['_GETQUEUEOFFSETSRESPONSE']._serialized_end=889
-  _globals['_QUEUEBOUNDS']._serialized_start=892
-  _globals['_QUEUEBOUNDS']._serialized_end=1023
-  _globals['_SEARCHOFFSETREQUEST']._serialized_start=1026
-  _globals['_SEARCHOFFSETREQUEST']._serialized_end=1203
-  _globals['_SEARCHOFFSETREQUEST_BOUNDARY']._serialized_start=1171
-  _globals['_SEARCHOFFSETREQUEST_BOUNDARY']._serialized_end=1203
-  _globals['_SEARCHOFFSETRESPONSE']._serialized_start=1205
-  _globals['_SEARCHOFFSETRESPONSE']._serialized_end=1249
-  _globals['_RESETCONSUMEROFFSETSREQUEST']._serialized_start=1252
-  _globals['_RESETCONSUMEROFFSETSREQUEST']._serialized_end=1393
-  _globals['_RESETCONSUMEROFFSETSRESPONSE']._serialized_start=1395
-  _globals['_RESETCONSUMEROFFSETSRESPONSE']._serialized_end=1474
-  _globals['_FORGETCONSUMEROFFSETSREQUEST']._serialized_start=1476
-  _globals['_FORGETCONSUMEROFFSETSREQUEST']._serialized_end=1562
-  _globals['_FORGETCONSUMEROFFSETSRESPONSE']._serialized_start=1564
-  _globals['_FORGETCONSUMEROFFSETSRESPONSE']._serialized_end=1644
-  _globals['_GETCONSUMESTATSREQUEST']._serialized_start=1646
-  _globals['_GETCONSUMESTATSREQUEST']._serialized_end=1709
-  _globals['_GETCONSUMESTATSRESPONSE']._serialized_start=1711
-  _globals['_GETCONSUMESTATSRESPONSE']._serialized_end=1790
-  _globals['_QUEUECONSUMESTATS']._serialized_start=1793
-  _globals['_QUEUECONSUMESTATS']._serialized_end=2007
-  _globals['_OFFSETSERVICE']._serialized_start=2010
-  _globals['_OFFSETSERVICE']._serialized_end=2824
+  _globals['_UPDATECONSUMEROFFSETSRESPONSE']._serialized_end=732
+  _globals['_GETQUEUEOFFSETSREQUEST']._serialized_start=734
+  _globals['_GETQUEUEOFFSETSREQUEST']._serialized_end=820
+  _globals['_GETQUEUEOFFSETSRESPONSE']._serialized_start=822
+  _globals['_GETQUEUEOFFSETSRESPONSE']._serialized_end=941
+  _globals['_QUEUEBOUNDS']._serialized_start=944
+  _globals['_QUEUEBOUNDS']._serialized_end=1075
+  _globals['_SEARCHOFFSETREQUEST']._serialized_start=1078
+  _globals['_SEARCHOFFSETREQUEST']._serialized_end=1255
+  _globals['_SEARCHOFFSETREQUEST_BOUNDARY']._serialized_start=1223
+  _globals['_SEARCHOFFSETREQUEST_BOUNDARY']._serialized_end=1255
+  _globals['_SEARCHOFFSETRESPONSE']._serialized_start=1257
+  _globals['_SEARCHOFFSETRESPONSE']._serialized_end=1301
+  _globals['_RESETCONSUMEROFFSETSREQUEST']._serialized_start=1304
+  _globals['_RESETCONSUMEROFFSETSREQUEST']._serialized_end=1445
+  _globals['_RESETCONSUMEROFFSETSRESPONSE']._serialized_start=1447
+  _globals['_RESETCONSUMEROFFSETSRESPONSE']._serialized_end=1526
+  _globals['_FORGETCONSUMEROFFSETSREQUEST']._serialized_start=1528
+  _globals['_FORGETCONSUMEROFFSETSREQUEST']._serialized_end=1614
+  _globals['_FORGETCONSUMEROFFSETSRESPONSE']._serialized_start=1616
+  _globals['_FORGETCONSUMEROFFSETSRESPONSE']._serialized_end=1696
+  _globals['_GETCONSUMESTATSREQUEST']._serialized_start=1698
+  _globals['_GETCONSUMESTATSREQUEST']._serialized_end=1761
+  _globals['_GETCONSUMESTATSRESPONSE']._serialized_start=1763
+  _globals['_GETCONSUMESTATSRESPONSE']._serialized_end=1842
+  _globals['_QUEUECONSUMESTATS']._serialized_start=1845
+  _globals['_QUEUECONSUMESTATS']._serialized_end=2059
+  _globals['_OFFSETSERVICE']._serialized_start=2062
+  _globals['_OFFSETSERVICE']._serialized_end=2876
 # @@protoc_insertion_point(module_scope)

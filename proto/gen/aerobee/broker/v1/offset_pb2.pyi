@@ -68,8 +68,10 @@ class ReleasedQueue(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., queue_id: _Optional[int] = ...) -> None: ...
 
 class UpdateConsumerOffsetsResponse(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("beyond_end",)
+    BEYOND_END_FIELD_NUMBER: _ClassVar[int]
+    beyond_end: _containers.RepeatedCompositeFieldContainer[QueueOffset]
+    def __init__(self, beyond_end: _Optional[_Iterable[_Union[QueueOffset, _Mapping]]] = ...) -> None: ...
 
 class GetQueueOffsetsRequest(_message.Message):
     __slots__ = ("topic", "queue_ids", "without_timestamps")

@@ -21,9 +21,9 @@ from aerobee_broker.metadata.topics import TopicConfig
 from aerobee_chassis.rpc.caller import Caller
 from aerobee_wire import rpcs
 from aerobee_wire import topics as names
+from aerobee_wire.route import MASTER_ID
 from aerobee_wire.status import Code, MqError
 
-MASTER_ID = 0
 TIMEOUT_S = 3.0
 
 

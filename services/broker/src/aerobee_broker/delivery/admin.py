@@ -25,7 +25,7 @@ _NO_SETTINGS = ("topic", "shrunk_from")
 
 @dataclass(frozen=True, slots=True)
 class TopicUpdate:
-    before: TopicConfig
+    before: TopicConfig | None  # None: the topic does not exist
     after: TopicConfig
     # Queue id → number of messages, for queues that consumers do not read after the update.
     unreadable: Mapping[int, int]
@@ -45,7 +45,13 @@ class Administration:
     lite: LiteState
 
     async def update_topic(
-        self, given: TopicConfig, named: Collection[str], *, dry_run: bool, force: bool
+        self,
+        given: TopicConfig,
+        named: Collection[str],
+        *,
+        dry_run: bool,
+        force: bool,
+        allow_missing: bool = False,
     ) -> TopicUpdate:
         """Change settings of a topic.
 
@@ -54,6 +60,7 @@ class Administration:
             named: The names of the settings to change. The others stay as they are.
             dry_run: Check the update and return its result, but do not apply it.
             force: Apply the update even if consumers can then not read some messages.
+            allow_missing: With `dry_run`, check a topic that does not exist as a new one.
 
         Raises:
             TopicNotExist: The topic does not exist.
@@ -61,6 +68,9 @@ class Administration:
             NoPermission: The topic is a system topic.
             MessagesUnreadable: Consumers could not read some messages, and `force` is false.
         """
+        if dry_run and allow_missing and given.topic not in self.topics.table:
+            self.topics.check(given)
+            return TopicUpdate(None, given, {})
         before = self.topics.get(given.topic)
         after = updated(before, given, named, fixed=_NO_SETTINGS)
         self.topics.check(after)

@@ -9,12 +9,9 @@ from typing import Any
 from aerobee_broker.metadata.config_table import ConfigTable
 from aerobee_broker.store.format import LITE_TOPICS, SHRUNK_TOPICS
 from aerobee_wire.queues.lite import LITE
+from aerobee_wire.route import READ, READ_WRITE, WRITE
 
 PRIORITY = 8
-READ = 4
-WRITE = 2
-INHERIT = 1
-READ_WRITE = READ | WRITE
 
 MESSAGE_TYPE = "message.type"  # name of an attribute
 UNSPECIFIED = "UNSPECIFIED"  # value of this attribute until a message states its type

@@ -9,8 +9,8 @@ from typing import Any
 
 from aerobee_broker.errors import NoPermission
 from aerobee_broker.metadata.table import DataVersion, Table
-from aerobee_broker.metadata.topics import READ, WRITE
 from aerobee_chassis.clock import Clock
+from aerobee_wire.route import READ, WRITE
 
 
 class Drain(Table):

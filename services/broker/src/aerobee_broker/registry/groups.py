@@ -111,15 +111,24 @@ class GroupRegistry:
         return created
 
     async def update(
-        self, given: SubscriptionGroup, named: Collection[str], *, dry_run: bool
-    ) -> tuple[SubscriptionGroup, SubscriptionGroup]:
+        self,
+        given: SubscriptionGroup,
+        named: Collection[str],
+        *,
+        dry_run: bool,
+        allow_missing: bool = False,
+    ) -> tuple[SubscriptionGroup | None, SubscriptionGroup]:
         """Change the settings in `named` to the values in `given`.
 
-        With `dry_run`, the group stays unchanged. Raises GroupNotExist, InvalidParameter.
+        With `dry_run`, the group stays unchanged. With `allow_missing` too, a group that does not
+        exist is checked as a new one. Raises GroupNotExist, InvalidParameter, TopicNotExist.
 
         Returns:
-            The group before and after the change.
+            The group before and after the change. It is None before if it does not exist.
         """
+        if dry_run and allow_missing and self.table.get(given.consumer_group) is None:
+            self._check(given)
+            return None, given
         before = self.get(given.consumer_group)
         after = updated(before, given, named, fixed=_NO_SETTINGS)
         self._check(after)

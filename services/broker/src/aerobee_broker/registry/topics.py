@@ -17,10 +17,7 @@ from aerobee_broker.config import BrokerOptions
 from aerobee_broker.errors import InvalidParameter, NoPermission, TopicNotExist
 from aerobee_broker.metadata.persistent_table import PersistentTable
 from aerobee_broker.metadata.topics import (
-    INHERIT,
     MESSAGE_TYPE,
-    READ,
-    READ_WRITE,
     UNSPECIFIED,
     TopicConfig,
     Topics,
@@ -28,6 +25,7 @@ from aerobee_broker.metadata.topics import (
 from aerobee_wire import topics as names
 from aerobee_wire.properties import whole_number
 from aerobee_wire.queues import lite
+from aerobee_wire.route import ALL_PERMISSIONS, INHERIT, READ, READ_WRITE
 from aerobee_wire.status import Code, MqError
 
 # Register the present topics with the name servers, and return the unreachable name servers.
@@ -37,7 +35,6 @@ Spread = Callable[[TopicConfig], Awaitable[None]]
 
 CLIENT_DEFAULT_QUEUES = 4  # queues of a topic that a send creates without a queue count
 MAX_QUEUES = 65_536
-ALL_PERMISSIONS = 15
 MESSAGE_TYPES = (
     UNSPECIFIED,
     "NORMAL",

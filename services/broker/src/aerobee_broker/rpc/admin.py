@@ -122,9 +122,10 @@ class AdminRpcs:
             request.fields,
             dry_run=request.dry_run,
             force=request.force,
+            allow_missing=request.allow_missing,
         )
         return pb.UpdateTopicResponse(
-            before=to_message(update.before),
+            before=to_message(update.before) if update.before else None,
             after=to_message(update.after),
             unreadable=[
                 pb.UpdateTopicResponse.UnreadableQueue(queue_id=queue_id, messages=messages)
@@ -173,9 +174,10 @@ class AdminRpcs:
             convert.group(request.group),
             convert.group_settings(request.fields),
             dry_run=request.dry_run,
+            allow_missing=request.allow_missing,
         )
         return pb.UpdateGroupResponse(
-            before=convert.to_group(before), after=convert.to_group(after)
+            before=convert.to_group(before) if before else None, after=convert.to_group(after)
         )
 
     async def delete_group(

@@ -47,7 +47,7 @@ class OffsetRpcs:
     async def update_consumer_offsets(
         self, request: pb.UpdateConsumerOffsetsRequest, call: Call
     ) -> pb.UpdateConsumerOffsetsResponse:
-        self._queries.update(
+        beyond_end = self._queries.update(
             request.consumer_group,
             [
                 QueueOffset(given.topic, given.queue_id, given.queue_offset)
@@ -61,7 +61,7 @@ class OffsetRpcs:
             request.client_id,
             [(queue.topic, queue.queue_id) for queue in request.released],
         )
-        return pb.UpdateConsumerOffsetsResponse()
+        return pb.UpdateConsumerOffsetsResponse(beyond_end=map(_queue_offset, beyond_end))
 
     async def reset_consumer_offsets(
         self, request: pb.ResetConsumerOffsetsRequest, call: Call

@@ -28,8 +28,6 @@ from aerobee_chassis.clock import Clock
 from aerobee_namesrv.config import RuntimeOptions
 from aerobee_namesrv.routing.broker_live_table import BrokerLiveTable
 from aerobee_namesrv.routing.rows import (
-    MASTER_ID,
-    PERMISSION_WRITE,
     BrokerConflict,
     BrokerData,
     BrokerKey,
@@ -43,6 +41,7 @@ from aerobee_namesrv.routing.rows import (
 )
 from aerobee_namesrv.routing.topic_queue_table import TopicQueueTable
 from aerobee_namesrv.routing.watch import BrokerWatch, MinBrokerIdChanged
+from aerobee_wire.route import MASTER_ID, WRITE
 from aerobee_wire.status import Code, MqError
 
 KEPT_MS = 120_000  # a rejected process that still runs registers again every second
@@ -91,9 +90,7 @@ def with_acting_masters(topic: str, route: TopicRoute) -> TopicRoute:
     """
     if topic.startswith(SYNC_MEMBER_GROUP_PREFIX):
         return route
-    read_only = {
-        queue.broker_name for queue in route.queues if not queue.permission & PERMISSION_WRITE
-    }
+    read_only = {queue.broker_name for queue in route.queues if not queue.permission & WRITE}
     brokers = tuple(
         _promoted(broker) if broker.broker_name in read_only else broker for broker in route.brokers
     )

@@ -13,13 +13,6 @@ from typing import NamedTuple
 
 from aerobee_namesrv.routing.watch import Watch
 
-MASTER_ID = 0
-
-# Permission bits of a topic on a broker.
-PERMISSION_READ = 4
-PERMISSION_WRITE = 2
-PERMISSION_ALL = 15  # with inherit 1 and priority 8
-
 # Bits of topic_sys_flag.
 FLAG_UNIT = 1
 FLAG_UNIT_SUBSCRIPTION = 2

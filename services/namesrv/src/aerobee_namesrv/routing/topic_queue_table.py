@@ -11,10 +11,9 @@ from dataclasses import replace
 from aerobee_namesrv.routing.rows import (
     FLAG_UNIT,
     FLAG_UNIT_SUBSCRIPTION,
-    PERMISSION_READ,
-    PERMISSION_WRITE,
     QueueData,
 )
+from aerobee_wire.route import READ, WRITE
 
 
 class TopicQueueTable:
@@ -48,7 +47,7 @@ class TopicQueueTable:
         for topic, queue in topics.items():
             brokers = self._topics.setdefault(topic, {})
             if overwrite or queue.broker_name not in brokers:
-                kept = queue.permission & ~PERMISSION_WRITE if read_only else queue.permission
+                kept = queue.permission & ~WRITE if read_only else queue.permission
                 brokers[queue.broker_name] = replace(queue, permission=kept)
 
     def keep_only(self, broker_name: str, topics: Collection[str]) -> None:
@@ -71,11 +70,11 @@ class TopicQueueTable:
 
     def wipe_write(self, broker_names: Collection[str]) -> int:
         """Remove the write permission from all topics of these brokers; return how many changed."""
-        return self._set_permission(broker_names, lambda old: old & ~PERMISSION_WRITE)
+        return self._set_permission(broker_names, lambda old: old & ~WRITE)
 
     def add_write(self, broker_names: Collection[str]) -> int:
         """Make every topic of these brokers readable and writable; return how many changed."""
-        return self._set_permission(broker_names, lambda _: PERMISSION_READ | PERMISSION_WRITE)
+        return self._set_permission(broker_names, lambda _: READ | WRITE)
 
     def put(self, topic: str, queues: Iterable[QueueData]) -> None:
         """Store queues without changes, beside the queues of other brokers."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from aerobee_namesrv.routing.rows import PERMISSION_ALL
+from aerobee_wire.route import ALL_PERMISSIONS
 from aerobee_wire.status import Code, MqError
 
 MAX_NAME_CHARACTERS = 255  # as long as the longest topic name
@@ -43,7 +43,7 @@ def not_negative(field: str, value: int) -> int:
 
 
 def permission(field: str, value: int) -> int:
-    if not 0 <= value <= PERMISSION_ALL:
+    if not 0 <= value <= ALL_PERMISSIONS:
         raise invalid(field, value, "give a sum of 4 (read), 2 (write), 1 (inherit), 8 (priority)")
     return value
 

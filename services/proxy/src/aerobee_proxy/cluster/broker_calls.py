@@ -20,7 +20,8 @@ from aerobee_cluster.backoff import Backoff
 from aerobee_cluster.transport import Transport
 from aerobee_proxy.cluster.availability import BrokerAvailability, OnBack, ignore
 from aerobee_proxy.cluster.route_cache import RouteCache
-from aerobee_wire.queues.replica_choice import MASTER_ID, ReplicaChoice
+from aerobee_wire.queues.replica_choice import ReplicaChoice
+from aerobee_wire.route import MASTER_ID
 from aerobee_wire.rpcs import GET_GROUP, PULL, Rpc
 from aerobee_wire.status import Code, MqError
 

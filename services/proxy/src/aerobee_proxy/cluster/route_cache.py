@@ -33,7 +33,7 @@ from aerobee_cluster.transport import Transport
 from aerobee_proxy.cluster.availability import BeingElected
 from aerobee_proxy.cluster.log_throttle import LogThrottle
 from aerobee_wire.queues.broker_members import NewestEpochs, names_broker, with_addresses
-from aerobee_wire.queues.replica_choice import MASTER_ID
+from aerobee_wire.route import MASTER_ID
 from aerobee_wire.rpcs import GET_CLUSTER_INFO, GET_TOPIC_ROUTE, Rpc
 from aerobee_wire.status import Code, MqError
 

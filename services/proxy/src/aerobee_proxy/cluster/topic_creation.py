@@ -18,13 +18,12 @@ from aerobee_proxy.cluster.broker_calls import BrokerCalls
 from aerobee_proxy.cluster.route_cache import RouteCache
 from aerobee_proxy.cluster.topic_route import (
     MESSAGE_TYPE_ATTRIBUTE,
-    READABLE,
     UNSPECIFIED,
-    WRITABLE,
     untyped_brokers,
 )
 from aerobee_proxy.cluster.topic_route import message_type as type_of
 from aerobee_wire import topics
+from aerobee_wire.route import READ, WRITE
 from aerobee_wire.rpcs import PUT_TOPIC, SPECIFY_MESSAGE_TYPE
 from aerobee_wire.status import Code, MqError
 
@@ -100,7 +99,7 @@ class TopicCreation:
             topic=topic,
             read_queue_count=data.read_queue_count,
             write_queue_count=data.write_queue_count,
-            permission=READABLE | WRITABLE,
+            permission=READ | WRITE,
             attributes={MESSAGE_TYPE_ATTRIBUTE: UNSPECIFIED},
         )
         # A request for a route must not change an existing topic. The topic may have been created

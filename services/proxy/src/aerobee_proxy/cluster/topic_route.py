@@ -9,9 +9,9 @@ from aerobee.namesrv.v1.namesrv_pb2 import QueueData, TopicRoute
 
 from aerobee_wire import topics
 from aerobee_wire.queues.group_queues import writable_counts
+from aerobee_wire.route import READ
 from aerobee_wire.status import Code, MqError
 
-READABLE, WRITABLE = 4, 2  # bits of a topic's permission
 MESSAGE_TYPE_ATTRIBUTE = "message.type"
 
 # Message types, by RocketMQ's names.
@@ -57,9 +57,7 @@ def with_members(route: TopicRoute) -> Sequence[QueueData]:
 def readable_brokers(route: TopicRoute) -> list[QueueData]:
     """Return the queue data of each readable broker, sorted by broker name."""
     found = [
-        data
-        for data in with_members(route)
-        if data.permission & READABLE and data.read_queue_count > 0
+        data for data in with_members(route) if data.permission & READ and data.read_queue_count > 0
     ]
     return sorted(found, key=lambda data: data.broker_name)
 

@@ -32,14 +32,13 @@ from aerobee_foreign.apache.rocketmq.v2.definition_pb2 import (
 )
 
 from aerobee_proxy.cluster.topic_route import (
-    READABLE,
-    WRITABLE,
     accepted_types,
     readable_brokers,
     with_members,
 )
 from aerobee_proxy.config import ProxyOptions
 from aerobee_proxy.v2.status import Refused
+from aerobee_wire.route import READ, WRITE
 
 # A function from the endpoints that a client dialled to the endpoints that it must dial. See
 # `endpoints_for`.
@@ -142,8 +141,8 @@ def scheme_of(host: str) -> AddressScheme:
 
 def _permissions(data: QueueData) -> Iterator[Permission]:
     """Yield the permission of each queue of a topic on one broker, starting with queue 0."""
-    readable = data.read_queue_count if data.permission & READABLE else 0
-    writable = data.write_queue_count if data.permission & WRITABLE else 0
+    readable = data.read_queue_count if data.permission & READ else 0
+    writable = data.write_queue_count if data.permission & WRITE else 0
     both = min(readable, writable)
     surplus = Permission.READ if readable > writable else Permission.WRITE
     none = 0 if max(readable, writable) else max(data.read_queue_count, data.write_queue_count, 1)

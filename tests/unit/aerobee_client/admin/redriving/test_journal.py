@@ -136,6 +136,22 @@ def test_a_dry_run_reads_a_journal_that_another_redrive_writes(tmp_path: Path) -
             assert claims(ids, "a", "b") == [Claim.SENT, Claim.NEW]
 
 
+def test_a_dry_run_fails_where_the_journal_cannot_be_made(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    places = [
+        (tmp_path / "none" / "j", FileNotFoundError),
+        (tmp_path / "file" / "j", NotADirectoryError),
+        (tmp_path, IsADirectoryError),
+    ]
+    for (path, kind), read_only in itertools.product(places, (True, False)):
+        with pytest.raises(kind) as caught, opened(path, read_only=read_only):
+            pass
+        assert str(caught.value.filename) == str(path)
+    with opened(tmp_path / "j", read_only=True) as (_, ids):
+        assert claims(ids, "a") == [Claim.NEW]
+    assert not (tmp_path / "j").exists()
+
+
 @pytest.mark.parametrize("line", [b"garbage\n", b'{"sent": "never-announced"}\n', b"{}\n"])
 def test_damage_before_the_end_is_refused_with_its_line(tmp_path: Path, line: bytes) -> None:
     path = tmp_path / "j"

@@ -258,6 +258,33 @@ async def test_sends_that_all_fail_end_the_redrive(
     assert MAX_FAILED_IN_A_ROW <= failed <= MAX_FAILED_IN_A_ROW + (WINDOWS - 1) * MAX_WINDOW
 
 
+async def test_a_dry_run_goes_on_between_sends_that_would_fail(
+    brokers: list[MemoryBroker], admin: AsyncAdminClient, producer: AsyncProducer
+) -> None:
+    """As the redrive does: only failures in a row end it."""
+    for n in range(MAX_FAILED_IN_A_ROW + 1):
+        add_dead_letter(brokers[0], b"", UNIQ_KEY=f"bad{n}")
+        add_dead_letter(brokers[0], UNIQ_KEY=f"good{n}")
+    outcomes = await run(admin, producer, dry_run=True)
+    assert [outcome.status for outcome in outcomes[:2]] == ["failed", "would send"]
+    assert len(outcomes) == 2 * (MAX_FAILED_IN_A_ROW + 1)
+
+
+async def test_a_redrive_knows_that_its_limit_ended_it(
+    brokers: list[MemoryBroker],
+    admin: AsyncAdminClient,
+    producer: AsyncProducer,
+) -> None:
+    for n in range(3):
+        add_dead_letter(brokers[0], UNIQ_KEY=f"ID{n}")
+    for limit, reached in ((0, False), (2, True), (4, False)):
+        ids = MessageIds()
+        redrive = redrive_of(producer, ids, limit=limit)
+        await all_of(redrive, admin)
+        ids.close()
+        assert redrive.limit_is_reached is reached
+
+
 def test_pace_keeps_the_rate() -> None:
     pace = Pace(10, 100.0)
     assert pace.next_wait(100.0) == 0

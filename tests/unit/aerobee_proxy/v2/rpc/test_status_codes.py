@@ -13,10 +13,11 @@ import pytest
 from aerobee_foreign.apache.rocketmq.v2 import definition_pb2 as d
 from aerobee_foreign.apache.rocketmq.v2.definition_pb2 import ClientType, Code
 
-from aerobee_broker.metadata.topics import READ, WRITE, TopicConfig
+from aerobee_broker.metadata.topics import TopicConfig
 from aerobee_proxy.v2.status import Refused
 from aerobee_wire.handles import transaction_id
 from aerobee_wire.handles.transaction_id import TransactionId
+from aerobee_wire.route import READ, WRITE
 from support.clock.virtual_loop import VirtualLoop
 from support.proxy.public_requests import ENDPOINTS, GROUP, TOPIC, VALID, message, receive
 from support.proxy.whole_cluster import SERVICE, WholeCluster

@@ -21,6 +21,7 @@ before it.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from collections.abc import Container, Iterable, Iterator
@@ -64,18 +65,20 @@ class Journal:
     ) -> Self:
         """Begin a journal, or resume the existing journal and load its message ids into `ids`.
 
-        Set `read_only` for a dry run; a missing file is then an empty journal. Raises OSError.
-        Raises MqError with the code INVALID_PARAMETER for a journal of another group or target, or
-        one that another redrive is writing. The same error is raised for a damaged journal and for
-        another file.
+        Set `read_only` for a dry run; a missing file is then an empty journal. Raises OSError, also
+        if a dry run finds that the file cannot be written or made. Raises MqError with the code
+        INVALID_PARAMETER for a journal of another group or target, or one that another redrive is
+        writing. The same error is raised for a damaged journal and for another file.
         """
         header = {"redrive": VERSION, "group": consumer_group, "target": str(target)}
-        if read_only:
-            found = path if path.exists() else os.devnull
-            journal = cls(os.open(found, os.O_RDONLY | files.BINARY), path)
+        flags = os.O_RDWR | os.O_APPEND | files.BINARY
+        if not read_only:
+            journal = cls(os.open(path, flags | os.O_CREAT, 0o644), path)
+        elif path.exists():
+            journal = cls(os.open(path, flags), path)
         else:
-            flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | files.BINARY
-            journal = cls(os.open(path, flags, 0o644), path)
+            _check_new(path)
+            journal = cls(os.open(os.devnull, os.O_RDONLY), path)
         try:
             if read_only:
                 journal._load(header, ids)
@@ -202,6 +205,18 @@ class Journal:
 
     def _refused(self, why: str) -> MqError:
         return invalid_parameter(f"{self._path} {why}", about="journal")
+
+
+def _check_new(path: Path) -> None:
+    """Raise OSError if the file `path`, which does not exist, cannot be made."""
+    directory = path.parent
+    if not directory.is_dir():
+        number = errno.ENOTDIR if directory.exists() else errno.ENOENT
+    elif not os.access(directory, os.W_OK | os.X_OK):
+        number = errno.EACCES
+    else:
+        return
+    raise OSError(number, os.strerror(number), str(path))
 
 
 _HEADER_START = b'{"redrive": '

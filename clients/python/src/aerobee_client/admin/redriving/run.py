@@ -249,6 +249,11 @@ class Redrive:
         if interruption is not None:
             raise interruption
 
+    @property
+    def limit_is_reached(self) -> bool:
+        """Return whether the limit of the settings ends the redrive."""
+        return 0 < self._settings.limit <= self._to_send
+
     async def _windows(
         self, pages: AsyncIterator[Sequence[ReceivedMessage | Missing]]
     ) -> AsyncGenerator[_Window]:
@@ -279,7 +284,7 @@ class Redrive:
                 most = min(SLICE, limit - self._to_send) if limit else SLICE
                 yield page[start : start + most]
                 start += most
-                if limit and self._to_send >= limit:
+                if self.limit_is_reached:
                     return
                 await asyncio.sleep(0)
 
@@ -413,7 +418,7 @@ class Redrive:
             if outcome.status is Status.FAILED:
                 self._failed_in_a_row += 1
                 last = outcome
-            elif outcome.status is Status.SENT:
+            elif outcome.status is Status.SENT or outcome.status is Status.WOULD_SEND:
                 self._failed_in_a_row = 0
         if last is None or self._failed_in_a_row < MAX_FAILED_IN_A_ROW:
             return None

@@ -156,13 +156,14 @@ class OffsetQueries(QueueQueries):
         *,
         client_id: str = "",
         locked: bool = False,
-    ) -> None:
+    ) -> list[QueueOffset]:
         """Commit offsets of a group, which may be lower than the current ones.
 
         If one offset is invalid, no offset changes. After a reset of a group with live members, an
         offset that may have been sent before the reset is ignored. An offset beyond the end of its
-        queue is also ignored, because its consumer has read messages that an unclean election lost.
-        With `locked`, `client_id` must hold the locks of all queues.
+        queue is also ignored, and returned: its consumer has read messages that an unclean election
+        lost, or an operator gave another number, such as a time. With `locked`, `client_id` must
+        hold the locks of all queues.
 
         Raises GroupNotExist, TopicNotExist, NoPermission, InvalidParameter, QueueLockNotHeld.
         """
@@ -177,13 +178,15 @@ class OffsetQueries(QueueQueries):
                 consumer_group, offset.topic, offset.queue_id, client_id, locked=locked
             )
         has_members = bool(self.clients.consumers(consumer_group))
+        beyond_end: list[QueueOffset] = []
         for offset in checked:
             if not has_members:  # without members, no earlier commit can undo a reset
                 self.offsets.take_reset(consumer_group, offset.topic, offset.queue_id)
-            if offset.queue_offset <= self.store.max_offset(offset.topic, offset.queue_id):
-                self.offsets.commit(
-                    consumer_group, offset.topic, offset.queue_id, offset.queue_offset
-                )
+            if offset.queue_offset > self.store.max_offset(offset.topic, offset.queue_id):
+                beyond_end.append(offset)
+                continue
+            self.offsets.commit(consumer_group, offset.topic, offset.queue_id, offset.queue_offset)
+        return beyond_end
 
     async def reset(
         self,

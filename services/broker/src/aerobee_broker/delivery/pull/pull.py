@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from aerobee_broker.delivery.pull.access import ReadAccess
-from aerobee_broker.delivery.pull.reading import MASTER_ID, PullRequest, QueueReading, SlowReaders
+from aerobee_broker.delivery.pull.reading import PullRequest, QueueReading, SlowReaders
 from aerobee_broker.errors import InvalidParameter, NoPermission, SubscriptionNotExist
 from aerobee_broker.filter.filter import Filter
 from aerobee_broker.metadata.consumer_offsets import ConsumerOffsets
@@ -22,6 +22,7 @@ from aerobee_broker.registry.consumers import MessageModel
 from aerobee_broker.registry.queue_locks import QueueLocks
 from aerobee_broker.store.message_store import MessageStore
 from aerobee_broker.store.messages import ReadResult, ReadStatus
+from aerobee_wire.route import MASTER_ID
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,12 +16,12 @@ from aerobee_broker.metadata.subscription_groups import SubscriptionGroup
 from aerobee_broker.store.message_store import MessageStore
 from aerobee_broker.store.messages import ReadResult, ReadStatus
 from aerobee_wire import topics as names
+from aerobee_wire.route import MASTER_ID
 
 DEFAULT_MESSAGES = 32
 DEFAULT_BYTES = 262_144
 MAX_BYTES = 16 * 1024 * 1024
 MAX_SUSPEND_MS = 30_000
-MASTER_ID = 0
 WHEN_SLOW_ID = 1  # for a reader without a group: RocketMQ's default of whichBrokerWhenConsumeSlowly
 # A function that returns the ids of the readable slaves that have the log up to a physical offset.
 SlavesAt = Callable[[int], Collection[int]]

@@ -16,7 +16,6 @@ from functools import partial
 
 import structlog
 
-from aerobee_broker.config import FORMER_MASTER_ID
 from aerobee_broker.errors import MasterOutdated
 from aerobee_broker.replication.election.coordinators.static_coordinator import StaticCoordinator
 from aerobee_broker.replication.election.electability import (
@@ -41,6 +40,7 @@ from aerobee_broker.replication.role.master import MasterRole
 from aerobee_broker.replication.role.role_runner import RoleRunner
 from aerobee_broker.replication.rpc.replica import Promotion, ReplicaCalls
 from aerobee_chassis.background import until_one_ends
+from aerobee_wire.route import FORMER_MASTER_ID
 from aerobee_wire.status import MqError
 
 AGAIN_S = 1.0  # seconds after a role could not be taken

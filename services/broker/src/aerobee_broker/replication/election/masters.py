@@ -13,9 +13,9 @@ from aerobee_broker.cluster.registration import unreachable
 from aerobee_broker.config import BrokerOptions
 from aerobee_chassis.rpc.caller import Caller
 from aerobee_wire import rpcs
+from aerobee_wire.route import MASTER_ID
 from aerobee_wire.status import Code, MqError
 
-MASTER_ID = 0
 TIMEOUT_S = 3.0
 
 

@@ -24,7 +24,6 @@ from isal.isal_zlib import crc32
 
 from aerobee_broker.commit.commit import Replicas, Watermarks
 from aerobee_broker.commit.worker_thread import Worker
-from aerobee_broker.config import FORMER_MASTER_ID
 from aerobee_broker.errors import MasterOutdated, MessageCorrupted, StreamBroken, TooFewReplicas
 from aerobee_broker.replication.errors import LogDamaged, NumberInUse, ReplicaNotRemoved
 from aerobee_broker.replication.identity import Replica
@@ -46,6 +45,7 @@ from aerobee_broker.store.message_store import MessageStore
 from aerobee_broker.store.ship import LogShipper
 from aerobee_chassis.background import until_one_ends
 from aerobee_chassis.clock import Clock
+from aerobee_wire.route import FORMER_MASTER_ID
 
 HOT_BYTES = 4 << 20  # end of the log: it is in the page cache, and read on the event loop
 COPY_BYTES = 256 << 10  # limit of a chunk of a copy, because each chunk delays senders briefly

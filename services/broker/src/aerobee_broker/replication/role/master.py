@@ -34,8 +34,8 @@ from aerobee_chassis.background import BackgroundTask, PeriodicTask
 from aerobee_chassis.lifecycle import Lifecycle, Step
 from aerobee_chassis.rpc.server import Server
 from aerobee_chassis.rpc.services import Service, bind
+from aerobee_wire.route import MASTER_ID
 
-MASTER_ID = 0
 DISK_S = 0.1  # seconds between two checks of whether the store accepts writes
 # Seconds after a handover in which a successor must take over. Then sends are accepted again.
 SUCCESSION_S = 5.0
