@@ -5,18 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import grpc
 import pytest
 from aerobee.namesrv.v1 import namesrv_pb2, namesrv_pb2_grpc
 
-from support.processes.command import aerobee, aerobee_json
+from support.processes.command import aerobee, aerobee_json, found_by_doctor
 from support.processes.service import ServiceProcess, proxy_process
 
 CLOSED = "127.0.0.1:1"
 FOUND = 3  # exit code
-OF_THIS_MACHINE = {"disk", "memory"}
 
 
 def broker(namesrv: str, tmp_path: Path, name: str) -> ServiceProcess:
@@ -36,12 +34,9 @@ def namesrv(tmp_path: Path) -> Iterator[str]:
 def findings(namesrv: str, *options: str) -> dict[tuple[str, str], str]:
     """(check, subject) → problem."""
     done = aerobee("doctor", *options, "--json", namesrv=namesrv)
-    listed: list[dict[str, Any]] = json.loads(done.stdout)
-    assert done.returncode == (FOUND if listed else 0), done.stderr
+    assert done.returncode == (FOUND if json.loads(done.stdout) else 0), done.stderr
     return {
-        (each["check"], each["subject"]): each["problem"]
-        for each in listed
-        if each["check"] not in OF_THIS_MACHINE
+        (each["check"], each["subject"]): each["problem"] for each in found_by_doctor(done.stdout)
     }
 
 

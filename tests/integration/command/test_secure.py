@@ -20,7 +20,7 @@ from aerobee_client import (
     Tls,
 )
 from support.clock.polling import until_sync
-from support.processes.command import Up, aerobee, aerobee_json
+from support.processes.command import Up, aerobee, aerobee_json, found_by_doctor
 
 TOPIC, GROUP = "orders", "billing"
 
@@ -107,7 +107,8 @@ def test_the_command_reads_the_variables(closed: Closed, monkeypatch: pytest.Mon
         name, _, value = line.removeprefix("export ").partition("=")
         monkeypatch.setenv(name, value)
     assert aerobee_json("cluster", "list", namesrv=closed.up.namesrv)
-    assert aerobee_json("doctor", namesrv=closed.up.namesrv) == []
+    done = aerobee("doctor", "--json", namesrv=closed.up.namesrv)
+    assert found_by_doctor(done.stdout) == [], done.stderr
 
 
 def test_renewed_certificates_lose_no_send(closed: Closed) -> None:
