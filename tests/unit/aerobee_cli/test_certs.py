@@ -149,9 +149,9 @@ def test_one_more_process_has_a_file_of_options(tmp_path: Path) -> None:
 
 
 def test_a_broker_of_another_name_gets_a_certificate_with_it(tmp_path: Path) -> None:
-    """Earlier versions named each broker "broker", and had no certificate of the role client."""
+    """Its brokerName has changed, and a certificate of another role was removed."""
     directory = tmp_path / "secure"
-    Authority(directory, NOW).init("prod", "broker", HOSTS, 90)
+    Authority(directory, NOW).init("prod", "broker-a", HOSTS, 90)
     for file in directory.glob("client.*"):
         file.unlink()
     key = (directory / "broker.key").read_bytes()

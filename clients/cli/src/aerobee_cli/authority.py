@@ -161,7 +161,7 @@ class Authority:
     def _rename_broker(self, broker: str, days: int) -> list[Issued]:
         """Sign the certificate of the broker again if it has another name.
 
-        Earlier versions gave it the name "broker". A broker can register with its own name only.
+        A broker can register with the name of its certificate only, and brokerName may change.
         """
         path = self._directory / f"{BROKER}.crt"
         certificate = self._read(path)
