@@ -89,7 +89,7 @@ def test_a_client_that_is_not_admin_sends_and_receives_and_no_more(closed: Close
         ):
             with raises_code(Code.NO_PERMISSION):
                 change()
-    assert "call_rejected" in closed.up.stderr
+    until_sync(lambda: "call_rejected" in closed.up.stderr)
 
 
 def test_the_proxy_serves_the_first_user_and_no_unsigned_call(closed: Closed) -> None:
