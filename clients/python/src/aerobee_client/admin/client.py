@@ -359,6 +359,7 @@ class AdminClient(Facade[AsyncAdminClient]):
     skip_message = blocking(AsyncAdminClient.skip_message)
     commit_offsets = blocking(AsyncAdminClient.commit_offsets)
     forget_offsets = blocking(AsyncAdminClient.forget_offsets)
+    clone_offsets = blocking(AsyncAdminClient.clone_offsets)
     reset_offsets = blocking(AsyncAdminClient.reset_offsets)
 
     list_lite_topics = blocking(AsyncAdminClient.list_lite_topics)
