@@ -11,6 +11,7 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from aerobee.broker.v1 import admin_pb2 as admin
 from aerobee.broker.v1 import client_pb2 as client
+from aerobee.broker.v1 import config_pb2 as config
 from aerobee.broker.v1 import lite_pb2 as lite
 from aerobee.broker.v1 import message_pb2 as message
 from aerobee.broker.v1 import offset_pb2 as offset
@@ -141,6 +142,8 @@ GET_TOPIC_ROUTE = rpc(namesrv.GetTopicRouteRequest, namesrv.GetTopicRouteRespons
 LIST_TOPIC_ROUTES = rpc(namesrv.ListTopicsRequest, namesrv.ListTopicsResponse)
 GET_CLUSTER_INFO = rpc(namesrv.GetClusterInfoRequest, namesrv.GetClusterInfoResponse)
 WATCH_BROKERS = rpc(namesrv.WatchBrokersRequest, namesrv.WatchBrokersResponse)
+GET_RUNTIME_CONFIG = rpc(namesrv.GetRuntimeConfigRequest, namesrv.GetRuntimeConfigResponse)
+UPDATE_RUNTIME_CONFIG = rpc(namesrv.UpdateRuntimeConfigRequest, namesrv.UpdateRuntimeConfigResponse)
 DELETE_TOPIC_ROUTE = rpc(namesrv.DeleteTopicRequest, namesrv.DeleteTopicResponse)
 
 # ---- broker: messages ----
@@ -216,6 +219,9 @@ LIST_GROUPS = rpc(admin.ListGroupsRequest, admin.ListGroupsResponse)
 GET_BROKER_STATUS = rpc(admin.GetBrokerStatusRequest, admin.GetBrokerStatusResponse)
 SET_DRAINING = rpc(admin.SetDrainingRequest, admin.SetDrainingResponse)
 GET_BACKLOG = rpc(admin.GetBacklogRequest, admin.GetBacklogResponse)
+
+GET_CONFIG = rpc(config.GetConfigRequest, config.GetConfigResponse)
+UPDATE_CONFIG = rpc(config.UpdateConfigRequest, config.UpdateConfigResponse)
 
 # ---- broker: replication ----
 

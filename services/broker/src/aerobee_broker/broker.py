@@ -17,6 +17,7 @@ from aerobee.broker.v1 import (
 
 from aerobee_broker.cluster.identity import Identity
 from aerobee_broker.commit.commit import ALONE, Replicas
+from aerobee_broker.config import BrokerOptions
 from aerobee_broker.delivery.admin import Administration
 from aerobee_broker.delivery.draining import Draining
 from aerobee_broker.delivery.gauges import Backlog, Gauges, LiteGauges
@@ -37,6 +38,7 @@ from aerobee_broker.wiring.core import Core
 from aerobee_broker.wiring.environment import Environment
 from aerobee_broker.wiring.lite import Lite
 from aerobee_broker.wiring.sending import Delay, Sending, TransactionParts
+from aerobee_broker.wiring.store import store_options
 from aerobee_broker.wiring.tables import Tables
 from aerobee_chassis.background import BackgroundTask
 from aerobee_chassis.lifecycle import Component, Step
@@ -74,7 +76,7 @@ class Broker:
         self.locks, self.replies = core.locks, core.replies
         self.permission = core.permission
         self.delay = Delay(core)
-        parts = TransactionParts(core, self.delay.router)
+        parts = self._transaction_parts = TransactionParts(core, self.delay.router)
         self.transactions = parts.transactions
         self.transaction_checks, self.transaction_upkeep = parts.checks, parts.upkeep
         self.sending = Sending(core, self.delay, self.transactions, identity.store_host)
@@ -162,6 +164,21 @@ class Broker:
             await self._table_upkeep.save()
         else:
             await self._core.tables.save_incremental()
+
+    async def use(self, options: BrokerOptions) -> None:
+        """Put the options that may change at run time into effect.
+
+        Raises MqError if the topic that new topics inherit from cannot be saved.
+        """
+        self.store.use(store_options(options))
+        self.groups.use(options)
+        self.replies.use(options.max_message_size)
+        self.sending.admission.use(options)
+        self.consuming.pull.reading.use(options)
+        self.delay.use(options)
+        self._transaction_parts.use(options)
+        self.report.use(options)
+        await self.topics.use(options)
 
     def due_in_ms(self) -> float | None:
         """Return the ms until time alone triggers an action: a delivery, a lease end, a check.

@@ -15,6 +15,7 @@ from aerobee.namesrv.v1 import namesrv_pb2
 
 from aerobee_client.admin import descriptions as d
 from aerobee_client.admin.brokers import DEFAULT_TIMEOUT, numbers_fit
+from aerobee_client.admin.config import ConfigAdmin
 from aerobee_client.admin.diverged import DivergedAdmin
 from aerobee_client.admin.groups import GroupAdmin
 from aerobee_client.admin.lite import LiteAdmin
@@ -34,7 +35,7 @@ MAX_SEARCHES = 16
 
 
 @checked_class
-class AsyncAdminClient(TopicAdmin, GroupAdmin, LiteAdmin, DivergedAdmin):
+class AsyncAdminClient(TopicAdmin, GroupAdmin, LiteAdmin, DivergedAdmin, ConfigAdmin):
     """Administers a cluster, for asyncio. `async with AsyncAdminClient(...)` closes it.
 
     The client keeps its connections open until it is closed. Every method raises MqError:
@@ -358,6 +359,7 @@ class AdminClient(Facade[AsyncAdminClient]):
     skip_message = blocking(AsyncAdminClient.skip_message)
     commit_offsets = blocking(AsyncAdminClient.commit_offsets)
     forget_offsets = blocking(AsyncAdminClient.forget_offsets)
+    clone_offsets = blocking(AsyncAdminClient.clone_offsets)
     reset_offsets = blocking(AsyncAdminClient.reset_offsets)
 
     list_lite_topics = blocking(AsyncAdminClient.list_lite_topics)
@@ -368,6 +370,11 @@ class AdminClient(Facade[AsyncAdminClient]):
     broker_times_ms = blocking(AsyncAdminClient.broker_times_ms)
     drain_broker = blocking(AsyncAdminClient.drain_broker)
     broker_backlog = blocking(AsyncAdminClient.broker_backlog)
+
+    broker_config = blocking(AsyncAdminClient.broker_config)
+    update_broker_config = blocking(AsyncAdminClient.update_broker_config)
+    namesrv_config = blocking(AsyncAdminClient.namesrv_config)
+    update_namesrv_config = blocking(AsyncAdminClient.update_namesrv_config)
 
     replicas = blocking(AsyncAdminClient.replicas)
     replica = blocking(AsyncAdminClient.replica)

@@ -239,6 +239,11 @@ class MessageStore:
             self._lock.close()
             self._lock = None
 
+    def use(self, options: StoreOptions) -> None:
+        """Use the limits of retention, disk and bodies in `options`. Other options stay."""
+        self._retention.use(options)
+        self._appender.use(options)
+
     # ---- positions and state ----
 
     @property

@@ -17,11 +17,11 @@ from aerobee.namesrv.v1 import namesrv_pb2 as pb
 
 from aerobee_chassis.clock import Clock
 from aerobee_chassis.rpc.call import Call
-from aerobee_namesrv.config import RuntimeOptions
 from aerobee_namesrv.kv_config import KVConfigManager
 from aerobee_namesrv.metrics import RouteCounts
 from aerobee_namesrv.routing.route_info_manager import RouteInfoManager
 from aerobee_namesrv.rpc import checks, convert
+from aerobee_namesrv.runtime_config import RuntimeConfig
 from aerobee_wire.status import Code, MqError
 
 Scope = pb.ListTopicsRequest.Scope
@@ -32,7 +32,7 @@ class RouteRpcs:
         self,
         manager: RouteInfoManager,
         kv_config: KVConfigManager,
-        options: RuntimeOptions,
+        options: RuntimeConfig,
         clock: Clock,
         counts: RouteCounts,
     ) -> None:
