@@ -12,6 +12,7 @@ from aerobee_broker.delivery.pull.access import ReadAccess
 from aerobee_broker.delivery.pull.offsets import OffsetQueries
 from aerobee_broker.delivery.pull.pull import Pull
 from aerobee_broker.delivery.pull.reading import QueueReading, SlowReaders
+from aerobee_broker.delivery.search.search import Searches
 from aerobee_broker.metrics import memory_limit
 from aerobee_broker.wiring.core import Core
 from aerobee_wire import topics as names
@@ -62,6 +63,9 @@ class Consuming:
             polls=core.polls,
             on_reset=self.leases.reset,
             on_forget=self.leases.leave,
+        )
+        self.searches = Searches(
+            store=core.store, queries=self.offset_queries, access=access, polls=core.polls
         )
 
     @staticmethod
