@@ -153,6 +153,7 @@ RECALL_MESSAGE = rpc(message.RecallMessageRequest, message.RecallMessageResponse
 SEND_REPLY = rpc(message.SendReplyRequest, message.SendReplyResponse)
 GET_MESSAGE = rpc(message.GetMessageRequest, message.GetMessageResponse)
 QUERY_MESSAGES = rpc(message.QueryMessagesRequest, message.QueryMessagesResponse)
+FIND_MESSAGE = rpc(search.FindMessageRequest, search.FindMessageResponse)
 SEARCH_MESSAGES = rpc(search.SearchMessagesRequest, search.SearchMessagesResponse)
 
 # ---- broker: pop and transactions ----

@@ -212,6 +212,7 @@ class Broker:
             polls=self.polls,
             clock=self._core.environment.clock,
         )
+        search = SearchRpcs(consuming.searches, consuming.copies)
         admin = AdminRpcs(self.administration, self.draining, self.report, self.topics, self.groups)
         return [
             bind(contract.DESCRIPTOR.services_by_name[name], *handlers)
@@ -221,7 +222,7 @@ class Broker:
                 (client_pb2, "ClientService", clients),
                 (transaction_pb2, "TransactionService", TransactionRpcs(self.transactions)),
                 (pop_pb2, "PopService", pop),
-                (search_pb2, "SearchService", SearchRpcs(consuming.searches)),
+                (search_pb2, "SearchService", search),
                 (lite_pb2, "LiteService", lite),
                 (admin_pb2, "AdminService", admin),
             )

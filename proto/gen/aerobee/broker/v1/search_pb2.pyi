@@ -8,6 +8,22 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class FindMessageRequest(_message.Message):
+    __slots__ = ("unique_message_id",)
+    UNIQUE_MESSAGE_ID_FIELD_NUMBER: _ClassVar[int]
+    unique_message_id: str
+    def __init__(self, unique_message_id: _Optional[str] = ...) -> None: ...
+
+class FindMessageResponse(_message.Message):
+    __slots__ = ("copies", "damaged", "truncated")
+    COPIES_FIELD_NUMBER: _ClassVar[int]
+    DAMAGED_FIELD_NUMBER: _ClassVar[int]
+    TRUNCATED_FIELD_NUMBER: _ClassVar[int]
+    copies: _containers.RepeatedCompositeFieldContainer[_message_pb2.StoredMessage]
+    damaged: _containers.RepeatedScalarFieldContainer[str]
+    truncated: bool
+    def __init__(self, copies: _Optional[_Iterable[_Union[_message_pb2.StoredMessage, _Mapping]]] = ..., damaged: _Optional[_Iterable[str]] = ..., truncated: _Optional[bool] = ...) -> None: ...
+
 class SearchMessagesRequest(_message.Message):
     __slots__ = ("topic", "queues", "begin_timestamp_ms", "end_timestamp_ms", "subscription", "key", "text", "newest_first", "max_messages", "max_bytes", "max_scanned", "follow")
     TOPIC_FIELD_NUMBER: _ClassVar[int]

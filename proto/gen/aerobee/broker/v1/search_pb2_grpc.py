@@ -39,6 +39,11 @@ class SearchServiceStub:
                 request_serializer=aerobee_dot_broker_dot_v1_dot_search__pb2.SearchMessagesRequest.SerializeToString,
                 response_deserializer=aerobee_dot_broker_dot_v1_dot_search__pb2.SearchMessagesResponse.FromString,
                 _registered_method=True)
+        self.FindMessage = channel.unary_unary(
+                '/aerobee.broker.v1.SearchService/FindMessage',
+                request_serializer=aerobee_dot_broker_dot_v1_dot_search__pb2.FindMessageRequest.SerializeToString,
+                response_deserializer=aerobee_dot_broker_dot_v1_dot_search__pb2.FindMessageResponse.FromString,
+                _registered_method=True)
 
 
 class SearchServiceServicer:
@@ -58,6 +63,16 @@ class SearchServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def FindMessage(self, request, context):
+        """Returns all stored copies of a message by its unique message id: as it was sent, as retries and dead letters, and
+        copies that wait for a delay or the end of a transaction. The first stored one comes first.
+        ILLEGAL_OPERATION (604): this broker has no index (messageIndexEnable).
+        FLOW_CONTROL (215): as for SearchMessages.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_SearchServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -65,6 +80,11 @@ def add_SearchServiceServicer_to_server(servicer, server):
                     servicer.SearchMessages,
                     request_deserializer=aerobee_dot_broker_dot_v1_dot_search__pb2.SearchMessagesRequest.FromString,
                     response_serializer=aerobee_dot_broker_dot_v1_dot_search__pb2.SearchMessagesResponse.SerializeToString,
+            ),
+            'FindMessage': grpc.unary_unary_rpc_method_handler(
+                    servicer.FindMessage,
+                    request_deserializer=aerobee_dot_broker_dot_v1_dot_search__pb2.FindMessageRequest.FromString,
+                    response_serializer=aerobee_dot_broker_dot_v1_dot_search__pb2.FindMessageResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -94,6 +114,33 @@ class SearchService:
             '/aerobee.broker.v1.SearchService/SearchMessages',
             aerobee_dot_broker_dot_v1_dot_search__pb2.SearchMessagesRequest.SerializeToString,
             aerobee_dot_broker_dot_v1_dot_search__pb2.SearchMessagesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def FindMessage(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/aerobee.broker.v1.SearchService/FindMessage',
+            aerobee_dot_broker_dot_v1_dot_search__pb2.FindMessageRequest.SerializeToString,
+            aerobee_dot_broker_dot_v1_dot_search__pb2.FindMessageResponse.FromString,
             options,
             channel_credentials,
             insecure,

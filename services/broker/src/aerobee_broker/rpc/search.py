@@ -1,7 +1,7 @@
-"""Implement SearchService: SearchMessages.
+"""Implement SearchService: SearchMessages, FindMessage.
 
 Codes: TOPIC_NOT_EXIST, NO_PERMISSION (the topic is not readable), INVALID_PARAMETER,
-SUBSCRIPTION_PARSE_FAILED, FLOW_CONTROL (too many searches run).
+SUBSCRIPTION_PARSE_FAILED, FLOW_CONTROL (too many searches run), ILLEGAL_OPERATION (no index).
 
 Apache's server has no such RPC: its console pulls all messages and filters them itself.
 """
@@ -13,6 +13,7 @@ from contextlib import aclosing
 
 from aerobee.broker.v1 import search_pb2 as pb
 
+from aerobee_broker.delivery.search.copies import Copies
 from aerobee_broker.delivery.search.matching import Conditions
 from aerobee_broker.delivery.search.search import QueueRange, Request, Search, Searches, Stop
 from aerobee_broker.errors import InvalidParameter
@@ -33,8 +34,19 @@ _REASONS = {
 
 
 class SearchRpcs:
-    def __init__(self, searches: Searches) -> None:
+    def __init__(self, searches: Searches, copies: Copies) -> None:
         self._searches = searches
+        self._copies = copies
+
+    async def find_message(
+        self, request: pb.FindMessageRequest, call: Call
+    ) -> pb.FindMessageResponse:
+        found = await self._copies.find(request.unique_message_id)
+        return pb.FindMessageResponse(
+            copies=map(convert.stored_message, found.records),
+            damaged=[error.message for error in found.damaged],
+            truncated=found.truncated,
+        )
 
     async def search_messages(
         self, request: pb.SearchMessagesRequest, call: Call

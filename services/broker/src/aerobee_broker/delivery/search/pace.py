@@ -7,7 +7,7 @@ long pause follows it. So all searches together use at most half of the event lo
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
@@ -43,11 +43,11 @@ class Pace:
         finally:
             self._running -= 1
 
-    async def step(self, work: Callable[[], T]) -> T:
-        """Run one step of a search, and pause for as long as it took."""
+    async def next(self, steps: Iterator[T]) -> T | None:
+        """Run one step of a search, and pause for as long as it took. Return None at the end."""
         loop = asyncio.get_running_loop()
         async with self._turn:
             began_s = loop.time()
-            result = work()
+            result = next(steps, None)
             await asyncio.sleep(loop.time() - began_s)
         return result

@@ -170,7 +170,7 @@ class Search:
             )
             steps = self._indexed_steps() if self._by_index else self._scan_steps()
             while True:
-                found = await self._pace.step(lambda: next(steps, None))
+                found = await self._pace.next(steps)
                 if found is None:
                     if self.stop or not request.follow:
                         break
@@ -349,7 +349,7 @@ class Searches:
     queries: QueueQueries
     access: ReadAccess
     polls: LongPolls
-    pace: Pace = field(default_factory=Pace)
+    pace: Pace
 
     def search(self, request: Request) -> Search:
         return Search(

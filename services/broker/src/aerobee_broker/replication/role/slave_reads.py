@@ -17,6 +17,8 @@ from aerobee_broker.delivery.pull.long_polls import LongPolls
 from aerobee_broker.delivery.pull.offsets import QueueQueries
 from aerobee_broker.delivery.pull.pull import SlavePull
 from aerobee_broker.delivery.pull.reading import QueueReading, SlowReaders
+from aerobee_broker.delivery.search.copies import Copies
+from aerobee_broker.delivery.search.pace import Pace
 from aerobee_broker.delivery.search.search import Searches
 from aerobee_broker.errors import NotServed, TopicNotExist
 from aerobee_broker.registry.broker_permission import BrokerPermission
@@ -61,11 +63,15 @@ class SlaveReads:
             access = _access(own, topics)
             pull = self._pull(own, access, broker_id, is_following)
             queries = QueueQueries(store=store, topics=topics)
-            searches = Searches(store=store, queries=queries, access=access, polls=self._polls)
+            pace = Pace()
+            searches = Searches(
+                store=store, queries=queries, access=access, polls=self._polls, pace=pace
+            )
+            copies = Copies(store=store, topics=own.tables.topics, pace=pace)
             self._services += [
                 bind_part(_MESSAGES, ReadRpcs(pull, store)),
                 bind_part(_OFFSETS, QueueRpcs(queries)),
-                bind_part(_SEARCHES, SearchRpcs(searches)),
+                bind_part(_SEARCHES, SearchRpcs(searches, copies)),
             ]
 
     def _pull(
