@@ -12,6 +12,7 @@ from aerobee.broker.v1 import (
     message_pb2,
     offset_pb2,
     pop_pb2,
+    search_pb2,
     transaction_pb2,
 )
 
@@ -34,6 +35,7 @@ from aerobee_broker.rpc.messages import MessageRpcs, TransactionRpcs
 from aerobee_broker.rpc.offsets import OffsetRpcs
 from aerobee_broker.rpc.pop import PopRpcs
 from aerobee_broker.rpc.reads import LookupRpcs, QueueRpcs, ReadRpcs
+from aerobee_broker.rpc.search import SearchRpcs
 from aerobee_broker.store.message_store import MessageStore
 from aerobee_broker.wiring.consuming import Consuming
 from aerobee_broker.wiring.core import Core
@@ -247,6 +249,7 @@ class Broker:
             ),
             self.locks,
         )
+        search = SearchRpcs(consuming.searches, consuming.copies)
         return [
             bind(contract.DESCRIPTOR.services_by_name[name], *handlers)
             for contract, name, *handlers in (
@@ -255,6 +258,7 @@ class Broker:
                 (client_pb2, "ClientService", clients),
                 (transaction_pb2, "TransactionService", TransactionRpcs(self.transactions)),
                 (pop_pb2, "PopService", pop),
+                (search_pb2, "SearchService", search),
                 (lite_pb2, "LiteService", lite),
                 (admin_pb2, "AdminService", admin),
             )
