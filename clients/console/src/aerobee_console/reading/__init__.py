@@ -1,0 +1,1 @@
+"""What the pages show, as frozen dataclasses: asked from the brokers, without HTML or HTTP."""
