@@ -30,6 +30,7 @@ CLEAN = (
     "SECURITY.md",
     "clients/cli/src",
     "clients/cluster/src",
+    "clients/console/src",
     "clients/python/src",
     "deploy",
     "docs/adr",

@@ -41,6 +41,7 @@ COMMANDS = {
     "namesrv",
     "proxy",
     "broker",
+    "console",
     "demo",
     "report",
     "facts",
