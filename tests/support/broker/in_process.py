@@ -13,6 +13,8 @@ from aerobee.namesrv.v1.namesrv_pb2 import (
     BrokerData,
     GetClusterInfoResponse,
     GetTopicRouteResponse,
+    ListTopicsRequest,
+    ListTopicsResponse,
     QueueData,
     TopicRoute,
 )
@@ -100,6 +102,14 @@ class InProcess:
         brokers = [BrokerData(broker_name=name, addresses={0: name}) for name in self._brokers]
         if rpc.method == "GetClusterInfo":
             return GetClusterInfoResponse(brokers=brokers)
+        if rpc.method == "ListTopics":
+            wanted = request.scope != ListTopicsRequest.SYSTEM
+            topics = {
+                each.topic
+                for broker in self._brokers.values()
+                for each in broker.tables.topics.all()
+            }
+            return ListTopicsResponse(topics=sorted(topics) if wanted else ())
         queues = []
         for name, broker in self._brokers.items():
             config = broker.tables.topics.get(request.topic)

@@ -10,6 +10,7 @@ from typing import Annotated
 
 import click
 import uvicorn
+from starlette.applications import Starlette
 
 from aerobee_cli.command_line import Function, Option
 from aerobee_cli.main import explain
@@ -94,7 +95,7 @@ def _serve(options: Options) -> None:
     _Server(config, listener).run(sockets=[listener])
 
 
-def _application(options: Options) -> object:
+def _application(options: Options) -> Starlette:
     def now_ms() -> int:
         return time.time_ns() // 1_000_000
 

@@ -1,6 +1,7 @@
 """Define the commands that run services, the demo, and jobs of other packages.
 
-The services are `up`, `namesrv`, `proxy` and `console`, and the jobs are `report`, `facts` and `store`.
+The services are `up`, `namesrv`, `proxy` and `console`. The jobs are `report`, `facts` and
+`store`.
 """
 
 from __future__ import annotations

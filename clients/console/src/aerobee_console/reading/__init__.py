@@ -1,1 +1,1 @@
-"""What the pages show, as frozen dataclasses: asked from the brokers, without HTML or HTTP."""
+"""Ask the brokers for the content of a page, as frozen dataclasses, without HTML or HTTP."""

@@ -28,15 +28,12 @@ async def client_list(
         page: The number of the page, from 1 on.
     """
     asking = await source.ask()
-    found = await asking.of(
-        lambda silent: source.admin.list_clients(group, topic, silent=silent)
-    )
+    found = await asking.of(lambda silent: source.admin.list_clients(group, topic, silent=silent))
     wanted = text.lower()
     rows = [
         client
         for client in found or ()
-        if wanted
-        in f"{client.client_id} {client.address} {client.proxy} {client.language}".lower()
+        if wanted in f"{client.client_id} {client.address} {client.proxy} {client.language}".lower()
     ]
     shown, page, pages = page_of(rows, page)
     return ClientList(

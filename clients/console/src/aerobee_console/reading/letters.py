@@ -115,9 +115,10 @@ async def letters(
     selected = [
         letter
         for letter in found
-        if (reason is None or letter.failure_reason == reason) and (tag is None or letter.tag == tag)
+        if (reason is None or letter.failure_reason == reason)
+        and (tag is None or letter.tag == tag)
     ]
-    selected.sort(key=lambda letter: letter.store_timestamp_ms, reverse=True)
+    selected.sort(key=lambda each: (each.store_timestamp_ms, each.queue_offset), reverse=True)
     stored = None if queues is None else sum(q.max_offset - q.min_offset for q in queues)
     return Letters(
         consumer_group=group,

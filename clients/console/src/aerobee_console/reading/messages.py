@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from aerobee_client.admin.descriptions import QueueStatus
 from aerobee_client.message import ReceivedMessage
-from aerobee_console.reading.source import Answer, Source
+from aerobee_console.reading.source import Answer, Asking, Silent, Source
 from aerobee_console.reading.text import Body, body_of
 from aerobee_wire.status import Code, MqError
 
@@ -132,7 +132,7 @@ async def whole_body(source: Source, message_id: str) -> bytes:
     return (await _found(source, message_id))[1].body
 
 
-async def _found(source: Source, message_id: str) -> tuple[Answer, ReceivedMessage]:
+async def _found(source: Source, message_id: str) -> tuple[Asking, ReceivedMessage]:
     asking = await source.ask()
     try:
         message = await asking.of(
@@ -144,11 +144,10 @@ async def _found(source: Source, message_id: str) -> tuple[Answer, ReceivedMessa
         raise
     if message is None:
         raise _not_found(message_id, asking.silent)
-    return Answer(asked_at_ms=asking.at_ms, silent=asking.silent), message
+    return asking, message
 
 
-def _not_found(message_id: str, silent: object) -> MqError:
-    assert isinstance(silent, tuple)
+def _not_found(message_id: str, silent: tuple[Silent, ...]) -> MqError:
     names = ", ".join(each.broker_name for each in silent)
     return MqError(
         Code.QUERY_NOT_FOUND,
@@ -208,17 +207,13 @@ async def queue_page(
         offset: The first offset. Default: so that the newest message is the last row.
     """
     asking = await source.ask()
-    queues = await asking.of(
-        lambda silent: source.admin.topic_status(topic, silent=silent)
-    ) or []
+    queues = await asking.of(lambda silent: source.admin.topic_status(topic, silent=silent)) or []
     queue = _chosen(queues, broker_name, queue_id)
     rows: tuple[MessageRow, ...] = ()
     corrupted, next_offset, start = 0, None, 0
     if queue is not None:
         chosen = queue
-        start = max(
-            queue.min_offset, queue.max_offset - BROWSE_ROWS if offset is None else offset
-        )
+        start = max(queue.min_offset, queue.max_offset - BROWSE_ROWS if offset is None else offset)
 
         async def read(silent: list[MqError]) -> tuple[list[ReceivedMessage], int, int]:
             try:

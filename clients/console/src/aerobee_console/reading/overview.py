@@ -1,4 +1,4 @@
-"""The overview: what waits in the cluster, and the findings of `aerobee doctor`."""
+"""The overview: messages that wait in the cluster, and the findings of `aerobee doctor`."""
 
 from __future__ import annotations
 
@@ -37,7 +37,10 @@ class Checkup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overview(Answer):
-    """What waits in the cluster, and its problems. A count is None if no broker reported it."""
+    """The messages that wait in the cluster, and its problems.
+
+    A count is None if no broker reported it.
+    """
 
     brokers: int
     brokers_answered: int

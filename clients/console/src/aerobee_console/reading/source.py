@@ -109,9 +109,7 @@ class Source:
 class Asking:
     """The questions of one page, and the brokers that did not answer one of them."""
 
-    def __init__(
-        self, now_ms: int, cluster: ClusterDescription, missing: Iterable[Silent]
-    ) -> None:
+    def __init__(self, now_ms: int, cluster: ClusterDescription, missing: Iterable[Silent]) -> None:
         self.at_ms = now_ms
         self.cluster = cluster
         self._silent = {each.broker_name: each for each in missing}

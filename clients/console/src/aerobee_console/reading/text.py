@@ -10,7 +10,7 @@ MAX_BODY_BYTES = 64 * 1024
 HEX_COLUMNS = 16
 FORMATS = ("text", "json", "hex")
 # Categories of Unicode whose characters are invisible or change the order of others: control,
-# format (bidi marks among them), surrogates, private use, unassigned, line and paragraph separators.
+# format (with bidi marks), surrogates, private use, unassigned, line and paragraph separators.
 _HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 
 

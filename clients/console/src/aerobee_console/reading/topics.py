@@ -95,8 +95,7 @@ async def topic_list(
     rows = [
         _row(topic, sums)
         for topic in topics or ()
-        if name.lower() in topic.topic.lower()
-        and message_type in ("", topic.message_type)
+        if name.lower() in topic.topic.lower() and message_type in ("", topic.message_type)
     ]
     if sort != "name":
         rows.sort(key=lambda row: -(getattr(row, sort) or 0))
@@ -175,7 +174,9 @@ async def _queues(source: Source, topic: str, silent: list[MqError]) -> list[Que
 def _groups(
     topic: str, clients: list[ClientDescription] | None, sums: Waiting | None
 ) -> tuple[TopicGroup, ...]:
-    names = {group for name, group in (sums.lag_by_topic_and_group if sums else ()) if name == topic}
+    names = {
+        group for name, group in (sums.lag_by_topic_and_group if sums else ()) if name == topic
+    }
     members: dict[str, int] = {}
     for client in clients or ():
         if topic in client.subscriptions:

@@ -146,6 +146,8 @@
     askedAt = Date.now();
     showTimes(document);
     showAge();
+    const tab = document.querySelector("div.bar nav [aria-current]");
+    if (tab) tab.parentElement.scrollLeft = tab.offsetLeft - tab.parentElement.offsetLeft - 60;
   }
 
   document.addEventListener("keydown", onKey);

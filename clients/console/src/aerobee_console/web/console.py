@@ -1,4 +1,4 @@
-"""What all pages share: the cluster, the options, and the rendering of a page or an error."""
+"""The parts that all pages share: cluster, options, and the rendering of a page or an error."""
 
 from __future__ import annotations
 
@@ -61,9 +61,7 @@ class Console:
         )
         return HTMLResponse(text, status)
 
-    def problem(
-        self, request: Request, status: int, message: str, *, title: str = ""
-    ) -> Response:
+    def problem(self, request: Request, status: int, message: str, *, title: str = "") -> Response:
         """Render a page about an error."""
         return self.page(
             request, "problem.html.j2", status=status, tab="", page=None, message=message,

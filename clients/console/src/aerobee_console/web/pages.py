@@ -162,9 +162,7 @@ async def show_letter_groups(request: Request, console: Console) -> Response:
 
 
 async def letter_groups_of(console: Console, fields: Fields) -> letters.LetterGroups:
-    return await letters.letter_groups(
-        console.source, name=fields.text("name"), page=fields.page()
-    )
+    return await letters.letter_groups(console.source, name=fields.text("name"), page=fields.page())
 
 
 async def show_letters(request: Request, console: Console) -> Response:

@@ -55,8 +55,8 @@ def shown(value: Any) -> Any:
 
 
 def number(value: float | None) -> Any:
-    if value is None or isinstance(value, str):
-        return value
+    if value is None:
+        return None
     return f"{value:,}" if isinstance(value, int) else f"{value:,.1f}"
 
 
@@ -73,14 +73,18 @@ def size(value: float | None) -> Any:
     unit = 0
     while value >= 1024 and unit < len(_SIZES) - 1:
         value, unit = value / 1024, unit + 1
-    return f"{value:,.0f} {_SIZES[unit]}" if unit == 0 or value >= 10 else f"{value:.1f} {_SIZES[unit]}"
+    return (
+        f"{value:,.0f} {_SIZES[unit]}"
+        if unit == 0 or value >= 10
+        else f"{value:.1f} {_SIZES[unit]}"
+    )
 
 
 def duration(ms: float | None) -> Any:
     """Format a duration with at most two units: 90000 → "1 min 30 s"."""
     if ms is None:
         return None
-    rest, found = max(0, round(ms)), []
+    rest, found = max(0, round(ms)), list[str]()
     for unit, name in _UNITS:
         if rest >= unit or found:
             amount, rest = divmod(rest, unit)

@@ -337,9 +337,7 @@ class AsyncAdminClient(TopicAdmin, GroupAdmin, LiteAdmin, DivergedAdmin):
                 end_timestamp_ms=end_timestamp_ms,
             )
         brokers = await self._brokers.of_topic(topic, reads=True)
-        answers = await self._brokers.ask_each(
-            brokers, rpcs.QUERY_MESSAGES, request, silent=silent
-        )
+        answers = await self._brokers.ask_each(brokers, rpcs.QUERY_MESSAGES, request, silent=silent)
         messages = [
             ReceivedMessage(stored, name)
             for name, answer in answers.items()
