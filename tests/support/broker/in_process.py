@@ -28,7 +28,8 @@ from support.broker.harness import BrokerHarness
 
 class InProcess:
     """Brokers by name; a broker's name is its address. `defects`: their
-    exceptions other than MqError. `away`: brokers that do not answer. `calls`: (broker, method).
+    exceptions other than MqError. `away`: brokers that do not answer. `unregistered`: brokers that the name
+    server does not know. `calls`: (broker, method).
     `methods`: what each broker offers."""
 
     def __init__(self, brokers: Mapping[str, BrokerHarness]) -> None:
@@ -41,6 +42,7 @@ class InProcess:
         }
         self.defects: list[Exception] = []
         self.away: set[str] = set()
+        self.unregistered: set[str] = set()
         self.calls: list[tuple[str, str]] = []
 
     async def call(
@@ -99,7 +101,8 @@ class InProcess:
         """The brokers outlive who calls them."""
 
     def _namesrv(self, rpc: Rpc[Any, Any], request: Any) -> Message:
-        brokers = [BrokerData(broker_name=name, addresses={0: name}) for name in self._brokers]
+        names = [name for name in self._brokers if name not in self.unregistered]
+        brokers = [BrokerData(broker_name=name, addresses={0: name}) for name in names]
         if rpc.method == "GetClusterInfo":
             return GetClusterInfoResponse(brokers=brokers)
         if rpc.method == "ListTopics":
@@ -111,7 +114,8 @@ class InProcess:
             }
             return ListTopicsResponse(topics=sorted(topics) if wanted else ())
         queues = []
-        for name, broker in self._brokers.items():
+        for name in names:
+            broker = self._brokers[name]
             config = broker.tables.topics.get(request.topic)
             if config is not None:
                 data = QueueData(

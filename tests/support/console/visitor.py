@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import html
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import unquote, urlencode, urlsplit
 
 from aerobee_broker.metadata.topics import TopicConfig
 from aerobee_cli.doctor.checks import Finding
@@ -40,7 +41,7 @@ class Response:
     @property
     def words(self) -> str:
         """The text without tags, in one line."""
-        return " ".join(re.sub(r"<[^>]*>", " ", self.text).split())
+        return html.unescape(" ".join(re.sub(r"<[^>]*>", " ", self.text).split()))
 
 
 async def call(
@@ -54,7 +55,7 @@ async def call(
         "asgi": {"version": "3.0"},
         "method": method,
         "scheme": "http",
-        "path": _unquoted(parts.path),
+        "path": unquote(parts.path),
         "raw_path": parts.path.encode(),
         "query_string": parts.query.encode(),
         "root_path": "",
@@ -78,12 +79,6 @@ async def call(
         {name.decode(): value.decode() for name, value in start["headers"]},
         b"".join(message.get("body", b"") for message in sent[1:]),
     )
-
-
-def _unquoted(path: str) -> str:
-    from urllib.parse import unquote
-
-    return unquote(path)
 
 
 class Visitor:

@@ -91,7 +91,7 @@ COMMANDS = {
     "broker diverged show",
     "broker diverged resend",
 }
-PASSED_ON = {"report", "facts", "store"}  # the program that they run prints its own help
+PASSED_ON = {"console", "report", "facts", "store"}  # the program that they run prints its own help
 
 
 def tree(group: CommandGroup = app, path: str = "") -> Iterator[str]:

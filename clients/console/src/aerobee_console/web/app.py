@@ -14,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from aerobee_console.web.actions import ACTIONS, Action, show
 from aerobee_console.web.console import Console, status_of
 from aerobee_console.web.fields import BadField
 from aerobee_console.web.pages import PAGES, Page
@@ -44,7 +45,11 @@ def application(console: Console) -> Starlette:
     async def static(request: Request) -> Response:
         return _static(request.path_params["path"])
 
-    routes = [Route(path, _endpoint(console, page)) for path, page in PAGES.items()]
+    routes = [
+        Route(path, _endpoint(console, _page_of(action)), methods=["GET", "POST"])
+        for path, action in ACTIONS.items()
+    ]
+    routes += [Route(path, _endpoint(console, page)) for path, page in PAGES.items()]
     routes.append(Route("/static/{path:path}", static))
     return Starlette(
         routes=routes,
@@ -52,6 +57,13 @@ def application(console: Console) -> Starlette:
         middleware=[Middleware(SecurityMiddleware, options=console.options)],
         exception_handlers={HTTPException: _http_error(console)},
     )
+
+
+def _page_of(action: Action) -> Page:
+    async def page(request: Request, console: Console) -> Response:
+        return await show(request, console, action)
+
+    return page
 
 
 def _endpoint(console: Console, page: Page) -> Callable[[Request], Awaitable[Response]]:
