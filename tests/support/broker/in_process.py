@@ -28,9 +28,8 @@ from support.broker.harness import BrokerHarness
 
 class InProcess:
     """Brokers by name; a broker's name is its address. `defects`: their
-    exceptions other than MqError. `away`: brokers that do not answer. `unregistered`: brokers that the name
-    server does not know. `calls`: (broker, method).
-    `methods`: what each broker offers."""
+    exceptions other than MqError. `away`: brokers that do not answer. `unregistered`: brokers that
+    the name server does not know. `calls`: (broker, method). `methods`: what each broker offers."""
 
     def __init__(self, brokers: Mapping[str, BrokerHarness]) -> None:
         self._brokers = brokers

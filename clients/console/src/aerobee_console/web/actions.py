@@ -354,7 +354,9 @@ async def _send(console: Console, names: Mapping[str, str], fields: Fields) -> R
         sent = await producer.send(message)
     return Result(
         title="The message was sent",
-        texts=[f"{sent.broker_name}, queue {sent.queue_id}, offset {sent.queue_offset:,}"],
+        texts=[
+            f"{sent.queue.broker_name}, queue {sent.queue.queue_id}, offset {sent.queue_offset:,}"
+        ],
         back=f"/topics/{part(topic)}",
         links={"Show the message": f"/messages/{part(sent.offset_message_id)}"},
     )
