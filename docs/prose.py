@@ -39,6 +39,7 @@ CLEAN = (
     "docs/compare.md",
     "docs/compatibility.md",
     "docs/configuration.md",
+    "docs/console.md",
     "docs/dead_letters.md",
     "docs/docstrings.py",
     "docs/figures.py",
