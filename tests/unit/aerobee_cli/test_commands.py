@@ -50,6 +50,7 @@ COMMANDS = {
     "namesrv config unset",
     "proxy",
     "broker",
+    "console",
     "demo",
     "report",
     "facts",
@@ -106,7 +107,7 @@ COMMANDS = {
     "broker diverged show",
     "broker diverged resend",
 }
-PASSED_ON = {"report", "facts", "store"}  # the program that they run prints its own help
+PASSED_ON = {"console", "report", "facts", "store"}  # the program that they run prints its own help
 
 
 def tree(group: CommandGroup = app, path: str = "") -> Iterator[str]:

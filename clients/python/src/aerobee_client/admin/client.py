@@ -82,6 +82,24 @@ class AsyncAdminClient(
             await self._brokers.ask_named(broker, rpcs.GET_BROKER_STATUS, request)
         )
 
+    async def broker_statuses(
+        self, *, silent: list[MqError] | None = None
+    ) -> dict[str, d.BrokerStatus]:
+        """Return the state and counters of every master, by broker name.
+
+        Args:
+            silent: See `list_topics`.
+
+        Returns:
+            The statuses.
+        """
+        masters = await self._brokers.masters()
+        request = admin_pb2.GetBrokerStatusRequest()
+        answers = await self._brokers.ask_each(
+            masters, rpcs.GET_BROKER_STATUS, request, silent=silent
+        )
+        return {name: d.BrokerStatus.of(answer) for name, answer in answers.items()}
+
     async def broker_times_ms(self) -> dict[str, int]:
         """Return the current time of each master by broker name, in milliseconds since the epoch.
 
@@ -120,6 +138,22 @@ class AsyncAdminClient(
         return d.BrokerBacklog.of(
             broker, await self._brokers.ask_named(broker, rpcs.GET_BACKLOG, request)
         )
+
+    async def broker_backlogs(
+        self, *, silent: list[MqError] | None = None
+    ) -> dict[str, d.BrokerBacklog]:
+        """Return the messages that wait at every master, by broker name.
+
+        Args:
+            silent: See `list_topics`.
+
+        Returns:
+            The counts. They contain the lag of every group and the dead letters of every topic.
+        """
+        masters = await self._brokers.masters()
+        request = admin_pb2.GetBacklogRequest()
+        answers = await self._brokers.ask_each(masters, rpcs.GET_BACKLOG, request, silent=silent)
+        return {name: d.BrokerBacklog.of(name, answer) for name, answer in answers.items()}
 
     # ---- messages ----
 
@@ -163,7 +197,9 @@ class AsyncAdminClient(
             answer = await self._brokers.ask_broker_of(topic, broker_name, rpcs.PULL, request)
         return d.Browsed.of(broker_name, answer)
 
-    async def get_message(self, message_id: str) -> ReceivedMessage:
+    async def get_message(
+        self, message_id: str, *, silent: list[MqError] | None = None
+    ) -> ReceivedMessage:
         """Return the message with an offset message id or a message id.
 
         An offset message id contains the address of a broker, which may be a former master. If no
@@ -174,6 +210,8 @@ class AsyncAdminClient(
 
         Args:
             message_id: The `offset_message_id` or the `message_id` of a message.
+            silent: Collects the errors of brokers that do not answer, which may have the message.
+                Without it, such an error is raised.
 
         Returns:
             The message.
@@ -181,9 +219,9 @@ class AsyncAdminClient(
         Raises:
             MqError: QUERY_NOT_FOUND or MESSAGE_CORRUPTED.
         """
-        found = await self._message_at(message_id)
+        found = await self._message_at(message_id, silent)
         if found is None:
-            found = await self._message_of_unique_id(message_id)
+            found = await self._message_of_unique_id(message_id, silent)
         if found is None:
             raise _unknown(message_id)
         return found
@@ -207,7 +245,7 @@ class AsyncAdminClient(
         Raises:
             MqError: QUERY_NOT_FOUND if there is none.
         """
-        named = await self._message_at(message_id)
+        named = await self._message_at(message_id, silent)
         unique_id = named.message_id if named else message_id
         request = search_pb2.FindMessageRequest(unique_message_id=unique_id)
         brokers = {
@@ -233,7 +271,9 @@ class AsyncAdminClient(
             raise _unknown(message_id)
         return sorted(copies, key=lambda message: message.store_timestamp_ms)
 
-    async def _message_at(self, message_id: str) -> ReceivedMessage | None:
+    async def _message_at(
+        self, message_id: str, silent: list[MqError] | None
+    ) -> ReceivedMessage | None:
         """Return the message with an offset message id, or None if there is none."""
         try:
             address, _ = parse_offset_message_id(message_id)
@@ -250,9 +290,12 @@ class AsyncAdminClient(
                 return ReceivedMessage(response.message, name)
             except BrokerUnreachable as error:
                 found = await self._message_of_host(address, request, brokers)
-                if found is None:
+                if found is not None:
+                    return found
+                if silent is None:
                     raise error from None
-                return found
+                silent.append(error)
+                return None
         return await self._message_of_host(address, request, brokers)
 
     async def _message_of_host(
@@ -287,7 +330,9 @@ class AsyncAdminClient(
                 raise answer
         return None
 
-    async def _message_of_unique_id(self, unique_id: str) -> ReceivedMessage | None:
+    async def _message_of_unique_id(
+        self, unique_id: str, silent: list[MqError] | None
+    ) -> ReceivedMessage | None:
         """Search all topics for a message id. Return None if no topic has it."""
         names = await self.topic_names(include_derived=True)
         free = asyncio.Semaphore(MAX_SEARCHES)
@@ -295,9 +340,10 @@ class AsyncAdminClient(
         async def search(topic: str) -> list[ReceivedMessage]:
             async with free:
                 try:
-                    return await self.query_messages(topic, unique_id=unique_id)
+                    return await self.query_messages(topic, unique_id=unique_id, silent=silent)
                 except MqError as error:
-                    if error.code is not Code.TOPIC_NOT_EXIST:  # deleted meanwhile
+                    known = silent is not None and error in silent
+                    if not known and error.code is not Code.TOPIC_NOT_EXIST:  # deleted meanwhile
                         raise
                     return []
 
@@ -318,6 +364,7 @@ class AsyncAdminClient(
         begin_timestamp_ms: int = 0,
         end_timestamp_ms: int = 0,
         damaged: list[MqError] | None = None,
+        silent: list[MqError] | None = None,
     ) -> list[ReceivedMessage]:
         """Return messages by key or by message id, newest first.
 
@@ -330,6 +377,7 @@ class AsyncAdminClient(
             end_timestamp_ms: The latest store time, in milliseconds since the epoch; 0 for no
                 limit.
             damaged: Collects an error for each record that may match but cannot be read.
+            silent: See `list_topics`.
 
         Returns:
             The messages.
@@ -346,7 +394,7 @@ class AsyncAdminClient(
                 end_timestamp_ms=end_timestamp_ms,
             )
         brokers = await self._brokers.of_topic(topic, reads=True)
-        answers = await self._brokers.ask_each(brokers, rpcs.QUERY_MESSAGES, request)
+        answers = await self._brokers.ask_each(brokers, rpcs.QUERY_MESSAGES, request, silent=silent)
         messages = [
             ReceivedMessage(stored, name)
             for name, answer in answers.items()
@@ -398,6 +446,7 @@ class AdminClient(Facade[AsyncAdminClient]):
 
     create_topic = blocking(AsyncAdminClient.create_topic)
     update_topic = blocking(AsyncAdminClient.update_topic)
+    get_topic = blocking(AsyncAdminClient.get_topic)
     list_topics = blocking(AsyncAdminClient.list_topics)
     topic_names = blocking(AsyncAdminClient.topic_names)
     routed_topics = blocking(AsyncAdminClient.routed_topics)
@@ -433,9 +482,11 @@ class AdminClient(Facade[AsyncAdminClient]):
 
     cluster = blocking(AsyncAdminClient.cluster)
     broker_status = blocking(AsyncAdminClient.broker_status)
+    broker_statuses = blocking(AsyncAdminClient.broker_statuses)
     broker_times_ms = blocking(AsyncAdminClient.broker_times_ms)
     drain_broker = blocking(AsyncAdminClient.drain_broker)
     broker_backlog = blocking(AsyncAdminClient.broker_backlog)
+    broker_backlogs = blocking(AsyncAdminClient.broker_backlogs)
 
     broker_config = blocking(AsyncAdminClient.broker_config)
     update_broker_config = blocking(AsyncAdminClient.update_broker_config)
