@@ -7,8 +7,9 @@ every master of the cluster, because each broker has its own topics and groups.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
+from typing import Any
 
 from aerobee.broker.v1 import admin_pb2, message_pb2
 from aerobee.namesrv.v1 import namesrv_pb2
@@ -19,10 +20,11 @@ from aerobee_client.admin.diverged import DivergedAdmin
 from aerobee_client.admin.groups import GroupAdmin
 from aerobee_client.admin.listing import ListingAdmin
 from aerobee_client.admin.lite import LiteAdmin
+from aerobee_client.admin.stats import StatsAdmin, StatsSample
 from aerobee_client.admin.topics import TopicAdmin
 from aerobee_client.errors import BrokerUnreachable
 from aerobee_client.message import ReceivedMessage
-from aerobee_client.runtime.facade import Facade, blocking
+from aerobee_client.runtime.facade import Facade, blocking, like
 from aerobee_client.runtime.kinds import checked_class
 from aerobee_client.tls import Tls
 from aerobee_wire import rpcs
@@ -35,7 +37,7 @@ MAX_SEARCHES = 16
 
 
 @checked_class
-class AsyncAdminClient(TopicAdmin, GroupAdmin, ListingAdmin, LiteAdmin, DivergedAdmin):
+class AsyncAdminClient(TopicAdmin, GroupAdmin, ListingAdmin, StatsAdmin, LiteAdmin, DivergedAdmin):
     """Administers a cluster, for asyncio. `async with AsyncAdminClient(...)` closes it.
 
     The client keeps its connections open until it is closed. Every method raises MqError:
@@ -365,6 +367,11 @@ class AdminClient(Facade[AsyncAdminClient]):
     group_page = blocking(AsyncAdminClient.group_page)
     describe_topic = blocking(AsyncAdminClient.describe_topic)
     describe_group = blocking(AsyncAdminClient.describe_group)
+    get_stats = blocking(AsyncAdminClient.get_stats)
+
+    @like(AsyncAdminClient.watch_stats)
+    def watch_stats(self, **wanted: Any) -> Iterator[StatsSample]:
+        return self._iterate(self._client.watch_stats(**wanted), until_closed=True)
 
     list_lite_topics = blocking(AsyncAdminClient.list_lite_topics)
     list_lite_clients = blocking(AsyncAdminClient.list_lite_clients)
