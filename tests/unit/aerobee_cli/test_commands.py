@@ -54,6 +54,8 @@ COMMANDS = {
     "report",
     "facts",
     "store",
+    "export",
+    "apply",
     "topic create",
     "topic update",
     "topic rebalance",

@@ -27,6 +27,14 @@ COMMANDS = {
     ),
     "topic": ("topic", "Topics."),
     "group": ("group", "Consumer groups."),
+    "export": (
+        "manifest",
+        "Write all topics and consumer groups with their settings to a file for `aerobee apply`.",
+    ),
+    "apply": (
+        "manifest",
+        "Create the topics and groups of a file, and change those with other settings.",
+    ),
     "message": ("message", "Single messages."),
     "dlq": ("dlq", "Dead letters of a consumer group."),
     "lite": ("lite", "Look at lite topics."),
