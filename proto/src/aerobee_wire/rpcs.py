@@ -18,6 +18,7 @@ from aerobee.broker.v1 import offset_pb2 as offset
 from aerobee.broker.v1 import pop_pb2 as pop
 from aerobee.broker.v1 import replica_pb2 as replica
 from aerobee.broker.v1 import replication_pb2 as replication
+from aerobee.broker.v1 import search_pb2 as search
 from aerobee.broker.v1 import transaction_pb2 as transaction
 from aerobee.namesrv.v1 import namesrv_pb2 as namesrv
 from aerobee.suite.v1 import suite_pb2 as suite
@@ -155,6 +156,8 @@ RECALL_MESSAGE = rpc(message.RecallMessageRequest, message.RecallMessageResponse
 SEND_REPLY = rpc(message.SendReplyRequest, message.SendReplyResponse)
 GET_MESSAGE = rpc(message.GetMessageRequest, message.GetMessageResponse)
 QUERY_MESSAGES = rpc(message.QueryMessagesRequest, message.QueryMessagesResponse)
+FIND_MESSAGE = rpc(search.FindMessageRequest, search.FindMessageResponse)
+SEARCH_MESSAGES = rpc(search.SearchMessagesRequest, search.SearchMessagesResponse)
 
 # ---- broker: pop and transactions ----
 
@@ -211,11 +214,13 @@ SPECIFY_MESSAGE_TYPE = rpc(admin.SpecifyMessageTypeRequest, admin.SpecifyMessage
 GET_TOPIC = rpc(admin.GetTopicRequest, admin.GetTopicResponse)
 DELETE_TOPIC = rpc(admin.DeleteTopicRequest, admin.DeleteTopicResponse)
 LIST_TOPICS = rpc(admin.ListTopicsRequest, admin.ListTopicsResponse)
+DESCRIBE_TOPIC = rpc(admin.DescribeTopicRequest, admin.DescribeTopicResponse)
 PUT_GROUP = rpc(admin.PutGroupRequest, admin.PutGroupResponse)
 UPDATE_GROUP = rpc(admin.UpdateGroupRequest, admin.UpdateGroupResponse)
 GET_GROUP = rpc(admin.GetGroupRequest, admin.GetGroupResponse)
 DELETE_GROUP = rpc(admin.DeleteGroupRequest, admin.DeleteGroupResponse)
 LIST_GROUPS = rpc(admin.ListGroupsRequest, admin.ListGroupsResponse)
+DESCRIBE_GROUP = rpc(admin.DescribeGroupRequest, admin.DescribeGroupResponse)
 GET_BROKER_STATUS = rpc(admin.GetBrokerStatusRequest, admin.GetBrokerStatusResponse)
 SET_DRAINING = rpc(admin.SetDrainingRequest, admin.SetDrainingResponse)
 GET_BACKLOG = rpc(admin.GetBacklogRequest, admin.GetBacklogResponse)

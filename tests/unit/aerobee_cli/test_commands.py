@@ -50,6 +50,7 @@ COMMANDS = {
     "namesrv config unset",
     "proxy",
     "broker",
+    "console",
     "demo",
     "report",
     "facts",
@@ -80,6 +81,10 @@ COMMANDS = {
     "message recall",
     "message get",
     "message query",
+    "message browse",
+    "message search",
+    "message tail",
+    "message show",
     "dlq list",
     "dlq peek",
     "dlq purge",
@@ -104,7 +109,7 @@ COMMANDS = {
     "broker diverged show",
     "broker diverged resend",
 }
-PASSED_ON = {"report", "facts", "store"}  # the program that they run prints its own help
+PASSED_ON = {"console", "report", "facts", "store"}  # the program that they run prints its own help
 
 
 def tree(group: CommandGroup = app, path: str = "") -> Iterator[str]:

@@ -21,6 +21,7 @@ COMMANDS = {
     ),
     "broker": ("broker", "Run a broker in the foreground, or administer a running one."),
     "proxy": ("services", "Run a proxy in the foreground, to which the official SDKs connect."),
+    "console": ("services", "Serve the console: pages about the cluster for a browser."),
     "demo": (
         "services",
         "Send real flights through a broker, fail on those that never arrived, and report on them.",

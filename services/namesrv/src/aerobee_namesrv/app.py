@@ -7,7 +7,6 @@ would use up the grace period, because they last as long as their clients.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 
@@ -15,7 +14,7 @@ import structlog
 from aerobee.namesrv.v1 import namesrv_pb2
 
 from aerobee_chassis import logs
-from aerobee_chassis.background import BackgroundTask
+from aerobee_chassis.background import BackgroundTask, pause
 from aerobee_chassis.clock import Clock, SystemClock
 from aerobee_chassis.lifecycle import App, Step
 from aerobee_chassis.metrics import MetricsEndpoint
@@ -42,7 +41,7 @@ async def scan_for_expired(
     table: BrokerLiveTable,
     clock: Clock,
     interval_ms: int,
-    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    sleep: Callable[[float], Awaitable[None]] = pause,
 ) -> None:
     """Submit expired brokers for removal every `interval_ms`; the first scan is after 5 s or less.
 
