@@ -69,7 +69,21 @@ def _show_version(context: click.Context, _: click.Parameter, wanted: bool) -> N
         context.exit()
 
 
-app = CommandGroup(
+class Aerobee(CommandGroup):
+    """The command `aerobee`. To the name of a command of mqadmin, it answers with ours."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and self.get_command(ctx, args[0]) is None and not ctx.resilient_parsing:
+            from aerobee_cli.mqadmin import answer
+
+            if text := answer(args[0]):
+                raise click.UsageError(text, ctx)
+        return super().resolve_command(ctx, args)
+
+
+app = Aerobee(
     "aerobee",
     help="Aerobee: a message queue with topics, consumer groups, retries and dead letters.",
     epilog="Try: aerobee up",
