@@ -57,6 +57,7 @@ COMMANDS = {
     "store",
     "export",
     "apply",
+    "completion",
     "topic create",
     "topic update",
     "topic rebalance",

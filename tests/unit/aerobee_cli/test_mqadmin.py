@@ -10,99 +10,24 @@ from support.repository.tree import docs_script
 
 # What `mqadmin` of RocketMQ 5.5 lists without arguments (MQAdminStartup.initCommand).
 _NAMES = """
-
+createUser updateUser deleteUser getUser listUser copyUser createAcl updateAcl deleteAcl getAcl
+listAcl copyAcl updateTopic updateTopicList updateTopicPerm deleteTopic topicList topicRoute
+topicStatus topicClusterList updateOrderConf allocateMQ updateStaticTopic remappingStaticTopic
+updateBrokerConfig getBrokerConfig brokerStatus brokerConsumeStats sendMsgStatus cleanExpiredCQ
+cleanUnusedTopic deleteExpiredCommitLog resetMasterFlushOffset getBrokerEpoch
+updateColdDataFlowCtrGroupConfig removeColdDataFlowCtrGroupConfig getColdDataFlowCtrInfo
+setCommitLogReadAheadMode clusterList clusterRT producerConnection consumerConnection producer
+consumerProgress consumerStatus updateSubGroup updateSubGroupList deleteSubGroup getConsumerConfig
+setConsumeMode startMonitoring resetOffsetByTime skipAccumulatedMessage cloneGroupOffset
+queryMsgById queryMsgByKey queryMsgByUniqueKey queryMsgByOffset queryMsgTraceById printMsg
+printMsgByQueue sendMessage consumeMessage checkMsgSendRT dumpCompactionLog queryCq
+checkRocksdbCqWriteProgress updateKvConfig deleteKvConfig updateNamesrvConfig getNamesrvConfig
+wipeWritePerm addWritePerm haStatus getSyncStateSet getControllerMetaData getControllerConfig
+updateControllerConfig electMaster cleanBrokerMetadata addBroker removeBroker statsAll
+exportMetadata exportConfigs exportMetrics exportMetadataInRocksDB rocksDBConfigToJson
+exportPopRecord
 """
 REGISTERED = tuple(_NAMES.split())
-    "createUser",
-    "updateUser",
-    "deleteUser",
-    "getUser",
-    "listUser",
-    "copyUser",
-    "createAcl",
-    "updateAcl",
-    "deleteAcl",
-    "getAcl",
-    "listAcl",
-    "copyAcl",
-    "updateTopic",
-    "updateTopicList",
-    "updateTopicPerm",
-    "deleteTopic",
-    "topicList",
-    "topicRoute",
-    "topicStatus",
-    "topicClusterList",
-    "updateOrderConf",
-    "allocateMQ",
-    "updateStaticTopic",
-    "remappingStaticTopic",
-    "updateBrokerConfig",
-    "getBrokerConfig",
-    "brokerStatus",
-    "brokerConsumeStats",
-    "sendMsgStatus",
-    "cleanExpiredCQ",
-    "cleanUnusedTopic",
-    "deleteExpiredCommitLog",
-    "resetMasterFlushOffset",
-    "getBrokerEpoch",
-    "updateColdDataFlowCtrGroupConfig",
-    "removeColdDataFlowCtrGroupConfig",
-    "getColdDataFlowCtrInfo",
-    "setCommitLogReadAheadMode",
-    "clusterList",
-    "clusterRT",
-    "producerConnection",
-    "consumerConnection",
-    "producer",
-    "consumerProgress",
-    "consumerStatus",
-    "updateSubGroup",
-    "updateSubGroupList",
-    "deleteSubGroup",
-    "getConsumerConfig",
-    "setConsumeMode",
-    "startMonitoring",
-    "resetOffsetByTime",
-    "skipAccumulatedMessage",
-    "cloneGroupOffset",
-    "queryMsgById",
-    "queryMsgByKey",
-    "queryMsgByUniqueKey",
-    "queryMsgByOffset",
-    "queryMsgTraceById",
-    "printMsg",
-    "printMsgByQueue",
-    "sendMessage",
-    "consumeMessage",
-    "checkMsgSendRT",
-    "dumpCompactionLog",
-    "queryCq",
-    "checkRocksdbCqWriteProgress",
-    "updateKvConfig",
-    "deleteKvConfig",
-    "updateNamesrvConfig",
-    "getNamesrvConfig",
-    "wipeWritePerm",
-    "addWritePerm",
-    "haStatus",
-    "getSyncStateSet",
-    "getControllerMetaData",
-    "getControllerConfig",
-    "updateControllerConfig",
-    "electMaster",
-    "cleanBrokerMetadata",
-    "addBroker",
-    "removeBroker",
-    "statsAll",
-    "exportMetadata",
-    "exportConfigs",
-    "exportMetrics",
-    "exportMetadataInRocksDB",
-    "rocksDBConfigToJson",
-    "exportPopRecord",
-]
 
 
 def test_each_command_of_mqadmin_is_known_once() -> None:

@@ -46,6 +46,10 @@ COMMANDS = {
         "List all clients: producers and consumers, connected to brokers or through a proxy.",
     ),
     "doctor": ("doctor", "Look for problems of clients and operators."),
+    "completion": (
+        "completion",
+        "Print a script that completes commands and options of `aerobee` in a shell.",
+    ),
     "report": ("services", "Write the report about the dead letters and retries of a group."),
     "facts": (
         "services",
