@@ -52,7 +52,7 @@ from aerobee_proxy.v2.rpc.receive import delivery_timestamp, receive_message
 from aerobee_proxy.v2.rpc.routes import query_assignment, query_route
 from aerobee_proxy.v2.rpc.send import end_transaction, recall_message, send_message
 from aerobee_proxy.v2.rpc.telemetry import Telemetry
-from aerobee_proxy.v2.sessions import Sessions
+from aerobee_proxy.v2.sessions import Session, Sessions
 from aerobee_proxy.v2.transaction_checks import TransactionChecks
 
 
@@ -179,18 +179,20 @@ class Proxy:
         self.calls.close()
         await self.batches.close()
 
-    def _may_publish(self, user_name: str, topic: str) -> bool:
-        """Return whether the current file of users allows a user to publish to a topic.
+    def _may_publish(self, session: Session, topic: str) -> bool:
+        """Return whether the user of a session may publish to a topic now.
 
-        The rights are checked here again, because the file may have changed since the client's
-        stream began.
+        The rights are checked here again, because they may have changed since the client's stream
+        began.
         """
         if self.authentication is None:
             return True
-        user = self.authentication.users.get(user_name)
+        user = self.authentication.users.get(session.user)
         if user is None or not user.enabled:
             return False
-        return not self.options.authorization_enabled or authorization.may_publish(user, topic)
+        return not self.options.authorization_enabled or authorization.may_publish(
+            user, topic, session.source
+        )
 
     def _rpcs(self, listen_port: Callable[[], int]) -> SimpleNamespace:
         """Return the handlers of the RPCs of MessagingService. Their names are in snake_case."""

@@ -14,10 +14,10 @@ from aerobee_foreign.apache.rocketmq.v2 import definition_pb2 as d
 from aerobee_foreign.apache.rocketmq.v2 import service_pb2 as s
 from aerobee_foreign.apache.rocketmq.v2.definition_pb2 import ClientType, Code
 
-from aerobee_proxy.access.users import User
 from aerobee_proxy.proxy import Proxy
 from aerobee_proxy.v2.authorization import NEEDS, check
 from aerobee_proxy.v2.rpc.pipeline import NotAdmitted
+from aerobee_wire.access.users import User
 from support.clock.polling import until
 from support.proxy.access import BILLING, policy, signed, write_users
 from support.proxy.harness import Cluster, FakeCall, Requests, refused
@@ -161,8 +161,8 @@ RETRY = d.Resource(name="%RETRY%other")
 def test_retry_topic_needs_its_group(request_: Any) -> None:
     """A right on every topic is no right on the retry topic of a group."""
     mine = tuple(policy("Topic:*") + policy("Group:billing", "Sub"))
-    refused(Code.UNAUTHORIZED, check, User("app", b"p", policies=mine), request_)
-    check(User("app", b"p", policies=(*mine, *policy("Group:other", "Sub"))), request_)
+    refused(Code.UNAUTHORIZED, check, User("app", (b"p",), policies=mine), request_)
+    check(User("app", (b"p",), policies=(*mine, *policy("Group:other", "Sub"))), request_)
 
 
 def test_every_rpc_is_among_the_cases() -> None:

@@ -17,10 +17,11 @@ import structlog
 from aerobee_foreign.apache.rocketmq.v2.definition_pb2 import Code
 
 from aerobee_chassis.clock import Clock
-from aerobee_proxy.access.users import User, Users
+from aerobee_proxy.access.users import Users
 from aerobee_proxy.cluster.log_throttle import LogThrottle
 from aerobee_proxy.counts import ProxyCounts
 from aerobee_proxy.v2.status import Refused
+from aerobee_wire.access.users import User
 
 AUTHORIZATION_KEY = "authorization"
 DATE_TIME_KEY = "x-mq-date-time"
@@ -29,7 +30,7 @@ LONGEST_HEADER = 1_024
 
 # The secret of this user replaces that of an unknown user, so that the response time does not
 # reveal which users exist.
-_NOBODY = User("", b"nobody", enabled=False)
+_NOBODY = User("", (b"nobody",), enabled=False)
 
 
 class Authentication:
@@ -62,9 +63,12 @@ class Authentication:
         if not signed:
             raise Refused(Code.UNAUTHORIZED, f"the metadata lacks {DATE_TIME_KEY}, which is signed")
         user = self.users.get(name)
-        expected = signature((user or _NOBODY).secret, signed)
         given = fields.get("signature", "").lower().encode("utf-8", "replace")
-        if not hmac.compare_digest(expected.encode(), given) or user is None or not user.enabled:
+        matches = [
+            hmac.compare_digest(signature(secret, signed).encode(), given)
+            for secret in (user or _NOBODY).secrets
+        ]
+        if not any(matches) or user is None or not user.enabled:
             raise Refused(
                 Code.UNAUTHORIZED,
                 f"user {name[:64]!r} is unknown or disabled, or the secret key is wrong",

@@ -15,13 +15,13 @@ from google.protobuf.message import Message
 
 from aerobee_chassis.clock import Clock
 from aerobee_chassis.rpc.call import Call
-from aerobee_proxy.access.users import User
 from aerobee_proxy.counts import ProxyCounts
 from aerobee_proxy.v2 import authorization
 from aerobee_proxy.v2.authentication import Authentication
 from aerobee_proxy.v2.sessions import Session, Sessions
 from aerobee_proxy.v2.status import Refused, named, status_for
 from aerobee_proxy.v2.validation import client_id
+from aerobee_wire.access.users import User
 
 Q = TypeVar("Q", bound=Message)
 R = TypeVar("R", bound=Message)
@@ -77,7 +77,7 @@ class Pipeline:
                 )
         except Refused as refusal:
             raise NotAdmitted(refusal.code, refusal.message) from None
-        session = self.sessions.touch(found, self.clock.real.monotonic_ms(), name)
+        session = self.sessions.touch(found, self.clock.real.monotonic_ms(), name, call.peer)
         return Caller(found, session, call, user)
 
     def authorize(self, request: object, caller: Caller) -> None:
@@ -88,7 +88,7 @@ class Pipeline:
         if caller.user is None or not self.checks_rights:
             return
         try:
-            authorization.check(caller.user, request)
+            authorization.check(caller.user, request, caller.call.peer)
         except Refused as refusal:
             self.counts.unauthorized += 1
             raise NotAdmitted(refusal.code, refusal.message) from None
