@@ -14,7 +14,7 @@ from typing import NamedTuple
 NAMESRV, BROKER, PROXY = "namesrv", "broker", "proxy"
 HOST, NAME = "host", "name"  # what a caller requires of a certificate
 
-_NAMESRV_SERVICES = "/aerobee.namesrv."
+_NAMESRV_SERVICES = ("/aerobee.namesrv.", "/aerobee.access.v1.Namesrv")
 
 Stamp = tuple[tuple[int, int, int], ...]
 

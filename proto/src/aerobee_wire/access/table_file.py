@@ -22,8 +22,8 @@ MODE = 0o600
 class TableFile(NamedTuple):
     """The content of a file.
 
-    `current_ms` is the last time at which the server exchanged records with another one, or wrote
-    a record itself, in milliseconds since the epoch.
+    `current_ms` is the last time at which the server ran with this table, in milliseconds since the
+    epoch.
     """
 
     records: list[Record]
