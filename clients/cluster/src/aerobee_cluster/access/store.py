@@ -76,6 +76,14 @@ class AccessStore:
         self.table.merge(found.records)
         self._was_away = self._now_ms() - found.current_ms > HORIZON_MS
 
+    def restore_file(self, path: Path) -> None:
+        """Take the content of a file if it exists. Raises OSError, or the errors of `restore`."""
+        try:
+            data = path.read_bytes()
+        except FileNotFoundError:
+            return
+        self.restore(data)
+
     @property
     def is_stale(self) -> bool:
         """Return whether this table may contain records that were deleted long ago.
