@@ -17,6 +17,7 @@ from aerobee_chassis.background import Background
 from aerobee_chassis.clock import Clock
 from aerobee_chassis.rpc.in_flight import bounds_of
 from aerobee_cluster.transport import Transport
+from aerobee_proxy.access.table_users import TableUsers
 from aerobee_proxy.access.users import Users
 from aerobee_proxy.cluster.batches import BrokerBatches
 from aerobee_proxy.cluster.broker_calls import BrokerCalls
@@ -78,9 +79,13 @@ class Proxy:
         self.sessions = sessions = Sessions()
         self.background = Background()
         self.authentication: Authentication | None = None  # None: any client may call
+        self.users: Users | TableUsers | None = None
         if options.authentication_enabled:
-            users = Users(Path(options.authentication_users_file))
-            self.authentication = Authentication(users, self.counts, clock)
+            if options.authentication_users_file:
+                self.users = Users(Path(options.authentication_users_file))
+            else:
+                self.users = TableUsers(transport, options.namesrvs, clock.real.now_ms)
+            self.authentication = Authentication(self.users, self.counts, clock)
 
         self.route_cache = RouteCache(transport, options.namesrvs, clock)
         self.calls = calls = BrokerCalls(transport, self.route_cache, self._introduce_clients)
@@ -167,6 +172,17 @@ class Proxy:
 
     def _is_alive(self, client_id: str, user: str) -> bool:
         return self.sessions.is_alive(client_id, self.clock.real.monotonic_ms(), user)
+
+    async def refresh_users(self) -> None:
+        """Read the file of users again. End calls that are not allowed any more."""
+        if isinstance(self.users, Users) and self.users.refresh():
+            self._pipeline.held.recheck()
+
+    async def recheck_calls(self) -> None:
+        """End calls that are not allowed any more when the access table changes."""
+        if isinstance(self.users, TableUsers):
+            async for names in self.users.changes():
+                self._pipeline.held.recheck(names)
 
     def end_long_calls(self) -> None:
         """End streams and long polls without an error for the client."""

@@ -11,6 +11,7 @@ import os
 import stat
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Protocol
 
 import structlog
 
@@ -21,8 +22,20 @@ from aerobee_wire.status import MqError
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
+class UserSource(Protocol):
+    """Where the users of this proxy come from."""
+
+    @property
+    def complete(self) -> bool:
+        """Return whether the users are known. If not, nobody can be authenticated yet."""
+
+    def get(self, name: str) -> User | None: ...
+
+
 class Users:
     """The users of one file. The constructor raises ConfigError if the file cannot be used."""
+
+    complete = True
 
     def __init__(self, path: Path) -> None:
         self._path = path.absolute()  # the working directory may change
@@ -34,22 +47,26 @@ class Users:
     def get(self, name: str) -> User | None:
         return self._by_name.get(name)
 
-    def refresh(self) -> None:
-        """Read the file again if it changed since it was last read. Log an invalid file."""
+    def refresh(self) -> bool:
+        """Read the file again if it changed since it was last read, and return whether it did.
+
+        Log an invalid file.
+        """
         log = structlog.get_logger()
         try:
             found = self._stat()
             if _version(found) == _version(self._seen) and not self._broken:
-                return
+                return False
             users = read_users(self._path)
         except ConfigError as error:
             if not self._broken:
                 log.error("users_not_reloaded", reason=str(error))
             self._broken = True
-            return
+            return False
         self._by_name, self._seen, self._broken = users, found, False
         self._check_mode()
         log.info("users_reloaded", users=len(users))
+        return True
 
     def _stat(self) -> os.stat_result:
         try:
