@@ -48,11 +48,11 @@ def check_secret(secret: bytes) -> None:
         raise invalid_parameter(problem, about="secret")
 
 
-def parse_users(text: str, file: str) -> Mapping[str, User]:
+def parse_users(text: str, file: str, *, needs_secrets: bool = True) -> Mapping[str, User]:
     """Parse the content of a file of users. Return a mapping from name to user.
 
-    Raises MqError with the code INVALID_PARAMETER. The error names `file` and the invalid entry,
-    but does not contain a secret.
+    If `needs_secrets` is false, users may have no password. Raises MqError with the code
+    INVALID_PARAMETER. The error names `file` and the invalid entry, but does not contain a secret.
     """
     try:
         content: Any = json.loads(text)
@@ -66,7 +66,7 @@ def parse_users(text: str, file: str) -> Mapping[str, User]:
     users: dict[str, User] = {}
     for number, entry in enumerate(content["users"], 1):
         try:
-            user = _user(entry)
+            user = _user(entry, needs_secrets)
             if user.name in users:
                 problem = f"has the username {user.name!r}, which is taken"
                 raise invalid_parameter(problem, about=".username")
@@ -77,7 +77,7 @@ def parse_users(text: str, file: str) -> Mapping[str, User]:
     return users
 
 
-def _user(entry: object) -> User:
+def _user(entry: object, needs_secret: bool) -> User:
     """Parse one entry of "users".
 
     Raises MqError if the entry is invalid. The caller puts "entry 1 of the file of users … " before
@@ -92,7 +92,7 @@ def _user(entry: object) -> User:
     name, secret = entry.get("username"), entry.get("password")
     if not isinstance(name, str) or not _USERNAME.fullmatch(name):
         raise invalid_parameter(f"needs a username: {NAME_RULE}", about=".username")
-    if not isinstance(secret, str) or not secret:
+    if (secret is not None or needs_secret) and (not isinstance(secret, str) or not secret):
         raise invalid_parameter(f"needs a password for {name!r}", about=".password")
     kind = str(entry.get("userType", "NORMAL")).upper()
     if kind not in ("NORMAL", "SUPER"):
@@ -104,7 +104,7 @@ def _user(entry: object) -> User:
         raise invalid_parameter(problem, about=".userStatus")
     return User(
         name,
-        (secret.encode(),),
+        () if secret is None else (secret.encode(),),
         enabled=status == "enable",
         super=kind == "SUPER",
         policies=tuple(_policies(entry.get("policies", []))),

@@ -14,6 +14,7 @@ from aerobee.broker.v1 import admin_pb2, message_pb2
 from aerobee.namesrv.v1 import namesrv_pb2
 
 from aerobee_client.admin import descriptions as d
+from aerobee_client.admin.access import AccessAdmin
 from aerobee_client.admin.brokers import DEFAULT_TIMEOUT, numbers_fit
 from aerobee_client.admin.diverged import DivergedAdmin
 from aerobee_client.admin.groups import GroupAdmin
@@ -34,7 +35,7 @@ MAX_SEARCHES = 16
 
 
 @checked_class
-class AsyncAdminClient(TopicAdmin, GroupAdmin, LiteAdmin, DivergedAdmin):
+class AsyncAdminClient(TopicAdmin, GroupAdmin, LiteAdmin, DivergedAdmin, AccessAdmin):
     """Administers a cluster, for asyncio. `async with AsyncAdminClient(...)` closes it.
 
     The client keeps its connections open until it is closed. Every method raises MqError:
@@ -362,6 +363,17 @@ class AdminClient(Facade[AsyncAdminClient]):
 
     list_lite_topics = blocking(AsyncAdminClient.list_lite_topics)
     list_lite_clients = blocking(AsyncAdminClient.list_lite_clients)
+
+    create_user = blocking(AsyncAdminClient.create_user)
+    update_user = blocking(AsyncAdminClient.update_user)
+    delete_user = blocking(AsyncAdminClient.delete_user)
+    get_user = blocking(AsyncAdminClient.get_user)
+    list_users = blocking(AsyncAdminClient.list_users)
+    create_policies = blocking(AsyncAdminClient.create_policies)
+    update_policies = blocking(AsyncAdminClient.update_policies)
+    delete_policies = blocking(AsyncAdminClient.delete_policies)
+    list_policies = blocking(AsyncAdminClient.list_policies)
+    test_access = blocking(AsyncAdminClient.test_access)
 
     cluster = blocking(AsyncAdminClient.cluster)
     broker_status = blocking(AsyncAdminClient.broker_status)
