@@ -56,7 +56,7 @@ class Need:
 
     kind: str
     name: str
-    actions: Sequence[str]
+    actions: tuple[str, ...]
 
     def __str__(self) -> str:
         return f"{' or '.join(self.actions)} on {self.kind}:{self.name}"

@@ -134,11 +134,10 @@ class NamesrvApp(App):
         )
 
     def _access_service(self, options: NamesrvOptions) -> Service:
-        private = options.tls_server_mode == "enforcing"
         log = structlog.get_logger().info
         return bind(
             access_pb2.DESCRIPTOR.services_by_name["NamesrvAccessService"],
-            AccessHandlers(self.access, private=private, log=log),
+            AccessHandlers(self.access, private=options.checks_callers, log=log),
         )
 
     def _restore_access(self) -> None:

@@ -56,7 +56,8 @@ class AccessHandlers:
 
     Args:
         store: The table.
-        private: Whether the port uses TLS. If not, only callers on this machine are served.
+        private: Whether the port requires certificates of its callers. If not, only callers on
+            this machine are served.
         log: Logs each change.
     """
 
@@ -217,12 +218,13 @@ class AccessHandlers:
     # ---- checks ----
 
     def _check_caller(self, call: Call) -> None:
-        """Refuse a caller whose traffic others may read: tables and requests contain secrets."""
+        """Refuse a caller that proves nothing: tables and requests contain secrets."""
         if not self._private and not _is_local(call.peer):
             raise MqError(
                 Code.NO_PERMISSION,
-                "users and policies are served to other machines only over TLS: set "
-                "tlsServerMode=enforcing (see docs/security.md), or call from this machine",
+                "users and policies are served to other machines only if this port requires "
+                "certificates: set tlsServerMode=enforcing (see docs/security.md), or call from "
+                "this machine",
             )
 
     def _user(self, name: str) -> User:

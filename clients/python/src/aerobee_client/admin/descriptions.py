@@ -1118,7 +1118,7 @@ class PolicyDescription:
 
 @dataclass(frozen=True, slots=True)
 class AccessDecision:
-    """Whether a user may do something, and why."""
+    """A decision whether a user may do something, with its reason."""
 
     allowed: bool
     # The policy that decides; None if no policy matches, or if the user is SUPER or disabled.

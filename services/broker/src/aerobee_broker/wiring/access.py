@@ -35,10 +35,11 @@ class BrokerAccess:
         self._options = options
         node = f"broker-{secrets.token_hex(4)}"
         self.store = AccessStore(node, clock.now_ms, save_in(self._path))
-        private = options.tls_server_mode == "enforcing"
         self.service: Service = bind(
             _SERVICE,
-            AccessHandlers(self.store, private=private, log=structlog.get_logger().info),
+            AccessHandlers(
+                self.store, private=options.checks_callers, log=structlog.get_logger().info
+            ),
         )
 
     def restore(self) -> None:

@@ -23,11 +23,11 @@ _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
 class UserSource(Protocol):
-    """Where the users of this proxy come from."""
+    """The users of this proxy, from a file or from the access table."""
 
     @property
     def complete(self) -> bool:
-        """Return whether the users are known. If not, nobody can be authenticated yet."""
+        """Return whether the users are known. If not, no call can be authenticated yet."""
 
     def get(self, name: str) -> User | None: ...
 
