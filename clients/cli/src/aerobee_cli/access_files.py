@@ -15,6 +15,7 @@ from aerobee_cli.errors import CommandError
 from aerobee_wire.access.policies import Policy, policy
 from aerobee_wire.access.users import User, check_name, parse_users
 from aerobee_wire.status import MqError, invalid_parameter
+from aerobee_wire.topics import group_of
 
 # Permissions of plain_acl.yml. None denies.
 _PERMISSIONS = {
@@ -37,7 +38,6 @@ _ACCOUNT_KEYS = frozenset(
         "groupPerms",
     }
 )
-_RETRY = "%RETRY%"
 
 
 @dataclass(slots=True)
@@ -170,7 +170,7 @@ def _listed(kind: str, entries: Any) -> Iterator[Policy]:
         name, _, permission = str(entry).partition("=")
         name = name.strip()
         if kind == "Group":
-            name = name.removeprefix(_RETRY)
+            name = group_of(name) or name
         actions = _actions(permission, str(entry))
         decision = "DENY" if actions is None else "ALLOW"
         yield policy(f"{kind}:{name}", actions or ["All"], decision=decision)
