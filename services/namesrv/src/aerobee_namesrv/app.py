@@ -7,7 +7,6 @@ would use up the grace period, because they last as long as their clients.
 
 from __future__ import annotations
 
-import asyncio
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
@@ -16,7 +15,7 @@ import structlog
 from aerobee.access.v1 import access_pb2
 from aerobee.namesrv.v1 import namesrv_pb2
 
-from aerobee_chassis.background import BackgroundTask, PeriodicTask
+from aerobee_chassis.background import BackgroundTask, PeriodicTask, pause
 from aerobee_chassis.clock import Clock, SystemClock
 from aerobee_chassis.errors import StartError
 from aerobee_chassis.lifecycle import App, Step
@@ -45,7 +44,7 @@ async def scan_for_expired(
     table: BrokerLiveTable,
     clock: Clock,
     interval_ms: int,
-    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    sleep: Callable[[float], Awaitable[None]] = pause,
 ) -> None:
     """Submit expired brokers for removal every `interval_ms`; the first scan is after 5 s or less.
 
