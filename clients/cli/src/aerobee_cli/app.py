@@ -41,6 +41,8 @@ COMMANDS = {
     "lite": ("lite", "Look at lite topics."),
     "cluster": ("cluster", "Show the cluster."),
     "certs": ("certs", "Certificates for TLS between services and clients."),
+    "user": ("user", "Users of the cluster, who sign their calls."),
+    "acl": ("acl", "Policies: what users may do."),
     "clients": (
         "clients",
         "List all clients: producers and consumers, connected to brokers or through a proxy.",

@@ -15,6 +15,7 @@ from aerobee.broker.v1 import admin_pb2, message_pb2, search_pb2
 from aerobee.namesrv.v1 import namesrv_pb2
 
 from aerobee_client.admin import descriptions as d
+from aerobee_client.admin.access import AccessAdmin
 from aerobee_client.admin.brokers import DEFAULT_TIMEOUT, numbers_fit
 from aerobee_client.admin.config import ConfigAdmin
 from aerobee_client.admin.diverged import DivergedAdmin
@@ -47,6 +48,7 @@ class AsyncAdminClient(
     LiteAdmin,
     SearchAdmin,
     DivergedAdmin,
+    AccessAdmin,
     ConfigAdmin,
 ):
     """Administers a cluster, for asyncio. `async with AsyncAdminClient(...)` closes it.
@@ -492,6 +494,17 @@ class AdminClient(Facade[AsyncAdminClient]):
 
     list_lite_topics = blocking(AsyncAdminClient.list_lite_topics)
     list_lite_clients = blocking(AsyncAdminClient.list_lite_clients)
+
+    create_user = blocking(AsyncAdminClient.create_user)
+    update_user = blocking(AsyncAdminClient.update_user)
+    delete_user = blocking(AsyncAdminClient.delete_user)
+    get_user = blocking(AsyncAdminClient.get_user)
+    list_users = blocking(AsyncAdminClient.list_users)
+    create_policies = blocking(AsyncAdminClient.create_policies)
+    update_policies = blocking(AsyncAdminClient.update_policies)
+    delete_policies = blocking(AsyncAdminClient.delete_policies)
+    list_policies = blocking(AsyncAdminClient.list_policies)
+    test_access = blocking(AsyncAdminClient.test_access)
 
     cluster = blocking(AsyncAdminClient.cluster)
     broker_status = blocking(AsyncAdminClient.broker_status)
