@@ -14,11 +14,11 @@ from google.protobuf import message_factory
 from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 from google.protobuf.descriptor_pool import Default
 
+from aerobee_wire.access.policies import Need
 from aerobee_wire.identity import ROLES, Identity, identity_of
 from aerobee_wire.permissions import (
     EACH,
     TABLE,
-    Need,
     NotPermitted,
     Permissions,
     Row,

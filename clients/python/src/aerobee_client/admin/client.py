@@ -15,6 +15,7 @@ from aerobee.broker.v1 import admin_pb2, message_pb2, search_pb2
 from aerobee.namesrv.v1 import namesrv_pb2
 
 from aerobee_client.admin import descriptions as d
+from aerobee_client.admin.access import AccessAdmin
 from aerobee_client.admin.brokers import DEFAULT_TIMEOUT, numbers_fit
 from aerobee_client.admin.config import ConfigAdmin
 from aerobee_client.admin.diverged import DivergedAdmin
@@ -22,6 +23,7 @@ from aerobee_client.admin.groups import GroupAdmin
 from aerobee_client.admin.listing import ListingAdmin
 from aerobee_client.admin.lite import LiteAdmin
 from aerobee_client.admin.search import SearchAdmin
+from aerobee_client.admin.stats import StatsAdmin, StatsSample
 from aerobee_client.admin.topics import TopicAdmin
 from aerobee_client.errors import BrokerUnreachable
 from aerobee_client.message import ReceivedMessage
@@ -39,7 +41,15 @@ MAX_SEARCHES = 16
 
 @checked_class
 class AsyncAdminClient(
-    TopicAdmin, GroupAdmin, ListingAdmin, LiteAdmin, SearchAdmin, DivergedAdmin, ConfigAdmin
+    TopicAdmin,
+    GroupAdmin,
+    ListingAdmin,
+    StatsAdmin,
+    LiteAdmin,
+    SearchAdmin,
+    DivergedAdmin,
+    AccessAdmin,
+    ConfigAdmin,
 ):
     """Administers a cluster, for asyncio. `async with AsyncAdminClient(...)` closes it.
 
@@ -476,9 +486,25 @@ class AdminClient(Facade[AsyncAdminClient]):
     group_page = blocking(AsyncAdminClient.group_page)
     describe_topic = blocking(AsyncAdminClient.describe_topic)
     describe_group = blocking(AsyncAdminClient.describe_group)
+    get_stats = blocking(AsyncAdminClient.get_stats)
+
+    @like(AsyncAdminClient.watch_stats)
+    def watch_stats(self, **wanted: Any) -> Iterator[StatsSample]:
+        return self._iterate(self._client.watch_stats(**wanted), until_closed=True)
 
     list_lite_topics = blocking(AsyncAdminClient.list_lite_topics)
     list_lite_clients = blocking(AsyncAdminClient.list_lite_clients)
+
+    create_user = blocking(AsyncAdminClient.create_user)
+    update_user = blocking(AsyncAdminClient.update_user)
+    delete_user = blocking(AsyncAdminClient.delete_user)
+    get_user = blocking(AsyncAdminClient.get_user)
+    list_users = blocking(AsyncAdminClient.list_users)
+    create_policies = blocking(AsyncAdminClient.create_policies)
+    update_policies = blocking(AsyncAdminClient.update_policies)
+    delete_policies = blocking(AsyncAdminClient.delete_policies)
+    list_policies = blocking(AsyncAdminClient.list_policies)
+    test_access = blocking(AsyncAdminClient.test_access)
 
     cluster = blocking(AsyncAdminClient.cluster)
     broker_status = blocking(AsyncAdminClient.broker_status)
