@@ -291,6 +291,7 @@ class TopicRegistry:
             TopicConfig(names.TIMER_PROGRESS_TOPIC, 1, 1, READ),
             TopicConfig(names.pop_journal_topic(options.broker_cluster_name), 1, 1, READ),
             TopicConfig(names.lite_journal_topic(options.broker_cluster_name), 1, 1, READ),
+            TopicConfig(names.LETTER_JOURNAL_TOPIC, 1, 1, READ),
             *(
                 TopicConfig(topic, count, count, INHERIT | (READ_WRITE if open_ else 0))
                 for topic, (count, open_) in inherit.items()

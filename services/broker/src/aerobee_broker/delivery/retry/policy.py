@@ -155,7 +155,10 @@ def _failed_properties(record: Record, failure: Failure) -> dict[str, str]:
     take_destination(properties)
     for name in (props.DELAY, props.DLQ_REASON, props.DLQ_REASON_DESCRIPTION):
         properties.pop(name, None)
-    properties.setdefault(props.RETRY_TOPIC, record.topic)
+    if props.RETRY_TOPIC not in properties:
+        properties[props.RETRY_TOPIC] = record.topic
+        if props.SHARDING_KEY in properties or props.LITE_TOPIC in properties:
+            properties[props.DLQ_ORIGIN_QUEUE_ID] = str(record.queue_id)
     properties.setdefault(props.ORIGIN_MESSAGE_ID, record.offset_message_id)
     properties[props.WAIT] = "false"
     room = props.MAX_BYTES - _ADDED_LATER_BYTES - len(props.encode(properties))
