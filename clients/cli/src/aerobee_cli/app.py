@@ -88,6 +88,9 @@ def _load(name: str) -> click.Command:
     if name == "broker":
         diverged: CommandGroup = import_module("aerobee_cli.commands.diverged").app
         group.add_lazily("diverged", lambda: diverged, "Messages that replicas have cut off.")
+    if name == "dlq":
+        jobs: CommandGroup = import_module("aerobee_cli.commands.letter_jobs").app
+        group.add_lazily("jobs", lambda: jobs, "Jobs that send dead letters again or dismiss them.")
     if module == name and group.name == name:
         return group
     command = group.get_command(None, name)

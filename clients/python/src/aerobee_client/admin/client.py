@@ -17,6 +17,7 @@ from aerobee_client.admin import descriptions as d
 from aerobee_client.admin.brokers import DEFAULT_TIMEOUT, numbers_fit
 from aerobee_client.admin.diverged import DivergedAdmin
 from aerobee_client.admin.groups import GroupAdmin
+from aerobee_client.admin.letters import LetterAdmin
 from aerobee_client.admin.lite import LiteAdmin
 from aerobee_client.admin.topics import TopicAdmin
 from aerobee_client.errors import BrokerUnreachable
@@ -34,7 +35,7 @@ MAX_SEARCHES = 16
 
 
 @checked_class
-class AsyncAdminClient(TopicAdmin, GroupAdmin, LiteAdmin, DivergedAdmin):
+class AsyncAdminClient(TopicAdmin, GroupAdmin, LiteAdmin, DivergedAdmin, LetterAdmin):
     """Administers a cluster, for asyncio. `async with AsyncAdminClient(...)` closes it.
 
     The client keeps its connections open until it is closed. Every method raises MqError:
@@ -356,6 +357,13 @@ class AdminClient(Facade[AsyncAdminClient]):
     consume_progress = blocking(AsyncAdminClient.consume_progress)
     blocked_message_groups = blocking(AsyncAdminClient.blocked_message_groups)
     skip_message = blocking(AsyncAdminClient.skip_message)
+
+    preview_letter_job = blocking(AsyncAdminClient.preview_letter_job)
+    start_letter_job = blocking(AsyncAdminClient.start_letter_job)
+    letter_jobs = blocking(AsyncAdminClient.letter_jobs)
+    cancel_letter_job = blocking(AsyncAdminClient.cancel_letter_job)
+    letter_failures = blocking(AsyncAdminClient.letter_failures)
+    letter_states = blocking(AsyncAdminClient.letter_states)
     commit_offsets = blocking(AsyncAdminClient.commit_offsets)
     forget_offsets = blocking(AsyncAdminClient.forget_offsets)
     reset_offsets = blocking(AsyncAdminClient.reset_offsets)

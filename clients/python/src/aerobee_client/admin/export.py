@@ -15,7 +15,26 @@ from aerobee_wire.status import MqError
 
 if TYPE_CHECKING:  # slow to import, and only the caller needs them
     from aerobee_client.admin.dead_letters import DeadLetters
+    from aerobee_client.admin.letters import LetterStatus
     from aerobee_client.message import ReceivedMessage
+
+
+def status_fields(status: LetterStatus | None) -> dict[str, Any]:
+    """Return the state of a dead letter as fields of a JSON object.
+
+    "state" is null if it is unknown. "state_timestamp_ms" is null, and the texts are "", if no job
+    has handled the letter.
+    """
+    if status is None:
+        return {"state": None}
+    return {
+        "state": status.state.value,
+        "state_timestamp_ms": status.at_ms or None,
+        "job_id": status.job_id,
+        "requested_by": status.requested_by,
+        "target": status.target,
+        "job_error": status.error,
+    }
 
 
 def summary(message: ReceivedMessage) -> dict[str, Any]:
@@ -69,7 +88,8 @@ async def export(dead_letters: DeadLetters, write: Callable[[str], object]) -> i
     """Write each dead letter as one line of JSON. Return the number of lines."""
     count = 0
     async for message in dead_letters.read():
-        write(json.dumps(full(message), ensure_ascii=False) + "\n")
+        item = full(message) | status_fields(dead_letters.status_of(message))
+        write(json.dumps(item, ensure_ascii=False) + "\n")
         count += 1
     return count
 

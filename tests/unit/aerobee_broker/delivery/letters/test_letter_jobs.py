@@ -148,7 +148,7 @@ async def test_dismissal_hides_letters_and_sends_nothing(harness: BrokerHarness)
 
 async def test_failures_are_listed_and_stay_open(harness: BrokerHarness) -> None:
     make_topics(harness)
-    lost = letter(2, **{props.DLQ_ORIGIN_TOPIC: "gone"})
+    lost = letter(2, DLQ_ORIGIN_TOPIC="gone")
     await harness.broker.log.put_accepted([letter(1), lost, letter(3)])
     preview = await harness.broker.letters.preview(spec())
     assert preview.would_send == 2 and preview.failures.total() == 1
