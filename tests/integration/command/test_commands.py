@@ -405,7 +405,7 @@ def test_redriven_dead_letters_reach_only_their_group(up: Up) -> None:
         until_sync(lambda: len(others) == 2, "the other group has what was sent at first")
 
         dry = json_of(up, "dlq", "redrive", "menders", "--all", "--dry-run")
-        assert (dry["would_send"], dry["reasons"]) == (2, {"ValueError": 2})
+        assert (dry["would_send"], dry["reasons"]) == (2, {"BadOrder": 2})
         done = aerobee("dlq", "redrive", "menders", "--all", "--rate", "50", namesrv=up.namesrv)
         assert done.returncode == 0
         assert done.stderr == "sent 2 dead letters of menders to %RETRY%menders\n"

@@ -371,6 +371,6 @@ def test_a_listing_fits_its_terminal(name: str, width: int) -> None:
 def test_a_dead_letter_takes_few_lines_at_80_columns() -> None:
     """Its id, time, origin and state are one line, and its reason with its text below."""
     lines = Table(dlq.DEAD_LETTER_COLUMNS).lines(MESSAGES[:2], 80)
-    assert lines[2] == f"{IDS[0]}  2025-11-28T15:54:49Z  orders  open"
+    assert lines[2] == f"{IDS[0]}  2025-11-28T15:54:49Z  orders  open      paid"
     assert lines[3] == "    KeyError: 'postcode'"
     assert len(lines) == 2 + 2 + 3

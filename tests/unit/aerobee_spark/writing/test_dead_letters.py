@@ -78,7 +78,7 @@ def test_each_is_what_a_broker_sends(target: Target) -> None:
     topics = Topics(ManualClock())
     for topic in ("orders", "again", RETRY):
         topics.put(TopicConfig(topic, 4, 4))
-    broker = RedrivenMessages(topics, GROUP, target)
+    broker = RedrivenMessages(topics.get, GROUP, target)
     found, messages = list(record.iter_records(records)), sent_again(records, target)
     for row, each in enumerate(found):
         wanted = broker.message(OpenedLetter(each), NOW_MS)

@@ -99,7 +99,7 @@ class LetterFailure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LetterJobSpec:
-    """What a job over dead letters does.
+    """A description of a job over dead letters.
 
     Args:
         consumer_group: The group whose letters it handles.
@@ -160,7 +160,7 @@ class LetterJobSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LetterPreview:
-    """What a job would do at one broker.
+    """The counts of a job that was not started, at one broker.
 
     Attributes:
         stored: The stored letters of the group.

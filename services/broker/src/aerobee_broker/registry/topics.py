@@ -130,6 +130,10 @@ class TopicRegistry:
             await self._ensure_published(topic, must_save=False)
         return config
 
+    def to_create(self, topic: str) -> TopicConfig:
+        """Return the topic that a send to a missing topic would create. Raises TopicNotExist."""
+        return self._inherited(topic, 0)
+
     def _inherited(self, topic: str, queue_count: int) -> TopicConfig:
         parent = self.table.get(names.AUTO_CREATE_TOPIC)
         if parent is None or not parent.permission & INHERIT:

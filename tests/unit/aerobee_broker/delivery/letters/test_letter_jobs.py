@@ -279,7 +279,6 @@ async def test_letter_is_dead_again_when_its_message_is(harness: BrokerHarness) 
         ("", {}, Code.INVALID_PARAMETER),
         ("a b", {}, Code.INVALID_PARAMETER),
         ("a", {"target": "nowhere"}, Code.INVALID_PARAMETER),
-        ("a", {"target": "topic:absent"}, Code.TOPIC_NOT_EXIST),
         ("a", {"limit": -1}, Code.INVALID_PARAMETER),
         ("a", {"rate": float("nan")}, Code.INVALID_PARAMETER),
     ],
@@ -290,6 +289,19 @@ async def test_invalid_job_is_refused(
     await fill(harness, 1)
     with raises_code(code):
         await harness.broker.letters.start_job(job_id, spec(**given))
+
+
+async def test_target_topic_is_created_as_by_a_send(begin: Begin) -> None:
+    harness = await begin()
+    await fill(harness, 2)
+    assert (await harness.broker.letters.preview(spec(target="topic:fresh"))).would_send == 2
+    assert "fresh" not in harness.tables.topics
+    assert (await run(harness, "a", spec(target="topic:fresh"))).topics == {"fresh"}
+    harness = await begin(autoCreateTopicEnable=False)
+    preview = await harness.broker.letters.preview(spec(target="topic:other", again=True))
+    assert (preview.would_send, preview.failures.total()) == (0, 2)
+    with raises_code(Code.TOPIC_NOT_EXIST):
+        await harness.broker.letters.start_job("b", spec(target="topic:other"))
 
 
 async def test_message_group_returns_to_the_queue_of_its_origin(harness: BrokerHarness) -> None:

@@ -45,7 +45,7 @@ def redriven(given: Record, target: Target = Target.ORIGIN) -> NewMessage:
     for topic in ("orders", "repair", "%RETRY%billing"):
         topics.put(TopicConfig(topic, 4, 4))
     topics.put(TopicConfig("closed", 4, 4, READ))
-    return RedrivenMessages(topics, GROUP, target).message(OpenedLetter(given), NOW_MS)
+    return RedrivenMessages(topics.get, GROUP, target).message(OpenedLetter(given), NOW_MS)
 
 
 @settings(deadline=None)

@@ -39,7 +39,7 @@ class JobState(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSpec:
-    """What a job does. `target` is the text of a redrive's target; empty for Action.DISMISS.
+    """A description of a job. `target` is the text of a redrive's target; empty for Action.DISMISS.
 
     `limit` is the maximum number of letters to send or dismiss; 0 for all. `rate` is the maximum
     number per second; 0 for no limit.
@@ -88,7 +88,7 @@ class Progress(NamedTuple):
 
 
 class Torn(NamedTuple):
-    """Of the messages that the preceding record announces, only the first `stored` exist."""
+    """A correction of the preceding record: only the first `stored` of its messages exist."""
 
     job_id: str
     stored: int

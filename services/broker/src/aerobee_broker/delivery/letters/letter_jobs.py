@@ -40,6 +40,7 @@ from aerobee_broker.errors import (
     LetterJobRefused,
     TransientReadError,
 )
+from aerobee_broker.metadata.topics import TopicConfig
 from aerobee_broker.metrics import BrokerMetrics
 from aerobee_broker.registry.broker_permission import BrokerPermission
 from aerobee_broker.registry.groups import GroupRegistry
@@ -257,7 +258,7 @@ class LetterJobs(Component):
                     f"job {other.job_id} of group {spec.consumer_group} still runs: wait for its "
                     f"end, or cancel it (aerobee dlq jobs cancel {other.job_id})"
                 )
-            self._check_target(spec)
+            await self._make_target(spec)
             record = JobStarted(job_id, spec, self._bounds(spec.consumer_group))
             now_ms, place = self._clock.now_ms(), self._append(record)
             # Before the wait, so that a second call finds the job.
@@ -295,11 +296,11 @@ class LetterJobs(Component):
         if not 0 <= spec.rate <= 1e9:
             raise InvalidParameter(f"rate {spec.rate} is invalid: give 0 to 1,000,000,000", "rate")
 
-    def _check_target(self, spec: JobSpec) -> None:
-        """Check before a start that a redrive to one topic can send at all."""
+    async def _make_target(self, spec: JobSpec) -> None:
+        """Create the target of a redrive to one topic, as a send does. Raises TopicNotExist."""
         target = Target.parse(spec.target) if spec.action is Action.REDRIVE else None
         if target is not None and target.topic:
-            self._topics.get(target.topic)
+            await self._topics.for_send(target.topic, 0)
 
     def _bounds(self, consumer_group: str) -> dict[int, Run]:
         topic, store = names.dead_letter_topic(consumer_group), self._store
@@ -346,7 +347,7 @@ class LetterJobs(Component):
         preview = Preview(missing_ids=set(spec.selection.ids))
         topic = names.dead_letter_topic(spec.consumer_group)
         seen: set[int] = set()
-        maker = self._maker(spec)
+        maker = self._maker(spec, creates=True)
         for queue_id, (low, end) in self._bounds(spec.consumer_group).items():
             preview.stored += end - low
             offset: int | None = low
@@ -527,11 +528,22 @@ class LetterJobs(Component):
         else:
             self._permission.check_send()
 
-    def _maker(self, spec: JobSpec) -> RedrivenMessages | None:
+    def _maker(self, spec: JobSpec, *, creates: bool = False) -> RedrivenMessages | None:
+        """Return what makes the messages of a redrive, or None for a dismissal.
+
+        With `creates`, a target that the start of the job would create counts as a topic.
+        """
         if spec.action is Action.DISMISS:
             return None
         target = Target.parse(spec.target)
-        return RedrivenMessages(self._topics.table, spec.consumer_group, target)
+
+        def find(topic: str) -> TopicConfig | None:
+            found = self._topics.table.get(topic)
+            if found is None and creates and topic == target.topic:
+                return self._topics.to_create(topic)
+            return found
+
+        return RedrivenMessages(find, spec.consumer_group, target)
 
     async def _seen(self, job: LetterJob) -> set[int]:
         """Return the hashes of the message ids that an interrupted job has sent."""

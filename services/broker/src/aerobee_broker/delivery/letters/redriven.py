@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from aerobee_broker.delivery.letters.selection import OpenedLetter
 from aerobee_broker.errors import MessageIllegal, NoPermission, TopicNotExist
-from aerobee_broker.metadata.topics import TopicConfig, Topics
+from aerobee_broker.metadata.topics import TopicConfig
 from aerobee_broker.store.messages import NewMessage
 from aerobee_wire import properties as props
 from aerobee_wire import redrive as rules
@@ -17,10 +19,12 @@ _MAX_PROPERTIES = props.MAX_BYTES - CRC_TAIL_BYTES
 
 
 class RedrivenMessages:
-    """Makes the messages of one redrive. `topics` are the topics of this broker."""
+    """Makes the messages of one redrive. `find` returns a topic of this broker, or None."""
 
-    def __init__(self, topics: Topics, consumer_group: str, target: Target) -> None:
-        self._topics = topics
+    def __init__(
+        self, find: Callable[[str], TopicConfig | None], consumer_group: str, target: Target
+    ) -> None:
+        self._find = find
         self._consumer_group = consumer_group
         self._target = target
         self._next_queue = 0
@@ -33,7 +37,7 @@ class RedrivenMessages:
         """
         record, handled = letter.record, letter.handled
         topic = rules.topic_for(self._target, self._consumer_group, handled)
-        config = self._topics.get(topic)
+        config = self._find(topic)
         if config is None:
             raise TopicNotExist(topic)
         if not config.writable or not config.write_queue_count:

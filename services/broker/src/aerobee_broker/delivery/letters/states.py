@@ -24,7 +24,7 @@ class LetterState(IntEnum):
 
 
 class Mark(NamedTuple):
-    """What a job did with letters.
+    """The outcome of a job for some letters.
 
     `state` is OPEN for a letter that the job failed to send, with the reason in `error`.
     """
