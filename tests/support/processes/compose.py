@@ -86,11 +86,13 @@ class Project(DockerCompose):
             cwd=ROOT, check=True, capture_output=True, text=True,
         ).stdout  # fmt: skip
 
-    def inside(self, service: str, *command: str) -> tuple[str, int]:
+    def inside(
+        self, service: str, *command: str, stderr: int = subprocess.STDOUT
+    ) -> tuple[str, int]:
         """Output and exit code of a command in the container of `service`."""
         answer = subprocess.run(
             [*self.docker_compose_command(), "exec", "-T", service, *command],
-            cwd=ROOT, check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            cwd=ROOT, check=False, stdout=subprocess.PIPE, stderr=stderr, text=True,
         )  # fmt: skip
         return answer.stdout, answer.returncode
 

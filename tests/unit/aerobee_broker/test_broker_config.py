@@ -70,6 +70,7 @@ def test_broker_conf_of_a_public_cluster_is_taken(path: Path) -> None:
         ("acl", "aclEnable"),
         ("auth", "authenticationEnabled"),
         ("tiered", "messageStorePlugIn"),
+        ("path", "storePathCommitLog"),
     ],
 )
 def test_broker_conf_that_promises_more_is_refused_with_the_key(kind: str, key: str) -> None:
@@ -91,11 +92,10 @@ def test_all_keys_of_tutorials_are_taken() -> None:
     assert options.flush_disk_type == "ASYNC_FLUSH"
     assert set(options.ignored_keys) == {
         *("abortFile", "checkTransactionMessageEnable", "flushConsumeQueueLeastPages"),
-        *("flushConsumeQueueThoroughInterval", "mapedFileSizeCommitLog"),
-        *("mapedFileSizeConsumeQueue", "pullMessageThreadPoolNums", "redeleteHangedFileInterval"),
-        *("sendMessageThreadPoolNums", "storeCheckpoint", "storePathCommitLog"),
-        *("storePathConsumeQueue", "storePathIndex"),
+        *("flushConsumeQueueThoroughInterval", "pullMessageThreadPoolNums"),
+        *("redeleteHangedFileInterval", "sendMessageThreadPoolNums", "storeCheckpoint"),
     }
+    assert options.mapped_file_size_consume_queue == 300_000, "RocketMQ 4's name of the key"
 
 
 def test_all_problems_of_a_broker_conf_are_named_with_their_lines(tmp_path: Path) -> None:
@@ -155,6 +155,29 @@ def test_deletion_may_begin_above_the_forced_one() -> None:
         "tieredStoreFilePath=/mnt/cold",
         "tieredBackendServiceProvider=PosixFileSegment",
         "testControl=true",
+        # where data lies
+        "storePathCommitLog=/elsewhere",
+        "storePathCommitLog=/tmp/a,/tmp/b",
+        "storePathConsumeQueue=/elsewhere",
+        "storePathIndex=/elsewhere",
+        "readOnlyCommitLogStorePaths=/cold",
+        "storeType=defaultRocksDB",
+        "msgTraceTopicName=traces",
+        # how long it is kept
+        "enableCompaction=true",
+        "commitLogRollingInterval=24",
+        "replicasPerDiskPartition=2",
+        "minLiteTTl=900000",
+        "skipWhenCKRePutReachMaxTimes=true",
+        # who may read it, and write
+        "useStaticSubscription=true",
+        "rejectPullConsumerEnable=true",
+        "disableConsumeIfConsumerReadSlowly=true",
+        "readUnCommitted=true",
+        "startAcceptSendRequestTimeStamp=1700000000000",
+        "timerWheelEnable=false",
+        "timerStopDequeue=true",
+        "fetchNamesrvAddrByAddressServer=true",
     ],
 )
 def test_a_key_whose_promise_is_not_kept_here_is_refused(setting: str) -> None:
@@ -164,7 +187,16 @@ def test_a_key_whose_promise_is_not_kept_here_is_refused(setting: str) -> None:
 
 @pytest.mark.parametrize(
     "setting",
-    ["brokerRole=ASYNC_MASTER", "aclEnable=false", "inSyncReplicas=1", "haMasterAddress="],
+    [
+        "brokerRole=ASYNC_MASTER",
+        "aclEnable=false",
+        "inSyncReplicas=1",
+        "haMasterAddress=",
+        "storePathCommitLog=~/aerobee/broker/store/commitlog",
+        "storeType=default",
+        "enableCompaction=false",
+        "timerWheelEnable=true",
+    ],
 )
 def test_a_key_that_asks_for_what_holds_here_is_taken(setting: str) -> None:
     assert load(BrokerOptions, sets=[setting]).ignored_keys == ()

@@ -16,8 +16,14 @@ from support.codes import raises_about
 
 class Sample(Options):
     known_keys: ClassVar[KnownKeys] = KnownKeys(
-        harmless=frozenset({"sendMessageThreadPoolNums"}),
-        promises={"tiered*": Promise(frozenset({""}), "there is no tiered storage")},
+        harmless={"sendMessageThreadPoolNums": "there are no threads"},
+        promises={
+            "tiered*": Promise(frozenset({""}), "there is no tiered storage"),
+            "storePathCommitLog": Promise(
+                frozenset({""}), "it lies in brokerName", "~/{brokerName}/commitlog"
+            ),
+            "provider": Promise(frozenset({"org.apache.*"}), "no class of yours is loaded"),
+        },
         renamed={"port": "listenPort"},
     )
     environment_aliases: ClassVar[Mapping[str, str]] = {"NAMESRV_ADDR": "namesrv_addr"}
@@ -90,6 +96,38 @@ def test_case_is_ignored_in_keys_without_effect_and_in_refused_ones() -> None:
     )
     with raises_about(ConfigError, "tieredstoreFilePath"):
         load(Sample, sets=["tieredstoreFilePath=/cold"])
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["", "~/b/commitlog", "~/b/commitlog/", "~/b/x/../commitlog", str(Path.home() / "b/commitlog")],
+)
+def test_a_path_below_another_option_is_taken(path: str) -> None:
+    """Files of RocketMQ clusters name the folders that they would have anyway."""
+    load(Sample, sets=["broker_name=b", f"storePathCommitLog={path}"])
+
+
+@pytest.mark.parametrize("path", ["~/broker-b/commitlog", "/elsewhere", "~/b", "~/b/commitlog,/c"])
+def test_another_path_is_refused(path: str) -> None:
+    with raises_about(ConfigError, "storePathCommitLog"):
+        load(Sample, sets=["broker_name=b", f"storePathCommitLog={path}"])
+
+
+def test_a_path_moves_with_the_option_that_the_command_line_replaces(tmp_path: Path) -> None:
+    file = tmp_path / "broker.conf"
+    file.write_text("brokerName=b\nstorePathCommitLog=~/b/commitlog\n")
+    assert load(Sample, file=file).notes == ()
+    [note] = load(Sample, file=file, cli={"brokerName": "c"}).notes
+    assert "storePathCommitLog" in note
+    file.write_text("storePathCommitLog=~/b/commitlog\n")
+    with raises_about(ConfigError, "storePathCommitLog"):
+        load(Sample, file=file, cli={"brokerName": "c"})
+
+
+def test_a_kept_value_may_be_a_pattern() -> None:
+    load(Sample, sets=["provider=org.apache.Default"])
+    with raises_about(ConfigError, "provider"):
+        load(Sample, sets=["provider=com.example.Own"])
 
 
 def test_known_spellings_need_no_note() -> None:
@@ -224,10 +262,18 @@ def test_misspelt_variable_gets_a_hint() -> None:
 # ---- the table of other keys ----
 
 TABLE = """
-harmless = '''
+[[harmless]]
+because = '''
+no
+port'''
+keys = '''
 brokerIP2
-traceTopicEnable
+haListenPort
 '''
+
+[[harmless]]
+because = "no traces"
+keys = "traceTopicEnable"
 
 [renamed]
 haSlaveFallbehindMax = "haMaxGapNotInSync"
@@ -238,6 +284,12 @@ kept = ["", "false"]
 instead = '''
 remove
 the key'''
+
+[[refused]]
+keys = "storePathIndex"
+kept = [""]
+kept_path = "{root}/index"
+instead = "move it"
 """
 
 
@@ -249,16 +301,22 @@ def keys(tmp_path: Path) -> KnownKeys:
 
 
 def test_table_has_harmless_refused_and_renamed_keys(keys: KnownKeys) -> None:
-    assert keys.harmless == {"brokerIP2", "traceTopicEnable"}
+    assert keys.harmless == {
+        "brokerIP2": "no port",
+        "haListenPort": "no port",
+        "traceTopicEnable": "no traces",
+    }
     assert keys.renamed == {"haSlaveFallbehindMax": "haMaxGapNotInSync"}
     assert sorted(keys) == [
-        *("aclEnable", "brokerIP2", "haSlaveFallbehindMax", "tiered*", "traceTopicEnable"),
+        *("aclEnable", "brokerIP2", "haListenPort", "haSlaveFallbehindMax", "storePathIndex"),
+        *("tiered*", "traceTopicEnable"),
     ]
+    assert keys.promises["storePathIndex"].kept_path == "{root}/index"
 
 
 @pytest.mark.parametrize("key", ["aclEnable", "tieredStoreFilePath", "TieredStoreFilePath"])
 def test_refused_key_says_which_values_are_taken_and_what_to_do(keys: KnownKeys, key: str) -> None:
-    assert keys.promise(key) == (frozenset({"", "false"}), "remove the key")
+    assert keys.promise(key) == (frozenset({"", "false"}), "remove the key", "")
 
 
 @pytest.mark.parametrize("key", ["brokerIP2", "haSlaveFallbehindMax", "listenPort"])

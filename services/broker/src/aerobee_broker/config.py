@@ -75,6 +75,7 @@ class BrokerOptions(ServerTlsOptions):
     enable_property_filter: bool = True  # SQL92 subscriptions
     region_id: str = "DefaultRegion"
     trace_on: bool = True
+    trace_topic_enable: bool = False  # creates the topic for the traces of clients
 
     # ---- transactions ----
     reject_transaction_message: bool = False

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import os
 import re
 import sys
 import tomllib
@@ -47,12 +48,23 @@ OptionsType = TypeVar("OptionsType", bound="Options")
 class Promise(NamedTuple):
     """The reason for rejecting a key.
 
-    `kept` contains accepted values, in lower case, that ask for nothing beyond this service.
-    `instead` says why other values are rejected, and how to change them.
+    - `kept` contains accepted values, in lower case, that ask for nothing beyond this service. A
+      value may end with "*", which matches every ending.
+    - `instead` says why other values are rejected, and how to change them.
+    - `kept_path` is an accepted path, which may begin with another option: "{storePathRootDir}/x".
     """
 
     kept: frozenset[str]
     instead: str
+    kept_path: str = ""
+
+    def keeps(self, value: str, options: Mapping[str, str]) -> bool:
+        """Return whether `value` is accepted. `options` has the options by their keys."""
+        if self.kept_path:
+            path = self.kept_path.format_map(options)
+            if _normal_path(value) == _normal_path(path):
+                return True
+        return any(fnmatchcase(value.lower(), pattern) for pattern in self.kept)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,13 +73,13 @@ class KnownKeys:
 
     Each key is in the table once.
 
-    - `harmless` contains keys without effect here.
+    - `harmless` maps each key without effect here to the reason why nothing is missed.
     - `promises` contains keys for a feature that this service does not have. A key may end with
       "*", which matches every ending.
     - `renamed` maps another name of an option to its key.
     """
 
-    harmless: frozenset[str] = frozenset()
+    harmless: Mapping[str, str] = field(default_factory=dict)
     promises: Mapping[str, Promise] = field(default_factory=dict)
     renamed: Mapping[str, str] = field(default_factory=dict)
 
@@ -75,16 +87,25 @@ class KnownKeys:
     def read(cls, path: Path) -> Self:
         """Read the table from a TOML file.
 
-        The file has `harmless`, with keys separated by white space; `[renamed]`; and `[[refused]]`
-        with `keys`, `kept` and `instead`.
+        The file has `[[harmless]]` with `keys`, separated by white space, and `because`;
+        `[renamed]`; and `[[refused]]` with `keys`, `kept`, `instead`, and perhaps `kept_path`.
         """
         table = tomllib.loads(path.read_text(encoding="utf-8"))
+        harmless = {
+            key: " ".join(each["because"].split())
+            for each in table["harmless"]
+            for key in each["keys"].split()
+        }
         promises = {
-            key: Promise(frozenset(each["kept"]), " ".join(each["instead"].split()))
+            key: Promise(
+                frozenset(each["kept"]),
+                " ".join(each["instead"].split()),
+                each.get("kept_path", ""),
+            )
             for each in table.get("refused", ())
             for key in each["keys"].split()
         }
-        return cls(frozenset(table["harmless"].split()), promises, table.get("renamed", {}))
+        return cls(harmless, promises, table.get("renamed", {}))
 
     def __iter__(self) -> Iterator[str]:
         """Iterate over all keys of the table."""
@@ -245,7 +266,7 @@ class Options(BaseModel):
                 options[spellings[key]] = value
             elif (promise := cls.known_keys.promise(key)) is None:
                 ignored.add(key)
-            elif str(value).strip().lower() not in promise.kept:
+            elif not promise.keeps(str(value).strip(), _texts(cls, values)):
                 problem = ConfigError(f"option {given}={value!r}: {promise.instead}", given)
                 problems.append(problem)
         made, found = _validated(cls, options)
@@ -300,6 +321,10 @@ def load(
         if not any(name in layer for layer in layers[1:])
     }
     values = {key: value for layer in layers for key, value in layer.items()}
+    for layer in layers:
+        for key, value in _moved(model, layer, values):
+            notes.append(f"{key}={value} moves with the option that another source sets")
+            values.pop(key, None)
     options = model._checked(values, problems)
     if options is None or problems or unreadable:
         placed = [*unreadable, *(_placed(problem, places) for problem in problems)]
@@ -412,6 +437,35 @@ def _misspelt(model: type[Options], environ: Mapping[str, str]) -> Iterator[str]
         if name != variable and name not in known and variable not in model.foreign_variables:
             for nearest in difflib.get_close_matches(name, known, n=1, cutoff=_MISSPELT):
                 yield f"{variable}: did you mean {ENVIRONMENT_PREFIX}{nearest}?"
+
+
+def _texts(model: type[Options], values: Mapping[str, Any]) -> dict[str, str]:
+    """Return the given values and the defaults as text, by the keys of the options."""
+    names = model.keys()
+    given = {names.get(model.known_key(key) or key): value for key, value in values.items()}
+    return {
+        _shown(model, name): str(given.get(name, info.get_default(call_default_factory=True)))
+        for name, info in model.model_fields.items()
+    }
+
+
+def _moved(
+    model: type[Options], layer: Mapping[str, Any], values: Mapping[str, Any]
+) -> Iterator[tuple[str, str]]:
+    """Yield the paths of a source that lie below an option that a later source replaces."""
+    for key, value in layer.items():
+        promise, text = model.known_keys.promise(key), str(value).strip()
+        if (
+            promise is not None
+            and promise.kept_path
+            and promise.keeps(text, _texts(model, layer))
+            and not promise.keeps(text, _texts(model, values))
+        ):
+            yield key, text
+
+
+def _normal_path(text: str) -> str:
+    return os.path.normpath(Path(text).expanduser()) if text else ""
 
 
 def _unknown(key: str, known: list[str]) -> ConfigError:

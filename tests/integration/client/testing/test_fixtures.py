@@ -70,6 +70,16 @@ def test_a_message_dies_after_16_retries_in_five_hours_of_virtual_time(rocketmq:
     assert letter.store_timestamp_ms - stored_ms[0] >= 4 * 3_600_000
 
 
+def test_a_misspelt_name_is_an_error_and_not_an_empty_list(rocketmq: RocketMq) -> None:
+    for look in (rocketmq.dead_letters, rocketmq.retries):
+        assert look(rocketmq.group()) == []
+        with raises_code(Code.SUBSCRIPTION_GROUP_NOT_EXIST):
+            look("typo")
+    assert rocketmq.messages(rocketmq.unused_topic()) == []
+    with raises_code(Code.TOPIC_NOT_EXIST):
+        rocketmq.messages("typo")
+
+
 async def test_the_same_for_coroutines(async_rocketmq: AsyncRocketMq) -> None:
     topic, group = await async_rocketmq.topic(), await async_rocketmq.group(max_attempts=3)
 

@@ -73,7 +73,7 @@ async def update(
 
 
 async def test_an_update_changes_what_it_names(harness: BrokerHarness) -> None:
-    old = replace(GOOD, order=True, attributes={"message.type": "FIFO", "reserve.time": "7"})
+    old = replace(GOOD, order=True, attributes={"message.type": "FIFO", "reserve.time": "-1"})
     await harness.broker.topics.put(old)
     would = await update(harness, read_queue_count=8, dry_run=True)
     assert (would.before, would.after) == (old, replace(old, read_queue_count=8))
@@ -201,7 +201,7 @@ async def test_put_answers_with_unreachable_name_servers(harness: BrokerHarness)
         ({"attributes": {"message.type": "MIXED"}}, Code.INVALID_PARAMETER),
         ({"attributes": {"cleanup.policy": "COMPACTION"}}, Code.INVALID_PARAMETER),
         ({"attributes": {"colour": "red"}}, Code.INVALID_PARAMETER),
-        ({"attributes": {"reserve.time": "-2"}}, Code.INVALID_PARAMETER),
+        ({"attributes": {"reserve.time": "24"}}, Code.INVALID_PARAMETER),
     ],
 )
 async def test_an_invalid_topic_is_refused(
@@ -248,6 +248,14 @@ async def test_a_send_during_a_deletion_recreates_the_topic(harness: BrokerHarne
     assert await deletion
     assert await harness.bodies("t") == [b"new"]
     assert "t" in harness.announced[-1], "the recreated one is published"
+
+
+@pytest.mark.parametrize("enabled", [False, True])
+async def test_the_topic_of_traces_exists_if_the_option_says_so(
+    begin: Begin, enabled: bool
+) -> None:
+    harness = await begin(traceTopicEnable=enabled)
+    assert ("RMQ_SYS_TRACE_TOPIC" in harness.broker.topics.table) is enabled
 
 
 async def test_a_system_topic_cannot_be_deleted(harness: BrokerHarness) -> None:
@@ -345,7 +353,7 @@ async def test_a_deletion_that_cannot_be_saved_removes_the_offsets(harness: Brok
 
 async def test_a_group_s_update_changes_what_it_names(harness: BrokerHarness) -> None:
     groups = harness.broker.groups
-    old = SubscriptionGroup("g", retry_delays_ms=(100,), attributes={"team": "blue"})
+    old = SubscriptionGroup("g", retry_delays_ms=(100,), attributes={"priority.factor": "100"})
     assert await groups.put(old)
     assert not await groups.put(SubscriptionGroup("g"), only_new=True)
     assert groups.get("g") == old
@@ -359,6 +367,16 @@ async def test_a_group_s_update_changes_what_it_names(harness: BrokerHarness) ->
     with raises_code(Code.SUBSCRIPTION_GROUP_NOT_EXIST):
         await groups.update(SubscriptionGroup("other"), ["consume_enable"], dry_run=False)
     assert groups.get("g") == replace(old, retry_max_times=2)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("team", "blue"), ("priority.factor", "50"), ("lite.sub.model", "Shared")]
+)
+async def test_a_group_s_attribute_without_effect_is_refused(
+    harness: BrokerHarness, name: str, value: str
+) -> None:
+    with raises_code(Code.INVALID_PARAMETER, name):
+        await harness.broker.groups.put(SubscriptionGroup("g", attributes={name: value}))
 
 
 async def test_a_dry_run_checks_a_missing_group_as_its_creation_does(

@@ -217,6 +217,21 @@ async def test_a_topic_that_does_not_exist_is_an_error(leasing: Leasing) -> None
         await consumer.receive(32, LEASE, seconds(2))
 
 
+async def test_a_topic_that_does_not_exist_is_logged_once(
+    leasing: Leasing, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Also a topic that is subscribed after the start."""
+    consumer = await leasing.started("early")
+    consumer.subscribe("late")
+    for _ in range(2):
+        with raises_code(Code.TOPIC_NOT_EXIST):
+            await consumer.receive(32, LEASE, seconds(2))
+    logged = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert [line.split(":")[0] for line in logged] == [
+        f"{GROUP} waits for topic {topic}" for topic in ("early", "late")
+    ]
+
+
 async def test_only_the_tags_of_the_expression_come(leasing: Leasing) -> None:
     consumer = await leasing.started(expression="UA || AA")
     for tag in ("UA", "DL", "AA"):

@@ -7,7 +7,6 @@ from the topics to which it subscribes, and a lite consumer from lite topics.
 from __future__ import annotations
 
 import itertools
-import logging
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 
@@ -27,8 +26,6 @@ from aerobee_client.options.consumer import ConsumeFromWhere
 from aerobee_client.options.lease_consumer import LiteConsumerOptions, SimpleConsumerOptions
 from aerobee_wire.status import Code, MqError
 from aerobee_wire.tags import ALL
-
-log = logging.getLogger(__name__)
 
 
 class LeaseMember:
@@ -151,11 +148,10 @@ class SimpleMember(LeaseMember):
         for topic, subscription in list(self.subscriptions.items()):
             await self.check(subscription)
             try:
-                await self._instance.routes.route(topic)
+                await self._receiver.sources.route(topic)
             except MqError as error:
                 if error.code is not Code.TOPIC_NOT_EXIST:
                     raise
-                log.warning("%s waits for topic %s: %s", self._consumer_group, topic, error)
         await self._instance.announce()
 
     def _heartbeat(self) -> client_pb2.HeartbeatRequest:

@@ -101,20 +101,37 @@ class AsyncRocketMq(AsyncClient):
     # ---- peeks: they consume nothing ----
 
     async def messages(self, topic: str) -> list[ReceivedMessage]:
-        """Return every stored message of a topic, sorted by store time."""
+        """Return every stored message of a topic, sorted by store time.
+
+        Raises:
+            MqError: TOPIC_NOT_EXIST, unless `unused_topic` returned the name.
+        """
         async with self._admin() as admin:
-            return await _stored(admin, topic)
+            return await _stored(admin, topic, may_be_missing=topic in self._topics)
 
     async def retries(self, group: str) -> list[ReceivedMessage]:
         """Return every message that was delivered to the retry topic of a group so far.
 
         Each message has `reconsume_times`, `failure_reason` and `failure_description`.
+
+        Raises:
+            MqError: SUBSCRIPTION_GROUP_NOT_EXIST.
         """
-        return await self.messages(retry_topic(group))
+        return await self._stored_of_group(group, retry_topic(group))
 
     async def dead_letters(self, group: str) -> list[ReceivedMessage]:
-        """Return the dead letters of a group, with `failure_reason` and `failure_description`."""
-        return await self.messages(dead_letter_topic(group))
+        """Return the dead letters of a group, with `failure_reason` and `failure_description`.
+
+        Raises:
+            MqError: SUBSCRIPTION_GROUP_NOT_EXIST.
+        """
+        return await self._stored_of_group(group, dead_letter_topic(group))
+
+    async def _stored_of_group(self, group: str, topic: str) -> list[ReceivedMessage]:
+        """Return every message of a topic that the first retry or dead letter creates."""
+        async with self._admin() as admin:
+            await admin.get_group(group)
+            return await _stored(admin, topic, may_be_missing=True)
 
     async def lag(self, group: str) -> int:
         """Return the number of messages, including retries, that a group has not committed yet."""
@@ -359,12 +376,14 @@ async def _call_control(namesrv: str, rpc: Rpc[Q, R], request: Q) -> R:
         await transport.close()
 
 
-async def _stored(admin: AsyncAdminClient, topic: str) -> list[ReceivedMessage]:
-    """Return every message of a topic, by store time; [] if the topic does not exist."""
+async def _stored(
+    admin: AsyncAdminClient, topic: str, *, may_be_missing: bool
+) -> list[ReceivedMessage]:
+    """Return every message of a topic, by store time; [] if the topic may be missing and is."""
     try:
         queues = await admin.topic_status(topic)
     except MqError as error:
-        if error.code is not Code.TOPIC_NOT_EXIST:
+        if not may_be_missing or error.code is not Code.TOPIC_NOT_EXIST:
             raise
         return []
     found = [message for queue in queues async for message in _stored_in(admin, queue, topic)]

@@ -27,6 +27,10 @@ MAX_RETRY_DELAYS = 64
 MAX_RETRY_DELAY_MS = 40 * 86_400_000  # a longer delay than any retention is a mistake
 MAX_RETRY_TIMES = 10_000
 MAX_MULTIPLIER = 100
+# The percentage of receives that get the highest priority first.
+PRIORITY_ATTRIBUTE = "priority.factor"
+ALWAYS_FIRST = "100"
+GROUP_ATTRIBUTES = lite.GROUP_ATTRIBUTES | {PRIORITY_ATTRIBUTE}
 # Fields of a SubscriptionGroup that updates cannot change.
 _NO_SETTINGS = ("consumer_group", "group_sys_flag")
 
@@ -191,6 +195,7 @@ class GroupRegistry:
                 f"a group has 0 (no retries) to 1024 retry queues, not {group.retry_queue_count}"
             )
         _check_delays(group)
+        _check_attributes(group)
         if group.attributes:
             self._check_parent(group)
 
@@ -209,6 +214,24 @@ class GroupRegistry:
                 "the group to one of the type LITE",
                 about=lite.BIND_ATTRIBUTE,
             )
+
+
+def _check_attributes(group: SubscriptionGroup) -> None:
+    """Check that each attribute is known. `lite.group_of` checks the values of its attributes."""
+    for name, value in group.attributes.items():
+        if name in lite.GROUP_ATTRIBUTES or (name, value) == (PRIORITY_ATTRIBUTE, ALWAYS_FIRST):
+            continue
+        if name == PRIORITY_ATTRIBUTE:
+            raise InvalidParameter(
+                f"attribute {name}={value} is not supported: consumers of a priority topic always "
+                f"get the highest priority first; remove the attribute, or write {ALWAYS_FIRST}",
+                about=name,
+            )
+        raise InvalidParameter(
+            f"unknown attribute {name}={value} of a group: use one of "
+            f"{', '.join(sorted(GROUP_ATTRIBUTES))}",
+            about=name,
+        )
 
 
 def _check_delays(group: SubscriptionGroup) -> None:

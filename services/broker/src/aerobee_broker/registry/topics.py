@@ -23,7 +23,6 @@ from aerobee_broker.metadata.topics import (
     Topics,
 )
 from aerobee_wire import topics as names
-from aerobee_wire.properties import whole_number
 from aerobee_wire.queues import lite
 from aerobee_wire.route import ALL_PERMISSIONS, INHERIT, READ, READ_WRITE
 from aerobee_wire.status import Code, MqError
@@ -45,6 +44,24 @@ MESSAGE_TYPES = (
     lite.LITE,
     "MIXED",
 )
+# Attributes with one possible value.
+FIXED_ATTRIBUTES = {"queue.type": "SimpleCQ", "cleanup.policy": "DELETE", "reserve.time": "-1"}
+_ALLOWED = {
+    MESSAGE_TYPE: (
+        f"use one of {', '.join(MESSAGE_TYPES[:-1])} (MIXED with enableMixedMessageType)"
+    ),
+    "queue.type": "batches are stored as single messages; remove it, or write SimpleCQ",
+    "cleanup.policy": (
+        "no topic keeps the last message of each key; remove it, or write DELETE, and let an "
+        "application keep the last messages"
+    ),
+    "reserve.time": (
+        "the topics of a broker share one log and its retention; remove it, or write -1, and set "
+        "fileReservedTime of the broker, or create the topic on a broker with another one"
+    ),
+}
+TOPIC_ATTRIBUTES = frozenset([*_ALLOWED, lite.TTL_ATTRIBUTE])
+_UNKNOWN = f"a topic has {', '.join(sorted(TOPIC_ATTRIBUTES))}"
 _TRANSACTION_TOPICS = (names.HALF_TOPIC, names.OP_HALF_TOPIC, names.CHECK_MAX_TIME_TOPIC)
 
 
@@ -255,23 +272,18 @@ class TopicRegistry:
                 f"{lite.TTL_ATTRIBUTE}, the TTL of lite topics, needs the type LITE (--type lite)"
             )
         for name, value in config.attributes.items():
-            fixed = {"queue.type": "SimpleCQ", "cleanup.policy": "DELETE"}.get(name)
             if name == MESSAGE_TYPE:
                 allowed = value in MESSAGE_TYPES and (
                     value != "MIXED" or self._options.enable_mixed_message_type
                 )
-            elif name == "reserve.time":
-                reserved = whole_number(value)
-                allowed = reserved is not None and reserved >= -1
             elif name == lite.TTL_ATTRIBUTE:
                 allowed = True  # checked above
             else:
-                allowed = value == fixed
+                allowed = value == FIXED_ATTRIBUTES.get(name)
             if not allowed:
                 raise InvalidParameter(
-                    f"attribute {name}={value} is not supported: message.type is one of "
-                    f"{', '.join(MESSAGE_TYPES[:-1])} (MIXED with enableMixedMessageType), "
-                    "queue.type SimpleCQ, cleanup.policy DELETE"
+                    f"attribute {name}={value} is not supported: {_ALLOWED.get(name, _UNKNOWN)}",
+                    about=name,
                 )
 
     # ---- at the start ----
@@ -301,6 +313,8 @@ class TopicRegistry:
                 for topic, (count, open_) in inherit.items()
             ),
         ]
+        if options.trace_topic_enable:
+            configs.append(TopicConfig(names.TRACE_TOPIC, 1, 1))
         if journalled:
             configs.append(TopicConfig(names.METADATA_LOG_TOPIC, 2, 2, READ))
         if options.auto_create_topic_enable:

@@ -48,6 +48,7 @@ class Sources:
         self._room = machine_room
         self._on_change = on_change
         self._brokers: dict[str, tuple[TopicRoute, Sequence[str]]] = {}  # by topic
+        self._missing: set[str] = set()  # topics that do not exist, and were logged
         self._announced: frozenset[str] = frozenset()
         self._announcing = asyncio.Lock()
         self._rooms = frozenset({machine_room})  # rooms of the members
@@ -84,7 +85,7 @@ class Sources:
         readable = False
         for topic in topics:
             try:
-                route = await self._instance.routes.route(topic)
+                route = await self.route(topic)
             except MqError as error:
                 failure = error
                 continue
@@ -102,6 +103,21 @@ class Sources:
                 retryable=True,
             )
         return sources
+
+    async def route(self, topic: str) -> TopicRoute:
+        """Return the route of a topic. Log a warning if the topic does not exist, but only once.
+
+        Raises MqError if no name server knows the route.
+        """
+        try:
+            route = await self._instance.routes.route(topic)
+        except MqError as error:
+            if error.code is Code.TOPIC_NOT_EXIST and topic not in self._missing:
+                self._missing.add(topic)
+                log.warning("%s waits for topic %s: %s", self._consumer_group, topic, error)
+            raise
+        self._missing.discard(topic)
+        return route
 
     def _is_near(self, broker_name: str) -> bool:
         room = room_of_broker_name(broker_name)
