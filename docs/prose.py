@@ -44,6 +44,8 @@ CLEAN = (
     "docs/glossary.md",
     "docs/install.md",
     "docs/pages.py",
+    "docs/permissions.md",
+    "docs/permissions.py",
     "docs/python_client.md",
     "docs/reference",
     "docs/reliability.md",

@@ -144,7 +144,7 @@ RUN_ELSEWHERE = {
 SECTIONS_ELSEWHERE = {
     ("docs/backup.md", "A copy"): ("tests/integration/command/test_backup.py", '"store", "check"'),
     ("docs/backup.md", "A restore"): ("tests/integration/command/test_backup.py", "Up(restored)"),
-    ("docs/security.md", "Try it"): ("tests/integration/command/test_secure.py", '"client.env"'),
+    ("docs/security.md", "Try it"): ("tests/integration/command/test_secure.py", '"admin.env"'),
     ("docs/replication.md", "A failover to try"): (
         "tests/integration/broker/replication/test_failover_to_try.py",
         "story()",

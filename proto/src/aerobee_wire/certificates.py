@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-NAMESRV, BROKER, PROXY = "namesrv", "broker", "proxy"
+from aerobee_wire.identity import BROKER, NAMESRV
+
 HOST, NAME = "host", "name"  # what a caller requires of a certificate
 
 _NAMESRV_SERVICES = "/aerobee.namesrv."

@@ -19,14 +19,16 @@ from aerobee_client import (
     SimpleConsumer,
     Tls,
 )
+from aerobee_wire.status import Code
 from support.clock.polling import until_sync
+from support.codes import raises_code
 from support.processes.command import Up, aerobee, aerobee_json, found_by_doctor
 
 TOPIC, GROUP = "orders", "billing"
 
 
-def certificates(directory: Path) -> Tls:
-    return Tls(directory / "ca.crt", directory / "admin.crt", directory / "admin.key")
+def certificates(directory: Path, role: str = "admin") -> Tls:
+    return Tls(directory / "ca.crt", directory / f"{role}.crt", directory / f"{role}.key")
 
 
 class Closed:
@@ -60,6 +62,30 @@ def test_a_client_with_a_certificate_sends_and_receives(closed: Closed) -> None:
         (message,) = until_sync(consumer.receive)
         assert message.body == b"42 apples"
         consumer.ack(message)
+
+
+def test_a_client_that_is_not_admin_sends_and_receives_and_no_more(closed: Closed) -> None:
+    namesrv, client = closed.up.namesrv, certificates(closed.directory, "client")
+    with AdminClient(namesrv, tls=closed.tls) as admin:
+        admin.create_topic("parcels")
+        admin.create_group("depot")
+    with Producer(namesrv=namesrv, tls=client) as producer:
+        producer.send(Message("parcels", b"7 parcels"))
+    with SimpleConsumer("depot", namesrv=namesrv, tls=client) as consumer:
+        consumer.subscribe("parcels")
+        (message,) = until_sync(consumer.receive)
+        consumer.ack(message)
+    with AdminClient(namesrv, tls=client) as admin:
+        assert "parcels" in {each.topic for each in admin.list_topics()}
+        assert admin.get_group("depot").consumer_group == "depot"
+        for change in (
+            lambda: admin.create_topic("others"),
+            lambda: admin.delete_topic("parcels"),
+            lambda: admin.delete_group("depot"),
+        ):
+            with raises_code(Code.NO_PERMISSION):
+                change()
+    assert "call_rejected" in closed.up.stderr
 
 
 def test_no_port_answers_in_plaintext(closed: Closed) -> None:
@@ -103,7 +129,7 @@ def answers(broker: str, tls: Tls) -> bool:
 
 
 def test_the_command_reads_the_variables(closed: Closed, monkeypatch: pytest.MonkeyPatch) -> None:
-    for line in (closed.directory / "client.env").read_text().splitlines():
+    for line in (closed.directory / "admin.env").read_text().splitlines():
         name, _, value = line.removeprefix("export ").partition("=")
         monkeypatch.setenv(name, value)
     assert aerobee_json("cluster", "list", namesrv=closed.up.namesrv)

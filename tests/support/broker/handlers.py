@@ -18,6 +18,7 @@ class FakeCall:
 
     metadata: Mapping[str, str] = {}
     peer = "10.0.0.7:4711"
+    certificate_uris: tuple[str, ...] = ()
 
     def __init__(self) -> None:
         self.written: asyncio.Queue[Any] = asyncio.Queue()

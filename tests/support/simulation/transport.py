@@ -301,6 +301,7 @@ class SimulatedCall:
 
     metadata: Mapping[str, str] = {}
     peer = "10.0.0.7:4711"
+    certificate_uris: tuple[str, ...] = ()
 
     def __init__(self, end: End) -> None:
         self._end = end

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 
+from aerobee_broker.config import BrokerOptions
 from aerobee_chassis.config import load
 from aerobee_cli.authority import Authority
 from aerobee_cli.errors import CommandError
@@ -22,24 +23,26 @@ from support.processes import certificates
 
 NOW = datetime.datetime(2026, 3, 1, tzinfo=datetime.UTC)
 HOSTS = ["localhost", "127.0.0.1"]
+BROKER = "broker-a"
+FIRST = {"namesrv.crt", "broker.crt", "proxy.crt", "admin.crt", "client.crt"}
 
 
 def made(directory: Path, now: datetime.datetime = NOW) -> Authority:
     authority = Authority(directory, now)
-    authority.init("prod", HOSTS, 90)
+    authority.init("prod", BROKER, HOSTS, 90)
     return authority
 
 
 def test_each_role_has_a_certificate_with_its_names(tmp_path: Path) -> None:
     directory = tmp_path / "secure"
     issued = {each.file: each for each in made(directory).list()}
-    assert set(issued) == {"ca.crt", "namesrv.crt", "broker.crt", "proxy.crt", "admin.crt"}
+    assert set(issued) == {"ca.crt", *FIRST}
     assert issued["broker.crt"].names == (
         "broker.prod.aerobee",
-        "broker.broker.prod.aerobee",
+        "broker-a.broker.prod.aerobee",
         "localhost",
         "127.0.0.1",
-        "aerobee://prod/broker/broker",
+        "aerobee://prod/broker/broker-a",
     )
     assert issued["broker.crt"].expires_in_days == 90
     assert (issued["ca.crt"].role, issued["ca.crt"].cluster) == ("ca", "prod")
@@ -65,7 +68,7 @@ def test_nothing_is_overwritten(tmp_path: Path) -> None:
     authority = made(tmp_path / "secure")
     before = {path: path.read_bytes() for path in (tmp_path / "secure").iterdir()}
     with pytest.raises(CommandError, match="is not empty"):
-        authority.init("prod", HOSTS, 90)
+        authority.init("prod", BROKER, HOSTS, 90)
     with pytest.raises(CommandError, match=r"broker\.key exists"):
         authority.issue("broker", "broker", HOSTS, 90)
     assert {path: path.read_bytes() for path in before} == before
@@ -73,23 +76,26 @@ def test_nothing_is_overwritten(tmp_path: Path) -> None:
 
 def test_an_authority_that_is_kept_renews_what_expires_soon(tmp_path: Path) -> None:
     directory = tmp_path / "secure"
-    assert len(Authority(directory, NOW).keep("prod", HOSTS, 90)) == 4
-    assert Authority(directory, NOW).keep("prod", HOSTS, 90) == []
+    assert len(Authority(directory, NOW).keep("prod", BROKER, HOSTS, 90)) == 5
+    assert Authority(directory, NOW).keep("prod", BROKER, HOSTS, 90) == []
     later = Authority(directory, NOW + datetime.timedelta(days=61))
-    assert len(later.keep("prod", HOSTS, 90)) == 4
+    assert len(later.keep("prod", BROKER, HOSTS, 90)) == 5
 
 
 def test_an_authority_of_another_cluster_is_not_kept(tmp_path: Path) -> None:
     made(tmp_path / "secure")
     with pytest.raises(CommandError, match="cluster 'prod'"):
-        Authority(tmp_path / "secure", NOW).keep("other", HOSTS, 90)
+        Authority(tmp_path / "secure", NOW).keep("other", BROKER, HOSTS, 90)
 
 
 def test_starts_at_once_make_one_authority(tmp_path: Path) -> None:
     directory = tmp_path / "secure"
     with ThreadPoolExecutor(6) as starts:
-        each = [starts.submit(Authority(directory, NOW).keep, "prod", HOSTS, 90) for _ in range(6)]
-    assert sorted(len(start.result()) for start in each) == [0, 0, 0, 0, 0, 4]
+        each = [
+            starts.submit(Authority(directory, NOW).keep, "prod", BROKER, HOSTS, 90)
+            for _ in range(6)
+        ]
+    assert sorted(len(start.result()) for start in each) == [0, 0, 0, 0, 0, 5]
     assert [path.name for path in tmp_path.iterdir()] == ["secure"]
 
 
@@ -102,7 +108,7 @@ def test_a_start_that_is_interrupted_leaves_nothing(
         with pytest.raises(KeyboardInterrupt):
             made(directory)
     assert not list(tmp_path.iterdir())
-    assert len(Authority(directory, NOW).keep("prod", HOSTS, 90)) == 4
+    assert len(Authority(directory, NOW).keep("prod", BROKER, HOSTS, 90)) == 5
 
 
 def interrupted(*_: object) -> None:
@@ -123,7 +129,7 @@ def test_a_certificate_of_others_is_not_renewed(tmp_path: Path) -> None:
     certificate, _ = certificates.write(directory, "foreign")
     before = certificate.read_bytes()
     later = Authority(directory, NOW + datetime.timedelta(days=4_000))
-    assert len(later.renew(30, 90)) == 4
+    assert len(later.renew(30, 90)) == 5
     assert certificate.read_bytes() == before
     assert [each.role for each in later.list() if each.file == "foreign.crt"] == [""]
 
@@ -134,14 +140,46 @@ def test_one_more_process_has_a_name_of_its_own(tmp_path: Path) -> None:
     assert "broker-b.broker.prod.aerobee" in issued.names and "10.0.0.9" in issued.names
 
 
+def test_one_more_process_has_a_file_of_options(tmp_path: Path) -> None:
+    directory = tmp_path / "secure"
+    made(directory).issue("broker", "broker-b", HOSTS, 30)
+    options = load(BrokerOptions, file=directory / "broker-b.conf")
+    assert options.broker_name == "broker-b"
+    assert options.tls_cert_path == str(directory / "broker-b.crt")
+
+
+def test_a_broker_of_another_name_gets_a_certificate_with_it(tmp_path: Path) -> None:
+    """Its brokerName has changed, and a certificate of another role was removed."""
+    directory = tmp_path / "secure"
+    Authority(directory, NOW).init("prod", "broker-a", HOSTS, 90)
+    for file in directory.glob("client.*"):
+        file.unlink()
+    key = (directory / "broker.key").read_bytes()
+    kept = Authority(directory, NOW).keep("prod", "broker-b", HOSTS, 90)
+    assert {(each.file, each.name) for each in kept} == {
+        *(("client.crt", "client"), ("broker.crt", "broker-b"))
+    }
+    (broker,) = [each for each in kept if each.file == "broker.crt"]
+    assert broker.names == (
+        *("broker.prod.aerobee", "broker-b.broker.prod.aerobee", *HOSTS),
+        "aerobee://prod/broker/broker-b",
+    )
+    assert (directory / "broker.key").read_bytes() == key
+    assert load(BrokerOptions, file=directory / "broker.conf").broker_name == "broker-b"
+
+
+def test_a_name_that_services_cannot_read_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(CommandError, match="cannot be in a certificate"):
+        Authority(tmp_path / "secure", NOW).init("prod", "my broker", HOSTS, 90)
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_certificate_that_expires_soon_is_signed_again_for_the_same_key(tmp_path: Path) -> None:
     directory = tmp_path / "secure"
     made(directory).issue("proxy", "edge", HOSTS, 200)
     before = x509.load_pem_x509_certificate((directory / "broker.crt").read_bytes())
     later = Authority(directory, NOW + datetime.timedelta(days=61))
-    assert {each.file for each in later.renew(30, 90)} == {
-        *("namesrv.crt", "broker.crt", "proxy.crt", "admin.crt")
-    }
+    assert {each.file for each in later.renew(30, 90)} == FIRST
     after = x509.load_pem_x509_certificate((directory / "broker.crt").read_bytes())
     assert after.public_key() == before.public_key() and after.serial_number != before.serial_number
     assert later.renew(30, 90) == []
@@ -153,14 +191,16 @@ def test_services_and_clients_read_the_files_of_options(tmp_path: Path) -> None:
     made(directory)
     options = load(NamesrvOptions, file=directory / "namesrv.conf")
     assert options.server_tls() is not None and options.tls_cluster_name == "prod"
-    environ = dict(
-        word.split("=", 1)
-        for line in (directory / "client.env").read_text().splitlines()
-        for word in shlex.split(line.removeprefix("export "))
-    )
-    tls = Tls.from_environment(environ)
-    assert tls is not None and (tls.cluster, tls.verify) == ("prod", "name")
-    assert Path(tls.certificate) == directory / "admin.crt"
+    assert load(BrokerOptions, file=directory / "broker.conf").broker_name == BROKER
+    for role in ("admin", "client"):
+        environ = dict(
+            word.split("=", 1)
+            for line in (directory / f"{role}.env").read_text().splitlines()
+            for word in shlex.split(line.removeprefix("export "))
+        )
+        tls = Tls.from_environment(environ)
+        assert tls is not None and (tls.cluster, tls.verify) == ("prod", "name")
+        assert Path(tls.certificate) == directory / f"{role}.crt"
 
 
 def test_the_command_prints_the_certificates(
@@ -168,7 +208,7 @@ def test_the_command_prints_the_certificates(
 ) -> None:
     directory = str(tmp_path / "secure")
     assert main(["certs", "init", directory, "--cluster", "prod", "--json"]) == 0
-    assert len(json.loads(capsys.readouterr().out)) == 4
+    assert len(json.loads(capsys.readouterr().out)) == 5
     assert main(["certs", "renew", directory]) == 0
     assert "no certificate" in capsys.readouterr().err
     assert main(["certs", "show", directory]) == 0

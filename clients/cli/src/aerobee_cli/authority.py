@@ -1,11 +1,13 @@
 """Make and renew the certificates of a cluster, in one directory.
 
 The directory has the authority (ca.crt, ca.key) and a pair of files for each certificate, such as
-broker.crt and broker.key. No service needs ca.key. Keys are on the curve P-256. A file of options
-for each service, and of variables for clients, names the certificates.
+broker.crt and broker.key. No service needs ca.key. Keys are on the curve P-256. For each
+certificate, a file of options of the service (broker.conf), or of variables for clients
+(client.env), names these files.
 
 A certificate of a service has the DNS names ROLE.CLUSTER.aerobee and NAME.ROLE.CLUSTER.aerobee, the
-names and addresses of its hosts, and the URI aerobee://CLUSTER/ROLE/NAME.
+names and addresses of its hosts, and the URI aerobee://CLUSTER/ROLE/NAME. The role decides which
+RPCs its holder may call. The name of a broker's certificate is its brokerName.
 """
 
 from __future__ import annotations
@@ -27,16 +29,16 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from aerobee_cli.errors import CommandError
-from aerobee_wire.certificates import BROKER, NAMESRV, PROXY, certificate_name
+from aerobee_wire.certificates import certificate_name
+from aerobee_wire.identity import ADMIN, BROKER, CLIENT, NAMESRV, PROXY, Identity, identity_of
 
-ADMIN = "admin"
-ROLES = (NAMESRV, BROKER, PROXY, ADMIN)
+FIRST_ROLES = (NAMESRV, BROKER, PROXY, ADMIN, CLIENT)  # which `init` makes certificates for
+SERVERS = (NAMESRV, BROKER, PROXY)  # roles with a port of their own
 AUTHORITY_DAYS = 3650
 DAYS = 90
 RENEW_DAYS = 30  # certificates that expire within these days are renewed
 CLOCK_SKEW = datetime.timedelta(days=1)
 CA = "ca"
-URI_SCHEME = "aerobee"
 
 OTHERS = 0o077  # permission bits of group and others
 
@@ -68,16 +70,21 @@ def text_of(settings: Mapping[str, str]) -> bytes:
     return "".join(f"{key}={value}\n" for key, value in settings.items()).encode()
 
 
-def settings_of(directory: Path, role: str, cluster: str) -> dict[str, str]:
-    """Return the options of a process that uses the certificate of a role, with absolute paths."""
-    at = directory.absolute()
-    mode = {} if role == ADMIN else {"tlsServerMode": "enforcing"}
+def settings_of(directory: Path, holder: Identity, file: str = "") -> dict[str, str]:
+    """Return the options of a process that uses a certificate, with absolute paths.
+
+    `file` is the name of its files without an extension. By default, it is the role.
+    """
+    at, file = directory.absolute(), file or holder.role
+    mode = {"tlsServerMode": "enforcing"} if holder.role in SERVERS else {}
+    name = {"brokerName": holder.name} if holder.role == BROKER else {}
     return {
+        **name,
         **mode,
-        "tlsCertPath": str(at / f"{role}.crt"),
-        "tlsKeyPath": str(at / f"{role}.key"),
+        "tlsCertPath": str(at / f"{file}.crt"),
+        "tlsKeyPath": str(at / f"{file}.key"),
         "tlsTrustCertPath": str(at / "ca.crt"),
-        "tlsClusterName": cluster,
+        "tlsClusterName": holder.cluster,
     }
 
 
@@ -92,8 +99,10 @@ class Authority:
         self._directory = directory
         self._now = now
 
-    def init(self, cluster: str, hosts: Sequence[str], days: int) -> list[Issued]:
+    def init(self, cluster: str, broker: str, hosts: Sequence[str], days: int) -> list[Issued]:
         """Make the directory, the authority, and a certificate for each role.
+
+        `broker` is the brokerName for which the broker's certificate is.
 
         The directory is made beside its place and then renamed, so that it is never there in part.
         Raises CommandError if the directory is not empty, or if others may read it.
@@ -110,55 +119,95 @@ class Authority:
         with tempfile.TemporaryDirectory(prefix=".certs-", dir=directory.parent) as scratch:
             made = Path(scratch, "made")
             made.mkdir(mode=0o700)
-            issued = Authority(made, self._now)._fill(directory, cluster, hosts, days)
+            inside = Authority(made, self._now)
+            inside._make_authority(cluster)
+            issued = inside._issue_missing(directory, broker, hosts, days)
             made.rename(directory)
         return issued
 
-    def _fill(self, directory: Path, cluster: str, hosts: Sequence[str], days: int) -> list[Issued]:
-        """Make the files of `directory` in this one."""
-        self._make_authority(cluster)
-        issued = [self.issue(role, role, hosts, days) for role in ROLES]
-        for role in ROLES:
-            self._write_options(role, settings_of(directory, role, cluster))
-        return issued
+    def _issue_missing(
+        self, place: Path, broker: str, hosts: Sequence[str], days: int
+    ) -> list[Issued]:
+        """Make the certificates that `init` makes and that are missing here.
 
-    def keep(self, cluster: str, hosts: Sequence[str], days: int) -> list[Issued]:
-        """Do what `init` does, or renew the certificates that expire soon if there is an authority.
+        `place` is where the directory will be, for the files of options.
+        """
+        return [
+            self._issue(place, role, broker if role == BROKER else role, hosts, days, file=role)
+            for role in FIRST_ROLES
+            if not (self._directory / f"{role}.crt").exists()
+        ]
 
-        Several processes may call this at once. Return the new certificates. Raises CommandError if
-        the authority is of another cluster.
+    def keep(self, cluster: str, broker: str, hosts: Sequence[str], days: int) -> list[Issued]:
+        """Do what `init` does, or bring the certificates up to date if there is an authority.
+
+        Certificates that expire soon are renewed, and missing ones are made. The broker's gets the
+        name `broker`. Several processes may call this at once. Return the new certificates. Raises
+        CommandError if the authority is of another cluster.
         """
         path = self._directory / "ca.crt"
         if not path.exists():
             try:
-                return self.init(cluster, hosts, days)
+                return self.init(cluster, broker, hosts, days)
             except OSError:
                 if not path.exists():  # else another process has been faster
                     raise
         if (found := _cluster_of(self._read(path))) != cluster:
             raise CommandError(f"{self._directory} has the authority of cluster {found!r}: name it")
-        return self.renew(RENEW_DAYS, days)
+        self._check_private()
+        made = self._issue_missing(self._directory, broker, hosts, days)
+        return [*made, *self._rename_broker(broker, days), *self.renew(RENEW_DAYS, days)]
+
+    def _rename_broker(self, broker: str, days: int) -> list[Issued]:
+        """Sign the certificate of the broker again if it has another name.
+
+        A broker can register with the name of its certificate only, and brokerName may change.
+        """
+        path = self._directory / f"{BROKER}.crt"
+        certificate = self._read(path)
+        holder = identity_of(_uris(certificate))
+        if holder is None or holder.name == broker:
+            return []
+        hosts = [
+            str(each.value)
+            for each in _alternative_names(certificate)
+            if isinstance(each, x509.DNSName | x509.IPAddress)
+            and not str(each.value).endswith(f".{holder.cluster}.aerobee")
+        ]
+        holder = _holder(self._read(self._directory / "ca.crt"), BROKER, broker)
+        issued = self._sign_again(path, certificate, broker, _names(holder, hosts), days)
+        (self._directory / f"{BROKER}.conf").unlink(missing_ok=True)
+        self._write_options(BROKER, settings_of(self._directory, holder), BROKER)
+        return [issued]
 
     def issue(self, role: str, name: str, hosts: Sequence[str], days: int) -> Issued:
-        """Make a key and a certificate for a process. Their files have its name.
+        """Make a key, a certificate and a file of options for a process. They have its name.
 
         Raises CommandError if a file of that name exists.
         """
         self._check_private()
-        signer = self._authority()
         self._check_absent(name)
+        return self._issue(self._directory, role, name, hosts, days, file=name)
+
+    def _issue(
+        self,
+        place: Path,
+        role: str,
+        name: str,
+        hosts: Sequence[str],
+        days: int,
+        *,
+        file: str,
+    ) -> Issued:
+        """Make the files of a certificate. `place` is where the directory will be."""
+        signer = self._authority()
         key = ec.generate_private_key(ec.SECP256R1())
-        cluster = _cluster_of(signer[0])
-        names: list[x509.GeneralName] = [
-            x509.DNSName(certificate_name(role, cluster)),
-            x509.DNSName(f"{name}.{certificate_name(role, cluster)}"),
-            *map(_host, dict.fromkeys(hosts)),
-            x509.UniformResourceIdentifier(f"{URI_SCHEME}://{cluster}/{role}/{name}"),
-        ]
-        certificate = self._signed(name, key.public_key(), names, days, signer)
-        self._write(f"{name}.key", _private(key), 0o600)
-        self._write(f"{name}.crt", _public(certificate), 0o644)
-        return self._issued(f"{name}.crt", certificate)
+        holder = _holder(signer[0], role, name)
+        certificate = self._signed(name, key.public_key(), _names(holder, hosts), days, signer)
+        self._write(f"{file}.key", _private(key), 0o600)
+        self._write(f"{file}.crt", _public(certificate), 0o644)
+        self._write_options(role, settings_of(place, holder, file), file)
+        return self._issued(f"{file}.crt", certificate)
 
     def renew(self, within_days: int, days: int) -> list[Issued]:
         """Sign those certificates again that expire soon. Their keys and names stay as they are.
@@ -166,26 +215,32 @@ class Authority:
         Leave out certificates that this command did not make.
         """
         self._check_private()
-        signer = self._authority()
+        self._authority()
         renewed = []
         for path in self._files():
             certificate = self._read(path)
             issued = self._issued(path.name, certificate)
             if not issued.role or issued.expires_in_days > within_days:
                 continue
-            names = list(_alternative_names(certificate))
-            fresh = self._signed(
-                _common_name(certificate),
-                self._key_of(path, certificate),
-                names,
-                days,
-                signer,
-            )
-            partial = path.with_suffix(f".new-{os.getpid()}")
-            self._write(partial.name, _public(fresh), 0o644)
-            partial.replace(path)
-            renewed.append(self._issued(path.name, fresh))
+            name, names = _common_name(certificate), list(_alternative_names(certificate))
+            renewed.append(self._sign_again(path, certificate, name, names, days))
         return renewed
+
+    def _sign_again(
+        self,
+        path: Path,
+        certificate: x509.Certificate,
+        name: str,
+        names: Sequence[x509.GeneralName],
+        days: int,
+    ) -> Issued:
+        """Replace a certificate by one for the same key."""
+        key = self._key_of(path, certificate)
+        fresh = self._signed(name, key, names, days, self._authority())
+        partial = path.with_suffix(f".new-{os.getpid()}")
+        self._write(partial.name, _public(fresh), 0o644)
+        partial.replace(path)
+        return self._issued(path.name, fresh)
 
     def list(self) -> list[Issued]:
         """Return the certificates of the directory, with the authority first."""
@@ -193,13 +248,13 @@ class Authority:
         found = [(path.name, self._read(path)) for path in self._files()]
         return [self._issued(*each) for each in (("ca.crt", authority), *found)]
 
-    def _write_options(self, role: str, settings: dict[str, str]) -> None:
+    def _write_options(self, role: str, settings: dict[str, str], file: str) -> None:
         """Write the options of a service, or the variables of a client."""
-        if role == ADMIN:
-            settings = {f"export {variable_of(k)}": shlex.quote(v) for k, v in settings.items()}
-            self._write("client.env", text_of(settings), 0o644)
+        if role in SERVERS:
+            self._write(f"{file}.conf", text_of(settings), 0o644)
         else:
-            self._write(f"{role}.conf", text_of(settings), 0o644)
+            settings = {f"export {variable_of(k)}": shlex.quote(v) for k, v in settings.items()}
+            self._write(f"{file}.env", text_of(settings), 0o644)
 
     # ---- certificates ----
 
@@ -274,14 +329,13 @@ class Authority:
 
     def _issued(self, file: str, certificate: x509.Certificate) -> Issued:
         names = tuple(str(each.value) for each in _alternative_names(certificate))
-        uri = next((each for each in names if each.startswith(f"{URI_SCHEME}://")), "")
-        cluster, role, name = uri.removeprefix(f"{URI_SCHEME}://").split("/") if uri else ("",) * 3
+        holder = identity_of(_uris(certificate))
         left = certificate.not_valid_after_utc - self._now
         return Issued(
             file,
-            CA if file == f"{CA}.crt" else role,
-            name or _common_name(certificate),
-            cluster or _cluster_of(certificate),
+            CA if file == f"{CA}.crt" else holder.role if holder else "",
+            holder.name if holder else _common_name(certificate),
+            holder.cluster if holder else _cluster_of(certificate),
             certificate.not_valid_after_utc.strftime("%Y-%m-%dT%H:%M:%SZ"),
             left // datetime.timedelta(days=1),
             names,
@@ -303,7 +357,7 @@ class Authority:
             )
 
     def _check_absent(self, name: str) -> None:
-        for suffix in ("key", "crt"):
+        for suffix in ("key", "crt", "conf", "env"):
             path = self._directory / f"{name}.{suffix}"
             if path.exists():
                 raise CommandError(
@@ -342,6 +396,36 @@ def _usage(*, signs: bool) -> x509.KeyUsage:
         encipher_only=False,
         decipher_only=False,
     )
+
+
+def _holder(authority: x509.Certificate, role: str, name: str) -> Identity:
+    """Return the holder of a new certificate. Raises CommandError if services cannot read it."""
+    holder = Identity(_cluster_of(authority), role, name)
+    if identity_of([str(holder)]) != holder:
+        raise CommandError(
+            f"the name {name!r} cannot be in a certificate: write letters, digits, and - . _ after "
+            "the first"
+        )
+    return holder
+
+
+def _names(holder: Identity, hosts: Iterable[str]) -> list[x509.GeneralName]:
+    """Return the names of a certificate. Certificates of clients have them too."""
+    role = certificate_name(holder.role, holder.cluster)
+    return [
+        x509.DNSName(role),
+        x509.DNSName(f"{holder.name}.{role}"),
+        *map(_host, dict.fromkeys(hosts)),
+        x509.UniformResourceIdentifier(str(holder)),
+    ]
+
+
+def _uris(certificate: x509.Certificate) -> list[str]:
+    return [
+        each.value
+        for each in _alternative_names(certificate)
+        if isinstance(each, x509.UniformResourceIdentifier)
+    ]
 
 
 def _host(name: str) -> x509.GeneralName:

@@ -48,6 +48,7 @@ from aerobee_chassis.rpc.in_flight import (
 )
 from aerobee_chassis.rpc.server import Server
 from aerobee_chassis.rpc.services import Adapt
+from aerobee_wire.permissions import Permissions
 from aerobee_wire.status import Code, MqError, grpc_status_of, trailers_of
 
 STOP_GRACE_S = 5.0  # seconds, the limit of a flush; long polls and streams are ended before that
@@ -135,6 +136,7 @@ class BrokerApp(App):
             grace_s=STOP_GRACE_S,
             in_flight=environment.in_flight,
             tls=options.server_tls(),
+            access=options.access(Permissions(options.tls_cluster_name, options.broker_name)),
         )
         self.upkeep = periodic_work(broker, tables, environment, server)
         reader = WorkerThread("scrub")
@@ -181,6 +183,7 @@ class BrokerApp(App):
             grace_s=STOP_GRACE_S,
             in_flight=environment.in_flight,
             tls=options.server_tls(),
+            access=options.access(Permissions(options.tls_cluster_name, options.broker_name)),
         )
         metrics = MetricsEndpoint(
             options, self._metrics.registry, ready=lambda: self.serving and replica.serves

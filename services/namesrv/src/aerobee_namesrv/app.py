@@ -30,6 +30,7 @@ from aerobee_namesrv.routing.route_info_manager import Conflicts, RouteInfoManag
 from aerobee_namesrv.rpc.admin import EditRpcs, KvRpcs, RuntimeRpcs
 from aerobee_namesrv.rpc.brokers import BrokerRpcs
 from aerobee_namesrv.rpc.routes import RouteRpcs
+from aerobee_wire.permissions import Permissions
 from aerobee_wire.status import Code, MqError, grpc_status_of, trailers_of
 
 FIRST_SCAN_MS = 5_000
@@ -90,6 +91,7 @@ class NamesrvApp(App):
             grace_s=STOP_GRACE_S,
             in_flight=self._in_flight,
             tls=options.server_tls(),
+            access=options.access(Permissions(options.tls_cluster_name)),
         )
         self._metrics = MetricsEndpoint(
             options,

@@ -47,7 +47,7 @@ def no_failure(_error: Exception) -> Failure | None:
 
 def authority(directory: Path, days: int = 90) -> Authority:
     made = Authority(directory, datetime.datetime.now(datetime.UTC))
-    made.init(CLUSTER, ["localhost"], days)
+    made.init(CLUSTER, "broker-a", ["localhost"], days)
     return made
 
 

@@ -91,7 +91,7 @@ async def test_groups_are_put_listed_and_deleted(handlers: Handlers) -> None:
         retry_max_times=2,
         retry_delays_ms=[100, 200],
         consume_timeout_minutes=15,
-        attributes={"team": "blue"},
+        attributes={"priority.factor": "100"},
     )
     assert (await handlers("PutGroup", admin_pb2.PutGroupRequest(group=config))).created
     get = admin_pb2.GetGroupRequest(consumer_group="g")

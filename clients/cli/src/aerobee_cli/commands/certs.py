@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import socket
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -18,7 +20,8 @@ if TYPE_CHECKING:
 
 app = CommandGroup("certs", help="Certificates for TLS between services and clients.")
 
-LABEL = 40  # bytes of a cluster or a process in the names of a certificate
+LABEL = 40  # characters of a cluster or a process in the names of a certificate
+NAME = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._-]{{,{LABEL - 1}}}")
 COLUMNS = (
     Column("file", "file"),
     Column("role", "role"),
@@ -46,6 +49,10 @@ def init(
     cluster: Annotated[
         str, Option(metavar="NAME", help="The tlsClusterName of services and clients.")
     ] = DEFAULT_CLUSTER,
+    broker: Annotated[
+        str,
+        Option(metavar="NAME", help="The brokerName of the broker. Default: the host's name."),
+    ] = "",
     hosts: Hosts = "",
     days: Days = 90,
     keep: Annotated[
@@ -56,18 +63,22 @@ def init(
     ] = False,
     json: Json = False,
 ) -> None:
-    """Make an authority, and a certificate each for name servers, brokers, proxies and clients.
+    """Make an authority, and a certificate for each role: services, admin and client.
 
     A service needs ca.crt, and the files of its role. Keep ca.key elsewhere: only this command
-    needs it.
+    needs it. With the certificate of the role admin, the command changes topics and groups; that of
+    the role client sends, receives and lists.
     """
     _check_label("--cluster", cluster)
+    broker = broker or socket.gethostname()
+    _check_name("--broker", broker)
     authority = _authority(directory)
     make = authority.keep if keep else authority.init
-    made = make(cluster, _hosts(hosts), days)
+    made = make(cluster, broker, _hosts(hosts), days)
     _show(made, json=json)
     output.note(
-        f"start services with --config {directory}/ROLE.conf; for clients: . {directory}/client.env"
+        f"start services with --config {directory}/ROLE.conf; for the command: . {directory}/"
+        f"admin.env; for programs: . {directory}/client.env"
     )
 
 
@@ -76,19 +87,21 @@ def issue(
     *,
     directory: Directory,
     role: Annotated[
-        str, Option(metavar="ROLE", help="namesrv, broker, proxy, or admin for clients.")
+        str, Option(metavar="ROLE", help="namesrv, broker, proxy, console, admin or client.")
     ],
-    name: Annotated[str, Option(metavar="NAME", help="Name of the process, and of the two files.")],
+    name: Annotated[
+        str, Option(metavar="NAME", help="Name of the files. Of a broker: its brokerName.")
+    ],
     hosts: Hosts = "",
     days: Days = 90,
     json: Json = False,
 ) -> None:
-    """Make a key and a certificate for one more process or client."""
-    from aerobee_cli.authority import ROLES
+    """Make a key, a certificate and a file of options for one more process or client."""
+    from aerobee_wire.identity import ROLES
 
     if role not in ROLES:
         raise BadOption(f"--role {role!r}: write one of {', '.join(ROLES)}")
-    _check_label("--name", name)
+    _check_name("--name", name)
     _show([_authority(directory).issue(role, name, _hosts(hosts), days)], json=json)
 
 
@@ -142,7 +155,15 @@ def _hosts(given: str) -> list[str]:
 
 
 def _check_label(option: str, value: str) -> None:
-    """Check a part of a DNS name and of a file name."""
+    """Check a part of a DNS name."""
     label = value.replace("-", "")
     if not (value.isascii() and label.isalnum() and value[0] != "-" and len(value) <= LABEL):
         raise BadOption(f"{option} {value!r}: write at most {LABEL} letters, digits and -")
+
+
+def _check_name(option: str, value: str) -> None:
+    """Check the name of a process, which is also the name of its files."""
+    if not NAME.fullmatch(value):
+        raise BadOption(
+            f"{option} {value!r}: write at most {LABEL} letters, digits, and - . _ after the first"
+        )

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, NoReturn
@@ -95,23 +97,43 @@ def up(
         raise BadOption(reason)
     if any(set_of(item)[1].lower().startswith("logformat=") for item in sets or ()):
         raise BadOption("--set logFormat: use --log-format, which is for all services")
-    chosen = (*(_closed_ports(data) if secure else ()), *(sets or ()))
+    chosen = (*(_closed_ports(data, sets or ()) if secure else ()), *(sets or ()))
     options = SuiteOptions(data, namesrv_port, broker_port, chosen, proxy_port, group)
     asyncio.run(serve(options, one_process=one_process, log_format=log_format))
 
 
-def _closed_ports(data: Path) -> list[str]:
+def _closed_ports(data: Path, sets: Sequence[str]) -> list[str]:
     """Return the settings for certificates under `data`, which are made if they are missing."""
-    from aerobee_cli.authority import DAYS, Authority, default_hosts, settings_of
+    from aerobee_cli.authority import DAYS, SERVERS, Authority, default_hosts, settings_of
+    from aerobee_wire.identity import BROKER, Identity
 
-    directory = data / "secure"
-    Authority(directory, datetime.now(UTC)).keep(DEFAULT_CLUSTER, default_hosts(), DAYS)
-    note(f"clients need the certificates of {directory}: . {directory}/client.env")
+    directory, broker = data / "secure", _broker_name(sets)
+    authority = Authority(directory, datetime.now(UTC))
+    authority.keep(DEFAULT_CLUSTER, broker, default_hosts(), DAYS)
+    note(
+        f"for the command: . {directory}/admin.env; for programs that send and receive: "
+        f". {directory}/client.env"
+    )
     return [
-        f"{service}.{key}={value}"
-        for service in ("namesrv", "broker", "proxy")
-        for key, value in settings_of(directory, service, DEFAULT_CLUSTER).items()
+        f"{role}.{key}={value}"
+        for role in SERVERS
+        for key, value in settings_of(
+            directory, Identity(DEFAULT_CLUSTER, role, broker if role == BROKER else role)
+        ).items()
     ]
+
+
+def _broker_name(sets: Sequence[str]) -> str:
+    """Return the brokerName that the options choose; by default it is the name of the host."""
+    from aerobee_cli.processes.suite import BROKER, set_of
+
+    given = os.environ.get("AEROBEE_BROKER_NAME") or socket.gethostname()
+    for item in sets:
+        service, setting = set_of(item)
+        key, _, value = setting.partition("=")
+        if service == BROKER and key.lower() in ("brokername", "broker_name"):
+            given = value
+    return given
 
 
 @app.add(epilog="Example: aerobee namesrv --port 9876 --data ./data", settings=PASS_ON)

@@ -32,6 +32,10 @@ class Call(Protocol):
     def peer(self) -> str:
         """Return the caller's "host:port" (IPv6 in brackets), or "unix" for a local socket."""
 
+    @property
+    def certificate_uris(self) -> tuple[str, ...]:
+        """Return the URIs in the caller's certificate that TLS has verified; () without one."""
+
     def time_remaining_s(self) -> float | None:
         """Return the seconds until the caller's deadline, or None without a deadline."""
 

@@ -17,7 +17,15 @@ from aerobee_chassis.rpc.completion_queue.listener import CompletionQueueListene
 from aerobee_chassis.rpc.completion_queue.loop import CompletionQueueLoop, new_completion_queue_loop
 from aerobee_chassis.rpc.in_flight import InFlight
 from aerobee_chassis.rpc.services import Method, Service
-from aerobee_chassis.rpc.transport import Channel, ChannelTls, Listener, Refuse, Run
+from aerobee_chassis.rpc.transport import (
+    Admit,
+    Channel,
+    ChannelTls,
+    Listener,
+    Refuse,
+    Run,
+    admit_all,
+)
 
 Transport: TypeAlias = Literal["COMPLETION_QUEUE", "AIO"]
 
@@ -53,12 +61,13 @@ def make_listener(
     run: Run,
     in_flight: InFlight | None = None,
     refuse: Refuse = refuse_plainly,
+    admit: Admit = admit_all,
 ) -> Listener:
     """Create a listener for the running loop."""
     loop, bounds = asyncio.get_running_loop(), in_flight or InFlight()
     if isinstance(loop, CompletionQueueLoop):
-        return CompletionQueueListener(loop, services, run, bounds, refuse)
-    return AioListener(services, run, bounds, refuse)
+        return CompletionQueueListener(loop, services, run, bounds, refuse, admit=admit)
+    return AioListener(services, run, bounds, refuse, admit=admit)
 
 
 def open_channel(

@@ -16,6 +16,7 @@ from pydantic import field_validator
 
 from aerobee_chassis.config import Options
 from aerobee_chassis.errors import CertificateError, ConfigError
+from aerobee_chassis.rpc.access import Access, Policy
 from aerobee_chassis.rpc.transport import ChannelTls
 from aerobee_wire.certificates import (
     NAME,
@@ -69,13 +70,26 @@ class ServerTlsOptions(PeerTlsOptions):
     # "permissive" is for the proxy alone. Here it is plaintext, like "disabled".
     tls_server_mode: Literal["disabled", "permissive", "enforcing"] = "disabled"
     tls_server_need_client_auth: Literal["none", "require"] = "require"
+    # Not in RocketMQ: check the roles of callers, but log calls instead of rejecting them.
+    access_observe_only: bool = False
 
     def server_tls(self) -> ServerTls | None:
         """Return the certificates for the port of the service, or None for plaintext."""
         if self.tls_server_mode != "enforcing":
             return None
-        need = self.tls_server_need_client_auth == "require"
-        return ServerTls(self._certificate_files(), require_client=need)
+        return ServerTls(self._certificate_files(), require_client=self._requires_client)
+
+    def access(self, policy: Policy) -> Access:
+        """Return the check of callers. It is enforced if the port requires their certificates."""
+        return Access(
+            policy,
+            enforced=self.tls_server_mode == "enforcing" and self._requires_client,
+            observe_only=self.access_observe_only,
+        )
+
+    @property
+    def _requires_client(self) -> bool:
+        return self.tls_server_need_client_auth == "require"
 
     def conflicts(self) -> Iterator[ConfigError]:
         yield from super().conflicts()

@@ -15,6 +15,7 @@ from google.protobuf.message import Message
 from aerobee_chassis.addresses import join_address
 from aerobee_chassis.errors import PortInUse
 from aerobee_chassis.lifecycle import Component
+from aerobee_chassis.rpc.access import Access
 from aerobee_chassis.rpc.call import Call, Failure
 from aerobee_chassis.rpc.in_flight import InFlight, TooMuchInFlight
 from aerobee_chassis.rpc.loops import make_listener
@@ -27,7 +28,7 @@ from aerobee_chassis.rpc.standard_services import (
     Reflection,
     ServiceNotFound,
 )
-from aerobee_chassis.rpc.transport import Listener, UnreadableRequest, parsed
+from aerobee_chassis.rpc.transport import Listener, UnreadableRequest, admit_all, parsed
 
 FailureOf = Callable[[Exception], Failure | None]
 # Return the answer of an RPC when too many bytes are in flight, or None to let it fail.
@@ -46,6 +47,8 @@ class Server(Component):
     - `busy_answer` returns the answer for a call that is refused because of that limit. If it
       returns None, the caller gets the failure of TooMuchInFlight.
     - `tls` has the certificates of the port. If it is None, the port uses plaintext.
+    - `access` checks callers. It must have a decision for each RPC, also if it is not enforced. If
+      it is None, each caller may call.
     """
 
     def __init__(
@@ -59,7 +62,9 @@ class Server(Component):
         in_flight: InFlight | None = None,
         busy_answer: BusyAnswer = lambda _: None,
         tls: ServerTls | None = None,
+        access: Access | None = None,
     ) -> None:
+        """Create the server. Raises TypeError if an RPC has no row in the table of permissions."""
         names = [service.name for service in services]
         self._health = Health(names)
         self._services = (
@@ -74,6 +79,13 @@ class Server(Component):
         self._in_flight = in_flight or InFlight()
         self._busy_answer = busy_answer
         self._tls = tls
+        self._access = access if access is not None and access.enforced else None
+        if access is not None:
+            access.cover(
+                f"/{service.name}/{method.name}"
+                for service in self._services
+                for method in service.methods
+            )
         self._listener: Listener | None = None
 
     @property
@@ -84,7 +96,13 @@ class Server(Component):
     async def start(self) -> None:
         """Start listening. Raises PortInUse, or CertificateError."""
         credentials = None if self._tls is None else self._tls.credentials()
-        listener = make_listener(self._services, self._run, self._in_flight, self._refuse)
+        listener = make_listener(
+            self._services,
+            self._run,
+            self._in_flight,
+            self._refuse,
+            admit_all if self._access is None else self._admit,
+        )
         target = join_address(self._host, self.port)
         try:
             self.port = listener.bind(target, credentials)
@@ -117,12 +135,23 @@ class Server(Component):
             await self._listener.stop(0)
             self._listener = None
 
+    def _admit(self, service: str, method: Method, call: Call) -> Failure | None:
+        assert self._access is not None
+        path = f"/{service}/{method.name}"
+        try:
+            self._access.admit(path, call)
+        except Exception as error:
+            return self._failure(path[1:], error)
+        return None
+
     async def _run(
         self, service: str, method: Method, request: Any, call: Call
     ) -> Message | Failure | None:
         try:
             if not method.client_streams:
                 request = parsed(method, request)
+                if self._access is not None:
+                    self._access.authorize(f"/{service}/{method.name}", call, request)
             return await method.handler(request, call)
         except Exception as error:
             return self._failure(f"{service}/{method.name}", error)

@@ -66,6 +66,14 @@ Run = Callable[[str, Method, Any, Call], Awaitable[Message | Failure | None]]
 Refuse = Callable[[Method], Message | Failure]
 
 
+# Return the failure of a call that may not be made, before its request is read. None admits it.
+Admit = Callable[[str, Method, Call], Failure | None]
+
+
+def admit_all(_service: str, _method: Method, _call: Call) -> None:
+    """Admit each call (`Admit`)."""
+
+
 def server_options(in_flight: InFlight) -> tuple[tuple[str, int], ...]:
     return (*SERVER_OPTIONS, ("grpc.max_receive_message_length", in_flight.largest_request))
 

@@ -17,7 +17,15 @@ from aerobee_chassis.addresses import peer_address
 from aerobee_chassis.rpc.call import Failure
 from aerobee_chassis.rpc.in_flight import InFlight
 from aerobee_chassis.rpc.services import Method, Service
-from aerobee_chassis.rpc.transport import Refuse, Run, parsed_each, serialized, server_options
+from aerobee_chassis.rpc.transport import (
+    Admit,
+    Refuse,
+    Run,
+    admit_all,
+    parsed_each,
+    serialized,
+    server_options,
+)
 
 LOOK_S = 1.0
 _NO_REQUEST = Failure("INVALID_ARGUMENT", "the request is missing")
@@ -25,11 +33,18 @@ _NO_REQUEST = Failure("INVALID_ARGUMENT", "the request is missing")
 
 class AioListener:
     def __init__(
-        self, services: Sequence[Service], run: Run, in_flight: InFlight, refuse: Refuse
+        self,
+        services: Sequence[Service],
+        run: Run,
+        in_flight: InFlight,
+        refuse: Refuse,
+        *,
+        admit: Admit = admit_all,
     ) -> None:
         self._run = run
         self._in_flight = in_flight
         self._refuse = refuse
+        self._admit = admit
         self._loop = asyncio.get_running_loop()
         self._looking: asyncio.TimerHandle | None = None
         self._server = grpc.aio.server(options=server_options(in_flight))
@@ -85,6 +100,9 @@ class AioListener:
     async def _outcome(
         self, service: str, method: Method, requests: Any, call: AioCall
     ) -> Message | Failure | None:
+        refusal = self._admit(service, method, call)
+        if refusal is not None:
+            return refusal
         if method.client_streams:
             # Some callers wait for the headers of the answer before they send a request.
             await call.send_headers()
@@ -166,6 +184,11 @@ class AioCall:
     @property
     def peer(self) -> str:
         return peer_address(self._context.peer())
+
+    @property
+    def certificate_uris(self) -> tuple[str, ...]:
+        found = self._context.auth_context().get("peer_uri", ())
+        return tuple(uri.decode("ascii", "replace") for uri in found)
 
     def time_remaining_s(self) -> float | None:
         remaining = self._context.time_remaining()

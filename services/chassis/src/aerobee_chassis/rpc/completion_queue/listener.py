@@ -23,7 +23,7 @@ from aerobee_chassis.rpc.completion_queue.server_call import (
 )
 from aerobee_chassis.rpc.in_flight import InFlight
 from aerobee_chassis.rpc.services import Service
-from aerobee_chassis.rpc.transport import Refuse, Run, server_options
+from aerobee_chassis.rpc.transport import Admit, Refuse, Run, admit_all, server_options
 
 GOODBYE_S = 0.5  # for clients to close their connections after their calls have ended
 WAITING_CALLS = 32  # new calls that gRPC may hand over before it is asked for more
@@ -39,11 +39,14 @@ class CompletionQueueListener:
         run: Run,
         in_flight: InFlight,
         refuse: Refuse,
+        *,
+        admit: Admit = admit_all,
     ) -> None:
         self.loop = loop
         self.run = run
         self.in_flight = in_flight
         self.refuse = refuse
+        self.admit = admit
         self.active: set[CompletionQueueCall] = set()
         self._methods = {
             f"/{service.name}/{method.name}".encode(): (service.name, method)

@@ -23,7 +23,7 @@ from aerobee_chassis.rpc.completion_queue.cygrpc import cygrpc
 from aerobee_chassis.rpc.completion_queue.loop import CompletionQueueLoop
 from aerobee_chassis.rpc.in_flight import InFlight
 from aerobee_chassis.rpc.services import Method
-from aerobee_chassis.rpc.transport import Refuse, Run, parsed_each, serialized
+from aerobee_chassis.rpc.transport import Admit, Refuse, Run, parsed_each, serialized
 
 STATUS_CODES = {status.name: status.value[0] for status in grpc.StatusCode}
 _MORE_FOLLOWS = int(cygrpc.WriteFlag.buffer_hint)
@@ -41,6 +41,7 @@ class Server(Protocol):
     run: Run
     in_flight: InFlight
     refuse: Refuse
+    admit: Admit
 
     def ended(self, call: CompletionQueueCall) -> None: ...
 
@@ -108,6 +109,11 @@ class CompletionQueueCall:
     def peer(self) -> str:
         return peer_address(self._core.peer().decode())
 
+    @property
+    def certificate_uris(self) -> tuple[str, ...]:
+        found = cygrpc.auth_context(self._core).get(b"peer_uri", ())
+        return tuple(uri.decode("ascii", "replace") for uri in found)
+
     def time_remaining_s(self) -> float | None:
         deadline = self._arrival.call_details.deadline
         return None if deadline > _NO_DEADLINE_S else max(0.0, seconds_until(deadline))
@@ -150,7 +156,10 @@ class CompletionQueueCall:
     def begin(self) -> None:
         start = self._core.start_server_batch
         start((cygrpc.ReceiveCloseOnServerOperation(0),), self._on_close)
-        if self._method.client_streams:
+        refusal = self._listener.admit(self._service, self._method, self)
+        if refusal is not None:
+            self._end(refusal)
+        elif self._method.client_streams:
             # Some callers wait for the headers of the answer before they send a request.
             start((self._headers(),), nothing)
             self._requests = _Requests(self._core, self._listener.loop)

@@ -1,0 +1,388 @@
+"""Decide who may call which RPC: one row for each RPC, and no default.
+
+A row names the roles whose certificates may call the RPC, and the rights that a user needs. Both
+are checked in two steps, so that a server does not read the request of a caller without the role:
+`admit` before the request is read, and `authorize` with the request. This module does no I/O, and
+does not know the generated code: it reads fields of requests by their names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from aerobee_wire import topics
+from aerobee_wire.identity import ADMIN, BROKER, CLIENT, CONSOLE, PROXY, Identity
+from aerobee_wire.status import Code, MqError
+
+TOPIC, GROUP, CLUSTER = "Topic", "Group", "Cluster"
+PUB, SUB = "Pub", "Sub"
+CREATE, UPDATE, DELETE, GET, LIST = "Create", "Update", "Delete", "Get", "List"
+
+# In place of a field: the right is needed for each resource that the answer contains.
+EACH = "*"
+
+
+@dataclass(frozen=True, slots=True)
+class Right:
+    """At least one of `actions` on each resource that `field` of the request names.
+
+    `field` is a path such as "topic" or "leases[].topic", where [] is each element. It is empty for
+    the cluster. If the field of a request is empty, no right is needed, or Get on the cluster if
+    `or_cluster` is true: then the request is about all resources.
+    """
+
+    actions: tuple[str, ...]
+    kind: str
+    field: str = ""
+    or_cluster: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """A right that one request needs: at least one of `actions` on one resource."""
+
+    kind: str
+    name: str
+    actions: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"{' or '.join(self.actions)} on {self.kind}:{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """The permission for one RPC.
+
+    - `roles` may call it with a certificate of the cluster.
+    - `rights` are needed by a user, () for none. If it is None, no user may call.
+    - `own` is a field of the request that must be the name in the caller's certificate.
+    - `same_name`: the name in the caller's certificate must be the name of this broker.
+    - `is_open`: each caller may call it, also without a role.
+    """
+
+    roles: frozenset[str] = frozenset()
+    rights: tuple[Right, ...] | None = None
+    own: str = ""
+    same_name: bool = False
+    is_open: bool = False
+
+
+class NotPermitted(MqError):
+    """The caller may not make this call. The message names its role and the RPC."""
+
+    def __init__(self, message: str, path: str) -> None:
+        super().__init__(Code.NO_PERMISSION, message, about=path)
+
+
+def _rpcs(service: str, rows: Mapping[str, Row]) -> dict[str, Row]:
+    return {f"/{service}/{method}": row for method, row in rows.items()}
+
+
+def _on(actions: str, kind: str, *fields: str, or_cluster: bool = False) -> tuple[Right, ...]:
+    """Return one right for each field; `actions` is like "Pub|Sub"."""
+    given = tuple(actions.split("|"))
+    return tuple(Right(given, kind, field, or_cluster) for field in fields or ("",))
+
+
+def _row(*roles: str, rights: tuple[Right, ...] = ()) -> Row:
+    return Row(frozenset(roles), rights)
+
+
+_MESSAGING = (CLIENT, PROXY, ADMIN)  # roles that send and receive
+_READERS = (CLIENT, PROXY, CONSOLE, ADMIN)  # roles that read topics, groups and the cluster
+_GET_CLUSTER = _on(GET, CLUSTER)
+_UPDATE_CLUSTER = _on(UPDATE, CLUSTER)
+_OPEN = Row(is_open=True)
+
+
+def _of_brokers_only(*, own: str = "") -> Row:
+    """Return the row of an RPC between brokers and name servers, or between replicas."""
+    return Row(frozenset({BROKER}), own=own, same_name=not own)
+
+
+def _consumes(group: str, *topic_fields: str) -> Row:
+    return _row(
+        *_MESSAGING,
+        rights=_on(SUB, GROUP, group) + (_on(SUB, TOPIC, *topic_fields) if topic_fields else ()),
+    )
+
+
+TABLE: Mapping[str, Row] = {
+    **_rpcs(
+        "aerobee.namesrv.v1.NamesrvService",
+        {
+            "RegisterBroker": _of_brokers_only(own="broker_name"),
+            "UnregisterBroker": _of_brokers_only(own="broker_name"),
+            "BrokerHeartbeat": _of_brokers_only(own="broker_name"),
+            "QueryDataVersion": _of_brokers_only(own="broker_name"),
+            "WatchRegistration": _of_brokers_only(own="broker_name"),
+            "GetTopicRoute": _row(*_READERS, BROKER, rights=_on("Pub|Sub|Get", TOPIC, "topic")),
+            "ListTopics": _row(*_READERS, rights=_on(LIST, TOPIC, EACH)),
+            "GetClusterInfo": _row(*_READERS),
+            "WatchBrokers": _row(*_READERS, BROKER),
+            "GetBrokerMemberGroup": _row(*_READERS, BROKER),
+            "WipeWritePermission": _row(ADMIN, rights=_UPDATE_CLUSTER),
+            "AddWritePermission": _row(ADMIN, rights=_UPDATE_CLUSTER),
+            "DeleteTopic": _row(ADMIN, rights=_on(DELETE, TOPIC, "topic")),
+            "RegisterTopic": _row(ADMIN, rights=_on(CREATE, TOPIC, "topic")),
+            "PutKvConfig": _row(ADMIN, rights=_UPDATE_CLUSTER),
+            "GetKvConfig": _row(CONSOLE, ADMIN, rights=_GET_CLUSTER),
+            "DeleteKvConfig": _row(ADMIN, rights=_UPDATE_CLUSTER),
+            "ListKvConfig": _row(CONSOLE, ADMIN, rights=_GET_CLUSTER),
+            "GetRuntimeConfig": _row(CONSOLE, ADMIN, rights=_GET_CLUSTER),
+            "UpdateRuntimeConfig": _row(ADMIN, rights=_UPDATE_CLUSTER),
+        },
+    ),
+    **_rpcs(
+        "aerobee.broker.v1.MessageService",
+        {
+            "Send": _row(*_MESSAGING, rights=_on(PUB, TOPIC, "messages[].topic", "batch.topic")),
+            "Pull": _consumes("consumer_group", "topic"),
+            "SendBack": _consumes("consumer_group"),
+            "GetMessage": _row(CLIENT, ADMIN, rights=_GET_CLUSTER),
+            "RecallMessage": _row(*_MESSAGING, rights=_on(PUB, TOPIC, "topic")),
+            "SendReply": _row(*_MESSAGING),
+            "QueryMessages": _row(CLIENT, ADMIN, rights=_on("Sub|Get", TOPIC, "topic")),
+        },
+    ),
+    **_rpcs(
+        "aerobee.broker.v1.PopService",
+        {
+            "Pop": _consumes("consumer_group", "topic"),
+            "Notification": _consumes("consumer_group", "topic"),
+            "Ack": _row(
+                *_MESSAGING,
+                rights=_on(SUB, GROUP, "leases[].consumer_group", "lease_sets[].consumer_group"),
+            ),
+            "ChangeInvisibleDuration": _consumes("changes[].lease.consumer_group"),
+            "DeadLetter": _consumes("entries[].lease.consumer_group"),
+            "ListBlockedMessageGroups": _row(*_READERS, rights=_on(GET, GROUP, "consumer_group")),
+            "SkipMessage": _row(ADMIN, rights=_on(UPDATE, GROUP, "consumer_group")),
+        },
+    ),
+    **_rpcs(
+        "aerobee.broker.v1.LiteService",
+        {
+            "SyncLiteTopics": _consumes("consumer_group", "parent"),
+            "LitePop": _consumes("consumer_group", "parent"),
+            "ListLiteTopics": _row(*_READERS, rights=_on(GET, TOPIC, "parent")),
+            "ListLiteClients": _row(*_READERS, rights=_on(GET, TOPIC, "parent")),
+        },
+    ),
+    **_rpcs(
+        "aerobee.broker.v1.TransactionService",
+        {"EndTransaction": _row(*_MESSAGING)},
+    ),
+    **_rpcs(
+        "aerobee.broker.v1.ClientService",
+        {
+            "Heartbeat": _row(
+                *_MESSAGING,
+                rights=_on(SUB, GROUP, "consumers[].consumer_group")
+                + _on(SUB, TOPIC, "consumers[].subscriptions[].topic")
+                + _on(PUB, TOPIC, "published_topics[]"),
+            ),
+            "UnregisterClient": _consumes("consumer_group"),
+            "WatchClient": _row(*_MESSAGING),
+            "ListGroupMembers": _row(*_READERS, rights=_on("Sub|Get", GROUP, "consumer_group")),
+            "LockQueues": _consumes("consumer_group", "queues[].topic"),
+            "UnlockQueues": _consumes("consumer_group", "queues[].topic"),
+            "ListClients": _row(*_READERS, rights=_on(GET, GROUP, "group", or_cluster=True)),
+        },
+    ),
+    **_rpcs(
+        "aerobee.broker.v1.OffsetService",
+        {
+            "QueryConsumerOffsets": _row(*_READERS, rights=_on("Sub|Get", GROUP, "consumer_group")),
+            "UpdateConsumerOffsets": _consumes("consumer_group", "offsets[].topic"),
+            "GetQueueOffsets": _row(*_READERS, rights=_on("Pub|Sub|Get", TOPIC, "topic")),
+            "SearchOffset": _row(*_READERS, rights=_on("Sub|Get", TOPIC, "topic")),
+            "ResetConsumerOffsets": _row(ADMIN, rights=_on(UPDATE, GROUP, "consumer_group")),
+            "ForgetConsumerOffsets": _row(ADMIN, rights=_on(UPDATE, GROUP, "consumer_group")),
+            "GetConsumeStats": _row(*_READERS, rights=_on(GET, GROUP, "consumer_group")),
+        },
+    ),
+    **_rpcs(
+        "aerobee.broker.v1.AdminService",
+        {
+            # A proxy creates topics for its clients, and a broker on the other brokers.
+            "PutTopic": _row(PROXY, BROKER, ADMIN, rights=_on(CREATE, TOPIC, "topic.topic")),
+            "SpecifyMessageType": _row(PROXY, ADMIN, rights=_on(UPDATE, TOPIC, "topic")),
+            "UpdateTopic": _row(ADMIN, rights=_on(UPDATE, TOPIC, "topic.topic")),
+            "DeleteTopic": _row(ADMIN, rights=_on(DELETE, TOPIC, "topic")),
+            "GetTopic": _row(*_READERS, BROKER, rights=_on("Pub|Sub|Get", TOPIC, "topic")),
+            "ListTopics": _row(*_READERS, rights=_on(LIST, TOPIC, EACH)),
+            "PutGroup": _row(ADMIN, rights=_on(CREATE, GROUP, "group.consumer_group")),
+            "UpdateGroup": _row(ADMIN, rights=_on(UPDATE, GROUP, "group.consumer_group")),
+            "DeleteGroup": _row(ADMIN, rights=_on(DELETE, GROUP, "consumer_group")),
+            "GetGroup": _row(*_READERS, rights=_on("Sub|Get", GROUP, "consumer_group")),
+            "ListGroups": _row(*_READERS, rights=_on(LIST, GROUP, EACH)),
+            "GetBrokerStatus": _row(*_READERS, BROKER, rights=_GET_CLUSTER),
+            "SetDraining": _row(ADMIN, rights=_UPDATE_CLUSTER),
+            "GetBacklog": _row(*_READERS, rights=_GET_CLUSTER),
+        },
+    ),
+    **_rpcs(
+        "aerobee.broker.v1.DeadLetterService",
+        {
+            "PreviewLetterJob": _row(ADMIN, rights=_on(GET, GROUP, "spec.consumer_group")),
+            "StartLetterJob": _row(ADMIN, rights=_on(UPDATE, GROUP, "spec.consumer_group")),
+            "CancelLetterJob": _row(ADMIN, rights=_UPDATE_CLUSTER),
+            "ListLetterJobs": _row(
+                CONSOLE, ADMIN, rights=_on(GET, GROUP, "consumer_group", or_cluster=True)
+            ),
+            "ListLetterFailures": _row(CONSOLE, ADMIN, rights=_GET_CLUSTER),
+            "ListLetterStates": _row(*_READERS, rights=_on(GET, GROUP, "consumer_group")),
+        },
+    ),
+    **_rpcs(
+        "aerobee.broker.v1.ReplicaService",
+        {
+            "GetReplicationStatus": _row(*_READERS, BROKER, rights=_GET_CLUSTER),
+            "Promote": _row(ADMIN, rights=_UPDATE_CLUSTER),
+            "HandOver": _of_brokers_only(),
+            "NoteEpoch": _of_brokers_only(),
+            "ListDiverged": _row(ADMIN, rights=_GET_CLUSTER),
+            "ReadDiverged": _row(ADMIN, rights=_GET_CLUSTER),
+            "ReadLog": _of_brokers_only(),
+        },
+    ),
+    **_rpcs(
+        "aerobee.broker.v1.ReplicationService",
+        {"Follow": _of_brokers_only(), "GetSnapshot": _of_brokers_only()},
+    ),
+    # It moves the time of a suite and kills its broker, for tests.
+    **_rpcs(
+        "aerobee.suite.v1.SuiteService",
+        dict.fromkeys(
+            ("GetSuite", "Advance", "Settle", "KillBroker", "RestartBroker", "Refuse"),
+            Row(frozenset({ADMIN})),
+        ),
+    ),
+    # A load balancer and a health check have no role.
+    **_rpcs("grpc.health.v1.Health", dict.fromkeys(("Check", "List", "Watch"), _OPEN)),
+    **_rpcs(
+        "grpc.reflection.v1alpha.ServerReflection",
+        {"ServerReflectionInfo": _row(CONSOLE, ADMIN, rights=_GET_CLUSTER)},
+    ),
+}
+
+
+def rpc_name(path: str) -> str:
+    """Return the RPC at `path` without its package, for people: "AdminService/DeleteTopic"."""
+    service, _, method = path[1:].rpartition("/")
+    return f"{service.rpartition('.')[2]}/{method}"
+
+
+@dataclass(frozen=True, slots=True)
+class Permissions:
+    """Check the callers of one service.
+
+    Args:
+        cluster: The cluster that certificates of callers must name.
+        name: The brokerName of this process, or "" for a name server.
+        table: A row for each RPC of the service.
+    """
+
+    cluster: str
+    name: str = ""
+    table: Mapping[str, Row] = field(default_factory=lambda: TABLE, repr=False)
+
+    def missing(self, paths: Iterable[str]) -> list[str]:
+        """Return those paths of RPCs that have no row."""
+        return sorted(set(paths) - self.table.keys())
+
+    def admit(self, caller: Identity | None, path: str) -> None:
+        """Check the role of a caller, before the request is read.
+
+        Args:
+            caller: The holder of the verified certificate, or None if it has no role.
+            path: "/package.Service/Method".
+
+        Raises:
+            NotPermitted: The caller has no role, is of another cluster, or its role may not call.
+        """
+        row = self.table[path]
+        if row.is_open:
+            return
+        if caller is None:
+            raise NotPermitted(
+                f"{rpc_name(path)} needs a role, and the certificate of the caller has no URI "
+                "aerobee://CLUSTER/ROLE/NAME: use one of 'aerobee certs issue', or add the URI",
+                path,
+            )
+        if caller.cluster != self.cluster:
+            raise NotPermitted(
+                f"{caller} may not call {rpc_name(path)} in cluster {self.cluster!r}: use a "
+                "certificate of this cluster, or set the same tlsClusterName",
+                path,
+            )
+        if caller.role not in row.roles:
+            allowed = ", ".join(sorted(row.roles))
+            raise NotPermitted(
+                f"role {caller.role!r} ({caller}) may not call {rpc_name(path)}: use a "
+                f"certificate with one of these roles: {allowed}",
+                path,
+            )
+        if row.same_name and caller.name != self.name:
+            raise NotPermitted(
+                f"{caller} may not call {rpc_name(path)} of broker {self.name!r}: only brokers of "
+                f"that name may; use the certificate of 'aerobee certs issue --name {self.name}'",
+                path,
+            )
+
+    def authorize(self, caller: Identity | None, path: str, request: Any) -> None:
+        """Check what the caller asks for. `admit` has admitted the caller.
+
+        Raises:
+            NotPermitted: The caller names another broker than itself.
+        """
+        own = self.table[path].own
+        if own and caller is not None and getattr(request, own) != caller.name:
+            given = str(getattr(request, own))[:64]
+            raise NotPermitted(
+                f"{caller} may not call {rpc_name(path)} for broker {given!r}: use a certificate "
+                f"with that name ('aerobee certs issue --role broker --name {given}')",
+                path,
+            )
+
+
+def needs_of(row: Row, request: Any, cluster: str) -> list[Need]:
+    """Return the rights that a user needs for a request, each once.
+
+    A retry or dead-letter topic belongs to its group: the right is needed on the group, and Sub in
+    place of Pub. The caller has checked that `row.rights` is not None.
+    """
+    found: dict[Need, None] = {}
+    for right in row.rights or ():
+        if right.field == EACH:
+            continue
+        if right.kind == CLUSTER:
+            found[Need(CLUSTER, cluster, right.actions)] = None
+            continue
+        names = [name for name in _values(request, right.field.split(".")) if name]
+        if not names and right.or_cluster:
+            found[Need(CLUSTER, cluster, (GET,))] = None
+        for name in names:
+            found[_need(right, name)] = None
+    return list(found)
+
+
+def _need(right: Right, name: str) -> Need:
+    if right.kind == TOPIC and (group := topics.group_of(name)) is not None:
+        actions = (SUB if action == PUB else action for action in right.actions)
+        return Need(GROUP, group, tuple(dict.fromkeys(actions)))
+    return Need(right.kind, name, right.actions)
+
+
+def _values(message: Any, parts: list[str]) -> Iterator[str]:
+    """Yield the values of a field. `parts` is its path: "leases[].topic" without the dots."""
+    name = parts[0].removesuffix("[]")
+    value = getattr(message, name)
+    for each in value if parts[0].endswith("[]") else (value,):
+        if len(parts) == 1:
+            yield each
+        else:
+            yield from _values(each, parts[1:])

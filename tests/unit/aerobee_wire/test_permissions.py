@@ -1,0 +1,261 @@
+"""The table of permissions, its page, and who may call."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+from aerobee.broker.v1 import admin_pb2, client_pb2, message_pb2, pop_pb2
+from aerobee.namesrv.v1 import namesrv_pb2
+from google.protobuf import message_factory
+from google.protobuf.descriptor import MethodDescriptor
+from google.protobuf.descriptor_pool import Default
+
+from aerobee_wire.identity import ROLES, Identity, identity_of
+from aerobee_wire.permissions import (
+    EACH,
+    TABLE,
+    Need,
+    NotPermitted,
+    Permissions,
+    Row,
+    needs_of,
+)
+from aerobee_wire.rpcs import (
+    DELETE_TOPIC,
+    FOLLOW,
+    HEARTBEAT,
+    LIST_CLIENTS,
+    POP,
+    PULL,
+    REGISTER_BROKER,
+    SEND,
+)
+from aerobee_wire.status import Code
+from aerobee_wire.topics import dead_letter_topic, retry_topic
+from support.codes import raises_code
+from support.permissions.page import BROKER, CALLERS, CLUSTER, Caller, may_call, read
+from support.repository.tree import docs_script
+
+SERVICES = (
+    "aerobee.namesrv.v1.NamesrvService",
+    *(
+        f"aerobee.broker.v1.{name}Service"
+        for name in (
+            *("Message", "Pop", "Lite", "Transaction", "Client", "Offset", "Admin", "DeadLetter"),
+            *("Replica", "Replication"),
+        )
+    ),
+    "aerobee.suite.v1.SuiteService",
+)
+
+
+def method_of(path: str) -> MethodDescriptor:
+    service, _, method = path[1:].partition("/")
+    return Default().FindServiceByName(service).methods_by_name[method]
+
+
+def is_ours(path: str) -> bool:
+    return path.startswith("/aerobee.")
+
+
+def allows(permissions: Permissions, path: str, caller: Caller) -> bool:
+    """Whether the caller may call, for broker-a where the request names one."""
+    try:
+        permissions.admit(caller.identity, path)
+        permissions.authorize(caller.identity, path, SimpleNamespace(broker_name=BROKER))
+    except NotPermitted:
+        return False
+    return True
+
+
+def permissions(table: Mapping[str, Row] = TABLE) -> Permissions:
+    return Permissions(CLUSTER, BROKER, table)
+
+
+# ---- the table ----
+
+
+def test_each_rpc_of_each_contract_has_a_row() -> None:
+    rpcs = {
+        f"/{service}/{method}"
+        for service in SERVICES
+        for method in Default().FindServiceByName(service).methods_by_name
+    }
+    assert rpcs == {path for path in TABLE if is_ours(path)}
+
+
+def test_the_page_shows_the_table() -> None:
+    script = docs_script("permissions")
+    text = script.PAGE.read_text(encoding="utf-8")
+    assert script.page(text) == text, "run docs/permissions.py"
+
+
+def test_each_field_of_a_row_is_in_the_request() -> None:
+    for path, row in TABLE.items():
+        fields = [right.field for right in row.rights or () if right.field not in ("", EACH)]
+        fields += [row.own] if row.own else []
+        if fields:
+            method = method_of(path)
+            assert not method.client_streaming, f"{path}: the requests of a stream are not checked"
+            request = message_factory.GetMessageClass(method.input_type)()
+            assert all(read_field(request, field) for field in fields), path
+
+
+def read_field(message: object, path: str) -> bool:
+    """Whether a path such as "leases[].topic" ends at a string of the message."""
+    descriptor = message.DESCRIPTOR  # type: ignore[attr-defined]
+    *parents, last = path.split(".")
+    for parent in parents:
+        field = descriptor.fields_by_name[parent.removesuffix("[]")]
+        assert field.is_repeated == parent.endswith("[]")
+        descriptor = field.message_type
+    field = descriptor.fields_by_name[last.removesuffix("[]")]
+    assert field.is_repeated == last.endswith("[]")
+    return bool(field.type == field.TYPE_STRING)
+
+
+@pytest.mark.parametrize("caller", CALLERS, ids=lambda caller: caller.name)
+def test_the_page_says_who_may_call(caller: Caller) -> None:
+    expected = read()
+    allowed = {path for path in TABLE if allows(permissions(), path, caller)}
+    assert allowed == {path for path in expected if may_call(expected[path], caller)}
+
+
+def mutants(row: Row) -> Iterator[Row]:
+    """The row with one thing changed: one role more or less, or without a condition."""
+    if row.is_open:
+        yield Row(frozenset(ROLES))
+        return
+    yield replace(row, is_open=True)
+    for role in ROLES:
+        yield replace(row, roles=row.roles ^ {role})
+    if row.own:
+        yield replace(row, own="")
+    if row.same_name:
+        yield replace(row, same_name=False)
+
+
+def test_each_change_of_a_row_is_noticed() -> None:
+    """A mutation of the table that the comparison with the page would miss."""
+    expected = read()
+    missed = []
+    for path, row in TABLE.items():
+        for mutant in mutants(row):
+            changed = permissions({**TABLE, path: mutant})
+            if all(
+                allows(changed, path, caller) == may_call(expected[path], caller)
+                for caller in CALLERS
+            ):
+                missed.append((path, mutant))
+    assert not missed
+
+
+def test_a_row_that_is_missing_is_noticed() -> None:
+    for path in TABLE:
+        without = {key: row for key, row in TABLE.items() if key != path}
+        assert permissions(without).missing(TABLE) == [path]
+    assert permissions().missing(TABLE) == []
+
+
+# ---- errors ----
+
+
+def test_the_error_names_role_rpc_and_remedy() -> None:
+    client = Identity(CLUSTER, "client", "billing")
+    with raises_code(Code.NO_PERMISSION, DELETE_TOPIC.path) as caught:
+        permissions().admit(client, DELETE_TOPIC.path)
+    for part in ("'client'", "AdminService/DeleteTopic", "admin"):
+        assert part in caught.value.message
+
+
+def test_a_broker_registers_itself_only() -> None:
+    broker = Identity(CLUSTER, "broker", BROKER)
+    request = namesrv_pb2.RegisterBrokerRequest(cluster="any", broker_name=BROKER)
+    permissions().authorize(broker, REGISTER_BROKER.path, request)
+    request.broker_name = "broker-b"
+    with pytest.raises(NotPermitted, match="broker-b"):
+        permissions().authorize(broker, REGISTER_BROKER.path, request)
+
+
+def test_a_broker_of_another_name_follows_no_master() -> None:
+    permissions().admit(Identity(CLUSTER, "broker", BROKER), FOLLOW.path)
+    with pytest.raises(NotPermitted, match="broker-b"):
+        permissions().admit(Identity(CLUSTER, "broker", "broker-b"), FOLLOW.path)
+
+
+# ---- identities ----
+
+
+@pytest.mark.parametrize(
+    "uris",
+    [
+        (),
+        ("https://example.org/broker/a",),
+        ("aerobee://prod/broker",),
+        ("aerobee://prod/broker/a/b",),
+        ("aerobee://prod/broker/",),
+        ("aerobee://prod/Broker/a",),
+        ("aerobee://prod/broker/a\n",),
+        ("aerobee://prod/broker/a%2Fb",),
+        ("aerobee:prod/broker/a",),
+        ("aerobee://prod/broker/a", "aerobee://prod/admin/a"),
+    ],
+    ids=str,
+)
+def test_other_uris_identify_nobody(uris: tuple[str, ...]) -> None:
+    assert identity_of(uris) is None
+
+
+def test_a_uri_of_the_scheme_identifies_its_holder() -> None:
+    uris = ("https://example.org", "aerobee://prod.eu/broker/broker_a.example")
+    assert identity_of(uris) == Identity("prod.eu", "broker", "broker_a.example")
+    assert str(identity_of(uris)) == uris[1]
+
+
+# ---- rights of users ----
+
+
+def needs(path: str, request: object) -> set[str]:
+    return {str(need) for need in needs_of(TABLE[path], request, CLUSTER)}
+
+
+def test_each_topic_of_a_send_needs_a_right() -> None:
+    request = message_pb2.SendRequest(
+        messages=[message_pb2.Message(topic=topic) for topic in ("a", "b", "a")],
+        batch=message_pb2.MessageBatch(topic="c"),
+    )
+    assert needs(SEND.path, request) == {"Pub on Topic:a", "Pub on Topic:b", "Pub on Topic:c"}
+
+
+def test_a_retry_topic_belongs_to_its_group() -> None:
+    request = message_pb2.PullRequest(consumer_group="g", topic=retry_topic("other"))
+    assert needs(PULL.path, request) == {"Sub on Group:g", "Sub on Group:other"}
+    sent = message_pb2.SendRequest(messages=[message_pb2.Message(topic=retry_topic("g"))])
+    assert needs(SEND.path, sent) == {"Sub on Group:g"}
+    deleted = admin_pb2.DeleteTopicRequest(topic=dead_letter_topic("g"))
+    assert needs(DELETE_TOPIC.path, deleted) == {"Delete on Group:g"}
+
+
+def test_a_list_without_a_group_needs_the_cluster() -> None:
+    assert needs(LIST_CLIENTS.path, client_pb2.ListClientsRequest()) == {"Get on Cluster:prod"}
+    of_group = client_pb2.ListClientsRequest(group="g")
+    assert needs(LIST_CLIENTS.path, of_group) == {"Get on Group:g"}
+
+
+def test_nested_fields_are_found() -> None:
+    request = client_pb2.HeartbeatRequest(
+        consumers=[
+            client_pb2.ConsumerData(
+                consumer_group="g", subscriptions=[message_pb2.Subscription(topic="t")]
+            )
+        ],
+        published_topics=["p"],
+    )
+    assert needs(HEARTBEAT.path, request) == {"Sub on Group:g", "Sub on Topic:t", "Pub on Topic:p"}
+    popped = pop_pb2.PopRequest(consumer_group="g", topic="t")
+    assert needs_of(TABLE[POP.path], popped, CLUSTER) == [
+        *(Need("Group", "g", ("Sub",)), Need("Topic", "t", ("Sub",)))
+    ]
