@@ -9,7 +9,7 @@ import click
 
 from aerobee_cli import output
 from aerobee_cli.command_line import Argument, CommandGroup, Option
-from aerobee_cli.errors import FAILED, CommandError
+from aerobee_cli.errors import CommandError
 from aerobee_cli.options import Columns, Json, Namesrv, Wide, admin_client, end, listing
 from aerobee_cli.redriving import FAILURE_COLUMNS
 from aerobee_cli.table import Column, Table, number
@@ -97,7 +97,5 @@ def cancel(context: click.Context, *, job: Job, namesrv: Namesrv = None) -> None
     """Cancel a job on each broker. What it has sent or dismissed stays so."""
     with admin_client(context, namesrv) as admin:
         count = admin.cancel_letter_job(job)
-    if not count:
-        output.note(f"the job {job} had ended")
-        raise click.exceptions.Exit(FAILED)
-    output.note(f"cancelled the job {job} on {output.counted(count, 'broker')}")
+    done = f"cancelled the job {job} on {output.counted(count, 'broker')}"
+    output.note(done if count else f"the job {job} had ended before")
