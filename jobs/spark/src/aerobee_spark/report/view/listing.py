@@ -117,4 +117,4 @@ def _state_of(status: LetterStatus | None) -> tuple[str, str, str]:
     """Return the values of the columns `_STATE`."""
     if status is None:
         return UNKNOWN, "", ""
-    return status.state.value, iso(status.at_ms) or "" if status.at_ms else "", status.job_id
+    return status.state.value, (iso(status.at_ms) or "") if status.at_ms else "", status.job_id
