@@ -42,8 +42,8 @@ def summary(message: ReceivedMessage) -> dict[str, Any]:
 
     "message_id" is the id from the producer, which a dead letter keeps. "origin_message_id" is the
     offset message id of the record that was first consumed. "lite_topic" is the lite topic of the
-    send; "" for none. "reason" and "description" explain the last rejection of the message; "" if
-    it was not rejected.
+    send; "" for none. "reason", "description" and "cause" explain the last rejection of the message
+    by "consumer"; "" if it was not rejected, or if its consumer did not say.
     """
     return {
         "message_id": message.message_id,
@@ -59,6 +59,8 @@ def summary(message: ReceivedMessage) -> dict[str, Any]:
         "store_timestamp_ms": message.store_timestamp_ms,
         "reason": message.failure_reason,
         "description": message.failure_description,
+        "cause": message.failure_cause,
+        "consumer": message.failed_consumer,
         "broker_name": message.broker_name,
         "queue_id": message.queue_id,
         "queue_offset": message.queue_offset,
@@ -72,7 +74,10 @@ def full(message: ReceivedMessage) -> dict[str, Any]:
     The body is text under "body", or base64 under "body_base64" if it is not UTF-8. If a body
     cannot be decompressed, the stored bytes are used, and "body_problem" gives the reason.
     """
-    item = summary(message) | {"properties": dict(message.properties)}
+    item = summary(message) | {
+        "stack_trace": message.failure_stack_trace,
+        "properties": dict(message.properties),
+    }
     try:
         body = message.body
     except MqError as error:
