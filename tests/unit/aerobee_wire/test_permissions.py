@@ -44,8 +44,8 @@ SERVICES = (
     *(
         f"aerobee.broker.v1.{name}Service"
         for name in (
-            *("Message", "Pop", "Lite", "Transaction", "Client", "Offset", "Admin", "DeadLetter"),
-            *("Replica", "Replication"),
+            *("Message", "Pop", "Lite", "Transaction", "Client", "Offset", "Admin"),
+            *("DeadLetter", "Config", "Replica", "Replication"),
         )
     ),
     "aerobee.suite.v1.SuiteService",

@@ -15,7 +15,10 @@ COMMANDS = {
         "services",
         "Run a name server, a broker and a proxy as local processes, or as one process.",
     ),
-    "namesrv": ("services", "Run a name server in the foreground."),
+    "namesrv": (
+        "namesrv",
+        "Run a name server in the foreground, or administer running ones.",
+    ),
     "broker": ("broker", "Run a broker in the foreground, or administer a running one."),
     "proxy": ("services", "Run a proxy in the foreground, to which the official SDKs connect."),
     "demo": (
@@ -91,6 +94,9 @@ def _load(name: str) -> click.Command:
     if name == "dlq":
         jobs: CommandGroup = import_module("aerobee_cli.commands.letter_jobs").app
         group.add_lazily("jobs", lambda: jobs, "Jobs that send dead letters again or dismiss them.")
+    if name in ("broker", "namesrv"):
+        config: CommandGroup = getattr(import_module("aerobee_cli.commands.config"), name)
+        group.add_lazily("config", lambda: config, config.help or "")
     if module == name and group.name == name:
         return group
     command = group.get_command(None, name)

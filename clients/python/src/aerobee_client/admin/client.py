@@ -15,9 +15,11 @@ from aerobee.namesrv.v1 import namesrv_pb2
 
 from aerobee_client.admin import descriptions as d
 from aerobee_client.admin.brokers import DEFAULT_TIMEOUT, numbers_fit
+from aerobee_client.admin.config import ConfigAdmin
 from aerobee_client.admin.diverged import DivergedAdmin
 from aerobee_client.admin.groups import GroupAdmin
 from aerobee_client.admin.letters import LetterAdmin
+from aerobee_client.admin.listing import ListingAdmin
 from aerobee_client.admin.lite import LiteAdmin
 from aerobee_client.admin.topics import TopicAdmin
 from aerobee_client.errors import BrokerUnreachable
@@ -35,7 +37,9 @@ MAX_SEARCHES = 16
 
 
 @checked_class
-class AsyncAdminClient(TopicAdmin, GroupAdmin, LiteAdmin, DivergedAdmin, LetterAdmin):
+class AsyncAdminClient(
+    TopicAdmin, GroupAdmin, ListingAdmin, LiteAdmin, DivergedAdmin, ConfigAdmin, LetterAdmin
+):
     """Administers a cluster, for asyncio. `async with AsyncAdminClient(...)` closes it.
 
     The client keeps its connections open until it is closed. Every method raises MqError:
@@ -366,7 +370,13 @@ class AdminClient(Facade[AsyncAdminClient]):
     letter_states = blocking(AsyncAdminClient.letter_states)
     commit_offsets = blocking(AsyncAdminClient.commit_offsets)
     forget_offsets = blocking(AsyncAdminClient.forget_offsets)
+    clone_offsets = blocking(AsyncAdminClient.clone_offsets)
     reset_offsets = blocking(AsyncAdminClient.reset_offsets)
+
+    topic_page = blocking(AsyncAdminClient.topic_page)
+    group_page = blocking(AsyncAdminClient.group_page)
+    describe_topic = blocking(AsyncAdminClient.describe_topic)
+    describe_group = blocking(AsyncAdminClient.describe_group)
 
     list_lite_topics = blocking(AsyncAdminClient.list_lite_topics)
     list_lite_clients = blocking(AsyncAdminClient.list_lite_clients)
@@ -376,6 +386,11 @@ class AdminClient(Facade[AsyncAdminClient]):
     broker_times_ms = blocking(AsyncAdminClient.broker_times_ms)
     drain_broker = blocking(AsyncAdminClient.drain_broker)
     broker_backlog = blocking(AsyncAdminClient.broker_backlog)
+
+    broker_config = blocking(AsyncAdminClient.broker_config)
+    update_broker_config = blocking(AsyncAdminClient.update_broker_config)
+    namesrv_config = blocking(AsyncAdminClient.namesrv_config)
+    update_namesrv_config = blocking(AsyncAdminClient.update_namesrv_config)
 
     replicas = blocking(AsyncAdminClient.replicas)
     replica = blocking(AsyncAdminClient.replica)
