@@ -48,18 +48,20 @@ def breaches(value: Any, schema: dict[str, Any], place: str = "$") -> list[str]:
         schema = DESCRIPTION["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
     if "anyOf" in schema:
         found = [breaches(value, each, place) for each in schema["anyOf"]]
-        return [] if any(not each for each in found) else min(found, key=len)
+        return [] if not all(found) else min(found, key=len)
+    if not schema:  # of any kind
+        return []
     kinds = KINDS[schema["type"]]
     if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
         return [f"{place}: {value!r} is not {schema['type']}"]
-    if schema["type"] == "array":
+    if isinstance(value, list):
         items = schema.get("prefixItems") or [schema["items"]] * len(value)
         return [
             breach
             for number, (each, item) in enumerate(zip(value, items, strict=True))
             for breach in breaches(each, item, f"{place}[{number}]")
         ]
-    if schema["type"] != "object":
+    if not isinstance(value, dict):
         return []
     known, others = schema.get("properties", {}), schema.get("additionalProperties")
     missing = [f"{place} lacks {name}" for name in schema.get("required", ()) if name not in value]
@@ -70,7 +72,7 @@ def breaches(value: Any, schema: dict[str, Any], place: str = "$") -> list[str]:
         *(
             breach
             for name, each in value.items()
-            for breach in breaches(each, known.get(name, others), f"{place}.{name}")
+            for breach in breaches(each, known.get(name, others or {}), f"{place}.{name}")
         ),
     ]
 
