@@ -22,6 +22,8 @@ from aerobee_broker.delivery.draining import Draining
 from aerobee_broker.delivery.gauges import Backlog, Gauges, LiteGauges
 from aerobee_broker.delivery.lite.lag import GroupProgress
 from aerobee_broker.delivery.pop.lease_space import LeaseSpaces
+from aerobee_broker.delivery.statistics.listing import Listing
+from aerobee_broker.delivery.statistics.sampler import Sampler
 from aerobee_broker.metadata.table_journal import TableUpkeep
 from aerobee_broker.registry.topics import Announce, Spread
 from aerobee_broker.rpc.admin import AdminRpcs, StatusReport
@@ -117,6 +119,9 @@ class Broker:
             clients=core.clients,
             offset_queries=self.consuming.offset_queries,
         )
+        self.sampler = Sampler(
+            environment.metrics, self.consuming.offset_queries.lags, environment.clock
+        )
         self.lite_gauges = LiteGauges(self.lite.lag, environment.metrics)
 
     def _make_draining(self, tables: Tables, backlog: Backlog) -> Draining:
@@ -197,7 +202,8 @@ class Broker:
         pop = PopRpcs(consuming.pop, consuming.notifications, self.leases, broker_name=broker_name)
         reads = ReadRpcs(consuming.pull, self.store)
         queries = consuming.offset_queries
-        offsets = OffsetRpcs(queries, self._core.handovers, GroupProgress(queries, self.lite.lag))
+        progress = GroupProgress(queries, self.lite.lag)
+        offsets = OffsetRpcs(queries, self._core.handovers, progress)
         lite = LiteRpcs(
             self.lite.syncing, self.lite.pop, self.lite.inspection, broker_name=broker_name
         )
@@ -210,7 +216,20 @@ class Broker:
             polls=self.polls,
             clock=self._core.environment.clock,
         )
-        admin = AdminRpcs(self.administration, self.draining, self.report, self.topics, self.groups)
+        admin = AdminRpcs(
+            self.administration,
+            self.draining,
+            self.report,
+            self.topics,
+            self.groups,
+            Listing(
+                queries=queries,
+                progress=progress,
+                leases=self.leases,
+                sampler=self.sampler,
+            ),
+            self.locks,
+        )
         return [
             bind(contract.DESCRIPTOR.services_by_name[name], *handlers)
             for contract, name, *handlers in (

@@ -17,6 +17,7 @@ from aerobee_client.admin import descriptions as d
 from aerobee_client.admin.brokers import DEFAULT_TIMEOUT, numbers_fit
 from aerobee_client.admin.diverged import DivergedAdmin
 from aerobee_client.admin.groups import GroupAdmin
+from aerobee_client.admin.listing import ListingAdmin
 from aerobee_client.admin.lite import LiteAdmin
 from aerobee_client.admin.topics import TopicAdmin
 from aerobee_client.errors import BrokerUnreachable
@@ -34,7 +35,7 @@ MAX_SEARCHES = 16
 
 
 @checked_class
-class AsyncAdminClient(TopicAdmin, GroupAdmin, LiteAdmin, DivergedAdmin):
+class AsyncAdminClient(TopicAdmin, GroupAdmin, ListingAdmin, LiteAdmin, DivergedAdmin):
     """Administers a cluster, for asyncio. `async with AsyncAdminClient(...)` closes it.
 
     The client keeps its connections open until it is closed. Every method raises MqError:
@@ -405,6 +406,11 @@ class AdminClient(Facade[AsyncAdminClient]):
     commit_offsets = blocking(AsyncAdminClient.commit_offsets)
     forget_offsets = blocking(AsyncAdminClient.forget_offsets)
     reset_offsets = blocking(AsyncAdminClient.reset_offsets)
+
+    topic_page = blocking(AsyncAdminClient.topic_page)
+    group_page = blocking(AsyncAdminClient.group_page)
+    describe_topic = blocking(AsyncAdminClient.describe_topic)
+    describe_group = blocking(AsyncAdminClient.describe_group)
 
     list_lite_topics = blocking(AsyncAdminClient.list_lite_topics)
     list_lite_clients = blocking(AsyncAdminClient.list_lite_clients)

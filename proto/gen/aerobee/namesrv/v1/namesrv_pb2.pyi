@@ -331,7 +331,7 @@ class GetClusterInfoRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class GetClusterInfoResponse(_message.Message):
-    __slots__ = ("brokers", "clusters", "live_brokers", "conflicts")
+    __slots__ = ("brokers", "clusters", "live_brokers", "conflicts", "away_brokers")
     class ClustersEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -343,11 +343,21 @@ class GetClusterInfoResponse(_message.Message):
     CLUSTERS_FIELD_NUMBER: _ClassVar[int]
     LIVE_BROKERS_FIELD_NUMBER: _ClassVar[int]
     CONFLICTS_FIELD_NUMBER: _ClassVar[int]
+    AWAY_BROKERS_FIELD_NUMBER: _ClassVar[int]
     brokers: _containers.RepeatedCompositeFieldContainer[BrokerData]
     clusters: _containers.MessageMap[str, BrokerNames]
     live_brokers: _containers.RepeatedCompositeFieldContainer[LiveBroker]
     conflicts: _containers.RepeatedCompositeFieldContainer[BrokerConflict]
-    def __init__(self, brokers: _Optional[_Iterable[_Union[BrokerData, _Mapping]]] = ..., clusters: _Optional[_Mapping[str, BrokerNames]] = ..., live_brokers: _Optional[_Iterable[_Union[LiveBroker, _Mapping]]] = ..., conflicts: _Optional[_Iterable[_Union[BrokerConflict, _Mapping]]] = ...) -> None: ...
+    away_brokers: _containers.RepeatedCompositeFieldContainer[AwayBroker]
+    def __init__(self, brokers: _Optional[_Iterable[_Union[BrokerData, _Mapping]]] = ..., clusters: _Optional[_Mapping[str, BrokerNames]] = ..., live_brokers: _Optional[_Iterable[_Union[LiveBroker, _Mapping]]] = ..., conflicts: _Optional[_Iterable[_Union[BrokerConflict, _Mapping]]] = ..., away_brokers: _Optional[_Iterable[_Union[AwayBroker, _Mapping]]] = ...) -> None: ...
+
+class AwayBroker(_message.Message):
+    __slots__ = ("cluster", "broker_name")
+    CLUSTER_FIELD_NUMBER: _ClassVar[int]
+    BROKER_NAME_FIELD_NUMBER: _ClassVar[int]
+    cluster: str
+    broker_name: str
+    def __init__(self, cluster: _Optional[str] = ..., broker_name: _Optional[str] = ...) -> None: ...
 
 class BrokerNames(_message.Message):
     __slots__ = ("names",)

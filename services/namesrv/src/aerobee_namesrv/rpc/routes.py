@@ -98,6 +98,10 @@ class RouteRpcs:
                 )
             ],
             conflicts=[convert.to_conflict(each) for each in self._manager.conflicts.all()],
+            away_brokers=[
+                pb.AwayBroker(cluster=each.cluster, broker_name=each.broker_name)
+                for each in self._manager.missing_brokers()
+            ],
         )
 
     async def watch_brokers(self, request: pb.WatchBrokersRequest, call: Call) -> None:
