@@ -45,6 +45,7 @@ CLEAN = (
     "docs/figures.py",
     "docs/glossary.md",
     "docs/install.md",
+    "docs/messages.md",
     "docs/pages.py",
     "docs/permissions.md",
     "docs/permissions.py",

@@ -227,6 +227,13 @@ TABLE: Mapping[str, Row] = {
         },
     ),
     **_rpcs(
+        "aerobee.broker.v1.ConfigService",
+        {
+            "GetConfig": _row(CONSOLE, ADMIN, rights=_GET_CLUSTER),
+            "UpdateConfig": _row(ADMIN, rights=_UPDATE_CLUSTER),
+        },
+    ),
+    **_rpcs(
         "aerobee.broker.v1.ReplicaService",
         {
             "GetReplicationStatus": _row(*_READERS, BROKER, rights=_GET_CLUSTER),

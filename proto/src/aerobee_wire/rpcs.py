@@ -11,12 +11,14 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from aerobee.broker.v1 import admin_pb2 as admin
 from aerobee.broker.v1 import client_pb2 as client
+from aerobee.broker.v1 import config_pb2 as config
 from aerobee.broker.v1 import lite_pb2 as lite
 from aerobee.broker.v1 import message_pb2 as message
 from aerobee.broker.v1 import offset_pb2 as offset
 from aerobee.broker.v1 import pop_pb2 as pop
 from aerobee.broker.v1 import replica_pb2 as replica
 from aerobee.broker.v1 import replication_pb2 as replication
+from aerobee.broker.v1 import search_pb2 as search
 from aerobee.broker.v1 import transaction_pb2 as transaction
 from aerobee.namesrv.v1 import namesrv_pb2 as namesrv
 from aerobee.suite.v1 import suite_pb2 as suite
@@ -141,6 +143,8 @@ GET_TOPIC_ROUTE = rpc(namesrv.GetTopicRouteRequest, namesrv.GetTopicRouteRespons
 LIST_TOPIC_ROUTES = rpc(namesrv.ListTopicsRequest, namesrv.ListTopicsResponse)
 GET_CLUSTER_INFO = rpc(namesrv.GetClusterInfoRequest, namesrv.GetClusterInfoResponse)
 WATCH_BROKERS = rpc(namesrv.WatchBrokersRequest, namesrv.WatchBrokersResponse)
+GET_RUNTIME_CONFIG = rpc(namesrv.GetRuntimeConfigRequest, namesrv.GetRuntimeConfigResponse)
+UPDATE_RUNTIME_CONFIG = rpc(namesrv.UpdateRuntimeConfigRequest, namesrv.UpdateRuntimeConfigResponse)
 DELETE_TOPIC_ROUTE = rpc(namesrv.DeleteTopicRequest, namesrv.DeleteTopicResponse)
 
 # ---- broker: messages ----
@@ -152,6 +156,8 @@ RECALL_MESSAGE = rpc(message.RecallMessageRequest, message.RecallMessageResponse
 SEND_REPLY = rpc(message.SendReplyRequest, message.SendReplyResponse)
 GET_MESSAGE = rpc(message.GetMessageRequest, message.GetMessageResponse)
 QUERY_MESSAGES = rpc(message.QueryMessagesRequest, message.QueryMessagesResponse)
+FIND_MESSAGE = rpc(search.FindMessageRequest, search.FindMessageResponse)
+SEARCH_MESSAGES = rpc(search.SearchMessagesRequest, search.SearchMessagesResponse)
 
 # ---- broker: pop and transactions ----
 
@@ -218,6 +224,9 @@ DESCRIBE_GROUP = rpc(admin.DescribeGroupRequest, admin.DescribeGroupResponse)
 GET_BROKER_STATUS = rpc(admin.GetBrokerStatusRequest, admin.GetBrokerStatusResponse)
 SET_DRAINING = rpc(admin.SetDrainingRequest, admin.SetDrainingResponse)
 GET_BACKLOG = rpc(admin.GetBacklogRequest, admin.GetBacklogResponse)
+
+GET_CONFIG = rpc(config.GetConfigRequest, config.GetConfigResponse)
+UPDATE_CONFIG = rpc(config.UpdateConfigRequest, config.UpdateConfigResponse)
 
 # ---- broker: replication ----
 

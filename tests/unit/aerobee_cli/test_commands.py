@@ -34,11 +34,20 @@ GROUPS = (
     "cluster",
     "broker",
     "broker diverged",
+    "broker config",
+    "namesrv",
+    "namesrv config",
 )
 # All commands; users and documents rely on their names.
 COMMANDS = {
     "up",
     "namesrv",
+    "broker config get",
+    "broker config set",
+    "broker config unset",
+    "namesrv config get",
+    "namesrv config set",
+    "namesrv config unset",
     "proxy",
     "broker",
     "console",
@@ -60,6 +69,9 @@ COMMANDS = {
     "group blocked",
     "group progress",
     "group reset-offset",
+    "group clone-offsets",
+    "group pause",
+    "group resume",
     "group forget",
     "group delete",
     "message send",
@@ -67,6 +79,10 @@ COMMANDS = {
     "message recall",
     "message get",
     "message query",
+    "message browse",
+    "message search",
+    "message tail",
+    "message show",
     "dlq list",
     "dlq peek",
     "dlq purge",
@@ -97,7 +113,7 @@ PASSED_ON = {"console", "report", "facts", "store"}  # the program that they run
 def tree(group: CommandGroup = app, path: str = "") -> Iterator[str]:
     for name, child in children(group):
         here = f"{path} {name}".strip()
-        if here not in GROUPS or here == "broker":
+        if here not in GROUPS or here in ("broker", "namesrv"):
             yield here
         if isinstance(child, CommandGroup):
             yield from tree(child, here)

@@ -36,7 +36,7 @@ def periodic_work(
 
     async def keep_store() -> None:
         store.maintain(environment.clock.now_ms())
-        while await environment.flusher(store.maintain_files):
+        while store.has_file_work and await environment.flusher(store.maintain_files):
             pass
 
     async def keep_lite_topics() -> None:

@@ -1,7 +1,6 @@
 """Define the commands that run services, the demo, and jobs of other packages.
 
-The services are `up`, `namesrv`, `proxy` and `console`. The jobs are `report`, `facts` and
-`store`.
+The services are `up`, `proxy` and `console`. The jobs are `report`, `facts` and `store`.
 """
 
 from __future__ import annotations
@@ -135,15 +134,6 @@ def _broker_name(sets: Sequence[str]) -> str:
         if service == BROKER and key.lower() in ("brokername", "broker_name"):
             given = value
     return given
-
-
-@app.add(epilog="Example: aerobee namesrv --port 9876 --data ./data", settings=PASS_ON)
-def namesrv(context: click.Context) -> None:
-    """Run a name server in the foreground.
-
-    Options: --port P, --host H, --data DIR, --config FILE, --set key=value, --print-config.
-    """
-    become("aerobee_namesrv", context.args)
 
 
 @app.add(epilog="Example: aerobee proxy --port 8081 --namesrv 127.0.0.1:9876", settings=PASS_ON)

@@ -39,7 +39,7 @@ class Brokers:
 
     def __init__(self, instance: ClientInstance, timeout_s: float) -> None:
         self._instance = instance
-        self._timeout_s = timeout_s
+        self.timeout_s = timeout_s
 
     async def cluster_info(self) -> namesrv_pb2.GetClusterInfoResponse:
         return await self._instance.namesrv.call(
@@ -119,7 +119,7 @@ class Brokers:
         If `timeout_s` is None, the default time limit applies.
         """
         if timeout_s is None:
-            timeout_s = self._timeout_s
+            timeout_s = self.timeout_s
         try:
             return await self._instance.transport.call(address, rpc, request, timeout_s=timeout_s)
         except MqError as error:

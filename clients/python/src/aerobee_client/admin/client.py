@@ -7,22 +7,25 @@ every master of the cluster, because each broker has its own topics and groups.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
+from typing import Any
 
-from aerobee.broker.v1 import admin_pb2, message_pb2
+from aerobee.broker.v1 import admin_pb2, message_pb2, search_pb2
 from aerobee.namesrv.v1 import namesrv_pb2
 
 from aerobee_client.admin import descriptions as d
 from aerobee_client.admin.brokers import DEFAULT_TIMEOUT, numbers_fit
+from aerobee_client.admin.config import ConfigAdmin
 from aerobee_client.admin.diverged import DivergedAdmin
 from aerobee_client.admin.groups import GroupAdmin
 from aerobee_client.admin.listing import ListingAdmin
 from aerobee_client.admin.lite import LiteAdmin
+from aerobee_client.admin.search import SearchAdmin
 from aerobee_client.admin.topics import TopicAdmin
 from aerobee_client.errors import BrokerUnreachable
 from aerobee_client.message import ReceivedMessage
-from aerobee_client.runtime.facade import Facade, blocking
+from aerobee_client.runtime.facade import Facade, blocking, like
 from aerobee_client.runtime.kinds import checked_class
 from aerobee_client.tls import Tls
 from aerobee_wire import rpcs
@@ -35,7 +38,9 @@ MAX_SEARCHES = 16
 
 
 @checked_class
-class AsyncAdminClient(TopicAdmin, GroupAdmin, ListingAdmin, LiteAdmin, DivergedAdmin):
+class AsyncAdminClient(
+    TopicAdmin, GroupAdmin, ListingAdmin, LiteAdmin, SearchAdmin, DivergedAdmin, ConfigAdmin
+):
     """Administers a cluster, for asyncio. `async with AsyncAdminClient(...)` closes it.
 
     The client keeps its connections open until it is closed. Every method raises MqError:
@@ -214,7 +219,66 @@ class AsyncAdminClient(TopicAdmin, GroupAdmin, ListingAdmin, LiteAdmin, Diverged
         Raises:
             MqError: QUERY_NOT_FOUND or MESSAGE_CORRUPTED.
         """
-        address, _ = parse_offset_message_id(message_id)
+        found = await self._message_at(message_id, silent)
+        if found is None:
+            found = await self._message_of_unique_id(message_id, silent)
+        if found is None:
+            raise _unknown(message_id)
+        return found
+
+    async def message_copies(
+        self, message_id: str, *, silent: list[MqError] | None = None
+    ) -> list[ReceivedMessage]:
+        """Return all stored copies of a message, in the order of their storage.
+
+        These are the message as it was sent, retries, dead letters, and copies that wait for a
+        delay or the end of a transaction.
+
+        Args:
+            message_id: The `message_id` or the `offset_message_id` of a message.
+            silent: Collects the errors of brokers that do not answer, and of records that may be a
+                copy but cannot be read. Without it, the error of a broker is raised.
+
+        Returns:
+            The copies.
+
+        Raises:
+            MqError: QUERY_NOT_FOUND if there is none.
+        """
+        named = await self._message_at(message_id, silent)
+        unique_id = named.message_id if named else message_id
+        request = search_pb2.FindMessageRequest(unique_message_id=unique_id)
+        brokers = {
+            each.broker_name: each.addresses[min(each.addresses)]
+            for each in (await self._brokers.cluster_info()).brokers
+            if each.addresses
+        }
+        answers = await self._brokers.ask_each(brokers, rpcs.FIND_MESSAGE, request, silent=silent)
+        copies = [
+            ReceivedMessage(stored, name)
+            for name, answer in answers.items()
+            for stored in answer.copies
+        ]
+        if silent is not None:
+            silent += [
+                MqError(Code.MESSAGE_CORRUPTED, f"{name}: {reason}")
+                for name, answer in answers.items()
+                for reason in answer.damaged
+            ]
+        if named and named.offset_message_id not in {each.offset_message_id for each in copies}:
+            copies.append(named)
+        if not copies:
+            raise _unknown(message_id)
+        return sorted(copies, key=lambda message: message.store_timestamp_ms)
+
+    async def _message_at(
+        self, message_id: str, silent: list[MqError] | None
+    ) -> ReceivedMessage | None:
+        """Return the message with an offset message id, or None if there is none."""
+        try:
+            address, _ = parse_offset_message_id(message_id)
+        except MqError:  # SDKs of RocketMQ 5 make ids of 34 digits, and producers may make others
+            return None
         brokers = (await self._brokers.cluster_info()).brokers
         name = next(
             (each.broker_name for each in brokers if address in each.addresses.values()), None
@@ -231,16 +295,8 @@ class AsyncAdminClient(TopicAdmin, GroupAdmin, ListingAdmin, LiteAdmin, Diverged
                 if silent is None:
                     raise error from None
                 silent.append(error)
-        found = await self._message_of_host(address, request, brokers)
-        if found is None:
-            found = await self._message_of_unique_id(message_id, silent)
-        if found is None:
-            raise MqError(
-                Code.QUERY_NOT_FOUND,
-                f"no message has the id {message_id}: neither as its message id nor as its offset "
-                "message id; retention may have deleted it",
-            )
-        return found
+                return None
+        return await self._message_of_host(address, request, brokers)
 
     async def _message_of_host(
         self,
@@ -353,6 +409,14 @@ class AsyncAdminClient(TopicAdmin, GroupAdmin, ListingAdmin, LiteAdmin, Diverged
         return sorted(messages, key=lambda message: message.store_timestamp_ms, reverse=True)
 
 
+def _unknown(message_id: str) -> MqError:
+    return MqError(
+        Code.QUERY_NOT_FOUND,
+        f"no message has the id {message_id}: neither as its message id nor as its offset "
+        "message id; retention may have deleted it",
+    )
+
+
 class AdminClient(Facade[AsyncAdminClient]):
     """Administers a cluster. Use `with AdminClient(...) as admin:`, or call `close()`.
 
@@ -405,6 +469,7 @@ class AdminClient(Facade[AsyncAdminClient]):
     skip_message = blocking(AsyncAdminClient.skip_message)
     commit_offsets = blocking(AsyncAdminClient.commit_offsets)
     forget_offsets = blocking(AsyncAdminClient.forget_offsets)
+    clone_offsets = blocking(AsyncAdminClient.clone_offsets)
     reset_offsets = blocking(AsyncAdminClient.reset_offsets)
 
     topic_page = blocking(AsyncAdminClient.topic_page)
@@ -423,6 +488,11 @@ class AdminClient(Facade[AsyncAdminClient]):
     broker_backlog = blocking(AsyncAdminClient.broker_backlog)
     broker_backlogs = blocking(AsyncAdminClient.broker_backlogs)
 
+    broker_config = blocking(AsyncAdminClient.broker_config)
+    update_broker_config = blocking(AsyncAdminClient.update_broker_config)
+    namesrv_config = blocking(AsyncAdminClient.namesrv_config)
+    update_namesrv_config = blocking(AsyncAdminClient.update_namesrv_config)
+
     replicas = blocking(AsyncAdminClient.replicas)
     replica = blocking(AsyncAdminClient.replica)
     promote_replica = blocking(AsyncAdminClient.promote_replica)
@@ -433,3 +503,9 @@ class AdminClient(Facade[AsyncAdminClient]):
     browse = blocking(AsyncAdminClient.browse)
     get_message = blocking(AsyncAdminClient.get_message)
     query_messages = blocking(AsyncAdminClient.query_messages)
+    message_copies = blocking(AsyncAdminClient.message_copies)
+    search_messages = blocking(AsyncAdminClient.search_messages)
+
+    @like(AsyncAdminClient.follow_messages)
+    def follow_messages(self, *args: Any, **kwargs: Any) -> Iterator[ReceivedMessage]:
+        return self._iterate(self._client.follow_messages(*args, **kwargs))

@@ -37,7 +37,7 @@ from aerobee_chassis.rpc.call import Call
 from aerobee_wire.status import Code, MqError
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class StatusReport:
     """Report the status and the counters of the broker. Counters start with the process."""
 
@@ -50,6 +50,10 @@ class StatusReport:
     store_path: Path
     options: BrokerOptions
     clock: Clock
+
+    def use(self, options: BrokerOptions) -> None:
+        """Report these options."""
+        self.options = options
 
     def status(self, physical_offsets: Sequence[int] = ()) -> pb.GetBrokerStatusResponse:
         """Return the status, with the expiry times of the records at `physical_offsets`."""
