@@ -118,14 +118,9 @@ class ServerTlsOptions(PortOptions):
         """Return the check of callers. It is enforced if the port requires their certificates."""
         return Access(
             policy,
-            enforced=self.checks_callers,
+            enforced=self.is_closed,
             observe_only=self.access_observe_only,
         )
-
-    @property
-    def checks_callers(self) -> bool:
-        """Return whether each caller needs a certificate, which is then checked."""
-        return self.tls_server_mode == "enforcing" and self._requires_client
 
     @property
     def _requires_client(self) -> bool:
@@ -138,7 +133,7 @@ class ServerTlsOptions(PortOptions):
 
     @property
     def is_closed(self) -> bool:
-        return self.checks_callers
+        return self.tls_server_mode == "enforcing" and self._requires_client
 
     def conflicts(self) -> Iterator[ConfigError]:
         yield from super().conflicts()
