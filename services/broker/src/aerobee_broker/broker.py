@@ -164,6 +164,7 @@ class Broker:
             await self._table_upkeep.save()
         else:
             await self._core.tables.save_incremental()
+        await self._core.tables.saved_history.save()
 
     def due_in_ms(self) -> float | None:
         """Return the ms until time alone triggers an action: a delivery, a lease end, a check.
