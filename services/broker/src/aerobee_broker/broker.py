@@ -33,6 +33,7 @@ from aerobee_broker.rpc.offsets import OffsetRpcs
 from aerobee_broker.rpc.pop import PopRpcs
 from aerobee_broker.rpc.reads import LookupRpcs, QueueRpcs, ReadRpcs
 from aerobee_broker.rpc.search import SearchRpcs
+from aerobee_broker.rpc.tracking import TrackingRpcs
 from aerobee_broker.store.message_store import MessageStore
 from aerobee_broker.wiring.consuming import Consuming
 from aerobee_broker.wiring.core import Core
@@ -223,7 +224,7 @@ class Broker:
                 (client_pb2, "ClientService", clients),
                 (transaction_pb2, "TransactionService", TransactionRpcs(self.transactions)),
                 (pop_pb2, "PopService", pop),
-                (search_pb2, "SearchService", search),
+                (search_pb2, "SearchService", search, TrackingRpcs(consuming.tracking)),
                 (lite_pb2, "LiteService", lite),
                 (admin_pb2, "AdminService", admin),
             )

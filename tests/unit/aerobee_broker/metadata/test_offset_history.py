@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -158,8 +157,8 @@ class Restarts:
 
 
 @pytest.fixture
-def restarts(tmp_path: Path) -> Iterator[Restarts]:
-    yield Restarts(tmp_path, 1_000)
+def restarts(tmp_path: Path) -> Restarts:
+    return Restarts(tmp_path, 1_000)
 
 
 async def test_the_history_survives_restarts(restarts: Restarts) -> None:

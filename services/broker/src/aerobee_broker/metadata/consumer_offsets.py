@@ -50,6 +50,9 @@ class ConsumerOffsets(JournalledTable):
     def topics_of(self, consumer_group: str) -> list[str]:
         return sorted(topic for topic, group in self._offsets if group == consumer_group)
 
+    def groups_of(self, topic: str) -> set[str]:
+        return {group for its_topic, group in self._offsets if its_topic == topic}
+
     def begun(self) -> set[str]:
         """Return the topics in which at least one group has an offset above 0."""
         return {topic for (topic, _), queues in self._offsets.items() if any(queues.values())}
@@ -75,6 +78,14 @@ class ConsumerOffsets(JournalledTable):
                 self.history.note(moved, before, queue_offset, mover, self._clock.now_ms())
             queues[queue_id] = queue_offset
             self._committed(key)
+
+    def begin(
+        self, consumer_group: str, topic: str, queue_id: int, queue_offset: int, client_id: str
+    ) -> None:
+        """Record in the history where a group without an offset begins to pull."""
+        if self.get(consumer_group, topic, queue_id) is None:
+            key = consumer_group, topic, queue_id
+            self.history.begin(key, queue_offset, client_id, self._clock.now_ms())
 
     def reset(
         self,

@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Iterable
 from typing import NamedTuple
 
-COMMIT, RESET = 0, 1
+COMMIT, RESET, BEGIN = 0, 1, 2
 INTERVAL_MS = 5_000  # of one sample
 KEPT_MS = 24 * 3_600_000
 MAX_BYTES = 32 * 1024 * 1024  # of samples and names
@@ -23,7 +23,7 @@ _SAMPLE = struct.Struct(
     "I"  # span_ms       time from its first to its last move
     "q"  # before        offset before the first move, -1 if there was none
     "q"  # offset        offset after the last move
-    "B"  # kind          COMMIT or RESET
+    "B"  # kind          COMMIT, RESET or BEGIN
     "I"  # client        number of a name
     "I"  # expression    number of a name
 )
@@ -33,6 +33,8 @@ _BLOCK = struct.Struct(">II")  # size and CRC-32 of the payload that follows
 
 class Mover(NamedTuple):
     """The client that moved an offset, or the operator of a reset.
+
+    The kind BEGIN is the first pull of a group without an offset. It passes all earlier messages.
 
     `expression` is the group's subscription at that time, as "TAG a || b" or "SQL92 …". It is empty
     if it is unknown.
@@ -98,6 +100,11 @@ class OffsetHistory:
         """Return the approximate memory of the history in bytes."""
         return self._size + self._names.size
 
+    def begin(self, key: Key, offset: int, client_id: str, now_ms: int) -> None:
+        """Record where a group without an offset begins to pull, unless the queue has samples."""
+        if key not in self._samples:
+            self.note(key, None, offset, Mover(client_id, BEGIN), now_ms)
+
     def note(self, key: Key, before: int | None, offset: int, mover: Mover, now_ms: int) -> None:
         """Record that a group's offset in a queue moves from `before` to `offset`.
 
@@ -114,7 +121,9 @@ class OffsetHistory:
         if samples:
             at = len(samples) - _SAMPLE.size
             begin_ms, _, first, last, *by = _SAMPLE.unpack_from(samples, at)
-            is_next = last == before and last < offset
+            if before is None and by[0] == BEGIN:
+                before = last
+            is_next = first >= 0 and last == before < offset
             is_same = by == [mover.kind, client, expression] and mover.kind == COMMIT
             if is_next and is_same and 0 <= now_ms - begin_ms < INTERVAL_MS:
                 span_ms = now_ms - begin_ms

@@ -149,3 +149,10 @@ def test_the_client_of_a_lease_is_in_the_snapshot_and_older_brokers_can_read_it(
     restored.load(content)
     queue = restored.find(*KEY)
     assert queue is not None and queue.in_flight[4].client_id == ""
+
+
+def test_a_settlement_says_which_messages_are_dead_letters() -> None:
+    record = SettleRecord([SETTLED], [(*KEY, 5)])
+    message = lease_journal_format.encode(record, "log", 7)
+    assert message.body.decode().endswith('[6]]],"dead":[["g","t",0,5]]}')
+    assert lease_journal_format.decode(message.body) == SettleRecord([SETTLED], [[*KEY, 5]])

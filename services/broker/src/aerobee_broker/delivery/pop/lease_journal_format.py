@@ -76,9 +76,14 @@ class SettledQueue(NamedTuple):
 
 
 class SettleRecord(NamedTuple):
-    """Records that messages were acknowledged or dead-lettered, or are not stored any more."""
+    """Records that messages were acknowledged or dead-lettered, or are not stored any more.
+
+    `dead` has (group, topic, queue id, queue offset) of each message in `queues` that became a dead
+    letter. It is empty in records of older brokers.
+    """
 
     queues: Sequence[SettledQueue]
+    dead: Sequence[Sequence[Any]] = ()
 
 
 class ChangedLease(NamedTuple):
@@ -145,14 +150,14 @@ _KINDS: Mapping[str, tuple[type[JournalRecord], tuple[str, ...]]] = {
         LeaseRecord,
         ("group", "topic", "id", "at", "for", "fifo", "attempt", "queues", "client"),
     ),
-    "settle": (SettleRecord, ("queues",)),
+    "settle": (SettleRecord, ("queues", "dead")),
     "show": (ChangeRecord, ("leases",)),
     "move": (ResetRecord, ("group", "topic", "queue", "offset", "by")),
     "forget": (DeleteRecord, ("group", "topic")),
     "expire": (ExpireRecord, ("topic", "queue", "end", "floor")),
 }
 # Members that are left out if they are empty. Older brokers ignore them, and do not write them.
-_OPTIONAL = ("client", "by")
+_OPTIONAL: Mapping[str, Any] = {"client": "", "by": "", "dead": ()}
 _KIND_OF = {record_class: kind for kind, (record_class, _) in _KINDS.items()}
 
 
@@ -161,7 +166,7 @@ def encode(record: JournalRecord, topic: str, now_ms: int) -> NewMessage:
     kind = _KIND_OF[type(record)]
     content = {"kind": kind, **dict(zip(_KINDS[kind][1], record, strict=True))}
     for member in _OPTIONAL:
-        if content.get(member) == "":
+        if member in content and not content[member]:
             del content[member]
     body = _encode(content).encode()
     return NewMessage(topic, QUEUE_ID, body, born_timestamp_ms=now_ms)
@@ -178,13 +183,14 @@ def decode(body: bytes) -> JournalRecord:
         raise ValueError(f"a record of the unknown kind {kind}")
     record_class, members = _KINDS[kind]
     record = record_class._make(
-        content.get(member, "") if member in _OPTIONAL else content[member] for member in members
+        content.get(member, _OPTIONAL[member]) if member in _OPTIONAL else content[member]
+        for member in members
     )
     match record:
         case LeaseRecord():
             return record._replace(queues=[_leased_queue(*queue) for queue in record.queues])
         case SettleRecord(queues):
-            return SettleRecord([_settled_queue(*queue) for queue in queues])
+            return record._replace(queues=[_settled_queue(*queue) for queue in queues])
         case ChangeRecord(leases):
             return ChangeRecord([ChangedLease(*lease) for lease in leases])
     return record

@@ -181,9 +181,9 @@ class LeaseSpace(Component):
     ) -> asyncio.Future[None] | None:
         """End a group's leases in some queues, and let it continue at the given offsets.
 
-        `offsets` has the new queue offset by queue id. `requested_by` is the operator. Returns the future of
-        LeaseJournal.write_until_durable, or None if no queue has an entry in the lease table.
-        Raises DiskFull or StoreReadOnly, without any change.
+        `offsets` has the new queue offset by queue id. `requested_by` is the operator.
+        Returns the future of LeaseJournal.write_until_durable, or None if no queue has an entry in
+        the lease table. Raises DiskFull or StoreReadOnly, without any change.
         """
         durable = None
         queues = [

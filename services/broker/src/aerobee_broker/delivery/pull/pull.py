@@ -60,6 +60,13 @@ class Pull:
             self.clients.note_pull(
                 request.client_id, request.consumer_group, request.topic, request.queue_id
             )
+            self.offsets.begin(
+                request.consumer_group,
+                request.topic,
+                request.queue_id,
+                request.queue_offset,
+                request.client_id,
+            )
             reset = self._commit_offset(request, wanted)
             if reset is not None:
                 return reset, MASTER_ID
