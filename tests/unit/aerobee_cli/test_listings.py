@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import aerobee_cli
-from aerobee_cli import connected, redriving
+from aerobee_cli import connected, redriving, tracking
 from aerobee_cli.commands import (
     broker,
     certs,
@@ -28,6 +28,7 @@ from aerobee_cli.commands import (
     topic,
 )
 from aerobee_cli.table import Column, Table, width_of
+from aerobee_client.admin.descriptions import GroupState, MessagePlace
 
 FILES = Path(__file__).parent / "listings"
 WIDTHS = {"80 columns": 80, "120 columns": 120, "200 columns": 200, "in a pipe": None}
@@ -35,6 +36,82 @@ BORN_MS, STORED_MS = 1_764_345_075_892, 1_764_345_289_155
 IDS = tuple(f"C0000202667E26BE0FE98E729CAA000{n}" for n in range(3))
 OFFSET_IDS = tuple(f"7F000001000051AF000000000000{n:04X}" for n in range(3))
 CLIENTS = ("10.0.3.17@2914@5f1c0a9e", "warehouse-7.example.org@88@17@2hzb8kq3n7")
+
+# The groups of a message: state, reason, client, since, at, until, attempt, ahead, place, failure.
+_DEAD = MessagePlace("%DLQ%shipping", 0, 17)
+GROUP_STATES: list[Any] = [
+    (
+        "audit",
+        "CONSUMED",
+        "the group committed an offset above it",
+        CLIENTS[1],
+        STORED_MS,
+        STORED_MS + 4000,
+        0,
+        0,
+        0,
+        None,
+        "",
+        "",
+    ),
+    (
+        "billing",
+        "ON_LEASE",
+        "a client has it on lease",
+        CLIENTS[0],
+        STORED_MS,
+        STORED_MS,
+        STORED_MS + 30000,
+        2,
+        0,
+        None,
+        "",
+        "",
+    ),
+    (
+        "shipping",
+        "DEAD_LETTERED",
+        "its dead letter is stored",
+        "",
+        STORED_MS,
+        STORED_MS,
+        0,
+        16,
+        0,
+        _DEAD,
+        "ValueError",
+        "no such address",
+    ),
+    ("search", "NOT_YET", "no pop has reached it", "", 0, 0, 0, 0, 1_204, None, "", ""),
+    (
+        "report",
+        "SKIPPED",
+        "the offset of the group was set to a later message",
+        "",
+        0,
+        0,
+        0,
+        0,
+        0,
+        None,
+        "",
+        "",
+    ),
+    (
+        "stock",
+        "UNKNOWN",
+        "the history of offsets does not have the move",
+        "",
+        0,
+        0,
+        0,
+        0,
+        0,
+        None,
+        "",
+        "",
+    ),
+]
 
 MESSAGES = [
     {
@@ -259,6 +336,10 @@ LISTINGS: dict[str, tuple[Sequence[Column], Sequence[dict[str, Any]]]] = {
             }
             for role in ("ca", "namesrv", "broker")
         ],
+    ),
+    "message-track": (
+        tracking.COLUMNS,
+        [tracking.row_of(GroupState(group, *rest)) for group, *rest in GROUP_STATES],
     ),
     "broker-diverged-list": (
         diverged.FILE_COLUMNS,

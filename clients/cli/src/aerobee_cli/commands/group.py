@@ -34,6 +34,7 @@ from aerobee_cli.options import (
     confirm,
     end,
     listing,
+    operator,
 )
 from aerobee_cli.output import Item, items_of
 from aerobee_cli.settings import LiteModel, Order
@@ -392,7 +393,7 @@ def reset_offset(
         question = f"Move group {group} in {topic} to {to}?"
         confirm(question, yes, partial(effects_of_reset, admin, group, topic, target))
         before = admin.consume_progress(group, topic)
-        moved = admin.reset_offsets(group, topic, **target)
+        moved = admin.reset_offsets(group, topic, requested_by=operator(), **target)
     Table(OFFSET_COLUMNS).show(items_of(moved), as_json=json, empty=f"{topic} has no queues")
     for note in effects(before, moved, target):
         output.note(note)

@@ -398,6 +398,7 @@ class GroupAdmin(BrokerAdmin):
         *,
         timestamp_ms: int | None = None,
         queue_offset: int | None = None,
+        requested_by: str = "",
     ) -> list[d.QueueOffset]:
         """Move the offsets of a group in every queue of a topic.
 
@@ -410,6 +411,8 @@ class GroupAdmin(BrokerAdmin):
                 the end. Give either this or `queue_offset`.
             queue_offset: The queue offset to move to. In a queue that ends before this offset, the
                 group moves to the end.
+            requested_by: The operator, which `track_message` names for messages that are skipped.
+                Default: the address of this client.
 
         Returns:
             The new offset of each queue.
@@ -426,6 +429,7 @@ class GroupAdmin(BrokerAdmin):
                 topic=topic,
                 timestamp_ms=timestamp_ms,
                 queue_offset=queue_offset,
+                requested_by=requested_by,
             )
         brokers = await self._brokers.of_topic(topic)
         if queue_offset is not None:
