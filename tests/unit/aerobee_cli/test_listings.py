@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import pkgutil
 from collections.abc import Sequence
+from dataclasses import fields
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -37,80 +38,46 @@ IDS = tuple(f"C0000202667E26BE0FE98E729CAA000{n}" for n in range(3))
 OFFSET_IDS = tuple(f"7F000001000051AF000000000000{n:04X}" for n in range(3))
 CLIENTS = ("10.0.3.17@2914@5f1c0a9e", "warehouse-7.example.org@88@17@2hzb8kq3n7")
 
-# The groups of a message: state, reason, client, since, at, until, attempt, ahead, place, failure.
-_DEAD = MessagePlace("%DLQ%shipping", 0, 17)
-GROUP_STATES: list[Any] = [
-    (
+
+def group_state(group: str, state: str, reason: str, **known: Any) -> GroupState:
+    unknown = dict.fromkeys((each.name for each in fields(GroupState)), 0)
+    texts = {"client_id": "", "place": None, "failure_reason": "", "failure_description": ""}
+    given: Any = {**unknown, **texts, **known}
+    return GroupState(**{**given, "consumer_group": group, "state": state, "reason": reason})
+
+
+_STORED = {"since_timestamp_ms": STORED_MS, "at_timestamp_ms": STORED_MS}
+GROUP_STATES = [
+    group_state(
         "audit",
         "CONSUMED",
         "the group committed an offset above it",
-        CLIENTS[1],
-        STORED_MS,
-        STORED_MS + 4000,
-        0,
-        0,
-        0,
-        None,
-        "",
-        "",
+        client_id=CLIENTS[1],
+        since_timestamp_ms=STORED_MS,
+        at_timestamp_ms=STORED_MS + 4_000,
     ),
-    (
+    group_state(
         "billing",
         "ON_LEASE",
         "a client has it on lease",
-        CLIENTS[0],
-        STORED_MS,
-        STORED_MS,
-        STORED_MS + 30000,
-        2,
-        0,
-        None,
-        "",
-        "",
+        client_id=CLIENTS[0],
+        until_timestamp_ms=STORED_MS + 30_000,
+        attempt=2,
+        **_STORED,
     ),
-    (
+    group_state(
         "shipping",
         "DEAD_LETTERED",
         "its dead letter is stored",
-        "",
-        STORED_MS,
-        STORED_MS,
-        0,
-        16,
-        0,
-        _DEAD,
-        "ValueError",
-        "no such address",
+        attempt=16,
+        place=MessagePlace("%DLQ%shipping", 0, 17),
+        failure_reason="ValueError",
+        failure_description="no such address",
+        **_STORED,
     ),
-    ("search", "NOT_YET", "no pop has reached it", "", 0, 0, 0, 0, 1_204, None, "", ""),
-    (
-        "report",
-        "SKIPPED",
-        "the offset of the group was set to a later message",
-        "",
-        0,
-        0,
-        0,
-        0,
-        0,
-        None,
-        "",
-        "",
-    ),
-    (
-        "stock",
-        "UNKNOWN",
-        "the history of offsets does not have the move",
-        "",
-        0,
-        0,
-        0,
-        0,
-        0,
-        None,
-        "",
-        "",
-    ),
+    group_state("search", "NOT_YET", "no pop has reached it", ahead=1_204),
+    group_state("report", "SKIPPED", "the offset of the group was set to a later message"),
+    group_state("stock", "UNKNOWN", "the history of offsets does not have the move"),
 ]
 
 MESSAGES = [
@@ -339,7 +306,7 @@ LISTINGS: dict[str, tuple[Sequence[Column], Sequence[dict[str, Any]]]] = {
     ),
     "message-track": (
         tracking.COLUMNS,
-        [tracking.row_of(GroupState(group, *rest)) for group, *rest in GROUP_STATES],
+        [tracking.row_of(state) for state in GROUP_STATES],
     ),
     "broker-diverged-list": (
         diverged.FILE_COLUMNS,
