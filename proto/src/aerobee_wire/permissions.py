@@ -148,6 +148,14 @@ TABLE: Mapping[str, Row] = {
         },
     ),
     **_rpcs(
+        "aerobee.broker.v1.SearchService",
+        {
+            "SearchMessages": _row(CLIENT, CONSOLE, ADMIN, rights=_on("Sub|Get", TOPIC, "topic")),
+            "FindMessage": _row(CLIENT, CONSOLE, ADMIN, rights=_GET_CLUSTER),
+            "TrackMessage": _row(CLIENT, CONSOLE, ADMIN, rights=_GET_CLUSTER),
+        },
+    ),
+    **_rpcs(
         "aerobee.broker.v1.PopService",
         {
             "Pop": _consumes("consumer_group", "topic"),
@@ -214,14 +222,25 @@ TABLE: Mapping[str, Row] = {
             "DeleteTopic": _row(ADMIN, rights=_on(DELETE, TOPIC, "topic")),
             "GetTopic": _row(*_READERS, BROKER, rights=_on("Pub|Sub|Get", TOPIC, "topic")),
             "ListTopics": _row(*_READERS, rights=_on(LIST, TOPIC, EACH)),
+            "DescribeTopic": _row(*_READERS, rights=_on(GET, TOPIC, "topic")),
             "PutGroup": _row(ADMIN, rights=_on(CREATE, GROUP, "group.consumer_group")),
             "UpdateGroup": _row(ADMIN, rights=_on(UPDATE, GROUP, "group.consumer_group")),
             "DeleteGroup": _row(ADMIN, rights=_on(DELETE, GROUP, "consumer_group")),
             "GetGroup": _row(*_READERS, rights=_on("Sub|Get", GROUP, "consumer_group")),
             "ListGroups": _row(*_READERS, rights=_on(LIST, GROUP, EACH)),
+            "DescribeGroup": _row(*_READERS, rights=_on(GET, GROUP, "consumer_group")),
             "GetBrokerStatus": _row(*_READERS, BROKER, rights=_GET_CLUSTER),
+            "GetStats": _row(*_READERS, rights=_GET_CLUSTER),
+            "WatchStats": _row(*_READERS, rights=_GET_CLUSTER),
             "SetDraining": _row(ADMIN, rights=_UPDATE_CLUSTER),
             "GetBacklog": _row(*_READERS, rights=_GET_CLUSTER),
+        },
+    ),
+    **_rpcs(
+        "aerobee.broker.v1.ConfigService",
+        {
+            "GetConfig": _row(CONSOLE, ADMIN, rights=_GET_CLUSTER),
+            "UpdateConfig": _row(ADMIN, rights=_UPDATE_CLUSTER),
         },
     ),
     **_rpcs(

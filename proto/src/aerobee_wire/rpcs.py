@@ -11,6 +11,7 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from aerobee.broker.v1 import admin_pb2 as admin
 from aerobee.broker.v1 import client_pb2 as client
+from aerobee.broker.v1 import config_pb2 as config
 from aerobee.broker.v1 import lite_pb2 as lite
 from aerobee.broker.v1 import message_pb2 as message
 from aerobee.broker.v1 import offset_pb2 as offset
@@ -142,6 +143,8 @@ GET_TOPIC_ROUTE = rpc(namesrv.GetTopicRouteRequest, namesrv.GetTopicRouteRespons
 LIST_TOPIC_ROUTES = rpc(namesrv.ListTopicsRequest, namesrv.ListTopicsResponse)
 GET_CLUSTER_INFO = rpc(namesrv.GetClusterInfoRequest, namesrv.GetClusterInfoResponse)
 WATCH_BROKERS = rpc(namesrv.WatchBrokersRequest, namesrv.WatchBrokersResponse)
+GET_RUNTIME_CONFIG = rpc(namesrv.GetRuntimeConfigRequest, namesrv.GetRuntimeConfigResponse)
+UPDATE_RUNTIME_CONFIG = rpc(namesrv.UpdateRuntimeConfigRequest, namesrv.UpdateRuntimeConfigResponse)
 DELETE_TOPIC_ROUTE = rpc(namesrv.DeleteTopicRequest, namesrv.DeleteTopicResponse)
 
 # ---- broker: messages ----
@@ -212,14 +215,21 @@ SPECIFY_MESSAGE_TYPE = rpc(admin.SpecifyMessageTypeRequest, admin.SpecifyMessage
 GET_TOPIC = rpc(admin.GetTopicRequest, admin.GetTopicResponse)
 DELETE_TOPIC = rpc(admin.DeleteTopicRequest, admin.DeleteTopicResponse)
 LIST_TOPICS = rpc(admin.ListTopicsRequest, admin.ListTopicsResponse)
+DESCRIBE_TOPIC = rpc(admin.DescribeTopicRequest, admin.DescribeTopicResponse)
 PUT_GROUP = rpc(admin.PutGroupRequest, admin.PutGroupResponse)
 UPDATE_GROUP = rpc(admin.UpdateGroupRequest, admin.UpdateGroupResponse)
 GET_GROUP = rpc(admin.GetGroupRequest, admin.GetGroupResponse)
 DELETE_GROUP = rpc(admin.DeleteGroupRequest, admin.DeleteGroupResponse)
 LIST_GROUPS = rpc(admin.ListGroupsRequest, admin.ListGroupsResponse)
+DESCRIBE_GROUP = rpc(admin.DescribeGroupRequest, admin.DescribeGroupResponse)
 GET_BROKER_STATUS = rpc(admin.GetBrokerStatusRequest, admin.GetBrokerStatusResponse)
+GET_STATS = rpc(admin.GetStatsRequest, admin.GetStatsResponse)
+WATCH_STATS = rpc(admin.WatchStatsRequest, admin.WatchStatsResponse)
 SET_DRAINING = rpc(admin.SetDrainingRequest, admin.SetDrainingResponse)
 GET_BACKLOG = rpc(admin.GetBacklogRequest, admin.GetBacklogResponse)
+
+GET_CONFIG = rpc(config.GetConfigRequest, config.GetConfigResponse)
+UPDATE_CONFIG = rpc(config.UpdateConfigRequest, config.UpdateConfigResponse)
 
 # ---- broker: replication ----
 

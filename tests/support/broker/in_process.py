@@ -13,6 +13,8 @@ from aerobee.namesrv.v1.namesrv_pb2 import (
     BrokerData,
     GetClusterInfoResponse,
     GetTopicRouteResponse,
+    ListTopicsRequest,
+    ListTopicsResponse,
     QueueData,
     TopicRoute,
 )
@@ -27,9 +29,9 @@ from support.broker.harness import BrokerHarness
 
 class InProcess:
     """Brokers by name; a broker's name is its address. `defects`: their
-    exceptions other than MqError. `away`: brokers that do not answer.
-    `gone`: names of brokers that the name server knew once. `calls`: (broker, method).
-    `methods`: what each broker offers."""
+    exceptions other than MqError. `away`: brokers that do not answer. `unregistered`: brokers that
+    the name server does not know. `gone`: names of brokers that it knew once. `calls`: (broker,
+    method). `methods`: what each broker offers."""
 
     def __init__(self, brokers: Mapping[str, BrokerHarness]) -> None:
         self._brokers = brokers
@@ -42,6 +44,7 @@ class InProcess:
         self.defects: list[Exception] = []
         self.away: set[str] = set()
         self.gone: set[str] = set()
+        self.unregistered: set[str] = set()
         self.calls: list[tuple[str, str]] = []
 
     async def call(
@@ -108,11 +111,21 @@ class InProcess:
         """The brokers outlive who calls them."""
 
     def _namesrv(self, rpc: Rpc[Any, Any], request: Any) -> Message:
-        brokers = [BrokerData(broker_name=name, addresses={0: name}) for name in self._brokers]
+        names = [name for name in self._brokers if name not in self.unregistered]
+        brokers = [BrokerData(broker_name=name, addresses={0: name}) for name in names]
         if rpc.method == "GetClusterInfo":
             return GetClusterInfoResponse(brokers=brokers)
+        if rpc.method == "ListTopics":
+            wanted = request.scope != ListTopicsRequest.SYSTEM
+            topics = {
+                each.topic
+                for broker in self._brokers.values()
+                for each in broker.tables.topics.all()
+            }
+            return ListTopicsResponse(topics=sorted(topics) if wanted else ())
         queues = []
-        for name, broker in self._brokers.items():
+        for name in names:
+            broker = self._brokers[name]
             config = broker.tables.topics.get(request.topic)
             if config is not None:
                 data = QueueData(

@@ -142,7 +142,7 @@ def upkeep(store: MessageStore, clock: ManualClock) -> None:
     for _ in range(3):
         clock.advance(10_000)
         store.maintain(clock.now_ms())
-        while store.maintain_files():
+        while store.has_file_work and store.maintain_files():
             pass
 
 

@@ -7,7 +7,13 @@ import asyncio
 import pytest
 import structlog
 
-from aerobee_chassis.background import RESTART_S, BackgroundTask, PeriodicTask, until_one_ends
+from aerobee_chassis.background import (
+    RESTART_S,
+    BackgroundTask,
+    PeriodicTask,
+    pause,
+    until_one_ends,
+)
 
 
 class Work:
@@ -34,6 +40,20 @@ async def test_work_runs_every_interval_though_a_round_fails() -> None:
     assert [(line["event"], line["work"]) for line in logs] == [
         ("background_work_failed", "sample")
     ]
+
+
+async def test_pauses_of_a_second_or_more_end_together_at_whole_seconds() -> None:
+    loop, ends = asyncio.get_running_loop(), []
+
+    async def paused(start_s: float, seconds: float) -> None:
+        await asyncio.sleep(start_s)
+        await pause(seconds)
+        ends.append(round(loop.time(), 3))
+
+    began = loop.time()
+    assert began == int(began)
+    await asyncio.gather(paused(0.1, 1), paused(0.4, 1), paused(0.7, 1), paused(0.3, 0.2))
+    assert [end - began for end in ends] == [0.5, 1, 1, 2]
 
 
 async def test_work_that_fails_is_restarted_after_a_pause() -> None:

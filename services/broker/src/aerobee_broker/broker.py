@@ -5,6 +5,8 @@ The module starts nothing: `app` and the tests start the result of `components`.
 
 from __future__ import annotations
 
+from functools import partial
+
 from aerobee.broker.v1 import (
     admin_pb2,
     client_pb2,
@@ -18,11 +20,14 @@ from aerobee.broker.v1 import (
 
 from aerobee_broker.cluster.identity import Identity
 from aerobee_broker.commit.commit import ALONE, Replicas
+from aerobee_broker.config import BrokerOptions
 from aerobee_broker.delivery.admin import Administration
 from aerobee_broker.delivery.draining import Draining
 from aerobee_broker.delivery.gauges import Backlog, Gauges, LiteGauges
 from aerobee_broker.delivery.lite.lag import GroupProgress
 from aerobee_broker.delivery.pop.lease_space import LeaseSpaces
+from aerobee_broker.delivery.statistics.listing import Listing
+from aerobee_broker.delivery.statistics.sampler import Kind, Sampler
 from aerobee_broker.metadata.table_journal import TableUpkeep
 from aerobee_broker.registry.topics import Announce, Spread
 from aerobee_broker.rpc.admin import AdminRpcs, StatusReport
@@ -40,6 +45,7 @@ from aerobee_broker.wiring.core import Core
 from aerobee_broker.wiring.environment import Environment
 from aerobee_broker.wiring.lite import Lite
 from aerobee_broker.wiring.sending import Delay, Sending, TransactionParts
+from aerobee_broker.wiring.store import store_options
 from aerobee_broker.wiring.tables import Tables
 from aerobee_chassis.background import BackgroundTask
 from aerobee_chassis.lifecycle import Component, Step
@@ -77,7 +83,7 @@ class Broker:
         self.locks, self.replies = core.locks, core.replies
         self.permission = core.permission
         self.delay = Delay(core)
-        parts = TransactionParts(core, self.delay.router)
+        parts = self._transaction_parts = TransactionParts(core, self.delay.router)
         self.transactions = parts.transactions
         self.transaction_checks, self.transaction_upkeep = parts.checks, parts.upkeep
         self.sending = Sending(core, self.delay, self.transactions, identity.store_host)
@@ -85,6 +91,9 @@ class Broker:
         self.lite = lite = Lite(core)
         self.leases = LeaseSpaces(
             queues=self.consuming.leases, lite=lite.leases, lite_in_use=lambda: lite.state.in_use
+        )
+        self.sampler = Sampler(
+            environment.metrics, self.consuming.offset_queries.lags, environment.clock
         )
         self.administration = Administration(
             store=store,
@@ -96,6 +105,8 @@ class Broker:
             leases=self.consuming.leases,
             journal=core.journal,
             lite=self.lite.state,
+            forget_topic=partial(self.sampler.forget, Kind.TOPIC),
+            forget_group=partial(self.sampler.forget, Kind.GROUP),
         )
         backlog = Backlog(core.polls, self.delay.levels, self.delay.timers, self.transactions)
         self.draining = self._make_draining(tables, backlog)
@@ -167,6 +178,21 @@ class Broker:
             await self._core.tables.save_incremental()
         await self._core.tables.saved_history.save()
 
+    async def use(self, options: BrokerOptions) -> None:
+        """Put the options that may change at run time into effect.
+
+        Raises MqError if the topic that new topics inherit from cannot be saved.
+        """
+        self.store.use(store_options(options))
+        self.groups.use(options)
+        self.replies.use(options.max_message_size)
+        self.sending.admission.use(options)
+        self.consuming.pull.reading.use(options)
+        self.delay.use(options)
+        self._transaction_parts.use(options)
+        self.report.use(options)
+        await self.topics.use(options)
+
     def due_in_ms(self) -> float | None:
         """Return the ms until time alone triggers an action: a delivery, a lease end, a check.
 
@@ -187,6 +213,7 @@ class Broker:
         self.clients.close()
         self.polls.close()
         self.lite.dispatch.ready.close()
+        self.sampler.close()
 
     def services(self) -> list[Service]:
         consuming, broker_name = self.consuming, self._identity.broker_name
@@ -197,11 +224,13 @@ class Broker:
             timer_recall=self.delay.recall,
             replies=self.replies,
             identity=self._identity,
+            send_latency=self.sampler.send_latency,
         )
         pop = PopRpcs(consuming.pop, consuming.notifications, self.leases, broker_name=broker_name)
         reads = ReadRpcs(consuming.pull, self.store)
         queries = consuming.offset_queries
-        offsets = OffsetRpcs(queries, self._core.handovers, GroupProgress(queries, self.lite.lag))
+        progress = GroupProgress(queries, self.lite.lag)
+        offsets = OffsetRpcs(queries, self._core.handovers, progress)
         lite = LiteRpcs(
             self.lite.syncing, self.lite.pop, self.lite.inspection, broker_name=broker_name
         )
@@ -214,8 +243,21 @@ class Broker:
             polls=self.polls,
             clock=self._core.environment.clock,
         )
+        admin = AdminRpcs(
+            self.administration,
+            self.draining,
+            self.report,
+            self.topics,
+            self.groups,
+            Listing(
+                queries=queries,
+                progress=progress,
+                leases=self.leases,
+                sampler=self.sampler,
+            ),
+            self.locks,
+        )
         search = SearchRpcs(consuming.searches, consuming.copies)
-        admin = AdminRpcs(self.administration, self.draining, self.report, self.topics, self.groups)
         return [
             bind(contract.DESCRIPTOR.services_by_name[name], *handlers)
             for contract, name, *handlers in (

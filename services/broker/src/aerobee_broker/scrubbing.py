@@ -21,9 +21,10 @@ from aerobee_broker.config import BrokerOptions
 from aerobee_broker.metrics import BrokerMetrics
 from aerobee_broker.store.integrity.scrub import Scrub
 from aerobee_broker.store.message_store import MessageStore
+from aerobee_chassis.background import pause
 from aerobee_chassis.clock import Clock
 
-LOOK_S = 0.5
+LOOK_S = 1.0  # between two checks for suspects, and whether a round is due
 SMALLEST_PIECE, LARGEST_PIECE = 64 << 10, 512 << 10  # bytes
 PIECE_RECORDS = 500  # 0.7 ms of the processor, which is the longest wait of the loop
 RECORD_S = 130e-6  # seconds of pause for each record, which takes 1.3 µs of the processor
@@ -62,7 +63,7 @@ class Scrubbing:
         """Scrub until the task is cancelled."""
         try:
             while True:
-                await asyncio.sleep(LOOK_S)
+                await pause(LOOK_S)
                 store = self._find_store()
                 if store is not None:
                     await self._look(store)

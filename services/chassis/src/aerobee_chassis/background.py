@@ -19,6 +19,16 @@ GRACE_S = 2.0  # time for running tasks of a Background when the service stops
 Work = Callable[[], Awaitable[None]]
 
 
+async def pause(seconds: float) -> None:
+    """Sleep between two rounds of periodic work.
+
+    A pause of a second or more ends at a whole second of the loop's time, up to half a second
+    earlier or later. So all periodic work of a process shares its wake-ups.
+    """
+    now = asyncio.get_running_loop().time()
+    await asyncio.sleep(round(now + seconds) - now if seconds >= 1 else seconds)
+
+
 class BackgroundTask(Component):
     """Run `work`, which does not end by itself, and restart it if it fails."""
 
@@ -50,7 +60,7 @@ class BackgroundTask(Component):
 
 
 class PeriodicTask(BackgroundTask):
-    """Run `work` every `interval_s`, starting after one interval.
+    """Run `work` with a `pause` of `interval_s` before each run.
 
     If a run fails, the next run is one interval later.
     """
@@ -62,7 +72,7 @@ class PeriodicTask(BackgroundTask):
 
     async def _run(self) -> None:
         while True:
-            await asyncio.sleep(self._interval_s)
+            await pause(self._interval_s)
             await self._succeeds()
             self.rounds += 1
 

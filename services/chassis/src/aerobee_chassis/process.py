@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 
 import structlog
 
-from aerobee_chassis.background import until_one_ends
+from aerobee_chassis.background import pause, until_one_ends
 from aerobee_chassis.errors import StartError
 from aerobee_chassis.lifecycle import App
 from aerobee_chassis.open_files import allow_many_files
@@ -126,7 +126,7 @@ async def _return_memory() -> None:
     info.restype = _MallocInfo
     most = 0  # bytes in use since memory was last returned
     while True:
-        await asyncio.sleep(LOOK_S)
+        await pause(LOOK_S)
         in_use = info().uordblks
         most = max(most, in_use)
         if most - in_use >= RETURNED_BYTES:

@@ -7,14 +7,14 @@ would use up the grace period, because they last as long as their clients.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 
 import structlog
 from aerobee.namesrv.v1 import namesrv_pb2
 
-from aerobee_chassis.background import BackgroundTask
+from aerobee_chassis import logs
+from aerobee_chassis.background import BackgroundTask, pause
 from aerobee_chassis.clock import Clock, SystemClock
 from aerobee_chassis.lifecycle import App, Step
 from aerobee_chassis.metrics import MetricsEndpoint
@@ -22,7 +22,7 @@ from aerobee_chassis.rpc.call import Failure
 from aerobee_chassis.rpc.in_flight import RETRY_AFTER_MS, TooMuchInFlight, bounds_of
 from aerobee_chassis.rpc.server import Server
 from aerobee_chassis.rpc.services import Adapt, Service, bind
-from aerobee_namesrv.config import NamesrvOptions, RuntimeOptions
+from aerobee_namesrv.config import NamesrvOptions
 from aerobee_namesrv.kv_config import KVConfigManager
 from aerobee_namesrv.metrics import NamesrvCollector, RouteCounts
 from aerobee_namesrv.routing.broker_live_table import BrokerLiveTable, RemovalQueue
@@ -30,6 +30,7 @@ from aerobee_namesrv.routing.route_info_manager import Conflicts, RouteInfoManag
 from aerobee_namesrv.rpc.admin import EditRpcs, KvRpcs, RuntimeRpcs
 from aerobee_namesrv.rpc.brokers import BrokerRpcs
 from aerobee_namesrv.rpc.routes import RouteRpcs
+from aerobee_namesrv.runtime_config import RuntimeConfig
 from aerobee_wire.permissions import Permissions
 from aerobee_wire.status import Code, MqError, grpc_status_of, trailers_of
 
@@ -40,7 +41,7 @@ async def scan_for_expired(
     table: BrokerLiveTable,
     clock: Clock,
     interval_ms: int,
-    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    sleep: Callable[[float], Awaitable[None]] = pause,
 ) -> None:
     """Submit expired brokers for removal every `interval_ms`; the first scan is after 5 s or less.
 
@@ -75,7 +76,7 @@ class NamesrvApp(App):
         self, options: NamesrvOptions, clock: Clock | None = None, *, adapt: Adapt = tuple
     ) -> None:
         super().__init__()
-        self.options = RuntimeOptions(options)
+        self.options = RuntimeConfig(options)
         self.clock = clock or SystemClock()
         self.kv_config = KVConfigManager(options.kv_config_path)
         self.removals = RemovalQueue(options.un_register_broker_queue_capacity)
@@ -102,6 +103,7 @@ class NamesrvApp(App):
     async def _start_components(self) -> Mapping[str, object]:
         await self.lifecycle.start(
             Step(start=self.kv_config.open, stop=self.kv_config.close),
+            Step(start=self._restore_options),
             BackgroundTask("expiry scan", self._scan),
             BackgroundTask("removal", partial(remove_in_batches, self.manager, self.removals)),
             self._metrics,
@@ -120,6 +122,12 @@ class NamesrvApp(App):
             KvRpcs(self.kv_config),
             RuntimeRpcs(self.options),
         )
+
+    def _restore_options(self) -> None:
+        started = self.options.now
+        self.options.load()
+        if self.options.now.log_level != started.log_level:
+            logs.set_level(self.options.now.log_level)
 
     async def _scan(self) -> None:
         interval_ms = self.options.now.scan_not_active_broker_interval

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import resource
 import struct
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
@@ -13,6 +14,7 @@ from google.protobuf.wrappers_pb2 import StringValue
 
 from aerobee_chassis.rpc import transport
 from aerobee_chassis.rpc.call import Call, Failure
+from aerobee_chassis.rpc.completion_queue.channel import CompletionQueueChannel
 from aerobee_chassis.rpc.in_flight import MAX_MESSAGE_BYTES
 from aerobee_chassis.rpc.loops import open_channel
 from aerobee_chassis.rpc.server import Server
@@ -257,6 +259,66 @@ async def test_a_stream_goes_on_without_other_calls(channel: Channel, handlers: 
     assert [await anext(letters) for _ in range(4)] == list("wait")
     asyncio.get_running_loop().call_later(0.01, handlers.going_on.set)
     assert await asyncio.wait_for(anext(letters, "the end"), 10) == "the end"
+
+
+async def test_an_idle_loop_with_a_silent_stream_does_not_wake_up(
+    channel: Channel, handlers: Handlers
+) -> None:
+    letters = spell(channel, "wait")
+    assert [await anext(letters) for _ in range(4)] == list("wait")
+    await asyncio.sleep(0.2)  # the loop is idle after 50 ms
+    before = resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw
+    await asyncio.sleep(1)
+    waits = resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw - before
+    assert waits <= 4, "polls of 50 ms, or slices of 200 ms, would be 5 or more"
+    handlers.going_on.set()
+    assert await asyncio.wait_for(anext(letters, "the end"), 10) == "the end"
+
+
+@pytest.mark.parametrize("iterations", [0, 50, 200, 1_000])
+async def test_a_stream_goes_on_when_an_idle_loop_becomes_busy(
+    channel: Channel, handlers: Handlers, iterations: int
+) -> None:
+    letters = spell(channel, "wait")
+    assert [await anext(letters) for _ in range(4)] == list("wait")
+    for _ in range(3):
+        await asyncio.sleep(0.12)  # the loop is idle after 50 ms
+        for _ in range(iterations):
+            await asyncio.sleep(0)
+    handlers.going_on.set()
+    assert await asyncio.wait_for(anext(letters, "the end"), 10) == "the end"
+    assert await say(channel, "after") == "AFTER"
+
+
+@pytest.mark.parametrize("iterations", [0, 200])
+async def test_a_channel_with_a_silent_stream_closes_when_an_idle_loop_becomes_busy(
+    served: Server, iterations: int
+) -> None:
+    channel = open_channel(served.address, ())
+    letters = spell(channel, "wait")
+    assert [await anext(letters) for _ in range(4)] == list("wait")
+    await asyncio.sleep(0.12)
+    for _ in range(iterations):
+        await asyncio.sleep(0)
+    await asyncio.wait_for(channel.close(), 10)
+    with pytest.raises(CallFailed):
+        await anext(letters)
+
+
+async def test_a_busy_loop_takes_the_events_of_a_silent_stream_itself(
+    channel: Channel, handlers: Handlers
+) -> None:
+    if not isinstance(channel, CompletionQueueChannel):
+        pytest.skip("grpc.aio has a thread for the events")
+    letters = spell(channel, "wait")
+    assert [await anext(letters) for _ in range(4)] == list("wait")
+    await asyncio.sleep(0.12)
+    armed = [channel.armed]
+    # The loop recalls the thread after BUSY_TURNS, and then the thread must run.
+    while armed[-1] and len(armed) < 1_000_000:
+        await asyncio.sleep(0)
+        armed.append(channel.armed)
+    assert (armed[0], armed[-1]) == (True, False)
 
 
 async def test_a_deadline_ends_the_wait_on_both_sides(channel: Channel, handlers: Handlers) -> None:

@@ -198,3 +198,25 @@ def test_store_on_a_real_disk_reopens_unchanged(tmp_path: Path) -> None:
         store.close()
     names = sorted(path.name for path in tmp_path.iterdir())
     assert names == ["checkpoint", "commitlog", "config", "consumequeue", "index", "lock"]
+
+
+def test_idle_store_has_no_file_work() -> None:
+    store, _, clock = new_store()
+    send(store, ONE)
+    upkeep(store, clock)
+    clock.advance(60_000)
+    store.maintain(clock.now_ms())
+    upkeep(store, clock)
+    store.maintain(clock.now_ms())
+    assert not store.has_file_work
+
+
+def test_store_with_a_half_full_log_file_has_file_work() -> None:
+    store, _, _ = new_store()
+    for _ in range(3):
+        send(store, [NewMessage("a", 0, bytes(1_900))])
+    assert SMALL.commit_log_file_size // 2 < 3 * 1_900
+    assert store.has_file_work
+    while store.maintain_files():
+        pass
+    assert not store.has_file_work

@@ -16,10 +16,13 @@ from aerobee.namesrv.v1 import namesrv_pb2
 
 from aerobee_client.admin import descriptions as d
 from aerobee_client.admin.brokers import DEFAULT_TIMEOUT, numbers_fit
+from aerobee_client.admin.config import ConfigAdmin
 from aerobee_client.admin.diverged import DivergedAdmin
 from aerobee_client.admin.groups import GroupAdmin
+from aerobee_client.admin.listing import ListingAdmin
 from aerobee_client.admin.lite import LiteAdmin
 from aerobee_client.admin.search import SearchAdmin
+from aerobee_client.admin.stats import StatsAdmin, StatsSample
 from aerobee_client.admin.topics import TopicAdmin
 from aerobee_client.errors import BrokerUnreachable
 from aerobee_client.message import ReceivedMessage
@@ -38,7 +41,16 @@ TRACK_TIMEOUT_S = 60.0
 
 
 @checked_class
-class AsyncAdminClient(TopicAdmin, GroupAdmin, LiteAdmin, SearchAdmin, DivergedAdmin):
+class AsyncAdminClient(
+    TopicAdmin,
+    GroupAdmin,
+    ListingAdmin,
+    StatsAdmin,
+    LiteAdmin,
+    SearchAdmin,
+    DivergedAdmin,
+    ConfigAdmin,
+):
     """Administers a cluster, for asyncio. `async with AsyncAdminClient(...)` closes it.
 
     The client keeps its connections open until it is closed. Every method raises MqError:
@@ -80,6 +92,24 @@ class AsyncAdminClient(TopicAdmin, GroupAdmin, LiteAdmin, SearchAdmin, DivergedA
             await self._brokers.ask_named(broker, rpcs.GET_BROKER_STATUS, request)
         )
 
+    async def broker_statuses(
+        self, *, silent: list[MqError] | None = None
+    ) -> dict[str, d.BrokerStatus]:
+        """Return the state and counters of every master, by broker name.
+
+        Args:
+            silent: See `list_topics`.
+
+        Returns:
+            The statuses.
+        """
+        masters = await self._brokers.masters()
+        request = admin_pb2.GetBrokerStatusRequest()
+        answers = await self._brokers.ask_each(
+            masters, rpcs.GET_BROKER_STATUS, request, silent=silent
+        )
+        return {name: d.BrokerStatus.of(answer) for name, answer in answers.items()}
+
     async def broker_times_ms(self) -> dict[str, int]:
         """Return the current time of each master by broker name, in milliseconds since the epoch.
 
@@ -118,6 +148,22 @@ class AsyncAdminClient(TopicAdmin, GroupAdmin, LiteAdmin, SearchAdmin, DivergedA
         return d.BrokerBacklog.of(
             broker, await self._brokers.ask_named(broker, rpcs.GET_BACKLOG, request)
         )
+
+    async def broker_backlogs(
+        self, *, silent: list[MqError] | None = None
+    ) -> dict[str, d.BrokerBacklog]:
+        """Return the messages that wait at every master, by broker name.
+
+        Args:
+            silent: See `list_topics`.
+
+        Returns:
+            The counts. They contain the lag of every group and the dead letters of every topic.
+        """
+        masters = await self._brokers.masters()
+        request = admin_pb2.GetBacklogRequest()
+        answers = await self._brokers.ask_each(masters, rpcs.GET_BACKLOG, request, silent=silent)
+        return {name: d.BrokerBacklog.of(name, answer) for name, answer in answers.items()}
 
     # ---- messages ----
 
@@ -161,7 +207,9 @@ class AsyncAdminClient(TopicAdmin, GroupAdmin, LiteAdmin, SearchAdmin, DivergedA
             answer = await self._brokers.ask_broker_of(topic, broker_name, rpcs.PULL, request)
         return d.Browsed.of(broker_name, answer)
 
-    async def get_message(self, message_id: str) -> ReceivedMessage:
+    async def get_message(
+        self, message_id: str, *, silent: list[MqError] | None = None
+    ) -> ReceivedMessage:
         """Return the message with an offset message id or a message id.
 
         An offset message id contains the address of a broker, which may be a former master. If no
@@ -172,6 +220,8 @@ class AsyncAdminClient(TopicAdmin, GroupAdmin, LiteAdmin, SearchAdmin, DivergedA
 
         Args:
             message_id: The `offset_message_id` or the `message_id` of a message.
+            silent: Collects the errors of brokers that do not answer, which may have the message.
+                Without it, such an error is raised.
 
         Returns:
             The message.
@@ -179,9 +229,9 @@ class AsyncAdminClient(TopicAdmin, GroupAdmin, LiteAdmin, SearchAdmin, DivergedA
         Raises:
             MqError: QUERY_NOT_FOUND or MESSAGE_CORRUPTED.
         """
-        found = await self._message_at(message_id)
+        found = await self._message_at(message_id, silent)
         if found is None:
-            found = await self._message_of_unique_id(message_id)
+            found = await self._message_of_unique_id(message_id, silent)
         if found is None:
             raise _unknown(message_id)
         return found
@@ -205,7 +255,7 @@ class AsyncAdminClient(TopicAdmin, GroupAdmin, LiteAdmin, SearchAdmin, DivergedA
         Raises:
             MqError: QUERY_NOT_FOUND if there is none.
         """
-        named = await self._message_at(message_id)
+        named = await self._message_at(message_id, silent)
         unique_id = named.message_id if named else message_id
         request = search_pb2.FindMessageRequest(unique_message_id=unique_id)
         brokers = {
@@ -255,7 +305,7 @@ class AsyncAdminClient(TopicAdmin, GroupAdmin, LiteAdmin, SearchAdmin, DivergedA
         Raises:
             MqError: QUERY_NOT_FOUND if no broker that answers has the message.
         """
-        named = await self._message_at(message_id)
+        named = await self._message_at(message_id, silent)
         unique_id = named.message_id if named else message_id
         request = search_pb2.TrackMessageRequest(
             unique_message_id=unique_id, consumer_groups=groups
@@ -307,7 +357,9 @@ class AsyncAdminClient(TopicAdmin, GroupAdmin, LiteAdmin, SearchAdmin, DivergedA
         )
         return d.TrackedMessage.of(broker_name, answer.messages[0])
 
-    async def _message_at(self, message_id: str) -> ReceivedMessage | None:
+    async def _message_at(
+        self, message_id: str, silent: list[MqError] | None
+    ) -> ReceivedMessage | None:
         """Return the message with an offset message id, or None if there is none."""
         try:
             address, _ = parse_offset_message_id(message_id)
@@ -324,9 +376,12 @@ class AsyncAdminClient(TopicAdmin, GroupAdmin, LiteAdmin, SearchAdmin, DivergedA
                 return ReceivedMessage(response.message, name)
             except BrokerUnreachable as error:
                 found = await self._message_of_host(address, request, brokers)
-                if found is None:
+                if found is not None:
+                    return found
+                if silent is None:
                     raise error from None
-                return found
+                silent.append(error)
+                return None
         return await self._message_of_host(address, request, brokers)
 
     async def _message_of_host(
@@ -361,7 +416,9 @@ class AsyncAdminClient(TopicAdmin, GroupAdmin, LiteAdmin, SearchAdmin, DivergedA
                 raise answer
         return None
 
-    async def _message_of_unique_id(self, unique_id: str) -> ReceivedMessage | None:
+    async def _message_of_unique_id(
+        self, unique_id: str, silent: list[MqError] | None
+    ) -> ReceivedMessage | None:
         """Search all topics for a message id. Return None if no topic has it."""
         names = await self.topic_names(include_derived=True)
         free = asyncio.Semaphore(MAX_SEARCHES)
@@ -369,9 +426,10 @@ class AsyncAdminClient(TopicAdmin, GroupAdmin, LiteAdmin, SearchAdmin, DivergedA
         async def search(topic: str) -> list[ReceivedMessage]:
             async with free:
                 try:
-                    return await self.query_messages(topic, unique_id=unique_id)
+                    return await self.query_messages(topic, unique_id=unique_id, silent=silent)
                 except MqError as error:
-                    if error.code is not Code.TOPIC_NOT_EXIST:  # deleted meanwhile
+                    known = silent is not None and error in silent
+                    if not known and error.code is not Code.TOPIC_NOT_EXIST:  # deleted meanwhile
                         raise
                     return []
 
@@ -392,6 +450,7 @@ class AsyncAdminClient(TopicAdmin, GroupAdmin, LiteAdmin, SearchAdmin, DivergedA
         begin_timestamp_ms: int = 0,
         end_timestamp_ms: int = 0,
         damaged: list[MqError] | None = None,
+        silent: list[MqError] | None = None,
     ) -> list[ReceivedMessage]:
         """Return messages by key or by message id, newest first.
 
@@ -404,6 +463,7 @@ class AsyncAdminClient(TopicAdmin, GroupAdmin, LiteAdmin, SearchAdmin, DivergedA
             end_timestamp_ms: The latest store time, in milliseconds since the epoch; 0 for no
                 limit.
             damaged: Collects an error for each record that may match but cannot be read.
+            silent: See `list_topics`.
 
         Returns:
             The messages.
@@ -420,7 +480,7 @@ class AsyncAdminClient(TopicAdmin, GroupAdmin, LiteAdmin, SearchAdmin, DivergedA
                 end_timestamp_ms=end_timestamp_ms,
             )
         brokers = await self._brokers.of_topic(topic, reads=True)
-        answers = await self._brokers.ask_each(brokers, rpcs.QUERY_MESSAGES, request)
+        answers = await self._brokers.ask_each(brokers, rpcs.QUERY_MESSAGES, request, silent=silent)
         messages = [
             ReceivedMessage(stored, name)
             for name, answer in answers.items()
@@ -472,6 +532,7 @@ class AdminClient(Facade[AsyncAdminClient]):
 
     create_topic = blocking(AsyncAdminClient.create_topic)
     update_topic = blocking(AsyncAdminClient.update_topic)
+    get_topic = blocking(AsyncAdminClient.get_topic)
     list_topics = blocking(AsyncAdminClient.list_topics)
     topic_names = blocking(AsyncAdminClient.topic_names)
     routed_topics = blocking(AsyncAdminClient.routed_topics)
@@ -494,16 +555,34 @@ class AdminClient(Facade[AsyncAdminClient]):
     skip_message = blocking(AsyncAdminClient.skip_message)
     commit_offsets = blocking(AsyncAdminClient.commit_offsets)
     forget_offsets = blocking(AsyncAdminClient.forget_offsets)
+    clone_offsets = blocking(AsyncAdminClient.clone_offsets)
     reset_offsets = blocking(AsyncAdminClient.reset_offsets)
+
+    topic_page = blocking(AsyncAdminClient.topic_page)
+    group_page = blocking(AsyncAdminClient.group_page)
+    describe_topic = blocking(AsyncAdminClient.describe_topic)
+    describe_group = blocking(AsyncAdminClient.describe_group)
+    get_stats = blocking(AsyncAdminClient.get_stats)
+
+    @like(AsyncAdminClient.watch_stats)
+    def watch_stats(self, **wanted: Any) -> Iterator[StatsSample]:
+        return self._iterate(self._client.watch_stats(**wanted), until_closed=True)
 
     list_lite_topics = blocking(AsyncAdminClient.list_lite_topics)
     list_lite_clients = blocking(AsyncAdminClient.list_lite_clients)
 
     cluster = blocking(AsyncAdminClient.cluster)
     broker_status = blocking(AsyncAdminClient.broker_status)
+    broker_statuses = blocking(AsyncAdminClient.broker_statuses)
     broker_times_ms = blocking(AsyncAdminClient.broker_times_ms)
     drain_broker = blocking(AsyncAdminClient.drain_broker)
     broker_backlog = blocking(AsyncAdminClient.broker_backlog)
+    broker_backlogs = blocking(AsyncAdminClient.broker_backlogs)
+
+    broker_config = blocking(AsyncAdminClient.broker_config)
+    update_broker_config = blocking(AsyncAdminClient.update_broker_config)
+    namesrv_config = blocking(AsyncAdminClient.namesrv_config)
+    update_namesrv_config = blocking(AsyncAdminClient.update_namesrv_config)
 
     replicas = blocking(AsyncAdminClient.replicas)
     replica = blocking(AsyncAdminClient.replica)

@@ -3,8 +3,8 @@
 Codes: QUERY_NOT_FOUND, TOPIC_NOT_EXIST, INVALID_PARAMETER, ILLEGAL_OPERATION (no index),
 FLOW_CONTROL (too many searches run).
 
-Apache's server derives a track from the present offset of each group, so it cannot tell a message
-that was consumed from one that was filtered or skipped.
+Apache's server compares a message with the present offset of each group. So it cannot distinguish a
+message that was consumed from one that was skipped by a reset.
 """
 
 from __future__ import annotations

@@ -241,6 +241,11 @@ class MessageStore:
             self._lock.close()
             self._lock = None
 
+    def use(self, options: StoreOptions) -> None:
+        """Use the limits of retention, disk and bodies in `options`. Other options stay."""
+        self._retention.use(options)
+        self._appender.use(options)
+
     # ---- positions and state ----
 
     @property
@@ -450,6 +455,19 @@ class MessageStore:
             self._dispatch.error = error
         self.cleaning.run_when_due(now_ms, self._clock.monotonic_ms())
         self.damage.begin_at(self.min_physical_offset)
+
+    @property
+    def has_file_work(self) -> bool:
+        """Return whether `maintain_files` has work.
+
+        Call it on the event loop while no `maintain_files` runs.
+        """
+        return (
+            self._dispatch.wants_numpy
+            or self._log.wants_next_file()
+            or self.cleaning.has_removals
+            or self._derived_flush.has_work
+        )
 
     def maintain_files(self) -> bool:
         """Allocate the next log file, remove expired files, and sync derived files.

@@ -25,6 +25,7 @@ from aerobee_foreign.apache.rocketmq.v2.service_pb2 import (
     TelemetryCommand,
 )
 
+from aerobee_chassis.background import pause
 from aerobee_chassis.clock import Clock
 from aerobee_cluster.transport import Transport
 from aerobee_proxy.cluster.broker_calls import BrokerCalls
@@ -85,7 +86,7 @@ class TransactionChecks:
                 producers = (session for session in self._sessions if session.streams)
                 self._topics = frozenset().union(*(each.published() for each in producers))
                 await self._refresh_links()
-                await asyncio.sleep(ROUND_S)
+                await pause(ROUND_S)
         finally:
             links = list(self._links.values())
             self._links.clear()
@@ -170,7 +171,7 @@ class TransactionChecks:
                     structlog.get_logger().warning(
                         "producer_heartbeat_failed", broker=broker_name, reason=error.message
                     )
-            await asyncio.sleep(ROUND_S)
+            await pause(ROUND_S)
 
     # ---- checks ----
 

@@ -90,7 +90,7 @@ class Trail:
 
 @dataclass(slots=True)
 class Reading:
-    """What was read: the events by group, and whether the whole journal was read."""
+    """The events that were read, by group."""
 
     trails: dict[str, Trail] = field(default_factory=dict)
     records: int = 0

@@ -9,7 +9,7 @@ from aerobee_broker.delivery.retry.policy import Failure
 
 
 class State(Enum):
-    """What became of a message in a consumer group. A state that is not known is UNKNOWN."""
+    """A state of a message in a consumer group. If it is not known, it is UNKNOWN."""
 
     NOT_YET = "earlier messages of its queue come first"
     READY = "the next receive may deliver it"

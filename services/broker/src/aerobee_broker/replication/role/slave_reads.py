@@ -12,6 +12,7 @@ from typing import Any
 
 from aerobee.broker.v1 import message_pb2, offset_pb2, search_pb2
 
+from aerobee_broker.config import BrokerOptions
 from aerobee_broker.delivery.pull.access import ReadAccess
 from aerobee_broker.delivery.pull.long_polls import LongPolls
 from aerobee_broker.delivery.pull.offsets import QueueQueries
@@ -56,6 +57,7 @@ class SlaveReads:
         self._is_readable = is_readable
         self._refuse = refuse
         self._polls = LongPolls()
+        self._reading: QueueReading | None = None
         store = own.store
         self._services = [bind_part(_MESSAGES, LookupRpcs(store))]
         if own.environment.options.slave_read_enable:
@@ -82,8 +84,9 @@ class SlaveReads:
         is_following: Callable[[], bool],
     ) -> SlavePull:
         options, tables, store = own.environment.options, own.tables, own.store
+        reading = self._reading = QueueReading(store, self._polls, options)
         return SlavePull(
-            reading=QueueReading(store, self._polls, options),
+            reading=reading,
             slow_readers=SlowReaders(store, lambda _: (broker_id,), slow_reader_bytes(options)),
             access=access,
             groups=tables.groups,
@@ -92,6 +95,11 @@ class SlaveReads:
             refuse=self._refuse,
             has_master=is_following,
         )
+
+    def use(self, options: BrokerOptions) -> None:
+        """Use the limits of `options`."""
+        if self._reading is not None:
+            self._reading.use(options)
 
     def services(self) -> list[Service]:
         return [

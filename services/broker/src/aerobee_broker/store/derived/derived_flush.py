@@ -147,6 +147,10 @@ class DerivedFlush:
 
     # ---- the flusher's thread ----
 
+    @property
+    def has_work(self) -> bool:
+        return self._job is not None
+
     def work(self) -> bool:
         """Sync a few files. Return True if more files are left. Raises OSError."""
         job = self._job

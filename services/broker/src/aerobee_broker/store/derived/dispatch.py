@@ -9,6 +9,7 @@ consume queue files, and the keys of up to `_INDEX_BATCH` messages.
 from __future__ import annotations
 
 import importlib
+import sys
 from collections import deque
 from collections.abc import Mapping
 from pathlib import Path
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 Indexed = tuple[TopicEncoding, bytes, int, int]
 NextOffsets = dict[ConsumeQueue, int]
 
+_KEYS_MODULE = "aerobee_broker.store.derived.keys"  # imports numpy
 # Number of messages whose keys are hashed together.
 _INDEX_BATCH = 2_048
 # Units, or keys, that may wait in memory if a recovery finds the disk full: 100 MB.
@@ -180,13 +182,19 @@ class Dispatch:
         finally:
             self._unwritten -= queue.written - written
 
+    @property
+    def wants_numpy(self) -> bool:
+        """Return whether keys wait for the index, and `import_numpy` was not called yet."""
+        is_waiting = self.index is not None and bool(self._indexed)
+        return is_waiting and _KEYS_MODULE not in sys.modules
+
     def import_numpy(self) -> None:
         """Import numpy on the flusher thread, if keys wait for the index.
 
         On the event loop, the import would block for 80 ms.
         """
         if self.index is not None and self._indexed:
-            importlib.import_module("aerobee_broker.store.derived.keys")
+            importlib.import_module(_KEYS_MODULE)
 
     def put_index(self) -> None:
         """Put the keys of every visible message into the index. Raises OSError."""

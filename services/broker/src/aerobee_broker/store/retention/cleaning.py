@@ -144,6 +144,10 @@ class Cleaning:
 
     # ---- the flusher's thread ----
 
+    @property
+    def has_removals(self) -> bool:
+        return bool(self._removals)
+
     def remove_one(self) -> bool:
         """Remove one dropped file. Return False if no file is left to remove. Raises OSError."""
         if not self._removals:

@@ -66,17 +66,22 @@ class AioListener:
 
     async def start(self) -> None:
         await self._server.start()
-        self._look()
 
     async def stop(self, grace_s: float) -> None:
         await self._server.stop(grace_s)
         if self._looking is not None:
             self._looking.cancel()
 
+    def _watch(self) -> None:
+        """Reject requests that have waited too long, every LOOK_S while requests wait."""
+        if self._looking is None:
+            self._looking = self._loop.call_later(LOOK_S, self._look)
+
     def _look(self) -> None:
-        """Reject requests that have waited too long, every LOOK_S."""
-        self._looking = self._loop.call_later(LOOK_S, self._look)
+        self._looking = None
         self._in_flight.expire(self._loop.time())
+        if self._in_flight.waiting:
+            self._watch()
 
     def _adapt(self, service: str, method: Method) -> grpc.RpcMethodHandler[Any, Any]:
         async def adapted(requests: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
@@ -109,6 +114,7 @@ class AioListener:
             return await self._run(service, method, parsed_each(method, requests), call)
         in_flight = self._in_flight
         admission = Admission(self._loop, in_flight, id(method))
+        self._watch()
         reserved = await admission.wait()
         if not reserved:
             return self._refuse(method)

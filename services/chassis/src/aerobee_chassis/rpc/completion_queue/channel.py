@@ -7,7 +7,8 @@ so the loop does not wait.
 
 If the loop has no other work, a thread waits for the next event instead. A thread that waits in
 gRPC also reads the sockets of all other channels. If the thread always waited, it would take part
-in every call that the process serves.
+in every call that the process serves. So for a stream, which is silent most of the time, it waits
+only while the loop is idle: with the first calls that follow, the loop recalls it.
 """
 
 from __future__ import annotations
@@ -25,6 +26,11 @@ from aerobee_chassis.clock import deadline_in
 from aerobee_chassis.rpc.completion_queue.cygrpc import cygrpc
 from aerobee_chassis.rpc.completion_queue.loop import IDLE_POLL_S, CompletionQueueLoop, OnEvent
 from aerobee_chassis.rpc.transport import CALL_ENDED, CHANNEL_CLOSED, CallFailed, ChannelTls
+
+# The loop recalls a thread that waits for a silent stream after this many iterations, if they took
+# less than this many seconds: the process serves calls again.
+BUSY_TURNS = 64
+BUSY_S = 1.0
 
 _STATUS_NAMES = {status.value[0]: status.name for status in grpc.StatusCode}
 _GIVEN_UP = (cygrpc.StatusCode.cancelled, "the caller gave up")
@@ -51,7 +57,10 @@ class CompletionQueueChannel:
         # Counts unary calls and exchanges. A stream is silent most of the time, and may wait.
         self._answers_due = 0
         self._next_poll = 0.0  # in the loop's time, while no answer is due
-        self._armed = False  # the thread waits at the queue; the loop must not poll meanwhile
+        self.armed = False  # the thread waits at the queue; the loop must not poll meanwhile
+        self._recalled = False  # the event of a probe is in the queue, for the thread
+        self._turns = 0  # iterations of the loop since `_turns_since`
+        self._turns_since = 0.0  # in the loop's time
         self._closing = False  # no new calls begin
         self._closed = False
         self._drained = asyncio.Event()
@@ -141,16 +150,22 @@ class CompletionQueueChannel:
         self._to_wait.release()
         self._waiter.join()
         self._probe.cancel(*_GIVEN_UP)
-        self._channel.next_call_event()
+        while self._channel.next_call_event().tag is _probed:
+            pass
         self._channel.close(cygrpc.StatusCode.cancelled, "the channel is closed")
 
     # ---- events ----
 
     def poll(self) -> bool:
-        if self._armed or (not self._answers_due and self._loop.time() < self._next_poll):
+        if self.armed:
+            self._recall_if_busy()
             return False
-        if not self._probe.operate((), _probed):
+        if not self._answers_due and self._loop.time() < self._next_poll:
             return False
+        # After a recall, the event of a probe may be left in the queue.
+        if not self._recalled and not self._probe.operate((), _probed):
+            return False
+        self._recalled = False
         next_event = self._channel.next_call_event
         event, found = next_event(), False
         while event.tag is not _probed:
@@ -160,11 +175,21 @@ class CompletionQueueChannel:
         self._next_poll = 0.0 if found else self._loop.time() + IDLE_POLL_S / 2
         return found
 
-    def arm(self) -> bool:
-        if not self._armed and self._answers_due:
-            self._armed = True
+    def arm(self, *, idle: bool) -> None:
+        if not self.armed and (idle or self._answers_due):
+            self.armed = True
+            self._turns, self._turns_since = 0, self._loop.time()
             self._to_wait.release()
-        return self._armed
+
+    def _recall_if_busy(self) -> None:
+        """End the wait of the thread if it waits for a silent stream, and the loop is busy."""
+        self._turns += 1
+        if self._turns < BUSY_TURNS or self._answers_due or self._recalled:
+            return
+        now = self._loop.time()
+        if now - self._turns_since < BUSY_S:
+            self._recalled = self._probe.operate((), _probed)
+        self._turns, self._turns_since = 0, now
 
     def _wait(self) -> None:
         while True:
@@ -177,8 +202,11 @@ class CompletionQueueChannel:
             self._loop.deliver(partial(self._woken, event))
 
     def _woken(self, event: Any) -> None:
-        self._armed = False
-        self._received(event)
+        self.armed = False
+        if event.tag is _probed:
+            self._recalled = False
+        else:
+            self._received(event)
 
     def _received(self, event: Any) -> None:
         self._expect(-1)
@@ -232,9 +260,9 @@ def _nothing(_event: Any) -> None:
 
 
 def _probed(_event: Any) -> None:
-    """Ignore the event of a probe, an operation that `poll` adds to the queue of events.
+    """Ignore the event of a probe, an operation that adds an event to the queue.
 
-    `poll` handles all events up to that of its probe.
+    `poll` handles all events up to that of its probe. A recalled thread ends its wait with it.
     """
 
 

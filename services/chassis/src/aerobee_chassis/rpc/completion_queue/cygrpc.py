@@ -6,6 +6,7 @@ Creating an event loop tests most of it (`loop`).
 
 from __future__ import annotations
 
+import ctypes
 import importlib
 import os
 import select
@@ -14,6 +15,11 @@ from typing import Any
 import grpc
 
 TESTED_VERSIONS = ("1.85.",)  # prefixes
+
+# grpcio divides each wait at a completion queue into slices of this many milliseconds (its default:
+# 200), so that an idle thread wakes up five times a second. It does so to run Python's signal
+# handlers. asyncio does not need it: a signal ends the wait of its loop.
+SLICE_MS = 3_600_000
 
 cygrpc: Any = importlib.import_module("grpc._cython.cygrpc")
 
@@ -31,3 +37,18 @@ def check_version() -> None:
     """Raise CompletionQueueUnavailable if this version of grpcio was not tested."""
     if not grpc.__version__.startswith(TESTED_VERSIONS):
         raise CompletionQueueUnavailable(f"grpcio {grpc.__version__} was not tested")
+
+
+def wait_without_slices() -> None:
+    """Let each wait at a completion queue of this process last up to SLICE_MS.
+
+    grpcio exports the variable for other Cython modules. Raises CompletionQueueUnavailable if the
+    variable is missing.
+    """
+    pointer_of = ctypes.pythonapi.PyCapsule_GetPointer
+    pointer_of.restype, pointer_of.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+    try:
+        address = pointer_of(cygrpc.__pyx_capi__["g_interrupt_check_period_ms"], b"int")
+    except (AttributeError, KeyError, ValueError) as error:
+        raise CompletionQueueUnavailable(f"waits of grpcio have slices: {error}") from error
+    ctypes.c_int.from_address(address).value = SLICE_MS

@@ -1,7 +1,7 @@
 """Accept calls on the completion queue of the event loop (`loop`).
 
-Every second, the listener checks for calls that have waited too long, and for callers that do not
-read their answers.
+While calls wait or answers are unread, the listener checks every second for calls that have waited
+too long, and for callers that do not read their answers.
 """
 
 from __future__ import annotations
@@ -76,7 +76,6 @@ class CompletionQueueListener:
         self._server.start()
         for _ in range(WAITING_CALLS):
             self._server.request_call(self._queue, self._queue, self._on_call)
-        self._looking = self.loop.call_later(LOOK_S, self._look)
 
     async def stop(self, grace_s: float) -> None:
         self._stopping = True
@@ -102,6 +101,11 @@ class CompletionQueueListener:
         if self._stopping and not self.active:
             self._idle.set()
 
+    def watch(self) -> None:
+        """Start the checks: a call waits, or an answer was not read yet."""
+        if self._looking is None:
+            self._looking = self.loop.call_later(LOOK_S, self._look)
+
     def _on_call(self, event: Any) -> None:
         if not event.success:  # the server is shutting down
             return
@@ -119,9 +123,9 @@ class CompletionQueueListener:
         self._down.set_result(None)
 
     def _look(self) -> None:
-        """Check every LOOK_S for calls that wait too long and for callers that do not read."""
+        """Check for calls that wait too long and for callers that do not read."""
         now_s, in_flight = self.loop.time(), self.in_flight
-        self._looking = self.loop.call_later(LOOK_S, self._look)
+        self._looking = None
         if in_flight.waiting:
             in_flight.expire(now_s)
             for call in tuple(self.active):
@@ -130,6 +134,8 @@ class CompletionQueueListener:
             stalled_looks = max(1, round(in_flight.stall_s / LOOK_S))
             for call in tuple(self.active):
                 call.check_reader(stalled_looks)
+        if in_flight.waiting or in_flight.answers:
+            self.watch()
 
 
 def _refuse(core: Any) -> None:

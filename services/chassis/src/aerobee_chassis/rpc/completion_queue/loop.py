@@ -30,13 +30,14 @@ from aerobee_chassis.rpc.completion_queue.cygrpc import (
     check_version,
     cygrpc,
     on_this_system,
+    wait_without_slices,
 )
 
 EVENTS_A_TURN = 64  # events in one loop iteration; then the tasks that they woke run
-# The queue waits by the time of day. If the clock is set back, timers are late by at most this.
-LONGEST_WAIT_S = 1.0
+LONGEST_WAIT_S = 60.0  # asyncio's own limit is a day
+CLOSE_TIMEOUT_S = 1.0  # for the events that are left in the queue
 WAKER_TIMEOUT_S = 5.0  # for making a waker: a call of this process to itself
-IDLE_POLL_S = 0.05  # between polls of a source that is not urgent
+IDLE_POLL_S = 0.05  # between polls of a source that is not urgent, until the loop is idle
 
 _NONE = cygrpc.CompletionType.queue_timeout
 
@@ -50,14 +51,19 @@ class PollSource(Protocol):
     The loop can wait at only one queue, so it polls the others.
     """
 
+    @property
+    def armed(self) -> bool:
+        """Return whether the next event will wake the loop."""
+
     def poll(self) -> bool:
         """Handle the events that have arrived, without waiting. Return whether there were any."""
 
-    def arm(self) -> bool:
-        """Prepare for a wait of the loop, and return whether the next event will wake the loop.
+    def arm(self, *, idle: bool) -> None:
+        """Prepare for a wait of the loop.
 
-        If the result is False, the source is not urgent, and the loop polls it again after
-        IDLE_POLL_S.
+        If the source is not `armed` after that, it is not urgent, and the loop polls it again after
+        IDLE_POLL_S. If nothing has happened in that time, the loop is `idle`, and the source must
+        be armed.
         """
 
 
@@ -112,7 +118,7 @@ class CompletionQueueLoop(asyncio.SelectorEventLoop):
         with self._waker_lock:
             self._waker_open = False  # gRPC aborts a process that uses a queue after its shutdown
             self.queue.shutdown()
-        deadline = deadline_in(LONGEST_WAIT_S)
+        deadline = deadline_in(CLOSE_TIMEOUT_S)
         while self.queue.poll(deadline).completion_type != cygrpc.CompletionType.queue_shutdown:
             if seconds_until(deadline) < 0:
                 break
@@ -134,6 +140,7 @@ def new_completion_queue_loop(
     if not on_this_system():
         raise CompletionQueueUnavailable("the system has no epoll or no eventfd")
     check_version()
+    wait_without_slices()
     try:
         queue = cygrpc.CompletionQueue()
         waker = _make_waker(queue)
@@ -157,6 +164,7 @@ class _CompletionQueueSelector(_FileSelector):
         self._loop = loop
         self._poll: Callable[[float | None], Any] = loop.queue.poll
         self._files_ready = False
+        self._is_idle = False  # the last wait was for IDLE_POLL_S, and nothing happened
         self._rearm = False  # the thread has reported a file, and watches none until it is re-armed
         self._watched = select.epoll()
         self._watched.register(self.fileno(), select.EPOLLIN | select.EPOLLONESHOT)
@@ -190,15 +198,19 @@ class _CompletionQueueSelector(_FileSelector):
 
     def _wait(self, timeout: float | None) -> Any:
         """Wait for the next event of the queue and return it."""
-        longest_s = LONGEST_WAIT_S
-        if self._loop.sources:
+        wait_s = LONGEST_WAIT_S if timeout is None else min(timeout, LONGEST_WAIT_S)
+        is_idle, self._is_idle = self._is_idle, False
+        sources = self._loop.sources
+        if not all(source.armed for source in sources):
             event = self._poll(0.0)
             if event.completion_type != _NONE:
                 return event
-        for source in self._loop.sources:
-            if not source.arm():
-                longest_s = IDLE_POLL_S
-        wait_s = longest_s if timeout is None else min(timeout, longest_s)
+            for source in sources:
+                source.arm(idle=is_idle)
+            if wait_s > IDLE_POLL_S and not all(source.armed for source in sources):
+                event = self._poll(deadline_in(IDLE_POLL_S))
+                self._is_idle = event.completion_type == _NONE
+                return event
         return self._poll(deadline_in(wait_s))
 
     def _handle_from(self, event: Any) -> None:

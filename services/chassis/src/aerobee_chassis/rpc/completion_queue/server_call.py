@@ -45,6 +45,8 @@ class Server(Protocol):
 
     def ended(self, call: CompletionQueueCall) -> None: ...
 
+    def watch(self) -> None: ...
+
 
 def nothing(_event: Any) -> None:
     """Ignore the end of an operation."""
@@ -145,6 +147,7 @@ class CompletionQueueCall:
         sent = self._listener.loop.create_future()
         self._unsent += size
         self._in_flight.answering(size)
+        self._listener.watch()
         self._outgoing.extend(zip(batch, flags, strict=True))
         self._outgoing.append(sent)
         if not self._sending:
@@ -166,6 +169,8 @@ class CompletionQueueCall:
             self._handle(parsed_each(self._method, self._requests))
         else:
             self._in_flight.admit(self, self._listener.loop.time())
+            if self._in_flight.waiting:
+                self._listener.watch()
 
     @property
     def kind(self) -> object:
@@ -229,6 +234,7 @@ class CompletionQueueCall:
                 operations.append(cygrpc.SendMessageOperation(data, 0))
                 self._unsent += len(data)
                 self._in_flight.answering(len(data))
+                self._listener.watch()
             except Exception as error:
                 self._listener.loop.call_failed(error)
                 failure = _NOT_SENT

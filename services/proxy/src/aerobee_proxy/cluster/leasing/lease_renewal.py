@@ -23,6 +23,7 @@ from functools import partial
 import structlog
 from aerobee.broker.v1.pop_pb2 import InvisibleChange
 
+from aerobee_chassis.background import pause
 from aerobee_chassis.clock import Clock
 from aerobee_cluster.leases import MAX_RENEWED_MS, is_over
 from aerobee_proxy.cluster.batches import BrokerBatches
@@ -162,7 +163,7 @@ class LeaseRenewal:
         scans: dict[str, asyncio.Task[None]] = {}
         try:
             while True:
-                await asyncio.sleep(SCAN_S)
+                await pause(SCAN_S)
                 for name, leases in self._by_broker().items():
                     if name not in scans:
                         scans[name] = asyncio.create_task(self._scan_broker(name, leases))

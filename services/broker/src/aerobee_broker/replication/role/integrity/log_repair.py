@@ -19,9 +19,10 @@ from aerobee_broker.replication.role.replica_store import ReplicaStore
 from aerobee_broker.store.damage import DamagedRange
 from aerobee_broker.store.message_store import MessageStore
 from aerobee_broker.store.ship import Chunk
+from aerobee_chassis.background import pause
 from aerobee_wire.status import Code, MqError
 
-LOOK_S = 0.5  # seconds between two checks for damage
+LOOK_S = 1.0  # seconds between two checks for damage
 AGAIN_S = 5.0  # seconds after an attempt that repaired nothing
 ASKED_RANGES = 256  # ranges in one call
 LONGEST_WAIT_MS = 60_000  # until readers skip damage that a silent replica might repair
@@ -48,7 +49,7 @@ class LogRepairs:
     async def run(self) -> None:
         """Repair known damage until the task is cancelled."""
         while True:
-            await asyncio.sleep(LOOK_S)
+            await pause(LOOK_S)
             if self._own.damaged and not await self.attempt():
                 await asyncio.sleep(AGAIN_S)
 
