@@ -61,7 +61,7 @@ def test_the_proxy_serves_users_and_no_unsigned_call(project: Project, tls: Tls)
     command = ("aerobee", "user", "create", "sdk", "--super", "--generate", "--json")
     made, code = project.inside("broker", *command, stderr=DEVNULL)
     assert code == 0, made
-    secret = json.loads(made)[0]["secret_key"]
+    secret = json.loads(made)["secret_key"]
     address = f"127.0.0.1:{project.ports['proxy']}"
     with Client(address, Path(tls.ca).read_bytes()) as client:
         request = s.QueryRouteRequest(topic=d.Resource(name="orders"), endpoints=client.endpoints)
