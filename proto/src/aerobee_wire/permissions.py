@@ -224,14 +224,23 @@ TABLE: Mapping[str, Row] = {
             "DeleteTopic": _row(ADMIN, rights=_on(DELETE, TOPIC, "topic")),
             "GetTopic": _row(*_READERS, BROKER, rights=_on("Pub|Sub|Get", TOPIC, "topic")),
             "ListTopics": _row(*_READERS, rights=_on(LIST, TOPIC, EACH)),
+            "DescribeTopic": _row(*_READERS, rights=_on(GET, TOPIC, "topic")),
             "PutGroup": _row(ADMIN, rights=_on(CREATE, GROUP, "group.consumer_group")),
             "UpdateGroup": _row(ADMIN, rights=_on(UPDATE, GROUP, "group.consumer_group")),
             "DeleteGroup": _row(ADMIN, rights=_on(DELETE, GROUP, "consumer_group")),
             "GetGroup": _row(*_READERS, rights=_on("Sub|Get", GROUP, "consumer_group")),
             "ListGroups": _row(*_READERS, rights=_on(LIST, GROUP, EACH)),
+            "DescribeGroup": _row(*_READERS, rights=_on(GET, GROUP, "consumer_group")),
             "GetBrokerStatus": _row(*_READERS, BROKER, rights=_GET_CLUSTER),
             "SetDraining": _row(ADMIN, rights=_UPDATE_CLUSTER),
             "GetBacklog": _row(*_READERS, rights=_GET_CLUSTER),
+        },
+    ),
+    **_rpcs(
+        "aerobee.broker.v1.ConfigService",
+        {
+            "GetConfig": _row(CONSOLE, ADMIN, rights=_GET_CLUSTER),
+            "UpdateConfig": _row(ADMIN, rights=_UPDATE_CLUSTER),
         },
     ),
     **_rpcs(

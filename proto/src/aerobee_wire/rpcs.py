@@ -12,12 +12,14 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 from aerobee.access.v1 import access_pb2 as access
 from aerobee.broker.v1 import admin_pb2 as admin
 from aerobee.broker.v1 import client_pb2 as client
+from aerobee.broker.v1 import config_pb2 as config
 from aerobee.broker.v1 import lite_pb2 as lite
 from aerobee.broker.v1 import message_pb2 as message
 from aerobee.broker.v1 import offset_pb2 as offset
 from aerobee.broker.v1 import pop_pb2 as pop
 from aerobee.broker.v1 import replica_pb2 as replica
 from aerobee.broker.v1 import replication_pb2 as replication
+from aerobee.broker.v1 import search_pb2 as search
 from aerobee.broker.v1 import transaction_pb2 as transaction
 from aerobee.namesrv.v1 import namesrv_pb2 as namesrv
 from aerobee.suite.v1 import suite_pb2 as suite
@@ -145,6 +147,8 @@ GET_TOPIC_ROUTE = rpc(namesrv.GetTopicRouteRequest, namesrv.GetTopicRouteRespons
 LIST_TOPIC_ROUTES = rpc(namesrv.ListTopicsRequest, namesrv.ListTopicsResponse)
 GET_CLUSTER_INFO = rpc(namesrv.GetClusterInfoRequest, namesrv.GetClusterInfoResponse)
 WATCH_BROKERS = rpc(namesrv.WatchBrokersRequest, namesrv.WatchBrokersResponse)
+GET_RUNTIME_CONFIG = rpc(namesrv.GetRuntimeConfigRequest, namesrv.GetRuntimeConfigResponse)
+UPDATE_RUNTIME_CONFIG = rpc(namesrv.UpdateRuntimeConfigRequest, namesrv.UpdateRuntimeConfigResponse)
 DELETE_TOPIC_ROUTE = rpc(namesrv.DeleteTopicRequest, namesrv.DeleteTopicResponse)
 
 # ---- broker: messages ----
@@ -156,6 +160,8 @@ RECALL_MESSAGE = rpc(message.RecallMessageRequest, message.RecallMessageResponse
 SEND_REPLY = rpc(message.SendReplyRequest, message.SendReplyResponse)
 GET_MESSAGE = rpc(message.GetMessageRequest, message.GetMessageResponse)
 QUERY_MESSAGES = rpc(message.QueryMessagesRequest, message.QueryMessagesResponse)
+FIND_MESSAGE = rpc(search.FindMessageRequest, search.FindMessageResponse)
+SEARCH_MESSAGES = rpc(search.SearchMessagesRequest, search.SearchMessagesResponse)
 
 # ---- broker: pop and transactions ----
 
@@ -212,14 +218,19 @@ SPECIFY_MESSAGE_TYPE = rpc(admin.SpecifyMessageTypeRequest, admin.SpecifyMessage
 GET_TOPIC = rpc(admin.GetTopicRequest, admin.GetTopicResponse)
 DELETE_TOPIC = rpc(admin.DeleteTopicRequest, admin.DeleteTopicResponse)
 LIST_TOPICS = rpc(admin.ListTopicsRequest, admin.ListTopicsResponse)
+DESCRIBE_TOPIC = rpc(admin.DescribeTopicRequest, admin.DescribeTopicResponse)
 PUT_GROUP = rpc(admin.PutGroupRequest, admin.PutGroupResponse)
 UPDATE_GROUP = rpc(admin.UpdateGroupRequest, admin.UpdateGroupResponse)
 GET_GROUP = rpc(admin.GetGroupRequest, admin.GetGroupResponse)
 DELETE_GROUP = rpc(admin.DeleteGroupRequest, admin.DeleteGroupResponse)
 LIST_GROUPS = rpc(admin.ListGroupsRequest, admin.ListGroupsResponse)
+DESCRIBE_GROUP = rpc(admin.DescribeGroupRequest, admin.DescribeGroupResponse)
 GET_BROKER_STATUS = rpc(admin.GetBrokerStatusRequest, admin.GetBrokerStatusResponse)
 SET_DRAINING = rpc(admin.SetDrainingRequest, admin.SetDrainingResponse)
 GET_BACKLOG = rpc(admin.GetBacklogRequest, admin.GetBacklogResponse)
+
+GET_CONFIG = rpc(config.GetConfigRequest, config.GetConfigResponse)
+UPDATE_CONFIG = rpc(config.UpdateConfigRequest, config.UpdateConfigResponse)
 
 # ---- broker: replication ----
 

@@ -36,13 +36,23 @@ GROUPS = (
     "cluster",
     "broker",
     "broker diverged",
+    "broker config",
+    "namesrv",
+    "namesrv config",
 )
 # All commands; users and documents rely on their names.
 COMMANDS = {
     "up",
     "namesrv",
+    "broker config get",
+    "broker config set",
+    "broker config unset",
+    "namesrv config get",
+    "namesrv config set",
+    "namesrv config unset",
     "proxy",
     "broker",
+    "console",
     "demo",
     "report",
     "facts",
@@ -61,6 +71,9 @@ COMMANDS = {
     "group blocked",
     "group progress",
     "group reset-offset",
+    "group clone-offsets",
+    "group pause",
+    "group resume",
     "group forget",
     "group delete",
     "message send",
@@ -68,6 +81,10 @@ COMMANDS = {
     "message recall",
     "message get",
     "message query",
+    "message browse",
+    "message search",
+    "message tail",
+    "message show",
     "dlq list",
     "dlq peek",
     "dlq purge",
@@ -106,13 +123,13 @@ COMMANDS = {
     "broker diverged show",
     "broker diverged resend",
 }
-PASSED_ON = {"report", "facts", "store"}  # the program that they run prints its own help
+PASSED_ON = {"console", "report", "facts", "store"}  # the program that they run prints its own help
 
 
 def tree(group: CommandGroup = app, path: str = "") -> Iterator[str]:
     for name, child in children(group):
         here = f"{path} {name}".strip()
-        if here not in GROUPS or here == "broker":
+        if here not in GROUPS or here in ("broker", "namesrv"):
             yield here
         if isinstance(child, CommandGroup):
             yield from tree(child, here)

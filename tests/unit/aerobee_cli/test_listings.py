@@ -21,6 +21,7 @@ from aerobee_cli.commands import (
     broker,
     certs,
     cluster,
+    config,
     diverged,
     dlq,
     group,
@@ -137,6 +138,29 @@ LISTINGS: dict[str, tuple[Sequence[Column], Sequence[dict[str, Any]]]] = {
     "dlq-redrive": (
         redriving.COLUMNS,
         [{**each, "status": "failed", "error": each["why"]} for each in MESSAGES[:2]],
+    ),
+    "broker-config-get": (
+        config.COLUMNS,
+        [
+            {
+                "key": key,
+                "value": value,
+                "source": source,
+                "changeable": source == "run time",
+                "address": "10.0.4.10:10911",
+            }
+            for key, value, source in (
+                ("fileReservedTime", "48", "run time"),
+                ("storePathRootDir", "/var/lib/aerobee/broker-a", "command line"),
+            )
+        ],
+    ),
+    "broker-config-set": (
+        config.CHANGES,
+        [
+            {"address": f"10.0.4.1{n}:10911", "without_effect": ("fileReservedTime",) * n}
+            for n in range(2)
+        ],
     ),
     "message-query": (message.MESSAGE_COLUMNS, MESSAGES),
     "topic-list": (

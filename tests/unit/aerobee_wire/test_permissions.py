@@ -45,7 +45,7 @@ SERVICES = (
         f"aerobee.broker.v1.{name}Service"
         for name in (
             *("Message", "Pop", "Lite", "Transaction", "Client", "Offset", "Admin"),
-            *("Replica", "Replication"),
+            *("Config", "Replica", "Replication"),
         )
     ),
     "aerobee.access.v1.NamesrvAccessService",

@@ -15,9 +15,13 @@ COMMANDS = {
         "services",
         "Run a name server, a broker and a proxy as local processes, or as one process.",
     ),
-    "namesrv": ("services", "Run a name server in the foreground."),
+    "namesrv": (
+        "namesrv",
+        "Run a name server in the foreground, or administer running ones.",
+    ),
     "broker": ("broker", "Run a broker in the foreground, or administer a running one."),
     "proxy": ("services", "Run a proxy in the foreground, to which the official SDKs connect."),
+    "console": ("services", "Serve the console: pages about the cluster for a browser."),
     "demo": (
         "services",
         "Send real flights through a broker, fail on those that never arrived, and report on them.",
@@ -90,6 +94,9 @@ def _load(name: str) -> click.Command:
     if name == "broker":
         diverged: CommandGroup = import_module("aerobee_cli.commands.diverged").app
         group.add_lazily("diverged", lambda: diverged, "Messages that replicas have cut off.")
+    if name in ("broker", "namesrv"):
+        config: CommandGroup = getattr(import_module("aerobee_cli.commands.config"), name)
+        group.add_lazily("config", lambda: config, config.help or "")
     if module == name and group.name == name:
         return group
     command = group.get_command(None, name)

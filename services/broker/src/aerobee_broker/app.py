@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from functools import partial
 
 import structlog
+from aerobee.broker.v1 import config_pb2
 from prometheus_client import CollectorRegistry
 
 from aerobee_broker.broker import Broker
@@ -22,8 +23,10 @@ from aerobee_broker.cluster.peers import Peers, broker_caller
 from aerobee_broker.commit.worker_thread import Worker, WorkerThread
 from aerobee_broker.config import BrokerOptions
 from aerobee_broker.disk import Disk, RealDisk
+from aerobee_broker.metadata.runtime_config import RuntimeConfig
 from aerobee_broker.metrics import BrokerMetrics
 from aerobee_broker.replication.wiring import ReplicaProcess, refuse_replica
+from aerobee_broker.rpc.config import ConfigRpcs
 from aerobee_broker.scrubbing import Scrubbing
 from aerobee_broker.store.format import THIS_BUILD, FormatFile
 from aerobee_broker.store.message_store import MessageStore
@@ -34,6 +37,7 @@ from aerobee_broker.wiring.environment import Environment
 from aerobee_broker.wiring.name_server_registration import NameServerRegistration
 from aerobee_broker.wiring.store import open_store, store_options
 from aerobee_broker.wiring.tables import Tables
+from aerobee_chassis import logs
 from aerobee_chassis.addresses import join_address
 from aerobee_chassis.background import BackgroundTask, PeriodicTask
 from aerobee_chassis.clock import Clock, SystemClock, real_time
@@ -48,7 +52,7 @@ from aerobee_chassis.rpc.in_flight import (
     bounds_of,
 )
 from aerobee_chassis.rpc.server import Server
-from aerobee_chassis.rpc.services import Adapt
+from aerobee_chassis.rpc.services import Adapt, Service, bind
 from aerobee_wire.permissions import Permissions
 from aerobee_wire.status import Code, MqError, grpc_status_of, trailers_of
 
@@ -72,7 +76,8 @@ class BrokerApp(App):
         adapt: Adapt = tuple,
     ) -> None:
         super().__init__()
-        self.options = options
+        self.options = options  # the current ones
+        self._given = options
         self.broker: Broker | None = None  # set when it has started
         self.upkeep: list[PeriodicTask] = []
         self._adapt = adapt
@@ -104,8 +109,8 @@ class BrokerApp(App):
         raise AssertionError("not reached: the last attempt returns or raises")
 
     async def _try_start(self) -> Mapping[str, object]:
-        options = self.options
         environment = await self._environment()
+        options = environment.options
         port = options.listen_port or free_port(options.bind_address)
         host = await asyncio.to_thread(
             advertised_host, options.broker_ip1, options.bind_address, options.namesrvs
@@ -132,7 +137,13 @@ class BrokerApp(App):
             spread=Peers(registration, identity, partial(broker_caller, options)).create,
         )
         server = self._server = Server(
-            self._adapt([*broker.services(), access.service]),
+            self._adapt(
+                [
+                    *broker.services(),
+                    self._config_service(environment, broker.use),
+                    access.service,
+                ]
+            ),
             host=options.bind_address,
             port=port,
             failure_of=failure_of,
@@ -179,7 +190,13 @@ class BrokerApp(App):
         await self.lifecycle.start(Step(stop=reader.close))
         replica = ReplicaProcess(environment, identity, reader, self._fail)
         server = self._server = Server(
-            self._adapt([*replica.services, access.service]),
+            self._adapt(
+                [
+                    *replica.services,
+                    self._config_service(environment, replica.use),
+                    access.service,
+                ]
+            ),
             host=options.bind_address,
             port=port,
             failure_of=failure_of,
@@ -201,6 +218,21 @@ class BrokerApp(App):
             **metrics.ready_fields,
         }
 
+    def _config_service(
+        self, environment: Environment, use: Callable[[BrokerOptions], Awaitable[None]]
+    ) -> Service:
+        async def use_here(options: BrokerOptions) -> None:
+            self._take(options)
+            await use(options)
+
+        service = config_pb2.DESCRIPTOR.services_by_name["ConfigService"]
+        return bind(service, ConfigRpcs(environment.config, use_here))
+
+    def _take(self, options: BrokerOptions) -> None:
+        if options.log_level != self.options.log_level:
+            logs.set_level(options.log_level)
+        self.options = options
+
     def _warn_of_full_disk(self) -> None:
         with suppress(OSError):
             usage = self._disk.usage(self.options.store_path_root_dir.expanduser())
@@ -219,8 +251,11 @@ class BrokerApp(App):
         flusher, writer = WorkerThread("flusher"), WorkerThread("config writer")
         await self.lifecycle.start(Step(stop=flusher.close), Step(stop=writer.close))
         path = self.options.store_path_root_dir.expanduser()
+        config = RuntimeConfig(self._given, self._disk, path, writer)
+        config.load()
+        self._take(config.options)
         return Environment(
-            options=self.options,
+            config=config,
             clock=self._clock,
             disk=self._disk,
             path=path,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import structlog
 
 from aerobee_broker.broker import TRANSACTION_ROUND_MS, Broker
+from aerobee_broker.delivery.statistics.sampler import SECOND_MS
 from aerobee_broker.wiring.environment import Environment
 from aerobee_broker.wiring.tables import Tables
 from aerobee_chassis.background import PeriodicTask
@@ -66,6 +67,8 @@ def periodic_work(
             ("clients", CLIENT_SCAN_MS, scan_clients),
             ("transactions", TRANSACTION_ROUND_MS, check_transactions),
             ("measures", MEASURE_MS, measure),
+            ("samples", SECOND_MS, broker.sampler.sample),
+            ("lags", SECOND_MS, broker.sampler.measure_lags),
             ("lite measures", MEASURE_MS, broker.lite_gauges.measure),
         )
     ]

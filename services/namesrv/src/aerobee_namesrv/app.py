@@ -15,6 +15,7 @@ import structlog
 from aerobee.access.v1 import access_pb2
 from aerobee.namesrv.v1 import namesrv_pb2
 
+from aerobee_chassis import logs
 from aerobee_chassis.background import BackgroundTask, PeriodicTask, pause
 from aerobee_chassis.clock import Clock, SystemClock
 from aerobee_chassis.errors import StartError
@@ -26,7 +27,7 @@ from aerobee_chassis.rpc.server import Server
 from aerobee_chassis.rpc.services import Adapt, Service, bind
 from aerobee_cluster.access.handlers import AccessHandlers
 from aerobee_cluster.access.store import KEEP_CURRENT_S, AccessStore, save_in
-from aerobee_namesrv.config import NamesrvOptions, RuntimeOptions
+from aerobee_namesrv.config import NamesrvOptions
 from aerobee_namesrv.kv_config import KVConfigManager
 from aerobee_namesrv.metrics import NamesrvCollector, RouteCounts
 from aerobee_namesrv.routing.broker_live_table import BrokerLiveTable, RemovalQueue
@@ -34,6 +35,7 @@ from aerobee_namesrv.routing.route_info_manager import Conflicts, RouteInfoManag
 from aerobee_namesrv.rpc.admin import EditRpcs, KvRpcs, RuntimeRpcs
 from aerobee_namesrv.rpc.brokers import BrokerRpcs
 from aerobee_namesrv.rpc.routes import RouteRpcs
+from aerobee_namesrv.runtime_config import RuntimeConfig
 from aerobee_wire.permissions import Permissions
 from aerobee_wire.status import Code, MqError, grpc_status_of, trailers_of
 
@@ -79,7 +81,7 @@ class NamesrvApp(App):
         self, options: NamesrvOptions, clock: Clock | None = None, *, adapt: Adapt = tuple
     ) -> None:
         super().__init__()
-        self.options = RuntimeOptions(options)
+        self.options = RuntimeConfig(options)
         self.clock = clock or SystemClock()
         self.kv_config = KVConfigManager(options.kv_config_path)
         self.removals = RemovalQueue(options.un_register_broker_queue_capacity)
@@ -112,6 +114,7 @@ class NamesrvApp(App):
             Step(start=self.kv_config.open, stop=self.kv_config.close),
             Step(start=self._restore_access),  # after the lock of the key-value file is held
             PeriodicTask("access table", KEEP_CURRENT_S, self.access.keep_current),
+            Step(start=self._restore_options),
             BackgroundTask("expiry scan", self._scan),
             BackgroundTask("removal", partial(remove_in_batches, self.manager, self.removals)),
             self._metrics,
@@ -151,6 +154,12 @@ class NamesrvApp(App):
             ) from None
         if self.access.is_stale and len(self.access.table):
             structlog.get_logger().warning("access_table_stale", path=str(path))
+
+    def _restore_options(self) -> None:
+        started = self.options.now
+        self.options.load()
+        if self.options.now.log_level != started.log_level:
+            logs.set_level(self.options.now.log_level)
 
     async def _scan(self) -> None:
         interval_ms = self.options.now.scan_not_active_broker_interval

@@ -432,6 +432,47 @@ class Rebalanced:
 
 
 @dataclass(frozen=True, slots=True)
+class QueueRange:
+    """A part of a queue: the queue offsets from `begin_offset` up to below `end_offset`.
+
+    If `end_offset` is None, the part ends with the queue.
+    """
+
+    broker_name: str
+    queue_id: int
+    begin_offset: int = 0
+    end_offset: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SearchResult:
+    """The messages that a search found, and where it stopped."""
+
+    messages: tuple[ReceivedMessage, ...]
+    # Why each broker stopped, by name: COMPLETE, MESSAGE_LIMIT, BYTE_LIMIT or SCAN_LIMIT.
+    stops: Mapping[str, str]
+    # What is not examined yet. Pass it as `ranges` to continue. Empty if a key was looked up.
+    left: tuple[QueueRange, ...]
+    # Where messages begin that are stored later. Empty if a key was looked up.
+    ends: tuple[QueueRange, ...]
+    # Messages that were examined.
+    scanned: int
+    # Messages that may match, but are damaged or cannot be decompressed.
+    unreadable: int
+    # The errors of brokers that have the topic and did not answer, by name.
+    silent: Mapping[str, MqError]
+
+    @property
+    def is_complete(self) -> bool:
+        """Return whether all messages in the bounds were examined and readable."""
+        return not self.silent and not self.unreadable and set(self.stops.values()) <= {"COMPLETE"}
+
+    def reversed(self) -> Self:
+        """Return the result with its messages in reverse order."""
+        return replace(self, messages=self.messages[::-1])
+
+
+@dataclass(frozen=True, slots=True)
 class Browsed:
     """Consecutive records of a queue.
 
@@ -1152,3 +1193,35 @@ class AccessChange:
 
     changed_at: str
     lacking: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigOption:
+    """An option of a running process.
+
+    Attributes:
+        address: The address of the process.
+        key: RocketMQ's name of the option, or ours.
+        value: The present value as text. Secrets are replaced by stars.
+        source: From where the value comes: default, file, environment, run time, command line.
+        changeable: Whether it can be changed at run time.
+    """
+
+    address: str
+    key: str
+    value: str
+    source: str
+    changeable: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigChange:
+    """A process whose options were changed.
+
+    Attributes:
+        address: The address of the process.
+        without_effect: Keys that were kept, and have no effect while its command line sets them.
+    """
+
+    address: str
+    without_effect: tuple[str, ...]

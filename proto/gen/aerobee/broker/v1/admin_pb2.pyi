@@ -1,3 +1,5 @@
+from aerobee.broker.v1 import client_pb2 as _client_pb2
+from aerobee.broker.v1 import offset_pb2 as _offset_pb2
 from aerobee.namesrv.v1 import namesrv_pb2 as _namesrv_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
@@ -8,14 +10,42 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class TopicOrder(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    TOPIC_ORDER_NAME: _ClassVar[TopicOrder]
+    TOPIC_ORDER_STORED_MESSAGES: _ClassVar[TopicOrder]
+    TOPIC_ORDER_MESSAGES_IN_RATE: _ClassVar[TopicOrder]
+    TOPIC_ORDER_MESSAGES_OUT_RATE: _ClassVar[TopicOrder]
+    TOPIC_ORDER_LAG: _ClassVar[TopicOrder]
+
 class ConsumeOrder(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     CONSUME_ORDER_AUTO: _ClassVar[ConsumeOrder]
     CONSUME_ORDER_ON: _ClassVar[ConsumeOrder]
     CONSUME_ORDER_OFF: _ClassVar[ConsumeOrder]
+
+class GroupOrder(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    GROUP_ORDER_NAME: _ClassVar[GroupOrder]
+    GROUP_ORDER_LAG: _ClassVar[GroupOrder]
+    GROUP_ORDER_MESSAGES_OUT_RATE: _ClassVar[GroupOrder]
+    GROUP_ORDER_MEMBERS: _ClassVar[GroupOrder]
+    GROUP_ORDER_RETRIES: _ClassVar[GroupOrder]
+    GROUP_ORDER_DEAD_LETTERS: _ClassVar[GroupOrder]
+TOPIC_ORDER_NAME: TopicOrder
+TOPIC_ORDER_STORED_MESSAGES: TopicOrder
+TOPIC_ORDER_MESSAGES_IN_RATE: TopicOrder
+TOPIC_ORDER_MESSAGES_OUT_RATE: TopicOrder
+TOPIC_ORDER_LAG: TopicOrder
 CONSUME_ORDER_AUTO: ConsumeOrder
 CONSUME_ORDER_ON: ConsumeOrder
 CONSUME_ORDER_OFF: ConsumeOrder
+GROUP_ORDER_NAME: GroupOrder
+GROUP_ORDER_LAG: GroupOrder
+GROUP_ORDER_MESSAGES_OUT_RATE: GroupOrder
+GROUP_ORDER_MEMBERS: GroupOrder
+GROUP_ORDER_RETRIES: GroupOrder
+GROUP_ORDER_DEAD_LETTERS: GroupOrder
 
 class PutTopicRequest(_message.Message):
     __slots__ = ("topic", "only_new")
@@ -107,16 +137,101 @@ class GetTopicResponse(_message.Message):
     def __init__(self, topic: _Optional[_Union[_namesrv_pb2.TopicConfig, _Mapping]] = ...) -> None: ...
 
 class ListTopicsRequest(_message.Message):
-    __slots__ = ("include_system",)
+    __slots__ = ("include_system", "name_part", "message_types", "exclude_derived", "with_statistics", "order", "descending", "offset", "limit", "with_names")
     INCLUDE_SYSTEM_FIELD_NUMBER: _ClassVar[int]
+    NAME_PART_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_TYPES_FIELD_NUMBER: _ClassVar[int]
+    EXCLUDE_DERIVED_FIELD_NUMBER: _ClassVar[int]
+    WITH_STATISTICS_FIELD_NUMBER: _ClassVar[int]
+    ORDER_FIELD_NUMBER: _ClassVar[int]
+    DESCENDING_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    WITH_NAMES_FIELD_NUMBER: _ClassVar[int]
     include_system: bool
-    def __init__(self, include_system: _Optional[bool] = ...) -> None: ...
+    name_part: str
+    message_types: _containers.RepeatedScalarFieldContainer[str]
+    exclude_derived: bool
+    with_statistics: bool
+    order: TopicOrder
+    descending: bool
+    offset: int
+    limit: int
+    with_names: bool
+    def __init__(self, include_system: _Optional[bool] = ..., name_part: _Optional[str] = ..., message_types: _Optional[_Iterable[str]] = ..., exclude_derived: _Optional[bool] = ..., with_statistics: _Optional[bool] = ..., order: _Optional[_Union[TopicOrder, str]] = ..., descending: _Optional[bool] = ..., offset: _Optional[int] = ..., limit: _Optional[int] = ..., with_names: _Optional[bool] = ...) -> None: ...
 
 class ListTopicsResponse(_message.Message):
-    __slots__ = ("topics",)
+    __slots__ = ("topics", "statistics", "total", "names")
     TOPICS_FIELD_NUMBER: _ClassVar[int]
+    STATISTICS_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_FIELD_NUMBER: _ClassVar[int]
+    NAMES_FIELD_NUMBER: _ClassVar[int]
     topics: _containers.RepeatedCompositeFieldContainer[_namesrv_pb2.TopicConfig]
-    def __init__(self, topics: _Optional[_Iterable[_Union[_namesrv_pb2.TopicConfig, _Mapping]]] = ...) -> None: ...
+    statistics: _containers.RepeatedCompositeFieldContainer[TopicStatistics]
+    total: int
+    names: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, topics: _Optional[_Iterable[_Union[_namesrv_pb2.TopicConfig, _Mapping]]] = ..., statistics: _Optional[_Iterable[_Union[TopicStatistics, _Mapping]]] = ..., total: _Optional[int] = ..., names: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class TopicStatistics(_message.Message):
+    __slots__ = ("messages_in", "bytes_in", "messages_out", "bytes_out", "messages_in_rate", "bytes_in_rate", "messages_out_rate", "bytes_out_rate", "stored_messages", "lag", "groups", "members")
+    MESSAGES_IN_FIELD_NUMBER: _ClassVar[int]
+    BYTES_IN_FIELD_NUMBER: _ClassVar[int]
+    MESSAGES_OUT_FIELD_NUMBER: _ClassVar[int]
+    BYTES_OUT_FIELD_NUMBER: _ClassVar[int]
+    MESSAGES_IN_RATE_FIELD_NUMBER: _ClassVar[int]
+    BYTES_IN_RATE_FIELD_NUMBER: _ClassVar[int]
+    MESSAGES_OUT_RATE_FIELD_NUMBER: _ClassVar[int]
+    BYTES_OUT_RATE_FIELD_NUMBER: _ClassVar[int]
+    STORED_MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    LAG_FIELD_NUMBER: _ClassVar[int]
+    GROUPS_FIELD_NUMBER: _ClassVar[int]
+    MEMBERS_FIELD_NUMBER: _ClassVar[int]
+    messages_in: int
+    bytes_in: int
+    messages_out: int
+    bytes_out: int
+    messages_in_rate: float
+    bytes_in_rate: float
+    messages_out_rate: float
+    bytes_out_rate: float
+    stored_messages: int
+    lag: int
+    groups: int
+    members: int
+    def __init__(self, messages_in: _Optional[int] = ..., bytes_in: _Optional[int] = ..., messages_out: _Optional[int] = ..., bytes_out: _Optional[int] = ..., messages_in_rate: _Optional[float] = ..., bytes_in_rate: _Optional[float] = ..., messages_out_rate: _Optional[float] = ..., bytes_out_rate: _Optional[float] = ..., stored_messages: _Optional[int] = ..., lag: _Optional[int] = ..., groups: _Optional[int] = ..., members: _Optional[int] = ...) -> None: ...
+
+class DescribeTopicRequest(_message.Message):
+    __slots__ = ("topic",)
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    def __init__(self, topic: _Optional[str] = ...) -> None: ...
+
+class DescribeTopicResponse(_message.Message):
+    __slots__ = ("topic", "statistics", "queues", "groups", "producers")
+    class Group(_message.Message):
+        __slots__ = ("consumer_group", "lag", "oldest_timestamp_ms", "members", "messages_out")
+        CONSUMER_GROUP_FIELD_NUMBER: _ClassVar[int]
+        LAG_FIELD_NUMBER: _ClassVar[int]
+        OLDEST_TIMESTAMP_MS_FIELD_NUMBER: _ClassVar[int]
+        MEMBERS_FIELD_NUMBER: _ClassVar[int]
+        MESSAGES_OUT_FIELD_NUMBER: _ClassVar[int]
+        consumer_group: str
+        lag: int
+        oldest_timestamp_ms: int
+        members: int
+        messages_out: int
+        def __init__(self, consumer_group: _Optional[str] = ..., lag: _Optional[int] = ..., oldest_timestamp_ms: _Optional[int] = ..., members: _Optional[int] = ..., messages_out: _Optional[int] = ...) -> None: ...
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    STATISTICS_FIELD_NUMBER: _ClassVar[int]
+    QUEUES_FIELD_NUMBER: _ClassVar[int]
+    GROUPS_FIELD_NUMBER: _ClassVar[int]
+    PRODUCERS_FIELD_NUMBER: _ClassVar[int]
+    topic: _namesrv_pb2.TopicConfig
+    statistics: TopicStatistics
+    queues: _containers.RepeatedCompositeFieldContainer[_offset_pb2.QueueBounds]
+    groups: _containers.RepeatedCompositeFieldContainer[DescribeTopicResponse.Group]
+    producers: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, topic: _Optional[_Union[_namesrv_pb2.TopicConfig, _Mapping]] = ..., statistics: _Optional[_Union[TopicStatistics, _Mapping]] = ..., queues: _Optional[_Iterable[_Union[_offset_pb2.QueueBounds, _Mapping]]] = ..., groups: _Optional[_Iterable[_Union[DescribeTopicResponse.Group, _Mapping]]] = ..., producers: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class GroupConfig(_message.Message):
     __slots__ = ("consumer_group", "consume_enable", "consume_from_min_enable", "consume_broadcast_enable", "consume_message_orderly", "retry_queue_count", "retry_max_times", "retry_delays_ms", "broker_id", "which_broker_when_consume_slowly", "notify_consumer_ids_changed_enable", "consume_timeout_minutes", "attributes", "order", "exponential_retry")
@@ -232,16 +347,101 @@ class GetGroupResponse(_message.Message):
     def __init__(self, group: _Optional[_Union[GroupConfig, _Mapping]] = ...) -> None: ...
 
 class ListGroupsRequest(_message.Message):
-    __slots__ = ("include_system",)
+    __slots__ = ("include_system", "name_part", "consume_types", "with_statistics", "order", "descending", "offset", "limit", "with_names")
     INCLUDE_SYSTEM_FIELD_NUMBER: _ClassVar[int]
+    NAME_PART_FIELD_NUMBER: _ClassVar[int]
+    CONSUME_TYPES_FIELD_NUMBER: _ClassVar[int]
+    WITH_STATISTICS_FIELD_NUMBER: _ClassVar[int]
+    ORDER_FIELD_NUMBER: _ClassVar[int]
+    DESCENDING_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    WITH_NAMES_FIELD_NUMBER: _ClassVar[int]
     include_system: bool
-    def __init__(self, include_system: _Optional[bool] = ...) -> None: ...
+    name_part: str
+    consume_types: _containers.RepeatedScalarFieldContainer[_client_pb2.ConsumeType]
+    with_statistics: bool
+    order: GroupOrder
+    descending: bool
+    offset: int
+    limit: int
+    with_names: bool
+    def __init__(self, include_system: _Optional[bool] = ..., name_part: _Optional[str] = ..., consume_types: _Optional[_Iterable[_Union[_client_pb2.ConsumeType, str]]] = ..., with_statistics: _Optional[bool] = ..., order: _Optional[_Union[GroupOrder, str]] = ..., descending: _Optional[bool] = ..., offset: _Optional[int] = ..., limit: _Optional[int] = ..., with_names: _Optional[bool] = ...) -> None: ...
 
 class ListGroupsResponse(_message.Message):
-    __slots__ = ("groups",)
+    __slots__ = ("groups", "statistics", "total", "names")
     GROUPS_FIELD_NUMBER: _ClassVar[int]
+    STATISTICS_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_FIELD_NUMBER: _ClassVar[int]
+    NAMES_FIELD_NUMBER: _ClassVar[int]
     groups: _containers.RepeatedCompositeFieldContainer[GroupConfig]
-    def __init__(self, groups: _Optional[_Iterable[_Union[GroupConfig, _Mapping]]] = ...) -> None: ...
+    statistics: _containers.RepeatedCompositeFieldContainer[GroupStatistics]
+    total: int
+    names: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, groups: _Optional[_Iterable[_Union[GroupConfig, _Mapping]]] = ..., statistics: _Optional[_Iterable[_Union[GroupStatistics, _Mapping]]] = ..., total: _Optional[int] = ..., names: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class GroupStatistics(_message.Message):
+    __slots__ = ("messages_out", "bytes_out", "dead_lettered", "messages_out_rate", "bytes_out_rate", "dead_lettered_rate", "lag", "retries", "dead_letters", "members", "consume_types", "broadcasting", "topics", "in_flight")
+    MESSAGES_OUT_FIELD_NUMBER: _ClassVar[int]
+    BYTES_OUT_FIELD_NUMBER: _ClassVar[int]
+    DEAD_LETTERED_FIELD_NUMBER: _ClassVar[int]
+    MESSAGES_OUT_RATE_FIELD_NUMBER: _ClassVar[int]
+    BYTES_OUT_RATE_FIELD_NUMBER: _ClassVar[int]
+    DEAD_LETTERED_RATE_FIELD_NUMBER: _ClassVar[int]
+    LAG_FIELD_NUMBER: _ClassVar[int]
+    RETRIES_FIELD_NUMBER: _ClassVar[int]
+    DEAD_LETTERS_FIELD_NUMBER: _ClassVar[int]
+    MEMBERS_FIELD_NUMBER: _ClassVar[int]
+    CONSUME_TYPES_FIELD_NUMBER: _ClassVar[int]
+    BROADCASTING_FIELD_NUMBER: _ClassVar[int]
+    TOPICS_FIELD_NUMBER: _ClassVar[int]
+    IN_FLIGHT_FIELD_NUMBER: _ClassVar[int]
+    messages_out: int
+    bytes_out: int
+    dead_lettered: int
+    messages_out_rate: float
+    bytes_out_rate: float
+    dead_lettered_rate: float
+    lag: int
+    retries: int
+    dead_letters: int
+    members: int
+    consume_types: _containers.RepeatedScalarFieldContainer[_client_pb2.ConsumeType]
+    broadcasting: bool
+    topics: int
+    in_flight: int
+    def __init__(self, messages_out: _Optional[int] = ..., bytes_out: _Optional[int] = ..., dead_lettered: _Optional[int] = ..., messages_out_rate: _Optional[float] = ..., bytes_out_rate: _Optional[float] = ..., dead_lettered_rate: _Optional[float] = ..., lag: _Optional[int] = ..., retries: _Optional[int] = ..., dead_letters: _Optional[int] = ..., members: _Optional[int] = ..., consume_types: _Optional[_Iterable[_Union[_client_pb2.ConsumeType, str]]] = ..., broadcasting: _Optional[bool] = ..., topics: _Optional[int] = ..., in_flight: _Optional[int] = ...) -> None: ...
+
+class DescribeGroupRequest(_message.Message):
+    __slots__ = ("consumer_group",)
+    CONSUMER_GROUP_FIELD_NUMBER: _ClassVar[int]
+    consumer_group: str
+    def __init__(self, consumer_group: _Optional[str] = ...) -> None: ...
+
+class DescribeGroupResponse(_message.Message):
+    __slots__ = ("group", "statistics", "queues", "members", "blocked_message_groups", "leased", "waiting")
+    class Queue(_message.Message):
+        __slots__ = ("progress", "oldest_timestamp_ms")
+        PROGRESS_FIELD_NUMBER: _ClassVar[int]
+        OLDEST_TIMESTAMP_MS_FIELD_NUMBER: _ClassVar[int]
+        progress: _offset_pb2.QueueConsumeStats
+        oldest_timestamp_ms: int
+        def __init__(self, progress: _Optional[_Union[_offset_pb2.QueueConsumeStats, _Mapping]] = ..., oldest_timestamp_ms: _Optional[int] = ...) -> None: ...
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    STATISTICS_FIELD_NUMBER: _ClassVar[int]
+    QUEUES_FIELD_NUMBER: _ClassVar[int]
+    MEMBERS_FIELD_NUMBER: _ClassVar[int]
+    BLOCKED_MESSAGE_GROUPS_FIELD_NUMBER: _ClassVar[int]
+    LEASED_FIELD_NUMBER: _ClassVar[int]
+    WAITING_FIELD_NUMBER: _ClassVar[int]
+    group: GroupConfig
+    statistics: GroupStatistics
+    queues: _containers.RepeatedCompositeFieldContainer[DescribeGroupResponse.Queue]
+    members: _containers.RepeatedCompositeFieldContainer[_client_pb2.ClientInfo]
+    blocked_message_groups: int
+    leased: int
+    waiting: int
+    def __init__(self, group: _Optional[_Union[GroupConfig, _Mapping]] = ..., statistics: _Optional[_Union[GroupStatistics, _Mapping]] = ..., queues: _Optional[_Iterable[_Union[DescribeGroupResponse.Queue, _Mapping]]] = ..., members: _Optional[_Iterable[_Union[_client_pb2.ClientInfo, _Mapping]]] = ..., blocked_message_groups: _Optional[int] = ..., leased: _Optional[int] = ..., waiting: _Optional[int] = ...) -> None: ...
 
 class GetBrokerStatusRequest(_message.Message):
     __slots__ = ("physical_offsets",)

@@ -59,6 +59,11 @@ class AdminServiceStub:
                 request_serializer=aerobee_dot_broker_dot_v1_dot_admin__pb2.ListTopicsRequest.SerializeToString,
                 response_deserializer=aerobee_dot_broker_dot_v1_dot_admin__pb2.ListTopicsResponse.FromString,
                 _registered_method=True)
+        self.DescribeTopic = channel.unary_unary(
+                '/aerobee.broker.v1.AdminService/DescribeTopic',
+                request_serializer=aerobee_dot_broker_dot_v1_dot_admin__pb2.DescribeTopicRequest.SerializeToString,
+                response_deserializer=aerobee_dot_broker_dot_v1_dot_admin__pb2.DescribeTopicResponse.FromString,
+                _registered_method=True)
         self.UpdateTopic = channel.unary_unary(
                 '/aerobee.broker.v1.AdminService/UpdateTopic',
                 request_serializer=aerobee_dot_broker_dot_v1_dot_admin__pb2.UpdateTopicRequest.SerializeToString,
@@ -83,6 +88,11 @@ class AdminServiceStub:
                 '/aerobee.broker.v1.AdminService/ListGroups',
                 request_serializer=aerobee_dot_broker_dot_v1_dot_admin__pb2.ListGroupsRequest.SerializeToString,
                 response_deserializer=aerobee_dot_broker_dot_v1_dot_admin__pb2.ListGroupsResponse.FromString,
+                _registered_method=True)
+        self.DescribeGroup = channel.unary_unary(
+                '/aerobee.broker.v1.AdminService/DescribeGroup',
+                request_serializer=aerobee_dot_broker_dot_v1_dot_admin__pb2.DescribeGroupRequest.SerializeToString,
+                response_deserializer=aerobee_dot_broker_dot_v1_dot_admin__pb2.DescribeGroupResponse.FromString,
                 _registered_method=True)
         self.UpdateGroup = channel.unary_unary(
                 '/aerobee.broker.v1.AdminService/UpdateGroup',
@@ -140,7 +150,15 @@ class AdminServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ListTopics(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """The topics that match, or one page of them, optionally with their statistics. INVALID_PARAMETER (29).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DescribeTopic(self, request, context):
+        """A topic with its queues, and the groups that read it. TOPIC_NOT_EXIST (17).
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -175,7 +193,15 @@ class AdminServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ListGroups(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """The groups that match, or one page of them, optionally with their statistics. INVALID_PARAMETER (29).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DescribeGroup(self, request, context):
+        """A group with its progress in each queue, and its members. SUBSCRIPTION_GROUP_NOT_EXIST (26).
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -239,6 +265,11 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     request_deserializer=aerobee_dot_broker_dot_v1_dot_admin__pb2.ListTopicsRequest.FromString,
                     response_serializer=aerobee_dot_broker_dot_v1_dot_admin__pb2.ListTopicsResponse.SerializeToString,
             ),
+            'DescribeTopic': grpc.unary_unary_rpc_method_handler(
+                    servicer.DescribeTopic,
+                    request_deserializer=aerobee_dot_broker_dot_v1_dot_admin__pb2.DescribeTopicRequest.FromString,
+                    response_serializer=aerobee_dot_broker_dot_v1_dot_admin__pb2.DescribeTopicResponse.SerializeToString,
+            ),
             'UpdateTopic': grpc.unary_unary_rpc_method_handler(
                     servicer.UpdateTopic,
                     request_deserializer=aerobee_dot_broker_dot_v1_dot_admin__pb2.UpdateTopicRequest.FromString,
@@ -263,6 +294,11 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.ListGroups,
                     request_deserializer=aerobee_dot_broker_dot_v1_dot_admin__pb2.ListGroupsRequest.FromString,
                     response_serializer=aerobee_dot_broker_dot_v1_dot_admin__pb2.ListGroupsResponse.SerializeToString,
+            ),
+            'DescribeGroup': grpc.unary_unary_rpc_method_handler(
+                    servicer.DescribeGroup,
+                    request_deserializer=aerobee_dot_broker_dot_v1_dot_admin__pb2.DescribeGroupRequest.FromString,
+                    response_serializer=aerobee_dot_broker_dot_v1_dot_admin__pb2.DescribeGroupResponse.SerializeToString,
             ),
             'UpdateGroup': grpc.unary_unary_rpc_method_handler(
                     servicer.UpdateGroup,
@@ -431,6 +467,33 @@ class AdminService:
             _registered_method=True)
 
     @staticmethod
+    def DescribeTopic(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/aerobee.broker.v1.AdminService/DescribeTopic',
+            aerobee_dot_broker_dot_v1_dot_admin__pb2.DescribeTopicRequest.SerializeToString,
+            aerobee_dot_broker_dot_v1_dot_admin__pb2.DescribeTopicResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
     def UpdateTopic(request,
             target,
             options=(),
@@ -555,6 +618,33 @@ class AdminService:
             '/aerobee.broker.v1.AdminService/ListGroups',
             aerobee_dot_broker_dot_v1_dot_admin__pb2.ListGroupsRequest.SerializeToString,
             aerobee_dot_broker_dot_v1_dot_admin__pb2.ListGroupsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DescribeGroup(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/aerobee.broker.v1.AdminService/DescribeGroup',
+            aerobee_dot_broker_dot_v1_dot_admin__pb2.DescribeGroupRequest.SerializeToString,
+            aerobee_dot_broker_dot_v1_dot_admin__pb2.DescribeGroupResponse.FromString,
             options,
             channel_credentials,
             insecure,

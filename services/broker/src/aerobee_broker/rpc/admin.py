@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from aerobee.broker.v1 import admin_pb2 as pb
+from aerobee.broker.v1 import offset_pb2
 
 from aerobee_broker.cluster.identity import Identity
 from aerobee_broker.cluster.registration import to_message
@@ -21,10 +22,12 @@ from aerobee_broker.config import BrokerOptions
 from aerobee_broker.delivery.admin import Administration
 from aerobee_broker.delivery.draining import Draining
 from aerobee_broker.delivery.gauges import Backlog
+from aerobee_broker.delivery.statistics.listing import Listing, Page
 from aerobee_broker.disk import Disk
 from aerobee_broker.metrics import BrokerMetrics, memory_limit, resident_memory
 from aerobee_broker.registry.broker_permission import Drain
 from aerobee_broker.registry.groups import GroupRegistry
+from aerobee_broker.registry.queue_locks import QueueLocks
 from aerobee_broker.registry.topics import TopicRegistry
 from aerobee_broker.rpc import convert
 from aerobee_broker.store.message_store import MessageStore
@@ -34,7 +37,7 @@ from aerobee_chassis.rpc.call import Call
 from aerobee_wire.status import Code, MqError
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class StatusReport:
     """Report the status and the counters of the broker. Counters start with the process."""
 
@@ -47,6 +50,10 @@ class StatusReport:
     store_path: Path
     options: BrokerOptions
     clock: Clock
+
+    def use(self, options: BrokerOptions) -> None:
+        """Report these options."""
+        self.options = options
 
     def status(self, physical_offsets: Sequence[int] = ()) -> pb.GetBrokerStatusResponse:
         """Return the status, with the expiry times of the records at `physical_offsets`."""
@@ -102,6 +109,8 @@ class AdminRpcs:
     report: StatusReport
     topics: TopicRegistry
     groups: GroupRegistry
+    listing: Listing
+    locks: QueueLocks
 
     # ---- topics ----
 
@@ -150,13 +159,30 @@ class AdminRpcs:
         return pb.GetTopicResponse(topic=to_message(self.topics.get(request.topic)))
 
     async def list_topics(self, request: pb.ListTopicsRequest, call: Call) -> pb.ListTopicsResponse:
-        configs = sorted(self.topics.table.all(), key=lambda config: config.topic)
+        found = await self.listing.topics(
+            _page(request, convert.topic_order(request.order)),
+            name_part=request.name_part,
+            message_types=request.message_types,
+            include_system=request.include_system,
+            exclude_derived=request.exclude_derived,
+        )
         return pb.ListTopicsResponse(
-            topics=[
-                to_message(config)
-                for config in configs
-                if request.include_system or not self.topics.is_system(config.topic)
-            ]
+            topics=map(to_message, found.configs),
+            statistics=map(convert.topic_statistics, found.statistics),
+            total=len(found.names),
+            names=found.names if request.with_names else (),
+        )
+
+    async def describe_topic(
+        self, request: pb.DescribeTopicRequest, call: Call
+    ) -> pb.DescribeTopicResponse:
+        found = self.listing.describe_topic(request.topic)
+        return pb.DescribeTopicResponse(
+            topic=to_message(found.config),
+            statistics=convert.topic_statistics(found.statistics),
+            queues=[offset_pb2.QueueBounds(**asdict(queue)) for queue in found.queues],
+            groups=[pb.DescribeTopicResponse.Group(**asdict(group)) for group in found.groups],
+            producers=found.producers,
         )
 
     # ---- groups ----
@@ -192,13 +218,38 @@ class AdminRpcs:
         return pb.GetGroupResponse(group=convert.to_group(self.groups.get(request.consumer_group)))
 
     async def list_groups(self, request: pb.ListGroupsRequest, call: Call) -> pb.ListGroupsResponse:
-        groups = sorted(self.groups.table.all(), key=lambda group: group.consumer_group)
+        found = await self.listing.groups(
+            _page(request, convert.group_order(request.order)),
+            name_part=request.name_part,
+            consume_types=convert.consume_types(request.consume_types),
+            include_system=request.include_system,
+        )
         return pb.ListGroupsResponse(
-            groups=[
-                convert.to_group(group)
-                for group in groups
-                if request.include_system or not self.groups.is_system(group.consumer_group)
-            ]
+            groups=map(convert.to_group, found.configs),
+            statistics=map(convert.group_statistics, found.statistics),
+            total=len(found.names),
+            names=found.names if request.with_names else (),
+        )
+
+    async def describe_group(
+        self, request: pb.DescribeGroupRequest, call: Call
+    ) -> pb.DescribeGroupResponse:
+        found = await self.listing.describe_group(request.consumer_group)
+        clients = self.listing.queries.clients
+        return pb.DescribeGroupResponse(
+            group=convert.to_group(found.group),
+            statistics=convert.group_statistics(found.statistics),
+            queues=[
+                pb.DescribeGroupResponse.Queue(
+                    progress=offset_pb2.QueueConsumeStats(**asdict(queue.progress)),
+                    oldest_timestamp_ms=queue.oldest_timestamp_ms,
+                )
+                for queue in found.queues
+            ],
+            members=[convert.client_info(each, clients, self.locks) for each in found.members],
+            blocked_message_groups=found.leases.blocked_groups,
+            leased=found.leases.leased,
+            waiting=found.leases.waiting,
         )
 
     # ---- the broker ----
@@ -227,3 +278,13 @@ class AdminRpcs:
             for group, topic, messages in remaining["lags"]
         ]
         return pb.GetBacklogResponse(**remaining)
+
+
+def _page(request: pb.ListTopicsRequest | pb.ListGroupsRequest, order: str) -> Page:
+    return Page(
+        order=order,
+        descending=request.descending,
+        offset=request.offset,
+        limit=request.limit,
+        with_statistics=request.with_statistics,
+    )

@@ -325,14 +325,25 @@ class OffsetQueries(QueueQueries):
         return sorted({*self.offsets.topics_of(consumer_group), *subscribed, retry})
 
     def lags(self) -> Iterator[tuple[str, str, int]]:
-        """Yield (consumer group, topic, lag) for each topic in which a group has offsets."""
-        for group in self.groups.table.all():
-            if names.is_system_group(group.consumer_group):
-                continue  # the broker's own progress: it has no consumers
-            if self.clients.broadcasts(group.consumer_group):
-                continue  # the offsets are from a time before the group broadcast
-            for topic in self.offsets.topics_of(group.consumer_group):
-                yield group.consumer_group, topic, self.lag(group.consumer_group, topic)
+        """Yield (consumer group, topic, lag) for each topic in which a group has offsets.
+
+        The tables may change while the caller iterates.
+        """
+        for topic, group in list(self.offsets.rows()):
+            if self.has_lag(group):
+                yield group, topic, self.lag(group, topic)
+
+    def has_lag(self, consumer_group: str) -> bool:
+        """Return whether the offsets of a group are those of its consumers.
+
+        False for the broker's own progress, and for a group that broadcasts: its offsets are from a
+        time before.
+        """
+        return (
+            consumer_group in self.groups.table
+            and not names.is_system_group(consumer_group)
+            and not self.clients.broadcasts(consumer_group)
+        )
 
     def lag(self, consumer_group: str, topic: str) -> int:
         """Return the number of messages of a topic that a group has not consumed.
