@@ -232,6 +232,8 @@ TABLE: Mapping[str, Row] = {
             "ListGroups": _row(*_READERS, rights=_on(LIST, GROUP, EACH)),
             "DescribeGroup": _row(*_READERS, rights=_on(GET, GROUP, "consumer_group")),
             "GetBrokerStatus": _row(*_READERS, BROKER, rights=_GET_CLUSTER),
+            "GetStats": _row(*_READERS, rights=_GET_CLUSTER),
+            "WatchStats": _row(*_READERS, rights=_GET_CLUSTER),
             "SetDraining": _row(ADMIN, rights=_UPDATE_CLUSTER),
             "GetBacklog": _row(*_READERS, rights=_GET_CLUSTER),
         },

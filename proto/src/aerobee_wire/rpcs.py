@@ -226,6 +226,8 @@ DELETE_GROUP = rpc(admin.DeleteGroupRequest, admin.DeleteGroupResponse)
 LIST_GROUPS = rpc(admin.ListGroupsRequest, admin.ListGroupsResponse)
 DESCRIBE_GROUP = rpc(admin.DescribeGroupRequest, admin.DescribeGroupResponse)
 GET_BROKER_STATUS = rpc(admin.GetBrokerStatusRequest, admin.GetBrokerStatusResponse)
+GET_STATS = rpc(admin.GetStatsRequest, admin.GetStatsResponse)
+WATCH_STATS = rpc(admin.WatchStatsRequest, admin.WatchStatsResponse)
 SET_DRAINING = rpc(admin.SetDrainingRequest, admin.SetDrainingResponse)
 GET_BACKLOG = rpc(admin.GetBacklogRequest, admin.GetBacklogResponse)
 

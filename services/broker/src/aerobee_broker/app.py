@@ -140,8 +140,8 @@ class BrokerApp(App):
             self._adapt(
                 [
                     *broker.services(),
-                    self._config_service(environment, broker.use),
                     access.service,
+                    self._config_service(environment, broker.use),
                 ]
             ),
             host=options.bind_address,
@@ -193,8 +193,8 @@ class BrokerApp(App):
             self._adapt(
                 [
                     *replica.services,
-                    self._config_service(environment, replica.use),
                     access.service,
+                    self._config_service(environment, replica.use),
                 ]
             ),
             host=options.bind_address,

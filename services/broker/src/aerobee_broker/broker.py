@@ -5,6 +5,8 @@ The module starts nothing: `app` and the tests start the result of `components`.
 
 from __future__ import annotations
 
+from functools import partial
+
 from aerobee.broker.v1 import (
     admin_pb2,
     client_pb2,
@@ -25,7 +27,7 @@ from aerobee_broker.delivery.gauges import Backlog, Gauges, LiteGauges
 from aerobee_broker.delivery.lite.lag import GroupProgress
 from aerobee_broker.delivery.pop.lease_space import LeaseSpaces
 from aerobee_broker.delivery.statistics.listing import Listing
-from aerobee_broker.delivery.statistics.sampler import Sampler
+from aerobee_broker.delivery.statistics.sampler import Kind, Sampler
 from aerobee_broker.metadata.table_journal import TableUpkeep
 from aerobee_broker.registry.topics import Announce, Spread
 from aerobee_broker.rpc.admin import AdminRpcs, StatusReport
@@ -89,6 +91,9 @@ class Broker:
         self.leases = LeaseSpaces(
             queues=self.consuming.leases, lite=lite.leases, lite_in_use=lambda: lite.state.in_use
         )
+        self.sampler = Sampler(
+            environment.metrics, self.consuming.offset_queries.lags, environment.clock
+        )
         self.administration = Administration(
             store=store,
             topics=core.topics,
@@ -99,6 +104,8 @@ class Broker:
             leases=self.consuming.leases,
             journal=core.journal,
             lite=self.lite.state,
+            forget_topic=partial(self.sampler.forget, Kind.TOPIC),
+            forget_group=partial(self.sampler.forget, Kind.GROUP),
         )
         backlog = Backlog(core.polls, self.delay.levels, self.delay.timers, self.transactions)
         self.draining = self._make_draining(tables, backlog)
@@ -122,9 +129,6 @@ class Broker:
             groups=core.groups,
             clients=core.clients,
             offset_queries=self.consuming.offset_queries,
-        )
-        self.sampler = Sampler(
-            environment.metrics, self.consuming.offset_queries.lags, environment.clock
         )
         self.lite_gauges = LiteGauges(self.lite.lag, environment.metrics)
 
@@ -207,6 +211,7 @@ class Broker:
         self.clients.close()
         self.polls.close()
         self.lite.dispatch.ready.close()
+        self.sampler.close()
 
     def services(self) -> list[Service]:
         consuming, broker_name = self.consuming, self._identity.broker_name
@@ -217,6 +222,7 @@ class Broker:
             timer_recall=self.delay.recall,
             replies=self.replies,
             identity=self._identity,
+            send_latency=self.sampler.send_latency,
         )
         pop = PopRpcs(consuming.pop, consuming.notifications, self.leases, broker_name=broker_name)
         reads = ReadRpcs(consuming.pull, self.store)

@@ -112,9 +112,9 @@ class NamesrvApp(App):
     async def _start_components(self) -> Mapping[str, object]:
         await self.lifecycle.start(
             Step(start=self.kv_config.open, stop=self.kv_config.close),
+            Step(start=self._restore_options),
             Step(start=self._restore_access),  # after the lock of the key-value file is held
             PeriodicTask("access table", KEEP_CURRENT_S, self.access.keep_current),
-            Step(start=self._restore_options),
             BackgroundTask("expiry scan", self._scan),
             BackgroundTask("removal", partial(remove_in_batches, self.manager, self.removals)),
             self._metrics,
@@ -135,6 +135,12 @@ class NamesrvApp(App):
             RuntimeRpcs(self.options),
         )
 
+    def _restore_options(self) -> None:
+        started = self.options.now
+        self.options.load()
+        if self.options.now.log_level != started.log_level:
+            logs.set_level(self.options.now.log_level)
+
     def _access_service(self, options: NamesrvOptions) -> Service:
         log = structlog.get_logger().info
         return bind(
@@ -154,12 +160,6 @@ class NamesrvApp(App):
             ) from None
         if self.access.is_stale and len(self.access.table):
             structlog.get_logger().warning("access_table_stale", path=str(path))
-
-    def _restore_options(self) -> None:
-        started = self.options.now
-        self.options.load()
-        if self.options.now.log_level != started.log_level:
-            logs.set_level(self.options.now.log_level)
 
     async def _scan(self) -> None:
         interval_ms = self.options.now.scan_not_active_broker_interval

@@ -23,6 +23,7 @@ from aerobee_client.admin.groups import GroupAdmin
 from aerobee_client.admin.listing import ListingAdmin
 from aerobee_client.admin.lite import LiteAdmin
 from aerobee_client.admin.search import SearchAdmin
+from aerobee_client.admin.stats import StatsAdmin, StatsSample
 from aerobee_client.admin.topics import TopicAdmin
 from aerobee_client.errors import BrokerUnreachable
 from aerobee_client.message import ReceivedMessage
@@ -43,11 +44,12 @@ class AsyncAdminClient(
     TopicAdmin,
     GroupAdmin,
     ListingAdmin,
+    StatsAdmin,
     LiteAdmin,
     SearchAdmin,
     DivergedAdmin,
-    ConfigAdmin,
     AccessAdmin,
+    ConfigAdmin,
 ):
     """Administers a cluster, for asyncio. `async with AsyncAdminClient(...)` closes it.
 
@@ -484,6 +486,11 @@ class AdminClient(Facade[AsyncAdminClient]):
     group_page = blocking(AsyncAdminClient.group_page)
     describe_topic = blocking(AsyncAdminClient.describe_topic)
     describe_group = blocking(AsyncAdminClient.describe_group)
+    get_stats = blocking(AsyncAdminClient.get_stats)
+
+    @like(AsyncAdminClient.watch_stats)
+    def watch_stats(self, **wanted: Any) -> Iterator[StatsSample]:
+        return self._iterate(self._client.watch_stats(**wanted), until_closed=True)
 
     list_lite_topics = blocking(AsyncAdminClient.list_lite_topics)
     list_lite_clients = blocking(AsyncAdminClient.list_lite_clients)

@@ -1097,6 +1097,38 @@ def _clock_offset(seen: replica_pb2.FollowerStatus | None) -> int | None:
     return seen.clock_offset_ms
 
 
+@dataclass(frozen=True, slots=True)
+class ConfigOption:
+    """An option of a running process.
+
+    Attributes:
+        address: The address of the process.
+        key: RocketMQ's name of the option, or ours.
+        value: The present value as text. Secrets are replaced by stars.
+        source: From where the value comes: default, file, environment, run time, command line.
+        changeable: Whether it can be changed at run time.
+    """
+
+    address: str
+    key: str
+    value: str
+    source: str
+    changeable: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigChange:
+    """A process whose options were changed.
+
+    Attributes:
+        address: The address of the process.
+        without_effect: Keys that were kept, and have no effect while its command line sets them.
+    """
+
+    address: str
+    without_effect: tuple[str, ...]
+
+
 # ---- users and policies ----
 
 
@@ -1193,35 +1225,3 @@ class AccessChange:
 
     changed_at: str
     lacking: Mapping[str, str]
-
-
-@dataclass(frozen=True, slots=True)
-class ConfigOption:
-    """An option of a running process.
-
-    Attributes:
-        address: The address of the process.
-        key: RocketMQ's name of the option, or ours.
-        value: The present value as text. Secrets are replaced by stars.
-        source: From where the value comes: default, file, environment, run time, command line.
-        changeable: Whether it can be changed at run time.
-    """
-
-    address: str
-    key: str
-    value: str
-    source: str
-    changeable: bool
-
-
-@dataclass(frozen=True, slots=True)
-class ConfigChange:
-    """A process whose options were changed.
-
-    Attributes:
-        address: The address of the process.
-        without_effect: Keys that were kept, and have no effect while its command line sets them.
-    """
-
-    address: str
-    without_effect: tuple[str, ...]
