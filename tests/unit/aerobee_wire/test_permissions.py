@@ -45,7 +45,7 @@ SERVICES = (
         f"aerobee.broker.v1.{name}Service"
         for name in (
             *("Message", "Pop", "Lite", "Transaction", "Client", "Offset", "Admin"),
-            *("Config", "Replica", "Replication"),
+            *("Config", "Replica", "Replication", "Search"),
         )
     ),
     "aerobee.access.v1.NamesrvAccessService",
