@@ -246,6 +246,19 @@ TABLE: Mapping[str, Row] = {
         },
     ),
     **_rpcs(
+        "aerobee.broker.v1.DeadLetterService",
+        {
+            "PreviewLetterJob": _row(ADMIN, rights=_on(GET, GROUP, "spec.consumer_group")),
+            "StartLetterJob": _row(ADMIN, rights=_on(UPDATE, GROUP, "spec.consumer_group")),
+            "CancelLetterJob": _row(ADMIN, rights=_UPDATE_CLUSTER),
+            "ListLetterJobs": _row(
+                CONSOLE, ADMIN, rights=_on(GET, GROUP, "consumer_group", or_cluster=True)
+            ),
+            "ListLetterFailures": _row(CONSOLE, ADMIN, rights=_GET_CLUSTER),
+            "ListLetterStates": _row(*_READERS, rights=_on(GET, GROUP, "consumer_group")),
+        },
+    ),
+    **_rpcs(
         "aerobee.broker.v1.ConfigService",
         {
             "GetConfig": _row(CONSOLE, ADMIN, rights=_GET_CLUSTER),

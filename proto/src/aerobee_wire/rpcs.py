@@ -13,6 +13,7 @@ from aerobee.access.v1 import access_pb2 as access
 from aerobee.broker.v1 import admin_pb2 as admin
 from aerobee.broker.v1 import client_pb2 as client
 from aerobee.broker.v1 import config_pb2 as config
+from aerobee.broker.v1 import dead_letter_pb2 as dead_letter
 from aerobee.broker.v1 import lite_pb2 as lite
 from aerobee.broker.v1 import message_pb2 as message
 from aerobee.broker.v1 import offset_pb2 as offset
@@ -231,6 +232,16 @@ WATCH_STATS = rpc(admin.WatchStatsRequest, admin.WatchStatsResponse)
 SET_DRAINING = rpc(admin.SetDrainingRequest, admin.SetDrainingResponse)
 GET_BACKLOG = rpc(admin.GetBacklogRequest, admin.GetBacklogResponse)
 
+# ---- broker: dead letters ----
+
+PREVIEW_LETTER_JOB = rpc(dead_letter.PreviewLetterJobRequest, dead_letter.PreviewLetterJobResponse)
+START_LETTER_JOB = rpc(dead_letter.StartLetterJobRequest, dead_letter.StartLetterJobResponse)
+CANCEL_LETTER_JOB = rpc(dead_letter.CancelLetterJobRequest, dead_letter.CancelLetterJobResponse)
+LIST_LETTER_JOBS = rpc(dead_letter.ListLetterJobsRequest, dead_letter.ListLetterJobsResponse)
+LIST_LETTER_FAILURES = rpc(
+    dead_letter.ListLetterFailuresRequest, dead_letter.ListLetterFailuresResponse
+)
+LIST_LETTER_STATES = rpc(dead_letter.ListLetterStatesRequest, dead_letter.ListLetterStatesResponse)
 GET_CONFIG = rpc(config.GetConfigRequest, config.GetConfigResponse)
 UPDATE_CONFIG = rpc(config.UpdateConfigRequest, config.UpdateConfigResponse)
 

@@ -20,6 +20,7 @@ from aerobee_client.admin.brokers import DEFAULT_TIMEOUT, numbers_fit
 from aerobee_client.admin.config import ConfigAdmin
 from aerobee_client.admin.diverged import DivergedAdmin
 from aerobee_client.admin.groups import GroupAdmin
+from aerobee_client.admin.letters import LetterAdmin
 from aerobee_client.admin.listing import ListingAdmin
 from aerobee_client.admin.lite import LiteAdmin
 from aerobee_client.admin.search import SearchAdmin
@@ -46,6 +47,7 @@ class AsyncAdminClient(
     ListingAdmin,
     StatsAdmin,
     LiteAdmin,
+    LetterAdmin,
     SearchAdmin,
     DivergedAdmin,
     AccessAdmin,
@@ -477,6 +479,13 @@ class AdminClient(Facade[AsyncAdminClient]):
     consume_progress = blocking(AsyncAdminClient.consume_progress)
     blocked_message_groups = blocking(AsyncAdminClient.blocked_message_groups)
     skip_message = blocking(AsyncAdminClient.skip_message)
+
+    preview_letter_job = blocking(AsyncAdminClient.preview_letter_job)
+    start_letter_job = blocking(AsyncAdminClient.start_letter_job)
+    letter_jobs = blocking(AsyncAdminClient.letter_jobs)
+    cancel_letter_job = blocking(AsyncAdminClient.cancel_letter_job)
+    letter_failures = blocking(AsyncAdminClient.letter_failures)
+    letter_states = blocking(AsyncAdminClient.letter_states)
     commit_offsets = blocking(AsyncAdminClient.commit_offsets)
     forget_offsets = blocking(AsyncAdminClient.forget_offsets)
     clone_offsets = blocking(AsyncAdminClient.clone_offsets)

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aerobee_client.admin.redriving import rules
-from aerobee_client.admin.redriving.rules import Target
 from aerobee_wire import properties as names
+from aerobee_wire import redrive as rules
+from aerobee_wire.redrive import Target
 from aerobee_wire.status import Code
 from support.client.dead_letters import GROUP, PROPERTIES, RETRY
 from support.codes import raises_code

@@ -1,6 +1,6 @@
 """Decide to which topic a dead letter is sent again, and with which properties.
 
-The functions only use properties, so that they work for a message of the client and for a row of
+The functions only use properties, so that they work for a record of a broker and for a row of
 Spark.
 
 The body, the flag and the compression bits of the sys flag are sent as they are stored. Each
@@ -25,8 +25,12 @@ DROPPED = frozenset(
     {
         names.DLQ_ORIGIN_TOPIC,
         names.DLQ_ORIGIN_MESSAGE_ID,
+        names.DLQ_ORIGIN_QUEUE_ID,
         names.DLQ_REASON,
         names.DLQ_REASON_DESCRIPTION,
+        names.DLQ_CAUSE,
+        names.DLQ_STACK_TRACE,
+        names.DLQ_CONSUMER,
         names.RETRY_TOPIC,
         names.REAL_TOPIC,
         names.REAL_QUEUE_ID,
@@ -47,7 +51,7 @@ DROPPED = frozenset(
     }
 )
 
-# Properties that these rules or a Redriven use. All others are sent as they are stored.
+# Properties that these rules or their callers use. All others are sent as they are stored.
 LOOKED_AT = DROPPED | {
     names.UNIQUE_KEY,
     names.ORIGIN_MESSAGE_ID,
