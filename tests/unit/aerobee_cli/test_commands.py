@@ -25,7 +25,9 @@ from aerobee_cli.processes.suite import SuiteOptions
 from aerobee_wire.status import Code, MqError
 
 GROUPS = (
+    "acl",
     "certs",
+    "user",
     "topic",
     "group",
     "message",
@@ -51,10 +53,14 @@ COMMANDS = {
     "namesrv config unset",
     "proxy",
     "broker",
+    "console",
     "demo",
     "report",
     "facts",
     "store",
+    "export",
+    "apply",
+    "completion",
     "topic create",
     "topic update",
     "topic rebalance",
@@ -79,6 +85,10 @@ COMMANDS = {
     "message recall",
     "message get",
     "message query",
+    "message browse",
+    "message search",
+    "message tail",
+    "message show",
     "dlq list",
     "dlq peek",
     "dlq purge",
@@ -91,6 +101,20 @@ COMMANDS = {
     "lite list",
     "lite show",
     "lite clients",
+    "user create",
+    "user update",
+    "user rotate",
+    "user delete",
+    "user list",
+    "user get",
+    "acl create",
+    "acl update",
+    "acl delete",
+    "acl list",
+    "acl get",
+    "acl test",
+    "acl import",
+    "acl export",
     "certs init",
     "certs issue",
     "certs renew",
@@ -107,7 +131,7 @@ COMMANDS = {
     "broker diverged show",
     "broker diverged resend",
 }
-PASSED_ON = {"report", "facts", "store"}  # the program that they run prints its own help
+PASSED_ON = {"console", "report", "facts", "store"}  # the program that they run prints its own help
 
 
 def tree(group: CommandGroup = app, path: str = "") -> Iterator[str]:

@@ -17,6 +17,7 @@ import pytest
 import aerobee_cli
 from aerobee_cli import connected, redriving
 from aerobee_cli.commands import (
+    acl,
     broker,
     certs,
     cluster,
@@ -28,6 +29,7 @@ from aerobee_cli.commands import (
     lite,
     message,
     topic,
+    user,
 )
 from aerobee_cli.table import Column, Table, width_of
 
@@ -326,6 +328,27 @@ LISTINGS: dict[str, tuple[Sequence[Column], Sequence[dict[str, Any]]]] = {
                 "names": ("broker-a.example.org", "10.0.4.10", "127.0.0.1", "localhost"),
             }
             for role in ("ca", "namesrv", "broker")
+        ],
+    ),
+    "user-list": (
+        user.COLUMNS,
+        [
+            {"username": "admin", "enabled": True, "super": True, "secrets": 1},
+            {"username": "billing", "enabled": False, "super": False, "secrets": 2},
+        ],
+    ),
+    "acl-list": (
+        acl.COLUMNS,
+        [
+            {
+                "username": "billing",
+                "resource": "Topic:orders*",
+                "actions": ("Pub", "Sub"),
+                "decision": decision,
+                "policy_type": "CUSTOM",
+                "source_ips": ("10.0.0.0/8", "192.168.0.0/16"),
+            }
+            for decision in ("ALLOW", "DENY")
         ],
     ),
     "broker-diverged-list": (

@@ -5,6 +5,8 @@ The module starts nothing: `app` and the tests start the result of `components`.
 
 from __future__ import annotations
 
+from functools import partial
+
 from aerobee.broker.v1 import (
     admin_pb2,
     client_pb2,
@@ -13,6 +15,7 @@ from aerobee.broker.v1 import (
     message_pb2,
     offset_pb2,
     pop_pb2,
+    search_pb2,
     transaction_pb2,
 )
 
@@ -25,7 +28,7 @@ from aerobee_broker.delivery.gauges import Backlog, Gauges, LiteGauges
 from aerobee_broker.delivery.lite.lag import GroupProgress
 from aerobee_broker.delivery.pop.lease_space import LeaseSpaces
 from aerobee_broker.delivery.statistics.listing import Listing
-from aerobee_broker.delivery.statistics.sampler import Sampler
+from aerobee_broker.delivery.statistics.sampler import Kind, Sampler
 from aerobee_broker.metadata.table_journal import TableUpkeep
 from aerobee_broker.registry.topics import Announce, Spread
 from aerobee_broker.rpc.admin import AdminRpcs, StatusReport
@@ -36,6 +39,7 @@ from aerobee_broker.rpc.messages import MessageRpcs, TransactionRpcs
 from aerobee_broker.rpc.offsets import OffsetRpcs
 from aerobee_broker.rpc.pop import PopRpcs
 from aerobee_broker.rpc.reads import LookupRpcs, QueueRpcs, ReadRpcs
+from aerobee_broker.rpc.search import SearchRpcs
 from aerobee_broker.store.message_store import MessageStore
 from aerobee_broker.wiring.consuming import Consuming
 from aerobee_broker.wiring.core import Core
@@ -91,6 +95,9 @@ class Broker:
         self.leases = LeaseSpaces(
             queues=self.consuming.leases, lite=lite.leases, lite_in_use=lambda: lite.state.in_use
         )
+        self.sampler = Sampler(
+            environment.metrics, self.consuming.offset_queries.lags, environment.clock
+        )
         self.administration = Administration(
             store=store,
             topics=core.topics,
@@ -101,6 +108,8 @@ class Broker:
             leases=self.consuming.leases,
             journal=core.journal,
             lite=self.lite.state,
+            forget_topic=partial(self.sampler.forget, Kind.TOPIC),
+            forget_group=partial(self.sampler.forget, Kind.GROUP),
             letters=self.letters,
         )
         backlog = Backlog(core.polls, self.delay.levels, self.delay.timers, self.transactions)
@@ -125,9 +134,6 @@ class Broker:
             groups=core.groups,
             clients=core.clients,
             offset_queries=self.consuming.offset_queries,
-        )
-        self.sampler = Sampler(
-            environment.metrics, self.consuming.offset_queries.lags, environment.clock
         )
         self.lite_gauges = LiteGauges(self.lite.lag, environment.metrics)
 
@@ -211,6 +217,7 @@ class Broker:
         self.clients.close()
         self.polls.close()
         self.lite.dispatch.ready.close()
+        self.sampler.close()
 
     def services(self) -> list[Service]:
         consuming, broker_name = self.consuming, self._identity.broker_name
@@ -221,6 +228,7 @@ class Broker:
             timer_recall=self.delay.recall,
             replies=self.replies,
             identity=self._identity,
+            send_latency=self.sampler.send_latency,
         )
         pop = PopRpcs(consuming.pop, consuming.notifications, self.leases, broker_name=broker_name)
         reads = ReadRpcs(consuming.pull, self.store)
@@ -253,6 +261,7 @@ class Broker:
             ),
             self.locks,
         )
+        search = SearchRpcs(consuming.searches, consuming.copies)
         return [
             bind(contract.DESCRIPTOR.services_by_name[name], *handlers)
             for contract, name, *handlers in (
@@ -261,6 +270,7 @@ class Broker:
                 (client_pb2, "ClientService", clients),
                 (transaction_pb2, "TransactionService", TransactionRpcs(self.transactions)),
                 (pop_pb2, "PopService", pop),
+                (search_pb2, "SearchService", search),
                 (lite_pb2, "LiteService", lite),
                 (dead_letter_pb2, "DeadLetterService", LetterRpcs(self.letters)),
                 (admin_pb2, "AdminService", admin),

@@ -420,7 +420,24 @@ async def test_message_is_fetched_from_the_broker_that_its_id_names(
     cluster.answers["GetMessage"] = lambda *_: message_pb2.GetMessageResponse(message=stored)
     message = await admin.get_message("0A00000C00002A9F00000000000003E8")
     assert (message.broker_name, message.tag, message.body) == ("b", "UA", b"x")
-    with raises_code(Code.INVALID_PARAMETER):
+
+
+async def test_a_message_id_of_an_official_sdk_is_looked_up(
+    admin: AsyncAdminClient, cluster: MemoryCluster
+) -> None:
+    """It has 34 digits, and is no offset message id."""
+    sdk_id = "01" + "0" * 31 + "7"
+
+    def query(address: str, request: Any) -> Any:
+        stored = message_pb2.StoredMessage(topic=TOPIC, body=b"x")
+        return message_pb2.QueryMessagesResponse(messages=[stored] * (request.key == sdk_id))
+
+    cluster.answers["QueryMessages"] = query
+    cluster.answers["ListTopics"] = lambda *_: namesrv_pb2.ListTopicsResponse(
+        topics=[] if cluster.requests("ListTopics")[-1].scope else [TOPIC]
+    )
+    assert (await admin.get_message(sdk_id)).body == b"x"
+    with raises_code(Code.QUERY_NOT_FOUND):
         await admin.get_message("nonsense")
 
 

@@ -39,7 +39,7 @@ class Brokers:
 
     def __init__(self, instance: ClientInstance, timeout_s: float) -> None:
         self._instance = instance
-        self._timeout_s = timeout_s
+        self.timeout_s = timeout_s
 
     async def cluster_info(self) -> namesrv_pb2.GetClusterInfoResponse:
         return await self._instance.namesrv.call(
@@ -119,10 +119,11 @@ class Brokers:
         If `timeout_s` is None, the default time limit applies.
         """
         if timeout_s is None:
-            timeout_s = self._timeout_s
+            timeout_s = self.timeout_s
         try:
             return await self._instance.transport.call(address, rpc, request, timeout_s=timeout_s)
         except MqError as error:
+            error.at_broker(broker_name)
             if broker_name != address and error.code is not Code.BROKER_UNREACHABLE:
                 error.add_context(f"broker {broker_name}")
             raise
@@ -203,7 +204,7 @@ class Brokers:
             if not isinstance(answer, BaseException):
                 found[name] = answer
             elif isinstance(answer, MqError) and answer.code in absent:
-                missing = answer
+                missing = missing or answer  # a silent broker may have what the others lack
             elif isinstance(answer, MqError) and silent is not None:
                 silent.append(answer)
                 missing = answer

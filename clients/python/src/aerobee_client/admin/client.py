@@ -7,13 +7,15 @@ every master of the cluster, because each broker has its own topics and groups.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
+from typing import Any
 
-from aerobee.broker.v1 import admin_pb2, message_pb2
+from aerobee.broker.v1 import admin_pb2, message_pb2, search_pb2
 from aerobee.namesrv.v1 import namesrv_pb2
 
 from aerobee_client.admin import descriptions as d
+from aerobee_client.admin.access import AccessAdmin
 from aerobee_client.admin.brokers import DEFAULT_TIMEOUT, numbers_fit
 from aerobee_client.admin.config import ConfigAdmin
 from aerobee_client.admin.diverged import DivergedAdmin
@@ -21,10 +23,12 @@ from aerobee_client.admin.groups import GroupAdmin
 from aerobee_client.admin.letters import LetterAdmin
 from aerobee_client.admin.listing import ListingAdmin
 from aerobee_client.admin.lite import LiteAdmin
+from aerobee_client.admin.search import SearchAdmin
+from aerobee_client.admin.stats import StatsAdmin, StatsSample
 from aerobee_client.admin.topics import TopicAdmin
 from aerobee_client.errors import BrokerUnreachable
 from aerobee_client.message import ReceivedMessage
-from aerobee_client.runtime.facade import Facade, blocking
+from aerobee_client.runtime.facade import Facade, blocking, like
 from aerobee_client.runtime.kinds import checked_class
 from aerobee_client.tls import Tls
 from aerobee_wire import rpcs
@@ -38,7 +42,16 @@ MAX_SEARCHES = 16
 
 @checked_class
 class AsyncAdminClient(
-    TopicAdmin, GroupAdmin, ListingAdmin, LiteAdmin, DivergedAdmin, ConfigAdmin, LetterAdmin
+    TopicAdmin,
+    GroupAdmin,
+    ListingAdmin,
+    StatsAdmin,
+    LiteAdmin,
+    LetterAdmin,
+    SearchAdmin,
+    DivergedAdmin,
+    AccessAdmin,
+    ConfigAdmin,
 ):
     """Administers a cluster, for asyncio. `async with AsyncAdminClient(...)` closes it.
 
@@ -81,6 +94,24 @@ class AsyncAdminClient(
             await self._brokers.ask_named(broker, rpcs.GET_BROKER_STATUS, request)
         )
 
+    async def broker_statuses(
+        self, *, silent: list[MqError] | None = None
+    ) -> dict[str, d.BrokerStatus]:
+        """Return the state and counters of every master, by broker name.
+
+        Args:
+            silent: See `list_topics`.
+
+        Returns:
+            The statuses.
+        """
+        masters = await self._brokers.masters()
+        request = admin_pb2.GetBrokerStatusRequest()
+        answers = await self._brokers.ask_each(
+            masters, rpcs.GET_BROKER_STATUS, request, silent=silent
+        )
+        return {name: d.BrokerStatus.of(answer) for name, answer in answers.items()}
+
     async def broker_times_ms(self) -> dict[str, int]:
         """Return the current time of each master by broker name, in milliseconds since the epoch.
 
@@ -119,6 +150,22 @@ class AsyncAdminClient(
         return d.BrokerBacklog.of(
             broker, await self._brokers.ask_named(broker, rpcs.GET_BACKLOG, request)
         )
+
+    async def broker_backlogs(
+        self, *, silent: list[MqError] | None = None
+    ) -> dict[str, d.BrokerBacklog]:
+        """Return the messages that wait at every master, by broker name.
+
+        Args:
+            silent: See `list_topics`.
+
+        Returns:
+            The counts. They contain the lag of every group and the dead letters of every topic.
+        """
+        masters = await self._brokers.masters()
+        request = admin_pb2.GetBacklogRequest()
+        answers = await self._brokers.ask_each(masters, rpcs.GET_BACKLOG, request, silent=silent)
+        return {name: d.BrokerBacklog.of(name, answer) for name, answer in answers.items()}
 
     # ---- messages ----
 
@@ -162,7 +209,9 @@ class AsyncAdminClient(
             answer = await self._brokers.ask_broker_of(topic, broker_name, rpcs.PULL, request)
         return d.Browsed.of(broker_name, answer)
 
-    async def get_message(self, message_id: str) -> ReceivedMessage:
+    async def get_message(
+        self, message_id: str, *, silent: list[MqError] | None = None
+    ) -> ReceivedMessage:
         """Return the message with an offset message id or a message id.
 
         An offset message id contains the address of a broker, which may be a former master. If no
@@ -173,6 +222,8 @@ class AsyncAdminClient(
 
         Args:
             message_id: The `offset_message_id` or the `message_id` of a message.
+            silent: Collects the errors of brokers that do not answer, which may have the message.
+                Without it, such an error is raised.
 
         Returns:
             The message.
@@ -180,7 +231,66 @@ class AsyncAdminClient(
         Raises:
             MqError: QUERY_NOT_FOUND or MESSAGE_CORRUPTED.
         """
-        address, _ = parse_offset_message_id(message_id)
+        found = await self._message_at(message_id, silent)
+        if found is None:
+            found = await self._message_of_unique_id(message_id, silent)
+        if found is None:
+            raise _unknown(message_id)
+        return found
+
+    async def message_copies(
+        self, message_id: str, *, silent: list[MqError] | None = None
+    ) -> list[ReceivedMessage]:
+        """Return all stored copies of a message, in the order of their storage.
+
+        These are the message as it was sent, retries, dead letters, and copies that wait for a
+        delay or the end of a transaction.
+
+        Args:
+            message_id: The `message_id` or the `offset_message_id` of a message.
+            silent: Collects the errors of brokers that do not answer, and of records that may be a
+                copy but cannot be read. Without it, the error of a broker is raised.
+
+        Returns:
+            The copies.
+
+        Raises:
+            MqError: QUERY_NOT_FOUND if there is none.
+        """
+        named = await self._message_at(message_id, silent)
+        unique_id = named.message_id if named else message_id
+        request = search_pb2.FindMessageRequest(unique_message_id=unique_id)
+        brokers = {
+            each.broker_name: each.addresses[min(each.addresses)]
+            for each in (await self._brokers.cluster_info()).brokers
+            if each.addresses
+        }
+        answers = await self._brokers.ask_each(brokers, rpcs.FIND_MESSAGE, request, silent=silent)
+        copies = [
+            ReceivedMessage(stored, name)
+            for name, answer in answers.items()
+            for stored in answer.copies
+        ]
+        if silent is not None:
+            silent += [
+                MqError(Code.MESSAGE_CORRUPTED, f"{name}: {reason}")
+                for name, answer in answers.items()
+                for reason in answer.damaged
+            ]
+        if named and named.offset_message_id not in {each.offset_message_id for each in copies}:
+            copies.append(named)
+        if not copies:
+            raise _unknown(message_id)
+        return sorted(copies, key=lambda message: message.store_timestamp_ms)
+
+    async def _message_at(
+        self, message_id: str, silent: list[MqError] | None
+    ) -> ReceivedMessage | None:
+        """Return the message with an offset message id, or None if there is none."""
+        try:
+            address, _ = parse_offset_message_id(message_id)
+        except MqError:  # SDKs of RocketMQ 5 make ids of 34 digits, and producers may make others
+            return None
         brokers = (await self._brokers.cluster_info()).brokers
         name = next(
             (each.broker_name for each in brokers if address in each.addresses.values()), None
@@ -192,19 +302,13 @@ class AsyncAdminClient(
                 return ReceivedMessage(response.message, name)
             except BrokerUnreachable as error:
                 found = await self._message_of_host(address, request, brokers)
-                if found is None:
+                if found is not None:
+                    return found
+                if silent is None:
                     raise error from None
-                return found
-        found = await self._message_of_host(address, request, brokers)
-        if found is None:
-            found = await self._message_of_unique_id(message_id)
-        if found is None:
-            raise MqError(
-                Code.QUERY_NOT_FOUND,
-                f"no message has the id {message_id}: neither as its message id nor as its offset "
-                "message id; retention may have deleted it",
-            )
-        return found
+                silent.append(error)
+                return None
+        return await self._message_of_host(address, request, brokers)
 
     async def _message_of_host(
         self,
@@ -238,7 +342,9 @@ class AsyncAdminClient(
                 raise answer
         return None
 
-    async def _message_of_unique_id(self, unique_id: str) -> ReceivedMessage | None:
+    async def _message_of_unique_id(
+        self, unique_id: str, silent: list[MqError] | None
+    ) -> ReceivedMessage | None:
         """Search all topics for a message id. Return None if no topic has it."""
         names = await self.topic_names(include_derived=True)
         free = asyncio.Semaphore(MAX_SEARCHES)
@@ -246,9 +352,10 @@ class AsyncAdminClient(
         async def search(topic: str) -> list[ReceivedMessage]:
             async with free:
                 try:
-                    return await self.query_messages(topic, unique_id=unique_id)
+                    return await self.query_messages(topic, unique_id=unique_id, silent=silent)
                 except MqError as error:
-                    if error.code is not Code.TOPIC_NOT_EXIST:  # deleted meanwhile
+                    known = silent is not None and error in silent
+                    if not known and error.code is not Code.TOPIC_NOT_EXIST:  # deleted meanwhile
                         raise
                     return []
 
@@ -269,6 +376,7 @@ class AsyncAdminClient(
         begin_timestamp_ms: int = 0,
         end_timestamp_ms: int = 0,
         damaged: list[MqError] | None = None,
+        silent: list[MqError] | None = None,
     ) -> list[ReceivedMessage]:
         """Return messages by key or by message id, newest first.
 
@@ -281,6 +389,7 @@ class AsyncAdminClient(
             end_timestamp_ms: The latest store time, in milliseconds since the epoch; 0 for no
                 limit.
             damaged: Collects an error for each record that may match but cannot be read.
+            silent: See `list_topics`.
 
         Returns:
             The messages.
@@ -297,7 +406,7 @@ class AsyncAdminClient(
                 end_timestamp_ms=end_timestamp_ms,
             )
         brokers = await self._brokers.of_topic(topic, reads=True)
-        answers = await self._brokers.ask_each(brokers, rpcs.QUERY_MESSAGES, request)
+        answers = await self._brokers.ask_each(brokers, rpcs.QUERY_MESSAGES, request, silent=silent)
         messages = [
             ReceivedMessage(stored, name)
             for name, answer in answers.items()
@@ -310,6 +419,14 @@ class AsyncAdminClient(
                 for reason in answer.damaged
             ]
         return sorted(messages, key=lambda message: message.store_timestamp_ms, reverse=True)
+
+
+def _unknown(message_id: str) -> MqError:
+    return MqError(
+        Code.QUERY_NOT_FOUND,
+        f"no message has the id {message_id}: neither as its message id nor as its offset "
+        "message id; retention may have deleted it",
+    )
 
 
 class AdminClient(Facade[AsyncAdminClient]):
@@ -341,6 +458,7 @@ class AdminClient(Facade[AsyncAdminClient]):
 
     create_topic = blocking(AsyncAdminClient.create_topic)
     update_topic = blocking(AsyncAdminClient.update_topic)
+    get_topic = blocking(AsyncAdminClient.get_topic)
     list_topics = blocking(AsyncAdminClient.list_topics)
     topic_names = blocking(AsyncAdminClient.topic_names)
     routed_topics = blocking(AsyncAdminClient.routed_topics)
@@ -377,15 +495,33 @@ class AdminClient(Facade[AsyncAdminClient]):
     group_page = blocking(AsyncAdminClient.group_page)
     describe_topic = blocking(AsyncAdminClient.describe_topic)
     describe_group = blocking(AsyncAdminClient.describe_group)
+    get_stats = blocking(AsyncAdminClient.get_stats)
+
+    @like(AsyncAdminClient.watch_stats)
+    def watch_stats(self, **wanted: Any) -> Iterator[StatsSample]:
+        return self._iterate(self._client.watch_stats(**wanted), until_closed=True)
 
     list_lite_topics = blocking(AsyncAdminClient.list_lite_topics)
     list_lite_clients = blocking(AsyncAdminClient.list_lite_clients)
 
+    create_user = blocking(AsyncAdminClient.create_user)
+    update_user = blocking(AsyncAdminClient.update_user)
+    delete_user = blocking(AsyncAdminClient.delete_user)
+    get_user = blocking(AsyncAdminClient.get_user)
+    list_users = blocking(AsyncAdminClient.list_users)
+    create_policies = blocking(AsyncAdminClient.create_policies)
+    update_policies = blocking(AsyncAdminClient.update_policies)
+    delete_policies = blocking(AsyncAdminClient.delete_policies)
+    list_policies = blocking(AsyncAdminClient.list_policies)
+    test_access = blocking(AsyncAdminClient.test_access)
+
     cluster = blocking(AsyncAdminClient.cluster)
     broker_status = blocking(AsyncAdminClient.broker_status)
+    broker_statuses = blocking(AsyncAdminClient.broker_statuses)
     broker_times_ms = blocking(AsyncAdminClient.broker_times_ms)
     drain_broker = blocking(AsyncAdminClient.drain_broker)
     broker_backlog = blocking(AsyncAdminClient.broker_backlog)
+    broker_backlogs = blocking(AsyncAdminClient.broker_backlogs)
 
     broker_config = blocking(AsyncAdminClient.broker_config)
     update_broker_config = blocking(AsyncAdminClient.update_broker_config)
@@ -402,3 +538,9 @@ class AdminClient(Facade[AsyncAdminClient]):
     browse = blocking(AsyncAdminClient.browse)
     get_message = blocking(AsyncAdminClient.get_message)
     query_messages = blocking(AsyncAdminClient.query_messages)
+    message_copies = blocking(AsyncAdminClient.message_copies)
+    search_messages = blocking(AsyncAdminClient.search_messages)
+
+    @like(AsyncAdminClient.follow_messages)
+    def follow_messages(self, *args: Any, **kwargs: Any) -> Iterator[ReceivedMessage]:
+        return self._iterate(self._client.follow_messages(*args, **kwargs))

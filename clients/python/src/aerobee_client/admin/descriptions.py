@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, MutableMapping, Mutable
 from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
+from aerobee.access.v1 import access_pb2
 from aerobee.broker.v1 import (
     admin_pb2,
     client_pb2,
@@ -428,6 +429,47 @@ class Rebalanced:
     queues: int
     # Consumer groups that were missing there, created with their settings from other brokers.
     groups: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class QueueRange:
+    """A part of a queue: the queue offsets from `begin_offset` up to below `end_offset`.
+
+    If `end_offset` is None, the part ends with the queue.
+    """
+
+    broker_name: str
+    queue_id: int
+    begin_offset: int = 0
+    end_offset: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SearchResult:
+    """The messages that a search found, and where it stopped."""
+
+    messages: tuple[ReceivedMessage, ...]
+    # Why each broker stopped, by name: COMPLETE, MESSAGE_LIMIT, BYTE_LIMIT or SCAN_LIMIT.
+    stops: Mapping[str, str]
+    # What is not examined yet. Pass it as `ranges` to continue. Empty if a key was looked up.
+    left: tuple[QueueRange, ...]
+    # Where messages begin that are stored later. Empty if a key was looked up.
+    ends: tuple[QueueRange, ...]
+    # Messages that were examined.
+    scanned: int
+    # Messages that may match, but are damaged or cannot be decompressed.
+    unreadable: int
+    # The errors of brokers that have the topic and did not answer, by name.
+    silent: Mapping[str, MqError]
+
+    @property
+    def is_complete(self) -> bool:
+        """Return whether all messages in the bounds were examined and readable."""
+        return not self.silent and not self.unreadable and set(self.stops.values()) <= {"COMPLETE"}
+
+    def reversed(self) -> Self:
+        """Return the result with its messages in reverse order."""
+        return replace(self, messages=self.messages[::-1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -1085,3 +1127,101 @@ class ConfigChange:
 
     address: str
     without_effect: tuple[str, ...]
+
+
+# ---- users and policies ----
+
+
+@dataclass(frozen=True, slots=True)
+class UserDescription:
+    """A user, without its secrets."""
+
+    username: str
+    # Whether calls of the user are served.
+    enabled: bool
+    # Whether the user may do everything.
+    super: bool
+    # The number of secrets: 2 while a secret is being changed.
+    secrets: int
+
+    @classmethod
+    def of(cls, info: access_pb2.UserInfo) -> Self:
+        return _like(cls, info)
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyDescription:
+    """A policy of a user."""
+
+    # "Topic:orders", "Group:a*", "Namespace:n", "Cluster:c" or "*".
+    resource: str
+    # Of All, Any, Pub, Sub, Create, Update, Delete, Get and List.
+    actions: tuple[str, ...]
+    # ALLOW or DENY.
+    decision: str = "ALLOW"
+    # CUSTOM, or DEFAULT, which counts only if no CUSTOM policy matches.
+    policy_type: str = "CUSTOM"
+    # Addresses and networks from which it counts; empty for any.
+    source_ips: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        sources = f" from {','.join(self.source_ips)}" if self.source_ips else ""
+        actions = ",".join(self.actions)
+        return f"{self.decision} {actions} on {self.resource}{sources} ({self.policy_type})"
+
+    @classmethod
+    def of(cls, policy: access_pb2.Policy) -> Self:
+        return cls(
+            resource=policy.resource,
+            actions=tuple(policy.actions),
+            decision="DENY" if policy.deny else "ALLOW",
+            policy_type="DEFAULT" if policy.is_default else "CUSTOM",
+            source_ips=tuple(policy.source_ips),
+        )
+
+    def message(self) -> access_pb2.Policy:
+        return access_pb2.Policy(
+            resource=self.resource,
+            actions=self.actions,
+            source_ips=self.source_ips,
+            deny=self.decision == "DENY",
+            is_default=self.policy_type == "DEFAULT",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class AccessDecision:
+    """A decision whether a user may do something, with its reason."""
+
+    allowed: bool
+    # The policy that decides; None if no policy matches, or if the user is SUPER or disabled.
+    deciding: PolicyDescription | None
+    enabled: bool
+    super: bool
+
+    @property
+    def reason(self) -> str:
+        """Return one clause that names the reason."""
+        if not self.enabled:
+            return "the user is disabled"
+        if self.super:
+            return "the user is SUPER"
+        return f"decided by {self.deciding}" if self.deciding else "no policy matches"
+
+    @classmethod
+    def of(cls, answer: access_pb2.TestAccessResponse) -> Self:
+        found = answer.deciding if answer.HasField("deciding") else None
+        deciding = None if found is None else PolicyDescription.of(found)
+        return _like(cls, answer, deciding=deciding)
+
+
+@dataclass(frozen=True, slots=True)
+class AccessChange:
+    """A change of users or policies.
+
+    `changed_at` is the name server that stored it. `lacking` has the reason for each process that
+    does not have the change yet; such a process gets it when it is reachable again.
+    """
+
+    changed_at: str
+    lacking: Mapping[str, str]

@@ -162,16 +162,27 @@ class GroupAdmin(BrokerAdmin):
         ]
         return d.Update(tuple(changes))
 
-    async def get_group(self, group: str) -> d.GroupDescription:
+    async def get_group(
+        self, group: str, *, silent: list[MqError] | None = None
+    ) -> d.GroupDescription:
         """Return the settings of a group.
+
+        Args:
+            group: The name of the group.
+            silent: See `list_topics`.
+
+        Returns:
+            The settings on the first broker that has the group, and the names of all of these.
 
         Raises:
             MqError: SUBSCRIPTION_GROUP_NOT_EXIST if no master has the group.
         """
-        answers = await self._brokers.ask_masters(
+        answers = await self._brokers.ask_each(
+            await self._brokers.masters(),
             rpcs.GET_GROUP,
             admin_pb2.GetGroupRequest(consumer_group=group),
             absent=(Code.SUBSCRIPTION_GROUP_NOT_EXIST,),
+            silent=silent,
         )
         first = next(iter(answers.values()))
         return d.GroupDescription.of(first.group, list(answers))
@@ -251,12 +262,15 @@ class GroupAdmin(BrokerAdmin):
             or topic in found[client_id].published_topics
         ]
 
-    async def consume_progress(self, group: str, topic: str = "") -> list[d.QueueProgress]:
+    async def consume_progress(
+        self, group: str, topic: str = "", *, silent: list[MqError] | None = None
+    ) -> list[d.QueueProgress]:
         """Return the consumer offset and lag of a group in each queue, including its retry topic.
 
         Args:
             group: The name of the group.
             topic: Only this topic.
+            silent: See `list_topics`.
 
         Returns:
             The progress in each queue.
@@ -264,10 +278,12 @@ class GroupAdmin(BrokerAdmin):
         Raises:
             MqError: SUBSCRIPTION_GROUP_NOT_EXIST or TOPIC_NOT_EXIST.
         """
-        answers = await self._brokers.ask_masters(
+        answers = await self._brokers.ask_each(
+            await self._brokers.masters(),
             rpcs.GET_CONSUME_STATS,
             offset_pb2.GetConsumeStatsRequest(consumer_group=group, topic=topic),
             absent=(Code.SUBSCRIPTION_GROUP_NOT_EXIST,),
+            silent=silent,
         )
         progress = [
             d.QueueProgress.of(name, queue)
@@ -280,7 +296,11 @@ class GroupAdmin(BrokerAdmin):
         return sorted(progress, key=lambda q: (q.topic, q.broker_name, q.queue_id))
 
     async def blocked_message_groups(
-        self, group: str, *, omitted: dict[str, int] | None = None
+        self,
+        group: str,
+        *,
+        omitted: dict[str, int] | None = None,
+        silent: list[MqError] | None = None,
     ) -> list[d.BlockedMessageGroup]:
         """Return message groups that wait behind a message that the group failed to consume.
 
@@ -289,6 +309,7 @@ class GroupAdmin(BrokerAdmin):
         Args:
             group: The name of the consumer group.
             omitted: Collects how many further ones a broker has, by broker name.
+            silent: See `list_topics`.
 
         Returns:
             The blocked message groups.
@@ -296,10 +317,12 @@ class GroupAdmin(BrokerAdmin):
         Raises:
             MqError: SUBSCRIPTION_GROUP_NOT_EXIST if no master has the group.
         """
-        answers = await self._brokers.ask_masters(
+        answers = await self._brokers.ask_each(
+            await self._brokers.masters(),
             rpcs.LIST_BLOCKED_MESSAGE_GROUPS,
             pop_pb2.ListBlockedMessageGroupsRequest(consumer_group=group),
             absent=(Code.SUBSCRIPTION_GROUP_NOT_EXIST,),
+            silent=silent,
         )
         if omitted is not None:
             further = {name: each.total - len(each.groups) for name, each in answers.items()}

@@ -222,10 +222,12 @@ class GetTopicRouteRequest(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., zone_name: _Optional[str] = ...) -> None: ...
 
 class GetTopicRouteResponse(_message.Message):
-    __slots__ = ("route",)
+    __slots__ = ("route", "away_brokers")
     ROUTE_FIELD_NUMBER: _ClassVar[int]
+    AWAY_BROKERS_FIELD_NUMBER: _ClassVar[int]
     route: TopicRoute
-    def __init__(self, route: _Optional[_Union[TopicRoute, _Mapping]] = ...) -> None: ...
+    away_brokers: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, route: _Optional[_Union[TopicRoute, _Mapping]] = ..., away_brokers: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class TopicRoute(_message.Message):
     __slots__ = ("queues", "brokers", "filter_servers", "order_topic_config")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from aerobee_broker.delivery.letters.letter_jobs import LetterJobs
@@ -45,6 +45,8 @@ class Administration:
     leases: LeaseSpace
     journal: MetadataJournal | None  # None unless the broker's log has replicas
     lite: LiteState
+    forget_topic: Callable[[str], None]  # drops the statistics of a deleted topic
+    forget_group: Callable[[str], None]
     letters: LetterJobs
 
     async def update_topic(
@@ -129,6 +131,8 @@ class Administration:
 
         queue_ids = self.store.queues(topic)
         removed = await self.topics.remove(topic, forget)
+        if removed:
+            self.forget_topic(topic)
         # Save the offsets now. After a crash, a recreated topic would otherwise get the old ones.
         if removed:
             await self.saved_offsets.save()
@@ -160,5 +164,6 @@ class Administration:
         for durable in filter(None, logged):
             await asyncio.shield(durable)
         if deleted:
+            self.forget_group(consumer_group)
             await self.groups.save()
         return deleted

@@ -15,6 +15,7 @@ from aerobee.broker.v1 import (
     pop_pb2,
     replica_pb2,
     replication_pb2,
+    search_pb2,
     transaction_pb2,
 )
 
@@ -67,6 +68,7 @@ _SERVICES = [
         (transaction_pb2, "TransactionService"),
         (pop_pb2, "PopService"),
         (lite_pb2, "LiteService"),
+        (search_pb2, "SearchService"),
         (dead_letter_pb2, "DeadLetterService"),
         (admin_pb2, "AdminService"),
         (replication_pb2, "ReplicationService"),

@@ -153,6 +153,8 @@ class MessageStore:
         self.units, self.store_timestamp = reader.units, reader.store_timestamp
         self.min_offset, self.max_offset = reader.min_offset, reader.max_offset
         self.search_offset = reader.search_offset
+        self.indexed, self.indexed_record = reader.indexed, reader.indexed_record
+        self.is_indexed = reader.is_indexed
         self.repair = LogRepair(disk, log, dispatch, self._derived_flush, self.damage)
         self.ended_in_order = True  # whether the last process closed the store in order
 

@@ -12,6 +12,9 @@ from aerobee_broker.delivery.pull.access import ReadAccess
 from aerobee_broker.delivery.pull.offsets import OffsetQueries
 from aerobee_broker.delivery.pull.pull import Pull
 from aerobee_broker.delivery.pull.reading import QueueReading, SlowReaders
+from aerobee_broker.delivery.search.copies import Copies
+from aerobee_broker.delivery.search.pace import Pace
+from aerobee_broker.delivery.search.search import Searches
 from aerobee_broker.metrics import memory_limit
 from aerobee_broker.wiring.core import Core
 from aerobee_wire import topics as names
@@ -63,6 +66,15 @@ class Consuming:
             on_reset=self.leases.reset,
             on_forget=self.leases.leave,
         )
+        pace = Pace()
+        self.searches = Searches(
+            store=core.store,
+            queries=self.offset_queries,
+            access=access,
+            polls=core.polls,
+            pace=pace,
+        )
+        self.copies = Copies(store=core.store, topics=tables.topics, pace=pace)
 
     @staticmethod
     def _make_leases(core: Core) -> LeaseSpace:

@@ -56,7 +56,10 @@ class RouteRpcs:
         order = ""
         if self._options.now.order_message_enable:
             order = self._kv_config.order_topic_config().get(topic, "")
-        return pb.GetTopicRouteResponse(route=convert.to_topic_route(route, order))
+        return pb.GetTopicRouteResponse(
+            route=convert.to_topic_route(route, order),
+            away_brokers=self._manager.away_brokers_of(topic),
+        )
 
     def _absent(self, topic: str) -> MqError:
         if away := self._manager.away_brokers_of(topic):
