@@ -71,6 +71,13 @@ def test_letters_of_one_cause_are_counted_together() -> None:
     assert found.count == 3 and len(found.top(1)) == 1
 
 
+def test_open_letters_are_unknown_if_a_state_is() -> None:
+    found = Clusters("billing")
+    found.add(row(1), "", is_open=True)
+    found.add(row(2), "", is_open=None)
+    assert [(each["dead_letters"], each["open"]) for each in found.top(9)] == [(2, None)]
+
+
 def test_too_many_causes_become_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(clusters, "MOST", 2)
     found = Clusters("billing")

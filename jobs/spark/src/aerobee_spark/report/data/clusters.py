@@ -69,6 +69,7 @@ class _Cluster:
     example: dict[str, Any]
     dead_letters: int = 0
     open: int = 0
+    unknown: int = 0
 
 
 @dataclass(slots=True)
@@ -78,8 +79,8 @@ class Clusters:
     consumer_group: str
     _found: dict[Fingerprint, _Cluster] = field(default_factory=dict)
 
-    def add(self, row: dict[str, Any], stack_trace: str, *, is_open: bool) -> None:
-        """Count a dead letter. `row` is a row of its listing."""
+    def add(self, row: dict[str, Any], stack_trace: str, *, is_open: bool | None) -> None:
+        """Count a dead letter. `row` is a row of its listing. `is_open` is None if unknown."""
         key = fingerprint(row["reason"], row["description"], stack_trace)
         if key not in self._found and len(self._found) >= MOST:
             key = OTHER
@@ -88,7 +89,8 @@ class Clusters:
         if cluster is None:
             cluster = self._found[key] = _Cluster(stored_at, stored_at, _place(row))
         cluster.dead_letters += 1
-        cluster.open += is_open
+        cluster.open += is_open is True
+        cluster.unknown += is_open is None
         cluster.first = min(cluster.first, stored_at)
         if stored_at >= cluster.last:
             cluster.last, cluster.example = stored_at, _place(row)
@@ -98,15 +100,19 @@ class Clusters:
         return len(self._found)
 
     def top(self, most: int) -> list[dict[str, Any]]:
-        """Return the clusters with most open dead letters first, then those with most of all."""
+        """Return the clusters with most open dead letters first, then those with most of all.
+
+        "open" is None if the state of a dead letter is unknown.
+        """
         ordered = sorted(
-            self._found.items(), key=lambda each: (-each[1].open, -each[1].dead_letters, each[0])
+            self._found.items(),
+            key=lambda each: (-each[1].open - each[1].unknown, -each[1].dead_letters, each[0]),
         )
         return [
             {
                 **key._asdict(),
                 "dead_letters": cluster.dead_letters,
-                "open": cluster.open,
+                "open": None if cluster.unknown else cluster.open,
                 "first": cluster.first,
                 "last": cluster.last,
                 "example": cluster.example,

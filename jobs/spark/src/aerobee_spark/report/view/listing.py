@@ -116,7 +116,7 @@ def write(
                     row["topic"], row["broker_name"], row["queue_id"], row["queue_offset"]
                 )
                 stack_trace = row.pop(_STACK_TRACE)
-                is_open = status is None or status.state.value == "open"
+                is_open = None if status is None else status.state.value == "open"
                 clusters.add(row, stack_trace, is_open=is_open)
                 yield (*row.values(), *_state_of(status))
 
