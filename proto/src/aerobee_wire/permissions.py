@@ -158,6 +158,13 @@ TABLE: Mapping[str, Row] = {
         },
     ),
     **_rpcs(
+        "aerobee.broker.v1.SearchService",
+        {
+            "SearchMessages": _row(CLIENT, ADMIN, rights=_on("Sub|Get", TOPIC, "topic")),
+            "FindMessage": _row(CLIENT, ADMIN, rights=_GET_CLUSTER),  # copies in each topic
+        },
+    ),
+    **_rpcs(
         "aerobee.broker.v1.PopService",
         {
             "Pop": _consumes("consumer_group", "topic"),

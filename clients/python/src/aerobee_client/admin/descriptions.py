@@ -214,6 +214,8 @@ class ClusterDescription:
     brokers: tuple[BrokerDescription, ...]
     live: tuple[LiveBroker, ...]
     conflicts: tuple[BrokerConflict, ...] = ()
+    # Names of brokers that were registered and are not any more, without those that were drained.
+    away: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, info: namesrv_pb2.GetClusterInfoResponse) -> Self:
@@ -222,6 +224,7 @@ class ClusterDescription:
             tuple(BrokerDescription.of(data) for data in info.brokers),
             tuple(live),
             tuple(map(BrokerConflict.of, info.conflicts)),
+            tuple(each.broker_name for each in info.away_brokers),
         )
 
 
