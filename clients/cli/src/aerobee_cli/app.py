@@ -31,6 +31,9 @@ COMMANDS = {
     "message": ("message", "Single messages."),
     "dlq": ("dlq", "Dead letters of a consumer group."),
     "lite": ("lite", "Look at lite topics."),
+    "lease": ("lease", "Messages that a consumer received and did not settle yet."),
+    "delayed": ("delayed", "Messages that wait for their delivery time."),
+    "transaction": ("transaction", "Transactions that have not ended."),
     "cluster": ("cluster", "Show the cluster."),
     "certs": ("certs", "Certificates for TLS between services and clients."),
     "clients": (

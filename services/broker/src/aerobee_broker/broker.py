@@ -28,6 +28,7 @@ from aerobee_broker.delivery.lite.lag import GroupProgress
 from aerobee_broker.delivery.pop.lease_space import LeaseSpaces
 from aerobee_broker.delivery.statistics.listing import Listing
 from aerobee_broker.delivery.statistics.sampler import Kind, Sampler
+from aerobee_broker.delivery.waiting import Waiting
 from aerobee_broker.metadata.table_journal import TableUpkeep
 from aerobee_broker.registry.topics import Announce, Spread
 from aerobee_broker.rpc.admin import AdminRpcs, StatusReport
@@ -38,6 +39,7 @@ from aerobee_broker.rpc.offsets import OffsetRpcs
 from aerobee_broker.rpc.pop import PopRpcs
 from aerobee_broker.rpc.reads import LookupRpcs, QueueRpcs, ReadRpcs
 from aerobee_broker.rpc.search import SearchRpcs
+from aerobee_broker.rpc.waiting import WaitingRpcs
 from aerobee_broker.store.message_store import MessageStore
 from aerobee_broker.wiring.consuming import Consuming
 from aerobee_broker.wiring.core import Core
@@ -256,6 +258,16 @@ class Broker:
             self.locks,
         )
         search = SearchRpcs(consuming.searches, consuming.copies)
+        waiting = WaitingRpcs(
+            Waiting(
+                store=self.store,
+                groups=self.groups,
+                leases=self.leases,
+                transactions=self.transactions,
+                levels=self.delay.levels,
+                timers=self.delay.timers,
+            )
+        )
         return [
             bind(contract.DESCRIPTOR.services_by_name[name], *handlers)
             for contract, name, *handlers in (
@@ -266,6 +278,6 @@ class Broker:
                 (pop_pb2, "PopService", pop),
                 (search_pb2, "SearchService", search),
                 (lite_pb2, "LiteService", lite),
-                (admin_pb2, "AdminService", admin),
+                (admin_pb2, "AdminService", admin, waiting),
             )
         ]
