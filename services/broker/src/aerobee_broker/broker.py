@@ -10,6 +10,7 @@ from functools import partial
 from aerobee.broker.v1 import (
     admin_pb2,
     client_pb2,
+    dead_letter_pb2,
     lite_pb2,
     message_pb2,
     offset_pb2,
@@ -32,6 +33,7 @@ from aerobee_broker.metadata.table_journal import TableUpkeep
 from aerobee_broker.registry.topics import Announce, Spread
 from aerobee_broker.rpc.admin import AdminRpcs, StatusReport
 from aerobee_broker.rpc.clients import ClientRpcs
+from aerobee_broker.rpc.letters import LetterRpcs
 from aerobee_broker.rpc.lite import LiteRpcs
 from aerobee_broker.rpc.messages import MessageRpcs, TransactionRpcs
 from aerobee_broker.rpc.offsets import OffsetRpcs
@@ -43,6 +45,7 @@ from aerobee_broker.store.message_store import MessageStore
 from aerobee_broker.wiring.consuming import Consuming
 from aerobee_broker.wiring.core import Core
 from aerobee_broker.wiring.environment import Environment
+from aerobee_broker.wiring.letters import letter_jobs
 from aerobee_broker.wiring.lite import Lite
 from aerobee_broker.wiring.sending import Delay, Sending, TransactionParts
 from aerobee_broker.wiring.store import store_options
@@ -89,6 +92,7 @@ class Broker:
         self.sending = Sending(core, self.delay, self.transactions, identity.store_host)
         self.consuming = Consuming(core)
         self.lite = lite = Lite(core)
+        self.letters = letter_jobs(core, self.consuming)
         self.leases = LeaseSpaces(
             queues=self.consuming.leases, lite=lite.leases, lite_in_use=lambda: lite.state.in_use
         )
@@ -107,6 +111,7 @@ class Broker:
             lite=self.lite.state,
             forget_topic=partial(self.sampler.forget, Kind.TOPIC),
             forget_group=partial(self.sampler.forget, Kind.GROUP),
+            letters=self.letters,
         )
         backlog = Backlog(core.polls, self.delay.levels, self.delay.timers, self.transactions)
         self.draining = self._make_draining(tables, backlog)
@@ -165,6 +170,7 @@ class Broker:
             self.delay.timers,
             self.consuming.leases,
             BackgroundTask("lease expiry", self.consuming.leases.expiry.run),
+            self.letters,
             self.lite.state,
             self.lite.ttl,
             BackgroundTask("lite lease expiry", self.lite.leases.expiry.run),
@@ -268,6 +274,7 @@ class Broker:
                 (pop_pb2, "PopService", pop),
                 (search_pb2, "SearchService", search, TrackingRpcs(consuming.tracking)),
                 (lite_pb2, "LiteService", lite),
+                (dead_letter_pb2, "DeadLetterService", LetterRpcs(self.letters)),
                 (admin_pb2, "AdminService", admin),
             )
         ]

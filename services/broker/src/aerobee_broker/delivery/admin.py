@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
+from aerobee_broker.delivery.letters.letter_jobs import LetterJobs
 from aerobee_broker.delivery.lite.state import LiteState
 from aerobee_broker.delivery.metadata_journal import MetadataJournal
 from aerobee_broker.delivery.pop.lease_space import LeaseSpace
@@ -18,6 +19,7 @@ from aerobee_broker.metadata.topics import TopicConfig
 from aerobee_broker.registry.groups import GroupRegistry
 from aerobee_broker.registry.topics import TopicRegistry
 from aerobee_broker.store.message_store import MessageStore
+from aerobee_wire import topics as names
 
 # The fields of a TopicConfig that an update cannot change.
 _NO_SETTINGS = ("topic", "shrunk_from")
@@ -45,6 +47,7 @@ class Administration:
     lite: LiteState
     forget_topic: Callable[[str], None]  # drops the statistics of a deleted topic
     forget_group: Callable[[str], None]
+    letters: LetterJobs
 
     async def update_topic(
         self,
@@ -120,6 +123,8 @@ class Administration:
             self.lite.check_forget(topic=topic)
             (self.journal or self.store).delete_topic(topic)
             self.offsets.remove_topic(topic)
+            if names.is_dead_letter(topic):
+                self.letters.forget_group(topic.removeprefix(names.DLQ_PREFIX))
             logged.extend([self.leases.forget(topic=topic), self.lite.forget(topic=topic)])
             for queue_id in queue_ids:
                 self.polls.wake_pulls(topic, queue_id)

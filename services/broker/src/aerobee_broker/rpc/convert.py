@@ -183,7 +183,7 @@ def send_back_entry(entry: message_pb2.SendBackEntry) -> Entry:
 
 
 def failure(given: message_pb2.Failure) -> Failure:
-    return Failure(given.reason, given.description)
+    return Failure(given.reason, given.description, given.cause, given.stack_trace, given.consumer)
 
 
 # ---- messages out ----
