@@ -160,8 +160,9 @@ TABLE: Mapping[str, Row] = {
     **_rpcs(
         "aerobee.broker.v1.SearchService",
         {
-            "SearchMessages": _row(CLIENT, ADMIN, rights=_on("Sub|Get", TOPIC, "topic")),
-            "FindMessage": _row(CLIENT, ADMIN, rights=_GET_CLUSTER),  # copies in each topic
+            "SearchMessages": _row(CLIENT, CONSOLE, ADMIN, rights=_on("Sub|Get", TOPIC, "topic")),
+            "FindMessage": _row(CLIENT, CONSOLE, ADMIN, rights=_GET_CLUSTER),
+            "TrackMessage": _row(CLIENT, CONSOLE, ADMIN, rights=_GET_CLUSTER),
         },
     ),
     **_rpcs(

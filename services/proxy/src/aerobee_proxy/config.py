@@ -83,9 +83,7 @@ class ProxyOptions(PortOptions):
 
     known_keys: ClassVar[KnownKeys] = KnownKeys.read(_KNOWN_KEYS)
     environment_aliases: ClassVar[Mapping[str, str]] = {"NAMESRV_ADDR": "namesrvAddr"}
-    closing_options: ClassVar[str] = (
-        "tlsCertPath, tlsKeyPath, authenticationEnabled=true and authenticationUsersFile"
-    )
+    closing_options: ClassVar[str] = "tlsCertPath, tlsKeyPath and authenticationEnabled=true"
 
     @property
     def is_closed(self) -> bool:
