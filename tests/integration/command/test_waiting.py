@@ -1,7 +1,9 @@
-"""Operators see what waits in a broker, and end it, with commands."""
+"""Operators see with commands what waits in a broker, end it, and watch its rates."""
 
 from __future__ import annotations
 
+import json
+import threading
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -85,3 +87,30 @@ def test_delayed_messages_are_listed(namesrv: str) -> None:
     assert (near["topic"], near["delay"], near["body_size"]) == ("orders", "timers", 4)
     assert far["due_timestamp_ms"] - near["due_timestamp_ms"] > 3_590_000
     assert aerobee_json("delayed", "list", "--topic", "x", namesrv=namesrv) == []
+
+
+def test_live_rates_are_shown_each_second(namesrv: str) -> None:
+    with AdminClient(namesrv) as admin:
+        admin.create_topic("orders", queues=1)
+    stopped = threading.Event()
+
+    def send() -> None:
+        with Producer(namesrv=namesrv) as producer:
+            while not stopped.wait(0.01):
+                producer.send(Message("orders", b"body"))
+
+    thread = threading.Thread(target=send)
+    thread.start()
+    try:
+        # The first values are those of the second in which the load began.
+        done = aerobee("top", "--count", "3", "--json", namesrv=namesrv)
+        assert done.returncode == 0, done.stderr
+        samples = [json.loads(line) for line in done.stdout.splitlines()]
+        assert len(samples) == 3 and not samples[-1]["unanswered"]
+        assert samples[-1]["topics"]["orders"]["cluster"]["messages_in"] > 0
+        text = aerobee("top", "--count", "1", namesrv=namesrv)
+        assert text.returncode == 0, text.stderr
+        assert "orders" in text.stdout
+    finally:
+        stopped.set()
+        thread.join()

@@ -131,6 +131,7 @@ COMMANDS = {
     "certs show",
     "cluster list",
     "clients",
+    "top",
     "doctor",
     "group members",
     "broker status",

@@ -50,6 +50,7 @@ COMMANDS = {
         "clients",
         "List all clients: producers and consumers, connected to brokers or through a proxy.",
     ),
+    "top": ("top", "Show live rates of brokers, and of the busiest topics and groups."),
     "doctor": ("doctor", "Look for problems of clients and operators."),
     "completion": (
         "completion",
