@@ -112,12 +112,14 @@ ENDPOINTS: dict[str, Endpoint] = {
         lambda console, names, _: groups.group_page(console.source, names["group"]),
     ),
     "/messages": Endpoint(
-        "Return the messages of a topic with a key.",
+        "Return the newest messages of a topic that meet all conditions.",
         messages.MessageList,
         lambda console, _, given: pages.messages_of(console, given),
         {
             "topic": "The topic.",
             "key": "A key of the messages.",
+            "tag": "A tag, or several: a || b.",
+            "text": "Text that the body contains.",
             "since": "The earliest store time: a time, or an age such as 24h.",
             "until": "The latest store time: a time, or an age such as 24h.",
         },

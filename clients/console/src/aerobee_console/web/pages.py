@@ -86,27 +86,29 @@ async def show_group(request: Request, console: Console) -> Response:
 
 async def show_messages(request: Request, console: Console) -> Response:
     fields = fields_of(request)
-    message_id, topic, key = fields.text("id"), fields.text("topic"), fields.text("key")
+    message_id, topic = fields.text("id"), fields.text("topic")
     if message_id:
         return RedirectResponse(link(f"/messages/{part(message_id)}"), 303)
-    if key and not topic:
-        raise BadField("topic", "a search by key needs a topic: give the topic of the message")
+    if not topic and any(fields.text(name) for name in ("key", "tag", "text")):
+        raise BadField("topic", "a search needs a topic: give the topic of the message")
     found: Any = None
     queue: Any = None
-    if topic and key:
-        found = await messages_of(console, fields)
-    elif topic:
+    if topic and any(fields.text(name) for name in ("broker", "queue", "offset")):
         queue = await queue_of(console, fields)
+    elif topic:
+        found = await messages_of(console, fields)
     return console.page(
         request, "messages.html.j2", tab="messages", page=found or queue, found=found, queue=queue
     )
 
 
 async def messages_of(console: Console, fields: Fields) -> messages.MessageList:
-    return await messages.messages_by_key(
+    return await messages.search(
         console.source,
         fields.required("topic"),
-        fields.required("key"),
+        key=fields.text("key"),
+        tag=fields.text("tag"),
+        text=fields.text("text"),
         since_ms=_moment(console, fields, "since"),
         until_ms=_moment(console, fields, "until"),
     )
