@@ -164,3 +164,20 @@ def test_renewed_certificates_lose_no_send(closed: Closed) -> None:
         stop.set()
         sender.join()
     assert not failures
+
+
+def test_users_reach_all_processes_with_certificates_only(
+    closed: Closed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The roles of name servers and brokers may exchange secrets, and a client's role may not."""
+    name = "billing"
+    with AdminClient(closed.up.namesrv, tls=closed.tls) as admin:
+        change = admin.create_user(name, "s3cret")
+        if change.lacking:  # on a busy machine
+            until_sync(lambda: not admin.update_user(name, enabled=True).lacking, "the change")
+        admin.delete_user(name)
+    with (
+        AdminClient(closed.up.namesrv, tls=certificates(closed.directory, "client")) as client,
+        raises_code(Code.NO_PERMISSION),
+    ):
+        client.list_users()

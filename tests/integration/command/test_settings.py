@@ -205,3 +205,36 @@ def receive(consumer: SimpleConsumer) -> list[Any]:
         return list(consumer.receive())
     except MqError:
         return []
+
+
+def test_what_is_exported_is_applied_once(up: Up, tmp_path: Path) -> None:
+    file, listing = tmp_path / "cluster.yaml", tmp_path / "topics.json"
+    json_of(up, "topic", "create", "kept", "--queues", "3", "--type", "delay")
+    json_of(up, "group", "create", "keepers", "--max-attempts", "4", "--retry-delays", "1s,90s")
+    assert aerobee("export", str(file), namesrv=up.namesrv).returncode == 0
+    assert aerobee("export", "-", namesrv=up.namesrv).stdout == file.read_text()
+    assert json_of(up, "apply", str(file)) == [], "it is as the file says"
+    for kind, name in (("topic", "kept"), ("group", "keepers")):
+        aerobee(kind, "delete", name, "--yes", namesrv=up.namesrv)
+    json_of(up, "group", "create", "keepers", "--max-attempts", "9", "--retry-delays", "1s,90s")
+    planned = json_of(up, "apply", str(file), "--dry-run")
+    assert {(each["name"], each["setting"]) for each in planned} == {
+        ("kept", "created"),
+        ("keepers", "max_attempts"),
+    }
+    assert json_of(up, "apply", str(file)) == planned
+    assert json_of(up, "apply", str(file)) == []
+    listing.write_text(aerobee("topic", "list", "--json", namesrv=up.namesrv).stdout)
+    assert json_of(up, "topic", "update", "--from", str(listing)) == []
+
+
+def test_a_group_of_lite_topics_is_applied_with_its_topic(up: Up, tmp_path: Path) -> None:
+    file = tmp_path / "lite.yaml"
+    file.write_text(
+        "topics: [{topic: parents, type: lite}]\n"
+        "groups: [{group: children, attributes: {lite.bind.topic: parents}}]\n"
+    )
+    done = aerobee("apply", str(file), "--dry-run", namesrv=up.namesrv)
+    assert done.returncode == 0 and "children" in done.stderr
+    assert {each["name"] for each in json_of(up, "apply", str(file))} == {"parents", "children"}
+    assert json_of(up, "apply", str(file)) == []

@@ -17,6 +17,7 @@ import pytest
 import aerobee_cli
 from aerobee_cli import connected, redriving
 from aerobee_cli.commands import (
+    acl,
     broker,
     certs,
     cluster,
@@ -24,9 +25,11 @@ from aerobee_cli.commands import (
     diverged,
     dlq,
     group,
+    letter_jobs,
     lite,
     message,
     topic,
+    user,
 )
 from aerobee_cli.table import Column, Table, width_of
 
@@ -55,6 +58,12 @@ MESSAGES = [
         "queue_id": n,
         "queue_offset": 1_234_567 + n,
         "body_size": 5_120,
+        "state": ("open", "redriven", "dead again")[n],
+        "state_timestamp_ms": STORED_MS if n else None,
+        "job_id": "1f0c9a2b7d3e" if n else "",
+        "requested_by": "alice@ops-1" if n else "",
+        "target": "origin" if n else "",
+        "job_error": "",
     }
     for n, why in enumerate(
         (
@@ -134,8 +143,45 @@ REPLICAS = [
 LISTINGS: dict[str, tuple[Sequence[Column], Sequence[dict[str, Any]]]] = {
     "dlq-list": (dlq.DEAD_LETTER_COLUMNS, MESSAGES),
     "dlq-redrive": (
-        redriving.COLUMNS,
-        [{**each, "status": "failed", "error": each["why"]} for each in MESSAGES[:2]],
+        redriving.FAILURE_COLUMNS,
+        [{**each, "error": each["why"]} for each in MESSAGES[:2]],
+    ),
+    "dlq-redrive-missing": (
+        redriving.MISSING_COLUMNS,
+        [{"message_id": each, "problem": "it is no longer stored"} for each in IDS[:2]],
+    ),
+    "dlq-redrive-preview": (
+        redriving.PREVIEW_COLUMNS,
+        [
+            {"kind": "reason", "name": "java.net.SocketTimeoutException", "letters": 1_204},
+            {"kind": "topic", "name": "orders", "letters": 1_204},
+        ],
+    ),
+    "dlq-jobs-list": (
+        letter_jobs.JOB_COLUMNS,
+        [
+            {
+                "job_id": "1f0c9a2b7d3e",
+                "broker_name": "broker-a",
+                "consumer_group": "shipping",
+                "action": "redrive",
+                "target": "origin",
+                "filters": {"reason": "KeyError"},
+                "state": "running",
+                "started_timestamp_ms": STORED_MS,
+                "ended_timestamp_ms": 0,
+                "total": 20_000,
+                "examined": 10_240,
+                "sent": 8_192,
+                "failed": 3,
+                "already": 12,
+                "duplicates": 0,
+                "unreadable": 0,
+                "waits_for": "",
+                "requested_by": "alice@ops-1",
+                "note": "after the fix of the postal codes",
+            }
+        ],
     ),
     "broker-config-get": (
         config.COLUMNS,
@@ -284,6 +330,27 @@ LISTINGS: dict[str, tuple[Sequence[Column], Sequence[dict[str, Any]]]] = {
             for role in ("ca", "namesrv", "broker")
         ],
     ),
+    "user-list": (
+        user.COLUMNS,
+        [
+            {"username": "admin", "enabled": True, "super": True, "secrets": 1},
+            {"username": "billing", "enabled": False, "super": False, "secrets": 2},
+        ],
+    ),
+    "acl-list": (
+        acl.COLUMNS,
+        [
+            {
+                "username": "billing",
+                "resource": "Topic:orders*",
+                "actions": ("Pub", "Sub"),
+                "decision": decision,
+                "policy_type": "CUSTOM",
+                "source_ips": ("10.0.0.0/8", "192.168.0.0/16"),
+            }
+            for decision in ("ALLOW", "DENY")
+        ],
+    ),
     "broker-diverged-list": (
         diverged.FILE_COLUMNS,
         [
@@ -349,8 +416,8 @@ def test_a_listing_fits_its_terminal(name: str, width: int) -> None:
 
 
 def test_a_dead_letter_takes_few_lines_at_80_columns() -> None:
-    """Its id, time, origin and attempts are one line, and its reason with its text below."""
+    """Its id, time, origin and state are one line, and its reason with its text below."""
     lines = Table(dlq.DEAD_LETTER_COLUMNS).lines(MESSAGES[:2], 80)
-    assert lines[2] == f"{IDS[0]}  2025-11-28T15:54:49Z  orders        16  paid"
+    assert lines[2] == f"{IDS[0]}  2025-11-28T15:54:49Z  orders  open      paid"
     assert lines[3] == "    KeyError: 'postcode'"
     assert len(lines) == 2 + 2 + 3

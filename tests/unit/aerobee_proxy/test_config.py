@@ -72,7 +72,6 @@ def test_separators_alone_are_no_address() -> None:
         ({"tlsTestModeEnable": False}, "tlsTestModeEnable"),
         ({"tlsServerMode": "sometimes"}, "tlsServerMode"),
         ({"tlsServerMode": "disabled", "workers": 2}, "workers"),
-        ({"authenticationEnabled": True}, "authenticationUsersFile"),
         ({"authorizationEnabled": True}, "authenticationEnabled"),
     ],
 )

@@ -13,11 +13,11 @@ from google.protobuf import message_factory
 from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.descriptor_pool import Default
 
+from aerobee_wire.access.policies import Need
 from aerobee_wire.identity import ROLES, Identity, identity_of
 from aerobee_wire.permissions import (
     EACH,
     TABLE,
-    Need,
     NotPermitted,
     Permissions,
     Row,
@@ -45,9 +45,11 @@ SERVICES = (
         f"aerobee.broker.v1.{name}Service"
         for name in (
             *("Message", "Pop", "Lite", "Transaction", "Client", "Offset", "Admin"),
-            *("Config", "Replica", "Replication"),
+            *("DeadLetter", "Config", "Replica", "Replication"),
         )
     ),
+    "aerobee.access.v1.NamesrvAccessService",
+    "aerobee.access.v1.BrokerAccessService",
     "aerobee.suite.v1.SuiteService",
 )
 

@@ -42,7 +42,7 @@ class ProxyOptions(PeerTlsOptions):
 
     # ---- access ----
     authentication_enabled: bool = False
-    authentication_users_file: str = ""
+    authentication_users_file: str = ""  # if empty, users and policies come from name servers
     authorization_enabled: bool = False
 
     # ---- TLS ---- (TLS and plaintext share one port, unless tlsServerMode turns one of them off)
@@ -93,9 +93,6 @@ class ProxyOptions(PeerTlsOptions):
         if self.workers > 1 and self.tls_server_mode == "disabled":
             problem = "workers share a port by relays: tlsServerMode=disabled allows one"
             yield ConfigError(problem, "workers")
-        if self.authentication_enabled and not self.authentication_users_file:
-            problem = "authenticationEnabled needs authenticationUsersFile=FILE"
-            yield ConfigError(problem, "authenticationUsersFile")
         if self.authorization_enabled and not self.authentication_enabled:
             problem = "authorizationEnabled needs authenticationEnabled=true"
             yield ConfigError(problem, "authenticationEnabled")

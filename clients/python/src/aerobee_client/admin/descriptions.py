@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, MutableMapping, Mutable
 from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
+from aerobee.access.v1 import access_pb2
 from aerobee.broker.v1 import (
     admin_pb2,
     client_pb2,
@@ -1129,3 +1130,101 @@ class ConfigChange:
 
     address: str
     without_effect: tuple[str, ...]
+
+
+# ---- users and policies ----
+
+
+@dataclass(frozen=True, slots=True)
+class UserDescription:
+    """A user, without its secrets."""
+
+    username: str
+    # Whether calls of the user are served.
+    enabled: bool
+    # Whether the user may do everything.
+    super: bool
+    # The number of secrets: 2 while a secret is being changed.
+    secrets: int
+
+    @classmethod
+    def of(cls, info: access_pb2.UserInfo) -> Self:
+        return _like(cls, info)
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyDescription:
+    """A policy of a user."""
+
+    # "Topic:orders", "Group:a*", "Namespace:n", "Cluster:c" or "*".
+    resource: str
+    # Of All, Any, Pub, Sub, Create, Update, Delete, Get and List.
+    actions: tuple[str, ...]
+    # ALLOW or DENY.
+    decision: str = "ALLOW"
+    # CUSTOM, or DEFAULT, which counts only if no CUSTOM policy matches.
+    policy_type: str = "CUSTOM"
+    # Addresses and networks from which it counts; empty for any.
+    source_ips: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        sources = f" from {','.join(self.source_ips)}" if self.source_ips else ""
+        actions = ",".join(self.actions)
+        return f"{self.decision} {actions} on {self.resource}{sources} ({self.policy_type})"
+
+    @classmethod
+    def of(cls, policy: access_pb2.Policy) -> Self:
+        return cls(
+            resource=policy.resource,
+            actions=tuple(policy.actions),
+            decision="DENY" if policy.deny else "ALLOW",
+            policy_type="DEFAULT" if policy.is_default else "CUSTOM",
+            source_ips=tuple(policy.source_ips),
+        )
+
+    def message(self) -> access_pb2.Policy:
+        return access_pb2.Policy(
+            resource=self.resource,
+            actions=self.actions,
+            source_ips=self.source_ips,
+            deny=self.decision == "DENY",
+            is_default=self.policy_type == "DEFAULT",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class AccessDecision:
+    """A decision whether a user may do something, with its reason."""
+
+    allowed: bool
+    # The policy that decides; None if no policy matches, or if the user is SUPER or disabled.
+    deciding: PolicyDescription | None
+    enabled: bool
+    super: bool
+
+    @property
+    def reason(self) -> str:
+        """Return one clause that names the reason."""
+        if not self.enabled:
+            return "the user is disabled"
+        if self.super:
+            return "the user is SUPER"
+        return f"decided by {self.deciding}" if self.deciding else "no policy matches"
+
+    @classmethod
+    def of(cls, answer: access_pb2.TestAccessResponse) -> Self:
+        found = answer.deciding if answer.HasField("deciding") else None
+        deciding = None if found is None else PolicyDescription.of(found)
+        return _like(cls, answer, deciding=deciding)
+
+
+@dataclass(frozen=True, slots=True)
+class AccessChange:
+    """A change of users or policies.
+
+    `changed_at` is the name server that stored it. `lacking` has the reason for each process that
+    does not have the change yet; such a process gets it when it is reachable again.
+    """
+
+    changed_at: str
+    lacking: Mapping[str, str]

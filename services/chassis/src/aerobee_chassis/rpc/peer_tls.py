@@ -83,9 +83,14 @@ class ServerTlsOptions(PeerTlsOptions):
         """Return the check of callers. It is enforced if the port requires their certificates."""
         return Access(
             policy,
-            enforced=self.tls_server_mode == "enforcing" and self._requires_client,
+            enforced=self.checks_callers,
             observe_only=self.access_observe_only,
         )
+
+    @property
+    def checks_callers(self) -> bool:
+        """Return whether each caller needs a certificate, which is then checked."""
+        return self.tls_server_mode == "enforcing" and self._requires_client
 
     @property
     def _requires_client(self) -> bool:
