@@ -158,6 +158,14 @@ TABLE: Mapping[str, Row] = {
         },
     ),
     **_rpcs(
+        "aerobee.broker.v1.SearchService",
+        {
+            "SearchMessages": _row(CLIENT, CONSOLE, ADMIN, rights=_on("Sub|Get", TOPIC, "topic")),
+            "FindMessage": _row(CLIENT, CONSOLE, ADMIN, rights=_GET_CLUSTER),
+            "TrackMessage": _row(CLIENT, CONSOLE, ADMIN, rights=_GET_CLUSTER),
+        },
+    ),
+    **_rpcs(
         "aerobee.broker.v1.PopService",
         {
             "Pop": _consumes("consumer_group", "topic"),

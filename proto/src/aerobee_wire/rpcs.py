@@ -162,6 +162,7 @@ SEND_REPLY = rpc(message.SendReplyRequest, message.SendReplyResponse)
 GET_MESSAGE = rpc(message.GetMessageRequest, message.GetMessageResponse)
 QUERY_MESSAGES = rpc(message.QueryMessagesRequest, message.QueryMessagesResponse)
 FIND_MESSAGE = rpc(search.FindMessageRequest, search.FindMessageResponse)
+TRACK_MESSAGE = rpc(search.TrackMessageRequest, search.TrackMessageResponse)
 SEARCH_MESSAGES = rpc(search.SearchMessagesRequest, search.SearchMessagesResponse)
 
 # ---- broker: pop and transactions ----

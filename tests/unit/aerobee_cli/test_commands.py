@@ -89,6 +89,7 @@ COMMANDS = {
     "message search",
     "message tail",
     "message show",
+    "message track",
     "dlq list",
     "dlq peek",
     "dlq purge",

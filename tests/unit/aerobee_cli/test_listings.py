@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import pkgutil
 from collections.abc import Sequence
+from dataclasses import fields
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from typing import Any
 import pytest
 
 import aerobee_cli
-from aerobee_cli import connected, redriving
+from aerobee_cli import connected, redriving, tracking
 from aerobee_cli.commands import (
     acl,
     broker,
@@ -32,6 +33,7 @@ from aerobee_cli.commands import (
     user,
 )
 from aerobee_cli.table import Column, Table, width_of
+from aerobee_client.admin.descriptions import GroupState, MessagePlace
 
 FILES = Path(__file__).parent / "listings"
 WIDTHS = {"80 columns": 80, "120 columns": 120, "200 columns": 200, "in a pipe": None}
@@ -39,6 +41,48 @@ BORN_MS, STORED_MS = 1_764_345_075_892, 1_764_345_289_155
 IDS = tuple(f"C0000202667E26BE0FE98E729CAA000{n}" for n in range(3))
 OFFSET_IDS = tuple(f"7F000001000051AF000000000000{n:04X}" for n in range(3))
 CLIENTS = ("10.0.3.17@2914@5f1c0a9e", "warehouse-7.example.org@88@17@2hzb8kq3n7")
+
+
+def group_state(group: str, state: str, reason: str, **known: Any) -> GroupState:
+    unknown = dict.fromkeys((each.name for each in fields(GroupState)), 0)
+    texts = {"client_id": "", "place": None, "failure_reason": "", "failure_description": ""}
+    given: Any = {**unknown, **texts, **known}
+    return GroupState(**{**given, "consumer_group": group, "state": state, "reason": reason})
+
+
+_STORED = {"since_timestamp_ms": STORED_MS, "at_timestamp_ms": STORED_MS}
+GROUP_STATES = [
+    group_state(
+        "audit",
+        "CONSUMED",
+        "the group committed an offset above it",
+        client_id=CLIENTS[1],
+        since_timestamp_ms=STORED_MS,
+        at_timestamp_ms=STORED_MS + 4_000,
+    ),
+    group_state(
+        "billing",
+        "ON_LEASE",
+        "a client has it on lease",
+        client_id=CLIENTS[0],
+        until_timestamp_ms=STORED_MS + 30_000,
+        attempt=2,
+        **_STORED,
+    ),
+    group_state(
+        "shipping",
+        "DEAD_LETTERED",
+        "its dead letter is stored",
+        attempt=16,
+        place=MessagePlace("%DLQ%shipping", 0, 17),
+        failure_reason="ValueError",
+        failure_description="no such address",
+        **_STORED,
+    ),
+    group_state("search", "NOT_YET", "no pop has reached it", ahead=1_204),
+    group_state("report", "SKIPPED", "the offset of the group was set to a later message"),
+    group_state("stock", "UNKNOWN", "the history of offsets does not have the move"),
+]
 
 MESSAGES = [
     {
@@ -350,6 +394,10 @@ LISTINGS: dict[str, tuple[Sequence[Column], Sequence[dict[str, Any]]]] = {
             }
             for decision in ("ALLOW", "DENY")
         ],
+    ),
+    "message-track": (
+        tracking.COLUMNS,
+        [tracking.row_of(state) for state in GROUP_STATES],
     ),
     "broker-diverged-list": (
         diverged.FILE_COLUMNS,

@@ -40,6 +40,7 @@ from aerobee_broker.rpc.offsets import OffsetRpcs
 from aerobee_broker.rpc.pop import PopRpcs
 from aerobee_broker.rpc.reads import LookupRpcs, QueueRpcs, ReadRpcs
 from aerobee_broker.rpc.search import SearchRpcs
+from aerobee_broker.rpc.tracking import TrackingRpcs
 from aerobee_broker.store.message_store import MessageStore
 from aerobee_broker.wiring.consuming import Consuming
 from aerobee_broker.wiring.core import Core
@@ -181,6 +182,7 @@ class Broker:
             await self._table_upkeep.save()
         else:
             await self._core.tables.save_incremental()
+        await self._core.tables.saved_history.save()
 
     async def use(self, options: BrokerOptions) -> None:
         """Put the options that may change at run time into effect.
@@ -270,7 +272,7 @@ class Broker:
                 (client_pb2, "ClientService", clients),
                 (transaction_pb2, "TransactionService", TransactionRpcs(self.transactions)),
                 (pop_pb2, "PopService", pop),
-                (search_pb2, "SearchService", search),
+                (search_pb2, "SearchService", search, TrackingRpcs(consuming.tracking)),
                 (lite_pb2, "LiteService", lite),
                 (dead_letter_pb2, "DeadLetterService", LetterRpcs(self.letters)),
                 (admin_pb2, "AdminService", admin),

@@ -22,12 +22,12 @@ from pydantic import Field, SecretStr, field_validator
 from aerobee_chassis.config import KnownKeys, Milliseconds, Port
 from aerobee_chassis.errors import ConfigError
 from aerobee_chassis.rpc.loops import Transport
-from aerobee_chassis.rpc.peer_tls import PeerTlsOptions
+from aerobee_chassis.rpc.peer_tls import PortOptions
 
 _KNOWN_KEYS = Path(__file__).with_name("rocketmq_keys.toml")
 
 
-class ProxyOptions(PeerTlsOptions):
+class ProxyOptions(PortOptions):
     # ---- addresses ----
     grpc_server_port: Port = 8_081
     namesrv_addr: str = ""
@@ -83,6 +83,11 @@ class ProxyOptions(PeerTlsOptions):
 
     known_keys: ClassVar[KnownKeys] = KnownKeys.read(_KNOWN_KEYS)
     environment_aliases: ClassVar[Mapping[str, str]] = {"NAMESRV_ADDR": "namesrvAddr"}
+    closing_options: ClassVar[str] = "tlsCertPath, tlsKeyPath and authenticationEnabled=true"
+
+    @property
+    def is_closed(self) -> bool:
+        return self.authentication_enabled and self.tls_server_mode != "disabled"
 
     @property
     def namesrvs(self) -> tuple[str, ...]:

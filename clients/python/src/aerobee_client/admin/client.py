@@ -38,6 +38,8 @@ from aerobee_wire.topics import group_of
 
 # Topics that are searched for a message id at a time.
 MAX_SEARCHES = 16
+# The time limit of a track: a broker may read its whole lease journal.
+TRACK_TIMEOUT_S = 60.0
 
 
 @checked_class
@@ -282,6 +284,82 @@ class AsyncAdminClient(
         if not copies:
             raise _unknown(message_id)
         return sorted(copies, key=lambda message: message.store_timestamp_ms)
+
+    async def track_message(
+        self,
+        message_id: str,
+        *,
+        groups: Sequence[str] = (),
+        silent: list[MqError] | None = None,
+    ) -> list[d.TrackedMessage]:
+        """Return what became of a message in each consumer group.
+
+        The brokers derive it from data that they keep anyway: leases and their journal, committed
+        offsets and their history of 24 hours, retries and dead letters.
+
+        Args:
+            message_id: The `message_id` or the `offset_message_id` of a message.
+            groups: The consumer groups. Default: all groups of the topic.
+            silent: Collects the errors of brokers that do not answer. Without it, such an error is
+                raised.
+
+        Returns:
+            The message with its states; several if it was stored more than once.
+
+        Raises:
+            MqError: QUERY_NOT_FOUND if no broker that answers has the message.
+        """
+        named = await self._message_at(message_id, silent)
+        unique_id = named.message_id if named else message_id
+        request = search_pb2.TrackMessageRequest(
+            unique_message_id=unique_id, consumer_groups=groups
+        )
+        masters = await self._brokers.masters()
+        answers = await self._brokers.ask_each(
+            masters, rpcs.TRACK_MESSAGE, request, silent=silent, timeout_s=TRACK_TIMEOUT_S
+        )
+        found = [
+            d.TrackedMessage.of(name, tracked)
+            for name, answer in answers.items()
+            for tracked in answer.messages
+        ]
+        if not found:
+            raise _unknown(message_id)
+        return found
+
+    async def track_place(
+        self,
+        topic: str,
+        broker_name: str,
+        queue_id: int,
+        queue_offset: int,
+        *,
+        groups: Sequence[str] = (),
+    ) -> d.TrackedMessage:
+        """Return what became of the message at a place, also if retention has deleted it.
+
+        Args:
+            topic: The topic of the message.
+            broker_name: The broker that stores it.
+            queue_id: The id of its queue.
+            queue_offset: Its offset in the queue.
+            groups: The consumer groups. Default: all groups of the topic.
+
+        Returns:
+            The message with its states.
+
+        Raises:
+            MqError: QUERY_NOT_FOUND if there was no message at the place yet.
+        """
+        with numbers_fit():
+            place = search_pb2.MessagePlace(
+                topic=topic, queue_id=queue_id, queue_offset=queue_offset
+            )
+        request = search_pb2.TrackMessageRequest(place=place, consumer_groups=groups)
+        answer = await self._brokers.ask_named(
+            broker_name, rpcs.TRACK_MESSAGE, request, timeout_s=TRACK_TIMEOUT_S
+        )
+        return d.TrackedMessage.of(broker_name, answer.messages[0])
 
     async def _message_at(
         self, message_id: str, silent: list[MqError] | None
@@ -540,6 +618,8 @@ class AdminClient(Facade[AsyncAdminClient]):
     query_messages = blocking(AsyncAdminClient.query_messages)
     message_copies = blocking(AsyncAdminClient.message_copies)
     search_messages = blocking(AsyncAdminClient.search_messages)
+    track_message = blocking(AsyncAdminClient.track_message)
+    track_place = blocking(AsyncAdminClient.track_place)
 
     @like(AsyncAdminClient.follow_messages)
     def follow_messages(self, *args: Any, **kwargs: Any) -> Iterator[ReceivedMessage]:

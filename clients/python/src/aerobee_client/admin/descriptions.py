@@ -19,6 +19,7 @@ from aerobee.broker.v1 import (
     offset_pb2,
     pop_pb2,
     replica_pb2,
+    search_pb2,
 )
 from aerobee.namesrv.v1 import namesrv_pb2
 from google.protobuf.message import Message
@@ -473,6 +474,79 @@ class SearchResult:
     def reversed(self) -> Self:
         """Return the result with its messages in reverse order."""
         return replace(self, messages=self.messages[::-1])
+
+
+@dataclass(frozen=True, slots=True)
+class MessagePlace:
+    topic: str
+    queue_id: int
+    queue_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class GroupState:
+    """The state of a message in one consumer group. Times that are not known are 0."""
+
+    consumer_group: str
+    # NOT_YET, READY, ON_LEASE, RETRYING, CONSUMED, FILTERED, SKIPPED, DEAD_LETTERED, EXPIRED, or
+    # UNKNOWN.
+    state: str
+    # How the broker knows the state, or why it does not.
+    reason: str
+    # The client that has or consumed the message, or the operator who skipped it; "" if unknown.
+    client_id: str
+    # The message got into the state between these times.
+    since_timestamp_ms: int
+    at_timestamp_ms: int
+    # The end of the lease, or the time of the next delivery.
+    until_timestamp_ms: int
+    # The number of the last delivery; of the next one while the message is RETRYING; 0 if unknown.
+    attempt: int
+    # Messages of its queue that come first.
+    ahead: int
+    # Where its retry or dead letter is stored.
+    place: MessagePlace | None
+    # Why the last delivery failed.
+    failure_reason: str
+    failure_description: str
+
+    @classmethod
+    def of(cls, state: search_pb2.GroupState) -> Self:
+        return _like(
+            cls,
+            state,
+            state=search_pb2.GroupState.State.Name(state.state),
+            place=_like(MessagePlace, state.place) if state.HasField("place") else None,
+            failure_reason=state.failure.reason,
+            failure_description=state.failure.description,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class TrackedMessage:
+    """A message, and what became of it in each consumer group."""
+
+    broker_name: str
+    place: MessagePlace
+    # The message without its body. None if it is not stored any more, or damaged.
+    message: ReceivedMessage | None
+    groups: tuple[GroupState, ...]
+    # The delivery time of a message that waits for it; else 0. No group can have it before.
+    due_timestamp_ms: int
+    # Whether the message is in a transaction that was not committed.
+    uncommitted: bool
+
+    @classmethod
+    def of(cls, broker_name: str, tracked: search_pb2.TrackedMessage) -> Self:
+        stored = tracked.message if tracked.HasField("message") else None
+        return _like(
+            cls,
+            tracked,
+            broker_name=broker_name,
+            place=_like(MessagePlace, tracked.place),
+            message=None if stored is None else ReceivedMessage(stored, broker_name),
+            groups=tuple(map(GroupState.of, tracked.groups)),
+        )
 
 
 @dataclass(frozen=True, slots=True)

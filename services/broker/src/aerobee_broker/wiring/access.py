@@ -37,9 +37,7 @@ class BrokerAccess:
         self.store = AccessStore(node, clock.now_ms, save_in(self._path))
         self.service: Service = bind(
             _SERVICE,
-            AccessHandlers(
-                self.store, private=options.checks_callers, log=structlog.get_logger().info
-            ),
+            AccessHandlers(self.store, private=options.is_closed, log=structlog.get_logger().info),
         )
 
     def restore(self) -> None:
