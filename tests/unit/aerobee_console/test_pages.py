@@ -12,12 +12,12 @@ from support.console.visitor import Visitor
 
 # Page → calls to each broker. "{id}" is the id of a message.
 CALLS = {
-    "/": {"GetBrokerStatus": 1, "GetBacklog": 1},
+    "/": {"GetBrokerStatus": 1, "GetBacklog": 1, "GetStats": 1},
     "/brokers": {"GetBrokerStatus": 1},
     "/topics": {"ListTopics": 1},
-    "/topics/orders": {"DescribeTopic": 1},
+    "/topics/orders": {"DescribeTopic": 1, "GetStats": 1},
     "/groups": {"ListGroups": 1},
-    "/groups/billing": {"DescribeGroup": 1, "ListBlockedMessageGroups": 1},
+    "/groups/billing": {"DescribeGroup": 1, "ListBlockedMessageGroups": 1, "GetStats": 1},
     "/messages": {},
     "/messages?topic=orders&key=k": {"SearchMessages": 1},
     "/dead-letters": {"GetBacklog": 1},

@@ -11,6 +11,7 @@ from starlette.responses import RedirectResponse, Response
 from aerobee_cli.times import parse_moment
 from aerobee_client.admin.topics import MESSAGE_TYPES
 from aerobee_console.reading import brokers, clients, groups, letters, messages, overview, topics
+from aerobee_console.reading.history import DEFAULT_PERIOD, PERIODS
 from aerobee_console.reading.text import FORMATS
 from aerobee_console.web.console import Console
 from aerobee_console.web.fields import BadField, Fields
@@ -24,8 +25,16 @@ def fields_of(request: Request) -> Fields:
 
 
 async def show_overview(request: Request, console: Console) -> Response:
-    found = await overview.overview(console.source, console.doctor)
-    return console.page(request, "overview.html.j2", tab="overview", page=found)
+    found = await overview_of(console, fields_of(request))
+    return console.page(request, "overview.html.j2", tab="overview", page=found, periods=PERIODS)
+
+
+def period_of(fields: Fields) -> str:
+    return fields.choice("period", PERIODS, DEFAULT_PERIOD)
+
+
+async def overview_of(console: Console, fields: Fields) -> overview.Overview:
+    return await overview.overview(console.source, console.doctor, period_of(fields))
 
 
 async def show_brokers(request: Request, console: Console) -> Response:
@@ -61,8 +70,12 @@ async def topics_of(console: Console, fields: Fields) -> topics.TopicList:
 
 
 async def show_topic(request: Request, console: Console) -> Response:
-    found = await topics.topic_page(console.source, request.path_params["topic"])
-    return console.page(request, "topic.html.j2", tab="topics", page=found)
+    found = await topic_of(console, request.path_params["topic"], fields_of(request))
+    return console.page(request, "topic.html.j2", tab="topics", page=found, periods=PERIODS)
+
+
+async def topic_of(console: Console, topic: str, fields: Fields) -> topics.TopicPage:
+    return await topics.topic_page(console.source, topic, period_of(fields))
 
 
 async def show_groups(request: Request, console: Console) -> Response:
@@ -80,8 +93,12 @@ async def groups_of(console: Console, fields: Fields) -> groups.GroupList:
 
 
 async def show_group(request: Request, console: Console) -> Response:
-    found = await groups.group_page(console.source, request.path_params["group"])
-    return console.page(request, "group.html.j2", tab="groups", page=found)
+    found = await group_of(console, request.path_params["group"], fields_of(request))
+    return console.page(request, "group.html.j2", tab="groups", page=found, periods=PERIODS)
+
+
+async def group_of(console: Console, group: str, fields: Fields) -> groups.GroupPage:
+    return await groups.group_page(console.source, group, period_of(fields))
 
 
 async def show_messages(request: Request, console: Console) -> Response:
