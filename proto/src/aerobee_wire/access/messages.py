@@ -87,3 +87,12 @@ def to_versions(records: Iterable[Record]) -> list[pb.RecordVersion]:
 
 def key_text(key: Key) -> str:
     return "/".join(key)
+
+
+def key_of(text: str) -> Key:
+    """Return the key that `key_text` wrote. The name of a resource may contain a slash."""
+    kind, _, rest = text.partition("/")
+    if kind != "policy":
+        return (kind, rest)
+    username, policy_type, resource = [*rest.split("/", 2), "", ""][:3]
+    return (kind, username, policy_type, *resource.rpartition("/")[::2])

@@ -156,6 +156,19 @@ async def test_policies_are_listed_in_the_order_in_which_they_decide(server: Ser
     await refused(Code.QUERY_NOT_FOUND, server.rpc.delete_acl(request, CALL))
 
 
+async def test_versions_of_some_records_are_listed(server: Server) -> None:
+    await server.user()
+    await server.user("other")
+    await server.acl(pb.Policy(resource="Topic:a/b", actions=["Pub"], deny=True))
+    every = await server.rpc.list_table(pb.ListTableRequest(), CALL)
+    keys = ["policy/app/CUSTOM/Topic:a/b/DENY", "user/app", "user/other"]
+    assert sorted(each.key for each in every.records) == keys
+    for key in keys:
+        request = pb.ListTableRequest(keys=[key, "user/no", "policy/x", ""])
+        found = await server.rpc.list_table(request, CALL)
+        assert [each.key for each in found.records] == [key]
+
+
 async def test_deciding_policy_is_named(server: Server) -> None:
     await server.user()
     await server.acl(

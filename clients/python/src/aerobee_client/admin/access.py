@@ -281,13 +281,14 @@ class AccessAdmin(BrokerAdmin):
         written: dict[str, tuple[int, str]],
     ) -> str | None:
         """Wait until a process has the records. Return the reason if it has not after SPREAD_S."""
+        request = pb.ListTableRequest(keys=written)
         reason: str | None = None
         try:
             async with asyncio.timeout(SPREAD_S):
                 while True:
                     try:
                         answer = await self._instance.transport.call(
-                            address, rpc, pb.ListTableRequest(), timeout_s=SPREAD_S
+                            address, rpc, request, timeout_s=SPREAD_S
                         )
                     except MqError as error:
                         reason = error.message

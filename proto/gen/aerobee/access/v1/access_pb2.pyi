@@ -199,8 +199,10 @@ class TestAccessResponse(_message.Message):
     def __init__(self, allowed: _Optional[bool] = ..., deciding: _Optional[_Union[Policy, _Mapping]] = ..., enabled: _Optional[bool] = ..., super: _Optional[bool] = ...) -> None: ...
 
 class ListTableRequest(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("keys",)
+    KEYS_FIELD_NUMBER: _ClassVar[int]
+    keys: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, keys: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class RecordVersion(_message.Message):
     __slots__ = ("key", "version", "deleted")
