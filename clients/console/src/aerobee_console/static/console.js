@@ -39,6 +39,13 @@
     return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
   }
 
+  function clockOf(seconds) {
+    const at = new Date(seconds * 1000);
+    const two = (number) => String(number).padStart(2, "0");
+    const tail = at.getSeconds() ? `:${two(at.getSeconds())}` : "";
+    return `${two(at.getHours())}:${two(at.getMinutes())}${tail}`;
+  }
+
   function numbersOf(table) {
     const all = [...table.tBodies[0].rows];
     const times = all.map((row) => Number(row.dataset.at) / 1000);
@@ -55,11 +62,11 @@
     const strokes = [color("--retry"), color("--dead")];
     return new uPlot({
       width: place.clientWidth,
-      height: 180,
+      height: 170,
       legend: { show: false },
       cursor: { y: false, drag: { x: false, y: false } },
       scales: { y: { range: (plot, low, high) => [0, high > 0 ? high * 1.1 : 1] } },
-      axes: [axis, { ...axis, size: 56 }],
+      axes: [{ ...axis, space: 80, values: (plot, ticks) => ticks.map(clockOf) }, { ...axis, size: 56 }],
       series: [{}, ...data.slice(1).map((_, index) => ({ stroke: strokes[index % 2], width: 2, spanGaps: false, points: { show: false } }))],
     }, data, place);
   }
@@ -83,7 +90,7 @@
   }
 
   function resizePlots() {
-    for (const [place, plot] of plots) plot.setSize({ width: place.clientWidth, height: 180 });
+    for (const [place, plot] of plots) plot.setSize({ width: place.clientWidth, height: 170 });
   }
 
   // ---- rows: j, k, Enter ----
