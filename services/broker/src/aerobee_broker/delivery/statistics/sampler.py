@@ -27,7 +27,7 @@ SLICE = 200  # subjects sampled, or lags computed, before other work runs: about
 LAG_SHARE = 50
 
 
-class Kind(IntEnum):  # with the hash of an integer, which is ten times as fast
+class Kind(IntEnum):  # the hash of another Enum is computed in Python, for each look-up
     BROKER = 0
     TOPIC = 1
     GROUP = 2
@@ -209,7 +209,7 @@ class Sampler:
         metrics = self.metrics
         for number, topic in enumerate({*metrics.stored_by, *metrics.delivered_by}, 1):
             delivered = metrics.delivered_by.get(topic)
-            totals = (*_sum(metrics.stored_by.get(topic)), *_sum(delivered))
+            totals: Totals = (*_sum(metrics.stored_by.get(topic)), *_sum(delivered))
             if delivered:
                 groups.add(delivered)
             key = (Kind.TOPIC, topic)
