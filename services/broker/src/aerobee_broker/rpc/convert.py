@@ -7,7 +7,7 @@ SUBSCRIPTION_PARSE_FAILED. They decide nothing else.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from functools import lru_cache
 from typing import Any
 
@@ -484,8 +484,13 @@ def consume_types(given: Iterable[client_pb2.ConsumeType]) -> list[ConsumeType]:
         raise InvalidParameter(f"{error}: use PULL, PUSH or POP", about="consume_types") from None
 
 
+_TOPIC_FIGURES = [each.name for each in fields(TopicStatistics)]
+
+
 def topic_statistics(statistics: TopicStatistics) -> admin_pb2.TopicStatistics:
-    return admin_pb2.TopicStatistics(**asdict(statistics))
+    # `asdict` copies each value, which takes as long as all else for a list of 10,000 topics.
+    values = {name: getattr(statistics, name) for name in _TOPIC_FIGURES}
+    return admin_pb2.TopicStatistics(**values)
 
 
 def group_statistics(statistics: GroupStatistics) -> admin_pb2.GroupStatistics:

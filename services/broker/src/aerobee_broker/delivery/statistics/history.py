@@ -117,7 +117,13 @@ class History:
 
         None if no second is known.
         """
-        return mean(self.values(figure, SECONDS)[-RATE_SECONDS:])
+        if self._last is None:
+            return None
+        start, end = figure * POINTS, self._last[0] + 1
+        return mean(
+            self._values[start + second % SECONDS.points]
+            for second in range(end - RATE_SECONDS, end)
+        )
 
     def assume_idle(self, first: int, last: int) -> None:
         """Set the rates of the seconds from `first` to `last` to 0, before the first record.
@@ -141,8 +147,10 @@ class History:
 
     def _record(self, second: int, values: Sequence[float]) -> None:
         if self._still < SECONDS.points:
-            for figure, value in enumerate(values):
-                self.give(figure, SECONDS, second, value)
+            at, own = second % SECONDS.points, self._values
+            for value in values:
+                own[at] = value
+                at += POINTS
         if (second + 1) % MINUTES.seconds == 0:
             self._roll_up(second, SECONDS, MINUTES)
             if (second + 1) % HOURS.seconds == 0:

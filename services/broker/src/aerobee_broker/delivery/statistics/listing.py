@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from aerobee_broker.delivery.lite.lag import GroupProgress
 from aerobee_broker.delivery.pop.lease_space import LeaseCounts, LeaseSpaces
@@ -195,8 +195,15 @@ class Listing:
             and (not message_types or config.message_type in message_types)
         ]
         readers = self._readers()
+
+        def readers_of(config: TopicConfig) -> _Readers:
+            return readers.get(config.topic, _Readers())
+
         return await _listed(
-            found, page, lambda config: self._topic(config, readers.get(config.topic, _Readers()))
+            found,
+            page,
+            lambda config: self._topic_value(config, readers_of(config), page.order),
+            lambda config: self._topic(config, readers_of(config)),
         )
 
     def describe_topic(self, topic: str) -> TopicDescription:
@@ -231,6 +238,14 @@ class Listing:
             for topic in subscribed:
                 found[topic].members += 1
         return found
+
+    def _topic_value(self, config: TopicConfig, readers: _Readers, figure: str) -> float | None:
+        """Return one of the statistics of a topic, to sort by."""
+        if figure == "stored_messages":
+            return self._stored(config.topic)
+        if figure == "lag":
+            return self._lag_of_topic(config, readers.groups)
+        return self.sampler.rate(Kind.TOPIC, config.topic, figure.removesuffix("_rate"))
 
     def _topic(self, config: TopicConfig, readers: _Readers) -> TopicStatistics:
         topic, metrics = config.topic, self.sampler.metrics
@@ -329,10 +344,12 @@ class Listing:
             )
         ]
         read, in_flight = self._read_topics(), self.leases.in_flight_by_group()
+
+        def statistics_of(group: SubscriptionGroup) -> GroupStatistics:
+            return self._group(group, read.get(group.consumer_group, set()), in_flight)
+
         return await _listed(
-            found,
-            page,
-            lambda group: self._group(group, read.get(group.consumer_group, set()), in_flight),
+            found, page, lambda group: getattr(statistics_of(group), page.order), statistics_of
         )
 
     async def describe_group(self, consumer_group: str) -> GroupDescription:
@@ -427,27 +444,30 @@ def _sum(traffic: Iterable[Traffic]) -> tuple[int, int]:
     return messages, size
 
 
-async def _listed(found: Sequence[C], page: Page, statistics_of: Callable[[C], S]) -> Listed[C, S]:
-    """Sort the configurations that match, and return a page of them."""
-    by_name = sorted(found, key=lambda config: config.name)
-    all_names = [config.name for config in by_name]
-    if not page.order:
-        if page.descending:
-            by_name.reverse()
-        configs = page.of(by_name)
-        statistics = await _computed(configs, statistics_of) if page.with_statistics else []
-        return Listed(configs, statistics, all_names)
-    computed = await _computed(by_name, statistics_of)
-    rows = sorted(
-        zip(by_name, computed, strict=True),
-        key=lambda row: _sort_key(row[1], page.order, descending=page.descending),
-    )
-    shown = page.of(rows)
-    return Listed(
-        [config for config, _ in shown],
-        [each for _, each in shown] if page.with_statistics else [],
-        all_names,
-    )
+async def _listed(
+    found: Sequence[C],
+    page: Page,
+    value_of: Callable[[C], float | None],
+    statistics_of: Callable[[C], S],
+) -> Listed[C, S]:
+    """Sort the configurations that match, and return a page of them.
+
+    `value_of` returns the value to sort by, unless the order is by name.
+    """
+    rows = sorted(found, key=lambda config: config.name)
+    all_names = [config.name for config in rows]
+    if page.order:
+        values = await _computed(rows, value_of)
+        keys = {
+            config.name: _sort_key(value, descending=page.descending)
+            for config, value in zip(rows, values, strict=True)
+        }
+        rows.sort(key=lambda config: keys[config.name])
+    elif page.descending:
+        rows.reverse()
+    configs = page.of(rows)
+    statistics = await _computed(configs, statistics_of) if page.with_statistics else []
+    return Listed(configs, statistics, all_names)
 
 
 async def _computed(configs: Iterable[C], statistics_of: Callable[[C], S]) -> list[S]:
@@ -459,7 +479,6 @@ async def _computed(configs: Iterable[C], statistics_of: Callable[[C], S]) -> li
     return computed
 
 
-def _sort_key(statistics: Any, order: str, *, descending: bool) -> tuple[bool, float]:
+def _sort_key(value: float | None, *, descending: bool) -> tuple[bool, float]:
     """Return a key that sorts unknown values last, in both directions."""
-    value = getattr(statistics, order)
     return value is None, 0 if value is None else -value if descending else value

@@ -9,7 +9,7 @@ import asyncio
 import heapq
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import Enum
+from enum import IntEnum
 from math import isnan, nan
 
 from aerobee_broker.delivery.statistics.history import HOURS, MINUTES, History, Ring, Rollup
@@ -27,7 +27,7 @@ SLICE = 200  # subjects sampled, or lags computed, before other work runs: about
 LAG_SHARE = 50
 
 
-class Kind(Enum):
+class Kind(IntEnum):  # the hash of another Enum is computed in Python, for each look-up
     BROKER = 0
     TOPIC = 1
     GROUP = 2
@@ -59,6 +59,7 @@ _ROLLUPS = {
     kind: [_NO_RATES.get(name, Rollup.MEAN) for name in figures]
     for kind, figures in FIGURES.items()
 }
+_IDLE = (0.0,) * 8  # rates of a subject whose counters did not change
 _MESSAGES = ("messages_in", "messages_out")
 _PERCENTILES = {"send_latency_p50_ms": 0.5, "send_latency_p99_ms": 0.99}
 Key = tuple[Kind, str]
@@ -205,12 +206,16 @@ class Sampler:
         self._omitted.clear()
         behind = [group for group, lag in self.lag_of.items() if lag]
         groups = _Groups(self.metrics.dead_lettered_by, behind)
-        for number, topic in enumerate({*self.metrics.stored_by, *self.metrics.delivered_by}, 1):
-            stored = self.metrics.stored_by.get(topic, {}).values()
-            delivered = self.metrics.delivered_by.get(topic, {})
-            groups.add(delivered)
-            totals: Totals = (*_sum(stored), *_sum(delivered.values()))
-            self._record((Kind.TOPIC, topic), second, elapsed, totals)
+        metrics = self.metrics
+        for number, topic in enumerate({*metrics.stored_by, *metrics.delivered_by}, 1):
+            delivered = metrics.delivered_by.get(topic)
+            totals: Totals = (*_sum(metrics.stored_by.get(topic)), *_sum(delivered))
+            if delivered:
+                groups.add(delivered)
+            key = (Kind.TOPIC, topic)
+            # Most topics are idle, also where there are many.
+            if (unchanged := self._without.get(key)) is None or unchanged[0] != totals:
+                self._record(key, second, elapsed, totals)
             if number % SLICE == 0:
                 await asyncio.sleep(0)
         for number, (group, totals) in enumerate(groups.totals(), 1):
@@ -220,7 +225,6 @@ class Sampler:
         lag = sum(self.lag_of.values())
         latencies = self.send_latency.take(elapsed)
         percentiles = [latencies.percentile(part) for part in _PERCENTILES.values()]
-        metrics = self.metrics
         totals = (
             metrics.messages_in,
             metrics.bytes_in,
@@ -302,11 +306,13 @@ class Sampler:
         subject = self._subjects.get(key) or self._begin(key, second - elapsed, totals, levels)
         if subject is None:
             return
-        rates = [
-            (now - before) / elapsed for now, before in zip(totals, subject.totals, strict=True)
-        ]
+        if totals == subject.totals:
+            rates = _IDLE[: len(totals)]
+        else:
+            grown = zip(totals, subject.totals, strict=True)
+            rates = tuple((now - before) / elapsed for now, before in grown)
         subject.totals, subject.levels = totals, levels
-        subject.history.record(second, (*rates, *levels))
+        subject.history.record(second, rates + levels if levels else rates)
 
     def _begin(self, key: Key, last: int, totals: Totals, levels: Levels) -> _Subject | None:
         """Return a new subject, or None if it is not active or there is no room.
@@ -378,9 +384,11 @@ class _Groups:
         ]
 
 
-def _sum(traffic: Iterable[Traffic]) -> tuple[int, int]:
+def _sum(traffic: Mapping[str, Traffic] | None) -> tuple[int, int]:
+    """Return the messages and bytes of all `traffic`."""
     messages = size = 0
-    for each in traffic:
-        messages += each.messages
-        size += each.size
+    if traffic is not None:
+        for each in traffic.values():
+            messages += each.messages
+            size += each.size
     return messages, size
