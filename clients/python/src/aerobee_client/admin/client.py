@@ -26,6 +26,7 @@ from aerobee_client.admin.lite import LiteAdmin
 from aerobee_client.admin.search import SearchAdmin
 from aerobee_client.admin.stats import StatsAdmin, StatsSample
 from aerobee_client.admin.topics import TopicAdmin
+from aerobee_client.admin.waiting import WaitingAdmin
 from aerobee_client.errors import BrokerUnreachable
 from aerobee_client.message import ReceivedMessage
 from aerobee_client.runtime.facade import Facade, blocking, like
@@ -48,6 +49,7 @@ class AsyncAdminClient(
     GroupAdmin,
     ListingAdmin,
     StatsAdmin,
+    WaitingAdmin,
     LiteAdmin,
     LetterAdmin,
     SearchAdmin,
@@ -587,6 +589,12 @@ class AdminClient(Facade[AsyncAdminClient]):
     describe_topic = blocking(AsyncAdminClient.describe_topic)
     describe_group = blocking(AsyncAdminClient.describe_group)
     get_stats = blocking(AsyncAdminClient.get_stats)
+
+    list_leases = blocking(AsyncAdminClient.list_leases)
+    release_lease = blocking(AsyncAdminClient.release_lease)
+    list_transactions = blocking(AsyncAdminClient.list_transactions)
+    end_transaction = blocking(AsyncAdminClient.end_transaction)
+    list_delayed = blocking(AsyncAdminClient.list_delayed)
 
     @like(AsyncAdminClient.watch_stats)
     def watch_stats(self, **wanted: Any) -> Iterator[StatsSample]:
