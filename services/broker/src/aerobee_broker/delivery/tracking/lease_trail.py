@@ -22,7 +22,7 @@ from aerobee_broker.delivery.pop.lease_journal_format import (
 )
 from aerobee_broker.delivery.tracking.state import Place
 from aerobee_broker.store.message_store import MessageStore
-from aerobee_wire.record import iter_records
+from aerobee_wire.record import decode, iter_raw
 
 STEP_RECORDS, STEP_BYTES = 256, 256 * 1024  # about 2 ms of the event loop
 MAX_RECORDS = 2_000_000  # about half a minute
@@ -120,7 +120,7 @@ def _steps(
     queue_id = lease_journal_format.QUEUE_ID
     offset = store.search_offset(journal, queue_id, from_ms)
     reading.begin_ms = store.store_timestamp(journal, queue_id, store.min_offset(journal, queue_id))
-    # A quick check: most records are about other topics.
+    # A check without decoding, because most records are about other topics: 0.5 µs instead of 6.
     token = json.dumps(place.topic, ensure_ascii=False).encode()
     while reading.records < MAX_RECORDS and not _is_known(reading):
         yield True
@@ -128,9 +128,10 @@ def _steps(
         found = store.read(
             journal, queue_id, offset, max_messages=STEP_RECORDS, max_bytes=STEP_BYTES
         )
-        for record in iter_records(found.records, check_crc=False):
+        for _, raw in iter_raw(found.records):
             reading.records += 1
-            if token in record.body:
+            if token in raw:
+                record = decode(raw, check_crc=False)  # the store has checked it
                 _apply(reading, record.body, place, record.store_timestamp_ms)
         if found.next_begin_offset <= offset:
             reading.is_whole = True
