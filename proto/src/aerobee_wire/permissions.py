@@ -13,12 +13,21 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from aerobee_wire import topics
+from aerobee_wire.access.policies import (
+    CLUSTER,
+    CREATE,
+    DELETE,
+    GET,
+    GROUP,
+    LIST,
+    PUB,
+    SUB,
+    TOPIC,
+    UPDATE,
+    Need,
+)
 from aerobee_wire.identity import ADMIN, BROKER, CLIENT, CONSOLE, PROXY, Identity
 from aerobee_wire.status import Code, MqError
-
-TOPIC, GROUP, CLUSTER = "Topic", "Group", "Cluster"
-PUB, SUB = "Pub", "Sub"
-CREATE, UPDATE, DELETE, GET, LIST = "Create", "Update", "Delete", "Get", "List"
 
 # In place of a field: the right is needed for each resource that the answer contains.
 EACH = "*"
@@ -37,18 +46,6 @@ class Right:
     kind: str
     field: str = ""
     or_cluster: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Need:
-    """A right that one request needs: at least one of `actions` on one resource."""
-
-    kind: str
-    name: str
-    actions: tuple[str, ...]
-
-    def __str__(self) -> str:
-        return f"{' or '.join(self.actions)} on {self.kind}:{self.name}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +106,19 @@ def _consumes(group: str, *topic_fields: str) -> Row:
     )
 
 
+# Users and policies. Only processes of the cluster get secrets.
+_ACCESS: Mapping[str, Row] = {
+    **dict.fromkeys(
+        ("PutUser", "DeleteUser", "PutAcl", "DeleteAcl"), _row(ADMIN, rights=_UPDATE_CLUSTER)
+    ),
+    **dict.fromkeys(
+        ("GetUser", "ListUsers", "GetAcl", "ListAcls", "TestAccess", "ListTable"),
+        _row(CONSOLE, ADMIN, rights=_GET_CLUSTER),
+    ),
+    "Watch": Row(frozenset({BROKER, PROXY})),
+    "MergeTable": Row(frozenset({BROKER})),
+}
+
 TABLE: Mapping[str, Row] = {
     **_rpcs(
         "aerobee.namesrv.v1.NamesrvService",
@@ -145,6 +155,14 @@ TABLE: Mapping[str, Row] = {
             "RecallMessage": _row(*_MESSAGING, rights=_on(PUB, TOPIC, "topic")),
             "SendReply": _row(*_MESSAGING),
             "QueryMessages": _row(CLIENT, ADMIN, rights=_on("Sub|Get", TOPIC, "topic")),
+        },
+    ),
+    **_rpcs(
+        "aerobee.broker.v1.SearchService",
+        {
+            "SearchMessages": _row(CLIENT, CONSOLE, ADMIN, rights=_on("Sub|Get", TOPIC, "topic")),
+            "FindMessage": _row(CLIENT, CONSOLE, ADMIN, rights=_GET_CLUSTER),
+            "TrackMessage": _row(CLIENT, CONSOLE, ADMIN, rights=_GET_CLUSTER),
         },
     ),
     **_rpcs(
@@ -222,8 +240,23 @@ TABLE: Mapping[str, Row] = {
             "ListGroups": _row(*_READERS, rights=_on(LIST, GROUP, EACH)),
             "DescribeGroup": _row(*_READERS, rights=_on(GET, GROUP, "consumer_group")),
             "GetBrokerStatus": _row(*_READERS, BROKER, rights=_GET_CLUSTER),
+            "GetStats": _row(*_READERS, rights=_GET_CLUSTER),
+            "WatchStats": _row(*_READERS, rights=_GET_CLUSTER),
             "SetDraining": _row(ADMIN, rights=_UPDATE_CLUSTER),
             "GetBacklog": _row(*_READERS, rights=_GET_CLUSTER),
+        },
+    ),
+    **_rpcs(
+        "aerobee.broker.v1.DeadLetterService",
+        {
+            "PreviewLetterJob": _row(ADMIN, rights=_on(GET, GROUP, "spec.consumer_group")),
+            "StartLetterJob": _row(ADMIN, rights=_on(UPDATE, GROUP, "spec.consumer_group")),
+            "CancelLetterJob": _row(ADMIN, rights=_UPDATE_CLUSTER),
+            "ListLetterJobs": _row(
+                CONSOLE, ADMIN, rights=_on(GET, GROUP, "consumer_group", or_cluster=True)
+            ),
+            "ListLetterFailures": _row(CONSOLE, ADMIN, rights=_GET_CLUSTER),
+            "ListLetterStates": _row(*_READERS, rights=_on(GET, GROUP, "consumer_group")),
         },
     ),
     **_rpcs(
@@ -249,6 +282,8 @@ TABLE: Mapping[str, Row] = {
         "aerobee.broker.v1.ReplicationService",
         {"Follow": _of_brokers_only(), "GetSnapshot": _of_brokers_only()},
     ),
+    **_rpcs("aerobee.access.v1.NamesrvAccessService", _ACCESS),
+    **_rpcs("aerobee.access.v1.BrokerAccessService", _ACCESS),
     # It moves the time of a suite and kills its broker, for tests.
     **_rpcs(
         "aerobee.suite.v1.SuiteService",

@@ -66,6 +66,30 @@ def test_what_two_brokers_know_and_what_one_does_not(namesrv: str, tmp_path: Pat
             admin.describe_topic("unknown")
 
 
+def test_a_broker_remembers_its_last_minute_and_streams_each_second(
+    namesrv: str, tmp_path: Path
+) -> None:
+    with (
+        broker(namesrv, tmp_path, "broker-a"),
+        AdminClient(namesrv) as admin,
+        Producer(namesrv=namesrv) as producer,
+    ):
+        admin.create_topic("flights", queues=1)
+        sent = 0
+        for sample in admin.watch_stats(busiest_topics=5, groups=["none"]):
+            if sample.topics.get("flights") and sample.topics["flights"].cluster["messages_in"]:
+                break
+            producer.send(Message("flights", b"body"))
+            sent += 1
+        assert not sample.unanswered and not sample.groups
+        assert sample.brokers.by_broker["broker-a"].keys() == sample.brokers.cluster.keys()
+        stats = admin.get_stats(topics=["flights"])
+        rates = [each for each in stats.topics["flights"].cluster["messages_in"] if each]
+        assert 0 < sum(rates) <= sent
+        latencies = stats.brokers.by_broker["broker-a"]["send_latency_p99_ms"]
+        assert any(latencies)
+
+
 def reading(admin: AdminClient) -> tuple[int | None, int | None, int | None]:
     (group,) = admin.group_page(name_part="read").rows
     return group.statistics.messages_out, group.statistics.lag, group.statistics.members

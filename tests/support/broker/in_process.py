@@ -10,6 +10,7 @@ from collections.abc import AsyncGenerator, Mapping
 from typing import Any
 
 from aerobee.namesrv.v1.namesrv_pb2 import (
+    AwayBroker,
     BrokerData,
     GetClusterInfoResponse,
     GetTopicRouteResponse,
@@ -114,7 +115,8 @@ class InProcess:
         names = [name for name in self._brokers if name not in self.unregistered]
         brokers = [BrokerData(broker_name=name, addresses={0: name}) for name in names]
         if rpc.method == "GetClusterInfo":
-            return GetClusterInfoResponse(brokers=brokers)
+            away = [AwayBroker(broker_name=name) for name in sorted(self.unregistered)]
+            return GetClusterInfoResponse(brokers=brokers, away_brokers=away)
         if rpc.method == "ListTopics":
             wanted = request.scope != ListTopicsRequest.SYSTEM
             topics = {

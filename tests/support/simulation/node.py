@@ -135,7 +135,13 @@ class BrokerNode:
         cluster = self._cluster
         rng = random.Random(cluster.rng.randrange(1 << 30))
         options = BrokerOptions.from_values(
-            {**SMALL, "bindAddress": self.host, "brokerId": self.broker_id, **self.options}
+            {
+                **SMALL,
+                "bindAddress": self.host,
+                "insecure": True,
+                "brokerId": self.broker_id,
+                **self.options,
+            }
         )
         writer = SimulatedWorker(rng, most_ms=4.0)
         environment = Environment(

@@ -41,6 +41,8 @@ COMMANDS = {
     "lite": ("lite", "Look at lite topics."),
     "cluster": ("cluster", "Show the cluster."),
     "certs": ("certs", "Certificates for TLS between services and clients."),
+    "user": ("user", "Users of the cluster, who sign their calls."),
+    "acl": ("acl", "Policies: what users may do."),
     "clients": (
         "clients",
         "List all clients: producers and consumers, connected to brokers or through a proxy.",
@@ -118,6 +120,9 @@ def _load(name: str) -> click.Command:
     if name == "broker":
         diverged: CommandGroup = import_module("aerobee_cli.commands.diverged").app
         group.add_lazily("diverged", lambda: diverged, "Messages that replicas have cut off.")
+    if name == "dlq":
+        jobs: CommandGroup = import_module("aerobee_cli.commands.letter_jobs").app
+        group.add_lazily("jobs", lambda: jobs, "Jobs that send dead letters again or dismiss them.")
     if name in ("broker", "namesrv"):
         config: CommandGroup = getattr(import_module("aerobee_cli.commands.config"), name)
         group.add_lazily("config", lambda: config, config.help or "")

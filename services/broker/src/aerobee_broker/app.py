@@ -32,6 +32,7 @@ from aerobee_broker.store.format import THIS_BUILD, FormatFile
 from aerobee_broker.store.message_store import MessageStore
 from aerobee_broker.store.retention.retention import deletion_hint
 from aerobee_broker.upkeep import periodic_work
+from aerobee_broker.wiring.access import BrokerAccess
 from aerobee_broker.wiring.environment import Environment
 from aerobee_broker.wiring.name_server_registration import NameServerRegistration
 from aerobee_broker.wiring.store import open_store, store_options
@@ -116,8 +117,10 @@ class BrokerApp(App):
         )
         store_host = join_address(await asyncio.to_thread(store_ip, host), port)
         identity = self._identity(join_address(host, port), store_host)
+        access = BrokerAccess(options, self._clock)
+        await self.lifecycle.start(Step(restore=access.restore))
         if options.is_replicated:
-            return await self._start_replica(environment, identity, port)
+            return await self._start_replica(environment, identity, port, access)
         refuse_replica(environment)
         store = await asyncio.to_thread(open_store, environment, store_host)
         await self.lifecycle.start(Step(stop=lambda: close_store(store, environment.flusher)))
@@ -134,7 +137,13 @@ class BrokerApp(App):
             spread=Peers(registration, identity, partial(broker_caller, options)).create,
         )
         server = self._server = Server(
-            self._adapt([*broker.services(), self._config_service(environment, broker.use)]),
+            self._adapt(
+                [
+                    *broker.services(),
+                    access.service,
+                    self._config_service(environment, broker.use),
+                ]
+            ),
             host=options.bind_address,
             port=port,
             failure_of=failure_of,
@@ -164,7 +173,7 @@ class BrokerApp(App):
             Step(stop=name_servers.close),
         )
         with real_time():  # liveness runs on real time, also in tests with a simulated clock
-            await self.lifecycle.start(registration)
+            await self.lifecycle.start(*access.components(), registration)
         self.broker = broker
         return {
             "address": server.address,
@@ -174,14 +183,20 @@ class BrokerApp(App):
         }
 
     async def _start_replica(
-        self, environment: Environment, identity: Identity, port: int
+        self, environment: Environment, identity: Identity, port: int, access: BrokerAccess
     ) -> Mapping[str, object]:
         """Start a replica. Its port opens before the replica has a role."""
         options, reader = self.options, WorkerThread("log reader")
         await self.lifecycle.start(Step(stop=reader.close))
         replica = ReplicaProcess(environment, identity, reader, self._fail)
         server = self._server = Server(
-            self._adapt([*replica.services, self._config_service(environment, replica.use)]),
+            self._adapt(
+                [
+                    *replica.services,
+                    access.service,
+                    self._config_service(environment, replica.use),
+                ]
+            ),
             host=options.bind_address,
             port=port,
             failure_of=failure_of,
@@ -194,6 +209,8 @@ class BrokerApp(App):
             options, self._metrics.registry, ready=lambda: self.serving and replica.serves
         )
         await self.lifecycle.start(server, *replica.components(server), metrics)
+        with real_time():
+            await self.lifecycle.start(*access.components())
         return {
             "address": server.address,
             "broker": options.broker_name,

@@ -5,9 +5,12 @@ The module starts nothing: `app` and the tests start the result of `components`.
 
 from __future__ import annotations
 
+from functools import partial
+
 from aerobee.broker.v1 import (
     admin_pb2,
     client_pb2,
+    dead_letter_pb2,
     lite_pb2,
     message_pb2,
     offset_pb2,
@@ -25,21 +28,24 @@ from aerobee_broker.delivery.gauges import Backlog, Gauges, LiteGauges
 from aerobee_broker.delivery.lite.lag import GroupProgress
 from aerobee_broker.delivery.pop.lease_space import LeaseSpaces
 from aerobee_broker.delivery.statistics.listing import Listing
-from aerobee_broker.delivery.statistics.sampler import Sampler
+from aerobee_broker.delivery.statistics.sampler import Kind, Sampler
 from aerobee_broker.metadata.table_journal import TableUpkeep
 from aerobee_broker.registry.topics import Announce, Spread
 from aerobee_broker.rpc.admin import AdminRpcs, StatusReport
 from aerobee_broker.rpc.clients import ClientRpcs
+from aerobee_broker.rpc.letters import LetterRpcs
 from aerobee_broker.rpc.lite import LiteRpcs
 from aerobee_broker.rpc.messages import MessageRpcs, TransactionRpcs
 from aerobee_broker.rpc.offsets import OffsetRpcs
 from aerobee_broker.rpc.pop import PopRpcs
 from aerobee_broker.rpc.reads import LookupRpcs, QueueRpcs, ReadRpcs
 from aerobee_broker.rpc.search import SearchRpcs
+from aerobee_broker.rpc.tracking import TrackingRpcs
 from aerobee_broker.store.message_store import MessageStore
 from aerobee_broker.wiring.consuming import Consuming
 from aerobee_broker.wiring.core import Core
 from aerobee_broker.wiring.environment import Environment
+from aerobee_broker.wiring.letters import letter_jobs
 from aerobee_broker.wiring.lite import Lite
 from aerobee_broker.wiring.sending import Delay, Sending, TransactionParts
 from aerobee_broker.wiring.store import store_options
@@ -86,8 +92,12 @@ class Broker:
         self.sending = Sending(core, self.delay, self.transactions, identity.store_host)
         self.consuming = Consuming(core)
         self.lite = lite = Lite(core)
+        self.letters = letter_jobs(core, self.consuming)
         self.leases = LeaseSpaces(
             queues=self.consuming.leases, lite=lite.leases, lite_in_use=lambda: lite.state.in_use
+        )
+        self.sampler = Sampler(
+            environment.metrics, self.consuming.offset_queries.lags, environment.clock
         )
         self.administration = Administration(
             store=store,
@@ -99,6 +109,9 @@ class Broker:
             leases=self.consuming.leases,
             journal=core.journal,
             lite=self.lite.state,
+            forget_topic=partial(self.sampler.forget, Kind.TOPIC),
+            forget_group=partial(self.sampler.forget, Kind.GROUP),
+            letters=self.letters,
         )
         backlog = Backlog(core.polls, self.delay.levels, self.delay.timers, self.transactions)
         self.draining = self._make_draining(tables, backlog)
@@ -122,9 +135,6 @@ class Broker:
             groups=core.groups,
             clients=core.clients,
             offset_queries=self.consuming.offset_queries,
-        )
-        self.sampler = Sampler(
-            environment.metrics, self.consuming.offset_queries.lags, environment.clock
         )
         self.lite_gauges = LiteGauges(self.lite.lag, environment.metrics)
 
@@ -160,6 +170,7 @@ class Broker:
             self.delay.timers,
             self.consuming.leases,
             BackgroundTask("lease expiry", self.consuming.leases.expiry.run),
+            self.letters,
             self.lite.state,
             self.lite.ttl,
             BackgroundTask("lite lease expiry", self.lite.leases.expiry.run),
@@ -171,6 +182,7 @@ class Broker:
             await self._table_upkeep.save()
         else:
             await self._core.tables.save_incremental()
+        await self._core.tables.saved_history.save()
 
     async def use(self, options: BrokerOptions) -> None:
         """Put the options that may change at run time into effect.
@@ -207,6 +219,7 @@ class Broker:
         self.clients.close()
         self.polls.close()
         self.lite.dispatch.ready.close()
+        self.sampler.close()
 
     def services(self) -> list[Service]:
         consuming, broker_name = self.consuming, self._identity.broker_name
@@ -217,6 +230,7 @@ class Broker:
             timer_recall=self.delay.recall,
             replies=self.replies,
             identity=self._identity,
+            send_latency=self.sampler.send_latency,
         )
         pop = PopRpcs(consuming.pop, consuming.notifications, self.leases, broker_name=broker_name)
         reads = ReadRpcs(consuming.pull, self.store)
@@ -258,8 +272,9 @@ class Broker:
                 (client_pb2, "ClientService", clients),
                 (transaction_pb2, "TransactionService", TransactionRpcs(self.transactions)),
                 (pop_pb2, "PopService", pop),
-                (search_pb2, "SearchService", search),
+                (search_pb2, "SearchService", search, TrackingRpcs(consuming.tracking)),
                 (lite_pb2, "LiteService", lite),
+                (dead_letter_pb2, "DeadLetterService", LetterRpcs(self.letters)),
                 (admin_pb2, "AdminService", admin),
             )
         ]

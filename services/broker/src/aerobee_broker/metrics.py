@@ -6,13 +6,16 @@ Totals are kept beside the Prometheus counters, for GetBrokerStatus and tests.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
+from typing import TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import CounterMetricFamily
 
 from aerobee_wire import topics as names
+
+M = TypeVar("M", Counter, Gauge)
 
 _STATM = Path("/proc/self/statm")
 _MEMORY_MAX = Path("/sys/fs/cgroup/memory.max")
@@ -49,11 +52,13 @@ class Traffic:
         messages: The number of messages.
         size: Their bytes: of the bodies of stored messages, of the records of delivered ones.
         redelivered: The number of messages that were delivered to the group before.
+        is_retry: Whether the messages are in a retry topic; then each is redelivered.
     """
 
-    __slots__ = ("messages", "redelivered", "size")
+    __slots__ = ("is_retry", "messages", "redelivered", "size")
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_retry: bool = False) -> None:
+        self.is_retry = is_retry
         self.messages = 0
         self.size = 0
         self.redelivered = 0
@@ -65,16 +70,24 @@ class BrokerMetrics:
         self._node = (cluster, NODE_TYPE, node_id)
         self.labels = dict(zip(_NODE, self._node, strict=True))  # labels of every metric
         self.messages_in = 0
+        self.bytes_in = 0
         self.messages_out = 0
+        self.bytes_out = 0
+        self.redelivered = 0
         self.dead_letters = 0
         self.corrupted_records = 0
         self.scrubbed_ms = 0  # when the whole log was last checked, since the epoch; 0: not yet
 
+        # By label: the metrics whose series belong to a topic or a group.
+        self._labelled: dict[str, list[Counter | Gauge]] = {"topic": [], "consumer_group": []}
+
         def counter(name: str, text: str, *labels: str) -> Counter:
-            return Counter(f"rocketmq_{name}", text, [*_NODE, *labels], registry=registry)
+            made = Counter(f"rocketmq_{name}", text, [*_NODE, *labels], registry=registry)
+            return self._with_series(made, labels)
 
         def gauge(name: str, text: str, *labels: str) -> Gauge:
-            return Gauge(f"rocketmq_{name}", text, [*_NODE, *labels], registry=registry)
+            made = Gauge(f"rocketmq_{name}", text, [*_NODE, *labels], registry=registry)
+            return self._with_series(made, labels)
 
         def histogram(name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
             return Histogram(f"rocketmq_{name}", text, [*_NODE], registry=registry, buckets=buckets)
@@ -127,6 +140,7 @@ class BrokerMetrics:
     def stored(self, topic: str, count: int, size: int, message_type: str = "NORMAL") -> None:
         """Count `count` messages from a producer; `size` is the bytes of their bodies."""
         self.messages_in += count
+        self.bytes_in += size
         try:
             traffic = self.stored_by[topic][message_type]
         except KeyError:
@@ -148,13 +162,42 @@ class BrokerMetrics:
             redelivered: The number of these messages that the group got before.
         """
         self.messages_out += count
+        self.bytes_out += size
         try:
             traffic = self.delivered_by[topic][consumer_group]
         except KeyError:
-            traffic = self.delivered_by.setdefault(topic, {})[consumer_group] = Traffic()
+            traffic = Traffic(is_retry=names.is_retry(topic))
+            self.delivered_by.setdefault(topic, {})[consumer_group] = traffic
+        if traffic.is_retry:
+            redelivered = count
         traffic.messages += count
         traffic.size += size
         traffic.redelivered += redelivered
+        self.redelivered += redelivered
+
+    def forget_topic(self, topic: str) -> None:
+        """Remove the series of a deleted topic. The totals of the broker stay."""
+        self.stored_by.pop(topic, None)
+        self.delivered_by.pop(topic, None)
+        self._half_topics.discard(topic)
+        self._remove("topic", topic)
+
+    def forget_group(self, consumer_group: str) -> None:
+        """Remove the series of a deleted group. The totals of the broker stay."""
+        self.dead_lettered_by.pop(consumer_group, None)
+        for groups in self.delivered_by.values():
+            groups.pop(consumer_group, None)
+        self._remove("consumer_group", consumer_group)
+
+    def _remove(self, label: str, value: str) -> None:
+        for metric in self._labelled[label]:
+            metric.remove_by_labels({label: value})
+
+    def _with_series(self, metric: M, labels: Collection[str]) -> M:
+        """Remember the labels of a metric for `_remove`, and return the metric."""
+        for label in self._labelled.keys() & labels:
+            self._labelled[label].append(metric)
+        return metric
 
     def subscriptions_differ(self, consumer_group: str) -> None:
         self._differing.labels(*self._node, consumer_group).inc()

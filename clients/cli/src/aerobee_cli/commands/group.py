@@ -35,6 +35,7 @@ from aerobee_cli.options import (
     confirm,
     end,
     listing,
+    operator,
 )
 from aerobee_cli.output import Item, items_of
 from aerobee_cli.settings import LiteModel, Order
@@ -402,7 +403,7 @@ def reset_offset(
         question = f"Move group {group} in {where} to {to}?"
         confirm(question, yes, partial(effects_of_reset, admin, group, topic, target, queues))
         before = admin.consume_progress(group, topic)
-        moved = admin.reset_offsets(group, topic, **target, queues=queues)
+        moved = admin.reset_offsets(group, topic, **target, queues=queues, requested_by=operator())
     Table(OFFSET_COLUMNS).show(items_of(moved), as_json=json, empty=f"{topic} has no queues")
     for note in effects(before, moved, target):
         output.note(note)

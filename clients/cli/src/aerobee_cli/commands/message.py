@@ -537,6 +537,56 @@ def show_copies(
     end_with(f"warning: a copy on a broker may be missing: {error.message}" for error in silent)
 
 
+@app.add(epilog="Example: aerobee message track --topic orders --key order-7")
+def track(
+    context: click.Context,
+    *,
+    message_id: Annotated[
+        str | None,
+        Argument(metavar="[MESSAGE_ID]", help="Its message id or offset message id."),
+    ] = None,
+    topic: Annotated[str, Option(metavar="TOPIC", help="The topic of --key or of a place.")] = "",
+    key: Annotated[
+        str, Option(metavar="KEY", help="Track the latest messages with this key.")
+    ] = "",
+    broker: Annotated[str, Option(metavar="NAME", help="The broker of a place.")] = "",
+    queue: Annotated[int | None, Option(min=0, metavar="N", help="The queue of a place.")] = None,
+    offset: Annotated[int | None, Option(min=0, metavar="N", help="The offset of a place.")] = None,
+    group: Annotated[
+        list[str] | None, Option(metavar="GROUP", help="Only this group. May be repeated.")
+    ] = None,
+    limit: Annotated[
+        int, Option(min=1, max=100, metavar="N", help="With --key: at most N messages.")
+    ] = 5,
+    namesrv: Namesrv = None,
+    json: Json = False,
+) -> None:
+    """Show what became of a message in each consumer group: who has or consumed it, and when.
+
+    Give a message id, or --topic with --key, or --topic with --broker, --queue and --offset. A
+    place also works for a message that retention has deleted.
+
+    Exit code 3: a broker did not answer, so messages or groups may be missing.
+    """
+    from aerobee_cli.tracking import Wanted, show
+
+    wanted = Wanted(
+        message_id=message_id or "",
+        topic=topic,
+        key=key,
+        broker=broker,
+        queue=queue,
+        offset=offset,
+        groups=tuple(group or ()),
+        limit=limit,
+    )
+    silent: list[MqError] = []
+    with admin_client(context, namesrv) as admin:
+        found = wanted.track(admin, silent)
+    show(found, as_json=json)
+    end_with(f"warning: messages of a broker are left out: {error.message}" for error in silent)
+
+
 def placed(message: ReceivedMessage) -> output.Item:
     """Return all fields of a stored message, with its place in the log, as a JSON object."""
     return {

@@ -57,19 +57,19 @@ async def topic_deletion(source: Source, topic: str) -> Effects:
     """Return the effects of deleting a topic. Raises MqError like `topic_page`."""
     page = await topic_page(source, topic)
     queues = page.queues or ()
-    texts = [f"{topic} has {counted(page.messages or 0, 'message')} in {_queues(len(queues))}"]
-    for group in page.groups:
+    stored = counted(page.stored_messages or 0, "message")
+    texts = [f"{topic} has {stored} in {_queues(len(queues))}"]
+    for group in page.groups or ():
         texts.append(
             f"{group.consumer_group} reads it: {counted(group.members or 0, 'member')}, "
             f"{counted(group.lag or 0, 'message')} not consumed"
         )
-    for client in page.producers or ():
-        texts.append(f"{client.client_id} publishes to it")
+    texts += [f"{client_id} publishes to it" for client_id in page.producers or ()]
     return Effects(
         texts=tuple(texts),
         seen=_digest(
             [(queue.broker_name, queue.queue_id) for queue in queues],
-            [group.consumer_group for group in page.groups],
+            [group.consumer_group for group in page.groups or ()],
         ),
         silent=page.silent,
         asked_at_ms=page.asked_at_ms,
@@ -79,7 +79,8 @@ async def topic_deletion(source: Source, topic: str) -> Effects:
 async def group_deletion(source: Source, group: str) -> Effects:
     """Return the effects of deleting a group. Raises MqError like `group_page`."""
     page = await group_page(source, group)
-    held = [queue for queue in page.progress or () if queue.consumer_offset is not None]
+    progress = [queue.progress for queue in page.queues or ()]
+    held = [queue for queue in progress if queue.consumer_offset is not None]
     texts = [
         f"{group} has {counted(len(page.members or ()), 'member')}",
         f"{group} has {counted(page.dead_letters or 0, 'dead letter')}, which stay",

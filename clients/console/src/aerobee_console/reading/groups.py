@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,24 +10,40 @@ from aerobee_client.admin.descriptions import (
     BlockedMessageGroup,
     ClientDescription,
     GroupDescription,
-    QueueProgress,
 )
-from aerobee_console.reading.source import Answer, Listing, Source, gathered, page_of
-from aerobee_console.reading.waiting import Waiting, waiting
+from aerobee_client.admin.listing import GROUP_ORDERS
+from aerobee_client.admin.statistics import GroupDetails, GroupQueue
+from aerobee_client.admin.statistics import GroupRow as GroupOfPage
+from aerobee_console.reading.source import (
+    PAGE_ROWS,
+    Answer,
+    Listing,
+    Source,
+    gathered,
+    most_of,
+    pages_of,
+    sum_of,
+)
 
-SORTS = ("name", "lag", "dead_letters", "members")
+SORTS = GROUP_ORDERS
 BLOCKED_ROWS = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupRow:
-    """A group in the list. A count is None if no broker reported it."""
+    """A group in the list. A figure is None if a broker does not know it.
+
+    `lag` is without retries. The rate is messages per second over the last 10 s.
+    """
 
     consumer_group: str
     members: int | None
+    consume_types: tuple[str, ...]
     lag: int | None
     retries: int | None
+    in_flight: int | None
     dead_letters: int | None
+    messages_out_rate: float | None
     max_attempts: int
     order: str
     consume_enable: bool
@@ -46,137 +61,115 @@ class GroupList(Listing):
 class GroupPage(Answer):
     """One group.
 
-    `settings` and `progress` are None if no broker reported them. `blocked_omitted` counts blocked
-    message groups that are not in `blocked`.
+    `settings`, `queues` and `members` are None if no broker answered. `oldest_ms` is the store time
+    of the oldest message that the group has not consumed. `blocked_omitted` counts blocked message
+    groups that are not in `blocked`.
     """
 
     consumer_group: str
     settings: GroupDescription | None
-    progress: tuple[QueueProgress, ...] | None
+    lag: int | None
+    retries: int | None
+    dead_letters: int | None
+    in_flight: int | None
+    messages_out_rate: float | None
+    oldest_ms: int | None
+    queues: tuple[GroupQueue, ...] | None
     members: tuple[ClientDescription, ...] | None
     conflicts: tuple[str, ...]
     blocked: tuple[BlockedMessageGroup, ...] | None
     blocked_omitted: int
-    dead_letters: int | None
-
-    @property
-    def lag(self) -> int | None:
-        return None if self.progress is None else sum(queue.lag for queue in self.progress)
-
-    @property
-    def oldest_lagging_ms(self) -> int | None:
-        """Store time of the last consumed message in the queue that is furthest behind."""
-        times = [
-            queue.last_timestamp_ms
-            for queue in self.progress or ()
-            if queue.lag and queue.last_timestamp_ms
-        ]
-        return min(times) if times else None
 
     @property
     def topics(self) -> tuple[str, ...]:
-        return tuple(sorted({queue.topic for queue in self.progress or ()}))
+        return tuple(sorted({queue.progress.topic for queue in self.queues or ()}))
 
 
 async def group_list(
     source: Source, *, name: str = "", sort: str = "name", page: int = 1
 ) -> GroupList:
-    """Return a page of groups, with three calls to each broker.
+    """Return a page of groups, with one call to each broker.
 
     Args:
         source: The cluster.
         name: Only groups whose name contains this text.
-        sort: One of SORTS.
+        sort: One of SORTS. Figures are sorted from high to low.
         page: The number of the page, from 1 on.
     """
     asking = await source.ask()
-    admin = source.admin
-    found: list[Any] = await gathered(
-        asking.of(lambda silent: admin.groups_of_brokers(silent=silent)),
-        asking.of(lambda silent: admin.list_clients(silent=silent)),
-        waiting(admin, asking),
+    found = await asking.merged(
+        lambda: source.admin.group_page(
+            name_part=name,
+            sort=sort,
+            descending=sort != "name",
+            offset=(page - 1) * PAGE_ROWS,
+            limit=PAGE_ROWS,
+        )
     )
-    of_brokers: dict[str, list[GroupDescription]] = found[0] or {}
-    members = _members(found[1])
-    rows = [
-        row
-        for row in _rows(of_brokers, members, found[2])
-        if name.lower() in row.consumer_group.lower()
-    ]
-    if sort != "name":
-        rows.sort(key=lambda row: -(getattr(row, sort) or 0))
-    shown, page, pages = page_of(rows, page)
+    rows = [_row(row) for row in (found.rows if found else ())]
+    total = found.total if found else None
     return GroupList(
-        rows=tuple(shown),
+        rows=tuple(rows),
         page=page,
-        pages=pages,
-        total=len(rows),
+        pages=pages_of(total, page, len(rows)),
+        total=total,
         silent=asking.silent,
         asked_at_ms=asking.at_ms,
     )
 
 
-def _members(clients: list[ClientDescription] | None) -> Counter[str] | None:
-    if clients is None:
-        return None
-    return Counter(group for client in clients for group in client.consumer_groups)
-
-
-def _rows(
-    of_brokers: dict[str, list[GroupDescription]],
-    members: Counter[str] | None,
-    sums: Waiting | None,
-) -> list[GroupRow]:
-    settings: dict[str, GroupDescription] = {}
-    brokers: dict[str, list[str]] = {}
-    for broker, listed in of_brokers.items():
-        for group in listed:
-            settings.setdefault(group.consumer_group, group)
-            brokers.setdefault(group.consumer_group, []).append(broker)
-    return [
-        GroupRow(
-            consumer_group=name,
-            members=None if members is None else members[name],
-            lag=sums.lag_by_group[name] if sums else None,
-            retries=sums.retries_by_group[name] if sums else None,
-            dead_letters=sums.dead_letters_by_group[name] if sums else None,
-            max_attempts=settings[name].max_attempts,
-            order=settings[name].order,
-            consume_enable=settings[name].consume_enable,
-            brokers=tuple(brokers[name]),
-        )
-        for name in sorted(settings)
-    ]
+def _row(row: GroupOfPage) -> GroupRow:
+    parts = list(row.by_broker.values())
+    settings = row.settings
+    return GroupRow(
+        consumer_group=row.consumer_group,
+        members=most_of(parts, "members"),
+        consume_types=tuple(sorted({each for part in parts for each in part.consume_types or ()})),
+        lag=sum_of(parts, "lag"),
+        retries=sum_of(parts, "retries"),
+        in_flight=sum_of(parts, "in_flight"),
+        dead_letters=sum_of(parts, "dead_letters"),
+        messages_out_rate=sum_of(parts, "messages_out_rate"),
+        max_attempts=settings.max_attempts,
+        order=settings.order,
+        consume_enable=settings.consume_enable,
+        brokers=settings.brokers,
+    )
 
 
 async def group_page(source: Source, group: str) -> GroupPage:
-    """Return one group, with five calls to each broker.
+    """Return one group, with two calls to each broker.
 
     Raises MqError with the code SUBSCRIPTION_GROUP_NOT_EXIST if no broker has the group.
     """
     asking = await source.ask()
     admin = source.admin
     omitted: dict[str, int] = {}
-    found: list[Any] = await gathered(
-        asking.of(lambda silent: admin.get_group(group, silent=silent)),
-        asking.of(lambda silent: admin.consume_progress(group, silent=silent)),
-        asking.of(lambda silent: admin.list_clients(group, silent=silent)),
+    answers: list[Any] = await gathered(
+        asking.merged(lambda: admin.describe_group(group)),
         asking.of(
             lambda silent: admin.blocked_message_groups(group, omitted=omitted, silent=silent)
         ),
-        waiting(admin, asking),
     )
-    settings, progress, members, blocked, sums = found
+    found: GroupDetails | None = answers[0]
+    blocked: list[BlockedMessageGroup] | None = answers[1]
     shown = None if blocked is None else tuple(blocked[:BLOCKED_ROWS])
+    parts = list(found.by_broker.values()) if found else []
+    oldest = [queue.oldest_timestamp_ms for queue in (found.queues if found else ())]
     return GroupPage(
         consumer_group=group,
-        settings=settings,
-        progress=None if progress is None else tuple(progress),
-        members=None if members is None else tuple(members),
-        conflicts=tuple(conflict_texts(members or (), group)),
+        settings=found.settings if found else None,
+        lag=sum_of(parts, "lag"),
+        retries=sum_of(parts, "retries"),
+        dead_letters=sum_of(parts, "dead_letters"),
+        in_flight=sum_of(parts, "in_flight"),
+        messages_out_rate=sum_of(parts, "messages_out_rate"),
+        oldest_ms=min((each for each in oldest if each is not None), default=None),
+        queues=found.queues if found else None,
+        members=found.members if found else None,
+        conflicts=tuple(conflict_texts(found.members if found else (), group)),
         blocked=shown,
         blocked_omitted=sum(omitted.values()) + len(blocked or ()) - len(shown or ()),
-        dead_letters=sums.dead_letters_by_group[group] if sums else None,
         silent=asking.silent,
         asked_at_ms=asking.at_ms,
     )

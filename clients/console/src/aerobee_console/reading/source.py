@@ -1,7 +1,7 @@
 """Ask the brokers for one page, and record which of them did not answer.
 
 A page never hides a broker. The result of a page names each broker that did not answer, each broker
-without a master, and each broker that this process has seen and that is no longer registered.
+without a master, and each broker that has left the name server without being drained.
 """
 
 from __future__ import annotations
@@ -9,20 +9,39 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from typing import TypeVar
+from typing import Any, Protocol, TypeVar
 
 from aerobee_client import AsyncAdminClient
 from aerobee_client.admin.descriptions import BrokerDescription, ClusterDescription
 from aerobee_wire.route import MASTER_ID
-from aerobee_wire.status import MqError
+from aerobee_wire.status import Code, MqError
 
 T = TypeVar("T")
 
-# A broker that is not registered any more stays on the pages for a day: an operator who comes at
-# night must see that it is missing.
-REMEMBERED_MS = 24 * 3_600_000
+
+class Merged(Protocol):
+    """A result of several brokers. `unanswered` has the reasons of the others by broker name."""
+
+    @property
+    def unanswered(self) -> Mapping[str, str]: ...
+
+
+M = TypeVar("M", bound=Merged)
+
 PAGE_ROWS = 100
+NOT_REGISTERED = (
+    "it is not registered any more: start it again, or drain a broker before you remove it"
+)
+WITHOUT_MASTER = "it has no master at the moment: see its replicas on its page"
+# Errors that say nothing about the thing that was asked for.
+NO_ANSWER = frozenset(
+    {
+        Code.BROKER_UNREACHABLE,
+        Code.REQUEST_TIMEOUT,
+        Code.SERVICE_NOT_AVAILABLE,
+        Code.REQUEST_CODE_NOT_SUPPORTED,
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +71,11 @@ class Answer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listing(Answer):
-    """Base class of results with a page of rows out of `total` rows."""
+    """Base class of results with a page of rows out of `total` rows; None if that is unknown."""
 
     page: int
     pages: int
-    total: int
+    total: int | None
 
 
 class Source:
@@ -74,45 +93,23 @@ class Source:
         self.admin = admin
         self.namesrvs = tuple(namesrvs)
         self.now_ms = now_ms
-        self._last_seen_ms: dict[str, int] = {}
 
     async def ask(self) -> Asking:
         """Begin to ask for a page. Raises MqError if no name server answers."""
-        cluster = await self.admin.cluster()
-        now_ms = self.now_ms()
-        return Asking(now_ms, cluster, self._missing(cluster, now_ms))
-
-    def _missing(self, cluster: ClusterDescription, now_ms: int) -> list[Silent]:
-        registered = {broker.broker_name for broker in cluster.brokers}
-        self._last_seen_ms |= dict.fromkeys(registered, now_ms)
-        self._last_seen_ms = {
-            name: at_ms
-            for name, at_ms in self._last_seen_ms.items()
-            if now_ms - at_ms < REMEMBERED_MS
-        }
-        gone = [
-            Silent(
-                name,
-                f"not registered any more, last seen {_clock(at_ms)}: if it was removed on "
-                "purpose, restart the console",
-            )
-            for name, at_ms in self._last_seen_ms.items()
-            if name not in registered
-        ]
-        return gone + [
-            Silent(broker.broker_name, "has no master: see its replicas on the page Brokers")
-            for broker in cluster.brokers
-            if MASTER_ID not in broker.addresses
-        ]
+        return Asking(self.now_ms(), await self.admin.cluster())
 
 
 class Asking:
     """The questions of one page, and the brokers that did not answer one of them."""
 
-    def __init__(self, now_ms: int, cluster: ClusterDescription, missing: Iterable[Silent]) -> None:
+    def __init__(self, now_ms: int, cluster: ClusterDescription) -> None:
         self.at_ms = now_ms
         self.cluster = cluster
-        self._silent = {each.broker_name: each for each in missing}
+        self._silent = {name: Silent(name, NOT_REGISTERED) for name in cluster.away} | {
+            broker.broker_name: Silent(broker.broker_name, WITHOUT_MASTER)
+            for broker in cluster.brokers
+            if MASTER_ID not in broker.addresses
+        }
 
     @property
     def masters(self) -> Mapping[str, str]:
@@ -150,6 +147,26 @@ class Asking:
             for each in errors:
                 self._silent.setdefault(each.broker_name, Silent(each.broker_name, each.message))
 
+    async def merged(self, call: Callable[[], Awaitable[M]]) -> M | None:
+        """Return a result that names the brokers that did not answer, or None if none answered.
+
+        Raises MqError for other errors, such as the refusal of all brokers.
+        """
+        if not self.masters:
+            return None
+        try:
+            found = await call()
+        except MqError as error:
+            if error.code not in NO_ANSWER:
+                raise
+            for name in self.masters:
+                reason = error.message if name == error.broker_name else "it did not answer either"
+                self._silent.setdefault(name, Silent(name, reason))
+            return None
+        for name, reason in found.unanswered.items():
+            self._silent.setdefault(name, Silent(name, reason))
+        return found
+
 
 async def gathered(*calls: Awaitable[T]) -> list[T]:
     """Wait for all calls, also if one fails, and return their results or raise the first error."""
@@ -162,12 +179,31 @@ async def gathered(*calls: Awaitable[T]) -> list[T]:
     return found
 
 
+def sum_of(parts: Iterable[Any], name: str) -> Any:
+    """Return the sum of a figure of brokers, or None if no broker knows it.
+
+    If a broker did not answer, it is a lower bound.
+    """
+    values = [getattr(part, name) for part in parts]
+    known = [value for value in values if value is not None]
+    return sum(known) if known and len(known) == len(values) else None
+
+
+def most_of(parts: Iterable[Any], name: str) -> Any:
+    """Return the highest value of a figure that every broker knows as a whole, or None."""
+    known = [value for part in parts if (value := getattr(part, name)) is not None]
+    return max(known, default=None)
+
+
+def pages_of(total: int | None, page: int, rows: int) -> int:
+    """Return the number of pages. If `total` is unknown, a full page has a next one."""
+    if total is None:
+        return page + 1 if rows == PAGE_ROWS else page
+    return max(1, -(-total // PAGE_ROWS))
+
+
 def page_of(rows: Sequence[T], page: int) -> tuple[list[T], int, int]:
     """Return the rows of a page, the number of the page within bounds, and the number of pages."""
     pages = max(1, -(-len(rows) // PAGE_ROWS))
     page = min(page, pages)
     return list(rows[(page - 1) * PAGE_ROWS : page * PAGE_ROWS]), page, pages
-
-
-def _clock(at_ms: int) -> str:
-    return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M UTC")

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from aerobee_client import AsyncAdminClient
 from aerobee_client.admin.descriptions import BrokerBacklog
 from aerobee_console.reading.source import Asking
-from aerobee_wire.topics import DLQ_PREFIX, group_of, is_retry
+from aerobee_wire.topics import DLQ_PREFIX
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,11 +17,7 @@ class Waiting:
     """The messages that wait at the brokers that answered."""
 
     lag_by_group: Counter[str] = field(default_factory=Counter)
-    retries_by_group: Counter[str] = field(default_factory=Counter)
-    lag_by_topic: Counter[str] = field(default_factory=Counter)
-    lag_by_topic_and_group: Counter[tuple[str, str]] = field(default_factory=Counter)
     dead_letters_by_group: Counter[str] = field(default_factory=Counter)
-    unread_by_topic: Counter[str] = field(default_factory=Counter)
     in_flight: int = 0
     delayed: int = 0
     half: int = 0
@@ -43,14 +39,6 @@ def summed(backlogs: Mapping[str, BrokerBacklog]) -> Waiting:
     for backlog in backlogs.values():
         for lag in backlog.lags:
             sums.lag_by_group[lag.consumer_group] += lag.messages
-            if is_retry(lag.topic):
-                sums.retries_by_group[lag.consumer_group] += lag.messages
-            else:
-                sums.lag_by_topic[lag.topic] += lag.messages
-                sums.lag_by_topic_and_group[lag.topic, lag.consumer_group] += lag.messages
         for topic, messages in backlog.dead_letters.items():
             sums.dead_letters_by_group[topic.removeprefix(DLQ_PREFIX)] += messages
-        for topic, messages in backlog.unread_topics.items():
-            if group_of(topic) is None:
-                sums.unread_by_topic[topic] += messages
     return sums

@@ -77,7 +77,7 @@ class Form:
     submit: str
     back: str
     inputs: Sequence[Input] = ()
-    effects: Effects | None = None
+    effects: Effects | ResetEffects | None = None
     confirm: str = ""
     danger: bool = False
     notes: Sequence[str] = ()
@@ -212,6 +212,7 @@ async def _new_topic_form(_: Console, __: Mapping[str, str], ___: Fields) -> For
 
 
 async def _create_topic(console: Console, _: Mapping[str, str], fields: Fields) -> Result:
+    """Create a topic on every broker."""
     topic = fields.required("topic")
     arguments = _settings(topic_arguments, fields, ("queues", "type"))
     made = await console.source.admin.create_topic(topic, **arguments)
@@ -268,6 +269,7 @@ async def _topic_form(console: Console, names: Mapping[str, str], _: Fields) -> 
 
 
 async def _update_topic(console: Console, names: Mapping[str, str], fields: Fields) -> Result:
+    """Change the settings of a topic."""
     topic = names["topic"]
     admin = console.source.admin
     arguments = _settings(topic_arguments, fields, TOPIC_FIELDS)
@@ -315,6 +317,7 @@ async def _delete_topic_form(console: Console, names: Mapping[str, str], _: Fiel
 
 
 async def _delete_topic(console: Console, names: Mapping[str, str], fields: Fields) -> Result:
+    """Delete a topic on every broker."""
     topic = names["topic"]
     _confirmed(fields, topic)
     _unchanged(fields, await topic_deletion(console.source, topic))
@@ -339,6 +342,7 @@ async def _send_form(_: Console, names: Mapping[str, str], __: Fields) -> Form:
 
 
 async def _send(console: Console, names: Mapping[str, str], fields: Fields) -> Result:
+    """Send a message."""
     topic = names["topic"]
     body = fields.text("body", longest=4 << 20)
     if not body:
@@ -386,6 +390,7 @@ async def _new_group_form(_: Console, __: Mapping[str, str], ___: Fields) -> For
 
 
 async def _create_group(console: Console, _: Mapping[str, str], fields: Fields) -> Result:
+    """Create a group on every broker."""
     group = fields.required("group")
     arguments = _settings(group_arguments, fields, ("max_attempts", "retry_delays", "order"))
     made = await console.source.admin.create_group(group, **arguments)
@@ -418,6 +423,7 @@ async def _group_form(console: Console, names: Mapping[str, str], _: Fields) -> 
 
 
 async def _update_group(console: Console, names: Mapping[str, str], fields: Fields) -> Result:
+    """Change the settings of a group."""
     group = names["group"]
     arguments = _settings(group_arguments, fields, GROUP_FIELDS)
     made = await console.source.admin.update_group(group, **arguments)
@@ -438,6 +444,7 @@ async def _delete_group_form(console: Console, names: Mapping[str, str], _: Fiel
 
 
 async def _delete_group(console: Console, names: Mapping[str, str], fields: Fields) -> Result:
+    """Delete a group on every broker."""
     group = names["group"]
     _confirmed(fields, group)
     _unchanged(fields, await group_deletion(console.source, group))
@@ -476,6 +483,7 @@ def _target(text: str) -> ResetTarget:
 
 
 async def _reset(console: Console, names: Mapping[str, str], fields: Fields) -> Result:
+    """Move the offsets of a group in a topic."""
     group, topic = names["group"], fields.required("topic")
     target = _target(fields.required("to"))
     _confirmed(fields, group)
@@ -504,6 +512,7 @@ async def _skip_form(_: Console, names: Mapping[str, str], fields: Fields) -> Fo
 
 
 async def _skip(console: Console, names: Mapping[str, str], fields: Fields) -> Result:
+    """Dead-letter the message that blocks a message group."""
     group, message_id = names["group"], fields.required("message_id")
     blocked = await console.source.admin.skip_message(group, message_id)
     return Result(
@@ -538,6 +547,7 @@ async def _drain_form(console: Console, names: Mapping[str, str], _: Fields) -> 
 
 
 async def _drain(console: Console, names: Mapping[str, str], fields: Fields) -> Result:
+    """Make a broker refuse messages of producers, or accept them again."""
     name = names["broker"]
     draining = fields.choice("drain", ("no", "yes"), "no") == "no"
     changed = await console.source.admin.drain_broker(name, draining=draining)

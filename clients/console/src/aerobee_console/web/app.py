@@ -14,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from aerobee_console.web import api
 from aerobee_console.web.actions import ACTIONS, Action, show
 from aerobee_console.web.console import Console, status_of
 from aerobee_console.web.fields import BadField
@@ -50,6 +51,7 @@ def application(console: Console) -> Starlette:
         for path, action in ACTIONS.items()
     ]
     routes += [Route(path, _endpoint(console, page)) for path, page in PAGES.items()]
+    routes += _api_routes(console)
     routes.append(Route("/static/{path:path}", static))
     return Starlette(
         routes=routes,
@@ -57,6 +59,36 @@ def application(console: Console) -> Starlette:
         middleware=[Middleware(SecurityMiddleware, options=console.options)],
         exception_handlers={HTTPException: _http_error(console)},
     )
+
+
+def _api_routes(console: Console) -> list[Route]:
+    def reads(endpoint: api.Endpoint) -> Page:
+        return lambda request, console: api.read(request, console, endpoint)
+
+    def changes(action: Action) -> Page:
+        return lambda request, console: api.change(request, console, action)
+
+    both = ["GET", "POST"]
+    calls = [(path, changes(action), both) for path, action in ACTIONS.items()]
+    calls += [(path, reads(endpoint), ["GET"]) for path, endpoint in api.ENDPOINTS.items()]
+    calls.append((f"/{api.FILE}", api.description, ["GET"]))
+    return [
+        Route(api.PREFIX + path, _api_endpoint(console, call), methods=methods)
+        for path, call, methods in calls
+    ]
+
+
+def _api_endpoint(console: Console, call: Page) -> Callable[[Request], Awaitable[Response]]:
+    async def endpoint(request: Request) -> Response:
+        try:
+            return await call(request, console)
+        except Exception as error:
+            answer = api.problem(error)
+            if answer is None:
+                raise
+            return answer
+
+    return endpoint
 
 
 def _page_of(action: Action) -> Page:
@@ -87,6 +119,10 @@ def _endpoint(console: Console, page: Page) -> Callable[[Request], Awaitable[Res
 def _http_error(console: Console) -> Callable[[Request, Exception], Awaitable[Response]]:
     async def handler(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
+        if request.url.path.startswith(f"{api.PREFIX}/"):
+            answer = api.problem(error)
+            assert answer is not None
+            return answer
         text = {
             404: "There is no such page: use the menu.",
             405: "This page does not accept the method: use the menu.",

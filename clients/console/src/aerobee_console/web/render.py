@@ -60,11 +60,11 @@ def number(value: float | None) -> Any:
     return f"{value:,}" if isinstance(value, int) else f"{value:,.1f}"
 
 
-def count(value: int | None, complete: bool) -> Any:
+def count(value: float | None, complete: bool) -> Any:
     """Return a sum over brokers: "≥ 7" if a broker is missing, and "?" if nothing is known."""
     if value is None or complete:
         return number(value)
-    return f"≥ {value:,}" if value else None
+    return f"≥ {number(value)}" if value else None
 
 
 def size(value: float | None) -> Any:

@@ -91,10 +91,13 @@ class Brokers:
             self._instance.routes.forget(topic)  # the next call fetches the route again
             raise
 
-    async def ask_named(self, broker: str, rpc: Rpc[Q, R], request: Q) -> R:
+    async def ask_named(
+        self, broker: str, rpc: Rpc[Q, R], request: Q, *, timeout_s: float | None = None
+    ) -> R:
         """Send a request to the master of the broker named `broker`, or to the address `broker`.
 
-        Raises MqError with the code BROKER_NOT_EXIST if there is no such master.
+        `timeout_s` is as in `ask`. Raises MqError with the code BROKER_NOT_EXIST if there is no
+        such master.
         """
         address = broker
         if ":" not in broker:
@@ -103,7 +106,7 @@ class Brokers:
                 reason = f"{broker} {_without_master([broker])}"
                 raise MqError(Code.BROKER_NOT_EXIST, reason, retryable=True)
             address = addresses[MASTER_ID]
-        return await self.ask(broker, address, rpc, request)
+        return await self.ask(broker, address, rpc, request, timeout_s=timeout_s)
 
     async def ask(
         self,
@@ -187,15 +190,19 @@ class Brokers:
         *,
         absent: Collection[Code] = (),
         silent: list[MqError] | None = None,
+        timeout_s: float | None = None,
     ) -> dict[str, R]:
         """Send a request to all `brokers` (addresses by name) at once. Return the answers by name.
 
         A broker that refuses with a code in `absent` is left out, unless all brokers do. Any other
         failure is raised. If `silent` is given and at least one broker answers, failures are
-        appended to `silent` instead.
+        appended to `silent` instead. `timeout_s` is as in `ask`.
         """
         answers = await asyncio.gather(
-            *(self.ask(name, address, rpc, request) for name, address in brokers.items()),
+            *(
+                self.ask(name, address, rpc, request, timeout_s=timeout_s)
+                for name, address in brokers.items()
+            ),
             return_exceptions=True,
         )
         found: dict[str, R] = {}

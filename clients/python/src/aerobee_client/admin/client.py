@@ -15,13 +15,16 @@ from aerobee.broker.v1 import admin_pb2, message_pb2, search_pb2
 from aerobee.namesrv.v1 import namesrv_pb2
 
 from aerobee_client.admin import descriptions as d
+from aerobee_client.admin.access import AccessAdmin
 from aerobee_client.admin.brokers import DEFAULT_TIMEOUT, numbers_fit
 from aerobee_client.admin.config import ConfigAdmin
 from aerobee_client.admin.diverged import DivergedAdmin
 from aerobee_client.admin.groups import GroupAdmin
+from aerobee_client.admin.letters import LetterAdmin
 from aerobee_client.admin.listing import ListingAdmin
 from aerobee_client.admin.lite import LiteAdmin
 from aerobee_client.admin.search import SearchAdmin
+from aerobee_client.admin.stats import StatsAdmin, StatsSample
 from aerobee_client.admin.topics import TopicAdmin
 from aerobee_client.errors import BrokerUnreachable
 from aerobee_client.message import ReceivedMessage
@@ -35,11 +38,22 @@ from aerobee_wire.topics import group_of
 
 # Topics that are searched for a message id at a time.
 MAX_SEARCHES = 16
+# The time limit of a track: a broker may read its whole lease journal.
+TRACK_TIMEOUT_S = 60.0
 
 
 @checked_class
 class AsyncAdminClient(
-    TopicAdmin, GroupAdmin, ListingAdmin, LiteAdmin, SearchAdmin, DivergedAdmin, ConfigAdmin
+    TopicAdmin,
+    GroupAdmin,
+    ListingAdmin,
+    StatsAdmin,
+    LiteAdmin,
+    LetterAdmin,
+    SearchAdmin,
+    DivergedAdmin,
+    AccessAdmin,
+    ConfigAdmin,
 ):
     """Administers a cluster, for asyncio. `async with AsyncAdminClient(...)` closes it.
 
@@ -271,6 +285,82 @@ class AsyncAdminClient(
             raise _unknown(message_id)
         return sorted(copies, key=lambda message: message.store_timestamp_ms)
 
+    async def track_message(
+        self,
+        message_id: str,
+        *,
+        groups: Sequence[str] = (),
+        silent: list[MqError] | None = None,
+    ) -> list[d.TrackedMessage]:
+        """Return what became of a message in each consumer group.
+
+        The brokers derive it from data that they keep anyway: leases and their journal, committed
+        offsets and their history of 24 hours, retries and dead letters.
+
+        Args:
+            message_id: The `message_id` or the `offset_message_id` of a message.
+            groups: The consumer groups. Default: all groups of the topic.
+            silent: Collects the errors of brokers that do not answer. Without it, such an error is
+                raised.
+
+        Returns:
+            The message with its states; several if it was stored more than once.
+
+        Raises:
+            MqError: QUERY_NOT_FOUND if no broker that answers has the message.
+        """
+        named = await self._message_at(message_id, silent)
+        unique_id = named.message_id if named else message_id
+        request = search_pb2.TrackMessageRequest(
+            unique_message_id=unique_id, consumer_groups=groups
+        )
+        masters = await self._brokers.masters()
+        answers = await self._brokers.ask_each(
+            masters, rpcs.TRACK_MESSAGE, request, silent=silent, timeout_s=TRACK_TIMEOUT_S
+        )
+        found = [
+            d.TrackedMessage.of(name, tracked)
+            for name, answer in answers.items()
+            for tracked in answer.messages
+        ]
+        if not found:
+            raise _unknown(message_id)
+        return found
+
+    async def track_place(
+        self,
+        topic: str,
+        broker_name: str,
+        queue_id: int,
+        queue_offset: int,
+        *,
+        groups: Sequence[str] = (),
+    ) -> d.TrackedMessage:
+        """Return what became of the message at a place, also if retention has deleted it.
+
+        Args:
+            topic: The topic of the message.
+            broker_name: The broker that stores it.
+            queue_id: The id of its queue.
+            queue_offset: Its offset in the queue.
+            groups: The consumer groups. Default: all groups of the topic.
+
+        Returns:
+            The message with its states.
+
+        Raises:
+            MqError: QUERY_NOT_FOUND if there was no message at the place yet.
+        """
+        with numbers_fit():
+            place = search_pb2.MessagePlace(
+                topic=topic, queue_id=queue_id, queue_offset=queue_offset
+            )
+        request = search_pb2.TrackMessageRequest(place=place, consumer_groups=groups)
+        answer = await self._brokers.ask_named(
+            broker_name, rpcs.TRACK_MESSAGE, request, timeout_s=TRACK_TIMEOUT_S
+        )
+        return d.TrackedMessage.of(broker_name, answer.messages[0])
+
     async def _message_at(
         self, message_id: str, silent: list[MqError] | None
     ) -> ReceivedMessage | None:
@@ -467,6 +557,13 @@ class AdminClient(Facade[AsyncAdminClient]):
     consume_progress = blocking(AsyncAdminClient.consume_progress)
     blocked_message_groups = blocking(AsyncAdminClient.blocked_message_groups)
     skip_message = blocking(AsyncAdminClient.skip_message)
+
+    preview_letter_job = blocking(AsyncAdminClient.preview_letter_job)
+    start_letter_job = blocking(AsyncAdminClient.start_letter_job)
+    letter_jobs = blocking(AsyncAdminClient.letter_jobs)
+    cancel_letter_job = blocking(AsyncAdminClient.cancel_letter_job)
+    letter_failures = blocking(AsyncAdminClient.letter_failures)
+    letter_states = blocking(AsyncAdminClient.letter_states)
     commit_offsets = blocking(AsyncAdminClient.commit_offsets)
     forget_offsets = blocking(AsyncAdminClient.forget_offsets)
     clone_offsets = blocking(AsyncAdminClient.clone_offsets)
@@ -476,9 +573,25 @@ class AdminClient(Facade[AsyncAdminClient]):
     group_page = blocking(AsyncAdminClient.group_page)
     describe_topic = blocking(AsyncAdminClient.describe_topic)
     describe_group = blocking(AsyncAdminClient.describe_group)
+    get_stats = blocking(AsyncAdminClient.get_stats)
+
+    @like(AsyncAdminClient.watch_stats)
+    def watch_stats(self, **wanted: Any) -> Iterator[StatsSample]:
+        return self._iterate(self._client.watch_stats(**wanted), until_closed=True)
 
     list_lite_topics = blocking(AsyncAdminClient.list_lite_topics)
     list_lite_clients = blocking(AsyncAdminClient.list_lite_clients)
+
+    create_user = blocking(AsyncAdminClient.create_user)
+    update_user = blocking(AsyncAdminClient.update_user)
+    delete_user = blocking(AsyncAdminClient.delete_user)
+    get_user = blocking(AsyncAdminClient.get_user)
+    list_users = blocking(AsyncAdminClient.list_users)
+    create_policies = blocking(AsyncAdminClient.create_policies)
+    update_policies = blocking(AsyncAdminClient.update_policies)
+    delete_policies = blocking(AsyncAdminClient.delete_policies)
+    list_policies = blocking(AsyncAdminClient.list_policies)
+    test_access = blocking(AsyncAdminClient.test_access)
 
     cluster = blocking(AsyncAdminClient.cluster)
     broker_status = blocking(AsyncAdminClient.broker_status)
@@ -505,6 +618,8 @@ class AdminClient(Facade[AsyncAdminClient]):
     query_messages = blocking(AsyncAdminClient.query_messages)
     message_copies = blocking(AsyncAdminClient.message_copies)
     search_messages = blocking(AsyncAdminClient.search_messages)
+    track_message = blocking(AsyncAdminClient.track_message)
+    track_place = blocking(AsyncAdminClient.track_place)
 
     @like(AsyncAdminClient.follow_messages)
     def follow_messages(self, *args: Any, **kwargs: Any) -> Iterator[ReceivedMessage]:

@@ -422,6 +422,7 @@ class GroupAdmin(BrokerAdmin):
         *,
         timestamp_ms: int | None = None,
         queue_offset: int | None = None,
+        requested_by: str = "",
         queues: Collection[tuple[str, int]] = (),
     ) -> list[d.QueueOffset]:
         """Move the offsets of a group in a topic.
@@ -436,6 +437,8 @@ class GroupAdmin(BrokerAdmin):
             queue_offset: The queue offset to move to. In a queue that ends before this offset, the
                 group moves to the end.
             queues: The queues to move, as broker name and queue id. Default: every queue.
+            requested_by: The operator, which `track_message` names for messages that are skipped.
+                Default: the address of this client.
 
         Returns:
             The new offset of each queue.
@@ -457,6 +460,7 @@ class GroupAdmin(BrokerAdmin):
                     timestamp_ms=timestamp_ms,
                     queue_offset=queue_offset,
                     queue_ids=chosen,
+                    requested_by=requested_by,
                 )
                 for name, chosen in ids.items()
             }

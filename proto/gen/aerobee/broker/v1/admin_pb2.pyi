@@ -32,6 +32,12 @@ class GroupOrder(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     GROUP_ORDER_MEMBERS: _ClassVar[GroupOrder]
     GROUP_ORDER_RETRIES: _ClassVar[GroupOrder]
     GROUP_ORDER_DEAD_LETTERS: _ClassVar[GroupOrder]
+
+class StatsPeriod(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    STATS_PERIOD_SECOND: _ClassVar[StatsPeriod]
+    STATS_PERIOD_MINUTE: _ClassVar[StatsPeriod]
+    STATS_PERIOD_HOUR: _ClassVar[StatsPeriod]
 TOPIC_ORDER_NAME: TopicOrder
 TOPIC_ORDER_STORED_MESSAGES: TopicOrder
 TOPIC_ORDER_MESSAGES_IN_RATE: TopicOrder
@@ -46,6 +52,9 @@ GROUP_ORDER_MESSAGES_OUT_RATE: GroupOrder
 GROUP_ORDER_MEMBERS: GroupOrder
 GROUP_ORDER_RETRIES: GroupOrder
 GROUP_ORDER_DEAD_LETTERS: GroupOrder
+STATS_PERIOD_SECOND: StatsPeriod
+STATS_PERIOD_MINUTE: StatsPeriod
+STATS_PERIOD_HOUR: StatsPeriod
 
 class PutTopicRequest(_message.Message):
     __slots__ = ("topic", "only_new")
@@ -598,3 +607,78 @@ class GetBacklogResponse(_message.Message):
     dead_letters: _containers.ScalarMap[str, int]
     unread_topics: _containers.ScalarMap[str, int]
     def __init__(self, draining_since_ms: _Optional[int] = ..., lags: _Optional[_Iterable[_Union[GetBacklogResponse.GroupLag, _Mapping]]] = ..., in_flight: _Optional[int] = ..., delayed_messages: _Optional[_Mapping[str, int]] = ..., half_messages: _Optional[_Mapping[str, int]] = ..., dead_letters: _Optional[_Mapping[str, int]] = ..., unread_topics: _Optional[_Mapping[str, int]] = ...) -> None: ...
+
+class GetStatsRequest(_message.Message):
+    __slots__ = ("period", "topics", "groups")
+    PERIOD_FIELD_NUMBER: _ClassVar[int]
+    TOPICS_FIELD_NUMBER: _ClassVar[int]
+    GROUPS_FIELD_NUMBER: _ClassVar[int]
+    period: StatsPeriod
+    topics: _containers.RepeatedScalarFieldContainer[str]
+    groups: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, period: _Optional[_Union[StatsPeriod, str]] = ..., topics: _Optional[_Iterable[str]] = ..., groups: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class StatsSeries(_message.Message):
+    __slots__ = ("figure", "values")
+    FIGURE_FIELD_NUMBER: _ClassVar[int]
+    VALUES_FIELD_NUMBER: _ClassVar[int]
+    figure: str
+    values: _containers.RepeatedScalarFieldContainer[float]
+    def __init__(self, figure: _Optional[str] = ..., values: _Optional[_Iterable[float]] = ...) -> None: ...
+
+class StatsSubject(_message.Message):
+    __slots__ = ("name", "series")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    SERIES_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    series: _containers.RepeatedCompositeFieldContainer[StatsSeries]
+    def __init__(self, name: _Optional[str] = ..., series: _Optional[_Iterable[_Union[StatsSeries, _Mapping]]] = ...) -> None: ...
+
+class GetStatsResponse(_message.Message):
+    __slots__ = ("end_timestamp_ms", "period_ms", "broker", "topics", "groups", "omitted")
+    END_TIMESTAMP_MS_FIELD_NUMBER: _ClassVar[int]
+    PERIOD_MS_FIELD_NUMBER: _ClassVar[int]
+    BROKER_FIELD_NUMBER: _ClassVar[int]
+    TOPICS_FIELD_NUMBER: _ClassVar[int]
+    GROUPS_FIELD_NUMBER: _ClassVar[int]
+    OMITTED_FIELD_NUMBER: _ClassVar[int]
+    end_timestamp_ms: int
+    period_ms: int
+    broker: StatsSubject
+    topics: _containers.RepeatedCompositeFieldContainer[StatsSubject]
+    groups: _containers.RepeatedCompositeFieldContainer[StatsSubject]
+    omitted: int
+    def __init__(self, end_timestamp_ms: _Optional[int] = ..., period_ms: _Optional[int] = ..., broker: _Optional[_Union[StatsSubject, _Mapping]] = ..., topics: _Optional[_Iterable[_Union[StatsSubject, _Mapping]]] = ..., groups: _Optional[_Iterable[_Union[StatsSubject, _Mapping]]] = ..., omitted: _Optional[int] = ...) -> None: ...
+
+class WatchStatsRequest(_message.Message):
+    __slots__ = ("topics", "groups", "busiest_topics", "busiest_groups")
+    TOPICS_FIELD_NUMBER: _ClassVar[int]
+    GROUPS_FIELD_NUMBER: _ClassVar[int]
+    BUSIEST_TOPICS_FIELD_NUMBER: _ClassVar[int]
+    BUSIEST_GROUPS_FIELD_NUMBER: _ClassVar[int]
+    topics: _containers.RepeatedScalarFieldContainer[str]
+    groups: _containers.RepeatedScalarFieldContainer[str]
+    busiest_topics: int
+    busiest_groups: int
+    def __init__(self, topics: _Optional[_Iterable[str]] = ..., groups: _Optional[_Iterable[str]] = ..., busiest_topics: _Optional[int] = ..., busiest_groups: _Optional[int] = ...) -> None: ...
+
+class WatchStatsResponse(_message.Message):
+    __slots__ = ("end_timestamp_ms", "broker", "topics", "groups", "omitted")
+    class Row(_message.Message):
+        __slots__ = ("name", "values")
+        NAME_FIELD_NUMBER: _ClassVar[int]
+        VALUES_FIELD_NUMBER: _ClassVar[int]
+        name: str
+        values: _containers.RepeatedScalarFieldContainer[float]
+        def __init__(self, name: _Optional[str] = ..., values: _Optional[_Iterable[float]] = ...) -> None: ...
+    END_TIMESTAMP_MS_FIELD_NUMBER: _ClassVar[int]
+    BROKER_FIELD_NUMBER: _ClassVar[int]
+    TOPICS_FIELD_NUMBER: _ClassVar[int]
+    GROUPS_FIELD_NUMBER: _ClassVar[int]
+    OMITTED_FIELD_NUMBER: _ClassVar[int]
+    end_timestamp_ms: int
+    broker: WatchStatsResponse.Row
+    topics: _containers.RepeatedCompositeFieldContainer[WatchStatsResponse.Row]
+    groups: _containers.RepeatedCompositeFieldContainer[WatchStatsResponse.Row]
+    omitted: int
+    def __init__(self, end_timestamp_ms: _Optional[int] = ..., broker: _Optional[_Union[WatchStatsResponse.Row, _Mapping]] = ..., topics: _Optional[_Iterable[_Union[WatchStatsResponse.Row, _Mapping]]] = ..., groups: _Optional[_Iterable[_Union[WatchStatsResponse.Row, _Mapping]]] = ..., omitted: _Optional[int] = ...) -> None: ...

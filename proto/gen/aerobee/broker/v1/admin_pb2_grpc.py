@@ -104,6 +104,16 @@ class AdminServiceStub:
                 request_serializer=aerobee_dot_broker_dot_v1_dot_admin__pb2.GetBrokerStatusRequest.SerializeToString,
                 response_deserializer=aerobee_dot_broker_dot_v1_dot_admin__pb2.GetBrokerStatusResponse.FromString,
                 _registered_method=True)
+        self.GetStats = channel.unary_unary(
+                '/aerobee.broker.v1.AdminService/GetStats',
+                request_serializer=aerobee_dot_broker_dot_v1_dot_admin__pb2.GetStatsRequest.SerializeToString,
+                response_deserializer=aerobee_dot_broker_dot_v1_dot_admin__pb2.GetStatsResponse.FromString,
+                _registered_method=True)
+        self.WatchStats = channel.unary_stream(
+                '/aerobee.broker.v1.AdminService/WatchStats',
+                request_serializer=aerobee_dot_broker_dot_v1_dot_admin__pb2.WatchStatsRequest.SerializeToString,
+                response_deserializer=aerobee_dot_broker_dot_v1_dot_admin__pb2.WatchStatsResponse.FromString,
+                _registered_method=True)
         self.SetDraining = channel.unary_unary(
                 '/aerobee.broker.v1.AdminService/SetDraining',
                 request_serializer=aerobee_dot_broker_dot_v1_dot_admin__pb2.SetDrainingRequest.SerializeToString,
@@ -221,6 +231,20 @@ class AdminServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetStats(self, request, context):
+        """The history of the broker, and of topics and groups. INVALID_PARAMETER (29).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def WatchStats(self, request, context):
+        """The values of each second, until the caller or the broker ends the stream. INVALID_PARAMETER (29).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def SetDraining(self, request, context):
         """Begins or ends draining: a broker that drains does not accept messages of producers, and its topics are
         registered without write permission; consumers, retries, delayed messages and transactions that
@@ -309,6 +333,16 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.GetBrokerStatus,
                     request_deserializer=aerobee_dot_broker_dot_v1_dot_admin__pb2.GetBrokerStatusRequest.FromString,
                     response_serializer=aerobee_dot_broker_dot_v1_dot_admin__pb2.GetBrokerStatusResponse.SerializeToString,
+            ),
+            'GetStats': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetStats,
+                    request_deserializer=aerobee_dot_broker_dot_v1_dot_admin__pb2.GetStatsRequest.FromString,
+                    response_serializer=aerobee_dot_broker_dot_v1_dot_admin__pb2.GetStatsResponse.SerializeToString,
+            ),
+            'WatchStats': grpc.unary_stream_rpc_method_handler(
+                    servicer.WatchStats,
+                    request_deserializer=aerobee_dot_broker_dot_v1_dot_admin__pb2.WatchStatsRequest.FromString,
+                    response_serializer=aerobee_dot_broker_dot_v1_dot_admin__pb2.WatchStatsResponse.SerializeToString,
             ),
             'SetDraining': grpc.unary_unary_rpc_method_handler(
                     servicer.SetDraining,
@@ -699,6 +733,60 @@ class AdminService:
             '/aerobee.broker.v1.AdminService/GetBrokerStatus',
             aerobee_dot_broker_dot_v1_dot_admin__pb2.GetBrokerStatusRequest.SerializeToString,
             aerobee_dot_broker_dot_v1_dot_admin__pb2.GetBrokerStatusResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetStats(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/aerobee.broker.v1.AdminService/GetStats',
+            aerobee_dot_broker_dot_v1_dot_admin__pb2.GetStatsRequest.SerializeToString,
+            aerobee_dot_broker_dot_v1_dot_admin__pb2.GetStatsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def WatchStats(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/aerobee.broker.v1.AdminService/WatchStats',
+            aerobee_dot_broker_dot_v1_dot_admin__pb2.WatchStatsRequest.SerializeToString,
+            aerobee_dot_broker_dot_v1_dot_admin__pb2.WatchStatsResponse.FromString,
             options,
             channel_credentials,
             insecure,

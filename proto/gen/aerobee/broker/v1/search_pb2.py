@@ -25,31 +25,43 @@ _sym_db = _symbol_database.Default()
 from aerobee.broker.v1 import message_pb2 as aerobee_dot_broker_dot_v1_dot_message__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1e\x61\x65robee/broker/v1/search.proto\x12\x11\x61\x65robee.broker.v1\x1a\x1f\x61\x65robee/broker/v1/message.proto\"/\n\x12\x46indMessageRequest\x12\x19\n\x11unique_message_id\x18\x01 \x01(\t\"k\n\x13\x46indMessageResponse\x12\x30\n\x06\x63opies\x18\x01 \x03(\x0b\x32 .aerobee.broker.v1.StoredMessage\x12\x0f\n\x07\x64\x61maged\x18\x02 \x03(\t\x12\x11\n\ttruncated\x18\x03 \x01(\x08\"\xc1\x02\n\x15SearchMessagesRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12-\n\x06queues\x18\x02 \x03(\x0b\x32\x1d.aerobee.broker.v1.QueueRange\x12\x1a\n\x12\x62\x65gin_timestamp_ms\x18\x03 \x01(\x03\x12\x18\n\x10\x65nd_timestamp_ms\x18\x04 \x01(\x03\x12\x35\n\x0csubscription\x18\x05 \x01(\x0b\x32\x1f.aerobee.broker.v1.Subscription\x12\x0b\n\x03key\x18\x06 \x01(\t\x12\x0c\n\x04text\x18\x07 \x01(\t\x12\x14\n\x0cnewest_first\x18\x08 \x01(\x08\x12\x14\n\x0cmax_messages\x18\t \x01(\x05\x12\x11\n\tmax_bytes\x18\n \x01(\x03\x12\x13\n\x0bmax_scanned\x18\x0b \x01(\x03\x12\x0e\n\x06\x66ollow\x18\x0c \x01(\x08\"\\\n\nQueueRange\x12\x10\n\x08queue_id\x18\x01 \x01(\x05\x12\x14\n\x0c\x62\x65gin_offset\x18\x02 \x01(\x03\x12\x17\n\nend_offset\x18\x03 \x01(\x03H\x00\x88\x01\x01\x42\r\n\x0b_end_offset\"\xac\x01\n\x16SearchMessagesResponse\x12\x32\n\x08messages\x18\x01 \x03(\x0b\x32 .aerobee.broker.v1.StoredMessage\x12\x33\n\x08progress\x18\x02 \x01(\x0b\x32!.aerobee.broker.v1.SearchProgress\x12)\n\x03\x65nd\x18\x03 \x01(\x0b\x32\x1c.aerobee.broker.v1.SearchEnd\"Y\n\x0eSearchProgress\x12\x0f\n\x07scanned\x18\x01 \x01(\x03\x12\x0f\n\x07matched\x18\x02 \x01(\x03\x12\x12\n\nunreadable\x18\x03 \x01(\x03\x12\x11\n\tremaining\x18\x04 \x01(\x03\"\xeb\x01\n\tSearchEnd\x12\x33\n\x06reason\x18\x01 \x01(\x0e\x32#.aerobee.broker.v1.SearchEnd.Reason\x12\x34\n\tpositions\x18\x02 \x03(\x0b\x32!.aerobee.broker.v1.SearchPosition\"s\n\x06Reason\x12\x16\n\x12REASON_UNSPECIFIED\x10\x00\x12\x0c\n\x08\x43OMPLETE\x10\x01\x12\x11\n\rMESSAGE_LIMIT\x10\x02\x12\x0e\n\nBYTE_LIMIT\x10\x03\x12\x0e\n\nSCAN_LIMIT\x10\x04\x12\x10\n\x0c\x42ROKER_STOPS\x10\x05\"_\n\x0eSearchPosition\x12\x10\n\x08queue_id\x18\x01 \x01(\x05\x12\x14\n\x0c\x62\x65gin_offset\x18\x02 \x01(\x03\x12\x12\n\nend_offset\x18\x03 \x01(\x03\x12\x11\n\tqueue_end\x18\x04 \x01(\x03\x32\xd6\x01\n\rSearchService\x12g\n\x0eSearchMessages\x12(.aerobee.broker.v1.SearchMessagesRequest\x1a).aerobee.broker.v1.SearchMessagesResponse0\x01\x12\\\n\x0b\x46indMessage\x12%.aerobee.broker.v1.FindMessageRequest\x1a&.aerobee.broker.v1.FindMessageResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1e\x61\x65robee/broker/v1/search.proto\x12\x11\x61\x65robee.broker.v1\x1a\x1f\x61\x65robee/broker/v1/message.proto\"E\n\x0cMessagePlace\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08queue_id\x18\x02 \x01(\x05\x12\x14\n\x0cqueue_offset\x18\x03 \x01(\x03\"\x88\x01\n\x13TrackMessageRequest\x12\x1b\n\x11unique_message_id\x18\x01 \x01(\tH\x00\x12\x30\n\x05place\x18\x02 \x01(\x0b\x32\x1f.aerobee.broker.v1.MessagePlaceH\x00\x12\x17\n\x0f\x63onsumer_groups\x18\x03 \x03(\tB\t\n\x07message\"K\n\x14TrackMessageResponse\x12\x33\n\x08messages\x18\x01 \x03(\x0b\x32!.aerobee.broker.v1.TrackedMessage\"\xd1\x01\n\x0eTrackedMessage\x12.\n\x05place\x18\x01 \x01(\x0b\x32\x1f.aerobee.broker.v1.MessagePlace\x12\x31\n\x07message\x18\x02 \x01(\x0b\x32 .aerobee.broker.v1.StoredMessage\x12-\n\x06groups\x18\x03 \x03(\x0b\x32\x1d.aerobee.broker.v1.GroupState\x12\x18\n\x10\x64ue_timestamp_ms\x18\x04 \x01(\x03\x12\x13\n\x0buncommitted\x18\x05 \x01(\x08\"\xdd\x03\n\nGroupState\x12\x16\n\x0e\x63onsumer_group\x18\x01 \x01(\t\x12\x32\n\x05state\x18\x02 \x01(\x0e\x32#.aerobee.broker.v1.GroupState.State\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x11\n\tclient_id\x18\x04 \x01(\t\x12\x1a\n\x12since_timestamp_ms\x18\x05 \x01(\x03\x12\x17\n\x0f\x61t_timestamp_ms\x18\x06 \x01(\x03\x12\x1a\n\x12until_timestamp_ms\x18\x07 \x01(\x03\x12\x0f\n\x07\x61ttempt\x18\x08 \x01(\x05\x12\r\n\x05\x61head\x18\t \x01(\x03\x12.\n\x05place\x18\n \x01(\x0b\x32\x1f.aerobee.broker.v1.MessagePlace\x12+\n\x07\x66\x61ilure\x18\x0b \x01(\x0b\x32\x1a.aerobee.broker.v1.Failure\"\x91\x01\n\x05State\x12\x0b\n\x07UNKNOWN\x10\x00\x12\x0b\n\x07NOT_YET\x10\x01\x12\t\n\x05READY\x10\x02\x12\x0c\n\x08ON_LEASE\x10\x03\x12\x0c\n\x08RETRYING\x10\x04\x12\x0c\n\x08\x43ONSUMED\x10\x05\x12\x0c\n\x08\x46ILTERED\x10\x06\x12\x0b\n\x07SKIPPED\x10\x07\x12\x11\n\rDEAD_LETTERED\x10\x08\x12\x0b\n\x07\x45XPIRED\x10\t\"/\n\x12\x46indMessageRequest\x12\x19\n\x11unique_message_id\x18\x01 \x01(\t\"k\n\x13\x46indMessageResponse\x12\x30\n\x06\x63opies\x18\x01 \x03(\x0b\x32 .aerobee.broker.v1.StoredMessage\x12\x0f\n\x07\x64\x61maged\x18\x02 \x03(\t\x12\x11\n\ttruncated\x18\x03 \x01(\x08\"\xc1\x02\n\x15SearchMessagesRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12-\n\x06queues\x18\x02 \x03(\x0b\x32\x1d.aerobee.broker.v1.QueueRange\x12\x1a\n\x12\x62\x65gin_timestamp_ms\x18\x03 \x01(\x03\x12\x18\n\x10\x65nd_timestamp_ms\x18\x04 \x01(\x03\x12\x35\n\x0csubscription\x18\x05 \x01(\x0b\x32\x1f.aerobee.broker.v1.Subscription\x12\x0b\n\x03key\x18\x06 \x01(\t\x12\x0c\n\x04text\x18\x07 \x01(\t\x12\x14\n\x0cnewest_first\x18\x08 \x01(\x08\x12\x14\n\x0cmax_messages\x18\t \x01(\x05\x12\x11\n\tmax_bytes\x18\n \x01(\x03\x12\x13\n\x0bmax_scanned\x18\x0b \x01(\x03\x12\x0e\n\x06\x66ollow\x18\x0c \x01(\x08\"\\\n\nQueueRange\x12\x10\n\x08queue_id\x18\x01 \x01(\x05\x12\x14\n\x0c\x62\x65gin_offset\x18\x02 \x01(\x03\x12\x17\n\nend_offset\x18\x03 \x01(\x03H\x00\x88\x01\x01\x42\r\n\x0b_end_offset\"\xac\x01\n\x16SearchMessagesResponse\x12\x32\n\x08messages\x18\x01 \x03(\x0b\x32 .aerobee.broker.v1.StoredMessage\x12\x33\n\x08progress\x18\x02 \x01(\x0b\x32!.aerobee.broker.v1.SearchProgress\x12)\n\x03\x65nd\x18\x03 \x01(\x0b\x32\x1c.aerobee.broker.v1.SearchEnd\"Y\n\x0eSearchProgress\x12\x0f\n\x07scanned\x18\x01 \x01(\x03\x12\x0f\n\x07matched\x18\x02 \x01(\x03\x12\x12\n\nunreadable\x18\x03 \x01(\x03\x12\x11\n\tremaining\x18\x04 \x01(\x03\"\xeb\x01\n\tSearchEnd\x12\x33\n\x06reason\x18\x01 \x01(\x0e\x32#.aerobee.broker.v1.SearchEnd.Reason\x12\x34\n\tpositions\x18\x02 \x03(\x0b\x32!.aerobee.broker.v1.SearchPosition\"s\n\x06Reason\x12\x16\n\x12REASON_UNSPECIFIED\x10\x00\x12\x0c\n\x08\x43OMPLETE\x10\x01\x12\x11\n\rMESSAGE_LIMIT\x10\x02\x12\x0e\n\nBYTE_LIMIT\x10\x03\x12\x0e\n\nSCAN_LIMIT\x10\x04\x12\x10\n\x0c\x42ROKER_STOPS\x10\x05\"_\n\x0eSearchPosition\x12\x10\n\x08queue_id\x18\x01 \x01(\x05\x12\x14\n\x0c\x62\x65gin_offset\x18\x02 \x01(\x03\x12\x12\n\nend_offset\x18\x03 \x01(\x03\x12\x11\n\tqueue_end\x18\x04 \x01(\x03\x32\xb7\x02\n\rSearchService\x12g\n\x0eSearchMessages\x12(.aerobee.broker.v1.SearchMessagesRequest\x1a).aerobee.broker.v1.SearchMessagesResponse0\x01\x12\\\n\x0b\x46indMessage\x12%.aerobee.broker.v1.FindMessageRequest\x1a&.aerobee.broker.v1.FindMessageResponse\x12_\n\x0cTrackMessage\x12&.aerobee.broker.v1.TrackMessageRequest\x1a\'.aerobee.broker.v1.TrackMessageResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'aerobee.broker.v1.search_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_FINDMESSAGEREQUEST']._serialized_start=86
-  _globals['_FINDMESSAGEREQUEST']._serialized_end=133
-  _globals['_FINDMESSAGERESPONSE']._serialized_start=135
-  _globals['_FINDMESSAGERESPONSE']._serialized_end=242
-  _globals['_SEARCHMESSAGESREQUEST']._serialized_start=245
-  _globals['_SEARCHMESSAGESREQUEST']._serialized_end=566
-  _globals['_QUEUERANGE']._serialized_start=568
-  _globals['_QUEUERANGE']._serialized_end=660
-  _globals['_SEARCHMESSAGESRESPONSE']._serialized_start=663
-  _globals['_SEARCHMESSAGESRESPONSE']._serialized_end=835
-  _globals['_SEARCHPROGRESS']._serialized_start=837
-  _globals['_SEARCHPROGRESS']._serialized_end=926
-  _globals['_SEARCHEND']._serialized_start=929
-  _globals['_SEARCHEND']._serialized_end=1164
-  _globals['_SEARCHEND_REASON']._serialized_start=1049
-  _globals['_SEARCHEND_REASON']._serialized_end=1164
-  _globals['_SEARCHPOSITION']._serialized_start=1166
-  _globals['_SEARCHPOSITION']._serialized_end=1261
-  _globals['_SEARCHSERVICE']._serialized_start=1264
-  _globals['_SEARCHSERVICE']._serialized_end=1478
+  _globals['_MESSAGEPLACE']._serialized_start=86
+  _globals['_MESSAGEPLACE']._serialized_end=155
+  _globals['_TRACKMESSAGEREQUEST']._serialized_start=158
+  _globals['_TRACKMESSAGEREQUEST']._serialized_end=294
+  _globals['_TRACKMESSAGERESPONSE']._serialized_start=296
+  _globals['_TRACKMESSAGERESPONSE']._serialized_end=371
+  _globals['_TRACKEDMESSAGE']._serialized_start=374
+  _globals['_TRACKEDMESSAGE']._serialized_end=583
+  _globals['_GROUPSTATE']._serialized_start=586
+  _globals['_GROUPSTATE']._serialized_end=1063
+  _globals['_GROUPSTATE_STATE']._serialized_start=918
+  _globals['_GROUPSTATE_STATE']._serialized_end=1063
+  _globals['_FINDMESSAGEREQUEST']._serialized_start=1065
+  _globals['_FINDMESSAGEREQUEST']._serialized_end=1112
+  _globals['_FINDMESSAGERESPONSE']._serialized_start=1114
+  _globals['_FINDMESSAGERESPONSE']._serialized_end=1221
+  _globals['_SEARCHMESSAGESREQUEST']._serialized_start=1224
+  _globals['_SEARCHMESSAGESREQUEST']._serialized_end=1545
+  _globals['_QUEUERANGE']._serialized_start=1547
+  _globals['_QUEUERANGE']._serialized_end=1639
+  _globals['_SEARCHMESSAGESRESPONSE']._serialized_start=1642
+  _globals['_SEARCHMESSAGESRESPONSE']._serialized_end=1814
+  _globals['_SEARCHPROGRESS']._serialized_start=1816
+  _globals['_SEARCHPROGRESS']._serialized_end=1905
+  _globals['_SEARCHEND']._serialized_start=1908
+  _globals['_SEARCHEND']._serialized_end=2143
+  _globals['_SEARCHEND_REASON']._serialized_start=2028
+  _globals['_SEARCHEND_REASON']._serialized_end=2143
+  _globals['_SEARCHPOSITION']._serialized_start=2145
+  _globals['_SEARCHPOSITION']._serialized_end=2240
+  _globals['_SEARCHSERVICE']._serialized_start=2243
+  _globals['_SEARCHSERVICE']._serialized_end=2554
 # @@protoc_insertion_point(module_scope)

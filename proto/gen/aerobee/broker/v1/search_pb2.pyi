@@ -8,6 +8,94 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class MessagePlace(_message.Message):
+    __slots__ = ("topic", "queue_id", "queue_offset")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_ID_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    queue_id: int
+    queue_offset: int
+    def __init__(self, topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., queue_offset: _Optional[int] = ...) -> None: ...
+
+class TrackMessageRequest(_message.Message):
+    __slots__ = ("unique_message_id", "place", "consumer_groups")
+    UNIQUE_MESSAGE_ID_FIELD_NUMBER: _ClassVar[int]
+    PLACE_FIELD_NUMBER: _ClassVar[int]
+    CONSUMER_GROUPS_FIELD_NUMBER: _ClassVar[int]
+    unique_message_id: str
+    place: MessagePlace
+    consumer_groups: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, unique_message_id: _Optional[str] = ..., place: _Optional[_Union[MessagePlace, _Mapping]] = ..., consumer_groups: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class TrackMessageResponse(_message.Message):
+    __slots__ = ("messages",)
+    MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    messages: _containers.RepeatedCompositeFieldContainer[TrackedMessage]
+    def __init__(self, messages: _Optional[_Iterable[_Union[TrackedMessage, _Mapping]]] = ...) -> None: ...
+
+class TrackedMessage(_message.Message):
+    __slots__ = ("place", "message", "groups", "due_timestamp_ms", "uncommitted")
+    PLACE_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    GROUPS_FIELD_NUMBER: _ClassVar[int]
+    DUE_TIMESTAMP_MS_FIELD_NUMBER: _ClassVar[int]
+    UNCOMMITTED_FIELD_NUMBER: _ClassVar[int]
+    place: MessagePlace
+    message: _message_pb2.StoredMessage
+    groups: _containers.RepeatedCompositeFieldContainer[GroupState]
+    due_timestamp_ms: int
+    uncommitted: bool
+    def __init__(self, place: _Optional[_Union[MessagePlace, _Mapping]] = ..., message: _Optional[_Union[_message_pb2.StoredMessage, _Mapping]] = ..., groups: _Optional[_Iterable[_Union[GroupState, _Mapping]]] = ..., due_timestamp_ms: _Optional[int] = ..., uncommitted: _Optional[bool] = ...) -> None: ...
+
+class GroupState(_message.Message):
+    __slots__ = ("consumer_group", "state", "reason", "client_id", "since_timestamp_ms", "at_timestamp_ms", "until_timestamp_ms", "attempt", "ahead", "place", "failure")
+    class State(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        UNKNOWN: _ClassVar[GroupState.State]
+        NOT_YET: _ClassVar[GroupState.State]
+        READY: _ClassVar[GroupState.State]
+        ON_LEASE: _ClassVar[GroupState.State]
+        RETRYING: _ClassVar[GroupState.State]
+        CONSUMED: _ClassVar[GroupState.State]
+        FILTERED: _ClassVar[GroupState.State]
+        SKIPPED: _ClassVar[GroupState.State]
+        DEAD_LETTERED: _ClassVar[GroupState.State]
+        EXPIRED: _ClassVar[GroupState.State]
+    UNKNOWN: GroupState.State
+    NOT_YET: GroupState.State
+    READY: GroupState.State
+    ON_LEASE: GroupState.State
+    RETRYING: GroupState.State
+    CONSUMED: GroupState.State
+    FILTERED: GroupState.State
+    SKIPPED: GroupState.State
+    DEAD_LETTERED: GroupState.State
+    EXPIRED: GroupState.State
+    CONSUMER_GROUP_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
+    SINCE_TIMESTAMP_MS_FIELD_NUMBER: _ClassVar[int]
+    AT_TIMESTAMP_MS_FIELD_NUMBER: _ClassVar[int]
+    UNTIL_TIMESTAMP_MS_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    AHEAD_FIELD_NUMBER: _ClassVar[int]
+    PLACE_FIELD_NUMBER: _ClassVar[int]
+    FAILURE_FIELD_NUMBER: _ClassVar[int]
+    consumer_group: str
+    state: GroupState.State
+    reason: str
+    client_id: str
+    since_timestamp_ms: int
+    at_timestamp_ms: int
+    until_timestamp_ms: int
+    attempt: int
+    ahead: int
+    place: MessagePlace
+    failure: _message_pb2.Failure
+    def __init__(self, consumer_group: _Optional[str] = ..., state: _Optional[_Union[GroupState.State, str]] = ..., reason: _Optional[str] = ..., client_id: _Optional[str] = ..., since_timestamp_ms: _Optional[int] = ..., at_timestamp_ms: _Optional[int] = ..., until_timestamp_ms: _Optional[int] = ..., attempt: _Optional[int] = ..., ahead: _Optional[int] = ..., place: _Optional[_Union[MessagePlace, _Mapping]] = ..., failure: _Optional[_Union[_message_pb2.Failure, _Mapping]] = ...) -> None: ...
+
 class FindMessageRequest(_message.Message):
     __slots__ = ("unique_message_id",)
     UNIQUE_MESSAGE_ID_FIELD_NUMBER: _ClassVar[int]

@@ -44,6 +44,11 @@ class SearchServiceStub:
                 request_serializer=aerobee_dot_broker_dot_v1_dot_search__pb2.FindMessageRequest.SerializeToString,
                 response_deserializer=aerobee_dot_broker_dot_v1_dot_search__pb2.FindMessageResponse.FromString,
                 _registered_method=True)
+        self.TrackMessage = channel.unary_unary(
+                '/aerobee.broker.v1.SearchService/TrackMessage',
+                request_serializer=aerobee_dot_broker_dot_v1_dot_search__pb2.TrackMessageRequest.SerializeToString,
+                response_deserializer=aerobee_dot_broker_dot_v1_dot_search__pb2.TrackMessageResponse.FromString,
+                _registered_method=True)
 
 
 class SearchServiceServicer:
@@ -73,6 +78,17 @@ class SearchServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def TrackMessage(self, request, context):
+        """Says what became of a message in each consumer group, from what the broker keeps anyway: leases and the lease
+        journal, committed offsets and their history of 24 hours, retries and dead letters. Served by masters.
+        QUERY_NOT_FOUND (22): no message was at that place yet. TOPIC_NOT_EXIST (17).
+        ILLEGAL_OPERATION (604): by id, while this broker has no index (messageIndexEnable).
+        FLOW_CONTROL (215): as for SearchMessages.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_SearchServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -85,6 +101,11 @@ def add_SearchServiceServicer_to_server(servicer, server):
                     servicer.FindMessage,
                     request_deserializer=aerobee_dot_broker_dot_v1_dot_search__pb2.FindMessageRequest.FromString,
                     response_serializer=aerobee_dot_broker_dot_v1_dot_search__pb2.FindMessageResponse.SerializeToString,
+            ),
+            'TrackMessage': grpc.unary_unary_rpc_method_handler(
+                    servicer.TrackMessage,
+                    request_deserializer=aerobee_dot_broker_dot_v1_dot_search__pb2.TrackMessageRequest.FromString,
+                    response_serializer=aerobee_dot_broker_dot_v1_dot_search__pb2.TrackMessageResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -141,6 +162,33 @@ class SearchService:
             '/aerobee.broker.v1.SearchService/FindMessage',
             aerobee_dot_broker_dot_v1_dot_search__pb2.FindMessageRequest.SerializeToString,
             aerobee_dot_broker_dot_v1_dot_search__pb2.FindMessageResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def TrackMessage(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/aerobee.broker.v1.SearchService/TrackMessage',
+            aerobee_dot_broker_dot_v1_dot_search__pb2.TrackMessageRequest.SerializeToString,
+            aerobee_dot_broker_dot_v1_dot_search__pb2.TrackMessageResponse.FromString,
             options,
             channel_credentials,
             insecure,

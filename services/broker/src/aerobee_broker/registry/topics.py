@@ -164,6 +164,10 @@ class TopicRegistry:
             await self._ensure_published(topic, must_save=False)
         return config
 
+    def to_create(self, topic: str) -> TopicConfig:
+        """Return the topic that a send to a missing topic would create. Raises TopicNotExist."""
+        return self._inherited(topic, 0)
+
     def _inherited(self, topic: str, queue_count: int) -> TopicConfig:
         parent = self.table.get(names.AUTO_CREATE_TOPIC)
         if parent is None or not parent.permission & INHERIT:
@@ -320,6 +324,7 @@ class TopicRegistry:
             TopicConfig(names.TIMER_PROGRESS_TOPIC, 1, 1, READ),
             TopicConfig(names.pop_journal_topic(options.broker_cluster_name), 1, 1, READ),
             TopicConfig(names.lite_journal_topic(options.broker_cluster_name), 1, 1, READ),
+            TopicConfig(names.LETTER_JOURNAL_TOPIC, 1, 1, READ),
             *(
                 TopicConfig(topic, count, count, INHERIT | (READ_WRITE if open_ else 0))
                 for topic, (count, open_) in inherit.items()

@@ -8,6 +8,7 @@ from functools import partial
 from aerobee.broker.v1 import (
     admin_pb2,
     client_pb2,
+    dead_letter_pb2,
     lite_pb2,
     message_pb2,
     offset_pb2,
@@ -68,6 +69,7 @@ _SERVICES = [
         (pop_pb2, "PopService"),
         (lite_pb2, "LiteService"),
         (search_pb2, "SearchService"),
+        (dead_letter_pb2, "DeadLetterService"),
         (admin_pb2, "AdminService"),
         (replication_pb2, "ReplicationService"),
     )

@@ -23,7 +23,9 @@ from aerobee_broker.delivery.admin import Administration
 from aerobee_broker.delivery.draining import Draining
 from aerobee_broker.delivery.gauges import Backlog
 from aerobee_broker.delivery.statistics.listing import Listing, Page
+from aerobee_broker.delivery.statistics.sampler import Kind
 from aerobee_broker.disk import Disk
+from aerobee_broker.errors import InvalidParameter
 from aerobee_broker.metrics import BrokerMetrics, memory_limit, resident_memory
 from aerobee_broker.registry.broker_permission import Drain
 from aerobee_broker.registry.groups import GroupRegistry
@@ -100,6 +102,7 @@ class StatusReport:
 
 # Limit of one GetBrokerStatus: the expiry of each offset costs a read of one or two records.
 MOST_OFFSETS = 4096
+MOST_SUBJECTS = 1_000  # topics and groups of one GetStats or WatchStats
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,6 +268,54 @@ class AdminRpcs:
             )
         return self.report.status(request.physical_offsets)
 
+    async def get_stats(self, request: pb.GetStatsRequest, call: Call) -> pb.GetStatsResponse:
+        ring = convert.ring(request.period)
+        topics, groups = self._existing(request)
+        sampler = self.listing.sampler
+        end_ms = sampler.end_timestamp_ms
+        period_ms = ring.seconds * 1_000
+        return pb.GetStatsResponse(
+            end_timestamp_ms=None if end_ms is None else end_ms // period_ms * period_ms,
+            period_ms=period_ms,
+            broker=convert.history(sampler, Kind.BROKER, "", ring),
+            topics=[convert.history(sampler, Kind.TOPIC, topic, ring) for topic in topics],
+            groups=[convert.history(sampler, Kind.GROUP, group, ring) for group in groups],
+            omitted=sampler.omitted,
+        )
+
+    async def watch_stats(self, request: pb.WatchStatsRequest, call: Call) -> None:
+        self._existing(request)
+        for count in (request.busiest_topics, request.busiest_groups):
+            _check_count(count)
+        sampler = self.listing.sampler
+        while await sampler.next_sample():
+            topics, groups = self._existing(request)
+            topics += sampler.busiest(Kind.TOPIC, request.busiest_topics)
+            groups += sampler.busiest(Kind.GROUP, request.busiest_groups)
+            await call.write(
+                pb.WatchStatsResponse(
+                    end_timestamp_ms=sampler.end_timestamp_ms,
+                    broker=convert.latest(sampler, Kind.BROKER, ""),
+                    topics=[
+                        convert.latest(sampler, Kind.TOPIC, topic) for topic in sorted({*topics})
+                    ],
+                    groups=[
+                        convert.latest(sampler, Kind.GROUP, group) for group in sorted({*groups})
+                    ],
+                    omitted=sampler.omitted,
+                )
+            )
+
+    def _existing(
+        self, request: pb.GetStatsRequest | pb.WatchStatsRequest
+    ) -> tuple[list[str], list[str]]:
+        """Return the topics and groups of a request that exist. Raises InvalidParameter."""
+        _check_count(len(request.topics) + len(request.groups))
+        return (
+            [topic for topic in request.topics if topic in self.topics.table],
+            [group for group in request.groups if group in self.groups.table],
+        )
+
     async def set_draining(
         self, request: pb.SetDrainingRequest, call: Call
     ) -> pb.SetDrainingResponse:
@@ -278,6 +329,13 @@ class AdminRpcs:
             for group, topic, messages in remaining["lags"]
         ]
         return pb.GetBacklogResponse(**remaining)
+
+
+def _check_count(count: int) -> None:
+    if not 0 <= count <= MOST_SUBJECTS:
+        raise InvalidParameter(
+            f"{count} topics and groups are asked for: ask for 0 to {MOST_SUBJECTS} at once"
+        )
 
 
 def _page(request: pb.ListTopicsRequest | pb.ListGroupsRequest, order: str) -> Page:

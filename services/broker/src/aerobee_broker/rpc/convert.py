@@ -19,7 +19,9 @@ from aerobee_broker.delivery.retry.policy import Failure
 from aerobee_broker.delivery.retry.send_back import Entry
 from aerobee_broker.delivery.send.batch import SendBatch
 from aerobee_broker.delivery.send.send import SendMessage
+from aerobee_broker.delivery.statistics.history import HOURS, MINUTES, SECONDS, Ring
 from aerobee_broker.delivery.statistics.listing import GroupStatistics, TopicStatistics
+from aerobee_broker.delivery.statistics.sampler import FIGURES, Kind, Sampler
 from aerobee_broker.delivery.transaction.check_back import Check
 from aerobee_broker.delivery.transaction.half_messages import is_transactional
 from aerobee_broker.delivery.transaction.transactions import End, Resolution
@@ -181,7 +183,7 @@ def send_back_entry(entry: message_pb2.SendBackEntry) -> Entry:
 
 
 def failure(given: message_pb2.Failure) -> Failure:
-    return Failure(given.reason, given.description)
+    return Failure(given.reason, given.description, given.cause, given.stack_trace, given.consumer)
 
 
 # ---- messages out ----
@@ -489,3 +491,29 @@ def topic_statistics(statistics: TopicStatistics) -> admin_pb2.TopicStatistics:
 def group_statistics(statistics: GroupStatistics) -> admin_pb2.GroupStatistics:
     types = [each.name for each in statistics.consume_types]
     return admin_pb2.GroupStatistics(**asdict(statistics) | {"consume_types": types})
+
+
+_RINGS = {
+    admin_pb2.STATS_PERIOD_SECOND: SECONDS,
+    admin_pb2.STATS_PERIOD_MINUTE: MINUTES,
+    admin_pb2.STATS_PERIOD_HOUR: HOURS,
+}
+
+
+def ring(period: admin_pb2.StatsPeriod) -> Ring:
+    """Return the ring of a period. Raises InvalidParameter."""
+    if period not in _RINGS:
+        raise InvalidParameter(f"unknown period {period}: use one of StatsPeriod", about="period")
+    return _RINGS[period]
+
+
+def history(sampler: Sampler, kind: Kind, name: str, ring: Ring) -> admin_pb2.StatsSubject:
+    series = [
+        admin_pb2.StatsSeries(figure=figure, values=sampler.values(kind, name, figure, ring))
+        for figure in FIGURES[kind]
+    ]
+    return admin_pb2.StatsSubject(name=name, series=series)
+
+
+def latest(sampler: Sampler, kind: Kind, name: str) -> admin_pb2.WatchStatsResponse.Row:
+    return admin_pb2.WatchStatsResponse.Row(name=name, values=sampler.latest(kind, name))

@@ -266,6 +266,11 @@ class MessageStore:
         """The physical offset below which all messages are visible."""
         return self._dispatch.confirmed
 
+    def next_offset(self, topic: str, queue_id: int) -> int:
+        """Return the queue offset that the next message appended to a queue gets."""
+        queue = self._queues.get(topic, queue_id)
+        return queue.next_offset if queue else 0
+
     @property
     def min_physical_offset(self) -> int:
         return self._log.min_offset

@@ -15,6 +15,7 @@ from aerobee_broker.delivery.pull.reading import QueueReading, SlowReaders
 from aerobee_broker.delivery.search.copies import Copies
 from aerobee_broker.delivery.search.pace import Pace
 from aerobee_broker.delivery.search.search import Searches
+from aerobee_broker.delivery.tracking.tracking import Tracking
 from aerobee_broker.metrics import memory_limit
 from aerobee_broker.wiring.core import Core
 from aerobee_wire import topics as names
@@ -75,6 +76,15 @@ class Consuming:
             pace=pace,
         )
         self.copies = Copies(store=core.store, topics=tables.topics, pace=pace)
+        self.tracking = Tracking(
+            store=core.store,
+            topics=core.topics,
+            clients=core.clients,
+            offsets=tables.offsets,
+            table=self.leases.table,
+            copies=self.copies,
+            journal_topic=self.leases.journal.topic,
+        )
 
     @staticmethod
     def _make_leases(core: Core) -> LeaseSpace:

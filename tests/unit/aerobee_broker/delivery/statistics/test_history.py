@@ -104,3 +104,22 @@ def test_an_unknown_value_is_not_a_part_of_a_mean() -> None:
 def test_the_rate_is_the_mean_of_ten_seconds() -> None:
     assert recorded(range(3)).rate(0) == 1
     assert recorded(range(100)).rate(0) == 94.5
+
+
+def test_a_subject_was_idle_before_its_first_record() -> None:
+    history = History([Rollup.MEAN, Rollup.LAST])
+    history.assume_idle(30, 7_258)
+    history.record(7_259, [120, 3])
+    assert known(history, SECONDS) == [0] * 59 + [120]
+    assert known(history, MINUTES) == [0] * 119 + [2]
+    assert known(history, HOURS) == [0, 0]
+    assert (known(history, SECONDS, 1), known(history, MINUTES, 1)) == ([3], [3])
+
+
+def test_a_figure_may_be_given() -> None:
+    history = recorded(range(59), [Rollup.GIVEN])
+    history.record(59, [7])
+    assert known(history, SECONDS)[-1:] == [7] and not known(history, MINUTES)
+    history.give(0, MINUTES, 59, 5)
+    assert known(history, MINUTES) == [5]
+    assert history.latest == [7]

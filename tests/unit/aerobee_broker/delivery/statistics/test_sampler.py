@@ -172,6 +172,67 @@ async def test_a_deleted_topic_has_no_history(metrics: BrokerMetrics, clock: Man
     await second(sampler, clock)
     sampler.forget(Kind.TOPIC, "t")
     assert sampler.history(Kind.TOPIC, "t") is None
+    assert not metrics.stored_by and metrics.messages_in == 1
+    await second(sampler, clock)
+    metrics.stored("t", 4, 1)
+    await second(sampler, clock)
+    assert values(sampler, Kind.TOPIC, "t", "messages_in")[-1] == 4
+    assert values(sampler, Kind.BROKER, "", "messages_in") == [1, 0, 4]
+
+
+async def test_the_series_of_what_is_deleted_disappear(
+    metrics: BrokerMetrics, clock: ManualClock
+) -> None:
+    sampler = Sampler(metrics, no_lags, clock)
+    for topic, group in (("t", "g"), ("u", "h")):
+        metrics.stored(topic, 1, 1)
+        metrics.delivered(topic, group, 1, 1)
+        metrics.lag(topic, group, 5)
+        metrics.transaction_ended(topic, committed=True)
+        metrics.dead_lettered(group, 1)
+        metrics.subscriptions_differ(group)
+        metrics.half_messages({topic: 1})
+    sampler.forget(Kind.TOPIC, "t")
+    sampler.forget(Kind.GROUP, "h")
+    metrics.half_messages({})
+    labels = [
+        sample.labels
+        for family in metrics.registry.collect()
+        for sample in family.samples
+        if "topic" in sample.labels or "consumer_group" in sample.labels
+    ]
+    assert labels
+    assert not [each for each in labels if each.get("topic") == "t"]
+    assert not [each for each in labels if each.get("consumer_group") == "h"]
+
+
+async def test_an_idle_topic_has_rates_of_0(metrics: BrokerMetrics, clock: ManualClock) -> None:
+    sampler = Sampler(metrics, no_lags, clock)
+    assert all(isnan(each) for each in sampler.latest(Kind.TOPIC, "idle"))
+    for _ in range(4):
+        await second(sampler, clock)
+    found = sampler.values(Kind.TOPIC, "idle", "messages_in", SECONDS)
+    assert [each for each in found if not isnan(each)] == [0, 0, 0]
+    assert list(sampler.latest(Kind.TOPIC, "idle")) == [0, 0, 0, 0]
+    lags = sampler.values(Kind.GROUP, "idle", "lag", SECONDS)
+    assert all(isnan(each) for each in lags)
+    metrics.stored("idle", 8, 1)
+    await second(sampler, clock)
+    found = sampler.values(Kind.TOPIC, "idle", "messages_in", SECONDS)
+    assert [each for each in found if not isnan(each)] == [0, 0, 0, 8]
+    assert sampler.rate(Kind.TOPIC, "idle", "messages_in") == 2
+
+
+async def test_the_busiest_are_known(metrics: BrokerMetrics, clock: ManualClock) -> None:
+    sampler = Sampler(metrics, no_lags, clock)
+    await second(sampler, clock)
+    for number in range(4):
+        metrics.stored(f"t{number}", number + 1, 1)
+    metrics.delivered("t0", "g", 10, 1)
+    await second(sampler, clock)
+    assert sampler.busiest(Kind.TOPIC, 2) == ["t0", "t3"]
+    assert sampler.busiest(Kind.GROUP, 5) == ["g"]
+    assert sampler.busiest(Kind.GROUP, 0) == []
 
 
 async def test_the_history_takes_at_most_10_mb(metrics: BrokerMetrics, clock: ManualClock) -> None:

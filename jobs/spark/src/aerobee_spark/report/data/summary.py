@@ -110,6 +110,9 @@ def _dead_letters(request: ReportRequest, figures: Figures, now_ms: int) -> Summ
 
     return {
         "dead_letters": total.get("messages", 0) if asked else None,
+        # Set when the letters are listed.
+        "dead_letters_by_state": None,
+        "states_unknown": None,
         "dead_letters_by_tag": by("tag", "tags"),
         "dead_letters_by_reason": by("reason", "reason"),
         "dead_letters_by_origin_topic": by("origin_topic", "originTopic"),

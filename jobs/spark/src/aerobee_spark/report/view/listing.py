@@ -10,15 +10,19 @@ import json
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
+from aerobee_spark.report.data.states import UNKNOWN, LetterStates
 from aerobee_spark.report.formats import iso
 from aerobee_spark.report.request import DLQ
 from aerobee_spark.report.view.tables import write_csv
 from aerobee_wire import properties as props
+
+if TYPE_CHECKING:
+    from aerobee_client.admin.letters import LetterStatus
 
 BATCH_ROWS = 8192
 
@@ -87,16 +91,30 @@ def _plain(value: Any) -> Any:
     return "" if value is None else value
 
 
-def write(folder: Path, csv_file: Path, redrive_file: Path) -> None:
+_STATE = ("state", "state_at", "job_id")
+
+
+def write(folder: Path, csv_file: Path, redrive_file: Path, states: LetterStates) -> None:
     """Write all dead letters to a CSV file, and the fields for a redrive to a JSON lines file.
 
-    `folder` has the Parquet files of the report, which are read only once.
+    `folder` has the Parquet files of the report, which are read only once. Afterwards
+    `states.counts` has the number of letters in each state.
     """
     with redrive_file.open("w", encoding="utf-8") as redrive:
 
         def rows() -> Iterator[tuple[Any, ...]]:
             for row in dead_letters(folder):
                 redrive.write(json.dumps({name: row[name] for name in _REDRIVE}) + "\n")
-                yield tuple(row.values())
+                status = states.look_up(
+                    row["topic"], row["broker_name"], row["queue_id"], row["queue_offset"]
+                )
+                yield (*row.values(), *_state_of(status))
 
-        write_csv(csv_file, (*_COLUMNS.values(), *_FROM_PROPERTIES), rows())
+        write_csv(csv_file, (*_COLUMNS.values(), *_FROM_PROPERTIES, *_STATE), rows())
+
+
+def _state_of(status: LetterStatus | None) -> tuple[str, str, str]:
+    """Return the values of the columns `_STATE`."""
+    if status is None:
+        return UNKNOWN, "", ""
+    return status.state.value, (iso(status.at_ms) or "") if status.at_ms else "", status.job_id

@@ -170,6 +170,7 @@ def _totals(summary: Summary) -> list[tuple[str, Any]]:
         rows += [
             ("dead letters", summary["dead_letters"]),
             (f"new{since}", summary["new_dead_letters"]),
+            *((f"  {name}", count) for name, count in summary["dead_letters_by_state"].items()),
             ("dead-lettered again", summary["dead_lettered_again"]),
             ("dead-lettered after redrive", summary["dead_lettered_after_redrive"]),
         ]

@@ -150,6 +150,7 @@ class DeadLetters:
                     policy.dead_lettered(record, group, failure=failure, attempt=message.attempt)
                 )
                 counts[queue.consumer_group] += 1
+                settlement.add_dead_letter(queue, message.offset)
             settlement.add(queue, [message], queue.drop(message))
         if settlement:
             await self.acks.settle(settlement, dead_letters)

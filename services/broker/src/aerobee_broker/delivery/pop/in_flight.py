@@ -110,8 +110,8 @@ class InFlightMessage:
     expires_ms: int = 0
     pop_time_ms: int = 0
     uncounted: bool = False
-    # The client that got the last lease. Empty if it is unknown, or if the lease was granted before
-    # the broker started.
+    # The client that got the last lease. Empty if it is unknown, or if an older broker granted the
+    # lease.
     client_id: str = ""
 
     @property
@@ -526,6 +526,7 @@ class InFlightQueue:
                     group = replace(known, offsets=deque(), leased=0)
                     self.message_groups[message.message_group] = group
                 group.offsets.append(offset)
+                group.client_id = group.client_id or message.client_id
                 group.leased += message.state is INVISIBLE
                 self._waiting += not message.attempt
         for group in self.message_groups.values():

@@ -177,13 +177,13 @@ class LeaseSpace(Component):
     # ---- whole groups and topics ----
 
     def reset(
-        self, consumer_group: str, topic: str, offsets: Mapping[int, int]
+        self, consumer_group: str, topic: str, offsets: Mapping[int, int], requested_by: str = ""
     ) -> asyncio.Future[None] | None:
         """End a group's leases in some queues, and let it continue at the given offsets.
 
-        `offsets` has the new queue offset by queue id. Returns the future of
-        LeaseJournal.write_until_durable, or None if no queue has an entry in the lease table.
-        Raises DiskFull or StoreReadOnly, without any change.
+        `offsets` has the new queue offset by queue id. `requested_by` is the operator.
+        Returns the future of LeaseJournal.write_until_durable, or None if no queue has an entry in
+        the lease table. Raises DiskFull or StoreReadOnly, without any change.
         """
         durable = None
         queues = [
@@ -196,7 +196,7 @@ class LeaseSpace(Component):
             records = []
             for queue in queues:
                 queue.reset(offsets[queue.queue_id])
-                records.append(ResetRecord(*queue.key, queue.cursor))
+                records.append(ResetRecord(*queue.key, queue.cursor, requested_by))
             durable = self.journal.write_until_durable(records)
         self._polls.wake_pops(topic)
         return durable

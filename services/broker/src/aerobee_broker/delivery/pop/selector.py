@@ -185,6 +185,7 @@ class PopBatch:
             self.ordered,
             request.attempt_id if self.ordered else "",
             queues,
+            request.client_id,
         )
 
     def roll_back(self) -> None:

@@ -37,6 +37,7 @@ class Rollup(Enum):
 
     MEAN = 1  # a rate
     LAST = 2  # a level, such as a lag
+    GIVEN = 3  # it does not follow: the caller calls `give`, such as for a percentile
 
 
 class History:
@@ -63,6 +64,11 @@ class History:
     def still_seconds(self) -> int:
         """The number of seconds since a value changed."""
         return self._still
+
+    @property
+    def latest(self) -> Sequence[float]:
+        """The values of the last second that is recorded."""
+        return [nan] * len(self._rollups) if self._last is None else self._last[1]
 
     def record(self, second: int, values: Sequence[float]) -> None:
         """Record the values of one second.
@@ -113,10 +119,30 @@ class History:
         """
         return mean(self.values(figure, SECONDS)[-RATE_SECONDS:])
 
+    def assume_idle(self, first: int, last: int) -> None:
+        """Set the rates of the seconds from `first` to `last` to 0, before the first record.
+
+        Without that, the first minute of a subject would be the mean of its active seconds only.
+        """
+        for figure, rollup in enumerate(self._rollups):
+            if rollup is not Rollup.MEAN:
+                continue
+            for second in range(max(first, last - SECONDS.points + 1), last + 1):
+                self.give(figure, SECONDS, second, 0)
+            for ring in (MINUTES, HOURS):
+                ended = (last + 1) // ring.seconds
+                for number in range(max(first // ring.seconds, ended - ring.points), ended):
+                    self.give(figure, ring, number * ring.seconds, 0)
+
+    def give(self, figure: int, ring: Ring, second: int, value: float) -> None:
+        """Set the value of the second, minute or hour that contains `second`."""
+        at = second // ring.seconds % ring.points
+        self._values[figure * POINTS + ring.begin + at] = value
+
     def _record(self, second: int, values: Sequence[float]) -> None:
         if self._still < SECONDS.points:
             for figure, value in enumerate(values):
-                self._values[figure * POINTS + second % SECONDS.points] = value
+                self.give(figure, SECONDS, second, value)
         if (second + 1) % MINUTES.seconds == 0:
             self._roll_up(second, SECONDS, MINUTES)
             if (second + 1) % HOURS.seconds == 0:
@@ -127,7 +153,9 @@ class History:
         last, count = second // source.seconds, target.seconds // source.seconds
         for figure, rollup in enumerate(self._rollups):
             start = figure * POINTS + source.begin
-            if rollup is Rollup.LAST:
+            if rollup is Rollup.GIVEN:
+                value = nan
+            elif rollup is Rollup.LAST:
                 value = self._values[start + last % source.points]
             else:
                 known = mean(
@@ -135,8 +163,7 @@ class History:
                     for number in range(last - count + 1, last + 1)
                 )
                 value = nan if known is None else known
-            at = figure * POINTS + target.begin + second // target.seconds % target.points
-            self._values[at] = value
+            self.give(figure, target, second, value)
 
 
 def mean(values: Iterable[float]) -> float | None:

@@ -6,15 +6,16 @@ Counting a message does not touch this module: a sample reads the totals that `B
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import heapq
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from math import nan
+from math import isnan, nan
 
-from aerobee_broker.delivery.statistics.history import History, Rollup
+from aerobee_broker.delivery.statistics.history import HOURS, MINUTES, History, Ring, Rollup
+from aerobee_broker.delivery.statistics.latency import Histogram, SendLatency
 from aerobee_broker.metrics import BrokerMetrics, Traffic
 from aerobee_chassis.clock import Clock
-from aerobee_wire.topics import is_retry
 
 SECOND_MS = 1_000
 # Figures of all subjects together. With their rings of 912 bytes, they take less than 10 MB.
@@ -42,14 +43,23 @@ FIGURES: Mapping[Kind, tuple[str, ...]] = {
         "dead_lettered",
         "redelivered",
         "lag",
+        "send_latency_p50_ms",
+        "send_latency_p99_ms",
     ),
     Kind.TOPIC: ("messages_in", "bytes_in", "messages_out", "bytes_out"),
     Kind.GROUP: ("messages_out", "bytes_out", "dead_lettered", "redelivered", "lag"),
 }
+# Every other figure is a rate.
+_NO_RATES = {
+    "lag": Rollup.LAST,
+    "send_latency_p50_ms": Rollup.GIVEN,
+    "send_latency_p99_ms": Rollup.GIVEN,
+}
 _ROLLUPS = {
-    kind: [Rollup.LAST if name == "lag" else Rollup.MEAN for name in figures]
+    kind: [_NO_RATES.get(name, Rollup.MEAN) for name in figures]
     for kind, figures in FIGURES.items()
 }
+_PERCENTILES = {"send_latency_p50_ms": 0.5, "send_latency_p99_ms": 0.99}
 Key = tuple[Kind, str]
 Totals = tuple[int, ...]  # counters since the start of the process
 Levels = tuple[float, ...]  # values that can fall, such as a lag
@@ -75,6 +85,7 @@ class Sampler:
     metrics: BrokerMetrics
     lags: Callable[[], Iterator[tuple[str, str, int]]]
     clock: Clock
+    send_latency: SendLatency = field(default_factory=SendLatency)
     max_figures: int = MAX_FIGURES
     # Group → messages that it has not consumed, as last computed.
     lag_of: dict[str, int] = field(default_factory=dict, init=False)
@@ -83,11 +94,20 @@ class Sampler:
     _without: dict[Key, tuple[Totals, Levels]] = field(default_factory=dict, init=False)
     # Subjects that were active in the last second and have no history, because there is no room.
     _omitted: set[Key] = field(default_factory=set, init=False)
+    # Subjects that gave way to others, or found no room: their earlier values are unknown.
+    _dropped: set[Key] = field(default_factory=set, init=False)
     _figures: int = field(default=0, init=False)
     _origin_ms: int = field(init=False)  # wall clock at monotonic 0
     _second: int | None = field(default=None, init=False)  # the last second sampled
+    _first: int = field(default=0, init=False)  # the first second that is recorded
     _has_rates: bool = field(default=False, init=False)  # False until the second sample
     _next_lags_ms: int = field(default=0, init=False)  # monotonic
+    # The times of sends in the present minute and hour.
+    _latencies: dict[Ring, Histogram] = field(
+        default_factory=lambda: {MINUTES: Histogram(), HOURS: Histogram()}, init=False
+    )
+    _sampled: asyncio.Event = field(default_factory=asyncio.Event, init=False)  # of the next sample
+    _is_closed: bool = field(default=False, init=False)
     # Subjects that may be dropped in this sample; None if they are not collected yet.
     _still: list[Key] | None = field(default=None, init=False)
 
@@ -108,7 +128,7 @@ class Sampler:
         return len(self._omitted)
 
     def history(self, kind: Kind, name: str = "") -> History | None:
-        """Return the history of a subject, or None if it was not active."""
+        """Return the history of a subject, or None if it has none."""
         subject = self._subjects.get((kind, name))
         return None if subject is None else subject.history
 
@@ -125,6 +145,41 @@ class Sampler:
             return history.rate(FIGURES[kind].index(figure))
         return 0.0 if self._has_rates and (kind, name) not in self._omitted else None
 
+    def values(self, kind: Kind, name: str, figure: str, ring: Ring) -> list[float]:
+        """Return the values of a figure, oldest first. NaN stands for an unknown value.
+
+        While a subject is not active, its rates are 0 in the time that the broker has recorded.
+        """
+        history, whole = self.history(kind, name), self.history(Kind.BROKER)
+        if history is not None:
+            return history.values(FIGURES[kind].index(figure), ring)
+        if whole is None or figure in _NO_RATES or (kind, name) in self._dropped:
+            return [nan] * ring.points
+        return [value if isnan(value) else 0.0 for value in whole.values(0, ring)]
+
+    def latest(self, kind: Kind, name: str) -> Sequence[float]:
+        """Return the value of each figure in the last second sampled. NaN if it is unknown."""
+        history = self.history(kind, name)
+        if history is not None:
+            return history.latest
+        idle = 0.0 if self._has_rates and (kind, name) not in self._omitted else nan
+        levels = {"lag": self._lag(name)} | dict.fromkeys(_PERCENTILES, nan)
+        return [levels.get(figure, idle) for figure in FIGURES[kind]]
+
+    def busiest(self, kind: Kind, count: int) -> list[str]:
+        """Return the names of the subjects with the most messages in the last second, sorted."""
+        at = [
+            number
+            for number, figure in enumerate(FIGURES[kind])
+            if figure in ("messages_in", "messages_out")
+        ]
+        found = (
+            (-sum(subject.history.latest[each] for each in at), name)
+            for (of, name), subject in self._subjects.items()
+            if of is kind
+        )
+        return [name for _, name in heapq.nsmallest(count, found)]
+
     # ---- work ----
 
     async def sample(self) -> None:
@@ -137,29 +192,64 @@ class Sampler:
             return
         elapsed = 1 if self._second is None else second - self._second
         self._has_rates = self._second is not None
+        if self._second is None:
+            self._first = second + 1
         self._still = None
         self._omitted.clear()
         behind = [group for group, lag in self.lag_of.items() if lag]
         groups = _Groups(self.metrics.dead_lettered_by, behind)
-        whole = [0, 0, 0, 0]
         for number, topic in enumerate({*self.metrics.stored_by, *self.metrics.delivered_by}, 1):
             stored = self.metrics.stored_by.get(topic, {}).values()
             delivered = self.metrics.delivered_by.get(topic, {})
-            groups.add(topic, delivered)
+            groups.add(delivered)
             totals: Totals = (*_sum(stored), *_sum(delivered.values()))
-            whole = [total + part for total, part in zip(whole, totals, strict=True)]
             self._record((Kind.TOPIC, topic), second, elapsed, totals)
             if number % SLICE == 0:
                 await asyncio.sleep(0)
-        dead = redelivered = 0
         for number, (group, totals) in enumerate(groups.totals(), 1):
-            dead, redelivered = dead + totals[2], redelivered + totals[3]
             self._record((Kind.GROUP, group), second, elapsed, totals, self._lag(group))
             if number % SLICE == 0:
                 await asyncio.sleep(0)
         lag = sum(self.lag_of.values())
-        self._record((Kind.BROKER, ""), second, elapsed, (*whole, dead, redelivered), lag)
+        latencies = self.send_latency.take(elapsed)
+        percentiles = [latencies.percentile(part) for part in _PERCENTILES.values()]
+        metrics = self.metrics
+        totals = (
+            metrics.messages_in,
+            metrics.bytes_in,
+            metrics.messages_out,
+            metrics.bytes_out,
+            metrics.dead_letters,
+            metrics.redelivered,
+        )
+        self._record((Kind.BROKER, ""), second, elapsed, totals, lag, *percentiles)
+        self._summarize(latencies, second)
         self._second = second
+        self._sampled.set()
+        self._sampled = asyncio.Event()
+
+    def _summarize(self, latencies: Histogram, second: int) -> None:
+        """Compute the percentiles of the minute and hour that ended with or before `second`."""
+        history = self.history(Kind.BROKER)
+        for ring, collected in self._latencies.items():
+            collected.merge(latencies)
+            end = (second + 1) // ring.seconds * ring.seconds - 1
+            if self._second is None or history is None or end <= self._second:
+                continue
+            for name, part in _PERCENTILES.items():
+                figure = FIGURES[Kind.BROKER].index(name)
+                history.give(figure, ring, end, collected.percentile(part))
+            self._latencies[ring] = Histogram()
+
+    async def next_sample(self) -> bool:
+        """Wait for the next sample. Return False if the broker stops."""
+        await self._sampled.wait()
+        return not self._is_closed
+
+    def close(self) -> None:
+        """End every wait for a sample, so that the broker can stop."""
+        self._is_closed = True
+        self._sampled.set()
 
     async def measure_lags(self) -> None:
         """Compute the lag of each group. Called once a second.
@@ -179,11 +269,20 @@ class Sampler:
         self._next_lags_ms = end_ms + (end_ms - begin_ms) * LAG_SHARE
 
     def forget(self, kind: Kind, name: str) -> None:
-        """Drop the history of a deleted topic or group."""
-        subject = self._subjects.pop((kind, name), None)
+        """Drop the history of a deleted topic or group, and its counters."""
+        if kind is Kind.TOPIC:
+            self.metrics.forget_topic(name)
+        elif kind is Kind.GROUP:
+            self.metrics.forget_group(name)
+            self.lag_of.pop(name, None)
+        self._drop((kind, name))
+        self._without.pop((kind, name), None)
+        self._dropped.discard((kind, name))
+
+    def _drop(self, key: Key) -> None:
+        subject = self._subjects.pop(key, None)
         if subject is not None:
             self._figures -= subject.history.figures
-        self._without.pop((kind, name), None)
 
     def _lag(self, group: str) -> float:
         return self.lag_of.get(group, nan)
@@ -193,7 +292,7 @@ class Sampler:
         if not self._has_rates:
             self._without[key] = totals, levels
             return
-        subject = self._subjects.get(key) or self._begin(key, totals, levels)
+        subject = self._subjects.get(key) or self._begin(key, second - elapsed, totals, levels)
         if subject is None:
             return
         rates = [
@@ -202,8 +301,11 @@ class Sampler:
         subject.totals, subject.levels = totals, levels
         subject.history.record(second, (*rates, *levels))
 
-    def _begin(self, key: Key, totals: Totals, levels: Levels) -> _Subject | None:
-        """Return a new subject, or None if it is not active or there is no room."""
+    def _begin(self, key: Key, last: int, totals: Totals, levels: Levels) -> _Subject | None:
+        """Return a new subject, or None if it is not active or there is no room.
+
+        `last` is the second of the last sample.
+        """
         before = self._without.get(key)
         if before == (totals, levels) and key[0] is not Kind.BROKER:
             return None
@@ -211,10 +313,13 @@ class Sampler:
         if not self._has_room(len(rollups)):
             self._without[key] = totals, levels
             self._omitted.add(key)
+            self._dropped.add(key)
             return None
         self._without.pop(key, None)
         counted = before[0] if before is not None else (0,) * len(totals)
         subject = _Subject(History(rollups), counted, levels)
+        if key not in self._dropped:
+            subject.history.assume_idle(self._first, last)
         self._subjects[key] = subject
         self._figures += len(rollups)
         return subject
@@ -228,7 +333,8 @@ class Sampler:
                 return False
             key = self._still.pop()
             dropped = self._subjects[key]
-            self.forget(*key)
+            self._drop(key)
+            self._dropped.add(key)
             self._without[key] = dropped.totals, dropped.levels
         return True
 
@@ -250,13 +356,12 @@ class _Groups:
         self._dead_lettered = dead_lettered
         self._delivered = {group: [0, 0, 0] for group in (*dead_lettered, *behind)}
 
-    def add(self, topic: str, delivered: Mapping[str, Traffic]) -> None:
-        retry = is_retry(topic)
+    def add(self, delivered: Mapping[str, Traffic]) -> None:
         for group, traffic in delivered.items():
             total = self._delivered.setdefault(group, [0, 0, 0])
             total[0] += traffic.messages
             total[1] += traffic.size
-            total[2] += traffic.messages if retry else traffic.redelivered
+            total[2] += traffic.redelivered
 
     def totals(self) -> list[tuple[str, Totals]]:
         """Return the totals of each group: messages, bytes, dead letters, redelivered messages."""
