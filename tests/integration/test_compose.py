@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import ssl
 import subprocess
+import urllib.request
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -196,6 +197,13 @@ def test_ports_are_published_on_loopback_only(project: Project) -> None:
     assert published == {s: {("127.0.0.1", port)} for s, port in project.ports.items()}
 
 
+def test_the_console_shows_the_broker_to_a_browser_on_the_host(project: Project) -> None:
+    url = f"http://127.0.0.1:{project.ports['console']}/brokers"
+    with urllib.request.urlopen(url, timeout=SOON_S) as answer:
+        page = answer.read().decode()
+    assert "broker-a" in page and "accepts messages" in page
+
+
 def test_an_unhealthy_broker_would_be_seen(project: Project) -> None:
     """The health check asks grpc.health.v1: it tells a port that serves from one that does not."""
     check = ("python", "-m", "aerobee_chassis.healthcheck")
@@ -339,7 +347,7 @@ def test_every_container_of_a_group_without_the_single_broker_goes_down(
     replicated: Project, tmp_path: Path, by: str
 ) -> None:
     """By the name alone, Compose reads the labels of the containers instead of the file."""
-    assert len(replicated.containers()) == len(["namesrv", "proxy", *ETCD, *REPLICAS])
+    assert len(replicated.containers()) == len(["namesrv", "proxy", "console", *ETCD, *REPLICAS])
     if by == "profile":
         replicated.run("--profile", "replicated", "down")
     else:

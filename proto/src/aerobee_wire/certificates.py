@@ -6,9 +6,13 @@ in place of the host's, because addresses in containers change.
 
 from __future__ import annotations
 
+import base64
+import binascii
 import ipaddress
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
@@ -146,6 +150,48 @@ class CertificateFiles:
             except (ssl.SSLError, OSError, ValueError) as error:
                 why = f"no key of the certificate {self.certificate}, in PEM and without a password"
                 raise UnusableCertificate(self.names.key, self.key, why) from error
+
+
+# ---- expiry ----
+
+_PEM = re.compile(rb"-----BEGIN CERTIFICATE-----(.*?)-----END CERTIFICATE-----", re.DOTALL)
+_VERSION, _UTC_TIME, _GENERALIZED_TIME = 0xA0, 0x17, 0x18  # tags of ASN.1 (X.509, RFC 5280)
+_TIMES = {_UTC_TIME: "%y%m%d%H%M%SZ", _GENERALIZED_TIME: "%Y%m%d%H%M%SZ"}
+
+
+def expiry_of(pem: bytes) -> datetime:
+    """Return when the first of the certificates in `pem` expires.
+
+    The standard library reads this only from certificates of authorities. Packages that can would
+    take 10 MB of memory in each service. Raises ValueError if `pem` has no certificate.
+    """
+    try:
+        return min(_not_after(base64.b64decode(text)) for text in _PEM.findall(pem))
+    except (IndexError, KeyError, binascii.Error) as error:
+        raise ValueError("not a certificate in PEM") from error
+
+
+def _not_after(der: bytes) -> datetime:
+    """Return the end of the validity of a certificate."""
+    _, at, _ = _element(der, 0)  # Certificate
+    _, at, _ = _element(der, at)  # TBSCertificate
+    tag, _, end = _element(der, at)
+    fields = 3 if tag != _VERSION else 4  # version, serial number, signature, issuer
+    for _ in range(fields):
+        _, _, at = _element(der, at)
+    _, at, _ = _element(der, at)  # Validity
+    _, _, at = _element(der, at)  # notBefore
+    tag, at, end = _element(der, at)
+    return datetime.strptime(der[at:end].decode("ascii"), _TIMES[tag]).replace(tzinfo=UTC)
+
+
+def _element(der: bytes, at: int) -> tuple[int, int, int]:
+    """Return the tag of the element at `at`, and the begin and the end of its content."""
+    size, begin = der[at + 1], at + 2
+    if size & 0x80:  # the low bits are the number of bytes of the size
+        begin += size & 0x7F
+        size = int.from_bytes(der[at + 2 : begin])
+    return der[at], begin, begin + size
 
 
 @dataclass(slots=True)

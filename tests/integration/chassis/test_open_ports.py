@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import urllib.request
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from aerobee_chassis.command_line import EXIT_BAD_OPTIONS
+from aerobee_cli.authority import Authority
 from support.processes.service import METRICS, SMALL_LOG, ServiceProcess, run
 
 HOST = "LOCALHOST"
@@ -52,6 +54,20 @@ def test_an_insecure_service_says_so_in_log_and_metric(way: str, tmp_path: Path)
         (warning,) = (line for line in namesrv.log if line["level"] == "warning")
         assert (warning["event"], warning["listening_on"]) == ("insecure", HOST)
         assert "\naerobee_insecure 1.0\n" in metrics(namesrv)
+
+
+def test_a_certificate_that_expires_soon_is_in_log_and_metric(tmp_path: Path) -> None:
+    secure = tmp_path / "secure"
+    Authority(secure, datetime.now(UTC)).init("DefaultCluster", "broker-a", ["localhost"], 5)
+    given = arguments("aerobee_namesrv", tmp_path)
+    options = ("--config", str(secure / "namesrv.conf"), *METRICS)
+    with ServiceProcess("aerobee_namesrv", *given, *options) as namesrv:
+        (warning,) = (line for line in namesrv.log if line["level"] == "warning")
+        assert (warning["event"], warning["option"]) == ("certificate_expires", "tlsCertPath")
+        assert warning["days_left"] == 4
+        text = metrics(namesrv)
+        for option in ("tlsCertPath", "tlsTrustCertPath"):
+            assert f'aerobee_certificate_expiry_timestamp_seconds{{option="{option}"}} ' in text
 
 
 def test_a_service_on_loopback_says_nothing(tmp_path: Path) -> None:

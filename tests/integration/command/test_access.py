@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hmac
 import json
+import queue
 import stat
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -90,21 +91,24 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
             assert not each.events("background_work_failed"), each.output
 
 
-def answer(proxy: ServiceProcess, name: str, secret: str) -> tuple[int, str]:
-    """The status of a heartbeat that a user signs."""
+def signed(name: str, secret: str) -> tuple[tuple[str, str], ...]:
     digest = hmac.digest(secret.encode(), b"now", "sha1").hex()
     header = f"MQv2-HMAC-SHA1 Credential={name}, SignedHeaders=x-mq-date-time, Signature={digest}"
-    metadata = (
+    return (
         ("x-mq-client-id", f"host@1@0@{name}"),
         ("x-mq-date-time", "now"),
         ("authorization", header),
     )
+
+
+def answer(proxy: ServiceProcess, name: str, secret: str) -> tuple[int, str]:
+    """The status of a heartbeat that a user signs."""
     request = s.HeartbeatRequest(
         client_type=d.ClientType.SIMPLE_CONSUMER, group=d.Resource(name="billing")
     )
     with grpc.insecure_channel(proxy.address) as channel:
         stub = service_pb2_grpc.MessagingServiceStub(channel)
-        status = stub.Heartbeat(request, metadata=metadata, timeout=20).status
+        status = stub.Heartbeat(request, metadata=signed(name, secret), timeout=20).status
     return int(status.code), status.message
 
 
@@ -142,6 +146,42 @@ def test_one_command_reaches_all_processes(cluster: Cluster) -> None:
     assert secret not in outputs and "user_changed" in outputs
     cluster.command("user", "delete", "billing", "--yes")
     until_sync(lambda: cluster.nowhere("user/billing"), "the user to be gone")
+
+
+def test_stream_and_long_poll_end_when_the_user_is_disabled(cluster: Cluster) -> None:
+    secret = cluster.command("user", "create", "parted", "--generate")["secret_key"]
+    cluster.command("acl", "create", "parted", "--resource", "*", "--actions", "All")
+    until_sync(lambda: admitted(cluster, "parted", secret), "the user at both proxies")
+    host, _, port = cluster.proxies[0].address.rpartition(":")
+    topic = d.Resource(name="parted")
+    endpoints = d.Endpoints(
+        scheme=d.AddressScheme.IPv4, addresses=[d.Address(host=host, port=int(port))]
+    )
+    with grpc.insecure_channel(cluster.proxies[0].address) as channel:
+        stub = service_pb2_grpc.MessagingServiceStub(channel)
+        metadata = signed("parted", secret)
+        request = s.QueryRouteRequest(topic=topic, endpoints=endpoints)
+        route = stub.QueryRoute(request, metadata=metadata, timeout=20)
+        commands: queue.Queue[s.TelemetryCommand | None] = queue.Queue()
+        stream = stub.Telemetry(iter(commands.get, None), metadata=metadata, timeout=60)
+        poll = s.ReceiveMessageRequest(
+            group=d.Resource(name="parted"), message_queue=route.message_queues[0], batch_size=1
+        )
+        poll.invisible_duration.seconds = 30
+        poll.long_polling_timeout.seconds = 50
+        received = stub.ReceiveMessage(poll, metadata=metadata, timeout=60)
+        settings = d.Settings(publishing=d.Publishing(topics=[topic]))
+        settings.client_type = d.ClientType.PRODUCER
+        commands.put(s.TelemetryCommand(settings=settings))
+        assert next(stream).status.code == Code.OK
+        cluster.command("user", "update", "parted", "--disable")
+        found = [each for each in received if each.HasField("status")]
+        assert [each.status.code for each in found] == [Code.UNAUTHORIZED]
+        with pytest.raises(grpc.RpcError) as ended:
+            list(stream)
+        assert ended.value.code() == grpc.StatusCode.PERMISSION_DENIED
+        commands.put(None)
+    cluster.command("user", "delete", "parted", "--yes")
 
 
 def test_rotation_keeps_both_secrets_until_it_is_finished(cluster: Cluster) -> None:

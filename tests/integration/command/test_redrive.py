@@ -51,7 +51,7 @@ def test_a_command_that_is_killed_leaves_the_job_to_the_broker(up: Up) -> None:
     assert aerobee_json("dlq", "list", "killed", "--state", "open", namesrv=up.namesrv) == []
 
 
-def test_a_job_is_cancelled_and_the_rest_dismissed(up: Up) -> None:
+def test_a_job_is_cancelled_and_the_rest_dismissed(up: Up, tmp_path: Path) -> None:
     redriving.fill(up.namesrv, "slow", "slow-orders", 100)
     slow = ("dlq", "redrive", "slow", "--all", "--to", "origin", "--rate", "1", "--job", "slow-1")
     assert aerobee(*slow, "--detach", namesrv=up.namesrv).returncode == 0
@@ -66,6 +66,15 @@ def test_a_job_is_cancelled_and_the_rest_dismissed(up: Up) -> None:
     assert len(aerobee_json("dlq", "list", "slow", namesrv=up.namesrv)) == sent
     hidden = aerobee_json("dlq", "list", "slow", "--state", "dismissed", namesrv=up.namesrv)
     assert len(hidden) == 100 - sent
+    out = ("--out", str(tmp_path / "report"), "--engine", "local")
+    summary = aerobee_json("report", "--group", "slow", *out, namesrv=up.namesrv)
+    expected = {"dismissed": 100 - sent, "redriven": sent}
+    assert summary["dead_letters_by_state"] == {k: n for k, n in expected.items() if n}
+    assert summary["states_unknown"] == {}
+    (cluster,) = summary["clusters"]
+    assert (cluster["reason"], cluster["dead_letters"], cluster["open"]) == ("ValueError", 100, 0)
+    command = ("dlq", "redrive", "slow", "--all", "--reason", "ValueError", "--to", "origin")
+    assert cluster["redrive"].split() == ["aerobee", *command, "--dry-run"]
 
 
 def test_a_message_that_dies_again_says_that_it_was_redriven(up: Up) -> None:

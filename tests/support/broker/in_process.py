@@ -79,8 +79,9 @@ class InProcess:
     ) -> AsyncGenerator[Any, None]:
         if rpc.method == "WatchBrokers":
             await asyncio.Event().wait()  # no broker here moves
+        self.calls.append((address, rpc.method))
         if address in self.away:
-            raise BrokerUnreachable(address, "it is away")
+            raise BrokerUnreachable(address, f"no answer from {address}")
         method = self.methods[address, rpc.method]
         parsed = method.request.FromString(request.SerializeToString())
         call = FakeCall()

@@ -22,6 +22,7 @@ PORTS = {
     "namesrv": "AEROBEE_NAMESRV_PORT",
     "broker": "AEROBEE_BROKER_PORT",
     "proxy": "AEROBEE_PROXY_PORT",
+    "console": "AEROBEE_CONSOLE_PORT",
 }
 SPARK_PORTS = {"spark-master": "AEROBEE_SPARK_UI_PORT"}
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
+import structlog
 
 from aerobee_chassis.config import load
 from aerobee_chassis.errors import CertificateError, ConfigError
-from aerobee_chassis.rpc.peer_tls import PeerTlsOptions, ServerTlsOptions
+from aerobee_chassis.rpc.peer_tls import PeerTlsOptions, ServerTlsOptions, warn_of_expiry
 from support.codes import raises_about
 from support.processes import certificates
 
@@ -106,3 +108,25 @@ def test_a_closed_port_is_served_on_each_address() -> None:
 def test_insecure_has_no_effect_on_a_closed_port() -> None:
     assert not options("bindAddress=0.0.0.0", *CLOSED, "insecure=true").is_insecure
     assert not options("insecure=true").is_insecure
+
+
+# ---- expiry ----
+
+
+@pytest.mark.parametrize(("days", "warned"), [(20, False), (14.5, False), (13, True), (-3, True)])
+def test_a_certificate_that_expires_soon_is_logged(
+    tmp_path: Path, days: float, warned: bool
+) -> None:
+    certificate, key = certificates.write(tmp_path)
+    given = calling(f"tlsCertPath={certificate}", f"tlsKeyPath={key}")
+    expires = given.expiries()["tlsCertPath"]
+    with structlog.testing.capture_logs() as logs:
+        warn_of_expiry(given, expires - timedelta(days=days))
+    assert [line["event"] for line in logs] == ["certificate_expires"] * warned
+
+
+def test_a_file_that_cannot_be_read_has_no_expiry(tmp_path: Path) -> None:
+    broken = tmp_path / "broken.crt"
+    broken.write_text("no PEM")
+    assert calling(f"tlsTrustCertPath={broken}").expiries() == {}
+    assert calling(f"tlsTrustCertPath={tmp_path / 'missing'}").expiries() == {}

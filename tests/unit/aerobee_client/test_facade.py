@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import importlib
 import inspect
+import signal
 import subprocess
 import sys
 import threading
+from collections.abc import AsyncGenerator
 from concurrent.futures import CancelledError
 from datetime import timedelta
 from typing import Any, assert_type
@@ -32,6 +34,7 @@ from aerobee_client import (
     SendResult,
     SimpleConsumer,
 )
+from aerobee_client.runtime.facade import AsyncClient, Facade
 from aerobee_client.runtime.loop_thread import GRPC_MODULE, LoopThread, _Loop
 from aerobee_wire.status import Code, MqError
 from support.clock.polling import until_sync
@@ -287,3 +290,33 @@ def test_a_loop_that_ends_by_itself_fails_its_calls() -> None:
     with raises_code(Code.ILLEGAL_OPERATION):
         loop.run(wait())
     loop.stop()
+
+
+def test_an_interrupt_ends_an_iteration_and_its_generator() -> None:
+    """The generator still runs its `finally` when the iteration is closed."""
+    main, ended = threading.get_ident(), []
+
+    class Endless(AsyncClient):
+        async def close(self) -> None:
+            pass
+
+        async def numbers(self) -> AsyncGenerator[int, None]:
+            try:
+                yield 1
+                signal.pthread_kill(main, signal.SIGINT)
+                await asyncio.Event().wait()
+            finally:
+                for _ in range(100):
+                    await asyncio.sleep(0)
+                ended.append(True)
+
+    facade = Facade(Endless(), "endless")
+    facade._loop.start()
+    try:
+        numbers = facade._iterate(facade._client.numbers())
+        assert next(numbers) == 1
+        with pytest.raises(KeyboardInterrupt):
+            next(numbers)
+        assert ended == [True]
+    finally:
+        facade.close()

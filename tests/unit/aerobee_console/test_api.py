@@ -125,7 +125,7 @@ async def test_an_answer_is_as_described(path: str, away: set[str], visitor: Vis
     [
         ("/topics?page=0", "/topics", 400, "page"),
         ("/topics?colour=red", "/topics", 400, "colour"),
-        ("/messages?topic=orders", "/messages", 400, "key"),
+        ("/messages?key=k", "/messages", 400, "topic"),
         ("/topics/none", "/topics/{topic}", 404, "topic"),
     ],
 )

@@ -12,14 +12,14 @@ from support.console.visitor import Visitor
 
 # Page → calls to each broker. "{id}" is the id of a message.
 CALLS = {
-    "/": {"GetBrokerStatus": 1, "GetBacklog": 1},
+    "/": {"GetBrokerStatus": 1, "GetBacklog": 1, "GetStats": 1},
     "/brokers": {"GetBrokerStatus": 1},
     "/topics": {"ListTopics": 1},
-    "/topics/orders": {"DescribeTopic": 1},
+    "/topics/orders": {"DescribeTopic": 1, "GetStats": 1},
     "/groups": {"ListGroups": 1},
-    "/groups/billing": {"DescribeGroup": 1, "ListBlockedMessageGroups": 1},
+    "/groups/billing": {"DescribeGroup": 1, "ListBlockedMessageGroups": 1, "GetStats": 1},
     "/messages": {},
-    "/messages?topic=orders&key=k": {"QueryMessages": 1},
+    "/messages?topic=orders&key=k": {"SearchMessages": 1},
     "/dead-letters": {"GetBacklog": 1},
     "/dead-letters/billing": {},
     "/clients": {"ListClients": 1},
@@ -46,7 +46,7 @@ async def test_a_page_names_a_broker_that_does_not_answer(page: str, visitor: Vi
     response = await visitor.get(page)
     assert response.status == 200
     assert "Not complete" in response.words
-    assert "b : no answer from b" in response.words
+    assert "no answer from b" in response.words
 
 
 @pytest.mark.parametrize("page", [page for page, calls in CALLS.items() if calls])
@@ -148,6 +148,21 @@ async def test_a_message_is_found_by_key_and_by_both_ids(visitor: Visitor) -> No
     offset_message_id = page.words.partition("Offset message id ")[2].split()[0]
     again = await visitor.get(f"/messages/{offset_message_id}")
     assert again.status == 200 and named[properties.UNIQUE_KEY] in again.words
+
+
+async def test_messages_are_found_by_tag_and_text_newest_first(visitor: Visitor) -> None:
+    for number, tag in enumerate(("card", "cash", "card")):
+        body = f"payment {number} of Zoë".encode()
+        await visitor.brokers["a"].send(
+            "orders", body, properties={properties.TAGS: tag, properties.KEYS: f"k-{number}"}
+        )
+    found = await visitor.get("/messages?topic=orders&tag=card&text=Zo%C3%AB")
+    assert "2 found among 3 examined" in found.words
+    assert found.words.index("k-2") < found.words.index("k-0") and "k-1" not in found.words
+    every = await visitor.get("/messages?topic=orders")
+    assert "3 found among 3 examined" in every.words
+    none = await visitor.get("/messages?topic=orders&text=missing")
+    assert "No message of orders matches." in none.words
 
 
 async def test_letters_are_counted_by_reason_and_a_part_is_called_truncated(

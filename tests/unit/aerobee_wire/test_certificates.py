@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from cryptography import x509
 
+from aerobee_cli.authority import Authority
 from aerobee_wire.certificates import (
     CertificateFiles,
     UnusableCertificate,
     certificate_name,
+    expiry_of,
     role_of,
     tls_cause,
 )
@@ -88,3 +92,31 @@ def test_causes_are_told_only_of_tls() -> None:
     assert "may require TLS" in tls_cause(closed + "Socket closed")
     assert "does not use TLS" in tls_cause("Ssl handshake failed: WRONG_VERSION_NUMBER")
     assert tls_cause(closed + "Connection refused") == tls_cause("Socket closed") == ""
+
+
+@pytest.mark.parametrize("days", [1, 90, 36_500], ids=str)  # from 2050 on, the form is another one
+def test_the_expiry_is_read(tmp_path: Path, days: int) -> None:
+    now = datetime.now(UTC).replace(microsecond=0)
+    authority = Authority(tmp_path / "secure", now)
+    authority.init("prod", "broker-a", ["localhost"], 90)
+    authority.issue("client", "far", ["localhost"], days)
+    pem = (tmp_path / "secure" / "far.crt").read_bytes()
+    expected = x509.load_pem_x509_certificate(pem).not_valid_after_utc
+    assert expiry_of(pem) == expected == now + timedelta(days=days)
+    bundle = (tmp_path / "secure" / "ca.crt").read_bytes() + pem
+    assert expiry_of(bundle) == min(expected, now + timedelta(days=3_650))
+
+
+@pytest.mark.parametrize(
+    "pem",
+    [
+        b"",
+        b"-----BEGIN CERTIFICATE-----MIIB-----END CERTIFICATE-----",
+        b"-----BEGIN CERTIFICATE-----A-----END CERTIFICATE-----",
+        b"-----BEGIN CERTIFICATE-----AAAA-----END CERTIFICATE-----",
+    ],
+    ids=repr,
+)
+def test_the_expiry_of_other_content_is_an_error(pem: bytes) -> None:
+    with pytest.raises(ValueError):
+        expiry_of(pem)

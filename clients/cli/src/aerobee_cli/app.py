@@ -39,6 +39,9 @@ COMMANDS = {
     "message": ("message", "Single messages."),
     "dlq": ("dlq", "Dead letters of a consumer group."),
     "lite": ("lite", "Look at lite topics."),
+    "lease": ("lease", "Messages that a consumer received and did not settle yet."),
+    "delayed": ("delayed", "Messages that wait for their delivery time."),
+    "transaction": ("transaction", "Transactions that have not ended."),
     "cluster": ("cluster", "Show the cluster."),
     "certs": ("certs", "Certificates for TLS between services and clients."),
     "user": ("user", "Users of the cluster, who sign their calls."),
@@ -47,6 +50,7 @@ COMMANDS = {
         "clients",
         "List all clients: producers and consumers, connected to brokers or through a proxy.",
     ),
+    "top": ("top", "Show live rates of brokers, and of the busiest topics and groups."),
     "doctor": ("doctor", "Look for problems of clients and operators."),
     "completion": (
         "completion",

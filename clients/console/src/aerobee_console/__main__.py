@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import signal
 import socket
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Annotated
 
 import click
@@ -104,7 +108,7 @@ def _application(options: Options) -> Starlette:
 
 
 class _Server(uvicorn.Server):
-    """A server that prints its address when it is ready."""
+    """A server that prints a line when it is ready, and another one when it has stopped."""
 
     def __init__(self, config: uvicorn.Config, listener: socket.socket) -> None:
         super().__init__(config)
@@ -114,6 +118,18 @@ class _Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         print(json.dumps({"event": "ready", "address": self._address}), flush=True)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().shutdown(sockets)
+        print(json.dumps({"event": "stopped"}), flush=True)
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Stop at SIGINT and SIGTERM. An orderly stop ends the process with exit code 0."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self.handle_exit, number, None)
+        yield
 
 
 def main() -> int:

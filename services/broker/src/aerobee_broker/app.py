@@ -51,6 +51,7 @@ from aerobee_chassis.rpc.in_flight import (
     TooMuchInFlight,
     bounds_of,
 )
+from aerobee_chassis.rpc.peer_tls import watch_expiry
 from aerobee_chassis.rpc.server import Server
 from aerobee_chassis.rpc.services import Adapt, Service, bind
 from aerobee_wire.permissions import Permissions
@@ -169,6 +170,7 @@ class BrokerApp(App):
             *self.upkeep,
             Step(stop=reader.close),
             BackgroundTask("scrub", scrubbing.run),
+            self._certificate_watch(),
             metrics,
             Step(stop=name_servers.close),
         )
@@ -208,7 +210,9 @@ class BrokerApp(App):
         metrics = MetricsEndpoint(
             options, self._metrics.registry, ready=lambda: self.serving and replica.serves
         )
-        await self.lifecycle.start(server, *replica.components(server), metrics)
+        await self.lifecycle.start(
+            server, *replica.components(server), self._certificate_watch(), metrics
+        )
         with real_time():
             await self.lifecycle.start(*access.components())
         return {
@@ -232,6 +236,9 @@ class BrokerApp(App):
         if options.log_level != self.options.log_level:
             logs.set_level(options.log_level)
         self.options = options
+
+    def _certificate_watch(self) -> BackgroundTask:
+        return BackgroundTask("certificates", partial(watch_expiry, self.options, self._clock))
 
     def _warn_of_full_disk(self) -> None:
         with suppress(OSError):

@@ -29,6 +29,7 @@ from aerobee_broker.delivery.lite.lag import GroupProgress
 from aerobee_broker.delivery.pop.lease_space import LeaseSpaces
 from aerobee_broker.delivery.statistics.listing import Listing
 from aerobee_broker.delivery.statistics.sampler import Kind, Sampler
+from aerobee_broker.delivery.waiting import Waiting
 from aerobee_broker.metadata.table_journal import TableUpkeep
 from aerobee_broker.registry.topics import Announce, Spread
 from aerobee_broker.rpc.admin import AdminRpcs, StatusReport
@@ -41,6 +42,7 @@ from aerobee_broker.rpc.pop import PopRpcs
 from aerobee_broker.rpc.reads import LookupRpcs, QueueRpcs, ReadRpcs
 from aerobee_broker.rpc.search import SearchRpcs
 from aerobee_broker.rpc.tracking import TrackingRpcs
+from aerobee_broker.rpc.waiting import WaitingRpcs
 from aerobee_broker.store.message_store import MessageStore
 from aerobee_broker.wiring.consuming import Consuming
 from aerobee_broker.wiring.core import Core
@@ -264,6 +266,16 @@ class Broker:
             self.locks,
         )
         search = SearchRpcs(consuming.searches, consuming.copies)
+        waiting = WaitingRpcs(
+            Waiting(
+                store=self.store,
+                groups=self.groups,
+                leases=self.leases,
+                transactions=self.transactions,
+                levels=self.delay.levels,
+                timers=self.delay.timers,
+            )
+        )
         return [
             bind(contract.DESCRIPTOR.services_by_name[name], *handlers)
             for contract, name, *handlers in (
@@ -275,6 +287,6 @@ class Broker:
                 (search_pb2, "SearchService", search, TrackingRpcs(consuming.tracking)),
                 (lite_pb2, "LiteService", lite),
                 (dead_letter_pb2, "DeadLetterService", LetterRpcs(self.letters)),
-                (admin_pb2, "AdminService", admin),
+                (admin_pb2, "AdminService", admin, waiting),
             )
         ]

@@ -21,6 +21,7 @@ import tomllib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from fnmatch import fnmatchcase
 from operator import itemgetter
 from pathlib import Path
@@ -186,6 +187,10 @@ class Options(BaseModel):
     def is_insecure(self) -> bool:
         """Return whether other machines may reach the port, and it serves each caller."""
         return False
+
+    def expiries(self) -> Mapping[str, datetime]:
+        """Return when the certificates of this process expire, by the keys of their options."""
+        return {}
 
     def conflicts(self) -> Iterator[ConfigError]:
         """Yield an error for each conflict between options.

@@ -7,7 +7,7 @@ imports.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from aerobee_chassis.addresses import join_address
@@ -18,6 +18,7 @@ from aerobee_chassis.lifecycle import Component
 if TYPE_CHECKING:
     from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+    from prometheus_client import Metric
     from prometheus_client.registry import Collector
 
 
@@ -32,7 +33,7 @@ class MetricsEndpoint(Component):
         self._host = options.metrics_prom_exporter_host
         self._port = options.metrics_prom_exporter_port
         self._collector = collector
-        self._insecure = options.is_insecure
+        self._options = options
         self._ready = ready
         self._server: ThreadingHTTPServer | None = None
 
@@ -68,17 +69,12 @@ class MetricsEndpoint(Component):
     def _handler(self) -> type[BaseHTTPRequestHandler]:
         from http.server import BaseHTTPRequestHandler
 
-        from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Gauge, generate_latest
+        from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
         ready = self._ready
         registry = CollectorRegistry()
         registry.register(self._collector)
-        insecure = Gauge(
-            "aerobee_insecure",
-            "1 if other machines may reach the port and it serves each caller, else 0.",
-            registry=registry,
-        )
-        insecure.set(self._insecure)
+        registry.register(_Security(self._options))
 
         def answer(path: str) -> tuple[int, str, bytes]:
             if path == "/metrics":
@@ -104,3 +100,27 @@ class MetricsEndpoint(Component):
                 """Do not log scrapes."""
 
         return Handler
+
+
+class _Security:
+    """Collect whether the port is open, and when certificates expire, for each service."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+
+    def collect(self) -> Iterator[Metric]:
+        from prometheus_client.core import GaugeMetricFamily
+
+        yield GaugeMetricFamily(
+            "aerobee_insecure",
+            "1 if other machines may reach the port and it serves each caller, else 0.",
+            value=self._options.is_insecure,
+        )
+        expiries = GaugeMetricFamily(
+            "aerobee_certificate_expiry_timestamp_seconds",
+            "When the first certificate of the file that the option names expires.",
+            labels=["option"],
+        )
+        for option, expires in self._options.expiries().items():
+            expiries.add_metric([option], expires.timestamp())
+        yield expiries

@@ -23,6 +23,7 @@ from aerobee_chassis.lifecycle import App, Step
 from aerobee_chassis.metrics import MetricsEndpoint
 from aerobee_chassis.rpc.call import Failure
 from aerobee_chassis.rpc.in_flight import RETRY_AFTER_MS, TooMuchInFlight, bounds_of
+from aerobee_chassis.rpc.peer_tls import watch_expiry
 from aerobee_chassis.rpc.server import Server
 from aerobee_chassis.rpc.services import Adapt, Service, bind
 from aerobee_cluster.access.handlers import AccessHandlers
@@ -116,6 +117,7 @@ class NamesrvApp(App):
             Step(start=self._restore_access),  # after the lock of the key-value file is held
             PeriodicTask("access table", KEEP_CURRENT_S, self.access.keep_current),
             BackgroundTask("expiry scan", self._scan),
+            BackgroundTask("certificates", partial(watch_expiry, self.options.now, self.clock)),
             BackgroundTask("removal", partial(remove_in_batches, self.manager, self.removals)),
             self._metrics,
             self._server,

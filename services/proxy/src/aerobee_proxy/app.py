@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 from aerobee_foreign.apache.rocketmq.v2 import service_pb2
 from aerobee_foreign.apache.rocketmq.v2.definition_pb2 import Code
@@ -24,6 +25,7 @@ from aerobee_chassis.metrics import MetricsEndpoint
 from aerobee_chassis.rpc.call import Failure
 from aerobee_chassis.rpc.caller import Caller
 from aerobee_chassis.rpc.in_flight import TooMuchInFlight
+from aerobee_chassis.rpc.peer_tls import watch_expiry
 from aerobee_chassis.rpc.server import Server
 from aerobee_chassis.rpc.services import Method, bind
 from aerobee_chassis.tls_port.settings import TlsSettings
@@ -117,6 +119,7 @@ class ProxyApp(App):
         work: list[Component] = [
             PeriodicTask("session expiry", EXPIRY_SCAN_S, expire_sessions),
             BackgroundTask("broker watch", proxy.broker_watch.run),
+            BackgroundTask("certificates", partial(watch_expiry, self._options, self._clock)),
             BackgroundTask("lease renewal", proxy.lease_renewal.run),
             BackgroundTask("transaction checks", proxy.transaction_checks.run),
         ]

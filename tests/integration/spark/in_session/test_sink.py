@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from aerobee_client import AdminClient, Message, Producer
+from aerobee_spark.report import job
+from aerobee_spark.report.request import LOCAL, ReportRequest
 from aerobee_wire import record
 from aerobee_wire.compression import decompress
 from aerobee_wire.record import Record
@@ -276,6 +278,18 @@ def test_a_query_redrives_what_the_command_redrives(
     assert redriven(admin, f"{topic}_origin") == redriven(admin, by_query)
     with pytest.raises(Exception, match="add the column offsetMsgId"):
         write(some.drop("offsetMsgId"), redrive="origin")
+
+
+def test_rows_of_a_facts_table_are_redriven(
+    write: Write, spark: SparkSession, namesrv: str, topic: str, tmp_path: Path
+) -> None:
+    """As `aerobee report` and `aerobee facts` write them; the broker may not have them any more."""
+    redriving.fill(namesrv, "archivists", f"{topic}_origin", 50)
+    request = ReportRequest(namesrv, "archivists", tmp_path / "report", engine=LOCAL)
+    job.run(request, lambda step: None)
+    facts = spark.read.parquet(str(tmp_path / "report" / "facts")).where("kind = 'dlq'")
+    write(facts, redrive="origin")
+    assert redriving.message_ids(namesrv, f"{topic}_origin").total() == 50
 
 
 def redriven(admin: AdminClient, topic: str) -> dict[str, tuple[Any, ...]]:

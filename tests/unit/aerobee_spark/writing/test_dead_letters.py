@@ -14,7 +14,7 @@ from aerobee_spark.reading import columns
 from aerobee_spark.reading.message_columns import COLUMNS
 from aerobee_spark.writing import arrays, dead_letters
 from aerobee_spark.writing.encoding import Messages
-from aerobee_spark.writing.message_columns import OF_A_REDRIVE, FrameColumns
+from aerobee_spark.writing.message_columns import OF_A_REDRIVE, OF_FACTS, FrameColumns
 from aerobee_wire import message_id, properties, record
 from aerobee_wire.compression import SYS_FLAGS, compress
 from aerobee_wire.redrive import Target
@@ -140,3 +140,10 @@ def test_a_frame_with_columns_of_other_messages_is_refused() -> None:
     kinds = [(name, "string" if name == "body" else kind) for name, kind in COLUMNS.items()]
     with raises_about(OptionError, "body"):
         FrameColumns.of(kinds).check_redrive()
+
+
+def test_a_row_of_a_facts_table_may_have_its_own_columns() -> None:
+    facts = [*COLUMNS.items(), *((name, "string") for name in OF_FACTS)]
+    FrameColumns.of(facts).check_redrive()
+    with raises_about(OptionError, "kind"):
+        FrameColumns.of([("body", "string"), ("kind", "string")])

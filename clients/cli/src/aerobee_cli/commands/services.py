@@ -112,7 +112,7 @@ def _closed_ports(data: Path, sets: Sequence[str]) -> list[str]:
     authority.keep(DEFAULT_CLUSTER, broker, default_hosts(), DAYS)
     note(
         f"for the command: . {directory}/admin.env; for programs that send and receive: "
-        f". {directory}/client.env"
+        f". {directory}/client.env; for official SDKs: aerobee user create NAME --generate"
     )
     return [
         f"{role}.{key}={value}"

@@ -14,6 +14,8 @@ from aerobee_client.admin.descriptions import (
 from aerobee_client.admin.listing import GROUP_ORDERS
 from aerobee_client.admin.statistics import GroupDetails, GroupQueue
 from aerobee_client.admin.statistics import GroupRow as GroupOfPage
+from aerobee_client.admin.stats import Stats
+from aerobee_console.reading.history import DEFAULT_PERIOD, Chart, chart
 from aerobee_console.reading.source import (
     PAGE_ROWS,
     Answer,
@@ -79,6 +81,7 @@ class GroupPage(Answer):
     conflicts: tuple[str, ...]
     blocked: tuple[BlockedMessageGroup, ...] | None
     blocked_omitted: int
+    charts: tuple[Chart, ...]
 
     @property
     def topics(self) -> tuple[str, ...]:
@@ -137,8 +140,8 @@ def _row(row: GroupOfPage) -> GroupRow:
     )
 
 
-async def group_page(source: Source, group: str) -> GroupPage:
-    """Return one group, with two calls to each broker.
+async def group_page(source: Source, group: str, period: str = DEFAULT_PERIOD) -> GroupPage:
+    """Return one group, with three calls to each broker.
 
     Raises MqError with the code SUBSCRIPTION_GROUP_NOT_EXIST if no broker has the group.
     """
@@ -150,9 +153,12 @@ async def group_page(source: Source, group: str) -> GroupPage:
         asking.of(
             lambda silent: admin.blocked_message_groups(group, omitted=omitted, silent=silent)
         ),
+        asking.merged(lambda: admin.get_stats(groups=(group,), period=period)),
     )
     found: GroupDetails | None = answers[0]
     blocked: list[BlockedMessageGroup] | None = answers[1]
+    stats: Stats | None = answers[2]
+    history = stats.groups.get(group) if stats else None
     shown = None if blocked is None else tuple(blocked[:BLOCKED_ROWS])
     parts = list(found.by_broker.values()) if found else []
     oldest = [queue.oldest_timestamp_ms for queue in (found.queues if found else ())]
@@ -170,6 +176,10 @@ async def group_page(source: Source, group: str) -> GroupPage:
         conflicts=tuple(conflict_texts(found.members if found else (), group)),
         blocked=shown,
         blocked_omitted=sum(omitted.values()) + len(blocked or ()) - len(shown or ()),
+        charts=(
+            chart("Lag", {"lag": "lag"}, stats, history),
+            chart("Messages per second", {"messages_out": "out"}, stats, history),
+        ),
         silent=asking.silent,
         asked_at_ms=asking.at_ms,
     )

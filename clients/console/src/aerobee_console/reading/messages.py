@@ -1,17 +1,18 @@
-"""Messages: one by id, several by key, and the pages of a queue."""
+"""Messages: one by id, a search in a topic, and the pages of a queue."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from aerobee_client.admin.descriptions import QueueStatus
+from aerobee_client.admin.descriptions import QueueStatus, SearchResult
 from aerobee_client.message import ReceivedMessage
 from aerobee_console.reading.source import Answer, Asking, Silent, Source
 from aerobee_console.reading.text import Body, body_of
 from aerobee_wire.status import Code, MqError
 
-MAX_FOUND = 100  # of each broker, by key
+MAX_FOUND = 100
+MAX_SCANNED = 200_000  # by each broker, which takes about a second
 BROWSE_ROWS = 32
 
 
@@ -52,15 +53,17 @@ class MessageRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageList(Answer):
-    """Messages by key, newest first.
+    """Messages that were found, newest first.
 
-    `damaged` are errors of records that may match but cannot be read. `limit_reached` is true if a
-    broker may have more.
+    `scanned` counts the messages that were examined, and `unreadable` those that may match but are
+    damaged; None if no broker answered. `limits` has the limit at which a broker stopped, by name:
+    MESSAGE_LIMIT, BYTE_LIMIT or SCAN_LIMIT. Such a broker may have more messages.
     """
 
     rows: tuple[MessageRow, ...]
-    damaged: tuple[str, ...]
-    limit_reached: bool
+    scanned: int | None
+    unreadable: int | None
+    limits: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,34 +159,52 @@ def _not_found(message_id: str, silent: tuple[Silent, ...]) -> MqError:
     )
 
 
-async def messages_by_key(
-    source: Source, topic: str, key: str, *, since_ms: int = 0, until_ms: int = 0
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """The result of a search, and the reasons of the brokers that did not answer."""
+
+    result: SearchResult
+    unanswered: Mapping[str, str]
+
+
+async def search(
+    source: Source,
+    topic: str,
+    *,
+    key: str = "",
+    tag: str = "",
+    text: str = "",
+    since_ms: int = 0,
+    until_ms: int = 0,
 ) -> MessageList:
-    """Return the messages of a topic with a key, with one call to each broker of the topic.
+    """Return the newest messages of a topic that meet all conditions, with one call to each broker.
 
     Raises MqError with the code TOPIC_NOT_EXIST if the topic has no route.
     """
     asking = await source.ask()
-    damaged: list[MqError] = []
-    found = await asking.of(
-        lambda silent: source.admin.query_messages(
+
+    async def found() -> _Found:
+        result = await source.admin.search_messages(
             topic,
+            expression=tag or "*",
             key=key,
-            max_messages=MAX_FOUND,
+            text=text,
             begin_timestamp_ms=since_ms,
             end_timestamp_ms=until_ms,
-            damaged=damaged,
-            silent=silent,
+            newest_first=True,
+            max_messages=MAX_FOUND,
+            max_scanned=MAX_SCANNED,
         )
-    )
-    rows = tuple(MessageRow.of(message) for message in found or ())
-    by_broker: dict[str, int] = {}
-    for row in rows:
-        by_broker[row.broker_name] = by_broker.get(row.broker_name, 0) + 1
+        return _Found(result, {name: error.message for name, error in result.silent.items()})
+
+    answered = await asking.merged(found)
+    result = answered.result if answered else None
+    stops = result.stops if result else {}
     return MessageList(
-        rows=rows,
-        damaged=tuple(error.message for error in damaged),
-        limit_reached=any(count >= MAX_FOUND for count in by_broker.values()),
+        rows=tuple(MessageRow.of(message) for message in (result.messages if result else ())),
+        scanned=result.scanned if result else None,
+        unreadable=result.unreadable if result else None,
+        limits={name: stop for name, stop in sorted(stops.items()) if stop != "COMPLETE"},
         silent=asking.silent,
         asked_at_ms=asking.at_ms,
     )

@@ -11,6 +11,8 @@ from aerobee_cli.doctor.checks import Finding
 from aerobee_cli.doctor.cluster import Diagnosis, diagnose
 from aerobee_cli.errors import CommandError
 from aerobee_client.admin.descriptions import BrokerStatus
+from aerobee_client.admin.stats import Stats
+from aerobee_console.reading.history import DEFAULT_PERIOD, Chart, chart
 from aerobee_console.reading.source import Answer, Source, gathered
 from aerobee_console.reading.waiting import Waiting, waiting
 from aerobee_wire.status import MqError
@@ -53,6 +55,7 @@ class Overview(Answer):
     messages_out: int | None
     furthest_behind: tuple[tuple[str, int], ...]
     most_dead_letters: tuple[tuple[str, int], ...]
+    charts: tuple[Chart, ...]
     checkup: Checkup
 
 
@@ -95,12 +98,19 @@ class Doctor:
         )
 
 
-async def overview(source: Source, doctor: Doctor) -> Overview:
-    """Return the overview, with two calls to each broker, besides the checks."""
+async def overview(source: Source, doctor: Doctor, period: str = DEFAULT_PERIOD) -> Overview:
+    """Return the overview, with three calls to each broker, besides the checks.
+
+    Args:
+        source: The cluster.
+        doctor: The checks.
+        period: The period of a value in the charts: one of PERIODS.
+    """
     asking = await source.ask()
     found: list[Any] = await gathered(
         asking.of(lambda silent: source.admin.broker_statuses(silent=silent)),
         waiting(source.admin, asking),
+        asking.merged(lambda: source.admin.get_stats(period=period)),
         doctor.checkup(),
     )
     statuses: dict[str, BrokerStatus] | None = found[0]
@@ -119,9 +129,20 @@ async def overview(source: Source, doctor: Doctor) -> Overview:
         messages_out=_sum(statuses, "messages_out_total"),
         furthest_behind=tuple(sums.lag_by_group.most_common(TOP)) if sums else (),
         most_dead_letters=tuple(sums.dead_letters_by_group.most_common(TOP)) if sums else (),
-        checkup=found[2],
+        charts=_charts(found[2]),
+        checkup=found[3],
         silent=silent,
         asked_at_ms=asking.at_ms,
+    )
+
+
+def _charts(stats: Stats | None) -> tuple[Chart, ...]:
+    history = stats.brokers if stats else None
+    flow = {"messages_in": "in", "messages_out": "out"}
+    waits = {"lag": "lag"}
+    return (
+        chart("Messages per second", flow, stats, history),
+        chart("Lag", waits, stats, history),
     )
 
 

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from aerobee_client.admin.descriptions import QueueStatus, TopicDescription
 from aerobee_client.admin.listing import TOPIC_ORDERS
-from aerobee_client.admin.statistics import ReadingGroup, TopicStatistics
+from aerobee_client.admin.statistics import ReadingGroup, TopicDetails, TopicStatistics
+from aerobee_client.admin.stats import Stats
+from aerobee_console.reading.history import DEFAULT_PERIOD, Chart, chart
 from aerobee_console.reading.source import (
     PAGE_ROWS,
     Answer,
     Listing,
     Source,
+    gathered,
     most_of,
     pages_of,
     sum_of,
@@ -62,6 +66,7 @@ class TopicPage(Answer):
     queues: tuple[QueueStatus, ...] | None
     groups: tuple[ReadingGroup, ...] | None
     producers: tuple[str, ...] | None
+    charts: tuple[Chart, ...]
 
 
 async def topic_list(
@@ -124,13 +129,18 @@ def _row(topic: str, settings: TopicDescription, parts: list[TopicStatistics]) -
     )
 
 
-async def topic_page(source: Source, topic: str) -> TopicPage:
-    """Return one topic, with one call to each broker.
+async def topic_page(source: Source, topic: str, period: str = DEFAULT_PERIOD) -> TopicPage:
+    """Return one topic, with two calls to each broker.
 
     Raises MqError with the code TOPIC_NOT_EXIST if no broker has the topic.
     """
     asking = await source.ask()
-    found = await asking.merged(lambda: source.admin.describe_topic(topic))
+    answers: list[Any] = await gathered(
+        asking.merged(lambda: source.admin.describe_topic(topic)),
+        asking.merged(lambda: source.admin.get_stats(topics=(topic,), period=period)),
+    )
+    found: TopicDetails | None = answers[0]
+    stats: Stats | None = answers[1]
     parts = list(found.by_broker.values()) if found else []
     return TopicPage(
         topic=found.settings if found else TopicDescription(topic, "?", ()),
@@ -141,6 +151,14 @@ async def topic_page(source: Source, topic: str) -> TopicPage:
         queues=found.queues if found else None,
         groups=found.groups if found else None,
         producers=found.producers if found else None,
+        charts=(
+            chart(
+                "Messages per second",
+                {"messages_in": "in", "messages_out": "out"},
+                stats,
+                stats.topics.get(topic) if stats else None,
+            ),
+        ),
         silent=asking.silent,
         asked_at_ms=asking.at_ms,
     )

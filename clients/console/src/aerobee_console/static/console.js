@@ -31,6 +31,68 @@
     if (place) place.textContent = seconds < 2 ? "" : `, ${seconds} s ago`;
   }
 
+  // ---- charts: the numbers of a table ----
+
+  const plots = new Map();
+
+  function color(name) {
+    return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+  }
+
+  function clockOf(seconds) {
+    const at = new Date(seconds * 1000);
+    const two = (number) => String(number).padStart(2, "0");
+    const tail = at.getSeconds() ? `:${two(at.getSeconds())}` : "";
+    return `${two(at.getHours())}:${two(at.getMinutes())}${tail}`;
+  }
+
+  function numbersOf(table) {
+    const all = [...table.tBodies[0].rows];
+    const times = all.map((row) => Number(row.dataset.at) / 1000);
+    const columns = [...table.tHead.rows[0].cells].slice(1).map((_, column) =>
+      all.map((row) => {
+        const value = row.cells[column + 1].dataset.value;
+        return value === "" ? null : Number(value);
+      }));
+    return [times, ...columns];
+  }
+
+  function newPlot(place, data) {
+    const axis = { stroke: color("--soft"), grid: { stroke: color("--grid"), width: 1 }, ticks: { show: false } };
+    const strokes = [color("--retry"), color("--dead")];
+    return new uPlot({
+      width: place.clientWidth,
+      height: 170,
+      legend: { show: false },
+      cursor: { y: false, drag: { x: false, y: false } },
+      scales: { y: { range: (plot, low, high) => [0, high > 0 ? high * 1.1 : 1] } },
+      axes: [{ ...axis, space: 80, values: (plot, ticks) => ticks.map(clockOf) }, { ...axis, size: 56 }],
+      series: [{}, ...data.slice(1).map((_, index) => ({ stroke: strokes[index % 2], width: 2, spanGaps: false, points: { show: false } }))],
+    }, data, place);
+  }
+
+  function showPlots() {
+    for (const [place, plot] of plots) {
+      if (!place.isConnected || !place.firstChild) {
+        plot.destroy();
+        plots.delete(place);
+      }
+    }
+    for (const place of document.querySelectorAll("[data-plot]")) {
+      const data = numbersOf(document.getElementById(place.dataset.plot));
+      const known = plots.get(place);
+      if (known && known.series.length === data.length) known.setData(data);
+      else {
+        place.replaceChildren();
+        plots.set(place, newPlot(place, data));
+      }
+    }
+  }
+
+  function resizePlots() {
+    for (const [place, plot] of plots) plot.setSize({ width: place.clientWidth, height: 170 });
+  }
+
   // ---- rows: j, k, Enter ----
 
   let chosen = -1;
@@ -124,9 +186,11 @@
       Idiomorph.morph(content(), fresh, {
         ignoreActiveValue: true,
         callbacks: {
+          beforeNodeMorphed: (node) => !(node.dataset && node.dataset.plot),
           beforeAttributeUpdated: (name, node) => !(name === "class" && node.tagName === "TR"),
         },
       });
+      showPlots();
       const footer = document.querySelector("footer time");
       const asked = page.querySelector("footer time");
       if (footer && asked) footer.replaceWith(asked);
@@ -145,6 +209,7 @@
     chosen = -1;
     askedAt = Date.now();
     showTimes(document);
+    showPlots();
     showAge();
     const tab = document.querySelector("div.bar nav [aria-current]");
     if (tab) tab.parentElement.scrollLeft = tab.offsetLeft - tab.parentElement.offsetLeft - 60;
@@ -158,6 +223,12 @@
   });
   document.addEventListener("visibilitychange", () => {
     if (!document.hidden) refresh(false);
+  });
+  window.addEventListener("resize", resizePlots);
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
+    plots.forEach((plot) => plot.destroy());
+    plots.clear();
+    showPlots();
   });
   setInterval(showAge, 1000);
   setInterval(() => refresh(false), REFRESH_MS);

@@ -20,6 +20,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from aerobee_console.reading import brokers, clients, groups, letters, messages, overview, topics
+from aerobee_console.reading.history import PERIODS
 from aerobee_console.web import pages
 from aerobee_console.web.actions import ACTIONS, Action, Changed, Form, Result
 from aerobee_console.web.console import Console, status_of
@@ -57,6 +58,7 @@ class Endpoint:
     query: Mapping[str, str] = field(default_factory=dict)
 
 
+PERIOD = {"period": f"The period of a value in the charts: {', '.join(PERIODS)}."}
 PAGE = {"page": "The number of the page, from 1 on."}
 ENDPOINTS: dict[str, Endpoint] = {
     "/session": Endpoint(
@@ -67,7 +69,8 @@ ENDPOINTS: dict[str, Endpoint] = {
     "/overview": Endpoint(
         "Return the messages that wait, and the findings of the checks.",
         overview.Overview,
-        lambda console, _, __: overview.overview(console.source, console.doctor),
+        lambda console, _, given: pages.overview_of(console, given),
+        PERIOD,
     ),
     "/brokers": Endpoint(
         "Return all brokers.",
@@ -94,7 +97,8 @@ ENDPOINTS: dict[str, Endpoint] = {
     "/topics/{topic}": Endpoint(
         "Return one topic.",
         topics.TopicPage,
-        lambda console, names, _: topics.topic_page(console.source, names["topic"]),
+        lambda console, names, given: pages.topic_of(console, names["topic"], given),
+        PERIOD,
     ),
     "/groups": Endpoint(
         "Return a page of groups.",
@@ -109,15 +113,18 @@ ENDPOINTS: dict[str, Endpoint] = {
     "/groups/{group}": Endpoint(
         "Return one group.",
         groups.GroupPage,
-        lambda console, names, _: groups.group_page(console.source, names["group"]),
+        lambda console, names, given: pages.group_of(console, names["group"], given),
+        PERIOD,
     ),
     "/messages": Endpoint(
-        "Return the messages of a topic with a key.",
+        "Return the newest messages of a topic that meet all conditions.",
         messages.MessageList,
         lambda console, _, given: pages.messages_of(console, given),
         {
             "topic": "The topic.",
             "key": "A key of the messages.",
+            "tag": "A tag, or several: a || b.",
+            "text": "Text that the body contains.",
             "since": "The earliest store time: a time, or an age such as 24h.",
             "until": "The latest store time: a time, or an age such as 24h.",
         },

@@ -11,6 +11,7 @@ from starlette.responses import RedirectResponse, Response
 from aerobee_cli.times import parse_moment
 from aerobee_client.admin.topics import MESSAGE_TYPES
 from aerobee_console.reading import brokers, clients, groups, letters, messages, overview, topics
+from aerobee_console.reading.history import DEFAULT_PERIOD, PERIODS
 from aerobee_console.reading.text import FORMATS
 from aerobee_console.web.console import Console
 from aerobee_console.web.fields import BadField, Fields
@@ -24,8 +25,16 @@ def fields_of(request: Request) -> Fields:
 
 
 async def show_overview(request: Request, console: Console) -> Response:
-    found = await overview.overview(console.source, console.doctor)
-    return console.page(request, "overview.html.j2", tab="overview", page=found)
+    found = await overview_of(console, fields_of(request))
+    return console.page(request, "overview.html.j2", tab="overview", page=found, periods=PERIODS)
+
+
+def period_of(fields: Fields) -> str:
+    return fields.choice("period", PERIODS, DEFAULT_PERIOD)
+
+
+async def overview_of(console: Console, fields: Fields) -> overview.Overview:
+    return await overview.overview(console.source, console.doctor, period_of(fields))
 
 
 async def show_brokers(request: Request, console: Console) -> Response:
@@ -61,8 +70,12 @@ async def topics_of(console: Console, fields: Fields) -> topics.TopicList:
 
 
 async def show_topic(request: Request, console: Console) -> Response:
-    found = await topics.topic_page(console.source, request.path_params["topic"])
-    return console.page(request, "topic.html.j2", tab="topics", page=found)
+    found = await topic_of(console, request.path_params["topic"], fields_of(request))
+    return console.page(request, "topic.html.j2", tab="topics", page=found, periods=PERIODS)
+
+
+async def topic_of(console: Console, topic: str, fields: Fields) -> topics.TopicPage:
+    return await topics.topic_page(console.source, topic, period_of(fields))
 
 
 async def show_groups(request: Request, console: Console) -> Response:
@@ -80,33 +93,39 @@ async def groups_of(console: Console, fields: Fields) -> groups.GroupList:
 
 
 async def show_group(request: Request, console: Console) -> Response:
-    found = await groups.group_page(console.source, request.path_params["group"])
-    return console.page(request, "group.html.j2", tab="groups", page=found)
+    found = await group_of(console, request.path_params["group"], fields_of(request))
+    return console.page(request, "group.html.j2", tab="groups", page=found, periods=PERIODS)
+
+
+async def group_of(console: Console, group: str, fields: Fields) -> groups.GroupPage:
+    return await groups.group_page(console.source, group, period_of(fields))
 
 
 async def show_messages(request: Request, console: Console) -> Response:
     fields = fields_of(request)
-    message_id, topic, key = fields.text("id"), fields.text("topic"), fields.text("key")
+    message_id, topic = fields.text("id"), fields.text("topic")
     if message_id:
         return RedirectResponse(link(f"/messages/{part(message_id)}"), 303)
-    if key and not topic:
-        raise BadField("topic", "a search by key needs a topic: give the topic of the message")
+    if not topic and any(fields.text(name) for name in ("key", "tag", "text")):
+        raise BadField("topic", "a search needs a topic: give the topic of the message")
     found: Any = None
     queue: Any = None
-    if topic and key:
-        found = await messages_of(console, fields)
-    elif topic:
+    if topic and any(fields.text(name) for name in ("broker", "queue", "offset")):
         queue = await queue_of(console, fields)
+    elif topic:
+        found = await messages_of(console, fields)
     return console.page(
         request, "messages.html.j2", tab="messages", page=found or queue, found=found, queue=queue
     )
 
 
 async def messages_of(console: Console, fields: Fields) -> messages.MessageList:
-    return await messages.messages_by_key(
+    return await messages.search(
         console.source,
         fields.required("topic"),
-        fields.required("key"),
+        key=fields.text("key"),
+        tag=fields.text("tag"),
+        text=fields.text("text"),
         since_ms=_moment(console, fields, "since"),
         until_ms=_moment(console, fields, "until"),
     )

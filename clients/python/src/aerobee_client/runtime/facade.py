@@ -7,6 +7,7 @@ signature and docstring of the coroutine, for type checkers and for `help()`.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import (
     AsyncGenerator,
     AsyncIterator,
@@ -98,10 +99,17 @@ class Facade(Generic[C]):
         raises MqError with the code ILLEGAL_OPERATION.
         """
 
+        stepping: asyncio.Task[Any] | None = None
+
         async def step() -> R | None:
+            nonlocal stepping
+            stepping = asyncio.current_task()
             return await anext(items, None)
 
         async def end() -> None:
+            # After an interrupt, the step is being cancelled, and still runs the generator.
+            if stepping is not None and not stepping.done():
+                await asyncio.wait([stepping])
             if isinstance(items, AsyncGenerator):
                 await items.aclose()
 

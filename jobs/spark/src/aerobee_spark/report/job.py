@@ -15,6 +15,7 @@ from pathlib import Path
 from aerobee_spark.reading import planning
 from aerobee_spark.report import publishing
 from aerobee_spark.report.data import plan
+from aerobee_spark.report.data.clusters import Clusters
 from aerobee_spark.report.data.coverage import Coverage, QueueCoverage, with_rows
 from aerobee_spark.report.data.forecast import Forecast
 from aerobee_spark.report.data.states import LetterStates
@@ -108,16 +109,19 @@ def _write(summary: Summary, request: ReportRequest, folder: Path) -> None:
     csv_folder = folder / publishing.TABLES
     csv_folder.mkdir()
     with planning.connect(request.name_server) if not request.table else nullcontext() as admin:
-        states = LetterStates(admin)
+        states, clusters = LetterStates(admin), Clusters(request.consumer_group)
         listing.write(
             folder / publishing.FACTS,
             csv_folder / "dead_letters.csv",
             folder / publishing.REDRIVE,
             states,
+            clusters,
         )
     if DLQ in request.kinds:
         summary["dead_letters_by_state"] = dict(states.counts.most_common())
         summary["states_unknown"] = states.problems
+        summary["number_of_clusters"] = clusters.count
+        summary["clusters"] = encodable(clusters.top(request.top))
     for table in tables.tables_of(summary):
         tables.write_csv(csv_folder / f"{table.name}.csv", table.columns, table.rows)
     (folder / publishing.PAGE).write_text(

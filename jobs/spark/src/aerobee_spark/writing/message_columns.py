@@ -32,6 +32,16 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
 # Columns that a read returns but a write ignores. A row with a queue offset comes from a read.
 LEFT_OUT = tuple(name for name in READ_COLUMNS if name not in COLUMNS)
 ROW_OF_A_READ = "queueOffset"
+# Columns that rows of a facts table have besides those of a read. A write ignores them too.
+OF_FACTS = (
+    "kind",
+    "consumerGroup",
+    "originTopic",
+    "originMsgId",
+    "reason",
+    "reasonDescription",
+    "producerHost",
+)
 # Columns that a redrive needs, and columns that it excludes.
 OF_A_REDRIVE = ("topic", "body", "properties", "flag", "sysFlag", "offsetMsgId")
 _NOT_OF_A_REDRIVE = ("messageGroup", "deliverAt", "delaySeconds")
@@ -60,6 +70,8 @@ class FrameColumns:
             OptionError: a column is unknown, has another type, or excludes another column.
         """
         known = {name.lower(): name for name in (*COLUMNS, *LEFT_OUT)}
+        if any(spelled.lower() == ROW_OF_A_READ.lower() for spelled, _ in columns):
+            known |= {name.lower(): name for name in OF_FACTS}
         names: list[str] = []
         for spelled, kind in columns:
             name = known.get(spelled.lower())

@@ -682,3 +682,135 @@ class WatchStatsResponse(_message.Message):
     groups: _containers.RepeatedCompositeFieldContainer[WatchStatsResponse.Row]
     omitted: int
     def __init__(self, end_timestamp_ms: _Optional[int] = ..., broker: _Optional[_Union[WatchStatsResponse.Row, _Mapping]] = ..., topics: _Optional[_Iterable[_Union[WatchStatsResponse.Row, _Mapping]]] = ..., groups: _Optional[_Iterable[_Union[WatchStatsResponse.Row, _Mapping]]] = ..., omitted: _Optional[int] = ...) -> None: ...
+
+class ListLeasesRequest(_message.Message):
+    __slots__ = ("consumer_group", "topic", "client_id", "limit")
+    CONSUMER_GROUP_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    consumer_group: str
+    topic: str
+    client_id: str
+    limit: int
+    def __init__(self, consumer_group: _Optional[str] = ..., topic: _Optional[str] = ..., client_id: _Optional[str] = ..., limit: _Optional[int] = ...) -> None: ...
+
+class HeldLease(_message.Message):
+    __slots__ = ("topic", "queue_id", "queue_offset", "message_id", "lease_id", "attempt", "message_group", "client_id", "since_timestamp_ms", "expires_timestamp_ms")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_ID_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_ID_FIELD_NUMBER: _ClassVar[int]
+    LEASE_ID_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_GROUP_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
+    SINCE_TIMESTAMP_MS_FIELD_NUMBER: _ClassVar[int]
+    EXPIRES_TIMESTAMP_MS_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    queue_id: int
+    queue_offset: int
+    message_id: str
+    lease_id: int
+    attempt: int
+    message_group: str
+    client_id: str
+    since_timestamp_ms: int
+    expires_timestamp_ms: int
+    def __init__(self, topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., queue_offset: _Optional[int] = ..., message_id: _Optional[str] = ..., lease_id: _Optional[int] = ..., attempt: _Optional[int] = ..., message_group: _Optional[str] = ..., client_id: _Optional[str] = ..., since_timestamp_ms: _Optional[int] = ..., expires_timestamp_ms: _Optional[int] = ...) -> None: ...
+
+class ListLeasesResponse(_message.Message):
+    __slots__ = ("leases", "total", "lite_leases")
+    LEASES_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_FIELD_NUMBER: _ClassVar[int]
+    LITE_LEASES_FIELD_NUMBER: _ClassVar[int]
+    leases: _containers.RepeatedCompositeFieldContainer[HeldLease]
+    total: int
+    lite_leases: int
+    def __init__(self, leases: _Optional[_Iterable[_Union[HeldLease, _Mapping]]] = ..., total: _Optional[int] = ..., lite_leases: _Optional[int] = ...) -> None: ...
+
+class ReleaseLeaseRequest(_message.Message):
+    __slots__ = ("consumer_group", "topic", "queue_id", "queue_offset", "lease_id")
+    CONSUMER_GROUP_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_ID_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    LEASE_ID_FIELD_NUMBER: _ClassVar[int]
+    consumer_group: str
+    topic: str
+    queue_id: int
+    queue_offset: int
+    lease_id: int
+    def __init__(self, consumer_group: _Optional[str] = ..., topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., queue_offset: _Optional[int] = ..., lease_id: _Optional[int] = ...) -> None: ...
+
+class ReleaseLeaseResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ListTransactionsRequest(_message.Message):
+    __slots__ = ("topic", "producer_group", "limit")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    PRODUCER_GROUP_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    producer_group: str
+    limit: int
+    def __init__(self, topic: _Optional[str] = ..., producer_group: _Optional[str] = ..., limit: _Optional[int] = ...) -> None: ...
+
+class OpenTransaction(_message.Message):
+    __slots__ = ("topic", "producer_group", "transaction_id", "queue_offset", "stored_timestamp_ms", "checks")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    PRODUCER_GROUP_FIELD_NUMBER: _ClassVar[int]
+    TRANSACTION_ID_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    STORED_TIMESTAMP_MS_FIELD_NUMBER: _ClassVar[int]
+    CHECKS_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    producer_group: str
+    transaction_id: str
+    queue_offset: int
+    stored_timestamp_ms: int
+    checks: int
+    def __init__(self, topic: _Optional[str] = ..., producer_group: _Optional[str] = ..., transaction_id: _Optional[str] = ..., queue_offset: _Optional[int] = ..., stored_timestamp_ms: _Optional[int] = ..., checks: _Optional[int] = ...) -> None: ...
+
+class ListTransactionsResponse(_message.Message):
+    __slots__ = ("transactions", "total")
+    TRANSACTIONS_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_FIELD_NUMBER: _ClassVar[int]
+    transactions: _containers.RepeatedCompositeFieldContainer[OpenTransaction]
+    total: int
+    def __init__(self, transactions: _Optional[_Iterable[_Union[OpenTransaction, _Mapping]]] = ..., total: _Optional[int] = ...) -> None: ...
+
+class ListDelayedRequest(_message.Message):
+    __slots__ = ("topic", "limit")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    limit: int
+    def __init__(self, topic: _Optional[str] = ..., limit: _Optional[int] = ...) -> None: ...
+
+class DelayedMessage(_message.Message):
+    __slots__ = ("topic", "message_id", "due_timestamp_ms", "delay", "stored_timestamp_ms", "body_size")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_ID_FIELD_NUMBER: _ClassVar[int]
+    DUE_TIMESTAMP_MS_FIELD_NUMBER: _ClassVar[int]
+    DELAY_FIELD_NUMBER: _ClassVar[int]
+    STORED_TIMESTAMP_MS_FIELD_NUMBER: _ClassVar[int]
+    BODY_SIZE_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    message_id: str
+    due_timestamp_ms: int
+    delay: str
+    stored_timestamp_ms: int
+    body_size: int
+    def __init__(self, topic: _Optional[str] = ..., message_id: _Optional[str] = ..., due_timestamp_ms: _Optional[int] = ..., delay: _Optional[str] = ..., stored_timestamp_ms: _Optional[int] = ..., body_size: _Optional[int] = ...) -> None: ...
+
+class ListDelayedResponse(_message.Message):
+    __slots__ = ("messages", "total", "examined")
+    MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_FIELD_NUMBER: _ClassVar[int]
+    EXAMINED_FIELD_NUMBER: _ClassVar[int]
+    messages: _containers.RepeatedCompositeFieldContainer[DelayedMessage]
+    total: int
+    examined: int
+    def __init__(self, messages: _Optional[_Iterable[_Union[DelayedMessage, _Mapping]]] = ..., total: _Optional[int] = ..., examined: _Optional[int] = ...) -> None: ...

@@ -114,6 +114,26 @@ class AdminServiceStub:
                 request_serializer=aerobee_dot_broker_dot_v1_dot_admin__pb2.WatchStatsRequest.SerializeToString,
                 response_deserializer=aerobee_dot_broker_dot_v1_dot_admin__pb2.WatchStatsResponse.FromString,
                 _registered_method=True)
+        self.ListLeases = channel.unary_unary(
+                '/aerobee.broker.v1.AdminService/ListLeases',
+                request_serializer=aerobee_dot_broker_dot_v1_dot_admin__pb2.ListLeasesRequest.SerializeToString,
+                response_deserializer=aerobee_dot_broker_dot_v1_dot_admin__pb2.ListLeasesResponse.FromString,
+                _registered_method=True)
+        self.ListTransactions = channel.unary_unary(
+                '/aerobee.broker.v1.AdminService/ListTransactions',
+                request_serializer=aerobee_dot_broker_dot_v1_dot_admin__pb2.ListTransactionsRequest.SerializeToString,
+                response_deserializer=aerobee_dot_broker_dot_v1_dot_admin__pb2.ListTransactionsResponse.FromString,
+                _registered_method=True)
+        self.ListDelayed = channel.unary_unary(
+                '/aerobee.broker.v1.AdminService/ListDelayed',
+                request_serializer=aerobee_dot_broker_dot_v1_dot_admin__pb2.ListDelayedRequest.SerializeToString,
+                response_deserializer=aerobee_dot_broker_dot_v1_dot_admin__pb2.ListDelayedResponse.FromString,
+                _registered_method=True)
+        self.ReleaseLease = channel.unary_unary(
+                '/aerobee.broker.v1.AdminService/ReleaseLease',
+                request_serializer=aerobee_dot_broker_dot_v1_dot_admin__pb2.ReleaseLeaseRequest.SerializeToString,
+                response_deserializer=aerobee_dot_broker_dot_v1_dot_admin__pb2.ReleaseLeaseResponse.FromString,
+                _registered_method=True)
         self.SetDraining = channel.unary_unary(
                 '/aerobee.broker.v1.AdminService/SetDraining',
                 request_serializer=aerobee_dot_broker_dot_v1_dot_admin__pb2.SetDrainingRequest.SerializeToString,
@@ -245,6 +265,34 @@ class AdminServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListLeases(self, request, context):
+        """What waits: leases of a group, open transactions, and messages with a delivery time.
+        SUBSCRIPTION_GROUP_NOT_EXIST (26) · INVALID_PARAMETER (29)
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListTransactions(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListDelayed(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ReleaseLease(self, request, context):
+        """Ends a lease now, so that the message is delivered again with the same attempt number. Durable when it is
+        answered. INVALID_RECEIPT_HANDLE (1005): the message is not on that lease any more.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def SetDraining(self, request, context):
         """Begins or ends draining: a broker that drains does not accept messages of producers, and its topics are
         registered without write permission; consumers, retries, delayed messages and transactions that
@@ -343,6 +391,26 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.WatchStats,
                     request_deserializer=aerobee_dot_broker_dot_v1_dot_admin__pb2.WatchStatsRequest.FromString,
                     response_serializer=aerobee_dot_broker_dot_v1_dot_admin__pb2.WatchStatsResponse.SerializeToString,
+            ),
+            'ListLeases': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListLeases,
+                    request_deserializer=aerobee_dot_broker_dot_v1_dot_admin__pb2.ListLeasesRequest.FromString,
+                    response_serializer=aerobee_dot_broker_dot_v1_dot_admin__pb2.ListLeasesResponse.SerializeToString,
+            ),
+            'ListTransactions': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListTransactions,
+                    request_deserializer=aerobee_dot_broker_dot_v1_dot_admin__pb2.ListTransactionsRequest.FromString,
+                    response_serializer=aerobee_dot_broker_dot_v1_dot_admin__pb2.ListTransactionsResponse.SerializeToString,
+            ),
+            'ListDelayed': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListDelayed,
+                    request_deserializer=aerobee_dot_broker_dot_v1_dot_admin__pb2.ListDelayedRequest.FromString,
+                    response_serializer=aerobee_dot_broker_dot_v1_dot_admin__pb2.ListDelayedResponse.SerializeToString,
+            ),
+            'ReleaseLease': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReleaseLease,
+                    request_deserializer=aerobee_dot_broker_dot_v1_dot_admin__pb2.ReleaseLeaseRequest.FromString,
+                    response_serializer=aerobee_dot_broker_dot_v1_dot_admin__pb2.ReleaseLeaseResponse.SerializeToString,
             ),
             'SetDraining': grpc.unary_unary_rpc_method_handler(
                     servicer.SetDraining,
@@ -787,6 +855,114 @@ class AdminService:
             '/aerobee.broker.v1.AdminService/WatchStats',
             aerobee_dot_broker_dot_v1_dot_admin__pb2.WatchStatsRequest.SerializeToString,
             aerobee_dot_broker_dot_v1_dot_admin__pb2.WatchStatsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListLeases(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/aerobee.broker.v1.AdminService/ListLeases',
+            aerobee_dot_broker_dot_v1_dot_admin__pb2.ListLeasesRequest.SerializeToString,
+            aerobee_dot_broker_dot_v1_dot_admin__pb2.ListLeasesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListTransactions(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/aerobee.broker.v1.AdminService/ListTransactions',
+            aerobee_dot_broker_dot_v1_dot_admin__pb2.ListTransactionsRequest.SerializeToString,
+            aerobee_dot_broker_dot_v1_dot_admin__pb2.ListTransactionsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListDelayed(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/aerobee.broker.v1.AdminService/ListDelayed',
+            aerobee_dot_broker_dot_v1_dot_admin__pb2.ListDelayedRequest.SerializeToString,
+            aerobee_dot_broker_dot_v1_dot_admin__pb2.ListDelayedResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReleaseLease(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/aerobee.broker.v1.AdminService/ReleaseLease',
+            aerobee_dot_broker_dot_v1_dot_admin__pb2.ReleaseLeaseRequest.SerializeToString,
+            aerobee_dot_broker_dot_v1_dot_admin__pb2.ReleaseLeaseResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -7,13 +7,18 @@ caller.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import asyncio
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import grpc
 import structlog
 from pydantic import field_validator
 
+from aerobee_chassis.clock import Clock
 from aerobee_chassis.config import Options
 from aerobee_chassis.errors import CertificateError, ConfigError
 from aerobee_chassis.rpc.access import Access, Policy
@@ -24,8 +29,12 @@ from aerobee_wire.certificates import (
     CertificateFiles,
     Pem,
     UnusableCertificate,
+    expiry_of,
     needs_no_tls,
 )
+
+WARNING_DAYS = 14  # before a certificate expires
+DAY_S = 86_400.0
 
 
 class PeerTlsOptions(Options):
@@ -48,6 +57,19 @@ class PeerTlsOptions(Options):
             self._certificate_files(),
             self.tls_cluster_name if self.tls_verify == NAME else "",
         )
+
+    def expiries(self) -> Mapping[str, datetime]:
+        """Return when the first certificate of each file expires, by the keys of their options.
+
+        A file that cannot be read is left out: those that use it log this.
+        """
+        found = {}
+        given = {"tlsCertPath": self.tls_cert_path, "tlsTrustCertPath": self.tls_trust_cert_path}
+        for key, path in given.items():
+            if path:
+                with suppress(OSError, ValueError):
+                    found[key] = expiry_of(Path(path).read_bytes())
+        return found
 
     def _certificate_files(self) -> CertificateFiles:
         return CertificateFiles(self.tls_trust_cert_path, self.tls_cert_path, self.tls_key_path)
@@ -239,6 +261,27 @@ def usable(load: Callable[[], Pem]) -> Pem:
         return load()
     except UnusableCertificate as error:
         raise CertificateError(str(error), error.path) from error
+
+
+def warn_of_expiry(options: Options, now: datetime) -> None:
+    """Log each certificate that expires within WARNING_DAYS, or has expired (negative days)."""
+    for option, expires in options.expiries().items():
+        days_left = (expires - now).days
+        if days_left < WARNING_DAYS:
+            structlog.get_logger().warning(
+                "certificate_expires",
+                option=option,
+                expires=expires.isoformat(),
+                days_left=days_left,
+                hint="renew it, for example with `aerobee certs renew`",
+            )
+
+
+async def watch_expiry(options: Options, clock: Clock) -> None:
+    """Log certificates that expire soon, now and each day."""
+    while True:
+        warn_of_expiry(options, datetime.fromtimestamp(clock.real.now_ms() / 1000, UTC))
+        await asyncio.sleep(DAY_S)
 
 
 def log_unusable(error: UnusableCertificate) -> None:

@@ -229,9 +229,10 @@ async def test_the_busiest_are_known(metrics: BrokerMetrics, clock: ManualClock)
     for number in range(4):
         metrics.stored(f"t{number}", number + 1, 1)
     metrics.delivered("t0", "g", 10, 1)
+    sampler.lag_of = {"far behind": 9, "behind": 1}
     await second(sampler, clock)
     assert sampler.busiest(Kind.TOPIC, 2) == ["t0", "t3"]
-    assert sampler.busiest(Kind.GROUP, 5) == ["g"]
+    assert sampler.busiest(Kind.GROUP, 5) == ["g", "far behind", "behind"]
     assert sampler.busiest(Kind.GROUP, 0) == []
 
 

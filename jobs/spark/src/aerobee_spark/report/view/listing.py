@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
+from aerobee_spark.report.data.clusters import Clusters
 from aerobee_spark.report.data.states import UNKNOWN, LetterStates
 from aerobee_spark.report.formats import iso
 from aerobee_spark.report.request import DLQ
@@ -52,7 +53,10 @@ _FROM_PROPERTIES = {
     "lite_topic": props.LITE_TOPIC,
     "redrive_times": props.REDRIVE_TIMES,
     "redrive_timestamp_ms": props.REDRIVE_TIMESTAMP,
+    "cause": props.DLQ_CAUSE,
+    "consumer": props.DLQ_CONSUMER,
 }
+_STACK_TRACE = "stack_trace"  # used for the clusters, and not listed
 # The fields that a redrive needs.
 _REDRIVE = (
     "group",
@@ -76,12 +80,13 @@ def dead_letters(folder: Path) -> Iterator[dict[str, Any]]:
         properties = batch.column("properties")
         found = [
             pc.map_lookup(properties, name, "first").to_pylist()
-            for name in _FROM_PROPERTIES.values()
+            for name in (*_FROM_PROPERTIES.values(), props.DLQ_STACK_TRACE)
         ]
+        names = (*_FROM_PROPERTIES, _STACK_TRACE)
         for row, *values in zip(batch.select(list(_COLUMNS)).to_pylist(), *found, strict=True):
             yield {
                 **{name: _plain(row[column]) for column, name in _COLUMNS.items()},
-                **{name: _plain(v) for name, v in zip(_FROM_PROPERTIES, values, strict=True)},
+                **{name: _plain(v) for name, v in zip(names, values, strict=True)},
             }
 
 
@@ -94,11 +99,13 @@ def _plain(value: Any) -> Any:
 _STATE = ("state", "state_at", "job_id")
 
 
-def write(folder: Path, csv_file: Path, redrive_file: Path, states: LetterStates) -> None:
+def write(
+    folder: Path, csv_file: Path, redrive_file: Path, states: LetterStates, clusters: Clusters
+) -> None:
     """Write all dead letters to a CSV file, and the fields for a redrive to a JSON lines file.
 
-    `folder` has the Parquet files of the report, which are read only once. Afterwards
-    `states.counts` has the number of letters in each state.
+    `folder` has the Parquet files of the report, which are read only once. The letters are also
+    counted in `states` and `clusters`.
     """
     with redrive_file.open("w", encoding="utf-8") as redrive:
 
@@ -108,6 +115,9 @@ def write(folder: Path, csv_file: Path, redrive_file: Path, states: LetterStates
                 status = states.look_up(
                     row["topic"], row["broker_name"], row["queue_id"], row["queue_offset"]
                 )
+                stack_trace = row.pop(_STACK_TRACE)
+                is_open = None if status is None else status.state.value == "open"
+                clusters.add(row, stack_trace, is_open=is_open)
                 yield (*row.values(), *_state_of(status))
 
         write_csv(csv_file, (*_COLUMNS.values(), *_FROM_PROPERTIES, *_STATE), rows())

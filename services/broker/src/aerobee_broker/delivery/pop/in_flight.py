@@ -113,6 +113,8 @@ class InFlightMessage:
     # The client that got the last lease. Empty if it is unknown, or if an older broker granted the
     # lease.
     client_id: str = ""
+    # Whether this client failed to consume it. False after a start of the broker, like `client_id`.
+    is_rejected: bool = False
 
     @property
     def is_leased(self) -> bool:
@@ -361,6 +363,7 @@ class InFlightQueue:
         message.lease_id, message.deadline_ms = lease_id, deadline_ms
         message.expires_ms, message.pop_time_ms = expires_ms, pop_time_ms
         message.client_id = client_id
+        message.is_rejected = False
 
     # ---- end of a lease ----
 

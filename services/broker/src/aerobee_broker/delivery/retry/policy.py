@@ -24,6 +24,7 @@ from aerobee_wire.record import Record
 FIRST_RETRY_LEVEL = 3  # 10 s
 MAX_REASON_BYTES = 256
 INVISIBLE_DURATION_EXPIRED = "InvisibleDurationExpired"
+CONSUME_FAILED = "ConsumeFailed"
 MAX_DESCRIPTION_BYTES = 1_024
 MAX_CAUSE_BYTES = 1_024
 MAX_STACK_TRACE_BYTES = 4_096
@@ -60,12 +61,25 @@ class Failure:
 
         `client_id` is the client that held the lease, or empty if it is unknown.
         """
-        holder = f"client {client_id}" if client_id else "a client that is not known"
+        holder = _holder(client_id)
         return cls(
             INVISIBLE_DURATION_EXPIRED,
             f"the invisible duration of delivery attempt {attempt} ran out at {holder}",
             consumer=client_id,
         )
+
+    @classmethod
+    def of_rejected(cls, attempt: int, client_id: str) -> Self:
+        """Return the failure of a message that a consumer gave back as not consumed.
+
+        The protocol of the official SDKs carries no exception.
+        """
+        description = f"delivery attempt {attempt} failed in the listener of {_holder(client_id)}"
+        return cls(CONSUME_FAILED, description, consumer=client_id)
+
+
+def _holder(client_id: str) -> str:
+    return f"client {client_id}" if client_id else "a client that is not known"
 
 
 def is_last_attempt(attempt: int, group: SubscriptionGroup, max_times: int | None = None) -> bool:

@@ -59,6 +59,7 @@ _ROLLUPS = {
     kind: [_NO_RATES.get(name, Rollup.MEAN) for name in figures]
     for kind, figures in FIGURES.items()
 }
+_MESSAGES = ("messages_in", "messages_out")
 _PERCENTILES = {"send_latency_p50_ms": 0.5, "send_latency_p99_ms": 0.99}
 Key = tuple[Kind, str]
 Totals = tuple[int, ...]  # counters since the start of the process
@@ -167,14 +168,20 @@ class Sampler:
         return [levels.get(figure, idle) for figure in FIGURES[kind]]
 
     def busiest(self, kind: Kind, count: int) -> list[str]:
-        """Return the names of the subjects with the most messages in the last second, sorted."""
-        at = [
-            number
-            for number, figure in enumerate(FIGURES[kind])
-            if figure in ("messages_in", "messages_out")
-        ]
+        """Return the names of the subjects with the most messages in the last second, sorted.
+
+        Among those with the same number of messages, groups with a larger lag come first.
+        """
+        figures = FIGURES[kind]
+        messages = [figures.index(each) for each in _MESSAGES if each in figures]
+        lag = figures.index("lag") if "lag" in figures else messages[0]
+
+        def order(values: Sequence[float]) -> tuple[float, float]:
+            known_lag = 0.0 if isnan(values[lag]) else values[lag]
+            return -sum(values[each] for each in messages), -known_lag
+
         found = (
-            (-sum(subject.history.latest[each] for each in at), name)
+            (order(subject.history.latest), name)
             for (of, name), subject in self._subjects.items()
             if of is kind
         )

@@ -1,0 +1,79 @@
+"""`aerobee console` as a process: its options, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from support.processes.command import COMMAND, aerobee
+from support.processes.service import ServiceProcess
+
+MAX_RESIDENT_MIB = 120
+
+
+def fetched(url: str, **headers: str) -> tuple[int, str]:
+    request = urllib.request.Request(url, headers=headers)
+    try:
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+
+
+def test_it_serves_on_loopback_and_says_where(tmp_path: Path) -> None:
+    data = ("--data", str(tmp_path / "namesrv"))
+    with ServiceProcess("aerobee_namesrv", "--port", "0", *data) as namesrv:
+        process = subprocess.Popen(
+            [*COMMAND, "--namesrv", namesrv.address, "console", "--port", "0", "--read-only"],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        try:
+            assert process.stdout is not None
+            address = json.loads(process.stdout.readline())["address"]
+            assert address.startswith("127.0.0.1:")
+            status, text = fetched(f"http://{address}/brokers")
+            assert status == 200 and "No broker is registered" in text and "read-only" in text
+            status, _ = fetched(f"http://{address}/brokers", Host="evil.example")
+            assert status == 421
+            memory = Path(f"/proc/{process.pid}/status").read_text(encoding="utf-8")
+            resident = int(memory.partition("VmRSS:")[2].split()[0]) // 1024
+            assert resident <= MAX_RESIDENT_MIB
+        finally:
+            process.terminate()
+            assert process.wait(15) == 0
+        assert json.loads(process.stdout.read()) == {"event": "stopped"}
+
+
+def test_a_name_server_that_does_not_answer_is_an_error_page() -> None:
+    console = ServiceProcess("aerobee_console", "--port", "0", "--namesrv", "127.0.0.1:1")
+    with console:
+        status, text = fetched(f"http://{console.address}/topics")
+    assert status == 502 and "127.0.0.1:1" in text
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1"])
+def test_other_addresses_need_insecure(host: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "aerobee_console", "--host", host],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=30,
+    )
+    assert done.returncode == 2 and "--insecure" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_port_in_use_is_one_line() -> None:
+    console = ServiceProcess("aerobee_console", "--port", "0", "--namesrv", "127.0.0.1:1")
+    with console:
+        done = aerobee("console", "--port", str(console.port))
+    assert done.returncode == 1 and done.stderr.startswith("error: ")
+    assert done.stderr.count("\n") == 1
