@@ -53,7 +53,8 @@ def test_a_counterpart_is_a_command_or_a_reason(name: str) -> None:
     [
         ("updateTopic", "`aerobee topic create` or `aerobee topic update`"),
         ("updatetopic", "`aerobee topic create`"),
-        ("createUser", "authenticationUsersFile"),
+        ("haStatus", "`aerobee broker ha-status`"),
+        ("setConsumeMode", "a client chooses"),
     ],
 )
 def test_aerobee_answers_with_ours(

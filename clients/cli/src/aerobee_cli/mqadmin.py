@@ -32,8 +32,6 @@ def _none(note: str) -> Counterpart:
     return Counterpart((), note)
 
 
-_USERS = _none("users are in the file of the proxies' option authenticationUsersFile")
-_POLICIES = _none("policies are in the file of the proxies' option authenticationUsersFile")
 _STATIC = _none("there are no static topics: `aerobee topic rebalance` adds queues on a new broker")
 _CONTROLLER = _none("there is no controller: etcd elects masters (`aerobee broker ha-status`)")
 _CONTAINER = _none("each broker is a process of its own: start it with `aerobee broker`")
@@ -45,12 +43,18 @@ _WRITE = _ours("broker drain", note="it asks the broker itself, and --undo ends 
 
 COMMANDS: Mapping[str, Mapping[str, Counterpart]] = {
     "users": {
-        **dict.fromkeys(
-            ("createUser", "updateUser", "deleteUser", "getUser", "listUser", "copyUser"), _USERS
-        ),
-        **dict.fromkeys(
-            ("createAcl", "updateAcl", "deleteAcl", "getAcl", "listAcl", "copyAcl"), _POLICIES
-        ),
+        "createUser": _ours("user create"),
+        "updateUser": _ours("user update", "user rotate"),
+        "deleteUser": _ours("user delete"),
+        "getUser": _ours("user get"),
+        "listUser": _ours("user list"),
+        "copyUser": _ours("acl export", "acl import", note="between clusters"),
+        "createAcl": _ours("acl create"),
+        "updateAcl": _ours("acl update"),
+        "deleteAcl": _ours("acl delete"),
+        "getAcl": _ours("acl get"),
+        "listAcl": _ours("acl list"),
+        "copyAcl": _ours("acl export", "acl import", note="between clusters"),
     },
     "topics": {
         "updateTopic": _ours("topic create", "topic update"),
@@ -110,7 +114,7 @@ COMMANDS: Mapping[str, Mapping[str, Counterpart]] = {
         "queryMsgByKey": _ours("message query"),
         "queryMsgByUniqueKey": _ours("message show", "message get"),
         "queryMsgByOffset": _ours("message browse"),
-        "queryMsgTraceById": _none("no trace topic is read; `aerobee message show` has the place"),
+        "queryMsgTraceById": _ours("message track", note="without a trace topic"),
         "printMsg": _ours("message browse", "message search"),
         "printMsgByQueue": _ours("message browse"),
         "sendMessage": _ours("message send"),
