@@ -13,7 +13,7 @@ ARGS ?=
 BIN := $(VENV)/bin
 # Dependencies first. Each has a pyproject.toml. They are installed from here, so pip must not look for one elsewhere.
 DISTRIBUTIONS := clients/python . jobs/spark
-SOURCES := $(wildcard proto/src services/*/src clients/*/src jobs/*/src) proto/foreign.py proto/generate.py deploy/dist.py deploy/hatch_build.py deploy/image.py deploy/sbom.py deploy/release.py docs/docstrings.py docs/figures.py docs/keys.py docs/pages.py docs/permissions.py docs/prose.py
+SOURCES := $(wildcard proto/src services/*/src clients/*/src jobs/*/src) proto/foreign.py proto/generate.py deploy/dist.py deploy/hatch_build.py deploy/image.py deploy/sbom.py deploy/release.py docs/docstrings.py docs/figures.py docs/keys.py docs/mqadmin.py docs/pages.py docs/permissions.py docs/prose.py
 STAMP := $(VENV)/.installed
 # Spark is two thirds of all that is downloaded, and only some verbs need it.
 SPARK := $(VENV)/.spark
@@ -88,16 +88,24 @@ quick: $(STAMP) ## unit tests, and one run of the three services: what to run be
 will-skip: # what `make test` leaves out on this machine, and why
 	@command -v etcd >/dev/null || echo "no etcd (Debian: etcd-server): elections run on the simulated one alone"
 	@{ command -v ip && command -v nft; } >/dev/null || echo "no ip or nft (iproute2, nftables): no brokers on hosts of their own"
+	@{ command -v "$${AEROBEE_CHROMIUM:-chromium}" && command -v npm; } >/dev/null || echo "no chromium or npm: the console is not tried in a browser"
 	@command -v docker >/dev/null && docker info >/dev/null 2>&1 || echo "no Docker engine: the image and compose are not tried"
 	@for sdk in $(filter-out $(SDK_BUILDABLE),$(SDK_LANGUAGES)); do \
 	  echo "no tools for the official SDK of $$sdk: it is not tried"; done
 	@for sdk in $(filter-out $(SDK_QUICK),$(SDK_BUILDABLE)); do \
 	  echo "the official SDK of $$sdk takes minutes to build: make conformance tries it"; done
 
+# Accessibility of the console's pages is checked with it in a Chromium.
+AXE := $(if $(shell command -v npm),build/axe/.installed)
+build/axe/.installed: tests/integration/console/axe/package.json tests/integration/console/axe/package-lock.json
+	@rm -rf $(@D) && mkdir -p $(@D) && cp $^ $(@D)
+	@cd $(@D) && npm ci $(NPM_QUIETLY) --prefer-offline
+	@touch $@
+
 # Three workers even on two cores: the files of the official SDKs spend most of their time waiting for leases to end.
 # A file stays on one worker, so that its services are started once.
 JOBS ?= 3
-test: will-skip $(SPARK) java build/spark.jsa $(NEWEST_SDKS) ## the whole test suite; ARGS='-k flush' for a part of it
+test: will-skip $(SPARK) java build/spark.jsa $(NEWEST_SDKS) $(AXE) ## the whole test suite; ARGS='-k flush' for a part of it
 	@exec $(PYTEST) -n $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 # With ARGS only a part runs, so the table is not written.
@@ -197,6 +205,7 @@ lock: ## resolve requirements.in again into requirements.lock, and deploy/*.lock
 	for folder in tests/conformance/sdk/node/[0-9]*; do \
 	  (cd $$folder; npm update $(NPM_QUIETLY) --package-lock-only --omit-lockfile-registry-resolved); \
 	done; \
+	(cd tests/integration/console/axe; npm update $(NPM_QUIETLY) --package-lock-only --omit-lockfile-registry-resolved); \
 	for folder in tests/conformance/sdk/rust/[0-9]*; do \
 	  mkdir -p "$$scratch/rust/src"; cp $$folder/Cargo.toml "$$scratch/rust"; touch "$$scratch/rust/src/main.rs"; \
 	  (cd "$$scratch/rust"; rm -f Cargo.lock; cargo generate-lockfile --quiet); \

@@ -11,8 +11,9 @@ from collections.abc import Iterator, Mapping
 from itertools import groupby
 from pathlib import Path
 
+from aerobee_wire.access.policies import CLUSTER
 from aerobee_wire.identity import ROLES
-from aerobee_wire.permissions import CLUSTER, EACH, TABLE, Right, Row
+from aerobee_wire.permissions import EACH, TABLE, Right, Row
 
 PAGE = Path(__file__).with_name("permissions.md")
 START = "<!-- The rest is written by docs/permissions.py. -->\n"

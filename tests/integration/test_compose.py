@@ -23,6 +23,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from packaging.utils import canonicalize_name
 
 from aerobee_chassis import healthcheck
+from aerobee_cli.commands.doctor import FOUND
 from support.clock.polling import until_sync
 from support.processes.compose import Project
 from support.processes.engine import require_engine
@@ -171,6 +172,16 @@ def test_the_command_is_in_every_container_and_finds_the_name_server(
     report, code = project.inside(service, "aerobee", "report", "--group", "g")
     assert code == 1 and report.startswith("error: ") and report.count("\n") == 1, report
     assert "pip install 'aerobee-spark[local]'" in report
+
+
+def test_open_services_say_so(project: Project) -> None:
+    for service in project.ports:
+        assert '"event": "insecure"' in project.get_logs(service)[0]
+    report, code = project.inside(
+        "broker", "aerobee", "doctor", "--json", stderr=subprocess.DEVNULL
+    )
+    checks = {finding["check"] for finding in json.loads(report)}
+    assert code == FOUND and {"name server", "broker"} <= checks
 
 
 def test_ports_are_published_on_loopback_only(project: Project) -> None:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from subprocess import DEVNULL
 
 import pytest
+from aerobee_foreign.apache.rocketmq.v2 import definition_pb2 as d
+from aerobee_foreign.apache.rocketmq.v2 import service_pb2 as s
 
 from aerobee_client import AdminClient, Message, NamesrvUnreachable, Producer, SimpleConsumer, Tls
 from support.clock.polling import until_sync
 from support.processes.command import found_by_doctor
 from support.processes.compose import Project
 from support.processes.engine import require_engine
+from support.proxy.client import METADATA, Client, signed
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
 
@@ -51,6 +55,26 @@ def test_a_stranger_is_not(project: Project, tls: Tls) -> None:
     for given in (None, Tls(tls.ca)):
         with AdminClient(namesrv, tls=given) as admin, pytest.raises(NamesrvUnreachable):
             admin.list_topics()
+
+
+def test_the_proxy_serves_the_first_user_and_no_unsigned_call(project: Project, tls: Tls) -> None:
+    (user,) = json.loads(Path(tls.ca).with_name("users.json").read_text())["users"]
+    address = f"127.0.0.1:{project.ports['proxy']}"
+    with Client(address, Path(tls.ca).read_bytes()) as client:
+        request = s.QueryRouteRequest(topic=d.Resource(name="orders"), endpoints=client.endpoints)
+        for metadata, code in (
+            (METADATA, d.Code.UNAUTHORIZED),
+            (signed(user["username"], user["password"]), d.Code.OK),
+        ):
+            answer = client.stub.QueryRoute(request, metadata=metadata, timeout=20)
+            assert answer.status.code == code, answer.status
+
+
+def test_a_service_that_is_open_would_not_start(project: Project) -> None:
+    """The overlay takes back what lets the services of docker-compose.yml start."""
+    for service in ("namesrv", "broker", "proxy"):
+        output, _ = project.inside(service, "printenv", "AEROBEE_INSECURE", stderr=DEVNULL)
+        assert output.strip() == "false"
 
 
 def test_the_command_works_in_every_container(project: Project) -> None:

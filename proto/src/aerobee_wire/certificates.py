@@ -6,6 +6,7 @@ in place of the host's, because addresses in containers change.
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,7 +16,7 @@ from aerobee_wire.identity import BROKER, NAMESRV
 
 HOST, NAME = "host", "name"  # what a caller requires of a certificate
 
-_NAMESRV_SERVICES = "/aerobee.namesrv."
+_NAMESRV_SERVICES = ("/aerobee.namesrv.", "/aerobee.access.v1.Namesrv")
 
 Stamp = tuple[tuple[int, int, int], ...]
 
@@ -23,6 +24,19 @@ Stamp = tuple[tuple[int, int, int], ...]
 def certificate_name(role: str, cluster: str) -> str:
     """Return the DNS name of a role in the certificates of a cluster."""
     return f"{role}.{cluster}.aerobee"
+
+
+def needs_no_tls(host: str) -> bool:
+    """Return whether only this machine can connect to a port on `host`, which is loopback.
+
+    A host name other than "localhost" counts as an address that other machines can reach.
+    """
+    if host == "localhost" or host.startswith("unix:"):
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
 
 
 def role_of(path: str) -> str:

@@ -9,16 +9,25 @@ does not know the generated code: it reads fields of requests by their names.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from aerobee_wire import topics
+from aerobee_wire.access.policies import (
+    CLUSTER,
+    CREATE,
+    DELETE,
+    GET,
+    GROUP,
+    LIST,
+    PUB,
+    SUB,
+    TOPIC,
+    UPDATE,
+    Need,
+)
 from aerobee_wire.identity import ADMIN, BROKER, CLIENT, CONSOLE, PROXY, Identity
 from aerobee_wire.status import Code, MqError
-
-TOPIC, GROUP, CLUSTER = "Topic", "Group", "Cluster"
-PUB, SUB = "Pub", "Sub"
-CREATE, UPDATE, DELETE, GET, LIST = "Create", "Update", "Delete", "Get", "List"
 
 # In place of a field: the right is needed for each resource that the answer contains.
 EACH = "*"
@@ -40,18 +49,6 @@ class Right:
 
 
 @dataclass(frozen=True, slots=True)
-class Need:
-    """A right that one request needs: at least one of `actions` on one resource."""
-
-    kind: str
-    name: str
-    actions: tuple[str, ...]
-
-    def __str__(self) -> str:
-        return f"{' or '.join(self.actions)} on {self.kind}:{self.name}"
-
-
-@dataclass(frozen=True, slots=True)
 class Row:
     """The permission for one RPC.
 
@@ -60,6 +57,8 @@ class Row:
     - `own` is a field of the request that must be the name in the caller's certificate.
     - `same_name`: the name in the caller's certificate must be the name of this broker.
     - `is_open`: each caller may call it, also without a role.
+    - `always_rejects`: other callers are rejected even if calls are only observed, because the
+      request or the answer has secrets.
     """
 
     roles: frozenset[str] = frozenset()
@@ -67,6 +66,7 @@ class Row:
     own: str = ""
     same_name: bool = False
     is_open: bool = False
+    always_rejects: bool = False
 
 
 class NotPermitted(MqError):
@@ -109,6 +109,20 @@ def _consumes(group: str, *topic_fields: str) -> Row:
     )
 
 
+# Users and policies. Only processes of the cluster get secrets.
+_ACCESS_ROWS: Mapping[str, Row] = {
+    **dict.fromkeys(
+        ("PutUser", "DeleteUser", "PutAcl", "DeleteAcl"), _row(ADMIN, rights=_UPDATE_CLUSTER)
+    ),
+    **dict.fromkeys(
+        ("GetUser", "ListUsers", "GetAcl", "ListAcls", "TestAccess", "ListTable"),
+        _row(CONSOLE, ADMIN, rights=_GET_CLUSTER),
+    ),
+    "Watch": Row(frozenset({BROKER, PROXY})),
+    "MergeTable": Row(frozenset({BROKER})),
+}
+_ACCESS = {method: replace(row, always_rejects=True) for method, row in _ACCESS_ROWS.items()}
+
 TABLE: Mapping[str, Row] = {
     **_rpcs(
         "aerobee.namesrv.v1.NamesrvService",
@@ -145,6 +159,14 @@ TABLE: Mapping[str, Row] = {
             "RecallMessage": _row(*_MESSAGING, rights=_on(PUB, TOPIC, "topic")),
             "SendReply": _row(*_MESSAGING),
             "QueryMessages": _row(CLIENT, ADMIN, rights=_on("Sub|Get", TOPIC, "topic")),
+        },
+    ),
+    **_rpcs(
+        "aerobee.broker.v1.SearchService",
+        {
+            "SearchMessages": _row(CLIENT, CONSOLE, ADMIN, rights=_on("Sub|Get", TOPIC, "topic")),
+            "FindMessage": _row(CLIENT, CONSOLE, ADMIN, rights=_GET_CLUSTER),
+            "TrackMessage": _row(CLIENT, CONSOLE, ADMIN, rights=_GET_CLUSTER),
         },
     ),
     **_rpcs(
@@ -214,14 +236,42 @@ TABLE: Mapping[str, Row] = {
             "DeleteTopic": _row(ADMIN, rights=_on(DELETE, TOPIC, "topic")),
             "GetTopic": _row(*_READERS, BROKER, rights=_on("Pub|Sub|Get", TOPIC, "topic")),
             "ListTopics": _row(*_READERS, rights=_on(LIST, TOPIC, EACH)),
+            "DescribeTopic": _row(*_READERS, rights=_on(GET, TOPIC, "topic")),
             "PutGroup": _row(ADMIN, rights=_on(CREATE, GROUP, "group.consumer_group")),
             "UpdateGroup": _row(ADMIN, rights=_on(UPDATE, GROUP, "group.consumer_group")),
             "DeleteGroup": _row(ADMIN, rights=_on(DELETE, GROUP, "consumer_group")),
             "GetGroup": _row(*_READERS, rights=_on("Sub|Get", GROUP, "consumer_group")),
             "ListGroups": _row(*_READERS, rights=_on(LIST, GROUP, EACH)),
+            "DescribeGroup": _row(*_READERS, rights=_on(GET, GROUP, "consumer_group")),
             "GetBrokerStatus": _row(*_READERS, BROKER, rights=_GET_CLUSTER),
+            "GetStats": _row(*_READERS, rights=_GET_CLUSTER),
+            "ListLeases": _row(CONSOLE, ADMIN, rights=_on(GET, GROUP, "consumer_group")),
+            "ReleaseLease": _row(ADMIN, rights=_on(UPDATE, GROUP, "consumer_group")),
+            "ListTransactions": _row(CONSOLE, ADMIN, rights=_GET_CLUSTER),
+            "ListDelayed": _row(CONSOLE, ADMIN, rights=_GET_CLUSTER),
+            "WatchStats": _row(*_READERS, rights=_GET_CLUSTER),
             "SetDraining": _row(ADMIN, rights=_UPDATE_CLUSTER),
             "GetBacklog": _row(*_READERS, rights=_GET_CLUSTER),
+        },
+    ),
+    **_rpcs(
+        "aerobee.broker.v1.DeadLetterService",
+        {
+            "PreviewLetterJob": _row(ADMIN, rights=_on(GET, GROUP, "spec.consumer_group")),
+            "StartLetterJob": _row(ADMIN, rights=_on(UPDATE, GROUP, "spec.consumer_group")),
+            "CancelLetterJob": _row(ADMIN, rights=_UPDATE_CLUSTER),
+            "ListLetterJobs": _row(
+                CONSOLE, ADMIN, rights=_on(GET, GROUP, "consumer_group", or_cluster=True)
+            ),
+            "ListLetterFailures": _row(CONSOLE, ADMIN, rights=_GET_CLUSTER),
+            "ListLetterStates": _row(*_READERS, rights=_on(GET, GROUP, "consumer_group")),
+        },
+    ),
+    **_rpcs(
+        "aerobee.broker.v1.ConfigService",
+        {
+            "GetConfig": _row(CONSOLE, ADMIN, rights=_GET_CLUSTER),
+            "UpdateConfig": _row(ADMIN, rights=_UPDATE_CLUSTER),
         },
     ),
     **_rpcs(
@@ -240,6 +290,8 @@ TABLE: Mapping[str, Row] = {
         "aerobee.broker.v1.ReplicationService",
         {"Follow": _of_brokers_only(), "GetSnapshot": _of_brokers_only()},
     ),
+    **_rpcs("aerobee.access.v1.NamesrvAccessService", _ACCESS),
+    **_rpcs("aerobee.access.v1.BrokerAccessService", _ACCESS),
     # It moves the time of a suite and kills its broker, for tests.
     **_rpcs(
         "aerobee.suite.v1.SuiteService",
@@ -280,6 +332,10 @@ class Permissions:
     def missing(self, paths: Iterable[str]) -> list[str]:
         """Return those paths of RPCs that have no row."""
         return sorted(set(paths) - self.table.keys())
+
+    def always_rejects(self, path: str) -> bool:
+        """Return whether other callers are rejected even if calls are only observed."""
+        return self.table[path].always_rejects
 
     def admit(self, caller: Identity | None, path: str) -> None:
         """Check the role of a caller, before the request is read.

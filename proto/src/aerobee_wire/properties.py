@@ -68,6 +68,12 @@ HALF_STORED_MS = "HALF_STORED_MS"
 # Aerobee's own: the reason why the last attempt failed.
 DLQ_REASON = "DLQ_REASON"
 DLQ_REASON_DESCRIPTION = "DLQ_REASON_DESCRIPTION"
+# Aerobee's own: the exceptions that caused the last failure, its stack trace, and the consumer.
+DLQ_CAUSE = "DLQ_CAUSE"
+DLQ_STACK_TRACE = "DLQ_STACK_TRACE"
+DLQ_CONSUMER = "DLQ_CONSUMER"
+# Aerobee's own, on a failed message with a message group or lite topic: its first queue.
+DLQ_ORIGIN_QUEUE_ID = "DLQ_ORIGIN_QUEUE_ID"
 # Aerobee's own, on a message that was sent again from a dead-letter topic: how often, and when it
 # was last sent again (milliseconds since the epoch).
 REDRIVE_TIMES = "REDRIVE_TIMES"
@@ -90,7 +96,8 @@ RESERVED = frozenset(
     TIMER_DEQUEUE_MS TIMER_ROLL_TIMES TIMER_OUT_MS TIMER_DEL_UNIQKEY TIMER_DELAY_LEVEL
     __BORNHOST BORN_TIMESTAMP __CRC32# DLQ_ORIGIN_TOPIC DLQ_ORIGIN_MESSAGE_ID HALF_STORED_MS
     DLQ_REASON DLQ_REASON_DESCRIPTION _SYS_MSG_PRIORITY_ REDRIVE_TIMES REDRIVE_TIMESTAMP
-    __LITE_TOPIC RESENT_FROM MAX_RECONSUME_TIME
+    __LITE_TOPIC RESENT_FROM MAX_RECONSUME_TIME DLQ_ORIGIN_QUEUE_ID
+    DLQ_CAUSE DLQ_STACK_TRACE DLQ_CONSUMER
     """.split()  # noqa: SIM905  # a list would have a line for each
 )
 
@@ -264,6 +271,14 @@ def cut(text: str, limit: int) -> str:
     if len(encoded) <= limit:
         return encoded.decode()
     return encoded[: max(0, limit)].decode("utf-8", "ignore")
+
+
+def cut_start(text: str, limit: int) -> str:
+    """Return the end of a text that fits into `limit` bytes of UTF-8, in whole characters."""
+    encoded = text.encode("utf-8", "replace")
+    if len(encoded) <= limit:
+        return encoded.decode()
+    return encoded[len(encoded) - limit :].decode("utf-8", "ignore") if limit > 0 else ""
 
 
 def value_of(text: str, limit: int) -> str:

@@ -9,14 +9,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
+from aerobee.access.v1 import access_pb2 as access
 from aerobee.broker.v1 import admin_pb2 as admin
 from aerobee.broker.v1 import client_pb2 as client
+from aerobee.broker.v1 import config_pb2 as config
+from aerobee.broker.v1 import dead_letter_pb2 as dead_letter
 from aerobee.broker.v1 import lite_pb2 as lite
 from aerobee.broker.v1 import message_pb2 as message
 from aerobee.broker.v1 import offset_pb2 as offset
 from aerobee.broker.v1 import pop_pb2 as pop
 from aerobee.broker.v1 import replica_pb2 as replica
 from aerobee.broker.v1 import replication_pb2 as replication
+from aerobee.broker.v1 import search_pb2 as search
 from aerobee.broker.v1 import transaction_pb2 as transaction
 from aerobee.namesrv.v1 import namesrv_pb2 as namesrv
 from aerobee.suite.v1 import suite_pb2 as suite
@@ -118,12 +122,15 @@ class Rpc(Generic[Q, R]):
         return self.path.rpartition("/")[2]
 
 
-def rpc(request: type[M], response: type[R]) -> Rpc[M, R]:
-    """Return the RPC with this request type. Each RPC has its own request type.
+def rpc(request: type[M], response: type[R], service_name: str = "") -> Rpc[M, R]:
+    """Return the RPC with this request type. Each RPC of a service has its own request type.
 
-    Raises TypeError if there is no such RPC, or if its response has another type.
+    `service_name` chooses one of several services that share request types. Raises TypeError if
+    there is no such RPC, or if its response has another type.
     """
     for service in request.DESCRIPTOR.file.services_by_name.values():
+        if service_name not in ("", service.name):
+            continue
         for method in service.methods:
             if method.input_type.full_name == request.DESCRIPTOR.full_name:
                 if method.output_type.full_name != response.DESCRIPTOR.full_name:
@@ -141,6 +148,8 @@ GET_TOPIC_ROUTE = rpc(namesrv.GetTopicRouteRequest, namesrv.GetTopicRouteRespons
 LIST_TOPIC_ROUTES = rpc(namesrv.ListTopicsRequest, namesrv.ListTopicsResponse)
 GET_CLUSTER_INFO = rpc(namesrv.GetClusterInfoRequest, namesrv.GetClusterInfoResponse)
 WATCH_BROKERS = rpc(namesrv.WatchBrokersRequest, namesrv.WatchBrokersResponse)
+GET_RUNTIME_CONFIG = rpc(namesrv.GetRuntimeConfigRequest, namesrv.GetRuntimeConfigResponse)
+UPDATE_RUNTIME_CONFIG = rpc(namesrv.UpdateRuntimeConfigRequest, namesrv.UpdateRuntimeConfigResponse)
 DELETE_TOPIC_ROUTE = rpc(namesrv.DeleteTopicRequest, namesrv.DeleteTopicResponse)
 
 # ---- broker: messages ----
@@ -152,6 +161,9 @@ RECALL_MESSAGE = rpc(message.RecallMessageRequest, message.RecallMessageResponse
 SEND_REPLY = rpc(message.SendReplyRequest, message.SendReplyResponse)
 GET_MESSAGE = rpc(message.GetMessageRequest, message.GetMessageResponse)
 QUERY_MESSAGES = rpc(message.QueryMessagesRequest, message.QueryMessagesResponse)
+FIND_MESSAGE = rpc(search.FindMessageRequest, search.FindMessageResponse)
+TRACK_MESSAGE = rpc(search.TrackMessageRequest, search.TrackMessageResponse)
+SEARCH_MESSAGES = rpc(search.SearchMessagesRequest, search.SearchMessagesResponse)
 
 # ---- broker: pop and transactions ----
 
@@ -208,14 +220,35 @@ SPECIFY_MESSAGE_TYPE = rpc(admin.SpecifyMessageTypeRequest, admin.SpecifyMessage
 GET_TOPIC = rpc(admin.GetTopicRequest, admin.GetTopicResponse)
 DELETE_TOPIC = rpc(admin.DeleteTopicRequest, admin.DeleteTopicResponse)
 LIST_TOPICS = rpc(admin.ListTopicsRequest, admin.ListTopicsResponse)
+DESCRIBE_TOPIC = rpc(admin.DescribeTopicRequest, admin.DescribeTopicResponse)
 PUT_GROUP = rpc(admin.PutGroupRequest, admin.PutGroupResponse)
 UPDATE_GROUP = rpc(admin.UpdateGroupRequest, admin.UpdateGroupResponse)
 GET_GROUP = rpc(admin.GetGroupRequest, admin.GetGroupResponse)
 DELETE_GROUP = rpc(admin.DeleteGroupRequest, admin.DeleteGroupResponse)
 LIST_GROUPS = rpc(admin.ListGroupsRequest, admin.ListGroupsResponse)
+DESCRIBE_GROUP = rpc(admin.DescribeGroupRequest, admin.DescribeGroupResponse)
 GET_BROKER_STATUS = rpc(admin.GetBrokerStatusRequest, admin.GetBrokerStatusResponse)
+GET_STATS = rpc(admin.GetStatsRequest, admin.GetStatsResponse)
+WATCH_STATS = rpc(admin.WatchStatsRequest, admin.WatchStatsResponse)
+LIST_LEASES = rpc(admin.ListLeasesRequest, admin.ListLeasesResponse)
+RELEASE_LEASE = rpc(admin.ReleaseLeaseRequest, admin.ReleaseLeaseResponse)
+LIST_TRANSACTIONS = rpc(admin.ListTransactionsRequest, admin.ListTransactionsResponse)
+LIST_DELAYED = rpc(admin.ListDelayedRequest, admin.ListDelayedResponse)
 SET_DRAINING = rpc(admin.SetDrainingRequest, admin.SetDrainingResponse)
 GET_BACKLOG = rpc(admin.GetBacklogRequest, admin.GetBacklogResponse)
+
+# ---- broker: dead letters ----
+
+PREVIEW_LETTER_JOB = rpc(dead_letter.PreviewLetterJobRequest, dead_letter.PreviewLetterJobResponse)
+START_LETTER_JOB = rpc(dead_letter.StartLetterJobRequest, dead_letter.StartLetterJobResponse)
+CANCEL_LETTER_JOB = rpc(dead_letter.CancelLetterJobRequest, dead_letter.CancelLetterJobResponse)
+LIST_LETTER_JOBS = rpc(dead_letter.ListLetterJobsRequest, dead_letter.ListLetterJobsResponse)
+LIST_LETTER_FAILURES = rpc(
+    dead_letter.ListLetterFailuresRequest, dead_letter.ListLetterFailuresResponse
+)
+LIST_LETTER_STATES = rpc(dead_letter.ListLetterStatesRequest, dead_letter.ListLetterStatesResponse)
+GET_CONFIG = rpc(config.GetConfigRequest, config.GetConfigResponse)
+UPDATE_CONFIG = rpc(config.UpdateConfigRequest, config.UpdateConfigResponse)
 
 # ---- broker: replication ----
 
@@ -230,6 +263,30 @@ NOTE_EPOCH = rpc(replica.NoteEpochRequest, replica.NoteEpochResponse)
 LIST_DIVERGED = rpc(replica.ListDivergedRequest, replica.ListDivergedResponse)
 READ_DIVERGED = rpc(replica.ReadDivergedRequest, replica.ReadDivergedResponse)
 READ_LOG = rpc(replica.ReadLogRequest, replica.ReadLogResponse)
+
+# ---- users and policies ----
+
+
+class AccessRpcs:
+    """The RPCs of the access table, on one kind of server: the service named `service`."""
+
+    def __init__(self, service: str) -> None:
+        self.put_user = rpc(access.PutUserRequest, access.ChangeResponse, service)
+        self.get_user = rpc(access.GetUserRequest, access.GetUserResponse, service)
+        self.list_users = rpc(access.ListUsersRequest, access.ListUsersResponse, service)
+        self.delete_user = rpc(access.DeleteUserRequest, access.ChangeResponse, service)
+        self.put_acl = rpc(access.PutAclRequest, access.ChangeResponse, service)
+        self.get_acl = rpc(access.GetAclRequest, access.GetAclResponse, service)
+        self.list_acls = rpc(access.ListAclsRequest, access.ListAclsResponse, service)
+        self.delete_acl = rpc(access.DeleteAclRequest, access.ChangeResponse, service)
+        self.test_access = rpc(access.TestAccessRequest, access.TestAccessResponse, service)
+        self.list_table = rpc(access.ListTableRequest, access.ListTableResponse, service)
+        self.watch = rpc(access.WatchRequest, access.TablePart, service)
+        self.merge_table = rpc(access.MergeTableRequest, access.ChangeResponse, service)
+
+
+NAMESRV_ACCESS = AccessRpcs("NamesrvAccessService")
+BROKER_ACCESS = AccessRpcs("BrokerAccessService")
 
 # ---- test control of a suite ----
 

@@ -129,6 +129,7 @@ class MqError(Exception):
       none of these applies.
     - `master_address` is the "host:port" of the broker that can serve the request, if this broker
       cannot but knows it.
+    - `broker_name` is the broker that failed, if the error comes from a call to one broker.
     """
 
     def __init__(
@@ -148,6 +149,7 @@ class MqError(Exception):
         self.retry_after_ms = retry_after_ms
         self.about = about
         self.master_address = master_address
+        self.broker_name = ""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.code.name}, {self.message!r})"
@@ -163,6 +165,10 @@ class MqError(Exception):
         """Put `where`, the place of the error, in front of the message."""
         self.message = f"{where}: {self.message}"
         self.args = (self.message,)
+
+    def at_broker(self, broker_name: str) -> None:
+        """Record the name of the broker that failed."""
+        self.broker_name = broker_name
 
 
 def invalid_parameter(message: str, *, about: str = "") -> MqError:

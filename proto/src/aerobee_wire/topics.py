@@ -32,6 +32,8 @@ POP_JOURNAL_PREFIX = SYSTEM_PREFIX + "REVIVE_LOG_"
 METADATA_LOG_TOPIC = SYSTEM_PREFIX + "METADATA_LOG"
 METADATA_CHANGE_QUEUE = 0
 METADATA_DELETION_QUEUE = 1  # topic deletions; a replica applies one when it derives the record
+# The journal of jobs over dead letters, from which the states of the letters are restored.
+LETTER_JOURNAL_TOPIC = SYSTEM_PREFIX + "DEAD_LETTER_LOG"
 LITE_JOURNAL_PREFIX = SYSTEM_PREFIX + "LITE_REVIVE_LOG_"
 
 MAX_TOPIC_CHARACTERS = 127

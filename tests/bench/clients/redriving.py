@@ -1,6 +1,6 @@
-"""A redrive of 100,000 dead letters of 1 KiB, with a journal, against single sends of the same size
-that its producer does without reading or keeping anything. Real processes: namesrv and broker with
-synchronous flush. During a redrive the collector is set as `aerobee dlq redrive` sets it.
+"""A redrive of 100,000 dead letters of 1 KiB by their broker, against single sends of that size.
+
+Real processes: namesrv and broker with synchronous flush.
 """
 
 from __future__ import annotations
@@ -8,21 +8,13 @@ from __future__ import annotations
 import asyncio
 import statistics
 import tempfile
-import time
-from contextlib import aclosing
 from pathlib import Path
 
-from aerobee_cli.redriving import fewer_looks_for_cycles
 from aerobee_client import AsyncAdminClient, AsyncProducer
-from aerobee_client.admin.dead_letters import DeadLetters
-from aerobee_client.admin.redriving.journal import Journal
-from aerobee_client.admin.redriving.message_ids import MessageIds
-from aerobee_client.admin.redriving.outcome import Status
-from aerobee_client.admin.redriving.rules import Target
-from aerobee_client.admin.redriving.run import Redrive, Settings
-from aerobee_client.runtime.clock import SystemClock
+from aerobee_client.admin.letters import LetterJobSpec
 from bench.clients.producers import QUEUES, TOPIC, single
 from bench.measure import ROUND_S, ROUNDS, Result, rate
+from support.clock.polling import until
 from support.processes.redriving import fill
 from support.processes.service import namesrv_and_broker
 
@@ -45,34 +37,28 @@ async def results() -> list[Result]:
         ):
             await admin.create_topic(TOPIC, queues=QUEUES)
             await rate(single(producer), IN_FLIGHT, ROUND_S / 2)
-            letters = DeadLetters(admin, GROUP)
             pairs = [
-                (
-                    await redriven(letters, producer, Path(folder, f"journal-{n}")),
-                    await rate(single(producer), IN_FLIGHT),
-                )
+                (await redriven(admin, f"job-{n}"), await rate(single(producer), IN_FLIGHT))
                 for n in range(ROUNDS)
             ]
     ours, sends = (statistics.median(column) for column in zip(*pairs, strict=True))
-    note = f"{ROUNDS} runs of {MESSAGES // ROUNDS:,}, to origin, with a journal; baseline: "
+    note = f"{ROUNDS} runs of {MESSAGES // ROUNDS:,}, to origin, by the broker; baseline: "
     note += "client_single_send_1k"
     return [Result("redrive_100k", "messages/s", ours, sends, ours / sends, TARGET, note)]
 
 
-async def redriven(letters: DeadLetters, producer: AsyncProducer, path: Path) -> float:
-    """Messages a second of a redrive of the next dead letters."""
-    ids = MessageIds()
-    journal = Journal.open(path, GROUP, Target.ORIGIN, ids)
+async def redriven(admin: AsyncAdminClient, job_id: str) -> float:
+    """Messages a second of a redrive of the next dead letters, by the times of its job."""
     count = MESSAGES // ROUNDS
-    settings = Settings(consumer_group=GROUP, target=Target.ORIGIN, limit=count)
-    redrive = Redrive(settings, producer, clock=SystemClock(), ids=ids, journal=journal)
-    with fewer_looks_for_cycles():
-        began = time.perf_counter()
-        async with aclosing(letters.pages()) as reading:
-            async for _ in redrive.run(reading):
-                pass
-        elapsed_s = time.perf_counter() - began
-    journal.close()
-    ids.close()
-    assert redrive.tally.by_status == {Status.SENT: count}
-    return count / elapsed_s
+    (broker,) = await admin.broker_times_ms()
+    spec = LetterJobSpec(consumer_group=GROUP, target="origin", limit=count)
+    await admin.start_letter_job(broker, job_id, spec)
+
+    async def ended() -> bool:
+        (job,) = await admin.letter_jobs(job_id=job_id)
+        return job.state == "done"
+
+    await until(ended)
+    (job,) = await admin.letter_jobs(job_id=job_id)
+    assert job.sent == count
+    return count / (job.ended_ms - job.started_ms) * 1_000

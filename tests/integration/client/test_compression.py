@@ -15,10 +15,7 @@ from aerobee_client import (
 )
 from aerobee_client.admin.dead_letters import DeadLetters
 from aerobee_client.admin.export import full
-from aerobee_client.admin.redriving.message_ids import MessageIds
-from aerobee_client.admin.redriving.rules import Target
-from aerobee_client.admin.redriving.run import Redrive, Settings
-from aerobee_client.runtime.clock import SystemClock
+from aerobee_client.admin.letters import LetterJobSpec
 from aerobee_wire.compression import SYS_FLAGS
 from support.clock.polling import until
 
@@ -49,11 +46,8 @@ async def test_a_compressed_message_lives_dies_and_lives_again(namesrv: str, met
             (dead,) = await until(dead_letters, retry_on=(MqError,))
             exported = full(dead)
             assert (exported["body"], exported.get("body_problem")) == (BODY.decode(), None)
-            reading = DeadLetters(admin, group).pages()
-            settings = Settings(consumer_group=group, target=Target.ORIGIN)
-            redrive = Redrive(settings, producer, clock=SystemClock(), ids=MessageIds())
-            (outcomes,) = [window async for window in redrive.run(reading)]
-            assert [outcome.status for outcome in outcomes] == ["sent"]
+            spec = LetterJobSpec(consumer_group=group, target="origin")
+            await admin.start_letter_job(dead.broker_name, f"job-{method}", spec)
             await until(lambda: len(seen) == 2)
     for message in seen:
         assert (message.body, message.message_id) == (BODY, sent.message_id)

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from aerobee_client import Message, Producer, PushConsumer, ReceivedMessage
-from aerobee_client.admin.redriving.journal import MAX_IN_FLIGHT
 from aerobee_wire import properties as names
 from support.clock.polling import until_sync
 from support.processes import redriving
@@ -26,29 +25,56 @@ def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
         yield up
 
 
-def test_a_redrive_that_is_killed_goes_on_by_its_journal(up: Up, tmp_path: Path) -> None:
-    """SIGKILL twice: each message arrives, those in flight at a kill perhaps twice, and the result
-    says so."""
+def test_a_command_that_is_killed_leaves_the_job_to_the_broker(up: Up) -> None:
     redriving.fill(up.namesrv, "killed", "killed-orders", COUNT)
     letters = redriving.dead_letters_by_id(up.namesrv, "killed")
-    redrives = redriving.Redrives(up.namesrv, "killed", "origin", tmp_path / "journal")
-    in_flight = redrives.kill_after(1)
-    assert 0 < in_flight <= MAX_IN_FLIGHT
-    first_left = redrives.unfinished()
-    redrives.kill_after(in_flight + COUNT // 2)
-    left = redrives.unfinished()
-    assert len(left) <= 2 * MAX_IN_FLIGHT
-    result = redrives.finish().result
-    assert result["sent"] + result["sent_before"] == COUNT
-    assert result["failed"] == result["missing"] == result["skipped"] == 0
-    assert result["perhaps_twice"] == len(left)
+    redrive = redriving.Redrive(up.namesrv, "killed", "origin", "job-1")
+
+    def jobs() -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = aerobee_json(
+            "dlq", "jobs", "list", "--group", "killed", namesrv=up.namesrv
+        )
+        return found
+
+    with redrive.started() as process:
+        until_sync(jobs, "the job has begun", timeout_s=60)
+        process.kill()
+    result = redrive.finish()
+    assert (result["sent"], result["failed"], result["job_id"]) == (COUNT, 0, "job-1")
+    assert [job["state"] for job in jobs()] == ["done"]
     found = redriving.message_ids(up.namesrv, "killed-orders")
-    assert found.keys() == letters.keys()
-    twice = {message_id for message_id, times in found.items() if times > 1}
-    assert twice <= first_left | left, "only what was in flight at a kill"
-    again = redrives.finish()
-    assert (again.result["sent"], again.result["sent_before"]) == (0, COUNT)
-    assert redriving.message_ids(up.namesrv, "killed-orders") == found
+    assert found.keys() == letters.keys() and found.total() == COUNT
+    again = redriving.Redrive(up.namesrv, "killed", "origin", "job-2").finish()
+    assert (again["sent"], again["already"]) == (0, COUNT)
+    listed = aerobee_json("dlq", "list", "killed", "--limit", "2", namesrv=up.namesrv)
+    assert {(item["state"], item["job_id"]) for item in listed} == {("redriven", "job-1")}
+    assert aerobee_json("dlq", "list", "killed", "--state", "open", namesrv=up.namesrv) == []
+
+
+def test_a_job_is_cancelled_and_the_rest_dismissed(up: Up, tmp_path: Path) -> None:
+    redriving.fill(up.namesrv, "slow", "slow-orders", 100)
+    slow = ("dlq", "redrive", "slow", "--all", "--to", "origin", "--rate", "1", "--job", "slow-1")
+    assert aerobee(*slow, "--detach", namesrv=up.namesrv).returncode == 0
+    assert aerobee("dlq", "jobs", "cancel", "slow-1", namesrv=up.namesrv).returncode == 0
+    again = aerobee("dlq", "jobs", "cancel", "slow-1", namesrv=up.namesrv)
+    assert (again.returncode, again.stderr) == (0, "the job slow-1 had ended before\n")
+    shown = aerobee_json("dlq", "jobs", "show", "slow-1", namesrv=up.namesrv)
+    sent = shown["brokers"][0]["sent"]
+    assert shown["brokers"][0]["state"] == "cancelled" and sent < 100
+    dismissed = aerobee_json("dlq", "dismiss", "slow", "--all", namesrv=up.namesrv)
+    assert dismissed["sent"] == 100 - sent
+    assert len(aerobee_json("dlq", "list", "slow", namesrv=up.namesrv)) == sent
+    hidden = aerobee_json("dlq", "list", "slow", "--state", "dismissed", namesrv=up.namesrv)
+    assert len(hidden) == 100 - sent
+    out = ("--out", str(tmp_path / "report"), "--engine", "local")
+    summary = aerobee_json("report", "--group", "slow", *out, namesrv=up.namesrv)
+    expected = {"dismissed": 100 - sent, "redriven": sent}
+    assert summary["dead_letters_by_state"] == {k: n for k, n in expected.items() if n}
+    assert summary["states_unknown"] == {}
+    (cluster,) = summary["clusters"]
+    assert (cluster["reason"], cluster["dead_letters"], cluster["open"]) == ("ValueError", 100, 0)
+    command = ("dlq", "redrive", "slow", "--all", "--reason", "ValueError", "--to", "origin")
+    assert cluster["redrive"].split() == ["aerobee", *command, "--dry-run"]
 
 
 def test_a_message_that_dies_again_says_that_it_was_redriven(up: Up) -> None:
@@ -84,7 +110,9 @@ def test_a_message_that_dies_again_says_that_it_was_redriven(up: Up) -> None:
     assert names.REDRIVE_TIMES not in first
     assert second[names.REDRIVE_TIMES] == "1" and int(second[names.REDRIVE_TIMESTAMP]) > 0
     result = redrive()
-    assert (result["sent"], result["skipped"]) == (1, 1), "one message, dead twice"
+    assert (result["sent"], result["already"]) == (1, 1), "the first letter was sent before"
+    states = [item["state"] for item in dead()]
+    assert states[0] == "dead again"
 
 
 def test_the_list_of_an_export_is_redriven(up: Up, tmp_path: Path) -> None:

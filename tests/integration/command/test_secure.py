@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import grpc
 import pytest
+from aerobee_foreign.apache.rocketmq.v2 import definition_pb2 as d
+from aerobee_foreign.apache.rocketmq.v2 import service_pb2 as s
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from aerobee_client import (
@@ -23,6 +26,7 @@ from aerobee_wire.status import Code
 from support.clock.polling import until_sync
 from support.codes import raises_code
 from support.processes.command import Up, aerobee, aerobee_json, found_by_doctor
+from support.proxy.client import METADATA, Client, signed
 
 TOPIC, GROUP = "orders", "billing"
 
@@ -85,7 +89,22 @@ def test_a_client_that_is_not_admin_sends_and_receives_and_no_more(closed: Close
         ):
             with raises_code(Code.NO_PERMISSION):
                 change()
-    assert "call_rejected" in closed.up.stderr
+    until_sync(lambda: "call_rejected" in closed.up.stderr)
+
+
+def test_the_proxy_serves_the_first_user_and_no_unsigned_call(closed: Closed) -> None:
+    (user,) = json.loads((closed.directory / "users.json").read_text())["users"]
+    with AdminClient(closed.up.namesrv, tls=closed.tls) as admin:
+        admin.create_topic("flights")
+    with Client(closed.up.proxy, (closed.directory / "ca.crt").read_bytes()) as client:
+        request = s.QueryRouteRequest(topic=d.Resource(name="flights"), endpoints=client.endpoints)
+        for metadata, code in (
+            (METADATA, d.Code.UNAUTHORIZED),
+            (signed(user["username"], "wrong"), d.Code.UNAUTHORIZED),
+            (signed(user["username"], user["password"]), d.Code.OK),
+        ):
+            answer = client.stub.QueryRoute(request, metadata=metadata, timeout=20)
+            assert answer.status.code == code, answer.status
 
 
 def test_no_port_answers_in_plaintext(closed: Closed) -> None:
@@ -164,3 +183,20 @@ def test_renewed_certificates_lose_no_send(closed: Closed) -> None:
         stop.set()
         sender.join()
     assert not failures
+
+
+def test_users_reach_all_processes_with_certificates_only(
+    closed: Closed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The roles of name servers and brokers may exchange secrets, and a client's role may not."""
+    name = "billing"
+    with AdminClient(closed.up.namesrv, tls=closed.tls) as admin:
+        change = admin.create_user(name, "s3cret")
+        if change.lacking:  # on a busy machine
+            until_sync(lambda: not admin.update_user(name, enabled=True).lacking, "the change")
+        admin.delete_user(name)
+    with (
+        AdminClient(closed.up.namesrv, tls=certificates(closed.directory, "client")) as client,
+        raises_code(Code.NO_PERMISSION),
+    ):
+        client.list_users()

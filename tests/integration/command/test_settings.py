@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from aerobee_client import Code, LiteSimpleConsumer, Message, Producer
+from aerobee_client import Code, LiteSimpleConsumer, Message, MqError, Producer, SimpleConsumer
+from support.clock.polling import until_sync
 from support.codes import raises_code
 from support.processes.command import Up, aerobee, aerobee_json
 
@@ -148,3 +149,92 @@ def test_a_file_creates_and_updates_many(up: Up, tmp_path: Path) -> None:
 
 def topics_of(up: Up) -> set[str]:
     return {topic["topic"] for topic in json_of(up, "topic", "list")}
+
+
+def offsets(up: Up, group: str, topic: str) -> dict[int, int | None]:
+    rows = json_of(up, "group", "progress", group, "--topic", topic)
+    return {row["queue_id"]: row["consumer_offset"] for row in rows if row["topic"] == topic}
+
+
+def test_one_queue_is_reset_and_the_offsets_are_cloned(up: Up) -> None:
+    json_of(up, "topic", "create", "cloned", "--queues", "2")
+    for group in ("old", "new"):
+        json_of(up, "group", "create", group)
+    with Producer(namesrv=up.namesrv) as producer:
+        for number in range(40):
+            producer.send(Message("cloned", b"%d" % number))
+    json_of(up, "group", "reset-offset", "old", "cloned", "--to", "latest", "--yes")
+    one = ("--to", "earliest", "--queue", "broker-a/1", "--yes")
+    [moved] = json_of(up, "group", "reset-offset", "old", "cloned", *one)
+    assert (moved["queue_id"], moved["queue_offset"]) == (1, 0)
+    wanted = offsets(up, "old", "cloned")
+    assert wanted[1] == 0 and wanted[0] is not None
+    clone = ("group", "clone-offsets", "old", "new")
+    would = json_of(up, *clone, "--dry-run")
+    assert {each["queue_id"]: each["queue_offset"] for each in would} == wanted
+    assert set(offsets(up, "new", "cloned").values()) <= {None}
+    assert json_of(up, *clone, "--yes") == would
+    assert offsets(up, "new", "cloned") == wanted
+    for wrong in ("broker-b/0", "broker-a/2"):
+        change = ("group", "reset-offset", "old", "cloned", "--to", "latest", "--queue", wrong)
+        assert aerobee(*change, "--yes", namesrv=up.namesrv).returncode == 1
+    assert offsets(up, "old", "cloned") == wanted
+
+
+def test_a_paused_group_does_not_consume_until_it_is_resumed(up: Up) -> None:
+    json_of(up, "topic", "create", "paused")
+    json_of(up, "group", "create", "sleepers")
+    with Producer(namesrv=up.namesrv) as producer:
+        producer.send(Message("paused", b"a"))
+    [change] = json_of(up, "group", "pause", "sleepers")
+    assert (change["setting"], change["after"]) == ("consume_enable", False)
+    assert json_of(up, "group", "pause", "sleepers") == []
+    with SimpleConsumer("sleepers", namesrv=up.namesrv) as consumer:
+        consumer.subscribe("paused")
+        with raises_code(Code.NO_PERMISSION):
+            consumer.receive()
+        json_of(up, "group", "resume", "sleepers")
+        [message] = until_sync(lambda: receive(consumer))
+        assert message.body == b"a"
+        consumer.ack(message)
+
+
+def receive(consumer: SimpleConsumer) -> list[Any]:
+    """What it receives; nothing while it has not noticed that its group consumes again."""
+    try:
+        return list(consumer.receive())
+    except MqError:
+        return []
+
+
+def test_what_is_exported_is_applied_once(up: Up, tmp_path: Path) -> None:
+    file, listing = tmp_path / "cluster.yaml", tmp_path / "topics.json"
+    json_of(up, "topic", "create", "kept", "--queues", "3", "--type", "delay")
+    json_of(up, "group", "create", "keepers", "--max-attempts", "4", "--retry-delays", "1s,90s")
+    assert aerobee("export", str(file), namesrv=up.namesrv).returncode == 0
+    assert aerobee("export", "-", namesrv=up.namesrv).stdout == file.read_text()
+    assert json_of(up, "apply", str(file)) == [], "it is as the file says"
+    for kind, name in (("topic", "kept"), ("group", "keepers")):
+        aerobee(kind, "delete", name, "--yes", namesrv=up.namesrv)
+    json_of(up, "group", "create", "keepers", "--max-attempts", "9", "--retry-delays", "1s,90s")
+    planned = json_of(up, "apply", str(file), "--dry-run")
+    assert {(each["name"], each["setting"]) for each in planned} == {
+        ("kept", "created"),
+        ("keepers", "max_attempts"),
+    }
+    assert json_of(up, "apply", str(file)) == planned
+    assert json_of(up, "apply", str(file)) == []
+    listing.write_text(aerobee("topic", "list", "--json", namesrv=up.namesrv).stdout)
+    assert json_of(up, "topic", "update", "--from", str(listing)) == []
+
+
+def test_a_group_of_lite_topics_is_applied_with_its_topic(up: Up, tmp_path: Path) -> None:
+    file = tmp_path / "lite.yaml"
+    file.write_text(
+        "topics: [{topic: parents, type: lite}]\n"
+        "groups: [{group: children, attributes: {lite.bind.topic: parents}}]\n"
+    )
+    done = aerobee("apply", str(file), "--dry-run", namesrv=up.namesrv)
+    assert done.returncode == 0 and "children" in done.stderr
+    assert {each["name"] for each in json_of(up, "apply", str(file))} == {"parents", "children"}
+    assert json_of(up, "apply", str(file)) == []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hmac
 import json
 import urllib.request
 from collections.abc import Iterator
@@ -29,7 +28,7 @@ from support.processes.service import (
     proxy_process,
     run,
 )
-from support.proxy.client import METADATA, Client
+from support.proxy.client import METADATA, Client, signed
 from support.proxy.fuzz import mutated
 from support.proxy.public_requests import VALID
 
@@ -188,13 +187,6 @@ def test_malformed_requests_do_no_harm(
             channel.unary_unary(path)(frame, metadata=METADATA, timeout=2)
     for defect in ("rpc_failed", "handler_failed", "background_work_failed"):
         assert not proxy.events(defect)
-
-
-def signed(name: str, secret: str) -> tuple[tuple[str, str], ...]:
-    """The metadata of a client with these credentials."""
-    digest = hmac.digest(secret.encode(), b"now", "sha1").hex()
-    header = f"MQv2-HMAC-SHA1 Credential={name}, SignedHeaders=x-mq-date-time, Signature={digest}"
-    return (*METADATA, ("x-mq-date-time", "now"), ("authorization", header))
 
 
 def test_users_are_reloaded(namesrv: ServiceProcess, tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from aerobee_broker.config import BrokerOptions
 from aerobee_broker.delivery.pull.reading import PullRequest
 from aerobee_broker.delivery.send.send import SendMessage, SendResult
 from aerobee_broker.disk import Disk, RealDisk
+from aerobee_broker.metadata.runtime_config import RuntimeConfig
 from aerobee_broker.metadata.subscription_groups import SubscriptionGroup
 from aerobee_broker.metadata.topics import TopicConfig
 from aerobee_broker.metrics import BrokerMetrics
@@ -118,13 +119,16 @@ class BrokerHarness:
         self.metrics = BrokerMetrics(
             CollectorRegistry(), cluster="DefaultCluster", node_id="broker-a"
         )
+        writer = InlineWorker()
+        self.config = RuntimeConfig(self.options, disk, path, writer)
+        self.config.load()
         environment = Environment(
-            options=self.options,
+            config=self.config,
             clock=clock,
             disk=disk,
             path=path,
             flusher=self.flusher,
-            writer=InlineWorker(),
+            writer=writer,
             rng=random.Random(1),
             metrics=self.metrics,
             format=FormatFile(disk, path, build),

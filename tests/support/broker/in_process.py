@@ -10,14 +10,18 @@ from collections.abc import AsyncGenerator, Mapping
 from typing import Any
 
 from aerobee.namesrv.v1.namesrv_pb2 import (
+    AwayBroker,
     BrokerData,
     GetClusterInfoResponse,
     GetTopicRouteResponse,
+    ListTopicsRequest,
+    ListTopicsResponse,
     QueueData,
     TopicRoute,
 )
 from google.protobuf.message import Message
 
+from aerobee_client.errors import BrokerUnreachable
 from aerobee_wire.rpcs import Rpc
 from aerobee_wire.status import Code, MqError
 from support.broker.handlers import FakeCall
@@ -26,8 +30,9 @@ from support.broker.harness import BrokerHarness
 
 class InProcess:
     """Brokers by name; a broker's name is its address. `defects`: their
-    exceptions other than MqError. `away`: brokers that do not answer. `calls`: (broker, method).
-    `methods`: what each broker offers."""
+    exceptions other than MqError. `away`: brokers that do not answer. `unregistered`: brokers that
+    the name server does not know. `gone`: names of brokers that it knew once. `calls`: (broker,
+    method). `methods`: what each broker offers."""
 
     def __init__(self, brokers: Mapping[str, BrokerHarness]) -> None:
         self._brokers = brokers
@@ -39,6 +44,8 @@ class InProcess:
         }
         self.defects: list[Exception] = []
         self.away: set[str] = set()
+        self.gone: set[str] = set()
+        self.unregistered: set[str] = set()
         self.calls: list[tuple[str, str]] = []
 
     async def call(
@@ -72,6 +79,8 @@ class InProcess:
     ) -> AsyncGenerator[Any, None]:
         if rpc.method == "WatchBrokers":
             await asyncio.Event().wait()  # no broker here moves
+        if address in self.away:
+            raise BrokerUnreachable(address, "it is away")
         method = self.methods[address, rpc.method]
         parsed = method.request.FromString(request.SerializeToString())
         call = FakeCall()
@@ -80,11 +89,17 @@ class InProcess:
         try:
             while not task.done():
                 await asyncio.wait([task, answer], return_when=asyncio.FIRST_COMPLETED)
-                if not answer.done():
+                if task.done() or not answer.done():
                     break
                 yield rpc.response.FromString(answer.result().SerializeToString())
                 answer = asyncio.ensure_future(call.written.get())
-            task.result()
+            last = task.result()
+            if answer.done():
+                yield rpc.response.FromString(answer.result().SerializeToString())
+            while not call.written.empty():
+                yield rpc.response.FromString(call.written.get_nowait().SerializeToString())
+            if last is not None:
+                yield rpc.response.FromString(last.SerializeToString())
         finally:
             task.cancel()
             answer.cancel()
@@ -97,11 +112,22 @@ class InProcess:
         """The brokers outlive who calls them."""
 
     def _namesrv(self, rpc: Rpc[Any, Any], request: Any) -> Message:
-        brokers = [BrokerData(broker_name=name, addresses={0: name}) for name in self._brokers]
+        names = [name for name in self._brokers if name not in self.unregistered]
+        brokers = [BrokerData(broker_name=name, addresses={0: name}) for name in names]
         if rpc.method == "GetClusterInfo":
-            return GetClusterInfoResponse(brokers=brokers)
+            away = [AwayBroker(broker_name=name) for name in sorted(self.unregistered)]
+            return GetClusterInfoResponse(brokers=brokers, away_brokers=away)
+        if rpc.method == "ListTopics":
+            wanted = request.scope != ListTopicsRequest.SYSTEM
+            topics = {
+                each.topic
+                for broker in self._brokers.values()
+                for each in broker.tables.topics.all()
+            }
+            return ListTopicsResponse(topics=sorted(topics) if wanted else ())
         queues = []
-        for name, broker in self._brokers.items():
+        for name in names:
+            broker = self._brokers[name]
             config = broker.tables.topics.get(request.topic)
             if config is not None:
                 data = QueueData(
@@ -114,4 +140,6 @@ class InProcess:
                 queues.append(data)
         if not queues:
             raise MqError(Code.TOPIC_NOT_EXIST, f"no broker serves the topic {request.topic}")
-        return GetTopicRouteResponse(route=TopicRoute(queues=queues, brokers=brokers))
+        return GetTopicRouteResponse(
+            route=TopicRoute(queues=queues, brokers=brokers), away_brokers=sorted(self.gone)
+        )

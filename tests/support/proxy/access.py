@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from aerobee_proxy.access.policies import Policy, policies_of
 from aerobee_proxy.v2.authentication import signature
+from aerobee_wire.access.policies import Policy, policies_of
 from support.proxy.harness import CLIENT_ID
 
 SECRET = "s3cret, with = and /"

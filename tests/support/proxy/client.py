@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hmac
 from typing import Any, Self
 
 import grpc
@@ -13,17 +14,29 @@ METADATA = (("x-mq-client-id", "host@1@0@abc"),)
 GROUP = d.Resource(name="g")
 
 
+def signed(name: str, secret: str) -> tuple[tuple[str, str], ...]:
+    """Metadata of a call that this user signs."""
+    digest = hmac.digest(secret.encode(), b"now", "sha1").hex()
+    header = f"MQv2-HMAC-SHA1 Credential={name}, SignedHeaders=x-mq-date-time, Signature={digest}"
+    return (*METADATA, ("x-mq-date-time", "now"), ("authorization", header))
+
+
 class Client:
     """Has a connection of its own, open while in `with`."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, ca: bytes = b"") -> None:
+        """`ca`: of a proxy with a certificate of `aerobee certs`, over TLS."""
         host, _, port = address.rpartition(":")
         self.endpoints = d.Endpoints(
             scheme=d.AddressScheme.IPv4, addresses=[d.Address(host=host, port=int(port))]
         )
-        self.channel = grpc.insecure_channel(
-            address, options=(("grpc.use_local_subchannel_pool", 1),)
-        )
+        options: tuple[tuple[str, Any], ...] = (("grpc.use_local_subchannel_pool", 1),)
+        if ca:
+            options += (("grpc.ssl_target_name_override", "proxy.DefaultCluster.aerobee"),)
+            credentials = grpc.ssl_channel_credentials(ca)
+            self.channel = grpc.secure_channel(address, credentials, options)
+        else:
+            self.channel = grpc.insecure_channel(address, options)
         self.stub = service_pb2_grpc.MessagingServiceStub(self.channel)
         self._sent = 0
 

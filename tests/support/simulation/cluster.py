@@ -119,7 +119,11 @@ class SimulatedCluster:
 
     async def start_namesrv(self) -> None:
         options = NamesrvOptions.from_values(
-            {"bindAddress": "10.0.1.1", "kvConfigPath": self._directory / "kvConfig.json"}
+            {
+                "bindAddress": "10.0.1.1",
+                "insecure": True,
+                "kvConfigPath": self._directory / "kvConfig.json",
+            }
         )
 
         async def start() -> None:

@@ -17,6 +17,7 @@ from aerobee_broker.app import failure_of
 from aerobee_broker.cluster.identity import Identity
 from aerobee_broker.config import BrokerOptions
 from aerobee_broker.disk import read_file
+from aerobee_broker.metadata.runtime_config import RuntimeConfig
 from aerobee_broker.metrics import BrokerMetrics
 from aerobee_broker.replication.role.role_runner import RoleRunner
 from aerobee_broker.replication.wiring import ReplicaProcess
@@ -134,15 +135,22 @@ class BrokerNode:
         cluster = self._cluster
         rng = random.Random(cluster.rng.randrange(1 << 30))
         options = BrokerOptions.from_values(
-            {**SMALL, "bindAddress": self.host, "brokerId": self.broker_id, **self.options}
+            {
+                **SMALL,
+                "bindAddress": self.host,
+                "insecure": True,
+                "brokerId": self.broker_id,
+                **self.options,
+            }
         )
+        writer = SimulatedWorker(rng, most_ms=4.0)
         environment = Environment(
-            options=options,
+            config=RuntimeConfig(options, self.disk, PATH, writer),
             clock=self.clock,
             disk=self.disk,
             path=PATH,
             flusher=SimulatedWorker(rng, most_ms=self.slowest_job_ms),
-            writer=SimulatedWorker(rng, most_ms=4.0),
+            writer=writer,
             rng=rng,
             metrics=BrokerMetrics(CollectorRegistry(), cluster="c", node_id="broker-a"),
             format=FormatFile(self.disk, PATH, self.build),

@@ -76,3 +76,33 @@ def test_former_certificates_stay_while_new_ones_cannot_be_used(tmp_path: Path) 
     assert peers.of(SEND).authorities == before
     certificates.write(tmp_path)
     assert peers.reload() and peers.of(SEND).authorities != before
+
+
+# ---- ports on other addresses than loopback ----
+
+CLOSED = (ENFORCING, "tlsCertPath=c", "tlsKeyPath=k", "tlsTrustCertPath=a")
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.8.0.1", "::1", "[::1]", "localhost", "unix:/s"])
+def test_an_open_port_on_loopback_is_served(host: str) -> None:
+    assert not options(f"bindAddress={host}").is_insecure
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.5", "queue.example.org", "127.1"])
+def test_an_open_port_elsewhere_is_refused_with_three_ways_forward(host: str) -> None:
+    with raises_about(ConfigError, "bindAddress") as caught:
+        options(f"bindAddress={host}")
+    for way in ("aerobee certs init", "tlsServerMode=enforcing", "--insecure"):
+        assert way in str(caught.value)
+    assert options(f"bindAddress={host}", "insecure=true").is_insecure
+
+
+def test_a_closed_port_is_served_on_each_address() -> None:
+    assert not options("bindAddress=0.0.0.0", *CLOSED).is_insecure
+    with raises_about(ConfigError, "bindAddress"):
+        options("bindAddress=0.0.0.0", *CLOSED, "tlsServerNeedClientAuth=none")
+
+
+def test_insecure_has_no_effect_on_a_closed_port() -> None:
+    assert not options("bindAddress=0.0.0.0", *CLOSED, "insecure=true").is_insecure
+    assert not options("insecure=true").is_insecure

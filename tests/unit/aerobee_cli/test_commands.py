@@ -25,26 +25,45 @@ from aerobee_cli.processes.suite import SuiteOptions
 from aerobee_wire.status import Code, MqError
 
 GROUPS = (
+    "acl",
     "certs",
+    "user",
     "topic",
     "group",
     "message",
     "dlq",
+    "dlq jobs",
     "lite",
+    "lease",
+    "delayed",
+    "transaction",
     "cluster",
     "broker",
     "broker diverged",
+    "broker config",
+    "namesrv",
+    "namesrv config",
 )
 # All commands; users and documents rely on their names.
 COMMANDS = {
     "up",
     "namesrv",
+    "broker config get",
+    "broker config set",
+    "broker config unset",
+    "namesrv config get",
+    "namesrv config set",
+    "namesrv config unset",
     "proxy",
     "broker",
+    "console",
     "demo",
     "report",
     "facts",
     "store",
+    "export",
+    "apply",
+    "completion",
     "topic create",
     "topic update",
     "topic rebalance",
@@ -59,6 +78,9 @@ COMMANDS = {
     "group blocked",
     "group progress",
     "group reset-offset",
+    "group clone-offsets",
+    "group pause",
+    "group resume",
     "group forget",
     "group delete",
     "message send",
@@ -66,14 +88,43 @@ COMMANDS = {
     "message recall",
     "message get",
     "message query",
+    "message browse",
+    "message search",
+    "message tail",
+    "message show",
+    "message track",
     "dlq list",
     "dlq peek",
     "dlq purge",
     "dlq redrive",
     "dlq export",
+    "dlq dismiss",
+    "dlq jobs list",
+    "dlq jobs show",
+    "dlq jobs cancel",
     "lite list",
     "lite show",
     "lite clients",
+    "lease list",
+    "lease release",
+    "delayed list",
+    "transaction list",
+    "transaction commit",
+    "transaction rollback",
+    "user create",
+    "user update",
+    "user rotate",
+    "user delete",
+    "user list",
+    "user get",
+    "acl create",
+    "acl update",
+    "acl delete",
+    "acl list",
+    "acl get",
+    "acl test",
+    "acl import",
+    "acl export",
     "certs init",
     "certs issue",
     "certs renew",
@@ -90,13 +141,13 @@ COMMANDS = {
     "broker diverged show",
     "broker diverged resend",
 }
-PASSED_ON = {"report", "facts", "store"}  # the program that they run prints its own help
+PASSED_ON = {"console", "report", "facts", "store"}  # the program that they run prints its own help
 
 
 def tree(group: CommandGroup = app, path: str = "") -> Iterator[str]:
     for name, child in children(group):
         here = f"{path} {name}".strip()
-        if here not in GROUPS or here == "broker":
+        if here not in GROUPS or here in ("broker", "namesrv"):
             yield here
         if isinstance(child, CommandGroup):
             yield from tree(child, here)

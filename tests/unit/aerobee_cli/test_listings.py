@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import pkgutil
 from collections.abc import Sequence
+from dataclasses import fields
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -15,19 +16,24 @@ from typing import Any
 import pytest
 
 import aerobee_cli
-from aerobee_cli import connected, redriving
+from aerobee_cli import connected, redriving, tracking
 from aerobee_cli.commands import (
+    acl,
     broker,
     certs,
     cluster,
+    config,
     diverged,
     dlq,
     group,
+    letter_jobs,
     lite,
     message,
     topic,
+    user,
 )
 from aerobee_cli.table import Column, Table, width_of
+from aerobee_client.admin.descriptions import GroupState, MessagePlace
 
 FILES = Path(__file__).parent / "listings"
 WIDTHS = {"80 columns": 80, "120 columns": 120, "200 columns": 200, "in a pipe": None}
@@ -35,6 +41,48 @@ BORN_MS, STORED_MS = 1_764_345_075_892, 1_764_345_289_155
 IDS = tuple(f"C0000202667E26BE0FE98E729CAA000{n}" for n in range(3))
 OFFSET_IDS = tuple(f"7F000001000051AF000000000000{n:04X}" for n in range(3))
 CLIENTS = ("10.0.3.17@2914@5f1c0a9e", "warehouse-7.example.org@88@17@2hzb8kq3n7")
+
+
+def group_state(group: str, state: str, reason: str, **known: Any) -> GroupState:
+    unknown = dict.fromkeys((each.name for each in fields(GroupState)), 0)
+    texts = {"client_id": "", "place": None, "failure_reason": "", "failure_description": ""}
+    given: Any = {**unknown, **texts, **known}
+    return GroupState(**{**given, "consumer_group": group, "state": state, "reason": reason})
+
+
+_STORED = {"since_timestamp_ms": STORED_MS, "at_timestamp_ms": STORED_MS}
+GROUP_STATES = [
+    group_state(
+        "audit",
+        "CONSUMED",
+        "the group committed an offset above it",
+        client_id=CLIENTS[1],
+        since_timestamp_ms=STORED_MS,
+        at_timestamp_ms=STORED_MS + 4_000,
+    ),
+    group_state(
+        "billing",
+        "ON_LEASE",
+        "a client has it on lease",
+        client_id=CLIENTS[0],
+        until_timestamp_ms=STORED_MS + 30_000,
+        attempt=2,
+        **_STORED,
+    ),
+    group_state(
+        "shipping",
+        "DEAD_LETTERED",
+        "its dead letter is stored",
+        attempt=16,
+        place=MessagePlace("%DLQ%shipping", 0, 17),
+        failure_reason="ValueError",
+        failure_description="no such address",
+        **_STORED,
+    ),
+    group_state("search", "NOT_YET", "no pop has reached it", ahead=1_204),
+    group_state("report", "SKIPPED", "the offset of the group was set to a later message"),
+    group_state("stock", "UNKNOWN", "the history of offsets does not have the move"),
+]
 
 MESSAGES = [
     {
@@ -54,6 +102,12 @@ MESSAGES = [
         "queue_id": n,
         "queue_offset": 1_234_567 + n,
         "body_size": 5_120,
+        "state": ("open", "redriven", "dead again")[n],
+        "state_timestamp_ms": STORED_MS if n else None,
+        "job_id": "1f0c9a2b7d3e" if n else "",
+        "requested_by": "alice@ops-1" if n else "",
+        "target": "origin" if n else "",
+        "job_error": "",
     }
     for n, why in enumerate(
         (
@@ -133,8 +187,68 @@ REPLICAS = [
 LISTINGS: dict[str, tuple[Sequence[Column], Sequence[dict[str, Any]]]] = {
     "dlq-list": (dlq.DEAD_LETTER_COLUMNS, MESSAGES),
     "dlq-redrive": (
-        redriving.COLUMNS,
-        [{**each, "status": "failed", "error": each["why"]} for each in MESSAGES[:2]],
+        redriving.FAILURE_COLUMNS,
+        [{**each, "error": each["why"]} for each in MESSAGES[:2]],
+    ),
+    "dlq-redrive-missing": (
+        redriving.MISSING_COLUMNS,
+        [{"message_id": each, "problem": "it is no longer stored"} for each in IDS[:2]],
+    ),
+    "dlq-redrive-preview": (
+        redriving.PREVIEW_COLUMNS,
+        [
+            {"kind": "reason", "name": "java.net.SocketTimeoutException", "letters": 1_204},
+            {"kind": "topic", "name": "orders", "letters": 1_204},
+        ],
+    ),
+    "dlq-jobs-list": (
+        letter_jobs.JOB_COLUMNS,
+        [
+            {
+                "job_id": "1f0c9a2b7d3e",
+                "broker_name": "broker-a",
+                "consumer_group": "shipping",
+                "action": "redrive",
+                "target": "origin",
+                "filters": {"reason": "KeyError"},
+                "state": "running",
+                "started_timestamp_ms": STORED_MS,
+                "ended_timestamp_ms": 0,
+                "total": 20_000,
+                "examined": 10_240,
+                "sent": 8_192,
+                "failed": 3,
+                "already": 12,
+                "duplicates": 0,
+                "unreadable": 0,
+                "waits_for": "",
+                "requested_by": "alice@ops-1",
+                "note": "after the fix of the postal codes",
+            }
+        ],
+    ),
+    "broker-config-get": (
+        config.COLUMNS,
+        [
+            {
+                "key": key,
+                "value": value,
+                "source": source,
+                "changeable": source == "run time",
+                "address": "10.0.4.10:10911",
+            }
+            for key, value, source in (
+                ("fileReservedTime", "48", "run time"),
+                ("storePathRootDir", "/var/lib/aerobee/broker-a", "command line"),
+            )
+        ],
+    ),
+    "broker-config-set": (
+        config.CHANGES,
+        [
+            {"address": f"10.0.4.1{n}:10911", "without_effect": ("fileReservedTime",) * n}
+            for n in range(2)
+        ],
     ),
     "message-query": (message.MESSAGE_COLUMNS, MESSAGES),
     "topic-list": (
@@ -260,6 +374,31 @@ LISTINGS: dict[str, tuple[Sequence[Column], Sequence[dict[str, Any]]]] = {
             for role in ("ca", "namesrv", "broker")
         ],
     ),
+    "user-list": (
+        user.COLUMNS,
+        [
+            {"username": "admin", "enabled": True, "super": True, "secrets": 1},
+            {"username": "billing", "enabled": False, "super": False, "secrets": 2},
+        ],
+    ),
+    "acl-list": (
+        acl.COLUMNS,
+        [
+            {
+                "username": "billing",
+                "resource": "Topic:orders*",
+                "actions": ("Pub", "Sub"),
+                "decision": decision,
+                "policy_type": "CUSTOM",
+                "source_ips": ("10.0.0.0/8", "192.168.0.0/16"),
+            }
+            for decision in ("ALLOW", "DENY")
+        ],
+    ),
+    "message-track": (
+        tracking.COLUMNS,
+        [tracking.row_of(state) for state in GROUP_STATES],
+    ),
     "broker-diverged-list": (
         diverged.FILE_COLUMNS,
         [
@@ -325,8 +464,8 @@ def test_a_listing_fits_its_terminal(name: str, width: int) -> None:
 
 
 def test_a_dead_letter_takes_few_lines_at_80_columns() -> None:
-    """Its id, time, origin and attempts are one line, and its reason with its text below."""
+    """Its id, time, origin and state are one line, and its reason with its text below."""
     lines = Table(dlq.DEAD_LETTER_COLUMNS).lines(MESSAGES[:2], 80)
-    assert lines[2] == f"{IDS[0]}  2025-11-28T15:54:49Z  orders        16  paid"
+    assert lines[2] == f"{IDS[0]}  2025-11-28T15:54:49Z  orders  open      paid"
     assert lines[3] == "    KeyError: 'postcode'"
     assert len(lines) == 2 + 2 + 3

@@ -10,7 +10,7 @@ import click
 import pytest
 
 from aerobee_cli import main
-from aerobee_cli.offsets import ResetTarget, effects, effects_of_reset, reset_target
+from aerobee_cli.offsets import ResetTarget, effects, effects_of_reset, queues_of, reset_target
 from aerobee_cli.options import BadOption
 from aerobee_client.admin.descriptions import QueueOffset, QueueProgress, QueueStatus
 from aerobee_wire.status import Code, MqError
@@ -125,6 +125,21 @@ def test_the_effects_of_a_reset_are_known_before_it(target: ResetTarget, said: l
     admin: Any = AdminOfTwoQueues()
     assert list(effects_of_reset(admin, "g", "t", target)) == said
     assert not admin.changes
+
+
+def test_a_reset_of_one_queue_costs_nothing_in_others() -> None:
+    admin: Any = AdminOfTwoQueues()
+    target: ResetTarget = {"timestamp_ms": -1}
+    assert list(effects_of_reset(admin, "g", "t", target, [("b", 1)])) == [
+        "the group skips 3 messages that it has not consumed"
+    ]
+
+
+def test_a_queue_is_written_as_broker_and_id() -> None:
+    assert queues_of(["broker-a/3", "a/b/0"]) == [("broker-a", 3), ("a/b", 0)]
+    for text in ("3", "/3", "broker-a", "broker-a/x", "broker-a/-1"):
+        with pytest.raises(BadOption, match="broker-a/3"):
+            queues_of([text])
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,9 @@ from typing import Any, cast
 import pytest
 
 from aerobee_cli.commands.message import begin_of
+from aerobee_cli.message_lines import text_of
 from aerobee_cli.options import BadOption
-from aerobee_cli.receiving import Received, Request, receive_all, text_of
+from aerobee_cli.receiving import Received, Request, receive_all
 from aerobee_client import ReceivedMessage
 
 REQUEST = Request(namesrv="", topic="orders")

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import pytest
 
 from aerobee_chassis.config import load
-from aerobee_chassis.errors import ConfigError
-from aerobee_namesrv.config import NamesrvOptions, RuntimeOptions
+from aerobee_chassis.errors import ConfigError, StartError
+from aerobee_namesrv.config import NamesrvOptions
+from aerobee_namesrv.runtime_config import RuntimeConfig
 from aerobee_wire.status import Code
 from support.codes import raises_about, raises_code
 from support.configuration import samples
@@ -43,7 +45,8 @@ def test_file_of_rocketmq_is_read_and_ignored_keys_are_listed(tmp_path: Path) ->
     )
     options = load(NamesrvOptions, file=file)
     assert options.listen_port == 19_876
-    assert options.ignored_keys == ("clientRequestThreadPoolNums", "configStorePath")
+    assert options.ignored_keys == ("clientRequestThreadPoolNums",)
+    assert options.runtime_path == Path("/x/namesrv.properties")
 
 
 def test_every_key_is_known_in_one_way() -> None:
@@ -60,10 +63,9 @@ def test_controller_in_the_name_server_is_refused() -> None:
         load(NamesrvOptions, file=samples.refused("namesrv", "controller"))
 
 
-def test_key_in_another_case_may_change_at_run_time() -> None:
-    options = RuntimeOptions(NamesrvOptions())
-    options.update({"ordermessageenable": "true"})
-    assert options.now.order_message_enable
+def test_key_in_another_case_may_change_at_run_time(config: RuntimeConfig) -> None:
+    config.update({"ordermessageenable": "true"})
+    assert config.now.order_message_enable
 
 
 @pytest.mark.parametrize(
@@ -89,20 +91,61 @@ def test_tilde_is_the_home_directory() -> None:
 
 
 @pytest.fixture
-def runtime() -> RuntimeOptions:
-    return RuntimeOptions(NamesrvOptions())
+def config(tmp_path: Path) -> RuntimeConfig:
+    return RuntimeConfig(options_in(tmp_path))
 
 
-def test_switch_changes_at_run_time(runtime: RuntimeOptions) -> None:
-    runtime.update({"enableTopicList": "false", "supportActingMaster": "true"})
-    assert (runtime.now.enable_topic_list, runtime.now.support_acting_master) == (False, True)
-    assert runtime.entries()["enableTopicList"] == "false"
+def options_in(folder: Path, *sets: str) -> NamesrvOptions:
+    return load(NamesrvOptions, sets=[f"kvConfigPath={folder / 'kvConfig.json'}", *sets])
 
 
-@pytest.mark.parametrize("key", sorted(NamesrvOptions.runtime_keys))
+def test_switch_changes_at_run_time(config: RuntimeConfig) -> None:
+    config.update({"enableTopicList": "false", "supportActingMaster": "true"})
+    assert (config.now.enable_topic_list, config.now.support_acting_master) == (False, True)
+    assert config.runtime.entries()["enableTopicList"] == "false"
+
+
+@pytest.mark.parametrize("key", sorted(NamesrvOptions.runtime_keys - {"logLevel"}))
 def test_every_key_that_may_change_is_a_switch(key: str) -> None:
     field = NamesrvOptions.model_fields[NamesrvOptions.keys()[key]]
     assert field.annotation is bool
+
+
+def test_a_change_survives_a_restart_until_it_is_unset(tmp_path: Path) -> None:
+    RuntimeConfig(options_in(tmp_path)).update({"orderMessageEnable": "true"})
+    second = RuntimeConfig(options_in(tmp_path))
+    second.load()
+    assert second.now.order_message_enable
+    second.update({}, ["orderMessageEnable"])
+    third = RuntimeConfig(options_in(tmp_path))
+    third.load()
+    assert not third.now.order_message_enable
+
+
+def test_the_file_may_be_elsewhere(tmp_path: Path) -> None:
+    elsewhere = f"configStorePath={tmp_path / 'elsewhere' / 'changes.json'}"
+    RuntimeConfig(options_in(tmp_path, elsewhere)).update({"orderMessageEnable": "true"})
+    assert (tmp_path / "elsewhere" / "changes.json").exists()
+
+
+@pytest.mark.parametrize("content", [b"key=value\n", b'{"enableTopicList":"perhaps"}'])
+def test_a_file_of_something_else_is_refused(tmp_path: Path, content: bytes) -> None:
+    """RocketMQ's configStorePath is a file of properties."""
+    path = tmp_path / "runtime.json"
+    path.write_bytes(content)
+    with raises_about(StartError, str(path)):
+        RuntimeConfig(options_in(tmp_path)).load()
+    assert path.read_bytes() == content
+
+
+def test_a_change_that_cannot_be_written_is_no_change(tmp_path: Path) -> None:
+    def full(path: Path, content: bytes) -> None:
+        raise OSError(errno.ENOSPC, "full")
+
+    config = RuntimeConfig(options_in(tmp_path), full)
+    with raises_code(Code.SYSTEM_ERROR):
+        config.update({"orderMessageEnable": "true"})
+    assert not config.now.order_message_enable
 
 
 @pytest.mark.parametrize(
@@ -118,15 +161,15 @@ def test_every_key_that_may_change_is_a_switch(key: str) -> None:
     ],
 )
 def test_path_port_unknown_key_and_bad_value_are_refused_at_run_time(
-    runtime: RuntimeOptions, key: str, value: str, code: Code
+    config: RuntimeConfig, key: str, value: str, code: Code
 ) -> None:
     """§1.8: NO_PERMISSION for what is set at start only."""
     with raises_code(code, key):
-        runtime.update({"supportActingMaster": "true", key: value})
-    assert runtime.now == NamesrvOptions(), "all or nothing"
+        config.update({"supportActingMaster": "true", key: value})
+    assert not config.now.support_acting_master, "all or nothing"
 
 
-def test_entries_are_texts_that_can_be_read_back(runtime: RuntimeOptions) -> None:
-    entries = runtime.entries()
+def test_entries_are_texts_that_can_be_read_back(config: RuntimeConfig) -> None:
+    entries = config.runtime.entries()
     assert entries["listenPort"] == "9876"
-    assert NamesrvOptions.from_values(entries) == runtime.now
+    assert NamesrvOptions.from_values(entries).to_json() == config.now.to_json()

@@ -57,6 +57,21 @@ def test_a_broker_that_is_back_has_what_it_registers(tables: RoutingTables) -> N
     assert tables.manager.away_brokers_of("refunds") == ["broker-a"]
 
 
+def test_a_broker_that_left_is_missing_unless_it_was_drained(tables: RoutingTables) -> None:
+    tables.register("broker-b")
+    tables.register("broker-a", topics=[topic("orders"), topic("payments", permission=4)])
+    tables.register("broker-c", topics=[topic(name, permission=4) for name in ("x", "y")])
+    assert tables.manager.missing_brokers() == []
+    tables.manager.unregister([unregistration(f"broker-{each}") for each in "abc"])
+    missing = tables.manager.missing_brokers()
+    assert [(each.cluster, each.broker_name) for each in missing] == [
+        (CLUSTER, "broker-a"),
+        (CLUSTER, "broker-b"),
+    ]
+    tables.register("broker-a", version=V2)
+    assert [each.broker_name for each in tables.manager.missing_brokers()] == ["broker-b"]
+
+
 def test_a_topic_that_is_deleted_while_its_broker_is_away_is_not_expected(
     tables: RoutingTables,
 ) -> None:

@@ -72,7 +72,6 @@ def test_separators_alone_are_no_address() -> None:
         ({"tlsTestModeEnable": False}, "tlsTestModeEnable"),
         ({"tlsServerMode": "sometimes"}, "tlsServerMode"),
         ({"tlsServerMode": "disabled", "workers": 2}, "workers"),
-        ({"authenticationEnabled": True}, "authenticationUsersFile"),
         ({"authorizationEnabled": True}, "authenticationEnabled"),
     ],
 )
@@ -97,3 +96,14 @@ def test_key_password_is_not_shown() -> None:
     options = ProxyOptions.from_values({"tlsKeyPassword": "opensesame"})
     assert options.tls_key_password.get_secret_value() == "opensesame"
     assert "opensesame" not in json.dumps(options.to_json()) + repr(options)
+
+
+def test_a_proxy_on_another_address_than_loopback_needs_tls_and_users() -> None:
+    host, users = "bindAddress=0.0.0.0", "authenticationUsersFile=users.json"
+    closed = ("authenticationEnabled=true", users)
+    assert not load(ProxyOptions, sets=(host, *closed)).is_insecure
+    for sets in ((host,), (host, *closed, "tlsServerMode=disabled"), (host, users)):
+        with raises_about(ConfigError, "bindAddress") as caught:
+            load(ProxyOptions, sets=sets)
+        assert "authenticationEnabled=true" in str(caught.value)
+        assert load(ProxyOptions, sets=(*sets, "insecure=true")).is_insecure

@@ -24,7 +24,8 @@ def test_each_service_gets_its_own_options(tmp_path: Path) -> None:
 
 
 def test_the_environment_reaches_each_service() -> None:
-    options = read(Places(), [], {"AEROBEE_BIND_ADDRESS": "0.0.0.0", "AEROBEE_BROKER_NAME": "b"})
+    environ = {"AEROBEE_BIND_ADDRESS": "0.0.0.0", "AEROBEE_BROKER_NAME": "b"}
+    options = read(Places(insecure=True), [], environ)
     assert {each.bind_address for _, each in options.each()} == {"0.0.0.0"}
     assert options.broker.broker_name == "b"
 

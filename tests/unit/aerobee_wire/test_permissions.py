@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from types import SimpleNamespace
@@ -10,14 +11,14 @@ import pytest
 from aerobee.broker.v1 import admin_pb2, client_pb2, message_pb2, pop_pb2
 from aerobee.namesrv.v1 import namesrv_pb2
 from google.protobuf import message_factory
-from google.protobuf.descriptor import MethodDescriptor
+from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 from google.protobuf.descriptor_pool import Default
 
+from aerobee_wire.access.policies import Need
 from aerobee_wire.identity import ROLES, Identity, identity_of
 from aerobee_wire.permissions import (
     EACH,
     TABLE,
-    Need,
     NotPermitted,
     Permissions,
     Row,
@@ -37,19 +38,14 @@ from aerobee_wire.status import Code
 from aerobee_wire.topics import dead_letter_topic, retry_topic
 from support.codes import raises_code
 from support.permissions.page import BROKER, CALLERS, CLUSTER, Caller, may_call, read
-from support.repository.tree import docs_script
+from support.repository.tree import GENERATED, docs_script
 
-SERVICES = (
-    "aerobee.namesrv.v1.NamesrvService",
-    *(
-        f"aerobee.broker.v1.{name}Service"
-        for name in (
-            *("Message", "Pop", "Lite", "Transaction", "Client", "Offset", "Admin"),
-            *("Replica", "Replication"),
-        )
-    ),
-    "aerobee.suite.v1.SuiteService",
-)
+
+def services() -> Iterator[ServiceDescriptor]:
+    """Each service of our contracts."""
+    for path in sorted((GENERATED / "aerobee").rglob("*_pb2.py")):
+        name = ".".join(path.relative_to(GENERATED).with_suffix("").parts)
+        yield from importlib.import_module(name).DESCRIPTOR.services_by_name.values()
 
 
 def method_of(path: str) -> MethodDescriptor:
@@ -80,9 +76,9 @@ def permissions(table: Mapping[str, Row] = TABLE) -> Permissions:
 
 def test_each_rpc_of_each_contract_has_a_row() -> None:
     rpcs = {
-        f"/{service}/{method}"
-        for service in SERVICES
-        for method in Default().FindServiceByName(service).methods_by_name
+        f"/{service.full_name}/{method}"
+        for service in services()
+        for method in service.methods_by_name
     }
     assert rpcs == {path for path in TABLE if is_ours(path)}
 

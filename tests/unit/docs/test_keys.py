@@ -31,6 +31,15 @@ def test_each_key_of_rocketmq_has_a_reason(model: type[Options]) -> None:
     assert set(known.renamed.values()) <= set(model.keys_shown())
 
 
+@pytest.mark.parametrize("model", MODELS)
+def test_the_page_has_each_key_that_may_change_at_run_time(model: type[Options]) -> None:
+    page = docs_script("keys").PAGE.read_text(encoding="utf-8")
+    _, _, section = page.partition("## Change options at run time")
+    section, _, _ = section.partition("\n## ")
+    for key in model.runtime_keys:
+        assert f"`{key}`" in section, key
+
+
 def test_the_page_has_each_attribute() -> None:
     page = docs_script("keys").PAGE.read_text(encoding="utf-8")
     rows = [line for line in page.splitlines() if line.startswith("|")]

@@ -15,25 +15,46 @@ COMMANDS = {
         "services",
         "Run a name server, a broker and a proxy as local processes, or as one process.",
     ),
-    "namesrv": ("services", "Run a name server in the foreground."),
+    "namesrv": (
+        "namesrv",
+        "Run a name server in the foreground, or administer running ones.",
+    ),
     "broker": ("broker", "Run a broker in the foreground, or administer a running one."),
     "proxy": ("services", "Run a proxy in the foreground, to which the official SDKs connect."),
+    "console": ("services", "Serve the console: pages about the cluster for a browser."),
     "demo": (
         "services",
         "Send real flights through a broker, fail on those that never arrived, and report on them.",
     ),
     "topic": ("topic", "Topics."),
     "group": ("group", "Consumer groups."),
+    "export": (
+        "manifest",
+        "Write all topics and consumer groups with their settings to a file for `aerobee apply`.",
+    ),
+    "apply": (
+        "manifest",
+        "Create the topics and groups of a file, and change those with other settings.",
+    ),
     "message": ("message", "Single messages."),
     "dlq": ("dlq", "Dead letters of a consumer group."),
     "lite": ("lite", "Look at lite topics."),
+    "lease": ("lease", "Messages that a consumer received and did not settle yet."),
+    "delayed": ("delayed", "Messages that wait for their delivery time."),
+    "transaction": ("transaction", "Transactions that have not ended."),
     "cluster": ("cluster", "Show the cluster."),
     "certs": ("certs", "Certificates for TLS between services and clients."),
+    "user": ("user", "Users of the cluster, who sign their calls."),
+    "acl": ("acl", "Policies: what users may do."),
     "clients": (
         "clients",
         "List all clients: producers and consumers, connected to brokers or through a proxy.",
     ),
     "doctor": ("doctor", "Look for problems of clients and operators."),
+    "completion": (
+        "completion",
+        "Print a script that completes commands and options of `aerobee` in a shell.",
+    ),
     "report": ("services", "Write the report about the dead letters and retries of a group."),
     "facts": (
         "services",
@@ -57,7 +78,21 @@ def _show_version(context: click.Context, _: click.Parameter, wanted: bool) -> N
         context.exit()
 
 
-app = CommandGroup(
+class Aerobee(CommandGroup):
+    """The command `aerobee`. To the name of a command of mqadmin, it answers with ours."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and self.get_command(ctx, args[0]) is None and not ctx.resilient_parsing:
+            from aerobee_cli.mqadmin import answer
+
+            if text := answer(args[0]):
+                raise click.UsageError(text, ctx)
+        return super().resolve_command(ctx, args)
+
+
+app = Aerobee(
     "aerobee",
     help="Aerobee: a message queue with topics, consumer groups, retries and dead letters.",
     epilog="Try: aerobee up",
@@ -88,6 +123,12 @@ def _load(name: str) -> click.Command:
     if name == "broker":
         diverged: CommandGroup = import_module("aerobee_cli.commands.diverged").app
         group.add_lazily("diverged", lambda: diverged, "Messages that replicas have cut off.")
+    if name == "dlq":
+        jobs: CommandGroup = import_module("aerobee_cli.commands.letter_jobs").app
+        group.add_lazily("jobs", lambda: jobs, "Jobs that send dead letters again or dismiss them.")
+    if name in ("broker", "namesrv"):
+        config: CommandGroup = getattr(import_module("aerobee_cli.commands.config"), name)
+        group.add_lazily("config", lambda: config, config.help or "")
     if module == name and group.name == name:
         return group
     command = group.get_command(None, name)

@@ -3,7 +3,7 @@
 The directory has the authority (ca.crt, ca.key) and a pair of files for each certificate, such as
 broker.crt and broker.key. No service needs ca.key. Keys are on the curve P-256. For each
 certificate, a file of options of the service (broker.conf), or of variables for clients
-(client.env), names these files.
+(client.env), names these files. `users.json` has the first user of proxies, who may do everything.
 
 A certificate of a service has the DNS names ROLE.CLUSTER.aerobee and NAME.ROLE.CLUSTER.aerobee, the
 names and addresses of its hosts, and the URI aerobee://CLUSTER/ROLE/NAME. The role decides which
@@ -14,8 +14,10 @@ from __future__ import annotations
 
 import datetime
 import ipaddress
+import json
 import os
 import re
+import secrets
 import shlex
 import socket
 import tempfile
@@ -39,6 +41,10 @@ DAYS = 90
 RENEW_DAYS = 30  # certificates that expire within these days are renewed
 CLOCK_SKEW = datetime.timedelta(days=1)
 CA = "ca"
+
+USERS = "users.json"
+FIRST_USER = "admin"
+SECRET_BYTES = 24  # of randomness
 
 OTHERS = 0o077  # permission bits of group and others
 
@@ -77,9 +83,15 @@ def settings_of(directory: Path, holder: Identity, file: str = "") -> dict[str, 
     """
     at, file = directory.absolute(), file or holder.role
     mode = {"tlsServerMode": "enforcing"} if holder.role in SERVERS else {}
-    name = {"brokerName": holder.name} if holder.role == BROKER else {}
+    own = {"brokerName": holder.name} if holder.role == BROKER else {}
+    if holder.role == PROXY:
+        own = {
+            "authenticationEnabled": "true",
+            "authorizationEnabled": "true",
+            "authenticationUsersFile": str(at / USERS),
+        }
     return {
-        **name,
+        **own,
         **mode,
         "tlsCertPath": str(at / f"{file}.crt"),
         "tlsKeyPath": str(at / f"{file}.key"),
@@ -132,6 +144,7 @@ class Authority:
 
         `place` is where the directory will be, for the files of options.
         """
+        self._make_users()
         return [
             self._issue(place, role, broker if role == BROKER else role, hosts, days, file=role)
             for role in FIRST_ROLES
@@ -187,6 +200,8 @@ class Authority:
         """
         self._check_private()
         self._check_absent(name)
+        if role == PROXY:
+            self._make_users()
         return self._issue(self._directory, role, name, hosts, days, file=name)
 
     def _issue(
@@ -255,6 +270,16 @@ class Authority:
         else:
             settings = {f"export {variable_of(k)}": shlex.quote(v) for k, v in settings.items()}
             self._write(f"{file}.env", text_of(settings), 0o644)
+
+    def _make_users(self) -> None:
+        """Make the file of users for proxies if it is missing, with a random secret."""
+        user = {
+            "username": FIRST_USER,
+            "password": secrets.token_urlsafe(SECRET_BYTES),
+            "userType": "SUPER",
+        }
+        if not (self._directory / USERS).exists():
+            self._write(USERS, json.dumps({"users": [user]}, indent=2).encode() + b"\n", 0o600)
 
     # ---- certificates ----
 

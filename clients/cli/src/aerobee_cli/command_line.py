@@ -31,16 +31,21 @@ class Parameter(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """A positional argument. It is required if the function has no default for it."""
+    """A positional argument. It is required if the function has no default for it.
+
+    A list has one or more values.
+    """
 
     metavar: str
     help: str = ""
 
     def of(self, name: str, kind: Any, default: Any) -> click.Parameter:
         is_required = default is inspect.Parameter.empty
+        several = get_origin(kind) is list
         return click.Argument(
-            [name], type=_type_of(kind), metavar=self.metavar, required=is_required,
-            default=None if is_required else default, help=self.help,
+            [name], type=_type_of(get_args(kind)[0] if several else kind), metavar=self.metavar,
+            required=is_required, default=None if is_required else default, help=self.help,
+            nargs=-1 if several else 1,
         )  # fmt: skip
 
 
@@ -251,3 +256,14 @@ class CommandGroup(OnceOptions, click.Group):
         """Write a whole sentence for each command. click would cut it at the end of the line."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, each.short_help) for name, each in self._entries.items()])
+
+
+class ServiceGroup(CommandGroup):
+    """A group of subcommands. Without a subcommand, all arguments are passed to the service."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        service = bool(args) and args[0] not in {*self.list_commands(ctx), "--help"}
+        if not args or service:
+            ctx.obj = list(args)
+            args = []
+        return super().parse_args(ctx, args)

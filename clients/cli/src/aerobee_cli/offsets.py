@@ -5,7 +5,7 @@ This module also parses the target of `--to`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, TypedDict
 
 from aerobee_cli.options import BadOption
@@ -49,6 +49,17 @@ def reset_target(text: str) -> ResetTarget:
         ) from None
 
 
+def queues_of(texts: Iterable[str]) -> list[tuple[str, int]]:
+    """Parse the values of `--queue`, "BROKER/ID". Raises BadOption if one is invalid."""
+    found = []
+    for text in texts:
+        broker, _, queue_id = text.rpartition("/")
+        if not broker or not (queue_id.isascii() and queue_id.isdigit()):
+            raise BadOption(f"--queue {text!r}: write BROKER/ID, for example broker-a/3")
+        found.append((broker, int(queue_id)))
+    return found
+
+
 def effects(
     before: Iterable[QueueProgress], moved: Iterable[QueueOffset], target: ResetTarget
 ) -> Iterator[str]:
@@ -57,11 +68,11 @@ def effects(
     `before` is the progress of the group before the move. Where the group has no offset in a queue,
     it has not consumed any messages.
     """
-    places = {(each.broker_name, each.queue_id): each for each in before}
+    places = {(each.topic, each.broker_name, each.queue_id): each for each in before}
     skipped = repeated = cut = 0
     for each in moved:
         cut += each.queue_offset < target.get("queue_offset", 0)
-        known = places.get((each.broker_name, each.queue_id))
+        known = places.get((each.topic, each.broker_name, each.queue_id))
         if known is not None:
             offset = known.min_offset if known.consumer_offset is None else known.consumer_offset
             skipped += max(0, each.queue_offset - offset)
@@ -76,12 +87,20 @@ def effects(
 
 
 def effects_of_reset(
-    admin: AdminClient, group: str, topic: str, target: ResetTarget
+    admin: AdminClient,
+    group: str,
+    topic: str,
+    target: ResetTarget,
+    queues: Collection[tuple[str, int]] = (),
 ) -> Iterator[str]:
-    """Yield texts about what a reset to `target` would do."""
+    """Yield texts about what a reset of these queues, or of all, to `target` would do."""
     yield from effects(
         admin.consume_progress(group, topic),
-        [_moved(admin, queue, target) for queue in admin.topic_status(topic)],
+        [
+            _moved(admin, queue, target)
+            for queue in admin.topic_status(topic)
+            if not queues or (queue.broker_name, queue.queue_id) in queues
+        ],
         target,
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -124,6 +125,18 @@ def producer(context: click.Context, namesrv: str | None) -> Producer:
 
     silence_client()
     return Producer(PRODUCER_GROUP, namesrv=namesrv_of(context, namesrv))
+
+
+def operator() -> str:
+    """Return the user of this process and the host, for records of what an operator did."""
+    import getpass
+    import socket
+
+    try:
+        user = getpass.getuser()
+    except (OSError, KeyError):  # a container may run with a user id that has no name
+        user = str(os.getuid())
+    return f"{user}@{socket.gethostname()}"
 
 
 def at_once(call: Callable[[T], R], arguments: Sequence[T]) -> list[R]:

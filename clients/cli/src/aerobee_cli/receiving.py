@@ -7,7 +7,6 @@ group, each message is acknowledged after it was printed.
 from __future__ import annotations
 
 import asyncio
-import json
 import signal
 import sys
 import time
@@ -18,7 +17,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Protocol
 
 from aerobee_cli import output
-from aerobee_client.admin.export import full
+from aerobee_cli.message_lines import Format, MessageLines
 
 if TYPE_CHECKING:
     from aerobee_client import (
@@ -31,9 +30,6 @@ if TYPE_CHECKING:
 # The maximum wait of a receive, so that Ctrl-C ends it without losing messages on their way.
 WAIT_S = 0.5
 MAX_MESSAGES = 32  # per receive
-# On a terminal, a longer body is cut. In a pipe and with --json it is whole.
-SHOWN_CHARACTERS = 1_000
-SHOWN_BYTES = 32  # of a body that is not text
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,41 +187,13 @@ async def run(request: Request, *, as_json: bool) -> Received:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stopping.set)
-    limit = SHOWN_CHARACTERS if sys.stdout.isatty() else None
+    lines = MessageLines(Format.JSON if as_json else Format.TEXT)
 
     def show(message: ReceivedMessage) -> None:
-        item = full(message)
-        print(json.dumps(item, ensure_ascii=False) if as_json else text_of(item, limit))
+        print(lines.of(message))
 
     async with AsyncExitStack() as stack:
         source = await open_source(request, stack)
         if not as_json and sys.stdout.isatty():
             output.note("waiting for messages; Ctrl-C ends")
         return await receive_all(source, request, show, stopping)
-
-
-def text_of(item: output.Item, limit: int | None = None) -> str:
-    """Return one line about a message, of which no character controls the terminal.
-
-    `limit` is the maximum number of characters of the body.
-    """
-    place = f"{item['broker_name']}/{item['queue_id']}@{item['queue_offset']}"
-    at = output.iso_time(item["store_timestamp_ms"], milliseconds=False)
-    labels = [f"tag={item['tag']}"] if item["tag"] else []
-    if item["keys"]:
-        labels.append(f"keys={','.join(item['keys'])}")
-    parts = [at, item["message_id"], place, *labels, _body(item, limit)]
-    return output.printable("  ".join(parts)).replace("\n", "\\n").replace("\t", "\\t")
-
-
-def _body(item: output.Item, limit: int | None) -> str:
-    if "body" in item:
-        body: str = item["body"]
-        if limit is None or len(body) <= limit:
-            return body
-        return f"{body[:limit]}… ({len(body):,} characters)"
-    import base64
-
-    raw = base64.b64decode(item["body_base64"])
-    more = " …" if len(raw) > SHOWN_BYTES else ""
-    return f"({len(raw):,} bytes, not text) {raw[:SHOWN_BYTES].hex(' ', 4)}{more}"

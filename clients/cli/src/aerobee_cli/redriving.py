@@ -1,158 +1,137 @@
-"""Run a redrive for the command: connect, send, and show the progress and the result.
+"""Start a job over dead letters for the command, and follow it to its end.
 
-The result goes to stdout, as one JSON object or a table of unsent dead letters. The JSON object is
-written during the redrive. Therefore the outcomes are never all in memory.
+The brokers run the job. If the command ends before, the job continues.
 """
 
 from __future__ import annotations
 
 import asyncio
-import gc
-import json
+import getpass
+import os
 import signal
+import socket
 import sys
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import AsyncExitStack, aclosing, contextmanager
-from dataclasses import dataclass, replace
-from datetime import timedelta
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import aclosing, contextmanager
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from aerobee_cli import output
 from aerobee_cli.errors import FAILED, INCOMPLETE, CommandError
-from aerobee_cli.options import PRODUCER_GROUP, BadOption
+from aerobee_cli.options import BadOption
 from aerobee_cli.progress import Progress
-from aerobee_cli.table import Column, Table
+from aerobee_cli.table import Column, Table, number
 from aerobee_cli.times import Moment
-from aerobee_client.admin.dead_letters import DeadLetters, Selection
-from aerobee_client.admin.redriving.outcome import Outcome, Status, Tally
-from aerobee_client.admin.redriving.rules import Target
-from aerobee_wire.status import MqError
 
 if TYPE_CHECKING:
     from aerobee_client import AsyncAdminClient
-    from aerobee_client.admin.redriving.journal import Journal
-    from aerobee_client.admin.redriving.listed import ListedDeadLetters
-    from aerobee_client.admin.redriving.message_ids import MessageIds
-    from aerobee_client.admin.redriving.run import Redrive
+    from aerobee_client.admin.letters import LetterFailure, LetterJobDescription, LetterJobSpec
+    from aerobee_client.admin.redriving.letter_job import GroupLetterJob, Listed
+    from aerobee_client.admin.redriving.listed import Missing
 
-
-# This is long enough for the restart of a broker.
-SEND_TIMEOUT = timedelta(seconds=30)
-# The number of new objects between two runs of the garbage collector. Each dead letter creates
-# about ten objects, which are freed without the collector. With Python's default of 700, the
-# collector takes a seventh of the time of a redrive.
-YOUNG_OBJECTS = 50_000
-# The maximum number of rows of a table.
-TABLE_ROWS = 1_000
-COLUMNS = (
-    Column("message id", "message_id"),
-    Column("status", "status"),
-    Column("topic", "topic"),
+MAX_FAILURES_SHOWN = 1_000  # rows of a table; --json has all
+_COUNTS = ("sent", "failed", "already", "duplicates", "unreadable")
+FAILURE_COLUMNS = (
+    Column("broker", "broker_name"),
+    number("queue id", "queue_id"),
+    number("queue offset", "queue_offset"),
     Column("error", "error", text=True),
-    Column("tag", "tag", extra=True),
-    Column("offset message id", "offset_message_id", extra=True),
 )
-_KEYS = ("message_id", "offset_message_id", "tag", "topic", "status", "error", "perhaps_twice")
+MISSING_COLUMNS = (Column("message id", "message_id"), Column("problem", "problem", text=True))
+PREVIEW_COLUMNS = (
+    Column("by", "kind"),
+    Column("value", "name", text=True),
+    number("dead letters", "letters"),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """The arguments of the command line.
+    """The arguments of the command line. The times are added to `spec` by the brokers' clock.
 
-    If `limit` is 0, all dead letters are sent. `listed` and `journal` are files. `since` and
-    `until` are bounds of the store time. They are added to `selection` when the clock of the
-    brokers is known.
+    `listed` is the file that lists letters. `spec` with an empty target dismisses letters.
     """
 
     namesrv: str
-    group: str
-    selection: Selection
-    to: Target
+    job_id: str
+    spec: LetterJobSpec
     since: Moment | None = None
     until: Moment | None = None
-    rate: float | None = None
-    limit: int = 0
     listed: Path | None = None
-    journal: Path | None = None
     dry_run: bool = False
     json: bool = False
+    detach: bool = False
+
+
+def requester() -> str:
+    """Return the user and host of this process, as the default of a job's requester."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # a container without an entry for its user
+        user = str(os.getuid()) if hasattr(os, "getuid") else ""
+    return f"{user}@{socket.gethostname()}"
 
 
 def run(request: Request) -> int:
-    """Run a redrive and return the exit code.
+    """Run a job, and return the exit code.
 
-    0: all were sent. 1: some were not sent, or do not exist. 3: some could not be read. If the
-    redrive raises an error, the result up to that point is shown first.
+    0: all selected letters were sent. 1: some were not sent, or do not exist. 3: some could not be
+    read. Ctrl-C ends the command, but not the job.
     """
-    job = _Job(request)
+    run_of = _Run(request)
     try:
-        with fewer_looks_for_cycles(), _stopped_like_ctrl_c():
-            asyncio.run(job.run())
-    except (MqError, OSError, KeyboardInterrupt):
-        job.show_interrupted()
+        with _stopped_like_ctrl_c():
+            return asyncio.run(run_of.run())
+    except KeyboardInterrupt:
+        if run_of.is_started:
+            output.note(
+                f"the job {request.job_id} continues on the brokers: see aerobee dlq jobs show "
+                f"{request.job_id}, or end it with aerobee dlq jobs cancel {request.job_id}"
+            )
         raise
-    return job.show()
 
 
-class _Job:
+class _Run:
     def __init__(self, request: Request) -> None:
         self._request = request
-        self._shown: Shown = JsonObject() if request.json else Rows()
-        self._selection = request.selection
-        self._ids = request.selection.ids
-        self._missing = set(self._ids)
-        self._source: DeadLetters | ListedDeadLetters | None = None
-        self._redrive: Redrive | None = None
-        self._complete = True
-        self._unfinished = 0  # messages in flight when an earlier run was interrupted
+        self.is_started = False
+        self._missing: list[Missing] = []
 
-    async def run(self) -> None:
-        from aerobee_client import AsyncAdminClient, AsyncProducer
-        from aerobee_client.admin.redriving.message_ids import Claim, MessageIds
-        from aerobee_client.admin.redriving.run import Redrive, Settings
-        from aerobee_client.runtime.clock import SystemClock
+    async def run(self) -> int:
+        from aerobee_client import AsyncAdminClient
+        from aerobee_client.admin.redriving.letter_job import GroupLetterJob
 
+        output.silence_client()
         request = self._request
-        settings = Settings(
-            consumer_group=request.group,
-            target=request.to,
-            rate=request.rate,
-            limit=request.limit,
-            dry_run=request.dry_run,
-        )
-        async with AsyncExitStack() as stack:
-            ids = MessageIds()
-            stack.callback(ids.close)
-            journal = self._open_journal(ids)
-            if journal is not None:
-                stack.callback(journal.close)
-                self._unfinished = ids.count(Claim.UNKNOWN)
-            output.silence_client()
-            admin = await stack.enter_async_context(AsyncAdminClient(request.namesrv))
+        async with AsyncAdminClient(request.namesrv) as admin:
             await self._check_target(admin)
-            await self._set_bounds(admin)
-            producer = await stack.enter_async_context(
-                AsyncProducer(PRODUCER_GROUP, namesrv=request.namesrv, send_timeout=SEND_TIMEOUT)
-            )
-            clock = SystemClock()
-            self._redrive = Redrive(settings, producer, clock=clock, ids=ids, journal=journal)
-            await self._send(self._redrive, self._source_of(admin))
-
-    def _open_journal(self, ids: MessageIds) -> Journal | None:
-        from aerobee_client.admin.redriving.journal import Journal
-
-        request = self._request
-        if request.journal is None:
-            return None
-        given = (request.journal, request.group, request.to, ids)
-        return Journal.open(*given, read_only=request.dry_run)
+            spec = await self._with_bounds(admin)
+            listed = await self._listed(admin)
+            job = GroupLetterJob(admin, request.job_id, spec, listed)
+            await job.preview()
+            if request.dry_run:
+                return self._show_preview(job)
+            self.is_started = True
+            await job.start()
+            if request.detach:
+                output.note(f"started the job {request.job_id}")
+                return 0
+            jobs = await self._follow(job)
+            failures = [
+                failure
+                for each in jobs
+                if each.failed
+                for failure in await admin.letter_failures(each.broker_name, request.job_id)
+            ]
+        return self._show(job, jobs, failures)
 
     async def _check_target(self, admin: AsyncAdminClient) -> None:
-        from aerobee_client.admin.redriving.run import reads_retries
+        from aerobee_client.admin.redriving.letter_job import reads_retries
 
-        group = self._request.group
-        if self._request.to != Target.RETRY:
+        group = self._request.spec.consumer_group
+        if self._request.spec.target != "retry":
             return
         if not reads_retries(await admin.list_clients(group), group):
             raise CommandError(
@@ -160,8 +139,8 @@ class _Job:
                 "SDKs never do: send with --to origin"
             )
 
-    async def _set_bounds(self, admin: AsyncAdminClient) -> None:
-        """Set the bounds of the store time in the selection.
+    async def _with_bounds(self, admin: AsyncAdminClient) -> LetterJobSpec:
+        """Return the specification with the bounds of the store time.
 
         Ages count back from the earliest broker clock, because brokers set the store times.
         """
@@ -171,107 +150,166 @@ class _Job:
         if any(each.is_age for each in moments):
             now_ms = min((await admin.broker_times_ms()).values())
         check_bounds(request.since, request.until, now_ms)
-        self._selection = replace(
-            request.selection,
-            since_ms=request.since and request.since.at(now_ms),
-            until_ms=request.until and request.until.at(now_ms),
+        return replace(
+            request.spec,
+            since_ms=request.since.at(now_ms) if request.since else 0,
+            until_ms=max(1, request.until.at(now_ms)) if request.until else 0,
         )
 
-    def _source_of(self, admin: AsyncAdminClient) -> DeadLetters | ListedDeadLetters:
+    async def _listed(self, admin: AsyncAdminClient) -> Listed | None:
+        """Return the places of the listed letters, after a check that they are still there."""
+        from aerobee_client.admin.dead_letters import Selection
         from aerobee_client.admin.redriving.listed import ListedDeadLetters
 
         request = self._request
         if request.listed is None:
-            source: DeadLetters | ListedDeadLetters = DeadLetters(
-                admin, request.group, self._selection
-            )
-        else:
-            source = ListedDeadLetters(admin, request.group, request.listed, self._selection)
-        self._source = source
-        return source
+            return None
+        group = request.spec.consumer_group
+        reader = ListedDeadLetters(admin, group, request.listed, Selection())
+        found, self._missing = await reader.places()
+        return found
 
-    async def _send(self, redrive: Redrive, source: DeadLetters | ListedDeadLetters) -> None:
+    async def _follow(self, job: GroupLetterJob) -> list[LetterJobDescription]:
         progress = Progress(sys.stderr)
+        jobs: list[LetterJobDescription] = []
+        waited = ""
         try:
-            async with (
-                aclosing(source.pages()) as letters,
-                aclosing(redrive.run(letters)) as windows,
-            ):
-                async for outcomes in windows:
-                    self._take(outcomes)
+            async with aclosing(job.follow()) as states:
+                async for jobs in states:
                     progress.update(
-                        looked_at=max(source.scanned, redrive.tally.total),  # in a started page
-                        total=source.total,
-                        sent=redrive.tally.by_status[Status.SENT],
+                        looked_at=sum(each.examined for each in jobs),
+                        total=sum(each.total for each in jobs),
+                        sent=sum(each.sent for each in jobs),
                     )
+                    waits = next((each for each in jobs if each.waits_for), None)
+                    if waits is not None and waits.waits_for != waited:
+                        waited = waits.waits_for
+                        output.note(f"broker {waits.broker_name} waits: {waited}")
         finally:
             progress.close()
-            warn_unless_complete(source.topic, source.corrupted, source.expired)
-            self._complete = source.complete
+        return jobs
 
-    def _take(self, outcomes: list[Outcome]) -> None:
-        self._shown.add(outcomes)
-        if self._missing:
-            for outcome in outcomes:
-                self._missing -= {outcome.message_id, outcome.offset_message_id}
+    def _absent(self, job: GroupLetterJob) -> list[dict[str, str]]:
+        """Return the letters that the user named and that do not exist."""
+        absent = [{"message_id": each.message_id, "problem": each.why} for each in self._missing]
+        ids = frozenset(job.spec.ids)
+        for found in job.previews.values():
+            ids &= found.missing_ids
+        group = job.spec.consumer_group
+        absent += [
+            {"message_id": each, "problem": f"{group} has no dead letter with this id"}
+            for each in sorted(ids)
+        ]
+        return absent
 
-    @property
-    def _tally(self) -> Tally:
-        return self._redrive.tally if self._redrive is not None else Tally()
+    # ---- results ----
 
-    def show(self) -> int:
-        """Show the result, and return the exit code."""
-        self._show(interrupted=False)
-        for message_id in sorted(self._missing):
-            output.note(f"error: {self._request.group} has no dead letter {message_id}")
-        counts = self._tally.by_status
-        if counts[Status.FAILED] or counts[Status.MISSING] or self._missing:
+    def _show_preview(self, job: GroupLetterJob) -> int:
+        previews, spec = job.previews.values(), job.spec
+        counts = {
+            name: sum(getattr(each, name) for each in previews)
+            for name in (
+                "stored",
+                "selected",
+                "would_send",
+                "body_bytes",
+                "already_sent",
+                "already_dismissed",
+                "duplicates",
+                "unreadable",
+            )
+        }
+        if spec.limit:
+            counts["would_send"] = min(counts["would_send"], spec.limit)
+        maps = {
+            name: _summed(getattr(each, name) for each in previews)
+            for name in ("reasons", "topics", "failures")
+        }
+        absent = self._absent(job)
+        if self._request.json:
+            item = {"group": spec.consumer_group, "target": spec.target, **counts, **maps}
+            output.show_one({**item, "missing": absent}, as_json=True)
+        else:
+            rows = [
+                {"kind": kind, "name": name or "(none)", "letters": count}
+                for kind, key in (("reason", "reasons"), ("topic", "topics"), ("error", "failures"))
+                for name, count in maps[key].items()
+            ]
+            Table(PREVIEW_COLUMNS).show(rows)
+            Table(MISSING_COLUMNS).show(absent)
+            verb = "send" if spec.target else "dismiss"
+            text = (
+                f"would {verb} {counts['would_send']:,} of {counts['stored']:,} dead letters of "
+                f"{spec.consumer_group}, {counts['body_bytes']:,} bytes"
+            )
+            output.note(text + _notes(counts, again=spec.again))
+        if maps["failures"] or absent:
             return FAILED
-        return 0 if self._complete else INCOMPLETE
+        return INCOMPLETE if counts["unreadable"] else 0
 
-    def show_interrupted(self) -> None:
-        """Show the result up to the interruption, unless no dead letter was examined."""
-        if not self._tally.total:
-            return
-        self._show(interrupted=True)
-        if self._request.journal is not None:
-            output.note(f"interrupted: the same command resumes, by {self._request.journal}")
-        elif self._redrive is not None and self._redrive.last is not None:
-            last = self._redrive.last
-            output.note(
-                f"interrupted behind queue offset {last.queue_offset} of queue {last.queue_id} of "
-                f"broker {last.broker_name}: the next redrive of all sends these again, which "
-                "--journal FILE prevents"
-            )
-
-    def _show(self, *, interrupted: bool) -> None:
-        tally, request = self._tally, self._request
-        counts = tally.by_status
-        self._shown.end(
-            {
-                "group": request.group,
-                "target": str(request.to),
-                "topics": sorted(tally.topics),
-                **{status.name.lower(): counts[status] for status in Status},
-                "perhaps_twice": tally.perhaps_twice,
-                "complete": self._complete,
-                "interrupted": interrupted,
+    def _show(
+        self,
+        job: GroupLetterJob,
+        jobs: Sequence[LetterJobDescription],
+        failures: Sequence[LetterFailure],
+    ) -> int:
+        spec, absent = job.spec, self._absent(job)
+        counts = {name: sum(getattr(each, name) for each in jobs) for name in _COUNTS}
+        topics = sorted({topic for each in jobs for topic in each.topics})
+        is_cancelled = any(each.state == "cancelled" for each in jobs)
+        items = [asdict(each) for each in failures]
+        if self._request.json:
+            item = {
+                "job_id": self._request.job_id,
+                "group": spec.consumer_group,
+                "target": spec.target,
+                "topics": topics,
+                **counts,
+                "cancelled": is_cancelled,
+                "failures": items,
+                "missing": absent,
             }
+            output.show_one(item, as_json=True)
+        else:
+            Table(FAILURE_COLUMNS).show(items[:MAX_FAILURES_SHOWN])
+            if len(items) > MAX_FAILURES_SHOWN:
+                output.note(f"{len(items) - MAX_FAILURES_SHOWN:,} more: --json lists all")
+            Table(MISSING_COLUMNS).show(absent)
+            verb = "sent" if spec.target else "dismissed"
+            text = f"{verb} {counts['sent']:,} dead letters of {spec.consumer_group}"
+            if topics:
+                text += f" to {', '.join(topics)}"
+            if is_cancelled:
+                text += "; the job was cancelled"
+            output.note(text + _notes(counts, again=spec.again))
+        if counts["failed"] or absent or is_cancelled:
+            return FAILED
+        return INCOMPLETE if counts["unreadable"] else 0
+
+
+def _notes(counts: Mapping[str, int], *, again: bool) -> str:
+    """Return the end of a result with the letters that were left out."""
+    parts = []
+    already = counts.get("already", 0) + counts.get("already_sent", 0)
+    already += counts.get("already_dismissed", 0)
+    if already and not again:
+        parts.append(f"{already:,} were sent or dismissed before (--again sends them again)")
+    if counts["duplicates"]:
+        parts.append(
+            f"{counts['duplicates']:,} have the message of another one, which is sent once"
         )
-        status = Status.WOULD_SEND if request.dry_run else Status.SENT
-        text = f"{status} {counts[status]:,} of {tally.total:,} dead letters of {request.group}"
-        if tally.topics:
-            text += f" to {', '.join(sorted(tally.topics))}"
-        if self._redrive is not None and self._redrive.limit_is_reached:
-            text += f"; --limit {request.limit} ended it, and later dead letters were not examined"
-        if counts[Status.SENT_BEFORE]:
-            text += f"; {counts[Status.SENT_BEFORE]:,} were sent before, says {request.journal}"
-        if tally.perhaps_twice:
-            text += (
-                f"; {tally.perhaps_twice:,} perhaps twice, with the same message id: they were in "
-                "flight when an earlier run broke off"
-            )
-        output.note(text)
+    if counts.get("failed"):
+        parts.append(f"{counts['failed']:,} could not be sent")
+    if counts["unreadable"]:
+        parts.append(f"{counts['unreadable']:,} could not be read")
+    return "".join(f"; {part}" for part in parts)
+
+
+def _summed(maps: Iterator[Mapping[str, int]]) -> dict[str, int]:
+    total: Counter[str] = Counter()
+    for each in maps:
+        total.update(each)
+    return dict(total.most_common())
 
 
 def check_bounds(since: Moment | None, until: Moment | None, now_ms: int) -> None:
@@ -281,24 +319,8 @@ def check_bounds(since: Moment | None, until: Moment | None, now_ms: int) -> Non
 
 
 @contextmanager
-def fewer_looks_for_cycles() -> Iterator[None]:
-    """Run Python's garbage collector less often, and only on new objects.
-
-    This saves time because a redrive creates many objects, but no reference cycles.
-    """
-    thresholds = gc.get_threshold()
-    gc.freeze()
-    gc.set_threshold(YOUNG_OBJECTS, *thresholds[1:])
-    try:
-        yield
-    finally:
-        gc.set_threshold(*thresholds)
-        gc.unfreeze()
-
-
-@contextmanager
 def _stopped_like_ctrl_c() -> Iterator[None]:
-    """Handle SIGTERM like SIGINT: wait for the messages in flight, and show the result.
+    """Handle SIGTERM like SIGINT: say that the job continues.
 
     A shell lets background commands of a script ignore SIGINT, but here SIGINT is handled again.
     """
@@ -311,8 +333,8 @@ def _stopped_like_ctrl_c() -> Iterator[None]:
     try:
         yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        for each, handler in before.items():
+            signal.signal(each, handler)
 
 
 def warn_unless_complete(topic: str, corrupted: int, expired: int) -> None:
@@ -324,60 +346,3 @@ def warn_unless_complete(topic: str, corrupted: int, expired: int) -> None:
         )
     if expired:
         output.note(f"warning: {expired} records of {topic} expired before they were read")
-
-
-class Shown(Protocol):
-    def add(self, outcomes: Iterable[Outcome]) -> None: ...
-    def end(self, result: Mapping[str, Any]) -> None:
-        """Print the last part of the output. `result` has the counts of the whole redrive."""
-
-
-class JsonObject:
-    """Prints the result as one JSON object.
-
-    The object has the array "outcomes" with an item on each line, and then the counts. Dead letters
-    that earlier runs sent are only counted.
-    """
-
-    def __init__(self) -> None:
-        self._separator = '{"outcomes": [\n'
-
-    def add(self, outcomes: Iterable[Outcome]) -> None:
-        for outcome in outcomes:
-            if outcome.status is not Status.SENT_BEFORE:
-                item = outcome._asdict()
-                shown = {key: item[key] for key in _KEYS}
-                sys.stdout.write(self._separator + json.dumps(shown, ensure_ascii=False))
-                self._separator = ",\n"
-
-    def end(self, result: Mapping[str, Any]) -> None:
-        start = '{"outcomes": [' if self._separator.startswith("{") else "\n"
-        rest = json.dumps(dict(result), ensure_ascii=False)
-        sys.stdout.write(f"{start}],\n{rest.removeprefix('{')}\n")
-        sys.stdout.flush()
-
-
-class Rows:
-    """Prints a table of the dead letters that were not sent.
-
-    In a dry run, the table also has the dead letters that would be sent.
-    """
-
-    def __init__(self) -> None:
-        self._rows: list[dict[str, Any]] = []
-        self._more = 0
-
-    def add(self, outcomes: Iterable[Outcome]) -> None:
-        for outcome in outcomes:
-            if outcome.status in (Status.SENT, Status.SENT_BEFORE):
-                continue
-            if len(self._rows) < TABLE_ROWS:
-                self._rows.append(outcome._asdict())
-            else:
-                self._more += 1
-
-    def end(self, result: Mapping[str, Any]) -> None:
-        if self._rows:
-            Table(COLUMNS).show(self._rows)
-        if self._more:
-            output.note(f"{self._more:,} more are not shown: --json lists all")

@@ -11,29 +11,31 @@ names of the options:
       - group: billing
         max_attempts: 5
         retry_delays: 1s,5s,30s
+
+In place of such a file, the output of `topic list --json` or `group list --json` is accepted.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from aerobee_cli.manifest import PERMISSIONS, entries_of_listing
 from aerobee_cli.options import BadOption, pairs_of
 from aerobee_cli.times import parse_duration
 from aerobee_wire.consume_order import ConsumeOrder
 from aerobee_wire.queues import lite
 from aerobee_wire.retry_policy import ExponentialRetryPolicy
-from aerobee_wire.route import READ, READ_WRITE, WRITE
 
 # Keyword arguments of AdminClient's create_topic and update_topic, or create_group and
 # update_group.
 Arguments: TypeAlias = dict[str, Any]
 
 NEVER = "never"  # as a TTL
-PERMISSIONS = {"rw": READ_WRITE, "r": READ, "w": WRITE}
 
 
 class MessageType(StrEnum):
@@ -271,17 +273,48 @@ def wanted(
     raise BadOption(f"--from says the settings: leave out {', '.join(options)}")
 
 
+def parent_of(arguments: Arguments) -> str:
+    """Return the topic to whose lite topics the arguments bind a group, or ""."""
+    return str((arguments.get("attributes") or {}).get(lite.BIND_ATTRIBUTE, ""))
+
+
 # ---- files ----
+
+
+def file_entries(path: Path, kind: str) -> dict[str, Arguments]:
+    """Return the settings of the topics or groups (`kind`) in a file, by name.
+
+    A file without a section of that kind has none. Raises BadOption or OSError.
+    """
+    content = _load(path)
+    if isinstance(content, dict) and content.keys() < _SECTIONS:
+        return _entries(path, kind) if f"{kind}s" in content else {}
+    return _entries(path, kind)
+
+
+_SECTIONS = frozenset(f"{each}s" for each in _READERS)
+
+
+def _listed(path: Path, kind: str) -> list[Any]:
+    """Return the entries of the topics or groups (`kind`) in a file."""
+    content, section = _load(path), f"{kind}s"
+    if isinstance(content, list):
+        try:
+            return entries_of_listing(kind, json.loads(path.read_text(encoding="utf-8")))
+        except ValueError as error:
+            raise BadOption(f"--from {path}: {error}") from None
+    listed = content.get(section) if isinstance(content, dict) else None
+    if not isinstance(listed, list) or content.keys() - _SECTIONS:
+        raise BadOption(
+            f"--from {path}: give a list `{section}:` (topics and groups may stand in one file), "
+            f"or what `aerobee {kind} list --json` prints"
+        )
+    return listed
 
 
 def _entries(path: Path, kind: str) -> dict[str, Arguments]:
     """Return the settings in a file by name, in the order of the file."""
-    content, section = _load(path), f"{kind}s"
-    listed = content.get(section) if isinstance(content, dict) else None
-    if not isinstance(listed, list) or content.keys() - {f"{each}s" for each in _READERS}:
-        raise BadOption(
-            f"--from {path}: give a list `{section}:` (topics and groups may stand in one file)"
-        )
+    listed, section = _listed(path, kind), f"{kind}s"
     entries: dict[str, Arguments] = {}
     for number, entry in enumerate(listed, 1):
         if not isinstance(entry, dict) or not isinstance(entry.get(kind), str):

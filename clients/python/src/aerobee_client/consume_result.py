@@ -39,6 +39,7 @@ class ReconsumeLater(Exception):  # a verdict, not an error
         description: The failure description.
         delay: The time until redelivery, up to 3 days.
         delay_level: One of RocketMQ's delays, 1 to 18. Do not combine it with `delay`.
+        reason: The failure reason, such as "OutOfStock". The default is the name of the class.
         counted: False if this delivery does not count as an attempt, so that it does not bring the
             message nearer to the dead-letter topic. Use False if the listener currently cannot
             process any message.
@@ -59,6 +60,7 @@ class ReconsumeLater(Exception):  # a verdict, not an error
         delay: timedelta | None = None,
         delay_level: int = 0,
         counted: bool = True,
+        reason: str = "",
     ) -> None:
         if delay_level and not FIRST_DELAY_LEVEL <= delay_level <= LAST_DELAY_LEVEL:
             raise invalid_parameter(
@@ -74,10 +76,28 @@ class ReconsumeLater(Exception):  # a verdict, not an error
         self.delay = delay
         self.delay_level = delay_level
         self.counted = counted
+        self.reason = reason
 
 
 class DeadLetter(Exception):  # a verdict, not an error
     """Raised by a listener to move the message to the dead-letter topic now.
 
-    The text of the exception becomes the failure description of the message.
+    The text of the exception becomes the failure description of the message. Raise it `from`
+    another exception to keep that one as the cause.
+
+    Args:
+        description: The failure description.
+        reason: The failure reason, by which lists and reports group dead letters. The default is
+            the name of the class.
+
+    Example:
+        def listener(message):
+            if is_fraud(message):
+                raise DeadLetter("the card is stolen", reason="FraudSuspected")
     """
+
+    reason = ""  # of a subclass that does not call this constructor
+
+    def __init__(self, description: str = "", *, reason: str = "") -> None:
+        super().__init__(description)
+        self.reason = reason

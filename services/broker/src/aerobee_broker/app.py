@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from functools import partial
 
 import structlog
+from aerobee.broker.v1 import config_pb2
 from prometheus_client import CollectorRegistry
 
 from aerobee_broker.broker import Broker
@@ -22,17 +23,21 @@ from aerobee_broker.cluster.peers import Peers, broker_caller
 from aerobee_broker.commit.worker_thread import Worker, WorkerThread
 from aerobee_broker.config import BrokerOptions
 from aerobee_broker.disk import Disk, RealDisk
+from aerobee_broker.metadata.runtime_config import RuntimeConfig
 from aerobee_broker.metrics import BrokerMetrics
 from aerobee_broker.replication.wiring import ReplicaProcess, refuse_replica
+from aerobee_broker.rpc.config import ConfigRpcs
 from aerobee_broker.scrubbing import Scrubbing
 from aerobee_broker.store.format import THIS_BUILD, FormatFile
 from aerobee_broker.store.message_store import MessageStore
 from aerobee_broker.store.retention.retention import deletion_hint
 from aerobee_broker.upkeep import periodic_work
+from aerobee_broker.wiring.access import BrokerAccess
 from aerobee_broker.wiring.environment import Environment
 from aerobee_broker.wiring.name_server_registration import NameServerRegistration
 from aerobee_broker.wiring.store import open_store, store_options
 from aerobee_broker.wiring.tables import Tables
+from aerobee_chassis import logs
 from aerobee_chassis.addresses import join_address
 from aerobee_chassis.background import BackgroundTask, PeriodicTask
 from aerobee_chassis.clock import Clock, SystemClock, real_time
@@ -47,7 +52,7 @@ from aerobee_chassis.rpc.in_flight import (
     bounds_of,
 )
 from aerobee_chassis.rpc.server import Server
-from aerobee_chassis.rpc.services import Adapt
+from aerobee_chassis.rpc.services import Adapt, Service, bind
 from aerobee_wire.permissions import Permissions
 from aerobee_wire.status import Code, MqError, grpc_status_of, trailers_of
 
@@ -71,7 +76,8 @@ class BrokerApp(App):
         adapt: Adapt = tuple,
     ) -> None:
         super().__init__()
-        self.options = options
+        self.options = options  # the current ones
+        self._given = options
         self.broker: Broker | None = None  # set when it has started
         self.upkeep: list[PeriodicTask] = []
         self._adapt = adapt
@@ -103,16 +109,18 @@ class BrokerApp(App):
         raise AssertionError("not reached: the last attempt returns or raises")
 
     async def _try_start(self) -> Mapping[str, object]:
-        options = self.options
         environment = await self._environment()
+        options = environment.options
         port = options.listen_port or free_port(options.bind_address)
         host = await asyncio.to_thread(
             advertised_host, options.broker_ip1, options.bind_address, options.namesrvs
         )
         store_host = join_address(await asyncio.to_thread(store_ip, host), port)
         identity = self._identity(join_address(host, port), store_host)
+        access = BrokerAccess(options, self._clock)
+        await self.lifecycle.start(Step(restore=access.restore))
         if options.is_replicated:
-            return await self._start_replica(environment, identity, port)
+            return await self._start_replica(environment, identity, port, access)
         refuse_replica(environment)
         store = await asyncio.to_thread(open_store, environment, store_host)
         await self.lifecycle.start(Step(stop=lambda: close_store(store, environment.flusher)))
@@ -129,7 +137,13 @@ class BrokerApp(App):
             spread=Peers(registration, identity, partial(broker_caller, options)).create,
         )
         server = self._server = Server(
-            self._adapt(broker.services()),
+            self._adapt(
+                [
+                    *broker.services(),
+                    access.service,
+                    self._config_service(environment, broker.use),
+                ]
+            ),
             host=options.bind_address,
             port=port,
             failure_of=failure_of,
@@ -159,7 +173,7 @@ class BrokerApp(App):
             Step(stop=name_servers.close),
         )
         with real_time():  # liveness runs on real time, also in tests with a simulated clock
-            await self.lifecycle.start(registration)
+            await self.lifecycle.start(*access.components(), registration)
         self.broker = broker
         return {
             "address": server.address,
@@ -169,14 +183,20 @@ class BrokerApp(App):
         }
 
     async def _start_replica(
-        self, environment: Environment, identity: Identity, port: int
+        self, environment: Environment, identity: Identity, port: int, access: BrokerAccess
     ) -> Mapping[str, object]:
         """Start a replica. Its port opens before the replica has a role."""
         options, reader = self.options, WorkerThread("log reader")
         await self.lifecycle.start(Step(stop=reader.close))
         replica = ReplicaProcess(environment, identity, reader, self._fail)
         server = self._server = Server(
-            self._adapt(replica.services),
+            self._adapt(
+                [
+                    *replica.services,
+                    access.service,
+                    self._config_service(environment, replica.use),
+                ]
+            ),
             host=options.bind_address,
             port=port,
             failure_of=failure_of,
@@ -189,12 +209,29 @@ class BrokerApp(App):
             options, self._metrics.registry, ready=lambda: self.serving and replica.serves
         )
         await self.lifecycle.start(server, *replica.components(server), metrics)
+        with real_time():
+            await self.lifecycle.start(*access.components())
         return {
             "address": server.address,
             "broker": options.broker_name,
             "advertised": identity.address,
             **metrics.ready_fields,
         }
+
+    def _config_service(
+        self, environment: Environment, use: Callable[[BrokerOptions], Awaitable[None]]
+    ) -> Service:
+        async def use_here(options: BrokerOptions) -> None:
+            self._take(options)
+            await use(options)
+
+        service = config_pb2.DESCRIPTOR.services_by_name["ConfigService"]
+        return bind(service, ConfigRpcs(environment.config, use_here))
+
+    def _take(self, options: BrokerOptions) -> None:
+        if options.log_level != self.options.log_level:
+            logs.set_level(options.log_level)
+        self.options = options
 
     def _warn_of_full_disk(self) -> None:
         with suppress(OSError):
@@ -214,8 +251,11 @@ class BrokerApp(App):
         flusher, writer = WorkerThread("flusher"), WorkerThread("config writer")
         await self.lifecycle.start(Step(stop=flusher.close), Step(stop=writer.close))
         path = self.options.store_path_root_dir.expanduser()
+        config = RuntimeConfig(self._given, self._disk, path, writer)
+        config.load()
+        self._take(config.options)
         return Environment(
-            options=self.options,
+            config=config,
             clock=self._clock,
             disk=self._disk,
             path=path,

@@ -5,38 +5,52 @@ The module starts nothing: `app` and the tests start the result of `components`.
 
 from __future__ import annotations
 
+from functools import partial
+
 from aerobee.broker.v1 import (
     admin_pb2,
     client_pb2,
+    dead_letter_pb2,
     lite_pb2,
     message_pb2,
     offset_pb2,
     pop_pb2,
+    search_pb2,
     transaction_pb2,
 )
 
 from aerobee_broker.cluster.identity import Identity
 from aerobee_broker.commit.commit import ALONE, Replicas
+from aerobee_broker.config import BrokerOptions
 from aerobee_broker.delivery.admin import Administration
 from aerobee_broker.delivery.draining import Draining
 from aerobee_broker.delivery.gauges import Backlog, Gauges, LiteGauges
 from aerobee_broker.delivery.lite.lag import GroupProgress
 from aerobee_broker.delivery.pop.lease_space import LeaseSpaces
+from aerobee_broker.delivery.statistics.listing import Listing
+from aerobee_broker.delivery.statistics.sampler import Kind, Sampler
+from aerobee_broker.delivery.waiting import Waiting
 from aerobee_broker.metadata.table_journal import TableUpkeep
 from aerobee_broker.registry.topics import Announce, Spread
 from aerobee_broker.rpc.admin import AdminRpcs, StatusReport
 from aerobee_broker.rpc.clients import ClientRpcs
+from aerobee_broker.rpc.letters import LetterRpcs
 from aerobee_broker.rpc.lite import LiteRpcs
 from aerobee_broker.rpc.messages import MessageRpcs, TransactionRpcs
 from aerobee_broker.rpc.offsets import OffsetRpcs
 from aerobee_broker.rpc.pop import PopRpcs
 from aerobee_broker.rpc.reads import LookupRpcs, QueueRpcs, ReadRpcs
+from aerobee_broker.rpc.search import SearchRpcs
+from aerobee_broker.rpc.tracking import TrackingRpcs
+from aerobee_broker.rpc.waiting import WaitingRpcs
 from aerobee_broker.store.message_store import MessageStore
 from aerobee_broker.wiring.consuming import Consuming
 from aerobee_broker.wiring.core import Core
 from aerobee_broker.wiring.environment import Environment
+from aerobee_broker.wiring.letters import letter_jobs
 from aerobee_broker.wiring.lite import Lite
 from aerobee_broker.wiring.sending import Delay, Sending, TransactionParts
+from aerobee_broker.wiring.store import store_options
 from aerobee_broker.wiring.tables import Tables
 from aerobee_chassis.background import BackgroundTask
 from aerobee_chassis.lifecycle import Component, Step
@@ -74,14 +88,18 @@ class Broker:
         self.locks, self.replies = core.locks, core.replies
         self.permission = core.permission
         self.delay = Delay(core)
-        parts = TransactionParts(core, self.delay.router)
+        parts = self._transaction_parts = TransactionParts(core, self.delay.router)
         self.transactions = parts.transactions
         self.transaction_checks, self.transaction_upkeep = parts.checks, parts.upkeep
         self.sending = Sending(core, self.delay, self.transactions, identity.store_host)
         self.consuming = Consuming(core)
         self.lite = lite = Lite(core)
+        self.letters = letter_jobs(core, self.consuming)
         self.leases = LeaseSpaces(
             queues=self.consuming.leases, lite=lite.leases, lite_in_use=lambda: lite.state.in_use
+        )
+        self.sampler = Sampler(
+            environment.metrics, self.consuming.offset_queries.lags, environment.clock
         )
         self.administration = Administration(
             store=store,
@@ -93,6 +111,9 @@ class Broker:
             leases=self.consuming.leases,
             journal=core.journal,
             lite=self.lite.state,
+            forget_topic=partial(self.sampler.forget, Kind.TOPIC),
+            forget_group=partial(self.sampler.forget, Kind.GROUP),
+            letters=self.letters,
         )
         backlog = Backlog(core.polls, self.delay.levels, self.delay.timers, self.transactions)
         self.draining = self._make_draining(tables, backlog)
@@ -151,6 +172,7 @@ class Broker:
             self.delay.timers,
             self.consuming.leases,
             BackgroundTask("lease expiry", self.consuming.leases.expiry.run),
+            self.letters,
             self.lite.state,
             self.lite.ttl,
             BackgroundTask("lite lease expiry", self.lite.leases.expiry.run),
@@ -162,6 +184,22 @@ class Broker:
             await self._table_upkeep.save()
         else:
             await self._core.tables.save_incremental()
+        await self._core.tables.saved_history.save()
+
+    async def use(self, options: BrokerOptions) -> None:
+        """Put the options that may change at run time into effect.
+
+        Raises MqError if the topic that new topics inherit from cannot be saved.
+        """
+        self.store.use(store_options(options))
+        self.groups.use(options)
+        self.replies.use(options.max_message_size)
+        self.sending.admission.use(options)
+        self.consuming.pull.reading.use(options)
+        self.delay.use(options)
+        self._transaction_parts.use(options)
+        self.report.use(options)
+        await self.topics.use(options)
 
     def due_in_ms(self) -> float | None:
         """Return the ms until time alone triggers an action: a delivery, a lease end, a check.
@@ -183,6 +221,7 @@ class Broker:
         self.clients.close()
         self.polls.close()
         self.lite.dispatch.ready.close()
+        self.sampler.close()
 
     def services(self) -> list[Service]:
         consuming, broker_name = self.consuming, self._identity.broker_name
@@ -193,11 +232,13 @@ class Broker:
             timer_recall=self.delay.recall,
             replies=self.replies,
             identity=self._identity,
+            send_latency=self.sampler.send_latency,
         )
         pop = PopRpcs(consuming.pop, consuming.notifications, self.leases, broker_name=broker_name)
         reads = ReadRpcs(consuming.pull, self.store)
         queries = consuming.offset_queries
-        offsets = OffsetRpcs(queries, self._core.handovers, GroupProgress(queries, self.lite.lag))
+        progress = GroupProgress(queries, self.lite.lag)
+        offsets = OffsetRpcs(queries, self._core.handovers, progress)
         lite = LiteRpcs(
             self.lite.syncing, self.lite.pop, self.lite.inspection, broker_name=broker_name
         )
@@ -210,7 +251,31 @@ class Broker:
             polls=self.polls,
             clock=self._core.environment.clock,
         )
-        admin = AdminRpcs(self.administration, self.draining, self.report, self.topics, self.groups)
+        admin = AdminRpcs(
+            self.administration,
+            self.draining,
+            self.report,
+            self.topics,
+            self.groups,
+            Listing(
+                queries=queries,
+                progress=progress,
+                leases=self.leases,
+                sampler=self.sampler,
+            ),
+            self.locks,
+        )
+        search = SearchRpcs(consuming.searches, consuming.copies)
+        waiting = WaitingRpcs(
+            Waiting(
+                store=self.store,
+                groups=self.groups,
+                leases=self.leases,
+                transactions=self.transactions,
+                levels=self.delay.levels,
+                timers=self.delay.timers,
+            )
+        )
         return [
             bind(contract.DESCRIPTOR.services_by_name[name], *handlers)
             for contract, name, *handlers in (
@@ -219,7 +284,9 @@ class Broker:
                 (client_pb2, "ClientService", clients),
                 (transaction_pb2, "TransactionService", TransactionRpcs(self.transactions)),
                 (pop_pb2, "PopService", pop),
+                (search_pb2, "SearchService", search, TrackingRpcs(consuming.tracking)),
                 (lite_pb2, "LiteService", lite),
-                (admin_pb2, "AdminService", admin),
+                (dead_letter_pb2, "DeadLetterService", LetterRpcs(self.letters)),
+                (admin_pb2, "AdminService", admin, waiting),
             )
         ]

@@ -161,6 +161,21 @@ class BrokerOptions(ServerTlsOptions):
     metrics_prom_exporter_port: Port = 5_557
 
     known_keys: ClassVar[KnownKeys] = KnownKeys.read(_KNOWN_KEYS)
+    runtime_keys: ClassVar[frozenset[str]] = frozenset(
+        [
+            # retention and disk
+            *("fileReservedTime", "deleteWhen", "retainBytes", "deleteFileBatchMax"),
+            *("cleanFileForciblyEnable", "diskMaxUsedSpaceRatio", "diskSpaceCleanForciblyRatio"),
+            *("diskSpaceWarningLevelRatio", "diskSpaceStopRatio", "diskMinFreeBytes"),
+            # creation by first use
+            *("autoCreateTopicEnable", "autoCreateSubscriptionGroup", "defaultTopicQueueNums"),
+            # messages and transactions
+            *("maxMessageSize", "pullBatchMaxMessageCount", "timerMaxDelaySec"),
+            *("timerMaxMessages", "rejectTransactionMessage", "transactionTimeOut"),
+            *("transactionCheckInterval", "transactionCheckMax"),
+            "logLevel",
+        ]
+    )
     environment_aliases: ClassVar[Mapping[str, str]] = {"NAMESRV_ADDR": "namesrvAddr"}
     foreign_variables: ClassVar[frozenset[str]] = frozenset({"AEROBEE_AUTO_CREATE_TOPICS"})
 

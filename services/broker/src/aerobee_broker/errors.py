@@ -26,6 +26,8 @@ MqError (aerobee_wire.status)
 ├── QueueNotExist       QUEUE_NOT_EXIST         the topic has fewer queues than the route says
 ├── GroupNotExist       SUBSCRIPTION_GROUP_NOT_EXIST
 ├── SubscriptionNotExist SUBSCRIPTION_NOT_EXIST
+├── LetterJobNotExist   QUERY_NOT_FOUND         no job over dead letters has this id
+├── LetterJobRefused    ILLEGAL_OPERATION       another job of the group runs, or has the id
 ├── TransactionNotOpen  INVALID_TRANSACTION_ID  never begun, ended, or given up
 ├── FlushTimeout        FLUSH_DISK_TIMEOUT      stored, and not known to be durable
 │   └── FlushSlaveTimeout  FLUSH_SLAVE_TIMEOUT  stored, and not known to be on the replicas
@@ -305,6 +307,20 @@ class GroupNotExist(MqError):
             f"(aerobee group create {consumer_group}), or turn autoCreateSubscriptionGroup on",
             about="consumer_group",
         )
+
+
+class LetterJobNotExist(MqError):
+    def __init__(self, job_id: str) -> None:
+        super().__init__(
+            Code.QUERY_NOT_FOUND,
+            f"this broker has no job {job_id[:80]!r} over dead letters: see aerobee dlq jobs list",
+            about="job_id",
+        )
+
+
+class LetterJobRefused(MqError):
+    def __init__(self, reason: str) -> None:
+        super().__init__(Code.ILLEGAL_OPERATION, reason, about="job_id")
 
 
 class QueueLockNotHeld(MqError):

@@ -6,12 +6,16 @@ Totals are kept beside the Prometheus counters, for GetBrokerStatus and tests.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
+from typing import TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.core import CounterMetricFamily
 
 from aerobee_wire import topics as names
+
+M = TypeVar("M", Counter, Gauge)
 
 _STATM = Path("/proc/self/statm")
 _MEMORY_MAX = Path("/sys/fs/cgroup/memory.max")
@@ -41,35 +45,59 @@ _GAUGES = {
 }
 
 
+class Traffic:
+    """Messages of one kind since the start of the process.
+
+    Attributes:
+        messages: The number of messages.
+        size: Their bytes: of the bodies of stored messages, of the records of delivered ones.
+        redelivered: The number of messages that were delivered to the group before.
+        is_retry: Whether the messages are in a retry topic; then each is redelivered.
+    """
+
+    __slots__ = ("is_retry", "messages", "redelivered", "size")
+
+    def __init__(self, *, is_retry: bool = False) -> None:
+        self.is_retry = is_retry
+        self.messages = 0
+        self.size = 0
+        self.redelivered = 0
+
+
 class BrokerMetrics:
     def __init__(self, registry: CollectorRegistry, *, cluster: str, node_id: str) -> None:
         self.registry = registry
         self._node = (cluster, NODE_TYPE, node_id)
         self.labels = dict(zip(_NODE, self._node, strict=True))  # labels of every metric
         self.messages_in = 0
+        self.bytes_in = 0
         self.messages_out = 0
+        self.bytes_out = 0
+        self.redelivered = 0
         self.dead_letters = 0
         self.corrupted_records = 0
         self.scrubbed_ms = 0  # when the whole log was last checked, since the epoch; 0: not yet
 
+        # By label: the metrics whose series belong to a topic or a group.
+        self._labelled: dict[str, list[Counter | Gauge]] = {"topic": [], "consumer_group": []}
+
         def counter(name: str, text: str, *labels: str) -> Counter:
-            return Counter(f"rocketmq_{name}", text, [*_NODE, *labels], registry=registry)
+            made = Counter(f"rocketmq_{name}", text, [*_NODE, *labels], registry=registry)
+            return self._with_series(made, labels)
 
         def gauge(name: str, text: str, *labels: str) -> Gauge:
-            return Gauge(f"rocketmq_{name}", text, [*_NODE, *labels], registry=registry)
+            made = Gauge(f"rocketmq_{name}", text, [*_NODE, *labels], registry=registry)
+            return self._with_series(made, labels)
 
         def histogram(name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
             return Histogram(f"rocketmq_{name}", text, [*_NODE], registry=registry, buckets=buckets)
 
-        by_topic = ("topic", "message_type", "is_system")
-        by_group = ("topic", "consumer_group", "is_retry", "is_system")
-        self._in = counter("messages_in", "Messages stored for producers.", *by_topic)
-        self._bytes_in = counter("throughput_in", "Bytes of their bodies.", *by_topic)
-        self._out = counter("messages_out", "Messages given to consumers.", *by_group)
-        self._bytes_out = counter("throughput_out", "Bytes of their records.", *by_group)
-        self._dlq = counter(
-            "send_to_dlq_messages", "Messages dead-lettered.", "consumer_group", "is_system"
-        )
+        # Plain numbers, because a Prometheus counter costs a look-up by labels and a lock for each
+        # call. `_TrafficCollector` exports them.
+        self.stored_by: dict[str, dict[str, Traffic]] = {}  # topic → message type → traffic
+        self.delivered_by: dict[str, dict[str, Traffic]] = {}  # topic → consumer group → traffic
+        self.dead_lettered_by: dict[str, int] = {}  # consumer group → messages
+        registry.register(_TrafficCollector(self))
         self._commits = counter("commit_messages", "Half messages committed.", "topic")
         self._rollbacks = counter("rollback_messages", "Half messages rolled back.", "topic")
         self._checks = counter(
@@ -98,9 +126,6 @@ class BrokerMetrics:
         self._scrubbed = counter("scrubbed_bytes", "Bytes of the log that scrubs have checked.")
         self._repaired = counter("repaired_records", "Records repaired from other replicas.")
         self._size = histogram("message_size", "Bytes of a body, mean of a request.", _SIZES)
-        # Cached for each topic and group, because finding a counter by its labels takes 3 µs.
-        self._stored: dict[tuple[str, str], tuple[Counter, Counter]] = {}
-        self._delivered: dict[tuple[str, str], tuple[Counter, Counter]] = {}
         self._mean_size = self._size.labels(*self._node)
         self.delay_latency = histogram(
             "delay_message_latency", "Seconds a delayed message came late.", _DELAY_SECONDS
@@ -115,42 +140,71 @@ class BrokerMetrics:
     def stored(self, topic: str, count: int, size: int, message_type: str = "NORMAL") -> None:
         """Count `count` messages from a producer; `size` is the bytes of their bodies."""
         self.messages_in += count
-        messages, sizes = self._stored.get((topic, message_type)) or self._stored_counters(
-            topic, message_type
-        )
-        messages.inc(count)
-        sizes.inc(size)
+        self.bytes_in += size
+        try:
+            traffic = self.stored_by[topic][message_type]
+        except KeyError:
+            traffic = self.stored_by.setdefault(topic, {})[message_type] = Traffic()
+        traffic.messages += count
+        traffic.size += size
         self._mean_size.observe(size / count)
 
-    def delivered(self, topic: str, consumer_group: str, count: int, size: int) -> None:
-        """Count `count` messages to a consumer; `size` is the bytes of their records."""
+    def delivered(
+        self, topic: str, consumer_group: str, count: int, size: int, redelivered: int = 0
+    ) -> None:
+        """Count `count` messages to a consumer.
+
+        Args:
+            topic: The topic of the messages.
+            consumer_group: The group of the consumer.
+            count: The number of messages.
+            size: The bytes of their records.
+            redelivered: The number of these messages that the group got before.
+        """
         self.messages_out += count
-        messages, sizes = self._delivered.get((topic, consumer_group)) or self._delivered_counters(
-            topic, consumer_group
-        )
-        messages.inc(count)
-        sizes.inc(size)
+        self.bytes_out += size
+        try:
+            traffic = self.delivered_by[topic][consumer_group]
+        except KeyError:
+            traffic = Traffic(is_retry=names.is_retry(topic))
+            self.delivered_by.setdefault(topic, {})[consumer_group] = traffic
+        if traffic.is_retry:
+            redelivered = count
+        traffic.messages += count
+        traffic.size += size
+        traffic.redelivered += redelivered
+        self.redelivered += redelivered
 
-    def _stored_counters(self, topic: str, message_type: str) -> tuple[Counter, Counter]:
-        labels = (*self._node, topic, message_type, _flag(names.is_system(topic)))
-        found = self._in.labels(*labels), self._bytes_in.labels(*labels)
-        self._stored[topic, message_type] = found
-        return found
+    def forget_topic(self, topic: str) -> None:
+        """Remove the series of a deleted topic. The totals of the broker stay."""
+        self.stored_by.pop(topic, None)
+        self.delivered_by.pop(topic, None)
+        self._half_topics.discard(topic)
+        self._remove("topic", topic)
 
-    def _delivered_counters(self, topic: str, consumer_group: str) -> tuple[Counter, Counter]:
-        retry, system = names.is_retry(topic), names.is_system_group(consumer_group)
-        labels = (*self._node, topic, consumer_group, _flag(retry), _flag(system))
-        found = self._out.labels(*labels), self._bytes_out.labels(*labels)
-        self._delivered[topic, consumer_group] = found
-        return found
+    def forget_group(self, consumer_group: str) -> None:
+        """Remove the series of a deleted group. The totals of the broker stay."""
+        self.dead_lettered_by.pop(consumer_group, None)
+        for groups in self.delivered_by.values():
+            groups.pop(consumer_group, None)
+        self._remove("consumer_group", consumer_group)
+
+    def _remove(self, label: str, value: str) -> None:
+        for metric in self._labelled[label]:
+            metric.remove_by_labels({label: value})
+
+    def _with_series(self, metric: M, labels: Collection[str]) -> M:
+        """Remember the labels of a metric for `_remove`, and return the metric."""
+        for label in self._labelled.keys() & labels:
+            self._labelled[label].append(metric)
+        return metric
 
     def subscriptions_differ(self, consumer_group: str) -> None:
         self._differing.labels(*self._node, consumer_group).inc()
 
     def dead_lettered(self, consumer_group: str, count: int) -> None:
         self.dead_letters += count
-        system = _flag(names.is_system_group(consumer_group))
-        self._dlq.labels(*self._node, consumer_group, system).inc(count)
+        self.dead_lettered_by[consumer_group] = self.dead_lettered_by.get(consumer_group, 0) + count
 
     def transaction_ended(self, topic: str, *, committed: bool) -> None:
         (self._commits if committed else self._rollbacks).labels(*self._node, topic).inc()
@@ -203,6 +257,49 @@ class BrokerMetrics:
     def lag(self, topic: str, consumer_group: str, messages: int) -> None:
         retry = _flag(names.is_retry(topic))
         self._lag.labels(*self._node, topic, consumer_group, retry).set(messages)
+
+
+class _TrafficCollector:
+    """Collects the traffic of topics and groups for Prometheus.
+
+    A scrape runs on another thread, so each dictionary is copied before it is read.
+    """
+
+    def __init__(self, metrics: BrokerMetrics) -> None:
+        self._metrics = metrics
+
+    def collect(self) -> Iterator[CounterMetricFamily]:
+        by_topic = ("topic", "message_type", "is_system")
+        stored = self._family("messages_in", "Messages stored for producers.", *by_topic)
+        sizes = self._family("throughput_in", "Bytes of their bodies.", *by_topic)
+        for topic, types in list(self._metrics.stored_by.items()):
+            for message_type, traffic in list(types.items()):
+                labels = self._labels(topic, message_type, _flag(names.is_system(topic)))
+                stored.add_metric(labels, traffic.messages)
+                sizes.add_metric(labels, traffic.size)
+        yield from (stored, sizes)
+        by_group = ("topic", "consumer_group", "is_retry", "is_system")
+        delivered = self._family("messages_out", "Messages given to consumers.", *by_group)
+        sizes = self._family("throughput_out", "Bytes of their records.", *by_group)
+        for topic, groups in list(self._metrics.delivered_by.items()):
+            for group, traffic in list(groups.items()):
+                retry, system = names.is_retry(topic), names.is_system_group(group)
+                labels = self._labels(topic, group, _flag(retry), _flag(system))
+                delivered.add_metric(labels, traffic.messages)
+                sizes.add_metric(labels, traffic.size)
+        yield from (delivered, sizes)
+        dead = self._family(
+            "send_to_dlq_messages", "Messages dead-lettered.", "consumer_group", "is_system"
+        )
+        for group, count in list(self._metrics.dead_lettered_by.items()):
+            dead.add_metric(self._labels(group, _flag(names.is_system_group(group))), count)
+        yield dead
+
+    def _family(self, name: str, text: str, *labels: str) -> CounterMetricFamily:
+        return CounterMetricFamily(f"rocketmq_{name}", text, labels=[*_NODE, *labels])
+
+    def _labels(self, *values: str) -> list[str]:
+        return [*self._metrics.labels.values(), *values]
 
 
 def _flag(value: bool) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import structlog
 
 from aerobee_broker.broker import TRANSACTION_ROUND_MS, Broker
+from aerobee_broker.delivery.statistics.sampler import SECOND_MS
 from aerobee_broker.wiring.environment import Environment
 from aerobee_broker.wiring.tables import Tables
 from aerobee_chassis.background import PeriodicTask
@@ -14,6 +15,7 @@ STORE_UPKEEP_MS = 1_000
 HEALTH_MS = 1_000
 LITE_UPKEEP_MS = 10_000
 LITE_TTL_MS = 30_000
+LETTERS_MS = 60_000
 CLIENT_SCAN_MS = 10_000
 LEASE_SNAPSHOT_MS = 30_000  # a start reads the log of this time, which takes a second or two
 MEASURE_MS = 10_000
@@ -61,11 +63,14 @@ def periodic_work(
             ("lite leases", LEASE_SNAPSHOT_MS, broker.lite.state.save),
             ("lite topics", LITE_UPKEEP_MS, keep_lite_topics),
             ("lite ttl", LITE_TTL_MS, broker.lite.ttl.round),
+            ("dead letters", LETTERS_MS, broker.letters.maintain),
             ("store", STORE_UPKEEP_MS, keep_store),
             ("health", HEALTH_MS, report_health),
             ("clients", CLIENT_SCAN_MS, scan_clients),
             ("transactions", TRANSACTION_ROUND_MS, check_transactions),
             ("measures", MEASURE_MS, measure),
+            ("samples", SECOND_MS, broker.sampler.sample),
+            ("lags", SECOND_MS, broker.sampler.measure_lags),
             ("lite measures", MEASURE_MS, broker.lite_gauges.measure),
         )
     ]

@@ -53,7 +53,10 @@ def run(
             file=given.config,
             environ=os.environ,
             sets=given.sets,
-            cli={flag.key: getattr(given, flag.key) for flag in flags},
+            cli={
+                **{flag.key: getattr(given, flag.key) for flag in flags},
+                "insecure": given.insecure,
+            },
         )
     except ConfigError as error:
         print(f"error: {error}", file=sys.stderr)
@@ -67,6 +70,7 @@ def run(
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     logs.configure(service, options.log_level, options.log_format)
+    warn_if_insecure(options)
     if options.ignored_keys:
         structlog.get_logger().warning("options_without_effect", keys=options.ignored_keys)
     for note in options.notes:
@@ -74,6 +78,17 @@ def run(
     for hint in options.misspelt_variables:
         structlog.get_logger().warning("environment_variable_without_effect", hint=hint)
     return serve(options)
+
+
+def warn_if_insecure(*of_services: Options) -> None:
+    """Log one warning if other machines may reach ports that serve each caller."""
+    hosts = dict.fromkeys(each.bind_address for each in of_services if each.is_insecure)
+    if hosts:
+        structlog.get_logger().warning(
+            "insecure",
+            listening_on=", ".join(hosts),
+            hint="the port serves each caller that reaches it: see docs/security.md",
+        )
 
 
 def _warnings(options: Options) -> Iterator[str]:
@@ -121,6 +136,12 @@ def _parser(
     parser.add_argument("--config", action=_Once, type=Path, metavar="FILE", help="file of options")
     parser.add_argument(
         "--set", action="append", default=[], dest="sets", metavar="KEY=VALUE", help="one option"
+    )
+    parser.add_argument(
+        "--insecure",
+        action="store_true",
+        default=None,
+        help="listen on other addresses than loopback although the port serves each caller",
     )
     parser.add_argument(
         "--print-config", action="store_true", help="show the resulting options and exit"

@@ -35,6 +35,9 @@ MIB = 1024 * 1024
 
 ENVIRONMENT_PREFIX = "AEROBEE_"
 
+Source = Literal["default", "file", "environment", "command line"]
+COMMAND_LINE: Source = "command line"
+
 # The lowest similarity of a misspelt name to a known one, without the prefix. The variables of two
 # services (BROKER_PORT and BROKER_ID) are less similar.
 _MISSPELT = 0.85
@@ -155,6 +158,9 @@ class Options(BaseModel):
     known_keys: ClassVar[KnownKeys] = KnownKeys()
     # environment variable → key
     environment_aliases: ClassVar[Mapping[str, str]] = {}
+    # The keys that may change at run time. None is a path, an address, a command or a secret, and
+    # none can stop the service. RocketMQ allowed any key, which led to a shell (CVE-2023-37582).
+    runtime_keys: ClassVar[frozenset[str]] = frozenset()
     # Variables of another service, which the image sets for all. They are not reported as misspelt.
     foreign_variables: ClassVar[frozenset[str]] = frozenset()
 
@@ -174,6 +180,12 @@ class Options(BaseModel):
     _ignored: tuple[str, ...] = PrivateAttr(default=())
     _misspelt: tuple[str, ...] = PrivateAttr(default=())
     _notes: tuple[str, ...] = PrivateAttr(default=())
+    _sources: Mapping[str, Source] = PrivateAttr(default_factory=dict)  # by field name
+
+    @property
+    def is_insecure(self) -> bool:
+        """Return whether other machines may reach the port, and it serves each caller."""
+        return False
 
     def conflicts(self) -> Iterator[ConfigError]:
         """Yield an error for each conflict between options.
@@ -207,6 +219,10 @@ class Options(BaseModel):
     def notes(self) -> tuple[str, ...]:
         """Return notes about the sources: keys in another case, and keys that a file repeats."""
         return self._notes
+
+    def source(self, key: str) -> Source:
+        """Return from where the value of the option `key` comes."""
+        return self._sources.get(self.keys()[key], "default")
 
     def to_json(self) -> dict[str, Any]:
         """Return a map from key to value, as `--print-config` shows it."""
@@ -261,7 +277,7 @@ class Options(BaseModel):
         for given, value in values.items():
             key = cls.known_key(given)
             if key is None:
-                problems.append(_unknown(given, [*cls.keys_shown(), *cls.known_keys]))
+                problems.append(unknown_option(given, [*cls.keys_shown(), *cls.known_keys]))
             elif key in spellings:
                 options[spellings[key]] = value
             elif (promise := cls.known_keys.promise(key)) is None:
@@ -332,6 +348,10 @@ def load(
         raise ConfigError.joined(in_order, str(file) if file else "the options")
     options._misspelt = tuple(_misspelt(model, environ or {}))
     options._notes = tuple(notes)
+    sources: tuple[Source, ...] = ("file", "environment", COMMAND_LINE, COMMAND_LINE)
+    options._sources = {
+        name: source for source, layer in zip(sources, layers, strict=True) for name in layer
+    }
     return options
 
 
@@ -468,7 +488,8 @@ def _normal_path(text: str) -> str:
     return os.path.normpath(Path(text).expanduser()) if text else ""
 
 
-def _unknown(key: str, known: list[str]) -> ConfigError:
+def unknown_option(key: str, known: list[str]) -> ConfigError:
+    """Return an error that names the nearest of the known keys."""
     nearest = difflib.get_close_matches(key, known, n=1)
     hint = f"did you mean {nearest[0]}?" if nearest else "--print-config shows the keys"
     return ConfigError(f"unknown option {key!r}: {hint}", key)

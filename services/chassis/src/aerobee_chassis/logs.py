@@ -50,9 +50,7 @@ def configure(service: str, level: str = "info", log_format: LogFormat = "auto")
     people has the time in UTC without its date. The format "auto" is "console" if stdout is a
     terminal, and otherwise "json". Raises ValueError for a level that is not in LEVELS.
     """
-    if level not in LEVELS:
-        raise ValueError(f"unknown log level {level!r}: use one of {', '.join(LEVELS)}")
-    threshold = getattr(logging, level.upper())
+    threshold = _threshold(level)
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
@@ -67,6 +65,22 @@ def configure(service: str, level: str = "info", log_format: LogFormat = "auto")
     # Libraries log through the standard library. Forward their warnings and errors.
     handler = _ForwardToStructlog()
     logging.basicConfig(level=max(threshold, logging.WARNING), handlers=[handler], force=True)
+
+
+def set_level(level: str) -> None:
+    """Change the level of this process's logs. Raises ValueError for a level not in LEVELS.
+
+    Loggers that were bound before keep their level until they are bound again.
+    """
+    threshold = _threshold(level)
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(threshold))
+    logging.getLogger().setLevel(max(threshold, logging.WARNING))
+
+
+def _threshold(level: str) -> int:
+    if level not in LEVELS:
+        raise ValueError(f"unknown log level {level!r}: use one of {', '.join(LEVELS)}")
+    return int(getattr(logging, level.upper()))
 
 
 def is_console(log_format: LogFormat, *, is_terminal: bool) -> bool:

@@ -32,6 +32,7 @@ class MetricsEndpoint(Component):
         self._host = options.metrics_prom_exporter_host
         self._port = options.metrics_prom_exporter_port
         self._collector = collector
+        self._insecure = options.is_insecure
         self._ready = ready
         self._server: ThreadingHTTPServer | None = None
 
@@ -67,11 +68,17 @@ class MetricsEndpoint(Component):
     def _handler(self) -> type[BaseHTTPRequestHandler]:
         from http.server import BaseHTTPRequestHandler
 
-        from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+        from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Gauge, generate_latest
 
         ready = self._ready
         registry = CollectorRegistry()
         registry.register(self._collector)
+        insecure = Gauge(
+            "aerobee_insecure",
+            "1 if other machines may reach the port and it serves each caller, else 0.",
+            registry=registry,
+        )
+        insecure.set(self._insecure)
 
         def answer(path: str) -> tuple[int, str, bytes]:
             if path == "/metrics":

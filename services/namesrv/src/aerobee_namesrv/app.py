@@ -1,27 +1,33 @@
 """Run the process of a name server: background work, and the order of start and stop.
 
-The start order is: the key-value file, background work, metrics, port. The stop order is the
+The start order is: files, background work, metrics, port. The stop order is the
 reverse, except that the streams of brokers and clients end before the port closes. Open streams
 would use up the grace period, because they last as long as their clients.
 """
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 
 import structlog
+from aerobee.access.v1 import access_pb2
 from aerobee.namesrv.v1 import namesrv_pb2
 
-from aerobee_chassis.background import BackgroundTask, pause
+from aerobee_chassis import logs
+from aerobee_chassis.background import BackgroundTask, PeriodicTask, pause
 from aerobee_chassis.clock import Clock, SystemClock
+from aerobee_chassis.errors import StartError
 from aerobee_chassis.lifecycle import App, Step
 from aerobee_chassis.metrics import MetricsEndpoint
 from aerobee_chassis.rpc.call import Failure
 from aerobee_chassis.rpc.in_flight import RETRY_AFTER_MS, TooMuchInFlight, bounds_of
 from aerobee_chassis.rpc.server import Server
 from aerobee_chassis.rpc.services import Adapt, Service, bind
-from aerobee_namesrv.config import NamesrvOptions, RuntimeOptions
+from aerobee_cluster.access.handlers import AccessHandlers
+from aerobee_cluster.access.store import KEEP_CURRENT_S, AccessStore, save_in
+from aerobee_namesrv.config import NamesrvOptions
 from aerobee_namesrv.kv_config import KVConfigManager
 from aerobee_namesrv.metrics import NamesrvCollector, RouteCounts
 from aerobee_namesrv.routing.broker_live_table import BrokerLiveTable, RemovalQueue
@@ -29,6 +35,7 @@ from aerobee_namesrv.routing.route_info_manager import Conflicts, RouteInfoManag
 from aerobee_namesrv.rpc.admin import EditRpcs, KvRpcs, RuntimeRpcs
 from aerobee_namesrv.rpc.brokers import BrokerRpcs
 from aerobee_namesrv.rpc.routes import RouteRpcs
+from aerobee_namesrv.runtime_config import RuntimeConfig
 from aerobee_wire.permissions import Permissions
 from aerobee_wire.status import Code, MqError, grpc_status_of, trailers_of
 
@@ -74,7 +81,7 @@ class NamesrvApp(App):
         self, options: NamesrvOptions, clock: Clock | None = None, *, adapt: Adapt = tuple
     ) -> None:
         super().__init__()
-        self.options = RuntimeOptions(options)
+        self.options = RuntimeConfig(options)
         self.clock = clock or SystemClock()
         self.kv_config = KVConfigManager(options.kv_config_path)
         self.removals = RemovalQueue(options.un_register_broker_queue_capacity)
@@ -82,8 +89,12 @@ class NamesrvApp(App):
         self.manager = RouteInfoManager(self.options, self.broker_live_table, Conflicts(self.clock))
         self._counts = RouteCounts()
         self._in_flight = bounds_of(options)
+        self._access_path = options.kv_config_path.with_name("accessTable.json")
+        self.access = AccessStore(
+            f"namesrv-{secrets.token_hex(4)}", self.clock.now_ms, save_in(self._access_path)
+        )
         self._server = Server(
-            adapt([self._service()]),
+            adapt([self._service(), self._access_service(options)]),
             host=options.bind_address,
             port=options.listen_port,
             failure_of=failure_of,
@@ -101,12 +112,16 @@ class NamesrvApp(App):
     async def _start_components(self) -> Mapping[str, object]:
         await self.lifecycle.start(
             Step(start=self.kv_config.open, stop=self.kv_config.close),
+            Step(start=self._restore_options),
+            Step(start=self._restore_access),  # after the lock of the key-value file is held
+            PeriodicTask("access table", KEEP_CURRENT_S, self.access.keep_current),
             BackgroundTask("expiry scan", self._scan),
             BackgroundTask("removal", partial(remove_in_batches, self.manager, self.removals)),
             self._metrics,
             self._server,
             Step(stop=self.broker_live_table.close_watches),
             Step(stop=self.manager.close_broker_watches),
+            Step(stop=self.access.close),
         )
         return {"address": self._server.address, **self._metrics.ready_fields}
 
@@ -119,6 +134,32 @@ class NamesrvApp(App):
             KvRpcs(self.kv_config),
             RuntimeRpcs(self.options),
         )
+
+    def _restore_options(self) -> None:
+        started = self.options.now
+        self.options.load()
+        if self.options.now.log_level != started.log_level:
+            logs.set_level(self.options.now.log_level)
+
+    def _access_service(self, options: NamesrvOptions) -> Service:
+        log = structlog.get_logger().info
+        return bind(
+            access_pb2.DESCRIPTOR.services_by_name["NamesrvAccessService"],
+            AccessHandlers(self.access, private=options.is_closed, log=log),
+        )
+
+    def _restore_access(self) -> None:
+        path = self._access_path
+        try:
+            self.access.restore_file(path)
+        except (OSError, ValueError) as error:
+            raise StartError(
+                f"the access table {path} cannot be read: {error}; restore it, or move it away: "
+                "brokers and other name servers have the table too",
+                str(path),
+            ) from None
+        if self.access.is_stale and len(self.access.table):
+            structlog.get_logger().warning("access_table_stale", path=str(path))
 
     async def _scan(self) -> None:
         interval_ms = self.options.now.scan_not_active_broker_interval

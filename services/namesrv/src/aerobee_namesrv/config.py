@@ -8,17 +8,14 @@ The defaults differ from RocketMQ's for bindAddress (loopback) and kvConfigPath 
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar
 
 from pydantic import Field, field_validator
 
 from aerobee_chassis.config import KnownKeys, Milliseconds, Port
-from aerobee_chassis.errors import ConfigError
 from aerobee_chassis.rpc.peer_tls import ServerTlsOptions
-from aerobee_wire.status import Code, MqError
+from aerobee_chassis.runtime_options import FILE_NAME
 
 _KNOWN_KEYS = Path(__file__).with_name("rocketmq_keys.toml")
 
@@ -26,6 +23,8 @@ _KNOWN_KEYS = Path(__file__).with_name("rocketmq_keys.toml")
 class NamesrvOptions(ServerTlsOptions):
     listen_port: Port = 9_876
     kv_config_path: Path = Path("~/aerobee/namesrv/kvConfig.json")
+    # The file with the changes at run time. Default: runtime.json in the directory of kvConfigPath.
+    config_store_path: str = ""
 
     # ---- brokers ----
     scan_not_active_broker_interval: Milliseconds = 5_000
@@ -49,13 +48,12 @@ class NamesrvOptions(ServerTlsOptions):
 
     known_keys: ClassVar[KnownKeys] = KnownKeys.read(_KNOWN_KEYS)
 
-    # The options that may change at run time. They are switches: none is a path or a command, and
-    # none can stop the service. RocketMQ allowed any key, which led to a shell (CVE-2023-37582).
     runtime_keys: ClassVar[frozenset[str]] = frozenset(
         [
             "deleteTopicWithBrokerRegistration",
             "enableAllTopicList",
             "enableTopicList",
+            "logLevel",
             "notifyMinBrokerIdChanged",
             "orderMessageEnable",
             "returnOrderTopicConfigToBroker",
@@ -63,46 +61,14 @@ class NamesrvOptions(ServerTlsOptions):
         ]
     )
 
+    @property
+    def runtime_path(self) -> Path:
+        """Return the path of the file with the changes at run time."""
+        if self.config_store_path:
+            return Path(self.config_store_path).expanduser()
+        return self.kv_config_path.with_name(FILE_NAME)
+
     @field_validator("kv_config_path")
     @classmethod
     def _at_home(cls, value: Path) -> Path:
         return value.expanduser()
-
-
-class RuntimeOptions:
-    """The current options. A change at run time is lost when the process ends."""
-
-    def __init__(self, options: NamesrvOptions) -> None:
-        self.now = options
-
-    def entries(self) -> dict[str, str]:
-        """Return a map from key to value, with each value as text."""
-        return {
-            key: value if isinstance(value, str) else json.dumps(value)
-            for key, value in self.now.to_json().items()
-        }
-
-    def update(self, entries: Mapping[str, str]) -> None:
-        """Change all options in `entries`, or none if an error is raised.
-
-        Raises MqError with the code NO_PERMISSION for a key that can only be set at the start.
-        Raises MqError with the code INVALID_PARAMETER for an unknown key or an invalid value.
-        """
-        try:
-            # Check for unknown keys and bad values first: a misspelt key is unknown, not forbidden.
-            changed = type(self.now).from_values({**self.now.to_json(), **entries})
-        except ConfigError as error:
-            raise MqError(Code.INVALID_PARAMETER, str(error), about=error.about) from None
-        names = self.now.keys()
-        allowed = {names[key] for key in self.now.runtime_keys}
-        fixed = sorted(
-            key for key in entries if names.get(self.now.known_key(key) or key) not in allowed
-        )
-        if fixed:
-            raise MqError(
-                Code.NO_PERMISSION,
-                f"{', '.join(fixed)} can be set at start only; "
-                f"at run time: {', '.join(sorted(self.now.runtime_keys))}",
-                about=fixed[0],
-            )
-        self.now = changed

@@ -28,6 +28,7 @@ from aerobee_chassis.rpc.server import Server
 from aerobee_chassis.rpc.services import Method, bind
 from aerobee_chassis.tls_port.settings import TlsSettings
 from aerobee_chassis.tls_port.supervisor import TlsServer
+from aerobee_proxy.access.table_users import TableUsers
 from aerobee_proxy.cluster.transport import error_of
 from aerobee_proxy.config import ProxyOptions
 from aerobee_proxy.metrics import ProxyCollector
@@ -72,14 +73,16 @@ class ProxyApp(App):
         self.proxy = Proxy(
             options, self._transport, self._clock, listen_port=lambda: self._server.port
         )
+        self._plain: Server | None = None  # the server behind the relay, or without one
         self._server = self._make_server()
+        users = self.proxy.users
         connections = self._server.counts if isinstance(self._server, TlsServer) else None
         self._metrics = MetricsEndpoint(
             options,
             ProxyCollector(
                 self.proxy.sessions, self.proxy.counts, self.proxy.in_flight, connections
             ),
-            ready=lambda: self.serving,
+            ready=lambda: self.serving and (users is None or users.complete),
         )
 
     async def _start_components(self) -> Mapping[str, object]:
@@ -89,6 +92,7 @@ class ProxyApp(App):
             *self._background_work(),
             self._metrics,
             self._server,
+            self._watch_readiness(),
             Step(stop=self._end_long_calls_soon),
         )
         return {
@@ -116,13 +120,27 @@ class ProxyApp(App):
             BackgroundTask("lease renewal", proxy.lease_renewal.run),
             BackgroundTask("transaction checks", proxy.transaction_checks.run),
         ]
-        if (authentication := proxy.authentication) is not None:
-
-            async def refresh_users() -> None:
-                authentication.users.refresh()
-
-            work.append(PeriodicTask("users", USERS_SCAN_S, refresh_users))
+        if isinstance(proxy.users, TableUsers):
+            work.append(BackgroundTask("users", proxy.users.run))
+            work.append(BackgroundTask("rights of running calls", proxy.recheck_calls))
+        elif proxy.users is not None:
+            work.append(PeriodicTask("users", USERS_SCAN_S, proxy.refresh_users))
         return work
+
+    def _watch_readiness(self) -> Component:
+        """Return a component that reports NOT_SERVING until the users are known."""
+        users = self.proxy.users
+        if not isinstance(users, TableUsers):
+            return Component()
+
+        async def report() -> None:
+            assert self._plain is not None, "the server has started"
+            self._plain.set_serving(users.complete)
+            await users.wait_until_complete()
+            self._plain.set_serving(True)
+            await asyncio.Event().wait()
+
+        return BackgroundTask("readiness", report)
 
     def _make_server(self) -> Server | TlsServer:
         options = self._options
@@ -145,7 +163,7 @@ class ProxyApp(App):
 
     def _plain_server(self, host: str, port: int) -> Server:
         service = bind(DESCRIPTOR, self.proxy.rpcs)
-        return Server(
+        self._plain = Server(
             [service],
             host=host,
             port=port,
@@ -154,6 +172,7 @@ class ProxyApp(App):
             in_flight=self.proxy.in_flight,
             busy_answer=busy_answer,
         )
+        return self._plain
 
 
 def failure_of(error: Exception) -> Failure | None:

@@ -22,12 +22,12 @@ from pydantic import Field, SecretStr, field_validator
 from aerobee_chassis.config import KnownKeys, Milliseconds, Port
 from aerobee_chassis.errors import ConfigError
 from aerobee_chassis.rpc.loops import Transport
-from aerobee_chassis.rpc.peer_tls import PeerTlsOptions
+from aerobee_chassis.rpc.peer_tls import PortOptions
 
 _KNOWN_KEYS = Path(__file__).with_name("rocketmq_keys.toml")
 
 
-class ProxyOptions(PeerTlsOptions):
+class ProxyOptions(PortOptions):
     # ---- addresses ----
     grpc_server_port: Port = 8_081
     namesrv_addr: str = ""
@@ -42,7 +42,7 @@ class ProxyOptions(PeerTlsOptions):
 
     # ---- access ----
     authentication_enabled: bool = False
-    authentication_users_file: str = ""
+    authentication_users_file: str = ""  # if empty, users and policies come from name servers
     authorization_enabled: bool = False
 
     # ---- TLS ---- (TLS and plaintext share one port, unless tlsServerMode turns one of them off)
@@ -83,6 +83,11 @@ class ProxyOptions(PeerTlsOptions):
 
     known_keys: ClassVar[KnownKeys] = KnownKeys.read(_KNOWN_KEYS)
     environment_aliases: ClassVar[Mapping[str, str]] = {"NAMESRV_ADDR": "namesrvAddr"}
+    closing_options: ClassVar[str] = "tlsCertPath, tlsKeyPath and authenticationEnabled=true"
+
+    @property
+    def is_closed(self) -> bool:
+        return self.authentication_enabled and self.tls_server_mode != "disabled"
 
     @property
     def namesrvs(self) -> tuple[str, ...]:
@@ -93,9 +98,6 @@ class ProxyOptions(PeerTlsOptions):
         if self.workers > 1 and self.tls_server_mode == "disabled":
             problem = "workers share a port by relays: tlsServerMode=disabled allows one"
             yield ConfigError(problem, "workers")
-        if self.authentication_enabled and not self.authentication_users_file:
-            problem = "authenticationEnabled needs authenticationUsersFile=FILE"
-            yield ConfigError(problem, "authenticationUsersFile")
         if self.authorization_enabled and not self.authentication_enabled:
             problem = "authorizationEnabled needs authenticationEnabled=true"
             yield ConfigError(problem, "authenticationEnabled")

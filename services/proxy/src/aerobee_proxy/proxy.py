@@ -17,6 +17,7 @@ from aerobee_chassis.background import Background
 from aerobee_chassis.clock import Clock
 from aerobee_chassis.rpc.in_flight import bounds_of
 from aerobee_cluster.transport import Transport
+from aerobee_proxy.access.table_users import TableUsers
 from aerobee_proxy.access.users import Users
 from aerobee_proxy.cluster.batches import BrokerBatches
 from aerobee_proxy.cluster.broker_calls import BrokerCalls
@@ -52,7 +53,7 @@ from aerobee_proxy.v2.rpc.receive import delivery_timestamp, receive_message
 from aerobee_proxy.v2.rpc.routes import query_assignment, query_route
 from aerobee_proxy.v2.rpc.send import end_transaction, recall_message, send_message
 from aerobee_proxy.v2.rpc.telemetry import Telemetry
-from aerobee_proxy.v2.sessions import Sessions
+from aerobee_proxy.v2.sessions import Session, Sessions
 from aerobee_proxy.v2.transaction_checks import TransactionChecks
 
 
@@ -78,9 +79,13 @@ class Proxy:
         self.sessions = sessions = Sessions()
         self.background = Background()
         self.authentication: Authentication | None = None  # None: any client may call
+        self.users: Users | TableUsers | None = None
         if options.authentication_enabled:
-            users = Users(Path(options.authentication_users_file))
-            self.authentication = Authentication(users, self.counts, clock)
+            if options.authentication_users_file:
+                self.users = Users(Path(options.authentication_users_file))
+            else:
+                self.users = TableUsers(transport, options.namesrvs, clock.real.now_ms)
+            self.authentication = Authentication(self.users, self.counts, clock)
 
         self.route_cache = RouteCache(transport, options.namesrvs, clock)
         self.calls = calls = BrokerCalls(transport, self.route_cache, self._introduce_clients)
@@ -168,6 +173,17 @@ class Proxy:
     def _is_alive(self, client_id: str, user: str) -> bool:
         return self.sessions.is_alive(client_id, self.clock.real.monotonic_ms(), user)
 
+    async def refresh_users(self) -> None:
+        """Read the file of users again. End calls that are not allowed any more."""
+        if isinstance(self.users, Users) and self.users.refresh():
+            self._pipeline.held.recheck()
+
+    async def recheck_calls(self) -> None:
+        """End calls that are not allowed any more when the access table changes."""
+        if isinstance(self.users, TableUsers):
+            async for names in self.users.changes():
+                self._pipeline.held.recheck(names)
+
     def end_long_calls(self) -> None:
         """End streams and long polls without an error for the client."""
         self.telemetry.close()
@@ -179,18 +195,20 @@ class Proxy:
         self.calls.close()
         await self.batches.close()
 
-    def _may_publish(self, user_name: str, topic: str) -> bool:
-        """Return whether the current file of users allows a user to publish to a topic.
+    def _may_publish(self, session: Session, topic: str) -> bool:
+        """Return whether the user of a session may publish to a topic now.
 
-        The rights are checked here again, because the file may have changed since the client's
-        stream began.
+        The rights are checked here again, because they may have changed since the client's stream
+        began.
         """
         if self.authentication is None:
             return True
-        user = self.authentication.users.get(user_name)
+        user = self.authentication.users.get(session.user)
         if user is None or not user.enabled:
             return False
-        return not self.options.authorization_enabled or authorization.may_publish(user, topic)
+        return not self.options.authorization_enabled or authorization.may_publish(
+            user, topic, session.source
+        )
 
     def _rpcs(self, listen_port: Callable[[], int]) -> SimpleNamespace:
         """Return the handlers of the RPCs of MessagingService. Their names are in snake_case."""

@@ -13,7 +13,7 @@ from signal import SIGTERM
 import structlog
 
 from aerobee_chassis import logs, process
-from aerobee_chassis.command_line import EXIT_BAD_OPTIONS
+from aerobee_chassis.command_line import EXIT_BAD_OPTIONS, warn_if_insecure
 from aerobee_chassis.errors import ConfigError
 from aerobee_suite.app import SuiteApp
 from aerobee_suite.options import Places, SuiteOptions, read
@@ -37,6 +37,7 @@ def main(arguments: list[str] | None = None) -> int:
         namesrv_port=given.namesrv_port,
         broker_port=given.broker_port,
         proxy_port=given.proxy_port,
+        insecure=given.insecure,
     )
     try:
         options = read(places, given.sets, os.environ)
@@ -67,6 +68,7 @@ def run(options: SuiteOptions, *, test_control: bool) -> int:
 
 def _warn(options: SuiteOptions) -> None:
     log = structlog.get_logger()
+    warn_if_insecure(*(each for _, each in options.each()))
     hints: set[str] = set()
     for service, each in options.each():
         if each.ignored_keys:
@@ -98,6 +100,12 @@ def _parser() -> argparse.ArgumentParser:
     for service in ("namesrv", "broker", "proxy"):
         add(f"--{service}-port", type=int, metavar="P", help=f"of the {service}; 0: a free one")
     add("--set", action="append", default=[], dest="sets", metavar="KEY=VALUE", help="one option")
+    add(
+        "--insecure",
+        action="store_true",
+        default=None,
+        help="listen on other addresses than loopback although the ports serve each caller",
+    )
     add("--until-stdin-ends", action="store_true", help="stop when stdin is closed")
     add(
         "--test-control",

@@ -42,7 +42,8 @@ class SuiteOptions:
 class Places:
     """The listen addresses and the data directory of the services.
 
-    For port 0, a free port is used. For None, the environment, `--set` or the default is used.
+    For port 0, a free port is used. For None, the environment, `--set` or the default is used. With
+    `insecure`, ports on other addresses than loopback may serve each caller.
     """
 
     data: Path | None = None
@@ -50,6 +51,7 @@ class Places:
     namesrv_port: int | None = None
     broker_port: int | None = None
     proxy_port: int | None = None
+    insecure: bool | None = None
 
 
 def read(places: Places, sets: Iterable[str], environ: Mapping[str, str]) -> SuiteOptions:
@@ -65,7 +67,7 @@ def read(places: Places, sets: Iterable[str], environ: Mapping[str, str]) -> Sui
             model,
             environ=environ,
             sets=by_service[service],
-            cli={"bindAddress": places.host, **given},
+            cli={"bindAddress": places.host, "insecure": places.insecure, **given},
         )
 
     data = places.data

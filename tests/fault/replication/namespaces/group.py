@@ -161,7 +161,14 @@ class Group:
     def _service(self, host: str, service: str, port: int, *arguments: str) -> ServiceProcess:
         return ServiceProcess(
             f"aerobee_{service}",
-            *("--host", self.network.addresses[host], "--port", str(port), *arguments),
+            *(
+                "--host",
+                self.network.addresses[host],
+                "--insecure",
+                "--port",
+                str(port),
+                *arguments,
+            ),
             prefix=self.network.enter(host),
         )
 
@@ -189,6 +196,7 @@ class Group:
             number,
             self.namesrv,
             f"bindAddress={self.network.addresses[host]}",
+            "insecure=true",
             *keys,
             name=BROKER,
             module=self._module,

@@ -135,3 +135,11 @@ def test_members_that_subscribe_differently() -> None:
     (conflict,) = problems(checks.subscriptions(clients))
     assert "differently to t" in conflict
     assert problems(checks.subscriptions(clients[:1])) == []
+
+
+def test_servers_off_loopback_that_need_no_certificate_are_reported() -> None:
+    near = ["127.0.0.1:10911", "[::1]:10911", "localhost:10911"]
+    assert not list(checks.open_ports("broker", near))
+    far = ["10.0.0.5:10911", "queue.example.org:10911"]
+    (finding,) = checks.open_ports("broker", [*near, *far])
+    assert (finding.check, finding.subject) == ("broker", ", ".join(far))

@@ -355,9 +355,30 @@ async def test_reset_needs_one_target(admin: AsyncAdminClient, cluster: MemoryCl
     cluster.answers["ResetConsumerOffsets"] = reset
     moved = await admin.reset_offsets("g", TOPIC, timestamp_ms=-1)
     assert [(o.broker_name, o.queue_offset) for o in moved] == [("a", 8), ("b", 8)]
-    for targets in ({}, {"timestamp_ms": 1, "queue_offset": 2}):
+    for time_ms, offset in ((None, None), (1, 2)):
         with raises_code(Code.INVALID_PARAMETER):
-            await admin.reset_offsets("g", TOPIC, **targets)
+            await admin.reset_offsets("g", TOPIC, timestamp_ms=time_ms, queue_offset=offset)
+
+
+async def test_a_reset_of_queues_asks_only_their_brokers(
+    admin: AsyncAdminClient, cluster: MemoryCluster
+) -> None:
+    asked: list[tuple[int, ...]] = []
+
+    def reset(address: str, request: Any) -> Any:
+        asked.append(tuple(request.queue_ids))
+        response = offset_pb2.ResetConsumerOffsetsResponse()
+        response.offsets.add(topic=TOPIC, queue_id=request.queue_ids[0], queue_offset=8)
+        return response
+
+    cluster.answers["ResetConsumerOffsets"] = reset
+    cluster.answers["GetQueueOffsets"] = lambda *_: offset_pb2.GetQueueOffsetsResponse()
+    moved = await admin.reset_offsets("g", TOPIC, timestamp_ms=-1, queues=[("b", 1)])
+    assert [(each.broker_name, each.queue_id) for each in moved] == [("b", 1)]
+    assert asked == [(1,)]
+    with raises_code(Code.BROKER_NOT_EXIST, "nowhere"):
+        await admin.reset_offsets("g", TOPIC, timestamp_ms=-1, queues=[("b", 1), ("nowhere", 0)])
+    assert len(asked) == 1
 
 
 async def test_broker_is_found_by_name_or_address(
@@ -399,7 +420,24 @@ async def test_message_is_fetched_from_the_broker_that_its_id_names(
     cluster.answers["GetMessage"] = lambda *_: message_pb2.GetMessageResponse(message=stored)
     message = await admin.get_message("0A00000C00002A9F00000000000003E8")
     assert (message.broker_name, message.tag, message.body) == ("b", "UA", b"x")
-    with raises_code(Code.INVALID_PARAMETER):
+
+
+async def test_a_message_id_of_an_official_sdk_is_looked_up(
+    admin: AsyncAdminClient, cluster: MemoryCluster
+) -> None:
+    """It has 34 digits, and is no offset message id."""
+    sdk_id = "01" + "0" * 31 + "7"
+
+    def query(address: str, request: Any) -> Any:
+        stored = message_pb2.StoredMessage(topic=TOPIC, body=b"x")
+        return message_pb2.QueryMessagesResponse(messages=[stored] * (request.key == sdk_id))
+
+    cluster.answers["QueryMessages"] = query
+    cluster.answers["ListTopics"] = lambda *_: namesrv_pb2.ListTopicsResponse(
+        topics=[] if cluster.requests("ListTopics")[-1].scope else [TOPIC]
+    )
+    assert (await admin.get_message(sdk_id)).body == b"x"
+    with raises_code(Code.QUERY_NOT_FOUND):
         await admin.get_message("nonsense")
 
 

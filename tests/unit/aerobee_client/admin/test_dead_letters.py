@@ -138,31 +138,11 @@ async def test_the_next_page_is_read_while_the_caller_has_one(
     monkeypatch.setattr(dead_letters, "page_of", partial(dead_letters.page_of, most=2))
     for n in range(5):
         add_dead_letter(brokers[0], b"%d" % n)
-    letters = DeadLetters(admin, GROUP)
-    pages = letters.pages()
-    assert [letter.body for letter in await anext(pages)] == [b"0", b"1"]
+    reading = DeadLetters(admin, GROUP).read()
+    assert (await anext(reading)).body == b"0"
     await until(lambda: len(cluster.requests("Pull")) == 2)
-    assert (letters.scanned, letters.total) == (0, 5), "the caller still has the page"
-    rest = [[letter.body for letter in page] async for page in pages]
-    assert (rest, letters.scanned) == ([[b"2", b"3"], [b"4"]], 5)
+    assert [letter.body async for letter in reading] == [b"1", b"2", b"3", b"4"]
     assert len(cluster.requests("Pull")) == 3
-
-
-async def test_a_page_beyond_which_nothing_was_asked_counts_as_unread(
-    brokers: list[MemoryBroker],
-    cluster: MemoryCluster,
-    admin: AsyncAdminClient,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(dead_letters, "page_of", partial(dead_letters.page_of, most=2))
-    for n in range(5):
-        add_dead_letter(brokers[0], b"%d" % n)
-    letters = DeadLetters(admin, GROUP)
-    pages = letters.pages()
-    await anext(pages)
-    await anext(pages)
-    await pages.aclose()
-    assert [message.body async for message in letters.read()] == [b"2", b"3", b"4"]
 
 
 async def test_what_fails_while_the_caller_has_a_page_is_raised_behind_it(
@@ -180,10 +160,10 @@ async def test_what_fails_while_the_caller_has_a_page_is_raised_behind_it(
             raise MqError(Code.SYSTEM_ERROR, "broken", retryable=False)
 
     cluster.answers["Pull"] = answer
-    pages = DeadLetters(admin, GROUP).pages()
-    assert len(await anext(pages)) == 2
+    reading = DeadLetters(admin, GROUP).read()
+    assert [(await anext(reading)).body for _ in range(2)] == [b"0", b"1"]
     with raises_code(Code.SYSTEM_ERROR):
-        await anext(pages)
+        await anext(reading)
 
 
 async def test_reading_consumes_nothing(

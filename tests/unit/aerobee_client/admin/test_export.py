@@ -30,6 +30,8 @@ async def test_the_summary_has_the_origin_and_the_failure(
         "store_timestamp_ms": message.store_timestamp_ms,
         "reason": "ValueError",
         "description": "no such order",
+        "cause": "",
+        "consumer": "",
         "broker_name": "b",
         "queue_id": 0,
         "queue_offset": 0,

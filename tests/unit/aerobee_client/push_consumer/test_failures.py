@@ -13,6 +13,7 @@ from aerobee.broker.v1 import message_pb2
 
 from aerobee_client.consume_result import ConsumeResult, DeadLetter, ReconsumeLater
 from aerobee_client.consuming import concurrent_consumption
+from aerobee_client.consuming.failure_details import this_consumer
 from aerobee_client.message import ReceivedMessage
 from aerobee_wire import properties, record
 from aerobee_wire.status import Code, MqError
@@ -192,7 +193,10 @@ async def test_without_a_record_the_copy_is_sent_to_the_retry_topic(
     assert (sent.topic, sent.body, sent.flag, sent.reconsume_times) == (RETRY, body, 7, 1)
     assert sent.sys_flag == record.COMPRESSED
     assert (sent.born_timestamp_ms, sent.born_host) == (STORE_TIME_MS, broker.address)
-    assert dict(sent.properties) == {
+    properties_sent = dict(sent.properties)
+    assert properties_sent.pop("DLQ_CONSUMER") == this_consumer()
+    assert "in listen" in properties_sent.pop("DLQ_STACK_TRACE")
+    assert properties_sent == {
         "UNIQ_KEY": "U1",
         "KEYS": "k",
         "TRAN_MSG": "true",

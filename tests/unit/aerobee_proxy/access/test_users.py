@@ -21,7 +21,7 @@ def file(tmp_path: Path) -> Path:
 
 def secret_of(users: Users, name: str) -> str | None:
     user = users.get(name)
-    return None if user is None else user.secret.decode()
+    return None if user is None else user.secrets[0].decode()
 
 
 def test_changed_users_are_reloaded(file: Path) -> None:

@@ -164,8 +164,8 @@ async def test_stream_of_a_removed_user_ends(file: Path) -> None:
     proxy = guarded(file)
     requests, call = Requests(), FakeCall(metadata=signed())
     write_users(file, {"username": "other", "password": SECRET})
-    assert proxy.authentication is not None
-    proxy.authentication.users.refresh()
+    assert isinstance(proxy.users, Users)
+    proxy.users.refresh()
     requests.put(s.TelemetryCommand())
     with pytest.raises(NotAdmitted):
         await proxy.rpcs.telemetry(aiter(requests), call)

@@ -14,10 +14,11 @@ from aerobee_foreign.apache.rocketmq.v2 import definition_pb2 as d
 from aerobee_foreign.apache.rocketmq.v2 import service_pb2 as s
 from aerobee_foreign.apache.rocketmq.v2.definition_pb2 import ClientType, Code
 
-from aerobee_proxy.access.users import User
+from aerobee_proxy.access.users import Users
 from aerobee_proxy.proxy import Proxy
 from aerobee_proxy.v2.authorization import NEEDS, check
 from aerobee_proxy.v2.rpc.pipeline import NotAdmitted
+from aerobee_wire.access.users import User
 from support.clock.polling import until
 from support.proxy.access import BILLING, policy, signed, write_users
 from support.proxy.harness import Cluster, FakeCall, Requests, refused
@@ -161,8 +162,8 @@ RETRY = d.Resource(name="%RETRY%other")
 def test_retry_topic_needs_its_group(request_: Any) -> None:
     """A right on every topic is no right on the retry topic of a group."""
     mine = tuple(policy("Topic:*") + policy("Group:billing", "Sub"))
-    refused(Code.UNAUTHORIZED, check, User("app", b"p", policies=mine), request_)
-    check(User("app", b"p", policies=(*mine, *policy("Group:other", "Sub"))), request_)
+    refused(Code.UNAUTHORIZED, check, User("app", (b"p",), policies=mine), request_)
+    check(User("app", (b"p",), policies=(*mine, *policy("Group:other", "Sub"))), request_)
 
 
 def test_every_rpc_is_among_the_cases() -> None:
@@ -186,8 +187,8 @@ async def test_client_id_of_another_user(tmp_path: Path) -> None:
     users = tmp_path / "users.json"
     known = json.loads(users.read_text())["users"]
     write_users(users, *known, {"username": "other", "password": "q"})
-    assert proxy.authentication is not None
-    proxy.authentication.users.refresh()
+    assert isinstance(proxy.users, Users)
+    proxy.users.refresh()
     own, requests = proxy.rpcs, Requests()
     requests.put(s.TelemetryCommand(settings=PRODUCER_SETTINGS))
     theirs = asyncio.create_task(own.telemetry(aiter(requests), call()))
@@ -217,8 +218,8 @@ async def test_check_skips_producers_without_the_right(
     users = tmp_path / "users.json"
     (user,) = json.loads(users.read_text())["users"]
     write_users(users, {**user, **change}, BILLING)  # of another size
-    assert proxy.authentication is not None
-    proxy.authentication.users.refresh()
+    assert isinstance(proxy.users, Users)
+    proxy.users.refresh()
     assert not proxy.transaction_checks.producers_of("orders")
     requests.end()
     await stream

@@ -26,6 +26,7 @@ WRITTEN = {
     "dead_letters": 5,
     "new_dead_letters": 2,
     "new_since": "2026-01-01T00:00:00.000Z",
+    "dead_letters_by_state": {"open": 1},
     "dead_lettered_again": 0,
     "dead_lettered_after_redrive": 0,
     "dead_letters_by_tag": {"": 5},

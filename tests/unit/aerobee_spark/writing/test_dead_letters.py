@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from aerobee_client import ReceivedMessage
-from aerobee_client.admin.redriving.rules import Target
-from aerobee_client.admin.redriving.sends import OpenedLetter, Redriven
+from aerobee_broker.delivery.letters.redriven import RedrivenMessages
+from aerobee_broker.delivery.letters.selection import OpenedLetter
+from aerobee_broker.metadata.topics import TopicConfig, Topics
 from aerobee_spark.errors import OptionError, RowError
 from aerobee_spark.reading import columns
 from aerobee_spark.reading.message_columns import COLUMNS
@@ -17,7 +17,9 @@ from aerobee_spark.writing.encoding import Messages
 from aerobee_spark.writing.message_columns import OF_A_REDRIVE, FrameColumns
 from aerobee_wire import message_id, properties, record
 from aerobee_wire.compression import SYS_FLAGS, compress
+from aerobee_wire.redrive import Target
 from support.client.dead_letters import DEAD, GROUP, PROPERTIES, RETRY
+from support.clock.manual_clock import ManualClock
 from support.codes import raises_about
 
 NOW_MS = 1_760_000_000_000
@@ -71,20 +73,27 @@ def sent_again(records: bytes, target: Target, **options: Any) -> Messages:
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=str)
-def test_each_is_what_the_command_sends(target: Target) -> None:
+def test_each_is_what_a_broker_sends(target: Target) -> None:
     records = letters(*LETTERS)
+    topics = Topics(ManualClock())
+    for topic in ("orders", "again", RETRY):
+        topics.put(TopicConfig(topic, 4, 4))
+    broker = RedrivenMessages(topics.get, GROUP, target)
     found, messages = list(record.iter_records(records)), sent_again(records, target)
     for row, each in enumerate(found):
-        wanted = Redriven(OpenedLetter(ReceivedMessage(each)), GROUP, target, NOW_MS)
+        wanted = broker.message(OpenedLetter(each), NOW_MS)
+        given = {} if target.is_retry else each.properties
+        order_key = given.get(properties.SHARDING_KEY) or given.get(properties.LITE_TOPIC)
+        wanted_priority = properties.whole_number(given.get(properties.PRIORITY, ""))
         assert messages.topics.values[messages.topics.codes[row]] == wanted.topic
-        assert properties.decode(messages.properties[row].as_py()) == wanted.properties
+        assert properties.decode(messages.properties[row].as_py()) == properties.decode(
+            wanted.properties
+        )
         assert messages.bodies[row].as_py() == wanted.body
         assert (messages.flags[row], messages.sys_flags[row]) == (wanted.flag, wanted.sys_flag)
         group, priority = messages.groups.codes[row], messages.priorities[row]
-        assert (wanted.order_key or None) == (
-            None if group == arrays.NONE else messages.groups.values[group]
-        )
-        assert wanted.priority == (None if priority == arrays.NONE else priority)
+        assert order_key == (None if group == arrays.NONE else messages.groups.values[group])
+        assert wanted_priority == (None if priority == arrays.NONE else priority)
     assert messages.rows.tolist() == [10 + row for row in range(len(found))]
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import click
 
 from aerobee_cli import output
-from aerobee_cli.command_line import Argument, CommandGroup, Option
+from aerobee_cli.command_line import Argument, Option, ServiceGroup
 from aerobee_cli.doctor.broker_group import BrokerGroup, look_at
 from aerobee_cli.errors import INCOMPLETE, CommandError
 from aerobee_cli.options import (
@@ -56,17 +56,6 @@ REPLICA_COLUMNS = (
     number("confirmed", "confirmed_offset", extra=True),
     number("clock (ms)", "clock_offset_ms", extra=True),
 )
-
-
-class ServiceGroup(CommandGroup):
-    """A group of subcommands. Without a subcommand, all arguments are passed to the service."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        service = bool(args) and args[0] not in {*self.list_commands(ctx), "--help"}
-        if not args or service:
-            ctx.obj = list(args)
-            args = []
-        return super().parse_args(ctx, args)
 
 
 @click.pass_context

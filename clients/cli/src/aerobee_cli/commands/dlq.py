@@ -1,4 +1,4 @@
-"""Define `aerobee dlq`: list, peek, redrive, export and purge dead letters.
+"""Define `aerobee dlq`: list, peek, redrive, dismiss, export and purge dead letters.
 
 These commands do not consume dead letters when they read them.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import uuid
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -35,7 +36,7 @@ from aerobee_cli.table import Column, number
 from aerobee_cli.times import Moment, parse_moment
 from aerobee_client.admin import export as json_lines
 from aerobee_client.admin.dead_letters import DeadLetters, Selection
-from aerobee_client.admin.redriving.rules import Target
+from aerobee_wire.redrive import Target
 from aerobee_wire.status import MqError
 
 if TYPE_CHECKING:
@@ -62,7 +63,8 @@ DEAD_LETTER_COLUMNS = (
     Column("message id", "message_id"),
     Column("dead since", "store_timestamp_ms"),
     Column("origin", "origin_topic"),
-    number("attempts", "reconsume_times"),
+    Column("state", "state"),
+    number("attempts", "reconsume_times", extra=True),
     Column("reason", "why", text=True),
     Column("lite topic", "lite_topic", extra=True),
     Column("keys", "keys", extra=True, text=True),
@@ -72,7 +74,13 @@ DEAD_LETTER_COLUMNS = (
     Column("broker", "broker_name", extra=True),
     number("queue id", "queue_id", extra=True),
     number("queue offset", "queue_offset", extra=True),
+    Column("state since", "state_timestamp_ms", extra=True),
+    Column("job", "job_id", extra=True),
+    Column("by", "requested_by", extra=True),
+    Column("sent to", "target", extra=True),
+    Column("error of job", "job_error", extra=True, text=True),
 )
+STATES = ("open", "redriven", "consumed", "dead again", "dismissed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +90,7 @@ class Query:
     namesrv: str
     group: str
     selection: Selection = field(default_factory=Selection)
+    with_states: bool = False
 
     def run(self, use: Callable[[AsyncAdminClient, DeadLetters], Awaitable[T]]) -> tuple[T, bool]:
         """Return the result of `use`, and whether all dead letters were read. Warn if not."""
@@ -89,33 +98,65 @@ class Query:
 
         async def connected() -> tuple[T, bool]:
             async with AsyncAdminClient(self.namesrv) as admin:
-                dead_letters = DeadLetters(admin, self.group, self.selection)
+                dead_letters = DeadLetters(
+                    admin, self.group, self.selection, with_states=self.with_states
+                )
                 result = await use(admin, dead_letters)
             redriving.warn_unless_complete(
                 dead_letters.topic, dead_letters.corrupted, dead_letters.expired
             )
-            return result, dead_letters.complete
+            if dead_letters.unknown_states:
+                output.note(
+                    f"warning: the states of {dead_letters.unknown_states:,} dead letters are "
+                    f"unknown: {dead_letters.states_error}"
+                )
+            return result, dead_letters.complete and not dead_letters.unknown_states
 
         return asyncio.run(connected())
 
 
-@app.add("list", epilog="Example: aerobee dlq list billing --json")
+def _states(text: str) -> str:
+    """Check a list of states, and return their names with commas. Raises BadOption."""
+    if text == "all":
+        return ",".join(STATES)
+    chosen = [name.strip().replace("-", " ") for name in text.split(",") if name.strip()]
+    for name in chosen:
+        if name not in STATES:
+            known = ", ".join(each.replace(" ", "-") for each in STATES)
+            raise BadOption(f"--state {name!r}: use {known} or all")
+    return ",".join(chosen)
+
+
+@app.add("list", epilog="Example: aerobee dlq list billing --state open --json")
 def list_dead_letters(
     context: click.Context,
     *,
     group: Group,
     tag: Tag = "",
     reason: Reason = "",
+    state: Annotated[
+        str,
+        Option(
+            "--state",
+            parser=_states,
+            metavar="STATE,…",
+            help="Only with one of these states: open, redriven, consumed, dead-again, dismissed; "
+            "or all. Default: all but dismissed.",
+        ),
+    ] = "",
     limit: Annotated[int, Option(min=0, metavar="N", help="At most N, oldest first; 0: all.")] = 0,
     wide: Wide = False,
     columns: Columns = "",
     namesrv: Namesrv = None,
     json: Json = False,
 ) -> None:
-    """List dead letters: id, time, origin, attempts and the reason of the failure."""
+    """List dead letters: id, time, origin, attempts, state and the reason of the failure."""
     table = listing(DEAD_LETTER_COLUMNS, wide=wide, chosen=columns)
-    query = Query(namesrv_of(context, namesrv), group, Selection(tag=tag, reason=reason))
-    items, complete = query.run(partial(_collect, limit, json_lines.summary))
+    selection = Selection(tag=tag, reason=reason)
+    query = Query(namesrv_of(context, namesrv), group, selection, with_states=True)
+    shown = frozenset(state.split(",")) if state else frozenset(STATES) - {"dismissed"}
+    collect = partial(_collect, limit, json_lines.summary, states=shown)
+    items, complete = query.run(collect)
     if not json:
         items = [{**item, "why": _why(item)} for item in items]
     table.show(items, as_json=json, empty=_none_of(group))
@@ -134,7 +175,7 @@ def peek(
 ) -> None:
     """Show dead letters with their properties and bodies."""
     selection = Selection(ids=frozenset(ids or ()))
-    query = Query(namesrv_of(context, namesrv), group, selection)
+    query = Query(namesrv_of(context, namesrv), group, selection, with_states=True)
     missing = set(selection.ids)
     items, complete = query.run(partial(_collect, count, json_lines.full, missing=missing))
     output.show_each(items, as_json=json)
@@ -157,7 +198,8 @@ def export(
     namesrv: Namesrv = None,
 ) -> None:
     """Write dead letters as JSON lines, with their properties and bodies."""
-    query = Query(namesrv_of(context, namesrv), group, Selection(tag=tag, reason=reason))
+    selection = Selection(tag=tag, reason=reason)
+    query = Query(namesrv_of(context, namesrv), group, selection, with_states=True)
 
     def lines_to(file: TextIO) -> tuple[int, bool]:
         return query.run(lambda _, dead_letters: json_lines.export(dead_letters, file.write))
@@ -214,26 +256,43 @@ To = Annotated[
 ]
 
 
-@app.add(epilog="Example: aerobee dlq redrive billing --all --rate 100 --journal redrive.log")
+All = Annotated[bool, Option("--all", help="All of them.")]
+Listed = Annotated[
+    Path | None,
+    Option(
+        "--list",
+        metavar="FILE",
+        help="Those of this file: the redrive.jsonl of a report, or what dlq export wrote.",
+    ),
+]
+JobId = Annotated[
+    str,
+    Option(
+        "--job",
+        metavar="ID",
+        help="Id of the job: repeating a command with it starts nothing again. Default: a new one.",
+    ),
+]
+Note = Annotated[str, Option(metavar="TEXT", help="A note that the job keeps.")]
+Detach = Annotated[bool, Option("--detach", help="Do not wait for the end of the job.")]
+
+
+@app.add(epilog="Example: aerobee dlq redrive billing --all --rate 100")
 def redrive(
     context: click.Context,
     *,
     group: Group,
     ids: Ids = None,
-    everything: Annotated[bool, Option("--all", help="All of them.")] = False,
-    listed: Annotated[
-        Path | None,
-        Option(
-            "--list",
-            metavar="FILE",
-            help="Those of this file: the redrive.jsonl of a report, or what dlq export wrote.",
-        ),
-    ] = None,
+    everything: All = False,
+    listed: Listed = None,
     tag: Tag = "",
     reason: Reason = "",
     since: Since = None,
     until: Until = None,
     to: To = Target.RETRY,
+    again: Annotated[
+        bool, Option("--again", help="Also those that were sent or dismissed before.")
+    ] = False,
     limit: Annotated[
         int, Option(min=0, metavar="N", help="Send at most N, oldest first; 0: all.")
     ] = 0,
@@ -241,43 +300,130 @@ def redrive(
         float | None,
         Option(min=0.001, max=MAX_RATE, metavar="N", help="At most N a second. Default: no limit."),
     ] = None,
-    journal: Annotated[
-        Path | None,
-        Option(
-            metavar="FILE",
-            help="Record sent messages there; an interrupted redrive resumes with the same file.",
-        ),
-    ] = None,
-    dry_run: Annotated[bool, Option("--dry-run", help="Send nothing.")] = False,
+    job: JobId = "",
+    note: Note = "",
+    detach: Detach = False,
+    dry_run: Annotated[bool, Option("--dry-run", help="Count; send nothing.")] = False,
     namesrv: Namesrv = None,
     json: Json = False,
 ) -> None:
-    """Send dead letters again. Their failed deliveries no longer count as attempts.
+    """Send dead letters again, each once. Their failed deliveries no longer count as attempts.
 
-    Body, tag, keys, message id and user properties are kept; REDRIVE_TIMES counts the redrives. A
-    message that was dead-lettered twice is sent once. The dead letters stay in the dead-letter
-    topic until they expire. A second redrive therefore sends them again, unless both redrives use
-    the same journal.
+    The brokers that have the letters send them, as a job that this command follows. The job
+    continues if this command ends or a broker restarts. Body, tag, keys, message id and user
+    properties are kept; REDRIVE_TIMES counts the redrives. The dead letters stay in the dead-letter
+    topic until they expire, with the state "redriven", and another redrive leaves them out.
     """
+    _start(
+        context,
+        group,
+        to=str(to),
+        ids=ids,
+        everything=everything,
+        listed=listed,
+        since=since,
+        until=until,
+        job=job,
+        dry_run=dry_run,
+        detach=detach,
+        namesrv=namesrv,
+        json=json,
+        tag=tag,
+        reason=reason,
+        again=again,
+        limit=limit,
+        rate=rate or 0.0,
+        note=note,
+    )
+
+
+@app.add(epilog="Example: aerobee dlq dismiss billing --reason Timeout --all")
+def dismiss(
+    context: click.Context,
+    *,
+    group: Group,
+    ids: Ids = None,
+    everything: All = False,
+    listed: Listed = None,
+    tag: Tag = "",
+    reason: Reason = "",
+    since: Since = None,
+    until: Until = None,
+    job: JobId = "",
+    note: Note = "",
+    dry_run: Annotated[bool, Option("--dry-run", help="Count; dismiss nothing.")] = False,
+    namesrv: Namesrv = None,
+    json: Json = False,
+) -> None:
+    """Mark dead letters as dismissed, so that lists and redrives leave them out.
+
+    They stay stored until they expire, and `dlq list --state dismissed` shows them. A redrive with
+    --again sends them.
+    """
+    _start(
+        context,
+        group,
+        to="",
+        ids=ids,
+        everything=everything,
+        listed=listed,
+        since=since,
+        until=until,
+        job=job,
+        dry_run=dry_run,
+        detach=False,
+        namesrv=namesrv,
+        json=json,
+        tag=tag,
+        reason=reason,
+        note=note,
+    )
+
+
+def _start(
+    context: click.Context,
+    group: str,
+    *,
+    to: str,
+    ids: list[str] | None,
+    everything: bool,
+    listed: Path | None,
+    since: Moment | None,
+    until: Moment | None,
+    job: str,
+    dry_run: bool,
+    detach: bool,
+    namesrv: str | None,
+    json: bool,
+    **filters: Any,
+) -> None:
+    """Start a job over dead letters with checked options, follow it, and exit with its code."""
+    from aerobee_client.admin.letters import LetterJobSpec
+
+    verb = "send again" if to else "dismiss"
     if bool(ids) + everything + (listed is not None) != 1:
-        raise BadOption("give --all, --list FILE, or --id ID for each dead letter to send again")
-    if ids and limit:
+        raise BadOption(f"give --all, --list FILE, or --id ID for each dead letter to {verb}")
+    if ids and filters.get("limit"):
         raise BadOption("--limit: not with --id, which names each dead letter to send")
     if since is not None and until is not None and since.is_age == until.is_age:
         redriving.check_bounds(since, until, EVER)
+    spec = LetterJobSpec(
+        consumer_group=group,
+        target=to,
+        ids=frozenset(ids or ()),
+        requested_by=redriving.requester(),
+        **filters,
+    )
     request = redriving.Request(
         namesrv=namesrv_of(context, namesrv),
-        group=group,
-        selection=Selection(frozenset(ids or ()), tag, reason),
+        job_id=job or uuid.uuid4().hex[:12],
+        spec=spec,
         since=since,
         until=until,
-        to=to,
-        rate=rate,
-        limit=limit,
         listed=listed,
-        journal=journal,
         dry_run=dry_run,
         json=json,
+        detach=detach,
     )
     code = redriving.run(request)
     if code:
@@ -295,8 +441,9 @@ def purge(
 ) -> None:
     """Delete all dead letters of a group, on every broker. This cannot be undone.
 
-    `aerobee dlq export` keeps them in a file. A dead letter that arrives during the purge is
-    deleted too. The next dead letter creates the dead-letter topic again.
+    `aerobee dlq dismiss` hides some of them and keeps them stored. `aerobee dlq export` keeps them
+    in a file. A dead letter that arrives during the purge is deleted too. The next dead letter
+    creates the dead-letter topic again.
     """
     query = Query(namesrv_of(context, namesrv), group)
     count, _ = query.run(lambda _, dead_letters: dead_letters.count())
@@ -320,15 +467,19 @@ async def _collect(
     dead_letters: DeadLetters,
     *,
     missing: set[str] | None = None,
+    states: frozenset[str] = frozenset(),
 ) -> list[dict[str, Any]]:
     """Return at most `limit` items; 0 means all.
 
-    The search continues beyond the limit while ids in `missing` are not found. Found ids are
-    removed from `missing`.
+    With `states`, letters with another known state are left out. The search continues beyond the
+    limit while ids in `missing` are not found. Found ids are removed from `missing`.
     """
     items: list[dict[str, Any]] = []
     async for message in dead_letters.read():
-        items.append(item_of(message))
+        status = dead_letters.status_of(message)
+        if states and status is not None and status.state.value not in states:
+            continue
+        items.append(item_of(message) | json_lines.status_fields(status))
         if missing:
             missing -= {message.message_id, message.offset_message_id}
         if limit and len(items) >= limit and not missing:

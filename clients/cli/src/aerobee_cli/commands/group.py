@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import click
 
 from aerobee_cli import changes, connected, output, settings
-from aerobee_cli.command_line import CommandGroup, Option
+from aerobee_cli.command_line import Argument, CommandGroup, Option
 from aerobee_cli.offsets import (
     effects,
     effects_of_reset,
     loss,
     losses_of_group,
+    queues_of,
     reset_target,
 )
 from aerobee_cli.options import (
@@ -34,6 +35,7 @@ from aerobee_cli.options import (
     confirm,
     end,
     listing,
+    operator,
 )
 from aerobee_cli.output import Item, items_of
 from aerobee_cli.settings import LiteModel, Order
@@ -382,20 +384,89 @@ def reset_offset(
             "the same in each queue.",
         ),
     ],
+    queue: Annotated[
+        list[str] | None,
+        Option(
+            "--queue",
+            metavar="BROKER/ID",
+            help="Only this queue, for example broker-a/3. May be repeated.",
+        ),
+    ] = None,
     yes: Yes = False,
     namesrv: Namesrv = None,
     json: Json = False,
 ) -> None:
     """Move a group to another offset in a topic, to consume messages again or to skip them."""
-    target = reset_target(to)
+    target, queues = reset_target(to), queues_of(queue or ())
     with admin_client(context, namesrv) as admin:
-        question = f"Move group {group} in {topic} to {to}?"
-        confirm(question, yes, partial(effects_of_reset, admin, group, topic, target))
+        where = f"{topic} ({', '.join(queue)})" if queue else topic
+        question = f"Move group {group} in {where} to {to}?"
+        confirm(question, yes, partial(effects_of_reset, admin, group, topic, target, queues))
         before = admin.consume_progress(group, topic)
-        moved = admin.reset_offsets(group, topic, **target)
+        moved = admin.reset_offsets(group, topic, **target, queues=queues, requested_by=operator())
     Table(OFFSET_COLUMNS).show(items_of(moved), as_json=json, empty=f"{topic} has no queues")
     for note in effects(before, moved, target):
         output.note(note)
+
+
+@app.add("clone-offsets", epilog="Example: aerobee group clone-offsets billing billing-2 --yes")
+def clone_offsets(
+    context: click.Context,
+    *,
+    source: Annotated[str, Argument(metavar="GROUP", help="Its offsets are read.")],
+    group: Annotated[str, Argument(metavar="TO", help="The group that is moved; it must exist.")],
+    topic: Annotated[str, Option(metavar="TOPIC", help="Only this topic.")] = "",
+    dry_run: Annotated[bool, Option("--dry-run", help="Move nothing.")] = False,
+    yes: Yes = False,
+    namesrv: Namesrv = None,
+    json: Json = False,
+) -> None:
+    """Move a group to the offsets of another one, for example to replace a consumer by a new one.
+
+    Retries of GROUP are its own, and are not cloned.
+    """
+    with admin_client(context, namesrv) as admin:
+        wanted = admin.clone_offsets(source, group, topic=topic, dry_run=True)
+        topics = sorted({each.topic for each in wanted})
+        before = [each for name in topics for each in admin.consume_progress(group, name)]
+        costs = list(effects(before, wanted, {}))
+        if not dry_run and wanted:
+            question = f"Move group {group} in {', '.join(topics)} to the offsets of {source}?"
+            confirm(question, yes, lambda: costs)
+            wanted = admin.clone_offsets(source, group, topic=topic)
+    empty = f"{source} has no offsets"
+    Table(OFFSET_COLUMNS).show(items_of(wanted), as_json=json, empty=empty)
+    for note in costs:
+        output.note(f"would happen: {note}" if dry_run else note)
+
+
+@app.add(epilog="Example: aerobee group pause billing")
+def pause(
+    context: click.Context, *, group: Group, namesrv: Namesrv = None, json: Json = False
+) -> None:
+    """Stop the consumption of a group on every broker, until `group resume`.
+
+    Receives of its consumers fail with NO_PERMISSION, and consumers keep asking. Messages that they
+    hold can still be acknowledged. Offsets and retries stay.
+    """
+    _switch_consumption(context, namesrv, group, enabled=False, json=json)
+
+
+@app.add(epilog="Example: aerobee group resume billing")
+def resume(
+    context: click.Context, *, group: Group, namesrv: Namesrv = None, json: Json = False
+) -> None:
+    """Let a group consume again that was stopped by `group pause`."""
+    _switch_consumption(context, namesrv, group, enabled=True, json=json)
+
+
+def _switch_consumption(
+    context: click.Context, namesrv: str | None, group: str, *, enabled: bool, json: bool
+) -> None:
+    with admin_client(context, namesrv) as admin:
+        wanted = {group: {"consume_enable": enabled}}
+        changed = changes.update_all(wanted, admin.update_group, create=None, dry_run=False)
+    changes.show_updated("group", changed, as_json=json)
 
 
 @app.add(epilog="Example: aerobee group forget billing orders --yes")

@@ -15,6 +15,7 @@ import click
 from aerobee_cli import output
 from aerobee_cli.command_line import Argument, CommandGroup, Option
 from aerobee_cli.errors import FAILED, INCOMPLETE, INTERRUPTED
+from aerobee_cli.message_lines import Format
 from aerobee_cli.options import (
     BadOption,
     Columns,
@@ -23,12 +24,12 @@ from aerobee_cli.options import (
     Topic,
     Wide,
     admin_client,
-    end,
     listing,
     namesrv_of,
     pairs_of,
     producer,
 )
+from aerobee_cli.options import end as end_with
 from aerobee_cli.progress import Progress
 from aerobee_cli.table import Column, number
 from aerobee_cli.times import parse_duration, parse_moment
@@ -36,13 +37,47 @@ from aerobee_client.admin.export import full, summary
 from aerobee_wire.status import MqError
 
 if TYPE_CHECKING:
-    from aerobee_client import Message, Producer
+    from aerobee_client import Message, Producer, ReceivedMessage
+    from aerobee_client.admin.descriptions import SearchResult
 
 app = CommandGroup("message", help="Single messages.")
 
 STDIN = Path("-")
 MAX_RATE = 1_000_000_000  # excludes infinity
 MAX_QUERIED = 64  # a broker returns no more
+MAX_SEARCHED = 10_000  # a search returns no more
+DEFAULT_SEARCHED = 32
+DEFAULT_TAIL = 10
+
+Tag = Annotated[str, Option(metavar="EXPR", help="Only these tags, such as 'a || b'.")]
+SqlText = Annotated[
+    str, Option("--sql", metavar="EXPR", help="Only messages for which this SQL92 condition holds.")
+]
+KeyText = Annotated[str, Option(metavar="KEY", help="Only messages with this key or message id.")]
+BodyText = Annotated[
+    str, Option("--text", metavar="TEXT", help="Only messages whose body contains this text.")
+]
+Begin = Annotated[
+    str | None,
+    Option("--from", metavar="TIME", help="Stored at or after this time: ISO 8601, or 1h ago."),
+]
+End = Annotated[str | None, Option("--to", metavar="TIME", help="Stored at or before this time.")]
+BrokerName = Annotated[str, Option("--broker", metavar="NAME", help="Only on this broker.")]
+QueueId = Annotated[int | None, Option("--queue", min=0, metavar="N", help="Only in this queue.")]
+FirstOffset = Annotated[
+    int | None, Option(min=0, metavar="N", help="In one queue: the first offset.")
+]
+LastOffset = Annotated[
+    int | None, Option(min=0, metavar="N", help="In one queue: the last offset.")
+]
+Limit = Annotated[
+    int, Option(min=1, max=MAX_SEARCHED, metavar="N", help="The maximum number of messages.")
+]
+Oldest = Annotated[bool, Option("--oldest", help="The oldest messages first, not the latest.")]
+Form = Annotated[Format, Option("--format", help="One line, one JSON object a line, or hex.")]
+SearchJson = Annotated[
+    bool, Option("--json", help="Print one JSON object: messages, and where the search stopped.")
+]
 EARLIEST, LATEST = "earliest", "latest"
 MESSAGE_COLUMNS = (
     Column("message id", "message_id"),
@@ -329,7 +364,240 @@ def query(
         output.note(f"the newest {limit} are shown, and there are more: give a higher --limit")
     elif len(found) >= MAX_QUERIED:
         output.note(f"the newest {limit} are shown, and there may be more")
-    end(f"warning: a message that may match is left out: {error.message}" for error in damaged)
+    end_with(f"warning: a message that may match is left out: {error.message}" for error in damaged)
+
+
+@app.add(epilog="Example: aerobee message browse orders --from 1h --tag paid")
+def browse(
+    context: click.Context,
+    *,
+    topic: Topic,
+    tag: Tag = "*",
+    sql: SqlText = "",
+    begin: Begin = None,
+    end: End = None,
+    broker: BrokerName = "",
+    queue: QueueId = None,
+    from_offset: FirstOffset = None,
+    to_offset: LastOffset = None,
+    oldest: Oldest = False,
+    limit: Limit = DEFAULT_SEARCHED,
+    form: Form = Format.TEXT,
+    namesrv: Namesrv = None,
+    json: SearchJson = False,
+) -> None:
+    """Print stored messages of a topic, the latest first. Nothing is consumed.
+
+    Exit code 3: a broker did not answer, or a message cannot be read.
+    """
+    from aerobee_cli.searching import Wanted
+
+    wanted = Wanted(
+        topic=topic,
+        tag=tag,
+        sql=sql,
+        begin=begin,
+        end=end,
+        broker=broker,
+        queue=queue,
+        first_offset=from_offset,
+        last_offset=to_offset,
+    )
+    with admin_client(context, namesrv) as admin:
+        result = wanted.search(admin, newest_first=not oldest, limit=limit)
+    _show_result(result, form, json=json)
+
+
+@app.add(epilog="Example: aerobee message search orders --key order-7")
+def search(
+    context: click.Context,
+    *,
+    topic: Topic,
+    key: KeyText = "",
+    text: BodyText = "",
+    tag: Tag = "*",
+    sql: SqlText = "",
+    begin: Begin = None,
+    end: End = None,
+    broker: BrokerName = "",
+    queue: QueueId = None,
+    from_offset: FirstOffset = None,
+    to_offset: LastOffset = None,
+    oldest: Oldest = False,
+    limit: Limit = DEFAULT_SEARCHED,
+    max_scanned: Annotated[
+        int, Option(min=0, metavar="N", help="Messages to examine on each broker; 0: no limit.")
+    ] = 0,
+    form: Form = Format.TEXT,
+    namesrv: Namesrv = None,
+    json: SearchJson = False,
+) -> None:
+    """Find messages by key, text, tag, SQL92 condition and time, the latest first.
+
+    A key is looked up in an index. All other searches read the messages between --from and --to,
+    in short slices that do not delay other calls.
+
+    Exit code 3: a broker did not answer, a message cannot be read, or --max-scanned was reached.
+    """
+    from aerobee_cli.searching import Wanted
+
+    if not (key or text or sql or tag != "*"):
+        raise BadOption("give --key, --text, --tag or --sql; 'aerobee message browse' needs none")
+    wanted = Wanted(
+        topic=topic,
+        tag=tag,
+        sql=sql,
+        key=key,
+        text=text,
+        begin=begin,
+        end=end,
+        broker=broker,
+        queue=queue,
+        first_offset=from_offset,
+        last_offset=to_offset,
+    )
+    with admin_client(context, namesrv) as admin:
+        result = wanted.search(admin, newest_first=not oldest, limit=limit, max_scanned=max_scanned)
+    _show_result(result, form, json=json)
+
+
+@app.add(epilog="Example: aerobee message tail orders --tag paid")
+def tail(
+    context: click.Context,
+    *,
+    topic: Topic,
+    key: KeyText = "",
+    text: BodyText = "",
+    tag: Tag = "*",
+    sql: SqlText = "",
+    broker: BrokerName = "",
+    queue: QueueId = None,
+    limit: Annotated[
+        int,
+        Option(
+            "--lines", "-n", min=1, max=MAX_SEARCHED, metavar="N", help="First print the last N."
+        ),
+    ] = DEFAULT_TAIL,
+    no_follow: Annotated[
+        bool, Option("--no-follow", help="End after the messages that are stored now.")
+    ] = False,
+    form: Form = Format.TEXT,
+    namesrv: Namesrv = None,
+    json: Annotated[bool, Option("--json", help="Print one JSON object per line.")] = False,
+) -> None:
+    """Print the last messages of a topic, and then each new one until Ctrl-C.
+
+    Exit code 3, with --no-follow: a broker did not answer, or a message cannot be read.
+    """
+    from aerobee_cli.searching import Wanted, follow, problems, show
+
+    wanted = Wanted(topic=topic, tag=tag, sql=sql, key=key, text=text, broker=broker, queue=queue)
+    form = Format.JSON if json else form
+    with admin_client(context, namesrv) as admin:
+        result = wanted.search(admin, newest_first=True, limit=limit)
+        show(result.reversed(), form, as_json=False)
+        notes = problems(result)
+        if no_follow:
+            end_with(notes)
+            return
+        for note in notes:
+            output.note(note)
+        follow(admin, wanted, result, form)
+
+
+def _show_result(result: SearchResult, form: Format, *, json: bool) -> None:
+    from aerobee_cli.searching import problems, show, truncation
+
+    show(result, form, as_json=json)
+    if not result.messages and not json:
+        output.note("no message matches")
+    if note := truncation(result):
+        output.note(note)
+    end_with(problems(result))
+
+
+@app.add("show", epilog="Example: aerobee message show 7F00000100002A9F0000000000000000")
+def show_copies(
+    context: click.Context,
+    *,
+    message_id: Annotated[
+        str, Argument(metavar="MESSAGE_ID", help="Its message id or offset message id.")
+    ],
+    namesrv: Namesrv = None,
+    json: Json = False,
+) -> None:
+    """Show where a message is stored, with all properties: in its topic, as retry, as dead letter.
+
+    Exit code 3: a broker did not answer, so a copy may be missing.
+    """
+    silent: list[MqError] = []
+    with admin_client(context, namesrv) as admin:
+        copies = admin.message_copies(message_id, silent=silent)
+    output.show_each([placed(message) for message in copies], as_json=json)
+    end_with(f"warning: a copy on a broker may be missing: {error.message}" for error in silent)
+
+
+@app.add(epilog="Example: aerobee message track --topic orders --key order-7")
+def track(
+    context: click.Context,
+    *,
+    message_id: Annotated[
+        str | None,
+        Argument(metavar="[MESSAGE_ID]", help="Its message id or offset message id."),
+    ] = None,
+    topic: Annotated[str, Option(metavar="TOPIC", help="The topic of --key or of a place.")] = "",
+    key: Annotated[
+        str, Option(metavar="KEY", help="Track the latest messages with this key.")
+    ] = "",
+    broker: Annotated[str, Option(metavar="NAME", help="The broker of a place.")] = "",
+    queue: Annotated[int | None, Option(min=0, metavar="N", help="The queue of a place.")] = None,
+    offset: Annotated[int | None, Option(min=0, metavar="N", help="The offset of a place.")] = None,
+    group: Annotated[
+        list[str] | None, Option(metavar="GROUP", help="Only this group. May be repeated.")
+    ] = None,
+    limit: Annotated[
+        int, Option(min=1, max=100, metavar="N", help="With --key: at most N messages.")
+    ] = 5,
+    namesrv: Namesrv = None,
+    json: Json = False,
+) -> None:
+    """Show what became of a message in each consumer group: who has or consumed it, and when.
+
+    Give a message id, or --topic with --key, or --topic with --broker, --queue and --offset. A
+    place also works for a message that retention has deleted.
+
+    Exit code 3: a broker did not answer, so messages or groups may be missing.
+    """
+    from aerobee_cli.tracking import Wanted, show
+
+    wanted = Wanted(
+        message_id=message_id or "",
+        topic=topic,
+        key=key,
+        broker=broker,
+        queue=queue,
+        offset=offset,
+        groups=tuple(group or ()),
+        limit=limit,
+    )
+    silent: list[MqError] = []
+    with admin_client(context, namesrv) as admin:
+        found = wanted.track(admin, silent)
+    show(found, as_json=json)
+    end_with(f"warning: messages of a broker are left out: {error.message}" for error in silent)
+
+
+def placed(message: ReceivedMessage) -> output.Item:
+    """Return all fields of a stored message, with its place in the log, as a JSON object."""
+    return {
+        **full(message),
+        "physical_offset": message.physical_offset,
+        "store_size": message.store_size,
+        "store_host": message.store_host,
+        "born_host": message.born_host,
+        "flag": message.flag,
+        "sys_flag": message.sys_flag,
+    }
 
 
 def delay_of(text: str | None) -> timedelta | None:

@@ -1,6 +1,6 @@
 """Define the commands that run services, the demo, and jobs of other packages.
 
-The services are `up`, `namesrv` and `proxy`, and the jobs are `report`, `facts` and `store`.
+The services are `up`, `proxy` and `console`. The jobs are `report`, `facts` and `store`.
 """
 
 from __future__ import annotations
@@ -136,15 +136,6 @@ def _broker_name(sets: Sequence[str]) -> str:
     return given
 
 
-@app.add(epilog="Example: aerobee namesrv --port 9876 --data ./data", settings=PASS_ON)
-def namesrv(context: click.Context) -> None:
-    """Run a name server in the foreground.
-
-    Options: --port P, --host H, --data DIR, --config FILE, --set key=value, --print-config.
-    """
-    become("aerobee_namesrv", context.args)
-
-
 @app.add(epilog="Example: aerobee proxy --port 8081 --namesrv 127.0.0.1:9876", settings=PASS_ON)
 def proxy(context: click.Context) -> None:
     """Run a proxy in the foreground, to which the official SDKs connect.
@@ -153,6 +144,16 @@ def proxy(context: click.Context) -> None:
     """
     inherit_namesrv(context)
     become("aerobee_proxy", context.args)
+
+
+@app.add(epilog="Example: aerobee console --port 8082", settings=PASS_ON_HELP)
+def console(context: click.Context) -> None:
+    """Serve the console: pages about the cluster for a browser.
+
+    Options: --port P, --host H, --read-only, and the options that `aerobee console --help` shows.
+    """
+    inherit_namesrv(context)
+    become("aerobee_console", context.args)
 
 
 @app.add(epilog="Example: aerobee report --group billing --out report", settings=PASS_ON_HELP)

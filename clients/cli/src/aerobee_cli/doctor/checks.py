@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from aerobee_cli.connected import conflict_texts
 from aerobee_cli.doctor.broker_group import no_master
 from aerobee_cli.output import counted
+from aerobee_wire.certificates import needs_no_tls
 
 if TYPE_CHECKING:
     from aerobee_cli.doctor.broker_group import AbsentReplica
@@ -99,6 +100,21 @@ def conflicts(found: Iterable[BrokerConflict]) -> Iterator[Finding]:
             each.broker_name,
             f"two processes have brokerId {each.number}: {holder} is registered, {newcomer} is not",
             "give the second another brokerName or brokerId, or stop one of them",
+        )
+
+
+def open_ports(check: str, addresses: Iterable[str]) -> Iterator[Finding]:
+    """Report servers off loopback that answered a caller without a certificate.
+
+    `check` is the kind of these servers.
+    """
+    found = [each for each in addresses if not needs_no_tls(each.rpartition(":")[0])]
+    if found:
+        yield Finding(
+            check,
+            ", ".join(found),
+            "it serves callers without a certificate, and other machines may reach its address",
+            "close its port with `aerobee certs init` (tlsServerMode=enforcing)",
         )
 
 

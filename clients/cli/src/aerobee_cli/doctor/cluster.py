@@ -33,7 +33,7 @@ def diagnose(namesrvs: Sequence[str]) -> Diagnosis:
 
     Raises CommandError if no name server answers, or if no broker is registered.
     """
-    from aerobee_client import AdminClient
+    from aerobee_client import AdminClient, Tls
 
     found = Diagnosis()
     masters = _masters(namesrvs, found)
@@ -53,6 +53,8 @@ def diagnose(namesrvs: Sequence[str]) -> Diagnosis:
                 )
             else:
                 found.findings += checks.of_broker(name, reached[name])
+        if Tls.from_environment() is None:
+            found.findings += checks.open_ports("broker", (masters[name] for name in reached))
         statuses = {name: answer.status for name, answer in reached.items()}
         found.findings += checks.versions(statuses, VERSION)
         found.looked_at += [f"{counted(len(masters), 'master')} ({len(reached)} reached)"]
@@ -83,7 +85,7 @@ def _look_at_replicas(admin: AdminClient, found: Diagnosis) -> None:
 
 def _masters(namesrvs: Sequence[str], found: Diagnosis) -> dict[str, str]:
     """Return the addresses of the masters that any name server knows, by broker name."""
-    from aerobee_client import AdminClient
+    from aerobee_client import AdminClient, Tls
 
     known: dict[str, dict[str, str]] = {}
     conflicts: list[BrokerConflict] = []
@@ -110,6 +112,8 @@ def _masters(namesrvs: Sequence[str], found: Diagnosis) -> dict[str, str]:
     if not registered:
         raise CommandError(f"no broker is registered at {'; '.join(known)}: start one")
     found.looked_at.append(counted(len(known), "name server"))
+    if Tls.from_environment() is None:
+        found.findings += checks.open_ports("name server", known)
     for namesrv, brokers_there in known.items():
         missing = sorted(masters.keys() - brokers_there.keys())
         if missing:

@@ -39,7 +39,7 @@ class Brokers:
 
     def __init__(self, instance: ClientInstance, timeout_s: float) -> None:
         self._instance = instance
-        self._timeout_s = timeout_s
+        self.timeout_s = timeout_s
 
     async def cluster_info(self) -> namesrv_pb2.GetClusterInfoResponse:
         return await self._instance.namesrv.call(
@@ -51,21 +51,7 @@ class Brokers:
 
         Raises MqError with the code BROKER_NOT_EXIST if there are none.
         """
-        info = await self.cluster_info()
-        masters = {
-            data.broker_name: data.addresses[MASTER_ID]
-            for data in info.brokers
-            if MASTER_ID in data.addresses and cluster in (None, data.cluster)
-        }
-        if not masters:
-            where = f"in cluster {cluster!r}" if cluster else "at the name server"
-            slaves = [each for each in info.brokers if cluster in (None, each.cluster)]
-            reason = f"no broker is registered {where}: start one"
-            if slaves:
-                names = sorted(each.broker_name for each in slaves)
-                reason = f"{', '.join(names)} {_without_master(names)}"
-            raise MqError(Code.BROKER_NOT_EXIST, reason, retryable=True)
-        return masters
+        return _masters(await self.cluster_info(), cluster)
 
     async def addresses_of(self, broker_name: str) -> Mapping[int, str]:
         """Return the addresses of a broker's replicas by registration id.
@@ -105,10 +91,13 @@ class Brokers:
             self._instance.routes.forget(topic)  # the next call fetches the route again
             raise
 
-    async def ask_named(self, broker: str, rpc: Rpc[Q, R], request: Q) -> R:
+    async def ask_named(
+        self, broker: str, rpc: Rpc[Q, R], request: Q, *, timeout_s: float | None = None
+    ) -> R:
         """Send a request to the master of the broker named `broker`, or to the address `broker`.
 
-        Raises MqError with the code BROKER_NOT_EXIST if there is no such master.
+        `timeout_s` is as in `ask`. Raises MqError with the code BROKER_NOT_EXIST if there is no
+        such master.
         """
         address = broker
         if ":" not in broker:
@@ -117,7 +106,7 @@ class Brokers:
                 reason = f"{broker} {_without_master([broker])}"
                 raise MqError(Code.BROKER_NOT_EXIST, reason, retryable=True)
             address = addresses[MASTER_ID]
-        return await self.ask(broker, address, rpc, request)
+        return await self.ask(broker, address, rpc, request, timeout_s=timeout_s)
 
     async def ask(
         self,
@@ -133,10 +122,11 @@ class Brokers:
         If `timeout_s` is None, the default time limit applies.
         """
         if timeout_s is None:
-            timeout_s = self._timeout_s
+            timeout_s = self.timeout_s
         try:
             return await self._instance.transport.call(address, rpc, request, timeout_s=timeout_s)
         except MqError as error:
+            error.at_broker(broker_name)
             if broker_name != address and error.code is not Code.BROKER_UNREACHABLE:
                 error.add_context(f"broker {broker_name}")
             raise
@@ -147,6 +137,51 @@ class Brokers:
         """Send a request to all masters, as `ask_each` does."""
         return await self.ask_each(await self.masters(), rpc, request, absent=absent)
 
+    async def ask_answering(
+        self, brokers: Mapping[str, str], rpc: Rpc[Q, R], request: Q
+    ) -> tuple[dict[str, R], dict[str, MqError]]:
+        """Send a request to all `brokers` (addresses by name) at once.
+
+        Returns the answers, and the errors of the other brokers, by broker name.
+        """
+        answers = await asyncio.gather(
+            *(self.ask(name, address, rpc, request) for name, address in brokers.items()),
+            return_exceptions=True,
+        )
+        found: dict[str, R] = {}
+        errors: dict[str, MqError] = {}
+        for name, answer in zip(brokers, answers, strict=True):
+            if isinstance(answer, MqError):
+                errors[name] = answer
+            elif isinstance(answer, BaseException):
+                raise answer
+            else:
+                found[name] = answer
+        return found, errors
+
+    async def masters_and_missing(self) -> tuple[dict[str, str], dict[str, MqError]]:
+        """Return the addresses of the masters, and an error for each broker without a master.
+
+        Both are by broker name. The second includes brokers that have left the name server without
+        being drained. Raises MqError with the code BROKER_NOT_EXIST if there is no master.
+        """
+        info = await self.cluster_info()
+        masters = _masters(info)
+        reasons = {
+            data.broker_name: f"{data.broker_name} {_without_master([data.broker_name])}"
+            for data in info.brokers
+            if data.broker_name not in masters
+        } | {
+            away.broker_name: f"{away.broker_name} is not registered any more: start it again, or "
+            "drain a broker before you remove it"
+            for away in info.away_brokers
+        }
+        missing = {
+            name: MqError(Code.BROKER_NOT_EXIST, reason, retryable=True)
+            for name, reason in reasons.items()
+        }
+        return masters, missing
+
     async def ask_each(
         self,
         brokers: Mapping[str, str],
@@ -155,15 +190,19 @@ class Brokers:
         *,
         absent: Collection[Code] = (),
         silent: list[MqError] | None = None,
+        timeout_s: float | None = None,
     ) -> dict[str, R]:
         """Send a request to all `brokers` (addresses by name) at once. Return the answers by name.
 
         A broker that refuses with a code in `absent` is left out, unless all brokers do. Any other
         failure is raised. If `silent` is given and at least one broker answers, failures are
-        appended to `silent` instead.
+        appended to `silent` instead. `timeout_s` is as in `ask`.
         """
         answers = await asyncio.gather(
-            *(self.ask(name, address, rpc, request) for name, address in brokers.items()),
+            *(
+                self.ask(name, address, rpc, request, timeout_s=timeout_s)
+                for name, address in brokers.items()
+            ),
             return_exceptions=True,
         )
         found: dict[str, R] = {}
@@ -172,7 +211,7 @@ class Brokers:
             if not isinstance(answer, BaseException):
                 found[name] = answer
             elif isinstance(answer, MqError) and answer.code in absent:
-                missing = answer
+                missing = missing or answer  # a silent broker may have what the others lack
             elif isinstance(answer, MqError) and silent is not None:
                 silent.append(answer)
                 missing = answer
@@ -195,6 +234,26 @@ class Brokers:
             if error.code is not absent:
                 raise
             return {}
+
+
+def _masters(
+    info: namesrv_pb2.GetClusterInfoResponse, cluster: str | None = None
+) -> dict[str, str]:
+    """Return the addresses of the masters as `Brokers.masters` does."""
+    masters = {
+        data.broker_name: data.addresses[MASTER_ID]
+        for data in info.brokers
+        if MASTER_ID in data.addresses and cluster in (None, data.cluster)
+    }
+    if not masters:
+        where = f"in cluster {cluster!r}" if cluster else "at the name server"
+        slaves = [each for each in info.brokers if cluster in (None, each.cluster)]
+        reason = f"no broker is registered {where}: start one"
+        if slaves:
+            names = sorted(each.broker_name for each in slaves)
+            reason = f"{', '.join(names)} {_without_master(names)}"
+        raise MqError(Code.BROKER_NOT_EXIST, reason, retryable=True)
+    return masters
 
 
 def _without_master(names: Sequence[str]) -> str:

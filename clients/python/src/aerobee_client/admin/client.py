@@ -7,21 +7,29 @@ every master of the cluster, because each broker has its own topics and groups.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
+from typing import Any
 
-from aerobee.broker.v1 import admin_pb2, message_pb2
+from aerobee.broker.v1 import admin_pb2, message_pb2, search_pb2
 from aerobee.namesrv.v1 import namesrv_pb2
 
 from aerobee_client.admin import descriptions as d
+from aerobee_client.admin.access import AccessAdmin
 from aerobee_client.admin.brokers import DEFAULT_TIMEOUT, numbers_fit
+from aerobee_client.admin.config import ConfigAdmin
 from aerobee_client.admin.diverged import DivergedAdmin
 from aerobee_client.admin.groups import GroupAdmin
+from aerobee_client.admin.letters import LetterAdmin
+from aerobee_client.admin.listing import ListingAdmin
 from aerobee_client.admin.lite import LiteAdmin
+from aerobee_client.admin.search import SearchAdmin
+from aerobee_client.admin.stats import StatsAdmin, StatsSample
 from aerobee_client.admin.topics import TopicAdmin
+from aerobee_client.admin.waiting import WaitingAdmin
 from aerobee_client.errors import BrokerUnreachable
 from aerobee_client.message import ReceivedMessage
-from aerobee_client.runtime.facade import Facade, blocking
+from aerobee_client.runtime.facade import Facade, blocking, like
 from aerobee_client.runtime.kinds import checked_class
 from aerobee_client.tls import Tls
 from aerobee_wire import rpcs
@@ -31,10 +39,24 @@ from aerobee_wire.topics import group_of
 
 # Topics that are searched for a message id at a time.
 MAX_SEARCHES = 16
+# The time limit of a track: a broker may read its whole lease journal.
+TRACK_TIMEOUT_S = 60.0
 
 
 @checked_class
-class AsyncAdminClient(TopicAdmin, GroupAdmin, LiteAdmin, DivergedAdmin):
+class AsyncAdminClient(
+    TopicAdmin,
+    GroupAdmin,
+    ListingAdmin,
+    StatsAdmin,
+    WaitingAdmin,
+    LiteAdmin,
+    LetterAdmin,
+    SearchAdmin,
+    DivergedAdmin,
+    AccessAdmin,
+    ConfigAdmin,
+):
     """Administers a cluster, for asyncio. `async with AsyncAdminClient(...)` closes it.
 
     The client keeps its connections open until it is closed. Every method raises MqError:
@@ -76,6 +98,24 @@ class AsyncAdminClient(TopicAdmin, GroupAdmin, LiteAdmin, DivergedAdmin):
             await self._brokers.ask_named(broker, rpcs.GET_BROKER_STATUS, request)
         )
 
+    async def broker_statuses(
+        self, *, silent: list[MqError] | None = None
+    ) -> dict[str, d.BrokerStatus]:
+        """Return the state and counters of every master, by broker name.
+
+        Args:
+            silent: See `list_topics`.
+
+        Returns:
+            The statuses.
+        """
+        masters = await self._brokers.masters()
+        request = admin_pb2.GetBrokerStatusRequest()
+        answers = await self._brokers.ask_each(
+            masters, rpcs.GET_BROKER_STATUS, request, silent=silent
+        )
+        return {name: d.BrokerStatus.of(answer) for name, answer in answers.items()}
+
     async def broker_times_ms(self) -> dict[str, int]:
         """Return the current time of each master by broker name, in milliseconds since the epoch.
 
@@ -114,6 +154,22 @@ class AsyncAdminClient(TopicAdmin, GroupAdmin, LiteAdmin, DivergedAdmin):
         return d.BrokerBacklog.of(
             broker, await self._brokers.ask_named(broker, rpcs.GET_BACKLOG, request)
         )
+
+    async def broker_backlogs(
+        self, *, silent: list[MqError] | None = None
+    ) -> dict[str, d.BrokerBacklog]:
+        """Return the messages that wait at every master, by broker name.
+
+        Args:
+            silent: See `list_topics`.
+
+        Returns:
+            The counts. They contain the lag of every group and the dead letters of every topic.
+        """
+        masters = await self._brokers.masters()
+        request = admin_pb2.GetBacklogRequest()
+        answers = await self._brokers.ask_each(masters, rpcs.GET_BACKLOG, request, silent=silent)
+        return {name: d.BrokerBacklog.of(name, answer) for name, answer in answers.items()}
 
     # ---- messages ----
 
@@ -157,7 +213,9 @@ class AsyncAdminClient(TopicAdmin, GroupAdmin, LiteAdmin, DivergedAdmin):
             answer = await self._brokers.ask_broker_of(topic, broker_name, rpcs.PULL, request)
         return d.Browsed.of(broker_name, answer)
 
-    async def get_message(self, message_id: str) -> ReceivedMessage:
+    async def get_message(
+        self, message_id: str, *, silent: list[MqError] | None = None
+    ) -> ReceivedMessage:
         """Return the message with an offset message id or a message id.
 
         An offset message id contains the address of a broker, which may be a former master. If no
@@ -168,6 +226,8 @@ class AsyncAdminClient(TopicAdmin, GroupAdmin, LiteAdmin, DivergedAdmin):
 
         Args:
             message_id: The `offset_message_id` or the `message_id` of a message.
+            silent: Collects the errors of brokers that do not answer, which may have the message.
+                Without it, such an error is raised.
 
         Returns:
             The message.
@@ -175,7 +235,148 @@ class AsyncAdminClient(TopicAdmin, GroupAdmin, LiteAdmin, DivergedAdmin):
         Raises:
             MqError: QUERY_NOT_FOUND or MESSAGE_CORRUPTED.
         """
-        address, _ = parse_offset_message_id(message_id)
+        found = await self._message_at(message_id, silent)
+        if found is None:
+            found = await self._message_of_unique_id(message_id, silent)
+        if found is None:
+            raise _unknown(message_id)
+        return found
+
+    async def message_copies(
+        self, message_id: str, *, silent: list[MqError] | None = None
+    ) -> list[ReceivedMessage]:
+        """Return all stored copies of a message, in the order of their storage.
+
+        These are the message as it was sent, retries, dead letters, and copies that wait for a
+        delay or the end of a transaction.
+
+        Args:
+            message_id: The `message_id` or the `offset_message_id` of a message.
+            silent: Collects the errors of brokers that do not answer, and of records that may be a
+                copy but cannot be read. Without it, the error of a broker is raised.
+
+        Returns:
+            The copies.
+
+        Raises:
+            MqError: QUERY_NOT_FOUND if there is none.
+        """
+        named = await self._message_at(message_id, silent)
+        unique_id = named.message_id if named else message_id
+        request = search_pb2.FindMessageRequest(unique_message_id=unique_id)
+        brokers = {
+            each.broker_name: each.addresses[min(each.addresses)]
+            for each in (await self._brokers.cluster_info()).brokers
+            if each.addresses
+        }
+        answers = await self._brokers.ask_each(brokers, rpcs.FIND_MESSAGE, request, silent=silent)
+        copies = [
+            ReceivedMessage(stored, name)
+            for name, answer in answers.items()
+            for stored in answer.copies
+        ]
+        if silent is not None:
+            silent += [
+                MqError(Code.MESSAGE_CORRUPTED, f"{name}: {reason}")
+                for name, answer in answers.items()
+                for reason in answer.damaged
+            ]
+        if named and named.offset_message_id not in {each.offset_message_id for each in copies}:
+            copies.append(named)
+        if not copies:
+            raise _unknown(message_id, silent)
+        return sorted(copies, key=lambda message: message.store_timestamp_ms)
+
+    async def track_message(
+        self,
+        message_id: str,
+        *,
+        groups: Sequence[str] = (),
+        topic: str = "",
+        silent: list[MqError] | None = None,
+    ) -> list[d.TrackedMessage]:
+        """Return what became of a message in each consumer group.
+
+        The brokers derive it from data that they keep anyway: leases and their journal, committed
+        offsets and their history of 24 hours, retries and dead letters.
+
+        Args:
+            message_id: The `message_id` or the `offset_message_id` of a message.
+            groups: The consumer groups. Default: all groups of the topic.
+            topic: The topic of the message. If it is given, brokers that had the topic and are not
+                registered any more count as brokers that do not answer.
+            silent: Collects the errors of brokers that do not answer. Without it, such an error is
+                raised.
+
+        Returns:
+            The message with its states; several if it was stored more than once.
+
+        Raises:
+            MqError: QUERY_NOT_FOUND if no broker that answers has the message.
+        """
+        named = await self._message_at(message_id, silent)
+        unique_id = named.message_id if named else message_id
+        request = search_pb2.TrackMessageRequest(
+            unique_message_id=unique_id, consumer_groups=groups
+        )
+        if topic and silent is not None:
+            _, away = await self._searched(topic, ())
+            silent += away.values()
+        masters = await self._brokers.masters()
+        answers = await self._brokers.ask_each(
+            masters, rpcs.TRACK_MESSAGE, request, silent=silent, timeout_s=TRACK_TIMEOUT_S
+        )
+        found = [
+            d.TrackedMessage.of(name, tracked)
+            for name, answer in answers.items()
+            for tracked in answer.messages
+        ]
+        if not found:
+            raise _unknown(message_id, silent)
+        return found
+
+    async def track_place(
+        self,
+        topic: str,
+        broker_name: str,
+        queue_id: int,
+        queue_offset: int,
+        *,
+        groups: Sequence[str] = (),
+    ) -> d.TrackedMessage:
+        """Return what became of the message at a place, also if retention has deleted it.
+
+        Args:
+            topic: The topic of the message.
+            broker_name: The broker that stores it.
+            queue_id: The id of its queue.
+            queue_offset: Its offset in the queue.
+            groups: The consumer groups. Default: all groups of the topic.
+
+        Returns:
+            The message with its states.
+
+        Raises:
+            MqError: QUERY_NOT_FOUND if there was no message at the place yet.
+        """
+        with numbers_fit():
+            place = search_pb2.MessagePlace(
+                topic=topic, queue_id=queue_id, queue_offset=queue_offset
+            )
+        request = search_pb2.TrackMessageRequest(place=place, consumer_groups=groups)
+        answer = await self._brokers.ask_named(
+            broker_name, rpcs.TRACK_MESSAGE, request, timeout_s=TRACK_TIMEOUT_S
+        )
+        return d.TrackedMessage.of(broker_name, answer.messages[0])
+
+    async def _message_at(
+        self, message_id: str, silent: list[MqError] | None
+    ) -> ReceivedMessage | None:
+        """Return the message with an offset message id, or None if there is none."""
+        try:
+            address, _ = parse_offset_message_id(message_id)
+        except MqError:  # SDKs of RocketMQ 5 make ids of 34 digits, and producers may make others
+            return None
         brokers = (await self._brokers.cluster_info()).brokers
         name = next(
             (each.broker_name for each in brokers if address in each.addresses.values()), None
@@ -187,19 +388,13 @@ class AsyncAdminClient(TopicAdmin, GroupAdmin, LiteAdmin, DivergedAdmin):
                 return ReceivedMessage(response.message, name)
             except BrokerUnreachable as error:
                 found = await self._message_of_host(address, request, brokers)
-                if found is None:
+                if found is not None:
+                    return found
+                if silent is None:
                     raise error from None
-                return found
-        found = await self._message_of_host(address, request, brokers)
-        if found is None:
-            found = await self._message_of_unique_id(message_id)
-        if found is None:
-            raise MqError(
-                Code.QUERY_NOT_FOUND,
-                f"no message has the id {message_id}: neither as its message id nor as its offset "
-                "message id; retention may have deleted it",
-            )
-        return found
+                silent.append(error)
+                return None
+        return await self._message_of_host(address, request, brokers)
 
     async def _message_of_host(
         self,
@@ -233,7 +428,9 @@ class AsyncAdminClient(TopicAdmin, GroupAdmin, LiteAdmin, DivergedAdmin):
                 raise answer
         return None
 
-    async def _message_of_unique_id(self, unique_id: str) -> ReceivedMessage | None:
+    async def _message_of_unique_id(
+        self, unique_id: str, silent: list[MqError] | None
+    ) -> ReceivedMessage | None:
         """Search all topics for a message id. Return None if no topic has it."""
         names = await self.topic_names(include_derived=True)
         free = asyncio.Semaphore(MAX_SEARCHES)
@@ -241,9 +438,10 @@ class AsyncAdminClient(TopicAdmin, GroupAdmin, LiteAdmin, DivergedAdmin):
         async def search(topic: str) -> list[ReceivedMessage]:
             async with free:
                 try:
-                    return await self.query_messages(topic, unique_id=unique_id)
+                    return await self.query_messages(topic, unique_id=unique_id, silent=silent)
                 except MqError as error:
-                    if error.code is not Code.TOPIC_NOT_EXIST:  # deleted meanwhile
+                    known = silent is not None and error in silent
+                    if not known and error.code is not Code.TOPIC_NOT_EXIST:  # deleted meanwhile
                         raise
                     return []
 
@@ -264,6 +462,7 @@ class AsyncAdminClient(TopicAdmin, GroupAdmin, LiteAdmin, DivergedAdmin):
         begin_timestamp_ms: int = 0,
         end_timestamp_ms: int = 0,
         damaged: list[MqError] | None = None,
+        silent: list[MqError] | None = None,
     ) -> list[ReceivedMessage]:
         """Return messages by key or by message id, newest first.
 
@@ -276,6 +475,7 @@ class AsyncAdminClient(TopicAdmin, GroupAdmin, LiteAdmin, DivergedAdmin):
             end_timestamp_ms: The latest store time, in milliseconds since the epoch; 0 for no
                 limit.
             damaged: Collects an error for each record that may match but cannot be read.
+            silent: See `list_topics`.
 
         Returns:
             The messages.
@@ -292,7 +492,7 @@ class AsyncAdminClient(TopicAdmin, GroupAdmin, LiteAdmin, DivergedAdmin):
                 end_timestamp_ms=end_timestamp_ms,
             )
         brokers = await self._brokers.of_topic(topic, reads=True)
-        answers = await self._brokers.ask_each(brokers, rpcs.QUERY_MESSAGES, request)
+        answers = await self._brokers.ask_each(brokers, rpcs.QUERY_MESSAGES, request, silent=silent)
         messages = [
             ReceivedMessage(stored, name)
             for name, answer in answers.items()
@@ -305,6 +505,21 @@ class AsyncAdminClient(TopicAdmin, GroupAdmin, LiteAdmin, DivergedAdmin):
                 for reason in answer.damaged
             ]
         return sorted(messages, key=lambda message: message.store_timestamp_ms, reverse=True)
+
+
+def _unknown(message_id: str, silent: Sequence[MqError] | None = None) -> MqError:
+    if silent:
+        left_out = "; ".join(error.message for error in silent)
+        return MqError(
+            Code.QUERY_NOT_FOUND,
+            f"no broker that answers has a message with the id {message_id}: {left_out}",
+            retryable=True,
+        )
+    return MqError(
+        Code.QUERY_NOT_FOUND,
+        f"no message has the id {message_id}: neither as its message id nor as its offset "
+        "message id; retention may have deleted it",
+    )
 
 
 class AdminClient(Facade[AsyncAdminClient]):
@@ -336,6 +551,7 @@ class AdminClient(Facade[AsyncAdminClient]):
 
     create_topic = blocking(AsyncAdminClient.create_topic)
     update_topic = blocking(AsyncAdminClient.update_topic)
+    get_topic = blocking(AsyncAdminClient.get_topic)
     list_topics = blocking(AsyncAdminClient.list_topics)
     topic_names = blocking(AsyncAdminClient.topic_names)
     routed_topics = blocking(AsyncAdminClient.routed_topics)
@@ -356,18 +572,60 @@ class AdminClient(Facade[AsyncAdminClient]):
     consume_progress = blocking(AsyncAdminClient.consume_progress)
     blocked_message_groups = blocking(AsyncAdminClient.blocked_message_groups)
     skip_message = blocking(AsyncAdminClient.skip_message)
+
+    preview_letter_job = blocking(AsyncAdminClient.preview_letter_job)
+    start_letter_job = blocking(AsyncAdminClient.start_letter_job)
+    letter_jobs = blocking(AsyncAdminClient.letter_jobs)
+    cancel_letter_job = blocking(AsyncAdminClient.cancel_letter_job)
+    letter_failures = blocking(AsyncAdminClient.letter_failures)
+    letter_states = blocking(AsyncAdminClient.letter_states)
     commit_offsets = blocking(AsyncAdminClient.commit_offsets)
     forget_offsets = blocking(AsyncAdminClient.forget_offsets)
+    clone_offsets = blocking(AsyncAdminClient.clone_offsets)
     reset_offsets = blocking(AsyncAdminClient.reset_offsets)
+
+    topic_page = blocking(AsyncAdminClient.topic_page)
+    group_page = blocking(AsyncAdminClient.group_page)
+    describe_topic = blocking(AsyncAdminClient.describe_topic)
+    describe_group = blocking(AsyncAdminClient.describe_group)
+    get_stats = blocking(AsyncAdminClient.get_stats)
+
+    list_leases = blocking(AsyncAdminClient.list_leases)
+    release_lease = blocking(AsyncAdminClient.release_lease)
+    list_transactions = blocking(AsyncAdminClient.list_transactions)
+    end_transaction = blocking(AsyncAdminClient.end_transaction)
+    list_delayed = blocking(AsyncAdminClient.list_delayed)
+
+    @like(AsyncAdminClient.watch_stats)
+    def watch_stats(self, **wanted: Any) -> Iterator[StatsSample]:
+        return self._iterate(self._client.watch_stats(**wanted), until_closed=True)
 
     list_lite_topics = blocking(AsyncAdminClient.list_lite_topics)
     list_lite_clients = blocking(AsyncAdminClient.list_lite_clients)
 
+    create_user = blocking(AsyncAdminClient.create_user)
+    update_user = blocking(AsyncAdminClient.update_user)
+    delete_user = blocking(AsyncAdminClient.delete_user)
+    get_user = blocking(AsyncAdminClient.get_user)
+    list_users = blocking(AsyncAdminClient.list_users)
+    create_policies = blocking(AsyncAdminClient.create_policies)
+    update_policies = blocking(AsyncAdminClient.update_policies)
+    delete_policies = blocking(AsyncAdminClient.delete_policies)
+    list_policies = blocking(AsyncAdminClient.list_policies)
+    test_access = blocking(AsyncAdminClient.test_access)
+
     cluster = blocking(AsyncAdminClient.cluster)
     broker_status = blocking(AsyncAdminClient.broker_status)
+    broker_statuses = blocking(AsyncAdminClient.broker_statuses)
     broker_times_ms = blocking(AsyncAdminClient.broker_times_ms)
     drain_broker = blocking(AsyncAdminClient.drain_broker)
     broker_backlog = blocking(AsyncAdminClient.broker_backlog)
+    broker_backlogs = blocking(AsyncAdminClient.broker_backlogs)
+
+    broker_config = blocking(AsyncAdminClient.broker_config)
+    update_broker_config = blocking(AsyncAdminClient.update_broker_config)
+    namesrv_config = blocking(AsyncAdminClient.namesrv_config)
+    update_namesrv_config = blocking(AsyncAdminClient.update_namesrv_config)
 
     replicas = blocking(AsyncAdminClient.replicas)
     replica = blocking(AsyncAdminClient.replica)
@@ -379,3 +637,11 @@ class AdminClient(Facade[AsyncAdminClient]):
     browse = blocking(AsyncAdminClient.browse)
     get_message = blocking(AsyncAdminClient.get_message)
     query_messages = blocking(AsyncAdminClient.query_messages)
+    message_copies = blocking(AsyncAdminClient.message_copies)
+    search_messages = blocking(AsyncAdminClient.search_messages)
+    track_message = blocking(AsyncAdminClient.track_message)
+    track_place = blocking(AsyncAdminClient.track_place)
+
+    @like(AsyncAdminClient.follow_messages)
+    def follow_messages(self, *args: Any, **kwargs: Any) -> Iterator[ReceivedMessage]:
+        return self._iterate(self._client.follow_messages(*args, **kwargs))

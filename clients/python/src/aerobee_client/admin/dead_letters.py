@@ -18,6 +18,7 @@ from aerobee_wire.topics import check_group, dead_letter_topic
 if TYPE_CHECKING:  # slow to import, and only the caller needs them
     from aerobee_client.admin.client import AsyncAdminClient
     from aerobee_client.admin.descriptions import Browsed, QueueStatus
+    from aerobee_client.admin.letters import LetterStatus
     from aerobee_client.message import ReceivedMessage
 
 # Limits of one read in messages and bytes; the first one that is reached ends the read.
@@ -88,12 +89,25 @@ class DeadLetterSource:
 
 
 class DeadLetters(DeadLetterSource):
-    """Reads the dead letters of one group, broker by broker and queue by queue, oldest first."""
+    """Reads the dead letters of one group, broker by broker and queue by queue, oldest first.
+
+    With `with_states`, `status_of` returns the state of a letter that `read` has just yielded, and
+    `unknown_states` counts letters whose broker did not answer. The reason is in `states_error`.
+    """
 
     def __init__(
-        self, admin: AsyncAdminClient, consumer_group: str, selection: Selection = Selection()
+        self,
+        admin: AsyncAdminClient,
+        consumer_group: str,
+        selection: Selection = Selection(),
+        *,
+        with_states: bool = False,
     ) -> None:
         super().__init__(admin, consumer_group, selection)
+        self.unknown_states = 0
+        self.states_error = ""
+        self._with_states = with_states
+        self._states: dict[int, LetterStatus] | None = None  # of the present page, by queue offset
         # the queue offset to read next, by broker name and queue id
         self._next_offsets: dict[tuple[str, int], int] = {}
 
@@ -158,23 +172,39 @@ class DeadLetters(DeadLetterSource):
         """
         async with aclosing(self._pages()) as pages:
             async for page in pages:
+                if self._with_states:
+                    self._states = await self._states_of(page)
                 for message in page.messages:
                     self._pass(page.wanted, message.queue_offset + 1)
                     if self._selection.selects(message):
                         yield message
                 self._pass(page.wanted, page.next_offset)
 
-    async def pages(self) -> AsyncGenerator[list[ReceivedMessage]]:
-        """Yield dead letters as `read` does, in lists of up to PAGE_MESSAGES.
+    def status_of(self, message: ReceivedMessage) -> LetterStatus | None:
+        """Return the state of the letter that was yielded last, or None if it is unknown."""
+        from aerobee_client.admin.letters import OPEN
 
-        The next list is fetched while the caller processes a list. A list counts as read when the
-        caller requests the next one.
+        if self._states is None:
+            return None
+        return self._states.get(message.queue_offset, OPEN)
+
+    async def _states_of(self, page: _Page) -> dict[int, LetterStatus] | None:
+        """Return the states of a page by queue offset, or None if its broker does not answer.
+
+        A slave has the letters, but only the master knows their states.
         """
-        selects = None if self._selection == Selection() else self._selection.selects
-        async with aclosing(self._pages()) as pages:
-            async for page in pages:
-                yield list(filter(selects, page.messages)) if selects else page.messages
-                self._pass(page.wanted, page.next_offset)
+        if not page.messages:
+            return {}
+        begin, end = page.messages[0].queue_offset, page.messages[-1].queue_offset + 1
+        wanted = page.wanted
+        try:
+            return await self._admin.letter_states(
+                self.consumer_group, wanted.broker_name, wanted.queue_id, begin, end
+            )
+        except MqError as error:
+            self.unknown_states += len(page.messages)
+            self.states_error = str(error)
+            return None
 
     def _pass(self, wanted: _Range, next_offset: int) -> None:
         self._next_offsets[wanted.broker_name, wanted.queue_id] = next_offset

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, MutableMapping, Mutable
 from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
+from aerobee.access.v1 import access_pb2
 from aerobee.broker.v1 import (
     admin_pb2,
     client_pb2,
@@ -18,6 +19,7 @@ from aerobee.broker.v1 import (
     offset_pb2,
     pop_pb2,
     replica_pb2,
+    search_pb2,
 )
 from aerobee.namesrv.v1 import namesrv_pb2
 from google.protobuf.message import Message
@@ -213,6 +215,8 @@ class ClusterDescription:
     brokers: tuple[BrokerDescription, ...]
     live: tuple[LiveBroker, ...]
     conflicts: tuple[BrokerConflict, ...] = ()
+    # Names of brokers that were registered and are not any more, without those that were drained.
+    away: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, info: namesrv_pb2.GetClusterInfoResponse) -> Self:
@@ -221,6 +225,7 @@ class ClusterDescription:
             tuple(BrokerDescription.of(data) for data in info.brokers),
             tuple(live),
             tuple(map(BrokerConflict.of, info.conflicts)),
+            tuple(each.broker_name for each in info.away_brokers),
         )
 
 
@@ -428,6 +433,120 @@ class Rebalanced:
     queues: int
     # Consumer groups that were missing there, created with their settings from other brokers.
     groups: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class QueueRange:
+    """A part of a queue: the queue offsets from `begin_offset` up to below `end_offset`.
+
+    If `end_offset` is None, the part ends with the queue.
+    """
+
+    broker_name: str
+    queue_id: int
+    begin_offset: int = 0
+    end_offset: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SearchResult:
+    """The messages that a search found, and where it stopped."""
+
+    messages: tuple[ReceivedMessage, ...]
+    # Why each broker stopped, by name: COMPLETE, MESSAGE_LIMIT, BYTE_LIMIT or SCAN_LIMIT.
+    stops: Mapping[str, str]
+    # What is not examined yet. Pass it as `ranges` to continue. Empty if a key was looked up.
+    left: tuple[QueueRange, ...]
+    # Where messages begin that are stored later. Empty if a key was looked up.
+    ends: tuple[QueueRange, ...]
+    # Messages that were examined.
+    scanned: int
+    # Messages that may match, but are damaged or cannot be decompressed.
+    unreadable: int
+    # The errors of brokers that have the topic and did not answer, by name.
+    silent: Mapping[str, MqError]
+
+    @property
+    def is_complete(self) -> bool:
+        """Return whether all messages in the bounds were examined and readable."""
+        return not self.silent and not self.unreadable and set(self.stops.values()) <= {"COMPLETE"}
+
+    def reversed(self) -> Self:
+        """Return the result with its messages in reverse order."""
+        return replace(self, messages=self.messages[::-1])
+
+
+@dataclass(frozen=True, slots=True)
+class MessagePlace:
+    topic: str
+    queue_id: int
+    queue_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class GroupState:
+    """The state of a message in one consumer group. Times that are not known are 0."""
+
+    consumer_group: str
+    # NOT_YET, READY, ON_LEASE, RETRYING, CONSUMED, FILTERED, SKIPPED, DEAD_LETTERED, EXPIRED, or
+    # UNKNOWN.
+    state: str
+    # How the broker knows the state, or why it does not.
+    reason: str
+    # The client that has or consumed the message, or the operator who skipped it; "" if unknown.
+    client_id: str
+    # The message got into the state between these times.
+    since_timestamp_ms: int
+    at_timestamp_ms: int
+    # The end of the lease, or the time of the next delivery.
+    until_timestamp_ms: int
+    # The number of the last delivery; of the next one while the message is RETRYING; 0 if unknown.
+    attempt: int
+    # Messages of its queue that come first.
+    ahead: int
+    # Where its retry or dead letter is stored.
+    place: MessagePlace | None
+    # Why the last delivery failed.
+    failure_reason: str
+    failure_description: str
+
+    @classmethod
+    def of(cls, state: search_pb2.GroupState) -> Self:
+        return _like(
+            cls,
+            state,
+            state=search_pb2.GroupState.State.Name(state.state),
+            place=_like(MessagePlace, state.place) if state.HasField("place") else None,
+            failure_reason=state.failure.reason,
+            failure_description=state.failure.description,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class TrackedMessage:
+    """A message, and what became of it in each consumer group."""
+
+    broker_name: str
+    place: MessagePlace
+    # The message without its body. None if it is not stored any more, or damaged.
+    message: ReceivedMessage | None
+    groups: tuple[GroupState, ...]
+    # The delivery time of a message that waits for it; else 0. No group can have it before.
+    due_timestamp_ms: int
+    # Whether the message is in a transaction that was not committed.
+    uncommitted: bool
+
+    @classmethod
+    def of(cls, broker_name: str, tracked: search_pb2.TrackedMessage) -> Self:
+        stored = tracked.message if tracked.HasField("message") else None
+        return _like(
+            cls,
+            tracked,
+            broker_name=broker_name,
+            place=_like(MessagePlace, tracked.place),
+            message=None if stored is None else ReceivedMessage(stored, broker_name),
+            groups=tuple(map(GroupState.of, tracked.groups)),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -1053,3 +1172,133 @@ def _clock_offset(seen: replica_pb2.FollowerStatus | None) -> int | None:
     if seen is None or not seen.HasField("clock_offset_ms"):
         return None
     return seen.clock_offset_ms
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigOption:
+    """An option of a running process.
+
+    Attributes:
+        address: The address of the process.
+        key: RocketMQ's name of the option, or ours.
+        value: The present value as text. Secrets are replaced by stars.
+        source: From where the value comes: default, file, environment, run time, command line.
+        changeable: Whether it can be changed at run time.
+    """
+
+    address: str
+    key: str
+    value: str
+    source: str
+    changeable: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigChange:
+    """A process whose options were changed.
+
+    Attributes:
+        address: The address of the process.
+        without_effect: Keys that were kept, and have no effect while its command line sets them.
+    """
+
+    address: str
+    without_effect: tuple[str, ...]
+
+
+# ---- users and policies ----
+
+
+@dataclass(frozen=True, slots=True)
+class UserDescription:
+    """A user, without its secrets."""
+
+    username: str
+    # Whether calls of the user are served.
+    enabled: bool
+    # Whether the user may do everything.
+    super: bool
+    # The number of secrets: 2 while a secret is being changed.
+    secrets: int
+
+    @classmethod
+    def of(cls, info: access_pb2.UserInfo) -> Self:
+        return _like(cls, info)
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyDescription:
+    """A policy of a user."""
+
+    # "Topic:orders", "Group:a*", "Namespace:n", "Cluster:c" or "*".
+    resource: str
+    # Of All, Any, Pub, Sub, Create, Update, Delete, Get and List.
+    actions: tuple[str, ...]
+    # ALLOW or DENY.
+    decision: str = "ALLOW"
+    # CUSTOM, or DEFAULT, which counts only if no CUSTOM policy matches.
+    policy_type: str = "CUSTOM"
+    # Addresses and networks from which it counts; empty for any.
+    source_ips: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        sources = f" from {','.join(self.source_ips)}" if self.source_ips else ""
+        actions = ",".join(self.actions)
+        return f"{self.decision} {actions} on {self.resource}{sources} ({self.policy_type})"
+
+    @classmethod
+    def of(cls, policy: access_pb2.Policy) -> Self:
+        return cls(
+            resource=policy.resource,
+            actions=tuple(policy.actions),
+            decision="DENY" if policy.deny else "ALLOW",
+            policy_type="DEFAULT" if policy.is_default else "CUSTOM",
+            source_ips=tuple(policy.source_ips),
+        )
+
+    def message(self) -> access_pb2.Policy:
+        return access_pb2.Policy(
+            resource=self.resource,
+            actions=self.actions,
+            source_ips=self.source_ips,
+            deny=self.decision == "DENY",
+            is_default=self.policy_type == "DEFAULT",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class AccessDecision:
+    """A decision whether a user may do something, with its reason."""
+
+    allowed: bool
+    # The policy that decides; None if no policy matches, or if the user is SUPER or disabled.
+    deciding: PolicyDescription | None
+    enabled: bool
+    super: bool
+
+    @property
+    def reason(self) -> str:
+        """Return one clause that names the reason."""
+        if not self.enabled:
+            return "the user is disabled"
+        if self.super:
+            return "the user is SUPER"
+        return f"decided by {self.deciding}" if self.deciding else "no policy matches"
+
+    @classmethod
+    def of(cls, answer: access_pb2.TestAccessResponse) -> Self:
+        found = answer.deciding if answer.HasField("deciding") else None
+        deciding = None if found is None else PolicyDescription.of(found)
+        return _like(cls, answer, deciding=deciding)
+
+
+@dataclass(frozen=True, slots=True)
+class AccessChange:
+    """A change of users or policies.
+
+    `changed_at` is the name server that stored it. `lacking` has the reason for each process that
+    does not have the change yet; such a process gets it when it is reachable again.
+    """
+
+    changed_at: str
+    lacking: Mapping[str, str]

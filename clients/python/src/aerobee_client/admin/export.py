@@ -15,7 +15,26 @@ from aerobee_wire.status import MqError
 
 if TYPE_CHECKING:  # slow to import, and only the caller needs them
     from aerobee_client.admin.dead_letters import DeadLetters
+    from aerobee_client.admin.letters import LetterStatus
     from aerobee_client.message import ReceivedMessage
+
+
+def status_fields(status: LetterStatus | None) -> dict[str, Any]:
+    """Return the state of a dead letter as fields of a JSON object.
+
+    "state" is null if it is unknown. "state_timestamp_ms" is null, and the texts are "", if no job
+    has handled the letter.
+    """
+    if status is None:
+        return {"state": None}
+    return {
+        "state": status.state.value,
+        "state_timestamp_ms": status.at_ms or None,
+        "job_id": status.job_id,
+        "requested_by": status.requested_by,
+        "target": status.target,
+        "job_error": status.error,
+    }
 
 
 def summary(message: ReceivedMessage) -> dict[str, Any]:
@@ -23,8 +42,8 @@ def summary(message: ReceivedMessage) -> dict[str, Any]:
 
     "message_id" is the id from the producer, which a dead letter keeps. "origin_message_id" is the
     offset message id of the record that was first consumed. "lite_topic" is the lite topic of the
-    send; "" for none. "reason" and "description" explain the last rejection of the message; "" if
-    it was not rejected.
+    send; "" for none. "reason", "description" and "cause" explain the last rejection of the message
+    by "consumer"; "" if it was not rejected, or if its consumer did not say.
     """
     return {
         "message_id": message.message_id,
@@ -40,6 +59,8 @@ def summary(message: ReceivedMessage) -> dict[str, Any]:
         "store_timestamp_ms": message.store_timestamp_ms,
         "reason": message.failure_reason,
         "description": message.failure_description,
+        "cause": message.failure_cause,
+        "consumer": message.failed_consumer,
         "broker_name": message.broker_name,
         "queue_id": message.queue_id,
         "queue_offset": message.queue_offset,
@@ -53,7 +74,10 @@ def full(message: ReceivedMessage) -> dict[str, Any]:
     The body is text under "body", or base64 under "body_base64" if it is not UTF-8. If a body
     cannot be decompressed, the stored bytes are used, and "body_problem" gives the reason.
     """
-    item = summary(message) | {"properties": dict(message.properties)}
+    item = summary(message) | {
+        "stack_trace": message.failure_stack_trace,
+        "properties": dict(message.properties),
+    }
     try:
         body = message.body
     except MqError as error:
@@ -69,7 +93,8 @@ async def export(dead_letters: DeadLetters, write: Callable[[str], object]) -> i
     """Write each dead letter as one line of JSON. Return the number of lines."""
     count = 0
     async for message in dead_letters.read():
-        write(json.dumps(full(message), ensure_ascii=False) + "\n")
+        item = full(message) | status_fields(dead_letters.status_of(message))
+        write(json.dumps(item, ensure_ascii=False) + "\n")
         count += 1
     return count
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import asyncio
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from datetime import timedelta
 from typing import Any, cast
@@ -16,7 +17,7 @@ from aerobee_wire import rpcs
 from aerobee_wire.consume_order import ConsumeOrder
 from aerobee_wire.retry_policy import ExponentialRetryPolicy
 from aerobee_wire.status import Code, MqError, invalid_parameter
-from aerobee_wire.topics import check_group
+from aerobee_wire.topics import check_group, is_retry
 
 DEFAULT_MAX_ATTEMPTS = 17  # RocketMQ's 16 retries
 
@@ -161,16 +162,27 @@ class GroupAdmin(BrokerAdmin):
         ]
         return d.Update(tuple(changes))
 
-    async def get_group(self, group: str) -> d.GroupDescription:
+    async def get_group(
+        self, group: str, *, silent: list[MqError] | None = None
+    ) -> d.GroupDescription:
         """Return the settings of a group.
+
+        Args:
+            group: The name of the group.
+            silent: See `list_topics`.
+
+        Returns:
+            The settings on the first broker that has the group, and the names of all of these.
 
         Raises:
             MqError: SUBSCRIPTION_GROUP_NOT_EXIST if no master has the group.
         """
-        answers = await self._brokers.ask_masters(
+        answers = await self._brokers.ask_each(
+            await self._brokers.masters(),
             rpcs.GET_GROUP,
             admin_pb2.GetGroupRequest(consumer_group=group),
             absent=(Code.SUBSCRIPTION_GROUP_NOT_EXIST,),
+            silent=silent,
         )
         first = next(iter(answers.values()))
         return d.GroupDescription.of(first.group, list(answers))
@@ -250,12 +262,15 @@ class GroupAdmin(BrokerAdmin):
             or topic in found[client_id].published_topics
         ]
 
-    async def consume_progress(self, group: str, topic: str = "") -> list[d.QueueProgress]:
+    async def consume_progress(
+        self, group: str, topic: str = "", *, silent: list[MqError] | None = None
+    ) -> list[d.QueueProgress]:
         """Return the consumer offset and lag of a group in each queue, including its retry topic.
 
         Args:
             group: The name of the group.
             topic: Only this topic.
+            silent: See `list_topics`.
 
         Returns:
             The progress in each queue.
@@ -263,10 +278,12 @@ class GroupAdmin(BrokerAdmin):
         Raises:
             MqError: SUBSCRIPTION_GROUP_NOT_EXIST or TOPIC_NOT_EXIST.
         """
-        answers = await self._brokers.ask_masters(
+        answers = await self._brokers.ask_each(
+            await self._brokers.masters(),
             rpcs.GET_CONSUME_STATS,
             offset_pb2.GetConsumeStatsRequest(consumer_group=group, topic=topic),
             absent=(Code.SUBSCRIPTION_GROUP_NOT_EXIST,),
+            silent=silent,
         )
         progress = [
             d.QueueProgress.of(name, queue)
@@ -279,7 +296,11 @@ class GroupAdmin(BrokerAdmin):
         return sorted(progress, key=lambda q: (q.topic, q.broker_name, q.queue_id))
 
     async def blocked_message_groups(
-        self, group: str, *, omitted: dict[str, int] | None = None
+        self,
+        group: str,
+        *,
+        omitted: dict[str, int] | None = None,
+        silent: list[MqError] | None = None,
     ) -> list[d.BlockedMessageGroup]:
         """Return message groups that wait behind a message that the group failed to consume.
 
@@ -288,6 +309,7 @@ class GroupAdmin(BrokerAdmin):
         Args:
             group: The name of the consumer group.
             omitted: Collects how many further ones a broker has, by broker name.
+            silent: See `list_topics`.
 
         Returns:
             The blocked message groups.
@@ -295,10 +317,12 @@ class GroupAdmin(BrokerAdmin):
         Raises:
             MqError: SUBSCRIPTION_GROUP_NOT_EXIST if no master has the group.
         """
-        answers = await self._brokers.ask_masters(
+        answers = await self._brokers.ask_each(
+            await self._brokers.masters(),
             rpcs.LIST_BLOCKED_MESSAGE_GROUPS,
             pop_pb2.ListBlockedMessageGroupsRequest(consumer_group=group),
             absent=(Code.SUBSCRIPTION_GROUP_NOT_EXIST,),
+            silent=silent,
         )
         if omitted is not None:
             further = {name: each.total - len(each.groups) for name, each in answers.items()}
@@ -398,8 +422,10 @@ class GroupAdmin(BrokerAdmin):
         *,
         timestamp_ms: int | None = None,
         queue_offset: int | None = None,
+        requested_by: str = "",
+        queues: Collection[tuple[str, int]] = (),
     ) -> list[d.QueueOffset]:
-        """Move the offsets of a group in every queue of a topic.
+        """Move the offsets of a group in a topic.
 
         A running consumer continues at the new offsets with its next pull.
 
@@ -410,43 +436,113 @@ class GroupAdmin(BrokerAdmin):
                 the end. Give either this or `queue_offset`.
             queue_offset: The queue offset to move to. In a queue that ends before this offset, the
                 group moves to the end.
+            queues: The queues to move, as broker name and queue id. Default: every queue.
+            requested_by: The operator, which `track_message` names for messages that are skipped.
+                Default: the address of this client.
 
         Returns:
             The new offset of each queue.
 
         Raises:
-            MqError: SUBSCRIPTION_GROUP_NOT_EXIST, TOPIC_NOT_EXIST, or INVALID_PARAMETER if every
-                queue ends before `queue_offset`.
+            MqError: SUBSCRIPTION_GROUP_NOT_EXIST, TOPIC_NOT_EXIST, INVALID_PARAMETER if every queue
+                ends before `queue_offset` or a queue does not exist, or BROKER_NOT_EXIST if a
+                broker does not have the topic. Nothing is moved then.
         """
         if (timestamp_ms is None) == (queue_offset is None):
             raise invalid_parameter("give either timestamp_ms or queue_offset to reset to")
-        with numbers_fit():
-            request = offset_pb2.ResetConsumerOffsetsRequest(
-                consumer_group=group,
-                topic=topic,
-                timestamp_ms=timestamp_ms,
-                queue_offset=queue_offset,
-            )
         brokers = await self._brokers.of_topic(topic)
-        if queue_offset is not None:
-            await self._check_within(brokers, topic, queue_offset)
-        answers = await self._brokers.ask_each(brokers, rpcs.RESET_CONSUMER_OFFSETS, request)
+        ids = _ids_by_broker(topic, queues, brokers)
+        with numbers_fit():
+            requests = {
+                name: offset_pb2.ResetConsumerOffsetsRequest(
+                    consumer_group=group,
+                    topic=topic,
+                    timestamp_ms=timestamp_ms,
+                    queue_offset=queue_offset,
+                    queue_ids=chosen,
+                    requested_by=requested_by,
+                )
+                for name, chosen in ids.items()
+            }
+        if queue_offset is not None or queues:
+            await self._check_within(brokers, topic, queue_offset or 0, ids)
+        answers = await asyncio.gather(
+            *(
+                self._brokers.ask(name, brokers[name], rpcs.RESET_CONSUMER_OFFSETS, request)
+                for name, request in requests.items()
+            )
+        )
         return [
             d.QueueOffset(offset.topic, name, offset.queue_id, offset.queue_offset)
-            for name, answer in answers.items()
+            for name, answer in zip(requests, answers, strict=True)
             for offset in answer.offsets
         ]
 
+    async def clone_offsets(
+        self, source: str, target: str, *, topic: str = "", dry_run: bool = False
+    ) -> list[d.QueueOffset]:
+        """Move a group to the offsets of another group.
+
+        The target then consumes what the source consumes from now on, and what is on lease there.
+        Retries of the source are its own, and are not cloned.
+
+        Args:
+            source: The name of the group whose offsets are read.
+            target: The name of the group that is moved. It must exist.
+            topic: Only this topic. Default: every topic in which the source has offsets.
+            dry_run: Move nothing.
+
+        Returns:
+            The new offset of each queue.
+
+        Raises:
+            MqError: SUBSCRIPTION_GROUP_NOT_EXIST, TOPIC_NOT_EXIST, or INVALID_PARAMETER if both are
+                the same group.
+        """
+        if source == target:
+            raise invalid_parameter(f"the groups are the same, {source}: name two", about="target")
+        await self.get_group(target)
+        found = [
+            d.QueueOffset(each.topic, each.broker_name, each.queue_id, each.consumer_offset)
+            for each in await self.consume_progress(source, topic)
+            if each.consumer_offset is not None and not is_retry(each.topic)
+        ]
+        if dry_run:
+            return found
+        moved: list[d.QueueOffset] = []
+        for each in found:
+            place = (each.broker_name, each.queue_id)
+            moved += await self.reset_offsets(
+                target, each.topic, queue_offset=each.queue_offset, queues=[place]
+            )
+        return moved
+
     async def _check_within(
-        self, brokers: Mapping[str, str], topic: str, queue_offset: int
+        self,
+        brokers: Mapping[str, str],
+        topic: str,
+        queue_offset: int,
+        ids: Mapping[str, Collection[int]],
     ) -> None:
-        """Check that at least one queue of `topic` reaches `queue_offset`.
+        """Check that the queues in `ids` exist, and that one of them reaches `queue_offset`.
 
         Raises MqError with the code INVALID_PARAMETER otherwise. Such a number is more likely a
-        time, or an offset of another topic, than a request to skip every message.
+        time, or an offset of another topic, than a request to skip every message. An empty
+        collection of ids means all queues of the broker.
         """
-        request = offset_pb2.GetQueueOffsetsRequest(topic=topic, without_timestamps=True)
-        answers = await self._brokers.ask_each(brokers, rpcs.GET_QUEUE_OFFSETS, request)
+        requests = {
+            name: offset_pb2.GetQueueOffsetsRequest(
+                topic=topic, queue_ids=chosen, without_timestamps=True
+            )
+            for name, chosen in ids.items()
+        }
+        found = await asyncio.gather(
+            *(
+                self._brokers.ask(name, brokers[name], rpcs.GET_QUEUE_OFFSETS, request)
+                for name, request in requests.items()
+            )
+        )
+        answers = dict(zip(requests, found, strict=True))
         end = max(
             (queue.max_offset for answer in answers.values() for queue in answer.queues), default=0
         )
@@ -557,3 +653,25 @@ def _differences(
 ) -> list[d.Change]:
     old, new = (d.GroupDescription.of(config, [broker_name]) for config in (before, after))
     return d.differences(before.consumer_group, broker_name, old, new)
+
+
+def _ids_by_broker(
+    topic: str, queues: Collection[tuple[str, int]], brokers: Mapping[str, str]
+) -> dict[str, list[int]]:
+    """Return the chosen queue ids of each broker; without chosen queues, an empty list for each.
+
+    Raises MqError with the code BROKER_NOT_EXIST if a broker does not have the topic.
+    """
+    if not queues:
+        return {name: [] for name in brokers}
+    ids: dict[str, list[int]] = {}
+    for name, queue_id in queues:
+        if name not in brokers:
+            raise MqError(
+                Code.BROKER_NOT_EXIST,
+                f"{topic} has no queues on a broker {name!r}: it has some on "
+                f"{', '.join(sorted(brokers))}",
+                about=name,
+            )
+        ids.setdefault(name, []).append(queue_id)
+    return ids

@@ -175,6 +175,35 @@ class TopicAdmin(BrokerAdmin):
         unreachable = {each for answer in would.values() for each in answer.unreachable_namesrvs}
         return d.Update(tuple(changes), unreadable, tuple(sorted(unreachable)))
 
+    async def get_topic(
+        self, topic: str, *, silent: list[MqError] | None = None
+    ) -> d.TopicDescription:
+        """Return the settings of a topic on each master that has it.
+
+        Args:
+            topic: The name of the topic.
+            silent: See `list_topics`.
+
+        Returns:
+            The topic.
+
+        Raises:
+            MqError: TOPIC_NOT_EXIST if no master has the topic.
+        """
+        masters = await self._brokers.masters()
+        answers = await self._brokers.ask_each(
+            masters,
+            rpcs.GET_TOPIC,
+            admin_pb2.GetTopicRequest(topic=topic),
+            absent=(Code.TOPIC_NOT_EXIST,),
+            silent=silent,
+        )
+        there = [
+            d.TopicOnBroker.of(name, masters[name], answer.topic)
+            for name, answer in answers.items()
+        ]
+        return d.TopicDescription.of(topic, there)
+
     async def list_topics(
         self,
         *,
@@ -252,15 +281,26 @@ class TopicAdmin(BrokerAdmin):
         """
         return d.RouteDescription.of(topic, await self._instance.routes.refresh(topic))
 
-    async def topic_status(self, topic: str) -> list[d.QueueStatus]:
+    async def topic_status(
+        self, topic: str, *, silent: list[MqError] | None = None
+    ) -> list[d.QueueStatus]:
         """Return the bounds of each queue of a topic.
+
+        Args:
+            topic: The name of the topic.
+            silent: See `list_topics`.
+
+        Returns:
+            The queues, by broker and id.
 
         Raises:
             MqError: TOPIC_NOT_EXIST if the topic has no route.
         """
         request = offset_pb2.GetQueueOffsetsRequest(topic=topic)
         brokers = await self._brokers.of_topic(topic, reads=True)
-        answers = await self._brokers.ask_each(brokers, rpcs.GET_QUEUE_OFFSETS, request)
+        answers = await self._brokers.ask_each(
+            brokers, rpcs.GET_QUEUE_OFFSETS, request, silent=silent
+        )
         return sorted(
             (
                 d.QueueStatus.of(topic, name, bounds)

@@ -19,6 +19,7 @@ from aerobee_client.consume_result import (
     DeadLetter,
     ReconsumeLater,
 )
+from aerobee_client.consuming.failure_details import causes_of, stack_trace_of, text_of
 from aerobee_client.consuming.send_back import Rejection
 from aerobee_client.message import ReceivedMessage
 from aerobee_client.observing.hooks import after_consume, before_consume
@@ -230,27 +231,29 @@ def verdicts(answer: object, count: int) -> Verdicts:
 
 
 def rejection_of(error: BaseException) -> Rejection:
-    """Return the rejection for an exception: its class and text, and the requested delay."""
-    reason, description = type(error).__name__, _text_of(error)
+    """Return the rejection for an exception: its reason, text and trace, and the requested delay.
+
+    The reason is the class of the exception, or the one that a verdict names.
+    """
+    reason, description = type(error).__name__, text_of(error)
+    details: dict[str, Any] = {
+        "error": error,
+        "cause": causes_of(error),
+        "stack_trace": stack_trace_of(error),
+    }
     if isinstance(error, ReconsumeLater):
         delay_ms = None if error.delay is None else -(-error.delay // timedelta(milliseconds=1))
         return Rejection(
-            reason,
+            error.reason or reason,
             description,
             error.delay_level,
             delay_ms,
             error.counted,
-            error=error,
             is_verdict=True,
+            **details,
         )
     if isinstance(error, DeadLetter):
-        return Rejection(reason, description, DEAD_LETTER_LEVEL, error=error, is_verdict=True)
-    return Rejection(reason, description, error=error)
-
-
-def _text_of(error: BaseException) -> str:
-    """Return the text of an exception of the application, whose `__str__` may raise."""
-    try:
-        return str(error)
-    except Exception as failure:
-        return f"(its __str__ raised {type(failure).__name__})"
+        return Rejection(
+            error.reason or reason, description, DEAD_LETTER_LEVEL, is_verdict=True, **details
+        )
+    return Rejection(reason, description, **details)

@@ -21,6 +21,11 @@ from aerobee.broker.v1 import client_pb2, message_pb2
 
 from aerobee_client.cluster.client_instance import ClientInstance
 from aerobee_client.cluster.encoded_send import SEND, EncodedSend
+from aerobee_client.consuming.failure_details import (
+    DESCRIPTION_BYTES,
+    REASON_BYTES,
+    this_consumer,
+)
 from aerobee_client.message import ReceivedMessage
 from aerobee_client.observing.hooks import notify
 from aerobee_client.observing.interceptors import Interceptor
@@ -36,10 +41,10 @@ CALL_TIMEOUT_S = 5.0
 CONSUME_TIMEOUT = "ConsumeTimeout"  # the reason of a rejection
 MAX_ENTRIES = 128
 # The maximum bytes that the broker stores of each (see Failure in the .proto files).
-REASON_BYTES = 256
-DESCRIPTION_BYTES = 1_024
 # The broker answers with these codes if it cannot read the record of an entry.
 _RECORD_GONE = frozenset({Code.SYSTEM_ERROR, Code.MESSAGE_CORRUPTED})
+# Left free in the properties of a copy, for those that the broker adds to a dead letter.
+RESERVED_BYTES = 1_024
 FIRST_RETRY_LEVEL = 3
 LAST_LEVEL = 18
 # Properties that belong to one delivery, or would delay or route the message again.
@@ -75,6 +80,9 @@ class Rejection:
     error: BaseException | None = field(default=None, compare=False)
     # True if the listener asked for this with a result, ReconsumeLater or DeadLetter.
     is_verdict: bool = field(default=False, compare=False)
+    # The exceptions that caused `error`, and its stack trace.
+    cause: str = field(default="", compare=False)
+    stack_trace: str = field(default="", compare=False)
 
     @property
     def needs_send_back_delay(self) -> bool:
@@ -182,6 +190,9 @@ class SendBack(Rejections):
             failure=message_pb2.Failure(
                 reason=names.cut(rejection.reason, REASON_BYTES),
                 description=names.cut(rejection.description, DESCRIPTION_BYTES),
+                cause=rejection.cause,
+                stack_trace=rejection.stack_trace,
+                consumer=this_consumer(),
             ),
         )
 
@@ -279,6 +290,19 @@ class SendBack(Rejections):
         died = limit is not None and copy.reconsume_times > int(limit)
         return Outcome.DEAD if died else Outcome.REDELIVERED
 
+    @staticmethod
+    def _add_details(properties: dict[str, str], rejection: Rejection) -> None:
+        """Add the cause and the stack trace of a failure if there is room."""
+        room = names.MAX_BYTES - RESERVED_BYTES - len(names.encode(properties))
+        for name, text in (
+            (names.DLQ_CAUSE, rejection.cause),
+            (names.DLQ_STACK_TRACE, rejection.stack_trace),
+        ):
+            value = names.value_of(text, room)
+            room -= len(name) + 2 + len(value.encode())
+            if room >= 0:
+                properties[name] = value
+
     def _copy(self, entry: _Entry) -> message_pb2.Message:
         message, rejection = entry.message, entry.rejection
         kept = {name: text for name, text in message.properties.items() if name not in _DROPPED}
@@ -287,6 +311,8 @@ class SendBack(Rejections):
         kept[names.DLQ_REASON] = names.value_of(rejection.reason, REASON_BYTES)
         description = names.value_of(rejection.description, DESCRIPTION_BYTES)
         kept[names.DLQ_REASON_DESCRIPTION] = description
+        kept[names.DLQ_CONSUMER] = this_consumer()
+        self._add_details(kept, rejection)
         limit = self._max_reconsume_times
         if rejection.delay_level < 0:
             limit = 0  # reached already: the broker dead-letters the message

@@ -164,6 +164,21 @@ class ReceivedMessage:
     def failure_description(self) -> str:
         return self._property(names.DLQ_REASON_DESCRIPTION)
 
+    @property
+    def failure_cause(self) -> str:
+        """The exceptions that caused the last failure, the nearest first, one per line."""
+        return self._property(names.DLQ_CAUSE)
+
+    @property
+    def failure_stack_trace(self) -> str:
+        """The stack trace of the last failure; the innermost call is last."""
+        return self._property(names.DLQ_STACK_TRACE)
+
+    @property
+    def failed_consumer(self) -> str:
+        """The host and process of the consumer that failed last."""
+        return self._property(names.DLQ_CONSUMER)
+
 
 def received(
     records: bytes,

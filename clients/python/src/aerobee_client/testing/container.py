@@ -87,6 +87,7 @@ class RocketMqContainer(DockerContainer):
         namesrv, broker, proxy = self._ports
         command = [
             *("aerobee_suite", "--host", "0.0.0.0", "--data", "/data", "--test-control"),
+            "--insecure",
             *("--namesrv-port", str(namesrv), "--broker-port", str(broker)),
             *("--proxy-port", str(proxy)),
         ]

@@ -243,7 +243,8 @@ def redacted_names(names: Iterable[str]) -> tuple[str, ...]:
     kept = {name[1:] for name in names if name.startswith("-")}
     chosen = dict.fromkeys(name for name in names if not name.startswith("-"))
     if chosen:
-        chosen |= {props.DLQ_REASON_DESCRIPTION: None}
+        repeating = (props.DLQ_REASON_DESCRIPTION, props.DLQ_CAUSE, props.DLQ_STACK_TRACE)
+        chosen |= dict.fromkeys(repeating)
     if props.KEYS in chosen:
         chosen |= {props.SHARDING_KEY: None}
     return tuple(name for name in chosen if name not in kept)

@@ -9,16 +9,20 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 
+from aerobee_spark.reading import planning
 from aerobee_spark.report import publishing
 from aerobee_spark.report.data import plan
+from aerobee_spark.report.data.clusters import Clusters
 from aerobee_spark.report.data.coverage import Coverage, QueueCoverage, with_rows
 from aerobee_spark.report.data.forecast import Forecast
+from aerobee_spark.report.data.states import LetterStates
 from aerobee_spark.report.data.summary import PreviousReport, Summary, build, check_extra
 from aerobee_spark.report.encodable import encodable
 from aerobee_spark.report.engines import choice, local_engine, spark_engine
-from aerobee_spark.report.request import LOCAL, SPARK, ReportRequest
+from aerobee_spark.report.request import DLQ, LOCAL, SPARK, ReportRequest
 from aerobee_spark.table.storage import Table
 
 ProgressSink = Callable[[str], None]
@@ -104,11 +108,22 @@ def _write(summary: Summary, request: ReportRequest, folder: Path) -> None:
 
     csv_folder = folder / publishing.TABLES
     csv_folder.mkdir()
+    with planning.connect(request.name_server) if not request.table else nullcontext() as admin:
+        states, clusters = LetterStates(admin), Clusters(request.consumer_group)
+        listing.write(
+            folder / publishing.FACTS,
+            csv_folder / "dead_letters.csv",
+            folder / publishing.REDRIVE,
+            states,
+            clusters,
+        )
+    if DLQ in request.kinds:
+        summary["dead_letters_by_state"] = dict(states.counts.most_common())
+        summary["states_unknown"] = states.problems
+        summary["number_of_clusters"] = clusters.count
+        summary["clusters"] = encodable(clusters.top(request.top))
     for table in tables.tables_of(summary):
         tables.write_csv(csv_folder / f"{table.name}.csv", table.columns, table.rows)
-    listing.write(
-        folder / publishing.FACTS, csv_folder / "dead_letters.csv", folder / publishing.REDRIVE
-    )
     (folder / publishing.PAGE).write_text(
         page.render(summary, encodable(request.extra)), encoding="utf-8"
     )

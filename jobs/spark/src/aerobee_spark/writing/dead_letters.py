@@ -12,15 +12,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from aerobee_client.admin.redriving import rules
-from aerobee_client.admin.redriving.rules import Target
 from aerobee_spark.errors import MqError, RowError
 from aerobee_spark.writing import arrays
 from aerobee_spark.writing.arrays import NONE
 from aerobee_spark.writing.encoding import Messages, compression
 from aerobee_spark.writing.message_columns import FrameColumns
 from aerobee_wire import properties as names
+from aerobee_wire import redrive as rules
 from aerobee_wire import topics
+from aerobee_wire.redrive import Target
 
 
 def encode(

@@ -10,7 +10,6 @@ import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from aerobee_client.admin.redriving.rules import Target
 from aerobee_spark.errors import OptionError
 from aerobee_spark.options import (
     SHARED_ALIASES,
@@ -25,6 +24,7 @@ from aerobee_spark.options import (
 from aerobee_spark.reading.options import ALIASES as READ_ALIASES
 from aerobee_spark.reading.options import OPTIONS as READ_OPTIONS
 from aerobee_wire import topics
+from aerobee_wire.redrive import Target
 
 # Options of Spark itself, which Spark passes to the data source too.
 SPARKS_OWN = frozenset({"checkpointlocation", "queryname"})

@@ -59,6 +59,11 @@ class AdminServiceStub:
                 request_serializer=aerobee_dot_broker_dot_v1_dot_admin__pb2.ListTopicsRequest.SerializeToString,
                 response_deserializer=aerobee_dot_broker_dot_v1_dot_admin__pb2.ListTopicsResponse.FromString,
                 _registered_method=True)
+        self.DescribeTopic = channel.unary_unary(
+                '/aerobee.broker.v1.AdminService/DescribeTopic',
+                request_serializer=aerobee_dot_broker_dot_v1_dot_admin__pb2.DescribeTopicRequest.SerializeToString,
+                response_deserializer=aerobee_dot_broker_dot_v1_dot_admin__pb2.DescribeTopicResponse.FromString,
+                _registered_method=True)
         self.UpdateTopic = channel.unary_unary(
                 '/aerobee.broker.v1.AdminService/UpdateTopic',
                 request_serializer=aerobee_dot_broker_dot_v1_dot_admin__pb2.UpdateTopicRequest.SerializeToString,
@@ -84,6 +89,11 @@ class AdminServiceStub:
                 request_serializer=aerobee_dot_broker_dot_v1_dot_admin__pb2.ListGroupsRequest.SerializeToString,
                 response_deserializer=aerobee_dot_broker_dot_v1_dot_admin__pb2.ListGroupsResponse.FromString,
                 _registered_method=True)
+        self.DescribeGroup = channel.unary_unary(
+                '/aerobee.broker.v1.AdminService/DescribeGroup',
+                request_serializer=aerobee_dot_broker_dot_v1_dot_admin__pb2.DescribeGroupRequest.SerializeToString,
+                response_deserializer=aerobee_dot_broker_dot_v1_dot_admin__pb2.DescribeGroupResponse.FromString,
+                _registered_method=True)
         self.UpdateGroup = channel.unary_unary(
                 '/aerobee.broker.v1.AdminService/UpdateGroup',
                 request_serializer=aerobee_dot_broker_dot_v1_dot_admin__pb2.UpdateGroupRequest.SerializeToString,
@@ -93,6 +103,36 @@ class AdminServiceStub:
                 '/aerobee.broker.v1.AdminService/GetBrokerStatus',
                 request_serializer=aerobee_dot_broker_dot_v1_dot_admin__pb2.GetBrokerStatusRequest.SerializeToString,
                 response_deserializer=aerobee_dot_broker_dot_v1_dot_admin__pb2.GetBrokerStatusResponse.FromString,
+                _registered_method=True)
+        self.GetStats = channel.unary_unary(
+                '/aerobee.broker.v1.AdminService/GetStats',
+                request_serializer=aerobee_dot_broker_dot_v1_dot_admin__pb2.GetStatsRequest.SerializeToString,
+                response_deserializer=aerobee_dot_broker_dot_v1_dot_admin__pb2.GetStatsResponse.FromString,
+                _registered_method=True)
+        self.WatchStats = channel.unary_stream(
+                '/aerobee.broker.v1.AdminService/WatchStats',
+                request_serializer=aerobee_dot_broker_dot_v1_dot_admin__pb2.WatchStatsRequest.SerializeToString,
+                response_deserializer=aerobee_dot_broker_dot_v1_dot_admin__pb2.WatchStatsResponse.FromString,
+                _registered_method=True)
+        self.ListLeases = channel.unary_unary(
+                '/aerobee.broker.v1.AdminService/ListLeases',
+                request_serializer=aerobee_dot_broker_dot_v1_dot_admin__pb2.ListLeasesRequest.SerializeToString,
+                response_deserializer=aerobee_dot_broker_dot_v1_dot_admin__pb2.ListLeasesResponse.FromString,
+                _registered_method=True)
+        self.ListTransactions = channel.unary_unary(
+                '/aerobee.broker.v1.AdminService/ListTransactions',
+                request_serializer=aerobee_dot_broker_dot_v1_dot_admin__pb2.ListTransactionsRequest.SerializeToString,
+                response_deserializer=aerobee_dot_broker_dot_v1_dot_admin__pb2.ListTransactionsResponse.FromString,
+                _registered_method=True)
+        self.ListDelayed = channel.unary_unary(
+                '/aerobee.broker.v1.AdminService/ListDelayed',
+                request_serializer=aerobee_dot_broker_dot_v1_dot_admin__pb2.ListDelayedRequest.SerializeToString,
+                response_deserializer=aerobee_dot_broker_dot_v1_dot_admin__pb2.ListDelayedResponse.FromString,
+                _registered_method=True)
+        self.ReleaseLease = channel.unary_unary(
+                '/aerobee.broker.v1.AdminService/ReleaseLease',
+                request_serializer=aerobee_dot_broker_dot_v1_dot_admin__pb2.ReleaseLeaseRequest.SerializeToString,
+                response_deserializer=aerobee_dot_broker_dot_v1_dot_admin__pb2.ReleaseLeaseResponse.FromString,
                 _registered_method=True)
         self.SetDraining = channel.unary_unary(
                 '/aerobee.broker.v1.AdminService/SetDraining',
@@ -140,7 +180,15 @@ class AdminServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ListTopics(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """The topics that match, or one page of them, optionally with their statistics. INVALID_PARAMETER (29).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DescribeTopic(self, request, context):
+        """A topic with its queues, and the groups that read it. TOPIC_NOT_EXIST (17).
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -175,7 +223,15 @@ class AdminServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ListGroups(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """The groups that match, or one page of them, optionally with their statistics. INVALID_PARAMETER (29).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DescribeGroup(self, request, context):
+        """A group with its progress in each queue, and its members. SUBSCRIPTION_GROUP_NOT_EXIST (26).
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -190,6 +246,48 @@ class AdminServiceServicer:
 
     def GetBrokerStatus(self, request, context):
         """Numbers of the running broker.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetStats(self, request, context):
+        """The history of the broker, and of topics and groups. INVALID_PARAMETER (29).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def WatchStats(self, request, context):
+        """The values of each second, until the caller or the broker ends the stream. INVALID_PARAMETER (29).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListLeases(self, request, context):
+        """What waits: leases of a group, open transactions, and messages with a delivery time.
+        SUBSCRIPTION_GROUP_NOT_EXIST (26) · INVALID_PARAMETER (29)
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListTransactions(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListDelayed(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ReleaseLease(self, request, context):
+        """Ends a lease now, so that the message is delivered again with the same attempt number. Durable when it is
+        answered. INVALID_RECEIPT_HANDLE (1005): the message is not on that lease any more.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -239,6 +337,11 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     request_deserializer=aerobee_dot_broker_dot_v1_dot_admin__pb2.ListTopicsRequest.FromString,
                     response_serializer=aerobee_dot_broker_dot_v1_dot_admin__pb2.ListTopicsResponse.SerializeToString,
             ),
+            'DescribeTopic': grpc.unary_unary_rpc_method_handler(
+                    servicer.DescribeTopic,
+                    request_deserializer=aerobee_dot_broker_dot_v1_dot_admin__pb2.DescribeTopicRequest.FromString,
+                    response_serializer=aerobee_dot_broker_dot_v1_dot_admin__pb2.DescribeTopicResponse.SerializeToString,
+            ),
             'UpdateTopic': grpc.unary_unary_rpc_method_handler(
                     servicer.UpdateTopic,
                     request_deserializer=aerobee_dot_broker_dot_v1_dot_admin__pb2.UpdateTopicRequest.FromString,
@@ -264,6 +367,11 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     request_deserializer=aerobee_dot_broker_dot_v1_dot_admin__pb2.ListGroupsRequest.FromString,
                     response_serializer=aerobee_dot_broker_dot_v1_dot_admin__pb2.ListGroupsResponse.SerializeToString,
             ),
+            'DescribeGroup': grpc.unary_unary_rpc_method_handler(
+                    servicer.DescribeGroup,
+                    request_deserializer=aerobee_dot_broker_dot_v1_dot_admin__pb2.DescribeGroupRequest.FromString,
+                    response_serializer=aerobee_dot_broker_dot_v1_dot_admin__pb2.DescribeGroupResponse.SerializeToString,
+            ),
             'UpdateGroup': grpc.unary_unary_rpc_method_handler(
                     servicer.UpdateGroup,
                     request_deserializer=aerobee_dot_broker_dot_v1_dot_admin__pb2.UpdateGroupRequest.FromString,
@@ -273,6 +381,36 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.GetBrokerStatus,
                     request_deserializer=aerobee_dot_broker_dot_v1_dot_admin__pb2.GetBrokerStatusRequest.FromString,
                     response_serializer=aerobee_dot_broker_dot_v1_dot_admin__pb2.GetBrokerStatusResponse.SerializeToString,
+            ),
+            'GetStats': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetStats,
+                    request_deserializer=aerobee_dot_broker_dot_v1_dot_admin__pb2.GetStatsRequest.FromString,
+                    response_serializer=aerobee_dot_broker_dot_v1_dot_admin__pb2.GetStatsResponse.SerializeToString,
+            ),
+            'WatchStats': grpc.unary_stream_rpc_method_handler(
+                    servicer.WatchStats,
+                    request_deserializer=aerobee_dot_broker_dot_v1_dot_admin__pb2.WatchStatsRequest.FromString,
+                    response_serializer=aerobee_dot_broker_dot_v1_dot_admin__pb2.WatchStatsResponse.SerializeToString,
+            ),
+            'ListLeases': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListLeases,
+                    request_deserializer=aerobee_dot_broker_dot_v1_dot_admin__pb2.ListLeasesRequest.FromString,
+                    response_serializer=aerobee_dot_broker_dot_v1_dot_admin__pb2.ListLeasesResponse.SerializeToString,
+            ),
+            'ListTransactions': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListTransactions,
+                    request_deserializer=aerobee_dot_broker_dot_v1_dot_admin__pb2.ListTransactionsRequest.FromString,
+                    response_serializer=aerobee_dot_broker_dot_v1_dot_admin__pb2.ListTransactionsResponse.SerializeToString,
+            ),
+            'ListDelayed': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListDelayed,
+                    request_deserializer=aerobee_dot_broker_dot_v1_dot_admin__pb2.ListDelayedRequest.FromString,
+                    response_serializer=aerobee_dot_broker_dot_v1_dot_admin__pb2.ListDelayedResponse.SerializeToString,
+            ),
+            'ReleaseLease': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReleaseLease,
+                    request_deserializer=aerobee_dot_broker_dot_v1_dot_admin__pb2.ReleaseLeaseRequest.FromString,
+                    response_serializer=aerobee_dot_broker_dot_v1_dot_admin__pb2.ReleaseLeaseResponse.SerializeToString,
             ),
             'SetDraining': grpc.unary_unary_rpc_method_handler(
                     servicer.SetDraining,
@@ -431,6 +569,33 @@ class AdminService:
             _registered_method=True)
 
     @staticmethod
+    def DescribeTopic(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/aerobee.broker.v1.AdminService/DescribeTopic',
+            aerobee_dot_broker_dot_v1_dot_admin__pb2.DescribeTopicRequest.SerializeToString,
+            aerobee_dot_broker_dot_v1_dot_admin__pb2.DescribeTopicResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
     def UpdateTopic(request,
             target,
             options=(),
@@ -566,6 +731,33 @@ class AdminService:
             _registered_method=True)
 
     @staticmethod
+    def DescribeGroup(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/aerobee.broker.v1.AdminService/DescribeGroup',
+            aerobee_dot_broker_dot_v1_dot_admin__pb2.DescribeGroupRequest.SerializeToString,
+            aerobee_dot_broker_dot_v1_dot_admin__pb2.DescribeGroupResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
     def UpdateGroup(request,
             target,
             options=(),
@@ -609,6 +801,168 @@ class AdminService:
             '/aerobee.broker.v1.AdminService/GetBrokerStatus',
             aerobee_dot_broker_dot_v1_dot_admin__pb2.GetBrokerStatusRequest.SerializeToString,
             aerobee_dot_broker_dot_v1_dot_admin__pb2.GetBrokerStatusResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetStats(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/aerobee.broker.v1.AdminService/GetStats',
+            aerobee_dot_broker_dot_v1_dot_admin__pb2.GetStatsRequest.SerializeToString,
+            aerobee_dot_broker_dot_v1_dot_admin__pb2.GetStatsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def WatchStats(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/aerobee.broker.v1.AdminService/WatchStats',
+            aerobee_dot_broker_dot_v1_dot_admin__pb2.WatchStatsRequest.SerializeToString,
+            aerobee_dot_broker_dot_v1_dot_admin__pb2.WatchStatsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListLeases(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/aerobee.broker.v1.AdminService/ListLeases',
+            aerobee_dot_broker_dot_v1_dot_admin__pb2.ListLeasesRequest.SerializeToString,
+            aerobee_dot_broker_dot_v1_dot_admin__pb2.ListLeasesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListTransactions(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/aerobee.broker.v1.AdminService/ListTransactions',
+            aerobee_dot_broker_dot_v1_dot_admin__pb2.ListTransactionsRequest.SerializeToString,
+            aerobee_dot_broker_dot_v1_dot_admin__pb2.ListTransactionsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListDelayed(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/aerobee.broker.v1.AdminService/ListDelayed',
+            aerobee_dot_broker_dot_v1_dot_admin__pb2.ListDelayedRequest.SerializeToString,
+            aerobee_dot_broker_dot_v1_dot_admin__pb2.ListDelayedResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReleaseLease(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/aerobee.broker.v1.AdminService/ReleaseLease',
+            aerobee_dot_broker_dot_v1_dot_admin__pb2.ReleaseLeaseRequest.SerializeToString,
+            aerobee_dot_broker_dot_v1_dot_admin__pb2.ReleaseLeaseResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -318,12 +318,18 @@ class SendBackEntry(_message.Message):
     def __init__(self, physical_offset: _Optional[int] = ..., origin_topic: _Optional[str] = ..., origin_message_id: _Optional[str] = ..., delay_level: _Optional[int] = ..., max_reconsume_times: _Optional[int] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., delay_ms: _Optional[int] = ..., uncounted: _Optional[bool] = ..., reconsume_times: _Optional[int] = ...) -> None: ...
 
 class Failure(_message.Message):
-    __slots__ = ("reason", "description")
+    __slots__ = ("reason", "description", "cause", "stack_trace", "consumer")
     REASON_FIELD_NUMBER: _ClassVar[int]
     DESCRIPTION_FIELD_NUMBER: _ClassVar[int]
+    CAUSE_FIELD_NUMBER: _ClassVar[int]
+    STACK_TRACE_FIELD_NUMBER: _ClassVar[int]
+    CONSUMER_FIELD_NUMBER: _ClassVar[int]
     reason: str
     description: str
-    def __init__(self, reason: _Optional[str] = ..., description: _Optional[str] = ...) -> None: ...
+    cause: str
+    stack_trace: str
+    consumer: str
+    def __init__(self, reason: _Optional[str] = ..., description: _Optional[str] = ..., cause: _Optional[str] = ..., stack_trace: _Optional[str] = ..., consumer: _Optional[str] = ...) -> None: ...
 
 class SendBackResponse(_message.Message):
     __slots__ = ("results",)

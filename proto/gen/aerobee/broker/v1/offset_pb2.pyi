@@ -132,18 +132,20 @@ class SearchOffsetResponse(_message.Message):
     def __init__(self, queue_offset: _Optional[int] = ...) -> None: ...
 
 class ResetConsumerOffsetsRequest(_message.Message):
-    __slots__ = ("consumer_group", "topic", "timestamp_ms", "queue_offset", "queue_ids")
+    __slots__ = ("consumer_group", "topic", "timestamp_ms", "queue_offset", "queue_ids", "requested_by")
     CONSUMER_GROUP_FIELD_NUMBER: _ClassVar[int]
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     TIMESTAMP_MS_FIELD_NUMBER: _ClassVar[int]
     QUEUE_OFFSET_FIELD_NUMBER: _ClassVar[int]
     QUEUE_IDS_FIELD_NUMBER: _ClassVar[int]
+    REQUESTED_BY_FIELD_NUMBER: _ClassVar[int]
     consumer_group: str
     topic: str
     timestamp_ms: int
     queue_offset: int
     queue_ids: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, consumer_group: _Optional[str] = ..., topic: _Optional[str] = ..., timestamp_ms: _Optional[int] = ..., queue_offset: _Optional[int] = ..., queue_ids: _Optional[_Iterable[int]] = ...) -> None: ...
+    requested_by: str
+    def __init__(self, consumer_group: _Optional[str] = ..., topic: _Optional[str] = ..., timestamp_ms: _Optional[int] = ..., queue_offset: _Optional[int] = ..., queue_ids: _Optional[_Iterable[int]] = ..., requested_by: _Optional[str] = ...) -> None: ...
 
 class ResetConsumerOffsetsResponse(_message.Message):
     __slots__ = ("offsets",)

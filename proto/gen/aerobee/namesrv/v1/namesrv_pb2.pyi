@@ -222,10 +222,12 @@ class GetTopicRouteRequest(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., zone_name: _Optional[str] = ...) -> None: ...
 
 class GetTopicRouteResponse(_message.Message):
-    __slots__ = ("route",)
+    __slots__ = ("route", "away_brokers")
     ROUTE_FIELD_NUMBER: _ClassVar[int]
+    AWAY_BROKERS_FIELD_NUMBER: _ClassVar[int]
     route: TopicRoute
-    def __init__(self, route: _Optional[_Union[TopicRoute, _Mapping]] = ...) -> None: ...
+    away_brokers: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, route: _Optional[_Union[TopicRoute, _Mapping]] = ..., away_brokers: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class TopicRoute(_message.Message):
     __slots__ = ("queues", "brokers", "filter_servers", "order_topic_config")
@@ -331,7 +333,7 @@ class GetClusterInfoRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class GetClusterInfoResponse(_message.Message):
-    __slots__ = ("brokers", "clusters", "live_brokers", "conflicts")
+    __slots__ = ("brokers", "clusters", "live_brokers", "conflicts", "away_brokers")
     class ClustersEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -343,11 +345,21 @@ class GetClusterInfoResponse(_message.Message):
     CLUSTERS_FIELD_NUMBER: _ClassVar[int]
     LIVE_BROKERS_FIELD_NUMBER: _ClassVar[int]
     CONFLICTS_FIELD_NUMBER: _ClassVar[int]
+    AWAY_BROKERS_FIELD_NUMBER: _ClassVar[int]
     brokers: _containers.RepeatedCompositeFieldContainer[BrokerData]
     clusters: _containers.MessageMap[str, BrokerNames]
     live_brokers: _containers.RepeatedCompositeFieldContainer[LiveBroker]
     conflicts: _containers.RepeatedCompositeFieldContainer[BrokerConflict]
-    def __init__(self, brokers: _Optional[_Iterable[_Union[BrokerData, _Mapping]]] = ..., clusters: _Optional[_Mapping[str, BrokerNames]] = ..., live_brokers: _Optional[_Iterable[_Union[LiveBroker, _Mapping]]] = ..., conflicts: _Optional[_Iterable[_Union[BrokerConflict, _Mapping]]] = ...) -> None: ...
+    away_brokers: _containers.RepeatedCompositeFieldContainer[AwayBroker]
+    def __init__(self, brokers: _Optional[_Iterable[_Union[BrokerData, _Mapping]]] = ..., clusters: _Optional[_Mapping[str, BrokerNames]] = ..., live_brokers: _Optional[_Iterable[_Union[LiveBroker, _Mapping]]] = ..., conflicts: _Optional[_Iterable[_Union[BrokerConflict, _Mapping]]] = ..., away_brokers: _Optional[_Iterable[_Union[AwayBroker, _Mapping]]] = ...) -> None: ...
+
+class AwayBroker(_message.Message):
+    __slots__ = ("cluster", "broker_name")
+    CLUSTER_FIELD_NUMBER: _ClassVar[int]
+    BROKER_NAME_FIELD_NUMBER: _ClassVar[int]
+    cluster: str
+    broker_name: str
+    def __init__(self, cluster: _Optional[str] = ..., broker_name: _Optional[str] = ...) -> None: ...
 
 class BrokerNames(_message.Message):
     __slots__ = ("names",)
@@ -529,7 +541,7 @@ class GetRuntimeConfigRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class GetRuntimeConfigResponse(_message.Message):
-    __slots__ = ("entries",)
+    __slots__ = ("entries", "sources", "changeable")
     class EntriesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -537,12 +549,23 @@ class GetRuntimeConfigResponse(_message.Message):
         key: str
         value: str
         def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    class SourcesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
     ENTRIES_FIELD_NUMBER: _ClassVar[int]
+    SOURCES_FIELD_NUMBER: _ClassVar[int]
+    CHANGEABLE_FIELD_NUMBER: _ClassVar[int]
     entries: _containers.ScalarMap[str, str]
-    def __init__(self, entries: _Optional[_Mapping[str, str]] = ...) -> None: ...
+    sources: _containers.ScalarMap[str, str]
+    changeable: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, entries: _Optional[_Mapping[str, str]] = ..., sources: _Optional[_Mapping[str, str]] = ..., changeable: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class UpdateRuntimeConfigRequest(_message.Message):
-    __slots__ = ("entries",)
+    __slots__ = ("entries", "unset")
     class EntriesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -551,9 +574,13 @@ class UpdateRuntimeConfigRequest(_message.Message):
         value: str
         def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
     ENTRIES_FIELD_NUMBER: _ClassVar[int]
+    UNSET_FIELD_NUMBER: _ClassVar[int]
     entries: _containers.ScalarMap[str, str]
-    def __init__(self, entries: _Optional[_Mapping[str, str]] = ...) -> None: ...
+    unset: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, entries: _Optional[_Mapping[str, str]] = ..., unset: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class UpdateRuntimeConfigResponse(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("without_effect",)
+    WITHOUT_EFFECT_FIELD_NUMBER: _ClassVar[int]
+    without_effect: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, without_effect: _Optional[_Iterable[str]] = ...) -> None: ...

@@ -299,9 +299,10 @@ class NamesrvServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def UpdateRuntimeConfig(self, request, context):
-        """Only keys that name neither a path nor a command can be changed at run time. All or nothing; lasts
-        as long as the process.
-        NO_PERMISSION (16): the key may be set at start only.
+        """Only keys that name neither a path nor a command can be changed at run time. All or nothing. Durable, also
+        through restarts, when it is answered.
+        NO_PERMISSION (16): the key may be set at start only · INVALID_PARAMETER (29): unknown key or bad value ·
+        SYSTEM_ERROR (1), retryable: the change cannot be written; nothing was changed.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

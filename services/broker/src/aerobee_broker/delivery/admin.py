@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
+from aerobee_broker.delivery.letters.letter_jobs import LetterJobs
 from aerobee_broker.delivery.lite.state import LiteState
 from aerobee_broker.delivery.metadata_journal import MetadataJournal
 from aerobee_broker.delivery.pop.lease_space import LeaseSpace
@@ -18,6 +19,7 @@ from aerobee_broker.metadata.topics import TopicConfig
 from aerobee_broker.registry.groups import GroupRegistry
 from aerobee_broker.registry.topics import TopicRegistry
 from aerobee_broker.store.message_store import MessageStore
+from aerobee_wire import topics as names
 
 # The fields of a TopicConfig that an update cannot change.
 _NO_SETTINGS = ("topic", "shrunk_from")
@@ -43,6 +45,9 @@ class Administration:
     leases: LeaseSpace
     journal: MetadataJournal | None  # None unless the broker's log has replicas
     lite: LiteState
+    forget_topic: Callable[[str], None]  # drops the statistics of a deleted topic
+    forget_group: Callable[[str], None]
+    letters: LetterJobs
 
     async def update_topic(
         self,
@@ -118,12 +123,16 @@ class Administration:
             self.lite.check_forget(topic=topic)
             (self.journal or self.store).delete_topic(topic)
             self.offsets.remove_topic(topic)
+            if names.is_dead_letter(topic):
+                self.letters.forget_group(topic.removeprefix(names.DLQ_PREFIX))
             logged.extend([self.leases.forget(topic=topic), self.lite.forget(topic=topic)])
             for queue_id in queue_ids:
                 self.polls.wake_pulls(topic, queue_id)
 
         queue_ids = self.store.queues(topic)
         removed = await self.topics.remove(topic, forget)
+        if removed:
+            self.forget_topic(topic)
         # Save the offsets now. After a crash, a recreated topic would otherwise get the old ones.
         if removed:
             await self.saved_offsets.save()
@@ -155,5 +164,6 @@ class Administration:
         for durable in filter(None, logged):
             await asyncio.shield(durable)
         if deleted:
+            self.forget_group(consumer_group)
             await self.groups.save()
         return deleted

@@ -33,6 +33,11 @@ class Filter:
     condition: Condition | None = None
 
     @property
+    def text(self) -> str:
+        """Return the filter as text, such as "TAG a || b". `filter_of_text` converts it back."""
+        return f"{self.expression_type} {self.expression}"
+
+    @property
     def everything(self) -> bool:
         """Return whether every message matches."""
         return not self.tags and self.condition is None
@@ -67,3 +72,12 @@ def compile_filter(expression_type: ExpressionType, expression: str) -> Filter:
     from aerobee_broker.filter.sql92 import compile_condition
 
     return Filter("SQL92", expression, condition=compile_condition(expression))
+
+
+def filter_of_text(text: str) -> Filter:
+    """Convert `Filter.text` back.
+
+    Raises MqError with the code SUBSCRIPTION_PARSE_FAILED if the text is invalid.
+    """
+    kind, _, expression = text.partition(" ")
+    return compile_filter("SQL92" if kind == "SQL92" else "TAG", expression)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from aerobee_broker.metadata.offset_history import RESET, Mover, OffsetHistory
 from aerobee_broker.metadata.table import DataVersion, JournalledTable
 from aerobee_chassis.clock import Clock
 
@@ -16,6 +17,7 @@ _COMMITS_PER_VERSION = 500
 _SEPARATOR = "@"  # legal names do not contain it
 # Twice the longest long poll, because a running consumer pulls within this time.
 RESET_HOLDS_MS = 60_000
+UNKNOWN_RESET = Mover("", RESET)
 
 
 class ConsumerOffsets(JournalledTable):
@@ -24,6 +26,8 @@ class ConsumerOffsets(JournalledTable):
     A reset of an offset also leaves a mark. While the mark exists, commits of the group are
     ignored, because they would overwrite the reset. The next pull receives the new offset and
     removes the mark. The mark expires after a minute, because some groups commit without pulls.
+
+    `history` records the moves whose mover is given.
     """
 
     ROWS = "offsetTable"
@@ -34,6 +38,7 @@ class ConsumerOffsets(JournalledTable):
         # queue id → offset, and the time (monotonic, ms) at which the mark expires
         self._resets: dict[tuple[str, str], dict[int, tuple[int, int]]] = {}
         self._commits = 0
+        self.history = OffsetHistory(clock.now_ms())
 
     def get(self, consumer_group: str, topic: str, queue_id: int) -> int | None:
         return self._offsets.get((topic, consumer_group), {}).get(queue_id)
@@ -45,25 +50,57 @@ class ConsumerOffsets(JournalledTable):
     def topics_of(self, consumer_group: str) -> list[str]:
         return sorted(topic for topic, group in self._offsets if group == consumer_group)
 
+    def groups_of(self, topic: str) -> set[str]:
+        return {group for its_topic, group in self._offsets if its_topic == topic}
+
     def begun(self) -> set[str]:
         """Return the topics in which at least one group has an offset above 0."""
         return {topic for (topic, _), queues in self._offsets.items() if any(queues.values())}
 
-    def commit(self, consumer_group: str, topic: str, queue_id: int, queue_offset: int) -> None:
+    def commit(
+        self,
+        consumer_group: str,
+        topic: str,
+        queue_id: int,
+        queue_offset: int,
+        mover: Mover | None = None,
+    ) -> None:
         key = (topic, consumer_group)
         if self._resets and self._is_marked(key, queue_id):
             return
         queues = self._offsets.get(key)
         if queues is None:
             queues = self._offsets[key] = {}
-        if queues.get(queue_id) != queue_offset:
+        before = queues.get(queue_id)
+        if before != queue_offset:
+            if mover is not None:
+                moved = consumer_group, topic, queue_id
+                self.history.note(moved, before, queue_offset, mover, self._clock.now_ms())
             queues[queue_id] = queue_offset
             self._committed(key)
 
-    def reset(self, consumer_group: str, topic: str, queue_id: int, queue_offset: int) -> None:
+    def begin(
+        self, consumer_group: str, topic: str, queue_id: int, queue_offset: int, client_id: str
+    ) -> None:
+        """Record in the history where a group without an offset begins to pull."""
+        if self.get(consumer_group, topic, queue_id) is None:
+            key = consumer_group, topic, queue_id
+            self.history.begin(key, queue_offset, client_id, self._clock.now_ms())
+
+    def reset(
+        self,
+        consumer_group: str,
+        topic: str,
+        queue_id: int,
+        queue_offset: int,
+        mover: Mover = UNKNOWN_RESET,
+    ) -> None:
         """Set the offset of a group. Until its next pull, commits of the group are ignored."""
         key = (topic, consumer_group)
-        self._offsets.setdefault(key, {})[queue_id] = queue_offset
+        queues = self._offsets.setdefault(key, {})
+        moved, before = (consumer_group, topic, queue_id), queues.get(queue_id)
+        self.history.note(moved, before, queue_offset, mover, self._clock.now_ms())
+        queues[queue_id] = queue_offset
         until_ms = self._clock.monotonic_ms() + RESET_HOLDS_MS
         self._resets.setdefault(key, {})[queue_id] = (queue_offset, until_ms)
         self._committed(key)
@@ -139,6 +176,8 @@ class ConsumerOffsets(JournalledTable):
         for key in keys:
             del self._offsets[key]
             self._resets.pop(key, None)
+            topic, consumer_group = key
+            self.history.forget(consumer_group, topic)
             self._row_changed(key)
 
     def _committed(self, key: tuple[str, str]) -> None:

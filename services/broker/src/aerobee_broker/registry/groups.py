@@ -51,6 +51,10 @@ class GroupRegistry:
         # saved. If the save fails, the next use of the group retries it.
         self._unsaved: dict[str, int] = {}
 
+    def use(self, options: BrokerOptions) -> None:
+        """Use other options for new groups."""
+        self._options = options
+
     def is_system(self, consumer_group: str) -> bool:
         return consumer_group in PREDEFINED_GROUPS or names.is_system_group(consumer_group)
 

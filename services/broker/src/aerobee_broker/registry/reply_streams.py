@@ -63,6 +63,10 @@ class ReplyStreams:
         # Clients whose stream broke → when (monotonic), oldest first.
         self._broken: dict[str, int] = {}
 
+    def use(self, max_body_size: int) -> None:
+        """Use another limit of bodies, in bytes."""
+        self._max_body_size = max_body_size
+
     def open(self, client_id: str, write: Write) -> ReplyStream:
         """Send replies to the client with `write` from now on."""
         stream = self._streams[client_id] = ReplyStream(client_id, write)

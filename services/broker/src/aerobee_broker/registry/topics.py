@@ -94,6 +94,23 @@ class TopicRegistry:
         self._publishing: dict[str, asyncio.Task[list[str]] | None] = {}
         self._system = names.SYSTEM_TOPICS | {options.broker_cluster_name, options.broker_name}
 
+    async def use(self, options: BrokerOptions) -> None:
+        """Use other options, and publish the topic that new topics inherit from if it changes.
+
+        Raises MqError with the code SYSTEM_ERROR or DISK_FULL if that topic cannot be saved.
+        """
+        before, after = _auto_create_topic(self._options), _auto_create_topic(options)
+        self._options = options
+        if after == before:
+            return
+        if after is None:
+            self.table.remove(names.AUTO_CREATE_TOPIC)
+            await self._saved.save()
+            await self._announce()
+        else:
+            self.table.put(after)
+            await self._publish_change(after.topic)
+
     def is_system(self, topic: str) -> bool:
         return topic in self._system or names.is_system(topic)
 
@@ -146,6 +163,10 @@ class TopicRegistry:
         elif topic in self._publishing:
             await self._ensure_published(topic, must_save=False)
         return config
+
+    def to_create(self, topic: str) -> TopicConfig:
+        """Return the topic that a send to a missing topic would create. Raises TopicNotExist."""
+        return self._inherited(topic, 0)
 
     def _inherited(self, topic: str, queue_count: int) -> TopicConfig:
         parent = self.table.get(names.AUTO_CREATE_TOPIC)
@@ -303,6 +324,7 @@ class TopicRegistry:
             TopicConfig(names.TIMER_PROGRESS_TOPIC, 1, 1, READ),
             TopicConfig(names.pop_journal_topic(options.broker_cluster_name), 1, 1, READ),
             TopicConfig(names.lite_journal_topic(options.broker_cluster_name), 1, 1, READ),
+            TopicConfig(names.LETTER_JOURNAL_TOPIC, 1, 1, READ),
             *(
                 TopicConfig(topic, count, count, INHERIT | (READ_WRITE if open_ else 0))
                 for topic, (count, open_) in inherit.items()
@@ -312,9 +334,8 @@ class TopicRegistry:
             configs.append(TopicConfig(names.TRACE_TOPIC, 1, 1))
         if journalled:
             configs.append(TopicConfig(names.METADATA_LOG_TOPIC, 2, 2, READ))
-        if options.auto_create_topic_enable:
-            count = options.default_topic_queue_nums
-            configs.append(TopicConfig(names.AUTO_CREATE_TOPIC, count, count, READ_WRITE | INHERIT))
+        if parent := _auto_create_topic(options):
+            configs.append(parent)
         else:
             self.table.remove(names.AUTO_CREATE_TOPIC)
         for config in configs:
@@ -393,6 +414,14 @@ class TopicRegistry:
                 raise
             # The periodic save retries.
             structlog.get_logger().warning("topic_not_saved", topic=topic, reason=error.message)
+
+
+def _auto_create_topic(options: BrokerOptions) -> TopicConfig | None:
+    """Return the topic that new topics inherit from, or None without auto-creation."""
+    count = options.default_topic_queue_nums
+    if not options.auto_create_topic_enable:
+        return None
+    return TopicConfig(names.AUTO_CREATE_TOPIC, count, count, READ_WRITE | INHERIT)
 
 
 def _shrunk_from(known: TopicConfig | None, config: TopicConfig) -> int:

@@ -8,18 +8,21 @@ from functools import partial
 from aerobee.broker.v1 import (
     admin_pb2,
     client_pb2,
+    dead_letter_pb2,
     lite_pb2,
     message_pb2,
     offset_pb2,
     pop_pb2,
     replica_pb2,
     replication_pb2,
+    search_pb2,
     transaction_pb2,
 )
 
 from aerobee_broker.cluster.identity import Identity
 from aerobee_broker.cluster.registration import unreachable
 from aerobee_broker.commit.worker_thread import Worker
+from aerobee_broker.config import BrokerOptions
 from aerobee_broker.errors import NotServed, StoreOpenError
 from aerobee_broker.replication.election.coordinators.etcd import EtcdClient
 from aerobee_broker.replication.election.coordinators.etcd_coordinator import EtcdCoordinator
@@ -45,6 +48,7 @@ from aerobee_broker.store.damage import DamagedRange
 from aerobee_broker.store.ship import Chunk
 from aerobee_broker.wiring.environment import Environment
 from aerobee_broker.wiring.name_server_registration import NameServerRegistration
+from aerobee_broker.wiring.store import store_options
 from aerobee_chassis.background import BackgroundTask, PeriodicTask
 from aerobee_chassis.lifecycle import Component, Step
 from aerobee_chassis.rpc.caller import Caller
@@ -64,6 +68,8 @@ _SERVICES = [
         (transaction_pb2, "TransactionService"),
         (pop_pb2, "PopService"),
         (lite_pb2, "LiteService"),
+        (search_pb2, "SearchService"),
+        (dead_letter_pb2, "DeadLetterService"),
         (admin_pb2, "AdminService"),
         (replication_pb2, "ReplicationService"),
     )
@@ -137,6 +143,18 @@ class ReplicaProcess:
             PeriodicTask("health of a replica", HEALTH_S, report_health),
             Step(stop=self._name_servers.close),
         )
+
+    async def use(self, options: BrokerOptions) -> None:
+        """Put the options that may change at run time into effect.
+
+        Raises MqError if a master cannot save the topic that new topics inherit from.
+        """
+        if self._own.is_open:
+            self._own.store.use(store_options(options))
+        if self.roles is not None and self.roles.slave is not None:
+            self.roles.slave.reads.use(options)
+        if self.roles is not None and self.roles.master is not None:
+            await self.roles.master.use(options)
 
     def _calls(self) -> ReplicaCalls:
         options = self._environment.options

@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from aerobee.broker.v1 import admin_pb2 as pb
+from aerobee.broker.v1 import offset_pb2
 
 from aerobee_broker.cluster.identity import Identity
 from aerobee_broker.cluster.registration import to_message
@@ -21,10 +22,14 @@ from aerobee_broker.config import BrokerOptions
 from aerobee_broker.delivery.admin import Administration
 from aerobee_broker.delivery.draining import Draining
 from aerobee_broker.delivery.gauges import Backlog
+from aerobee_broker.delivery.statistics.listing import Listing, Page
+from aerobee_broker.delivery.statistics.sampler import Kind
 from aerobee_broker.disk import Disk
+from aerobee_broker.errors import InvalidParameter
 from aerobee_broker.metrics import BrokerMetrics, memory_limit, resident_memory
 from aerobee_broker.registry.broker_permission import Drain
 from aerobee_broker.registry.groups import GroupRegistry
+from aerobee_broker.registry.queue_locks import QueueLocks
 from aerobee_broker.registry.topics import TopicRegistry
 from aerobee_broker.rpc import convert
 from aerobee_broker.store.message_store import MessageStore
@@ -34,7 +39,7 @@ from aerobee_chassis.rpc.call import Call
 from aerobee_wire.status import Code, MqError
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class StatusReport:
     """Report the status and the counters of the broker. Counters start with the process."""
 
@@ -47,6 +52,10 @@ class StatusReport:
     store_path: Path
     options: BrokerOptions
     clock: Clock
+
+    def use(self, options: BrokerOptions) -> None:
+        """Report these options."""
+        self.options = options
 
     def status(self, physical_offsets: Sequence[int] = ()) -> pb.GetBrokerStatusResponse:
         """Return the status, with the expiry times of the records at `physical_offsets`."""
@@ -93,6 +102,7 @@ class StatusReport:
 
 # Limit of one GetBrokerStatus: the expiry of each offset costs a read of one or two records.
 MOST_OFFSETS = 4096
+MOST_SUBJECTS = 1_000  # topics and groups of one GetStats or WatchStats
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +112,8 @@ class AdminRpcs:
     report: StatusReport
     topics: TopicRegistry
     groups: GroupRegistry
+    listing: Listing
+    locks: QueueLocks
 
     # ---- topics ----
 
@@ -150,13 +162,30 @@ class AdminRpcs:
         return pb.GetTopicResponse(topic=to_message(self.topics.get(request.topic)))
 
     async def list_topics(self, request: pb.ListTopicsRequest, call: Call) -> pb.ListTopicsResponse:
-        configs = sorted(self.topics.table.all(), key=lambda config: config.topic)
+        found = await self.listing.topics(
+            _page(request, convert.topic_order(request.order)),
+            name_part=request.name_part,
+            message_types=request.message_types,
+            include_system=request.include_system,
+            exclude_derived=request.exclude_derived,
+        )
         return pb.ListTopicsResponse(
-            topics=[
-                to_message(config)
-                for config in configs
-                if request.include_system or not self.topics.is_system(config.topic)
-            ]
+            topics=map(to_message, found.configs),
+            statistics=map(convert.topic_statistics, found.statistics),
+            total=len(found.names),
+            names=found.names if request.with_names else (),
+        )
+
+    async def describe_topic(
+        self, request: pb.DescribeTopicRequest, call: Call
+    ) -> pb.DescribeTopicResponse:
+        found = self.listing.describe_topic(request.topic)
+        return pb.DescribeTopicResponse(
+            topic=to_message(found.config),
+            statistics=convert.topic_statistics(found.statistics),
+            queues=[offset_pb2.QueueBounds(**asdict(queue)) for queue in found.queues],
+            groups=[pb.DescribeTopicResponse.Group(**asdict(group)) for group in found.groups],
+            producers=found.producers,
         )
 
     # ---- groups ----
@@ -192,13 +221,38 @@ class AdminRpcs:
         return pb.GetGroupResponse(group=convert.to_group(self.groups.get(request.consumer_group)))
 
     async def list_groups(self, request: pb.ListGroupsRequest, call: Call) -> pb.ListGroupsResponse:
-        groups = sorted(self.groups.table.all(), key=lambda group: group.consumer_group)
+        found = await self.listing.groups(
+            _page(request, convert.group_order(request.order)),
+            name_part=request.name_part,
+            consume_types=convert.consume_types(request.consume_types),
+            include_system=request.include_system,
+        )
         return pb.ListGroupsResponse(
-            groups=[
-                convert.to_group(group)
-                for group in groups
-                if request.include_system or not self.groups.is_system(group.consumer_group)
-            ]
+            groups=map(convert.to_group, found.configs),
+            statistics=map(convert.group_statistics, found.statistics),
+            total=len(found.names),
+            names=found.names if request.with_names else (),
+        )
+
+    async def describe_group(
+        self, request: pb.DescribeGroupRequest, call: Call
+    ) -> pb.DescribeGroupResponse:
+        found = await self.listing.describe_group(request.consumer_group)
+        clients = self.listing.queries.clients
+        return pb.DescribeGroupResponse(
+            group=convert.to_group(found.group),
+            statistics=convert.group_statistics(found.statistics),
+            queues=[
+                pb.DescribeGroupResponse.Queue(
+                    progress=offset_pb2.QueueConsumeStats(**asdict(queue.progress)),
+                    oldest_timestamp_ms=queue.oldest_timestamp_ms,
+                )
+                for queue in found.queues
+            ],
+            members=[convert.client_info(each, clients, self.locks) for each in found.members],
+            blocked_message_groups=found.leases.blocked_groups,
+            leased=found.leases.leased,
+            waiting=found.leases.waiting,
         )
 
     # ---- the broker ----
@@ -214,6 +268,54 @@ class AdminRpcs:
             )
         return self.report.status(request.physical_offsets)
 
+    async def get_stats(self, request: pb.GetStatsRequest, call: Call) -> pb.GetStatsResponse:
+        ring = convert.ring(request.period)
+        topics, groups = self._existing(request)
+        sampler = self.listing.sampler
+        end_ms = sampler.end_timestamp_ms
+        period_ms = ring.seconds * 1_000
+        return pb.GetStatsResponse(
+            end_timestamp_ms=None if end_ms is None else end_ms // period_ms * period_ms,
+            period_ms=period_ms,
+            broker=convert.history(sampler, Kind.BROKER, "", ring),
+            topics=[convert.history(sampler, Kind.TOPIC, topic, ring) for topic in topics],
+            groups=[convert.history(sampler, Kind.GROUP, group, ring) for group in groups],
+            omitted=sampler.omitted,
+        )
+
+    async def watch_stats(self, request: pb.WatchStatsRequest, call: Call) -> None:
+        self._existing(request)
+        for count in (request.busiest_topics, request.busiest_groups):
+            _check_count(count)
+        sampler = self.listing.sampler
+        while await sampler.next_sample():
+            topics, groups = self._existing(request)
+            topics += sampler.busiest(Kind.TOPIC, request.busiest_topics)
+            groups += sampler.busiest(Kind.GROUP, request.busiest_groups)
+            await call.write(
+                pb.WatchStatsResponse(
+                    end_timestamp_ms=sampler.end_timestamp_ms,
+                    broker=convert.latest(sampler, Kind.BROKER, ""),
+                    topics=[
+                        convert.latest(sampler, Kind.TOPIC, topic) for topic in sorted({*topics})
+                    ],
+                    groups=[
+                        convert.latest(sampler, Kind.GROUP, group) for group in sorted({*groups})
+                    ],
+                    omitted=sampler.omitted,
+                )
+            )
+
+    def _existing(
+        self, request: pb.GetStatsRequest | pb.WatchStatsRequest
+    ) -> tuple[list[str], list[str]]:
+        """Return the topics and groups of a request that exist. Raises InvalidParameter."""
+        _check_count(len(request.topics) + len(request.groups))
+        return (
+            [topic for topic in request.topics if topic in self.topics.table],
+            [group for group in request.groups if group in self.groups.table],
+        )
+
     async def set_draining(
         self, request: pb.SetDrainingRequest, call: Call
     ) -> pb.SetDrainingResponse:
@@ -227,3 +329,20 @@ class AdminRpcs:
             for group, topic, messages in remaining["lags"]
         ]
         return pb.GetBacklogResponse(**remaining)
+
+
+def _check_count(count: int) -> None:
+    if not 0 <= count <= MOST_SUBJECTS:
+        raise InvalidParameter(
+            f"{count} topics and groups are asked for: ask for 0 to {MOST_SUBJECTS} at once"
+        )
+
+
+def _page(request: pb.ListTopicsRequest | pb.ListGroupsRequest, order: str) -> Page:
+    return Page(
+        order=order,
+        descending=request.descending,
+        offset=request.offset,
+        limit=request.limit,
+        with_statistics=request.with_statistics,
+    )

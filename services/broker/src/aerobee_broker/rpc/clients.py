@@ -122,22 +122,9 @@ class ClientRpcs:
     async def list_clients(
         self, request: pb.ListClientsRequest, call: Call
     ) -> pb.ListClientsResponse:
-        locks = self._locks.holders
         return pb.ListClientsResponse(
             clients=[
-                convert.client_info(
-                    client,
-                    self._clients.silent_ms(client),
-                    [
-                        pb.PulledQueue(
-                            consumer_group=group,
-                            topic=topic,
-                            queue_id=queue_id,
-                            locked=locks(group).get((topic, queue_id)) == client.client_id,
-                        )
-                        for group, topic, queue_id in self._clients.queues_of(client)
-                    ],
-                )
+                convert.client_info(client, self._clients, self._locks)
                 for client in self._clients.all()
                 if not request.group
                 or request.group in client.producer_groups

@@ -19,6 +19,9 @@ from aerobee_broker.delivery.retry.policy import Failure
 from aerobee_broker.delivery.retry.send_back import Entry
 from aerobee_broker.delivery.send.batch import SendBatch
 from aerobee_broker.delivery.send.send import SendMessage
+from aerobee_broker.delivery.statistics.history import HOURS, MINUTES, SECONDS, Ring
+from aerobee_broker.delivery.statistics.listing import GroupStatistics, TopicStatistics
+from aerobee_broker.delivery.statistics.sampler import FIGURES, Kind, Sampler
 from aerobee_broker.delivery.transaction.check_back import Check
 from aerobee_broker.delivery.transaction.half_messages import is_transactional
 from aerobee_broker.delivery.transaction.transactions import End, Resolution
@@ -26,7 +29,7 @@ from aerobee_broker.errors import InvalidParameter
 from aerobee_broker.filter.filter import Filter, compile_filter
 from aerobee_broker.metadata.subscription_groups import SubscriptionGroup
 from aerobee_broker.metadata.topics import TopicConfig
-from aerobee_broker.registry.clients import Client
+from aerobee_broker.registry.clients import Client, Clients
 from aerobee_broker.registry.consumers import (
     ConsumeFrom,
     Consumer,
@@ -35,6 +38,7 @@ from aerobee_broker.registry.consumers import (
     Statistics,
     Subscription,
 )
+from aerobee_broker.registry.queue_locks import QueueLocks
 from aerobee_broker.registry.reply_streams import Reply
 from aerobee_broker.store.messages import NewMessage, ReadResult, ReadStatus
 from aerobee_wire import properties as props
@@ -179,7 +183,7 @@ def send_back_entry(entry: message_pb2.SendBackEntry) -> Entry:
 
 
 def failure(given: message_pb2.Failure) -> Failure:
-    return Failure(given.reason, given.description)
+    return Failure(given.reason, given.description, given.cause, given.stack_trace, given.consumer)
 
 
 # ---- messages out ----
@@ -327,23 +331,30 @@ def client(request: client_pb2.HeartbeatRequest, peer: str) -> Client:
     )
 
 
-def client_info(
-    client: Client, silent_ms: int, queues: Iterable[client_pb2.PulledQueue]
-) -> client_pb2.ClientInfo:
+def client_info(client: Client, clients: Clients, locks: QueueLocks) -> client_pb2.ClientInfo:
+    """Describe a live client, with the queues that it pulls and those that it has locked."""
     return client_pb2.ClientInfo(
         client_id=client.client_id,
         address=client.address,
         language=client.language,
         version=client.version,
         last_update_timestamp_ms=client.last_update_timestamp_ms,
-        silent_ms=silent_ms,
+        silent_ms=clients.silent_ms(client),
         proxy=client.proxy,
         published_topics=sorted(client.published_topics),
         since_timestamp_ms=client.since_timestamp_ms,
         producer_groups=sorted(client.producer_groups),
         consumers=[_consumer_data(*each) for each in sorted(client.consumers.items())],
         producer_statistics=client_pb2.ProducerStatistics(**_fields(client.producer_statistics)),
-        queues=queues,
+        queues=[
+            client_pb2.PulledQueue(
+                consumer_group=group,
+                topic=topic,
+                queue_id=queue_id,
+                locked=locks.holders(group).get((topic, queue_id)) == client.client_id,
+            )
+            for group, topic, queue_id in clients.queues_of(client)
+        ],
     )
 
 
@@ -429,3 +440,80 @@ def to_group(group: SubscriptionGroup) -> admin_pb2.GroupConfig:
     order = fields.pop("consume_order")
     fields |= {"order": order.value, "consume_message_orderly": order is ConsumeOrder.ON}
     return admin_pb2.GroupConfig(**fields)
+
+
+# ---- statistics ----
+
+# The fields of the statistics to sort by; empty for the name.
+_TOPIC_ORDERS = {
+    admin_pb2.TOPIC_ORDER_NAME: "",
+    admin_pb2.TOPIC_ORDER_STORED_MESSAGES: "stored_messages",
+    admin_pb2.TOPIC_ORDER_MESSAGES_IN_RATE: "messages_in_rate",
+    admin_pb2.TOPIC_ORDER_MESSAGES_OUT_RATE: "messages_out_rate",
+    admin_pb2.TOPIC_ORDER_LAG: "lag",
+}
+_GROUP_ORDERS = {
+    admin_pb2.GROUP_ORDER_NAME: "",
+    admin_pb2.GROUP_ORDER_LAG: "lag",
+    admin_pb2.GROUP_ORDER_MESSAGES_OUT_RATE: "messages_out_rate",
+    admin_pb2.GROUP_ORDER_MEMBERS: "members",
+    admin_pb2.GROUP_ORDER_RETRIES: "retries",
+    admin_pb2.GROUP_ORDER_DEAD_LETTERS: "dead_letters",
+}
+
+
+def topic_order(order: admin_pb2.TopicOrder) -> str:
+    """Return the field of TopicStatistics to sort by. Raises InvalidParameter."""
+    if order not in _TOPIC_ORDERS:
+        raise InvalidParameter(f"unknown order {order}: use one of TopicOrder", about="order")
+    return _TOPIC_ORDERS[order]
+
+
+def group_order(order: admin_pb2.GroupOrder) -> str:
+    """Return the field of GroupStatistics to sort by. Raises InvalidParameter."""
+    if order not in _GROUP_ORDERS:
+        raise InvalidParameter(f"unknown order {order}: use one of GroupOrder", about="order")
+    return _GROUP_ORDERS[order]
+
+
+def consume_types(given: Iterable[client_pb2.ConsumeType]) -> list[ConsumeType]:
+    """Convert ways to consume. Raises InvalidParameter."""
+    try:
+        return [ConsumeType(each) for each in given]
+    except ValueError as error:
+        raise InvalidParameter(f"{error}: use PULL, PUSH or POP", about="consume_types") from None
+
+
+def topic_statistics(statistics: TopicStatistics) -> admin_pb2.TopicStatistics:
+    return admin_pb2.TopicStatistics(**asdict(statistics))
+
+
+def group_statistics(statistics: GroupStatistics) -> admin_pb2.GroupStatistics:
+    types = [each.name for each in statistics.consume_types]
+    return admin_pb2.GroupStatistics(**asdict(statistics) | {"consume_types": types})
+
+
+_RINGS = {
+    admin_pb2.STATS_PERIOD_SECOND: SECONDS,
+    admin_pb2.STATS_PERIOD_MINUTE: MINUTES,
+    admin_pb2.STATS_PERIOD_HOUR: HOURS,
+}
+
+
+def ring(period: admin_pb2.StatsPeriod) -> Ring:
+    """Return the ring of a period. Raises InvalidParameter."""
+    if period not in _RINGS:
+        raise InvalidParameter(f"unknown period {period}: use one of StatsPeriod", about="period")
+    return _RINGS[period]
+
+
+def history(sampler: Sampler, kind: Kind, name: str, ring: Ring) -> admin_pb2.StatsSubject:
+    series = [
+        admin_pb2.StatsSeries(figure=figure, values=sampler.values(kind, name, figure, ring))
+        for figure in FIGURES[kind]
+    ]
+    return admin_pb2.StatsSubject(name=name, series=series)
+
+
+def latest(sampler: Sampler, kind: Kind, name: str) -> admin_pb2.WatchStatsResponse.Row:
+    return admin_pb2.WatchStatsResponse.Row(name=name, values=sampler.latest(kind, name))

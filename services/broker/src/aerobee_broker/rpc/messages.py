@@ -26,6 +26,7 @@ from aerobee_broker.delivery.delay.timer_recall import TimerRecall
 from aerobee_broker.delivery.retry.send_back import Outcome, SendBack
 from aerobee_broker.delivery.send.batch import BatchSender
 from aerobee_broker.delivery.send.send import Sender, SendResult
+from aerobee_broker.delivery.statistics.latency import SendLatency
 from aerobee_broker.delivery.transaction.transactions import Transactions
 from aerobee_broker.errors import InvalidParameter
 from aerobee_broker.registry.reply_streams import ReplyStreams
@@ -46,7 +47,9 @@ class MessageRpcs:
         timer_recall: TimerRecall,
         replies: ReplyStreams,
         identity: Identity,
+        send_latency: SendLatency,
     ) -> None:
+        self._send_latency = send_latency
         self._sender = sender
         self._batch_sender = batch_sender
         self._send_back = send_back
@@ -57,6 +60,12 @@ class MessageRpcs:
         self._packed_store_host = pack_host(identity.store_host)
 
     async def send(self, request: pb.SendRequest, call: Call) -> pb.SendResponse:
+        begin = self._send_latency.begin()
+        response = await self._stored(request, call)
+        self._send_latency.end(begin)
+        return response
+
+    async def _stored(self, request: pb.SendRequest, call: Call) -> pb.SendResponse:
         if request.HasField("batch") == bool(request.messages):
             raise InvalidParameter("give either messages or batch, and at least one message")
         response = pb.SendResponse(broker_name=self._broker_name, store_host=self._store_host)

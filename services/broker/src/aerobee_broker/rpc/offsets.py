@@ -75,6 +75,7 @@ class OffsetRpcs:
             list(request.queue_ids),
             timestamp_ms=request.timestamp_ms if to == "timestamp_ms" else None,
             queue_offset=request.queue_offset if to == "queue_offset" else None,
+            requested_by=request.requested_by or call.peer,
         )
         return pb.ResetConsumerOffsetsResponse(offsets=map(_queue_offset, offsets))
 

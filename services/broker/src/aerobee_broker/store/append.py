@@ -59,6 +59,10 @@ class Appender:
         self._indexed = options.index_enabled
         self._hosts: dict[bytes | str, _Host] = {}
 
+    def use(self, options: StoreOptions) -> None:
+        """Use another limit of bodies."""
+        self._max_body = options.max_message_size
+
     # ---- one by one ----
 
     def append(

@@ -153,6 +153,8 @@ class MessageStore:
         self.units, self.store_timestamp = reader.units, reader.store_timestamp
         self.min_offset, self.max_offset = reader.min_offset, reader.max_offset
         self.search_offset = reader.search_offset
+        self.indexed, self.indexed_record = reader.indexed, reader.indexed_record
+        self.is_indexed = reader.is_indexed
         self.repair = LogRepair(disk, log, dispatch, self._derived_flush, self.damage)
         self.ended_in_order = True  # whether the last process closed the store in order
 
@@ -239,6 +241,11 @@ class MessageStore:
             self._lock.close()
             self._lock = None
 
+    def use(self, options: StoreOptions) -> None:
+        """Use the limits of retention, disk and bodies in `options`. Other options stay."""
+        self._retention.use(options)
+        self._appender.use(options)
+
     # ---- positions and state ----
 
     @property
@@ -258,6 +265,11 @@ class MessageStore:
     def confirmed_offset(self) -> int:
         """The physical offset below which all messages are visible."""
         return self._dispatch.confirmed
+
+    def next_offset(self, topic: str, queue_id: int) -> int:
+        """Return the queue offset that the next message appended to a queue gets."""
+        queue = self._queues.get(topic, queue_id)
+        return queue.next_offset if queue else 0
 
     @property
     def min_physical_offset(self) -> int:

@@ -12,6 +12,10 @@ from aerobee_broker.delivery.pull.access import ReadAccess
 from aerobee_broker.delivery.pull.offsets import OffsetQueries
 from aerobee_broker.delivery.pull.pull import Pull
 from aerobee_broker.delivery.pull.reading import QueueReading, SlowReaders
+from aerobee_broker.delivery.search.copies import Copies
+from aerobee_broker.delivery.search.pace import Pace
+from aerobee_broker.delivery.search.search import Searches
+from aerobee_broker.delivery.tracking.tracking import Tracking
 from aerobee_broker.metrics import memory_limit
 from aerobee_broker.wiring.core import Core
 from aerobee_wire import topics as names
@@ -62,6 +66,24 @@ class Consuming:
             polls=core.polls,
             on_reset=self.leases.reset,
             on_forget=self.leases.leave,
+        )
+        pace = Pace()
+        self.searches = Searches(
+            store=core.store,
+            queries=self.offset_queries,
+            access=access,
+            polls=core.polls,
+            pace=pace,
+        )
+        self.copies = Copies(store=core.store, topics=tables.topics, pace=pace)
+        self.tracking = Tracking(
+            store=core.store,
+            topics=core.topics,
+            clients=core.clients,
+            offsets=tables.offsets,
+            table=self.leases.table,
+            copies=self.copies,
+            journal_topic=self.leases.journal.topic,
         )
 
     @staticmethod

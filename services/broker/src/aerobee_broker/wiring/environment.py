@@ -12,6 +12,7 @@ from pathlib import Path
 from aerobee_broker.commit.worker_thread import Worker
 from aerobee_broker.config import BrokerOptions
 from aerobee_broker.disk import Disk
+from aerobee_broker.metadata.runtime_config import RuntimeConfig
 from aerobee_broker.metrics import BrokerMetrics
 from aerobee_broker.store.format import FormatFile
 from aerobee_chassis.clock import Clock
@@ -22,6 +23,7 @@ from aerobee_chassis.rpc.in_flight import InFlight
 class Environment:
     """The environment of a broker.
 
+    - `config` has the current options, `options`.
     - `path` is the directory of the store.
     - `format` records the features that a build must know to open the store.
     - `flusher` is the thread that flushes the log and maintains the store.
@@ -29,7 +31,7 @@ class Environment:
     - `in_flight` counts the memory that the server holds for calls.
     """
 
-    options: BrokerOptions
+    config: RuntimeConfig
     clock: Clock
     disk: Disk
     path: Path
@@ -39,3 +41,7 @@ class Environment:
     metrics: BrokerMetrics
     format: FormatFile
     in_flight: InFlight = field(default_factory=InFlight)
+
+    @property
+    def options(self) -> BrokerOptions:
+        return self.config.options

@@ -38,7 +38,7 @@ class Delay:
         progress = LevelProgress(core.store, core.tables.delay_offsets)
         due_copies = DueCopies(core.store, core.topics)
         waiting = TimerTable()
-        timer_queue = TimerQueue(
+        timer_queue = self._timer_queue = TimerQueue(
             waiting,
             max_delay_ms=options.timer_max_delay_sec * 1_000,
             max_messages=options.timer_max_messages,
@@ -71,11 +71,18 @@ class Delay:
         core.arrivals.listen(names.TIMER_TOPIC, self.timers.arrived)
         core.arrivals.expect(self.router.has_unconfirmed)
 
+    def use(self, options: BrokerOptions) -> None:
+        """Use other limits of delivery times."""
+        self._timer_queue.use(
+            max_delay_ms=options.timer_max_delay_sec * 1_000,
+            max_messages=options.timer_max_messages,
+        )
+
 
 class TransactionParts:
     def __init__(self, core: Core, router: DelayRouter) -> None:
         options, clock = core.environment.options, core.environment.clock
-        schedule = CheckSchedule(clock, timeout_ms=options.transaction_time_out)
+        schedule = self._schedule = CheckSchedule(clock, timeout_ms=options.transaction_time_out)
         table = OpenTransactions()
         self.transactions = Transactions(
             log=core.log,
@@ -104,6 +111,15 @@ class TransactionParts:
             reserved_ms=options.file_reserved_time * HOUR_MS,
         )
 
+    def use(self, options: BrokerOptions) -> None:
+        """Use other times and numbers of checks."""
+        self._schedule.use(options.transaction_time_out)
+        self.checks.use(
+            interval_ms=options.transaction_check_interval,
+            max_checks=options.transaction_check_max,
+            reserved_ms=options.file_reserved_time * HOUR_MS,
+        )
+
 
 class Sending:
     def __init__(
@@ -111,7 +127,9 @@ class Sending:
     ) -> None:
         environment = core.environment
         options, clock, metrics = environment.options, environment.clock, environment.metrics
-        admission = Admission(core.topics, core.permission, options, environment.rng)
+        admission = self.admission = Admission(
+            core.topics, core.permission, options, environment.rng
+        )
         properties = BrokerProperties(
             added_properties(options), unique_ids(store_host, environment.rng), clock
         )

@@ -11,6 +11,7 @@ from aerobee_broker.delivery.delay.progress import DelayOffsets
 from aerobee_broker.metadata.consumer_offsets import ConsumerOffsets
 from aerobee_broker.metadata.incremental_table import ChangeFile, IncrementalTable
 from aerobee_broker.metadata.journal_records import JournalledTables
+from aerobee_broker.metadata.offset_history_file import OffsetHistoryFile
 from aerobee_broker.metadata.persistent_table import Journal, JsonFile, PersistentTable
 from aerobee_broker.metadata.subscription_groups import SubscriptionGroups
 from aerobee_broker.metadata.table import JournalledTable, Table
@@ -50,6 +51,13 @@ class Tables(Component):
             self.saved_delay_offsets,
             self.saved_drain,
         )
+        self.saved_history = OffsetHistoryFile(
+            history=self.offsets.history,
+            disk=environment.disk,
+            folder=environment.path / "config",
+            worker=environment.writer,
+            now_ms=environment.clock.now_ms,
+        )
         # None for a broker without replicas.
         self.journalled = None if journal is None else self._journalled(journal)
 
@@ -71,6 +79,7 @@ class Tables(Component):
         """Load the files, and replace the contents of the tables. Raises ConfigFileDamaged."""
         for saved in self.all_saved:
             saved.load()
+        self.saved_history.restore()
         store_format = self._environment.format
         features = {TABLE_CHANGES, *self.topics.features, *self.groups.features}
         if reason := store_format.note(features):
@@ -103,10 +112,12 @@ class Tables(Component):
         """
         for saved in self.all_saved:
             await saved.finish()
+        await self.saved_history.save()
 
     async def save(self) -> None:
         for saved in self.all_saved:
             await saved.try_save()
+        await self.saved_history.save()
 
     async def save_incremental(self) -> None:
         """Save the tables that write only their changes: topics, groups and consumer offsets."""

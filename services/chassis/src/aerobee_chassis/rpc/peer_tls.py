@@ -8,7 +8,7 @@ caller.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import grpc
 import structlog
@@ -24,6 +24,7 @@ from aerobee_wire.certificates import (
     CertificateFiles,
     Pem,
     UnusableCertificate,
+    needs_no_tls,
 )
 
 
@@ -64,7 +65,41 @@ class PeerTlsOptions(Options):
             yield ConfigError(problem, "tlsKeyPath" if self.tls_cert_path else "tlsCertPath")
 
 
-class ServerTlsOptions(PeerTlsOptions):
+class PortOptions(PeerTlsOptions):
+    """Options of a service whose port is closed, or that only this machine can reach.
+
+    On another address than loopback, a service with an open port does not start without `insecure`.
+    """
+
+    # Not in RocketMQ: start although other machines may reach the port, and it serves each caller.
+    insecure: bool = False
+
+    # The options that close the port, for the error.
+    closing_options: ClassVar[str]
+
+    @property
+    def is_closed(self) -> bool:
+        """Return whether the port serves only callers that prove who they are."""
+        raise NotImplementedError
+
+    @property
+    def is_insecure(self) -> bool:
+        return not self.is_closed and not needs_no_tls(self.bind_address)
+
+    def conflicts(self) -> Iterator[ConfigError]:
+        yield from super().conflicts()
+        if self.is_insecure and not self.insecure:
+            yield ConfigError(
+                f"bindAddress={self.bind_address} may be reached from other machines, and this "
+                "port would serve each caller: make certificates with `aerobee certs init`, and "
+                f"start with its file of options; or use certificates of your own: set "
+                f"{self.closing_options}; or start it open, with --insecure "
+                "(AEROBEE_INSECURE=true)",
+                "bindAddress",
+            )
+
+
+class ServerTlsOptions(PortOptions):
     """Options of a service whose own port uses TLS."""
 
     # "permissive" is for the proxy alone. Here it is plaintext, like "disabled".
@@ -83,13 +118,22 @@ class ServerTlsOptions(PeerTlsOptions):
         """Return the check of callers. It is enforced if the port requires their certificates."""
         return Access(
             policy,
-            enforced=self.tls_server_mode == "enforcing" and self._requires_client,
+            enforced=self.is_closed,
             observe_only=self.access_observe_only,
         )
 
     @property
     def _requires_client(self) -> bool:
         return self.tls_server_need_client_auth == "require"
+
+    closing_options: ClassVar[str] = (
+        "tlsServerMode=enforcing, tlsServerNeedClientAuth=require, tlsCertPath, tlsKeyPath and "
+        "tlsTrustCertPath"
+    )
+
+    @property
+    def is_closed(self) -> bool:
+        return self.tls_server_mode == "enforcing" and self._requires_client
 
     def conflicts(self) -> Iterator[ConfigError]:
         yield from super().conflicts()

@@ -25,9 +25,9 @@ from collections.abc import Iterable, Mapping, Sequence
 import structlog
 
 from aerobee_chassis.clock import Clock
-from aerobee_namesrv.config import RuntimeOptions
 from aerobee_namesrv.routing.broker_live_table import BrokerLiveTable
 from aerobee_namesrv.routing.rows import (
+    AwayBroker,
     BrokerConflict,
     BrokerData,
     BrokerKey,
@@ -41,6 +41,7 @@ from aerobee_namesrv.routing.rows import (
 )
 from aerobee_namesrv.routing.topic_queue_table import TopicQueueTable
 from aerobee_namesrv.routing.watch import BrokerWatch, MinBrokerIdChanged
+from aerobee_namesrv.runtime_config import RuntimeConfig
 from aerobee_wire.route import MASTER_ID, WRITE
 from aerobee_wire.status import Code, MqError
 
@@ -135,7 +136,7 @@ MOST_AWAY = 64
 
 class RouteInfoManager:
     def __init__(
-        self, options: RuntimeOptions, broker_live_table: BrokerLiveTable, conflicts: Conflicts
+        self, options: RuntimeConfig, broker_live_table: BrokerLiveTable, conflicts: Conflicts
     ) -> None:
         self._options = options
         self.conflicts = conflicts
@@ -147,8 +148,8 @@ class RouteInfoManager:
         # The number of unregistered brokers since the start, by reason, for the metrics.
         self.unregistered: Counter[Reason] = Counter()
         self._watches: set[BrokerWatch] = set()
-        # Broker name → its topics when its last member left. The latest is at the end.
-        self._away: dict[str, set[str]] = {}
+        # By broker name. The one that left last is at the end.
+        self._away: dict[str, AwayBroker] = {}
 
     # ---- registration ----
 
@@ -326,7 +327,7 @@ class RouteInfoManager:
 
     def unregister(self, batch: Iterable[Unregistration]) -> None:
         """Remove brokers, except those that gave a sign of life after they were submitted."""
-        removed: set[str] = set()
+        removed: dict[str, BrokerData] = {}
         reduced: set[str] = set()
         for each in batch:
             if self._is_void(each):
@@ -338,12 +339,19 @@ class RouteInfoManager:
                 continue
             self.unregistered[each.reason] += 1
             _log("broker_unregistered", each, reason=each.reason.value)
+            if MASTER_ID in data.ids_of(each.address):
+                data.is_drained = not self.topic_queue_table.is_writable(each.broker_name)
             self._remove_address(data, each.address)
             self._notify(each.broker_name)
-            (reduced if data.addresses else removed).add(each.broker_name)
+            if data.addresses:
+                reduced.add(each.broker_name)
+            else:
+                removed[each.broker_name] = data
         if removed:
-            self._note_away(self.topic_queue_table.drop_brokers(removed))
-        if read_only := {name for name in reduced - removed if self._has_lost_its_master(name)}:
+            self._note_away(removed, self.topic_queue_table.drop_brokers(removed))
+        if read_only := {
+            name for name in reduced - removed.keys() if self._has_lost_its_master(name)
+        }:
             self.topic_queue_table.wipe_write(read_only)
 
     def _is_void(self, unregistration: Unregistration) -> bool:
@@ -362,10 +370,13 @@ class RouteInfoManager:
         elif was_lowest and data.enable_acting_master:
             self._notify_min_broker_id_changed(data, offline=address)
 
-    def _note_away(self, topics: Mapping[str, set[str]]) -> None:
-        for broker_name in sorted(topics):
+    def _note_away(self, removed: Mapping[str, BrokerData], topics: Mapping[str, set[str]]) -> None:
+        for broker_name in sorted(removed):
+            data = removed[broker_name]
             self._away.pop(broker_name, None)
-            self._away[broker_name] = topics[broker_name]
+            self._away[broker_name] = AwayBroker(
+                data.cluster, broker_name, topics[broker_name], data.is_drained
+            )
         for broker_name in list(self._away)[:-MOST_AWAY]:
             del self._away[broker_name]
 
@@ -448,7 +459,11 @@ class RouteInfoManager:
 
     def away_brokers_of(self, topic: str) -> list[str]:
         """Return the names of the brokers that had a topic when they left, sorted."""
-        return sorted(name for name, topics in self._away.items() if topic in topics)
+        return sorted(name for name, away in self._away.items() if topic in away.topics)
+
+    def missing_brokers(self) -> list[AwayBroker]:
+        """Return the brokers that left without being drained before, sorted by name."""
+        return [self._away[name] for name in sorted(self._away) if not self._away[name].is_drained]
 
     def _filter_servers_of(self, brokers: Sequence[BrokerData]) -> dict[str, tuple[str, ...]]:
         keys = (BrokerKey(b.cluster, address) for b in brokers for address in b.addresses.values())
@@ -468,8 +483,8 @@ class RouteInfoManager:
         """Remove a topic. With a cluster, remove it only from the brokers of that cluster."""
         names = self.cluster_addr_table.get(cluster, set()) if cluster else None
         self.topic_queue_table.delete(topic, names)
-        for topics in self._away.values():
-            topics.discard(topic)
+        for away in self._away.values():
+            away.topics.discard(topic)
 
     def topics_of_cluster(self, cluster: str) -> list[str]:
         """Return the topics of a cluster, sorted, or an empty list for an unknown cluster."""

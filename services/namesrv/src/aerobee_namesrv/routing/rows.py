@@ -52,6 +52,20 @@ class QueueData:
     attributes: Mapping[str, str] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class AwayBroker:
+    """A broker name whose last member has left.
+
+    `topics` are its topics at that time. `is_drained` is true if its master did not accept
+    messages for any of them, because an operator was about to remove the broker.
+    """
+
+    cluster: str
+    broker_name: str
+    topics: set[str]
+    is_drained: bool
+
+
 @dataclass(slots=True)
 class BrokerData:
     """The members of one broker name.
@@ -67,6 +81,7 @@ class BrokerData:
     zone_name: str = ""
     enable_acting_master: bool = False
     epoch: int = 0
+    is_drained: bool = False  # of the master that left last: it had no writable topic
 
     def ids_of(self, address: str) -> set[int]:
         """Return the set of broker ids that have this address."""

@@ -30,6 +30,13 @@ class TopicQueueTable:
         """Return a map from broker name to queues, which is empty for an unknown topic."""
         return self._topics.get(topic, {})
 
+    def is_writable(self, broker_name: str) -> bool:
+        """Return whether a broker has a topic that accepts messages."""
+        return any(
+            broker_name in brokers and brokers[broker_name].permission & WRITE
+            for brokers in self._topics.values()
+        )
+
     # ---- from registrations ----
 
     def update(

@@ -5,11 +5,12 @@ from __future__ import annotations
 import structlog
 from aerobee.namesrv.v1 import namesrv_pb2 as pb
 
+from aerobee_chassis import logs
 from aerobee_chassis.rpc.call import Call
-from aerobee_namesrv.config import RuntimeOptions
 from aerobee_namesrv.kv_config import KVConfigManager
 from aerobee_namesrv.routing.route_info_manager import RouteInfoManager
 from aerobee_namesrv.rpc import checks, convert
+from aerobee_namesrv.runtime_config import RuntimeConfig
 from aerobee_wire import topics
 
 
@@ -100,25 +101,28 @@ class RuntimeRpcs:
     """Implement GetRuntimeConfig and UpdateRuntimeConfig: the options of the running process.
 
     Codes: NO_PERMISSION (the key can only be set at the start); INVALID_PARAMETER (unknown key, bad
-    value).
+    value); SYSTEM_ERROR, retryable (the file cannot be written).
 
     Differences from Apache's server: there is a list of allowed keys instead of a list of forbidden
-    keys. A change is not written to a file, and is lost when the process ends.
+    keys. The file contains the changes only.
     """
 
-    def __init__(self, options: RuntimeOptions) -> None:
-        self._options = options
+    def __init__(self, config: RuntimeConfig) -> None:
+        self._config = config
 
     async def get_runtime_config(
         self, request: pb.GetRuntimeConfigRequest, call: Call
     ) -> pb.GetRuntimeConfigResponse:
-        return pb.GetRuntimeConfigResponse(entries=self._options.entries())
+        runtime = self._config.runtime
+        return pb.GetRuntimeConfigResponse(
+            entries=runtime.entries(), sources=runtime.sources(), changeable=runtime.keys
+        )
 
     async def update_runtime_config(
         self, request: pb.UpdateRuntimeConfigRequest, call: Call
     ) -> pb.UpdateRuntimeConfigResponse:
-        self._options.update(request.entries)
-        structlog.get_logger().info(
-            "options_changed", peer=call.peer, changed=dict(request.entries)
-        )
-        return pb.UpdateRuntimeConfigResponse()
+        entries, unset = dict(request.entries), list(request.unset)
+        without_effect = self._config.update(entries, unset)
+        logs.set_level(self._config.now.log_level)
+        structlog.get_logger().info("options_changed", peer=call.peer, changed=entries, unset=unset)
+        return pb.UpdateRuntimeConfigResponse(without_effect=without_effect)

@@ -17,11 +17,11 @@ from aerobee.namesrv.v1 import namesrv_pb2 as pb
 
 from aerobee_chassis.clock import Clock
 from aerobee_chassis.rpc.call import Call
-from aerobee_namesrv.config import RuntimeOptions
 from aerobee_namesrv.kv_config import KVConfigManager
 from aerobee_namesrv.metrics import RouteCounts
 from aerobee_namesrv.routing.route_info_manager import RouteInfoManager
 from aerobee_namesrv.rpc import checks, convert
+from aerobee_namesrv.runtime_config import RuntimeConfig
 from aerobee_wire.status import Code, MqError
 
 Scope = pb.ListTopicsRequest.Scope
@@ -32,7 +32,7 @@ class RouteRpcs:
         self,
         manager: RouteInfoManager,
         kv_config: KVConfigManager,
-        options: RuntimeOptions,
+        options: RuntimeConfig,
         clock: Clock,
         counts: RouteCounts,
     ) -> None:
@@ -56,7 +56,10 @@ class RouteRpcs:
         order = ""
         if self._options.now.order_message_enable:
             order = self._kv_config.order_topic_config().get(topic, "")
-        return pb.GetTopicRouteResponse(route=convert.to_topic_route(route, order))
+        return pb.GetTopicRouteResponse(
+            route=convert.to_topic_route(route, order),
+            away_brokers=self._manager.away_brokers_of(topic),
+        )
 
     def _absent(self, topic: str) -> MqError:
         if away := self._manager.away_brokers_of(topic):
@@ -98,6 +101,10 @@ class RouteRpcs:
                 )
             ],
             conflicts=[convert.to_conflict(each) for each in self._manager.conflicts.all()],
+            away_brokers=[
+                pb.AwayBroker(cluster=each.cluster, broker_name=each.broker_name)
+                for each in self._manager.missing_brokers()
+            ],
         )
 
     async def watch_brokers(self, request: pb.WatchBrokersRequest, call: Call) -> None:

@@ -17,10 +17,11 @@ import structlog
 from aerobee_foreign.apache.rocketmq.v2.definition_pb2 import Code
 
 from aerobee_chassis.clock import Clock
-from aerobee_proxy.access.users import User, Users
+from aerobee_proxy.access.users import UserSource
 from aerobee_proxy.cluster.log_throttle import LogThrottle
 from aerobee_proxy.counts import ProxyCounts
 from aerobee_proxy.v2.status import Refused
+from aerobee_wire.access.users import User
 
 AUTHORIZATION_KEY = "authorization"
 DATE_TIME_KEY = "x-mq-date-time"
@@ -29,11 +30,11 @@ LONGEST_HEADER = 1_024
 
 # The secret of this user replaces that of an unknown user, so that the response time does not
 # reveal which users exist.
-_NOBODY = User("", b"nobody", enabled=False)
+_NOBODY = User("", (b"nobody",), enabled=False)
 
 
 class Authentication:
-    def __init__(self, users: Users, counts: ProxyCounts, clock: Clock) -> None:
+    def __init__(self, users: UserSource, counts: ProxyCounts, clock: Clock) -> None:
         self.users = users
         self._counts = counts
         self._log_throttle = LogThrottle(clock)
@@ -42,14 +43,27 @@ class Authentication:
         """Return the user who signed the call.
 
         Raises Refused with the code UNAUTHORIZED if the signature is missing or wrong, or the user
-        is unknown or disabled.
+        is unknown or disabled. The code is INTERNAL_SERVER_ERROR until the users are known; SDKs
+        then retry.
         """
+        if not self.users.complete:
+            raise Refused(
+                Code.INTERNAL_SERVER_ERROR,
+                "this proxy has not received the users from a name server yet; retry",
+            )
         try:
             return self._user_of(metadata)
         except Refused as refusal:
             self._counts.unauthorized += 1
             self._log(refusal.message, peer)
             raise
+
+    def current(self, name: str) -> User:
+        """Return a user as it is now. Raises Refused if it was deleted or disabled."""
+        user = self.users.get(name)
+        if user is None or not user.enabled:
+            raise Refused(Code.UNAUTHORIZED, f"user {name[:64]!r} was deleted or disabled")
+        return user
 
     def _user_of(self, metadata: Mapping[str, str]) -> User:
         fields = parse(metadata.get(AUTHORIZATION_KEY, ""))
@@ -62,9 +76,12 @@ class Authentication:
         if not signed:
             raise Refused(Code.UNAUTHORIZED, f"the metadata lacks {DATE_TIME_KEY}, which is signed")
         user = self.users.get(name)
-        expected = signature((user or _NOBODY).secret, signed)
         given = fields.get("signature", "").lower().encode("utf-8", "replace")
-        if not hmac.compare_digest(expected.encode(), given) or user is None or not user.enabled:
+        matches = [
+            hmac.compare_digest(signature(secret, signed).encode(), given)
+            for secret in (user or _NOBODY).secrets
+        ]
+        if not any(matches) or user is None or not user.enabled:
             raise Refused(
                 Code.UNAUTHORIZED,
                 f"user {name[:64]!r} is unknown or disabled, or the secret key is wrong",

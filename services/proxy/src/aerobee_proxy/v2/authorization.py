@@ -13,25 +13,28 @@ from typing import Any
 from aerobee_foreign.apache.rocketmq.v2 import service_pb2 as s
 from aerobee_foreign.apache.rocketmq.v2.definition_pb2 import Code, Resource, Settings
 
-from aerobee_proxy.access.policies import GROUP, PUB, SUB, TOPIC, Need, allowed
-from aerobee_proxy.access.users import User
 from aerobee_proxy.v2.resources import stored_name
 from aerobee_proxy.v2.status import Refused
 from aerobee_wire import topics
+from aerobee_wire.access.policies import GROUP, PUB, SUB, TOPIC, Need, allowed
+from aerobee_wire.access.users import User
 
 
-def check(user: User, request: object) -> None:
-    """Raise Refused with the code UNAUTHORIZED if the user lacks a right for the request."""
+def check(user: User, request: object, source: str = "") -> None:
+    """Raise Refused with the code UNAUTHORIZED if the user lacks a right for the request.
+
+    `source` is the "host:port" of the caller.
+    """
     if user.super:
         return
     for need in NEEDS[type(request)](request):
-        if not allowed(user.policies, need):
+        if not allowed(user.policies, need, source):
             raise Refused(Code.UNAUTHORIZED, f"user {user.name!r} lacks {need}")
 
 
-def may_publish(user: User, topic: str) -> bool:
-    """Return whether this user may publish to a stored topic."""
-    return user.super or allowed(user.policies, _topic(topic, PUB))
+def may_publish(user: User, topic: str, source: str) -> bool:
+    """Return whether this user may publish to a stored topic from the "host:port" `source`."""
+    return user.super or allowed(user.policies, _topic(topic, PUB), source)
 
 
 def _topic(stored: str, *actions: str) -> Need:

@@ -71,6 +71,7 @@ class Session:
     settings: Settings | None = None  # as negotiated
     streams: set[CommandStream] = field(default_factory=set)
     user: str = ""  # the user that signs its calls; empty without authentication
+    source: str = ""  # the "host:port" of its last call
     heartbeat: HeartbeatRequest | None = None  # the last one sent to brokers
     lite_topics: HeldLiteTopics = field(default_factory=HeldLiteTopics)
     _answered_fifo: bool | None = None
@@ -176,13 +177,17 @@ class Sessions:
     def get(self, client_id: str, user: str = "") -> Session | None:
         return self._by_id.get((client_id, user))
 
-    def touch(self, client_id: str, now_ms: int, user: str = "") -> Session:
-        """Return the session of a client that makes a call now. Create it for an unknown client."""
+    def touch(self, client_id: str, now_ms: int, user: str = "", source: str = "") -> Session:
+        """Return the session of a client that makes a call now. Create it for an unknown client.
+
+        `source` is the "host:port" from which the client calls.
+        """
         session = self._by_id.get((client_id, user))
         if session is None:
             session = Session(client_id, now_ms, user=user)
             self._by_id[client_id, user] = session
         session.last_seen_ms = now_ms
+        session.source = source
         return session
 
     def set_settings(self, session: Session, settings: Settings) -> None:

@@ -47,9 +47,9 @@ HEARTBEAT_MS = 20_000
 class TransactionChecks:
     """Receives checks from brokers and sends them to producers.
 
-    Compressed bodies are decompressed up to `max_body_size` bytes. `may_publish(user, topic)`
-    returns whether a user still has the right to publish to a stored topic. Clients of users
-    without that right do not get checks.
+    Compressed bodies are decompressed up to `max_body_size` bytes. `may_publish`
+    returns whether the user of a session still has the right to publish to a stored topic. Clients
+    of users without that right do not get checks.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class TransactionChecks:
         counts: ProxyCounts,
         clock: Clock,
         max_body_size: int,
-        may_publish: Callable[[str, str], bool] = lambda user, topic: True,
+        may_publish: Callable[[Session, str], bool] = lambda session, topic: True,
     ) -> None:
         self._transport = transport
         self._route_cache = route_cache
@@ -181,7 +181,7 @@ class TransactionChecks:
         `topic` is its name at the brokers, which contains the namespace.
         """
         producers = self._sessions.producers_of(topic)
-        return [session for session in producers if self._may_publish(session.user, topic)]
+        return [session for session in producers if self._may_publish(session, topic)]
 
     def _check(self, broker_name: str, check: TransactionCheck) -> None:
         producers = self.producers_of(check.producer_group)

@@ -50,6 +50,15 @@ def test_units_of_recalls_and_blanks_are_skipped() -> None:
     assert (len(table), table.end) == (1, 3)
 
 
+def test_the_next_messages_are_listed_without_taking_them() -> None:
+    dues = [50, 20, 90, 20, 70, 10, 30, 60, 40, 80]
+    table = table_of(*dues)
+    assert table.recall(key_of(30, 6))
+    assert [due_of(key) for key in table.first(4)] == [10, 20, 20, 40]
+    assert [due_of(key) for key in table.first(99)] == [*(10, 20, 20, 40, 50), *(60, 70, 80, 90)]
+    assert len(table) == 9 and TimerTable().first(5) == []
+
+
 def test_a_start_takes_what_is_stored_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     table = TimerTable()
     assert len(list(table.take_stored([units(10, 20), units(30, 40)]))) == 2

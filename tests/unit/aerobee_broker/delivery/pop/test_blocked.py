@@ -129,7 +129,7 @@ async def test_after_a_crash_the_wait_counts_from_the_last_delivery(consumer: Po
     await crash(consumer)
     [group] = blocked(consumer)
     assert (group.message_id, group.attempt, group.waiting) == ("a1", 2, 1)
-    assert (group.since_ms, group.client_id) == (again_ms, "")
+    assert (group.since_ms, group.client_id) == (again_ms, "one")
 
 
 @pytest.mark.parametrize("on_lease", [False, True])

@@ -34,6 +34,31 @@ async def test_the_last_failed_attempt_makes_a_dead_letter(consumer: PopConsumer
     assert (consumer.committed(), consumer.harness.metrics.dead_letters) == (1, 1)
 
 
+async def test_a_message_that_a_listener_failed_on_says_so(consumer: PopConsumer) -> None:
+    """A lease that runs out without such a report still has the other reason."""
+    await consumer.harness.group(GROUP, retry_max_times=1)
+    await consumer.put(b"1")
+    for client in ("first", "second@10.0.0.1"):
+        (message,) = await consumer.pop(poll_ms=30_000, client_id=client)
+        await consumer.change(message, 1_000, rejected=True)
+    await asyncio.sleep(1.1)
+    (letter,) = await consumer.harness.read(f"%DLQ%{GROUP}")
+    assert letter.properties[props.DLQ_REASON] == "ConsumeFailed"
+    assert letter.properties[props.DLQ_REASON_DESCRIPTION].endswith("client second@10.0.0.1")
+    assert letter.properties[props.DLQ_CONSUMER] == "second@10.0.0.1"
+
+
+async def test_a_failure_of_an_earlier_attempt_is_no_reason(consumer: PopConsumer) -> None:
+    await consumer.harness.group(GROUP, retry_max_times=1)
+    await consumer.put(b"1")
+    (message,) = await consumer.pop(poll_ms=30_000)
+    await consumer.change(message, 1_000, rejected=True)
+    assert len(await consumer.pop(poll_ms=30_000)) == 1
+    await asyncio.sleep(10.1)
+    (letter,) = await consumer.harness.read(f"%DLQ%{GROUP}")
+    assert letter.properties[props.DLQ_REASON] == "InvisibleDurationExpired"
+
+
 @pytest.mark.parametrize("ordered", [False, True])
 async def test_the_reason_of_an_expired_lease_names_its_last_client(
     ordered: bool, consumer: PopConsumer

@@ -44,6 +44,15 @@ RECORDS: list[tuple[JournalRecord, str]] = [
         '{"kind":"show","leases":[["g","t",0,6,9,120,70,2,1]]}',
     ),
     (ResetRecord(*KEY, 7), '{"kind":"move","group":"g","topic":"t","queue":0,"offset":7}'),
+    (
+        LeaseRecord("g", "t", 9, 100, 50, True, "", [LEASED], "client-1"),
+        '{"kind":"lease","group":"g","topic":"t","id":9,"at":100,"for":50,"fifo":true,'
+        '"attempt":"","queues":[[0,4,10,[[4,1,2],[6,2,1],[8,1,1]],[9]]],"client":"client-1"}',
+    ),
+    (
+        ResetRecord(*KEY, 7, "ops@host"),
+        '{"kind":"move","group":"g","topic":"t","queue":0,"offset":7,"by":"ops@host"}',
+    ),
     (DeleteRecord("", "t"), '{"kind":"forget","group":"","topic":"t"}'),
 ]
 
@@ -124,3 +133,26 @@ def test_a_run_of_unknown_form_is_refused(entry: object) -> None:
 def test_a_record_of_unknown_form_is_refused(body: bytes) -> None:
     with pytest.raises((KeyError, TypeError, ValueError)):
         lease_journal_format.decode(body)
+
+
+def test_the_client_of_a_lease_is_in_the_snapshot_and_older_brokers_can_read_it() -> None:
+    table = LeaseTable(ManualClock(), lambda: 0)
+    table.apply(LeaseRecord("g", "t", 9, 100, 50, False, "", [LEASED], "client-1"))
+    content = json.loads(json.dumps(table.to_json()))
+    restored = LeaseTable(ManualClock(), lambda: 0)
+    restored.load(content)
+    queue = restored.find(*KEY)
+    assert queue is not None and queue.in_flight[4].client_id == "client-1"
+    [group] = content["groups"]
+    assert {len(message) for _, _, _, messages in group["queues"] for message in messages} == {8}
+    del group["clients"]  # as an older broker writes it
+    restored.load(content)
+    queue = restored.find(*KEY)
+    assert queue is not None and queue.in_flight[4].client_id == ""
+
+
+def test_a_settlement_says_which_messages_are_dead_letters() -> None:
+    record = SettleRecord([SETTLED], [(*KEY, 5)])
+    message = lease_journal_format.encode(record, "log", 7)
+    assert message.body.decode().endswith('[6]]],"dead":[["g","t",0,5]]}')
+    assert lease_journal_format.decode(message.body) == SettleRecord([SETTLED], [[*KEY, 5]])

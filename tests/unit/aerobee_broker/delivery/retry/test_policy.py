@@ -240,12 +240,23 @@ def test_reasons_are_cut_between_characters() -> None:
     assert properties["DLQ_REASON_DESCRIPTION"] == "€" * 341  # 1,023 of 1,024 bytes
 
 
+def test_a_failure_keeps_cause_consumer_and_the_end_of_its_stack_trace() -> None:
+    trace = "outermost\n" + "x" * 5_000 + "\ninnermost"
+    failure = Failure("ValueError", "no", "KeyError: 'x'", trace, "host@7")
+    _, first = retried(stored(), failure=failure)
+    assert (first["DLQ_CAUSE"], first["DLQ_CONSUMER"]) == ("KeyError: 'x'", "host@7")
+    kept = first["DLQ_STACK_TRACE"]
+    assert kept.endswith("innermost") and len(kept) == policy.MAX_STACK_TRACE_BYTES
+    _, second = retried(stored(first), failure=Failure("Other"))
+    assert not second.keys() & {"DLQ_CAUSE", "DLQ_STACK_TRACE", "DLQ_CONSUMER"}
+
+
 def test_the_longest_properties_still_fit_as_retry_and_dead_letter() -> None:
     room = props.MAX_BYTES - policy.RESERVED_PROPERTY_BYTES
     longest = {"UNIQ_KEY": "U" * 32, "k": "v" * (room - len("UNIQ_KEY..") - 32 - len("k.."))}
     assert len(props.encode(longest)) == room
     group = SubscriptionGroup("g" * 120, retry_delays_ms=(2**31,))
-    failure = Failure("r" * 300, "d" * 2_000)
+    failure = Failure("r" * 300, "d" * 2_000, "c" * 2_000, "t" * 9_000, "h" * 900)
     first = stored(longest, topic="t" * 127, born_host=HOST)
     message, properties = retried(first, group, failure=failure)
     assert len(message.properties) <= props.MAX_BYTES

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from aerobee_client.admin.descriptions import ClientDescription
-from aerobee_client.admin.redriving.run import reads_retries
+from aerobee_client.admin.redriving.letter_job import reads_retries
 from support.client.dead_letters import GROUP, RETRY
 
 

@@ -1,1 +1,1 @@
-"""Send dead letters again: choose them, read them, send them and record the outcomes."""
+"""Jobs over the dead letters of a group on all brokers that have them."""

@@ -10,6 +10,7 @@ import asyncio
 import json
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
+from contextlib import aclosing
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -65,6 +66,23 @@ class ListedDeadLetters(DeadLetterSource):
         """
         super().__init__(admin, consumer_group, selection)
         self._path = path
+
+    async def places(self) -> tuple[dict[str, dict[int, list[int]]], list[Missing]]:
+        """Return the queue offsets of the listed dead letters, and those that are missing.
+
+        The offsets are by broker name and queue id. Raises the errors of `pages`.
+        """
+        found: dict[str, dict[int, list[int]]] = {}
+        missing: list[Missing] = []
+        async with aclosing(self.pages()) as pages:
+            async for page in pages:
+                for letter in page:
+                    if isinstance(letter, Missing):
+                        missing.append(letter)
+                        continue
+                    queues = found.setdefault(letter.broker_name, {})
+                    queues.setdefault(letter.queue_id, []).append(letter.queue_offset)
+        return found, missing
 
     async def pages(self) -> AsyncGenerator[list[ReceivedMessage | Missing]]:
         """Yield the dead letters of the selection, one list per read.

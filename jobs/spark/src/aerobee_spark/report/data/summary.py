@@ -110,6 +110,11 @@ def _dead_letters(request: ReportRequest, figures: Figures, now_ms: int) -> Summ
 
     return {
         "dead_letters": total.get("messages", 0) if asked else None,
+        # Set when the letters are listed.
+        "dead_letters_by_state": None,
+        "states_unknown": None,
+        "number_of_clusters": None,
+        "clusters": [],
         "dead_letters_by_tag": by("tag", "tags"),
         "dead_letters_by_reason": by("reason", "reason"),
         "dead_letters_by_origin_topic": by("origin_topic", "originTopic"),
@@ -186,7 +191,7 @@ def _retries(request: ReportRequest, figures: Figures) -> Summary | None:
     total = figures.total(RETRY)
     return {
         "records": total.get("messages", 0),
-        "messages": figures.messages.get("retried", 0),
+        "messages": _retried(request, figures),
         # This is null if the report did not read the dead-letter topic.
         "messages_dead_lettered": (
             figures.messages.get("retried_and_dead", 0) if DLQ in request.kinds else None
@@ -198,6 +203,18 @@ def _retries(request: ReportRequest, figures: Figures) -> Summary | None:
         ),
         "newest": iso(total.get("last_ms")),
     }
+
+
+def _retried(request: ReportRequest, figures: Figures) -> int | None:
+    """Return the number of messages that were retried, or None if it is unknown.
+
+    A message that is leased is redelivered in place, without a record in the retry topic. If the
+    retry topic is empty and dead letters have several attempts, the group leases its messages.
+    """
+    count: int = figures.messages.get("retried", 0)
+    attempts = figures.of("reconsume_times", DLQ) if DLQ in request.kinds else ()
+    in_place = any((row["reconsumeTimes"] or 0) > 1 for row in attempts)
+    return None if in_place and not figures.total(RETRY).get("messages", 0) else count
 
 
 def _timeline(request: ReportRequest, figures: Figures, bucket_ms: int) -> Summary:

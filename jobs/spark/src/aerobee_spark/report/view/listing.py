@@ -10,15 +10,20 @@ import json
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
+from aerobee_spark.report.data.clusters import Clusters
+from aerobee_spark.report.data.states import UNKNOWN, LetterStates
 from aerobee_spark.report.formats import iso
 from aerobee_spark.report.request import DLQ
 from aerobee_spark.report.view.tables import write_csv
 from aerobee_wire import properties as props
+
+if TYPE_CHECKING:
+    from aerobee_client.admin.letters import LetterStatus
 
 BATCH_ROWS = 8192
 
@@ -48,7 +53,10 @@ _FROM_PROPERTIES = {
     "lite_topic": props.LITE_TOPIC,
     "redrive_times": props.REDRIVE_TIMES,
     "redrive_timestamp_ms": props.REDRIVE_TIMESTAMP,
+    "cause": props.DLQ_CAUSE,
+    "consumer": props.DLQ_CONSUMER,
 }
+_STACK_TRACE = "stack_trace"  # used for the clusters, and not listed
 # The fields that a redrive needs.
 _REDRIVE = (
     "group",
@@ -72,12 +80,13 @@ def dead_letters(folder: Path) -> Iterator[dict[str, Any]]:
         properties = batch.column("properties")
         found = [
             pc.map_lookup(properties, name, "first").to_pylist()
-            for name in _FROM_PROPERTIES.values()
+            for name in (*_FROM_PROPERTIES.values(), props.DLQ_STACK_TRACE)
         ]
+        names = (*_FROM_PROPERTIES, _STACK_TRACE)
         for row, *values in zip(batch.select(list(_COLUMNS)).to_pylist(), *found, strict=True):
             yield {
                 **{name: _plain(row[column]) for column, name in _COLUMNS.items()},
-                **{name: _plain(v) for name, v in zip(_FROM_PROPERTIES, values, strict=True)},
+                **{name: _plain(v) for name, v in zip(names, values, strict=True)},
             }
 
 
@@ -87,16 +96,35 @@ def _plain(value: Any) -> Any:
     return "" if value is None else value
 
 
-def write(folder: Path, csv_file: Path, redrive_file: Path) -> None:
+_STATE = ("state", "state_at", "job_id")
+
+
+def write(
+    folder: Path, csv_file: Path, redrive_file: Path, states: LetterStates, clusters: Clusters
+) -> None:
     """Write all dead letters to a CSV file, and the fields for a redrive to a JSON lines file.
 
-    `folder` has the Parquet files of the report, which are read only once.
+    `folder` has the Parquet files of the report, which are read only once. The letters are also
+    counted in `states` and `clusters`.
     """
     with redrive_file.open("w", encoding="utf-8") as redrive:
 
         def rows() -> Iterator[tuple[Any, ...]]:
             for row in dead_letters(folder):
                 redrive.write(json.dumps({name: row[name] for name in _REDRIVE}) + "\n")
-                yield tuple(row.values())
+                status = states.look_up(
+                    row["topic"], row["broker_name"], row["queue_id"], row["queue_offset"]
+                )
+                stack_trace = row.pop(_STACK_TRACE)
+                is_open = None if status is None else status.state.value == "open"
+                clusters.add(row, stack_trace, is_open=is_open)
+                yield (*row.values(), *_state_of(status))
 
-        write_csv(csv_file, (*_COLUMNS.values(), *_FROM_PROPERTIES), rows())
+        write_csv(csv_file, (*_COLUMNS.values(), *_FROM_PROPERTIES, *_STATE), rows())
+
+
+def _state_of(status: LetterStatus | None) -> tuple[str, str, str]:
+    """Return the values of the columns `_STATE`."""
+    if status is None:
+        return UNKNOWN, "", ""
+    return status.state.value, (iso(status.at_ms) or "") if status.at_ms else "", status.job_id

@@ -39,6 +39,7 @@ def tables_of(summary: Summary) -> list[Table]:
             "Dead letters by reason and tag",
             summary["dead_letters_by_reason_and_tag"],
         ),
+        _records("clusters", "Dead letters by cause", summary["clusters"]),
         _records("poison_keys", "Poison keys", summary["poison_keys"]),
         _records("expires", "Expiry by broker", (summary["expires"] or {}).get("brokers", ())),
         _records("timeline", "Timeline", summary["timeline"]["buckets"]),
@@ -69,7 +70,7 @@ _QUEUE_COLUMNS = (
     "problem",
 )
 # Keys of records that are not columns, because they repeat another key or are nested.
-_LEFT_OUT = ("start_ms", "properties", "body_kind")
+_LEFT_OUT = ("start_ms", "properties", "body_kind", "example")
 
 
 def _records(name: str, title: str, records: Sequence[Mapping[str, Any]]) -> Table:
@@ -170,6 +171,10 @@ def _totals(summary: Summary) -> list[tuple[str, Any]]:
         rows += [
             ("dead letters", summary["dead_letters"]),
             (f"new{since}", summary["new_dead_letters"]),
+            *(
+                (f"  {name}", count)
+                for name, count in (summary["dead_letters_by_state"] or {}).items()
+            ),
             ("dead-lettered again", summary["dead_lettered_again"]),
             ("dead-lettered after redrive", summary["dead_lettered_after_redrive"]),
         ]
@@ -183,10 +188,14 @@ def _totals(summary: Summary) -> list[tuple[str, Any]]:
     rows += _forecast(summary)
     if summary["retries"] is not None:
         rows += [
-            ("messages retried", summary["retries"]["messages"]),
+            ("messages retried", _known(summary["retries"]["messages"])),
             ("retries", summary["retries"]["records"]),
         ]
     return rows
+
+
+def _known(value: int | None) -> int | str:
+    return "unknown" if value is None else value
 
 
 def _forecast(summary: Summary) -> list[tuple[str, Any]]:

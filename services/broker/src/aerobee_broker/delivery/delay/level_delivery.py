@@ -6,7 +6,7 @@ The topic is SCHEDULE_TOPIC_XXXX. The messages of a queue are in the order of th
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from aerobee_broker.commit.durable_log import DurableLog
@@ -66,6 +66,18 @@ class LevelDelivery(Component):
             self.queues.name_of(queue_id): count
             for queue_id, count in self.progress.undelivered().items()
         }
+
+    def first(self, count: int) -> list[Iterator[tuple[int, str, Unit]]]:
+        """Return an iterator for each queue over its next messages, up to `count`.
+
+        It yields (due time, name of the queue, consume-queue entry).
+        """
+        return [self._first(queue_id, count) for queue_id in self.progress.undelivered()]
+
+    def _first(self, queue_id: int, count: int) -> Iterator[tuple[int, str, Unit]]:
+        offset, name = self.progress.next_offset(queue_id), self.queues.name_of(queue_id)
+        for unit in self.log.store.units(names.SCHEDULE_TOPIC, queue_id, offset, count):
+            yield unit[2], name, unit
 
     def due_in_ms(self) -> float | None:
         """Return the milliseconds until the first message is due.

@@ -190,6 +190,13 @@ class TimerDelivery(Component):
             return None
         return due_of(head) - self._clock.now_ms()
 
+    def first(self, count: int) -> Iterator[tuple[int, Unit]]:
+        """Yield (due time, consume-queue entry) of up to `count` messages, the next ones first."""
+        for key in self._table.first(count):
+            units = self._store.units(names.TIMER_TOPIC, QUEUE_ID, offset_of(key), 1)
+            if units:
+                yield due_of(key), units[0]
+
     def take_batch(self) -> Batch:
         if self._needed_from is None:  # retention has not asked since the queue was empty
             self._needed_from = self._first_waiting()

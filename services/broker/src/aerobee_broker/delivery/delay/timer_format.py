@@ -45,6 +45,10 @@ class TimerQueue:
         self._max_delay_ms = max_delay_ms
         self._max_messages = max_messages
 
+    def use(self, *, max_delay_ms: int, max_messages: int) -> None:
+        """Use other limits, for messages that are sent from now on."""
+        self._max_delay_ms, self._max_messages = max_delay_ms, max_messages
+
     def arrived(self) -> None:
         """Record that the messages redirected to the timer queue are visible."""
         self.unconfirmed = False

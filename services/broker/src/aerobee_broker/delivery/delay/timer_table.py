@@ -170,6 +170,19 @@ class TimerTable:
         """
         return self._heap[0] if self._heap else None
 
+    def first(self, count: int) -> list[int]:
+        """Return the keys of up to `count` waiting messages, in the order of their delivery."""
+        found: list[int] = []
+        # A heap of candidates: the children of an item are larger, so they follow when it is taken.
+        candidates = [(self._heap[0], 0)] if self._heap else []
+        while candidates and len(found) < count:
+            key, at = heapq.heappop(candidates)
+            if offset_of(key) not in self._recalled:
+                found.append(key)
+            for child in range(2 * at + 1, min(2 * at + 3, len(self._heap))):
+                heapq.heappush(candidates, (self._heap[child], child))
+        return found
+
     def pop(self) -> int:
         """Remove the next message, count it as delivered, and return its key.
 

@@ -145,7 +145,7 @@ class LiteDispatch:
         if not records:
             return None
         self.journal.check_open_to_appends()
-        for _, topic, queue_id, offset in records:
+        for _, topic, queue_id, offset, _ in records:
             self.table.group(consumer_group, topic).queue(queue_id, fifo=True).reset(offset)
             self.positions.commit(consumer_group, topic, queue_id, offset)
             self.wake_pop(consumer_group, topic, queue_id)

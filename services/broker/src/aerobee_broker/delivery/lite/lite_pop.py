@@ -214,6 +214,10 @@ class LitePop:
     def _result(self, request: LitePopRequest, one: _Selected) -> LiteResult:
         batch = one.batch
         self.metrics.delivered(
-            request.parent, request.consumer_group, len(batch.attempts), batch.size
+            request.parent,
+            request.consumer_group,
+            len(batch.attempts),
+            batch.size,
+            redelivered=batch.redelivered,
         )
         return LiteResult(one.name, one.ready.queue_id, PopResult.of(batch))

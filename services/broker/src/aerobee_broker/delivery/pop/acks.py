@@ -67,6 +67,7 @@ class Settlement:
 
     def __init__(self) -> None:
         self._queues: dict[InFlightQueue, _QueueSettlement] = {}
+        self._dead: list[tuple[str, str, int, int]] = []
 
     def __bool__(self) -> bool:
         return bool(self._queues)
@@ -82,8 +83,13 @@ class Settlement:
             found.ended += ended
             found.settled += settled
 
+    def add_dead_letter(self, queue: InFlightQueue, offset: int) -> None:
+        """Record that one of the messages became a dead letter."""
+        self._dead.append((*queue.key, offset))
+
     def journal_record(self) -> SettleRecord:
-        return SettleRecord([settlement.journal_record() for settlement in self._queues.values()])
+        queues = [settlement.journal_record() for settlement in self._queues.values()]
+        return SettleRecord(queues, self._dead)
 
     def valid(self) -> list[_QueueSettlement]:
         return [settlement for settlement in self._queues.values() if not settlement.is_void]

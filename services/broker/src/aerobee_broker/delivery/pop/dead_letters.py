@@ -109,7 +109,10 @@ class DeadLetters:
                 continue
             if self._exists(leased.queue.consumer_group):
                 message = leased.message
-                failure = policy.Failure.of_expired(message.attempt, message.client_id)
+                failure_of = (
+                    policy.Failure.of_rejected if message.is_rejected else policy.Failure.of_expired
+                )
+                failure = failure_of(message.attempt, message.client_id)
                 dying.append(DyingMessage(leased, failure))
             else:  # the group was deleted in the meantime
                 leased.queue.expire(leased.message)
@@ -150,6 +153,7 @@ class DeadLetters:
                     policy.dead_lettered(record, group, failure=failure, attempt=message.attempt)
                 )
                 counts[queue.consumer_group] += 1
+                settlement.add_dead_letter(queue, message.offset)
             settlement.add(queue, [message], queue.drop(message))
         if settlement:
             await self.acks.settle(settlement, dead_letters)

@@ -110,9 +110,11 @@ class InFlightMessage:
     expires_ms: int = 0
     pop_time_ms: int = 0
     uncounted: bool = False
-    # The client that got the last lease. Empty if it is unknown, or if the lease was granted before
-    # the broker started.
+    # The client that got the last lease. Empty if it is unknown, or if an older broker granted the
+    # lease.
     client_id: str = ""
+    # Whether this client failed to consume it. False after a start of the broker, like `client_id`.
+    is_rejected: bool = False
 
     @property
     def is_leased(self) -> bool:
@@ -361,6 +363,7 @@ class InFlightQueue:
         message.lease_id, message.deadline_ms = lease_id, deadline_ms
         message.expires_ms, message.pop_time_ms = expires_ms, pop_time_ms
         message.client_id = client_id
+        message.is_rejected = False
 
     # ---- end of a lease ----
 
@@ -526,6 +529,7 @@ class InFlightQueue:
                     group = replace(known, offsets=deque(), leased=0)
                     self.message_groups[message.message_group] = group
                 group.offsets.append(offset)
+                group.client_id = group.client_id or message.client_id
                 group.leased += message.state is INVISIBLE
                 self._waiting += not message.attempt
         for group in self.message_groups.values():

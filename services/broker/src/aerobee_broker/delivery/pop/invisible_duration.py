@@ -30,13 +30,15 @@ class InvisibleChange:
 
     If `invisible_duration_ms` is None, the retry delay of the group applies. If `uncounted` is
     true, the next delivery has the same attempt number. If `unless_changed` is true, the change
-    fails unless the lease still expires at `lease.expires_ms`.
+    fails unless the lease still expires at `lease.expires_ms`. If `rejected` is true, the consumer
+    failed to consume the message, and does not only ask for more time.
     """
 
     lease: LeaseName
     invisible_duration_ms: int | None
     uncounted: bool = False
     unless_changed: bool = False
+    rejected: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +90,7 @@ class InvisibleDurations:
             for each in self._concerned(change, leased):
                 changed.append(_Changed(each, each.message.invisibility))
                 entries.append(self._apply(each, now_ms, duration_ms, uncounted=change.uncounted))
+                each.message.is_rejected = change.rejected
             results.append(InvisibleDuration(None, now_ms, duration_ms))
 
         def roll_back() -> None:

@@ -51,7 +51,8 @@ class LeaseRecord(NamedTuple):
     """Records that a pop leased messages.
 
     `attempt_id` is the consumer's id for this receive, if the messages are consumed in order. It
-    may be empty.
+    may be empty. `client_id` is the client that popped; it is empty if the client is unknown, and
+    in records of older brokers.
     """
 
     consumer_group: str
@@ -62,6 +63,7 @@ class LeaseRecord(NamedTuple):
     fifo: bool
     attempt_id: str
     queues: Sequence[LeasedQueue]
+    client_id: str = ""
 
 
 class SettledQueue(NamedTuple):
@@ -74,9 +76,14 @@ class SettledQueue(NamedTuple):
 
 
 class SettleRecord(NamedTuple):
-    """Records that messages were acknowledged or dead-lettered, or are not stored any more."""
+    """Records that messages were acknowledged or dead-lettered, or are not stored any more.
+
+    `dead` has (group, topic, queue id, queue offset) of each message in `queues` that became a dead
+    letter. It is empty in records of older brokers.
+    """
 
     queues: Sequence[SettledQueue]
+    dead: Sequence[Sequence[Any]] = ()
 
 
 class ChangedLease(NamedTuple):
@@ -98,12 +105,17 @@ class ChangeRecord(NamedTuple):
 
 
 class ResetRecord(NamedTuple):
-    """Records that a group's offset in a queue was set, which ends all its leases in the queue."""
+    """Records that a group's offset in a queue was set, which ends all its leases in the queue.
+
+    `requested_by` is the operator, or the address of the caller. It is empty if the broker itself
+    set the offset, as for the first pop of a group, and in records of older brokers.
+    """
 
     consumer_group: str
     topic: str
     queue_id: int
     offset: int
+    requested_by: str = ""
 
 
 class DeleteRecord(NamedTuple):
@@ -134,21 +146,29 @@ JournalRecord = (
 )
 # "kind" → the class of its records, and their JSON members in the order of the fields.
 _KINDS: Mapping[str, tuple[type[JournalRecord], tuple[str, ...]]] = {
-    "lease": (LeaseRecord, ("group", "topic", "id", "at", "for", "fifo", "attempt", "queues")),
-    "settle": (SettleRecord, ("queues",)),
+    "lease": (
+        LeaseRecord,
+        ("group", "topic", "id", "at", "for", "fifo", "attempt", "queues", "client"),
+    ),
+    "settle": (SettleRecord, ("queues", "dead")),
     "show": (ChangeRecord, ("leases",)),
-    "move": (ResetRecord, ("group", "topic", "queue", "offset")),
+    "move": (ResetRecord, ("group", "topic", "queue", "offset", "by")),
     "forget": (DeleteRecord, ("group", "topic")),
     "expire": (ExpireRecord, ("topic", "queue", "end", "floor")),
 }
+# Members that are left out if they are empty. Older brokers ignore them, and do not write them.
+_OPTIONAL: Mapping[str, Any] = {"client": "", "by": "", "dead": ()}
 _KIND_OF = {record_class: kind for kind, (record_class, _) in _KINDS.items()}
 
 
 def encode(record: JournalRecord, topic: str, now_ms: int) -> NewMessage:
     """Return a record as a message to append to the journal's topic."""
     kind = _KIND_OF[type(record)]
-    members = _KINDS[kind][1]
-    body = _encode({"kind": kind, **dict(zip(members, record, strict=True))}).encode()
+    content = {"kind": kind, **dict(zip(_KINDS[kind][1], record, strict=True))}
+    for member in _OPTIONAL:
+        if member in content and not content[member]:
+            del content[member]
+    body = _encode(content).encode()
     return NewMessage(topic, QUEUE_ID, body, born_timestamp_ms=now_ms)
 
 
@@ -162,12 +182,15 @@ def decode(body: bytes) -> JournalRecord:
     if kind not in _KINDS:
         raise ValueError(f"a record of the unknown kind {kind}")
     record_class, members = _KINDS[kind]
-    record = record_class._make(content[member] for member in members)
+    record = record_class._make(
+        content.get(member, _OPTIONAL[member]) if member in _OPTIONAL else content[member]
+        for member in members
+    )
     match record:
         case LeaseRecord():
             return record._replace(queues=[_leased_queue(*queue) for queue in record.queues])
         case SettleRecord(queues):
-            return SettleRecord([_settled_queue(*queue) for queue in queues])
+            return record._replace(queues=[_settled_queue(*queue) for queue in queues])
         case ChangeRecord(leases):
             return ChangeRecord([ChangedLease(*lease) for lease in leases])
     return record

@@ -177,13 +177,13 @@ class LeaseSpace(Component):
     # ---- whole groups and topics ----
 
     def reset(
-        self, consumer_group: str, topic: str, offsets: Mapping[int, int]
+        self, consumer_group: str, topic: str, offsets: Mapping[int, int], requested_by: str = ""
     ) -> asyncio.Future[None] | None:
         """End a group's leases in some queues, and let it continue at the given offsets.
 
-        `offsets` has the new queue offset by queue id. Returns the future of
-        LeaseJournal.write_until_durable, or None if no queue has an entry in the lease table.
-        Raises DiskFull or StoreReadOnly, without any change.
+        `offsets` has the new queue offset by queue id. `requested_by` is the operator.
+        Returns the future of LeaseJournal.write_until_durable, or None if no queue has an entry in
+        the lease table. Raises DiskFull or StoreReadOnly, without any change.
         """
         durable = None
         queues = [
@@ -196,7 +196,7 @@ class LeaseSpace(Component):
             records = []
             for queue in queues:
                 queue.reset(offsets[queue.queue_id])
-                records.append(ResetRecord(*queue.key, queue.cursor))
+                records.append(ResetRecord(*queue.key, queue.cursor, requested_by))
             durable = self.journal.write_until_durable(records)
         self._polls.wake_pops(topic)
         return durable
@@ -230,9 +230,12 @@ class LeaseSpace(Component):
         self.check_forget(consumer_group=consumer_group, topic=topic)
         return self.forget(consumer_group=consumer_group, topic=topic)
 
-    def counts(self) -> LeaseCounts:
+    def counts(self, consumer_group: str = "") -> LeaseCounts:
+        """Count the messages in flight of a group, or of all groups if it is empty."""
         leased = waiting = blocked_groups = 0
         for queue in self.table.queues():
+            if consumer_group not in ("", queue.consumer_group):
+                continue
             on_lease = queue.leased_count
             leased += on_lease
             waiting += len(queue.in_flight) - on_lease
@@ -366,8 +369,21 @@ class LeaseSpaces:
 
     def in_flight(self) -> int:
         """Return the number of messages that are popped and not settled."""
-        counts = self.queues.counts(), self.lite.counts()
-        return sum(leases.leased + leases.waiting for leases in counts)
+        return sum(self.in_flight_by_group().values())
+
+    def in_flight_by_group(self) -> dict[str, int]:
+        """Return the number of messages that are popped and not settled, by consumer group."""
+        found: dict[str, int] = {}
+        for space in (self.queues, self.lite):
+            for queue in space.table.queues():
+                group = queue.consumer_group
+                found[group] = found.get(group, 0) + len(queue.in_flight)
+        return found
+
+    def counts(self, consumer_group: str) -> LeaseCounts:
+        """Count the messages in flight of a consumer group."""
+        queues, lite = self.queues.counts(consumer_group), self.lite.counts(consumer_group)
+        return LeaseCounts(*map(sum, zip(queues, lite, strict=True)))
 
     # ---- steps ----
 

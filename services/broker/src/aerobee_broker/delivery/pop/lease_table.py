@@ -251,6 +251,7 @@ class LeaseTable(Table):
                     state=INVISIBLE,
                     expires_ms=record.pop_time_ms + record.invisible_duration_ms,
                     pop_time_ms=record.pop_time_ms,
+                    client_id=record.client_id,
                 )
                 messages.append((queue.queue_id, offset))
             for offset in leased_queue.waiting:
@@ -301,6 +302,13 @@ class LeaseTable(Table):
                         ]
                         for name, attempt in group.attempts.items()
                     },
+                    # By lease id. Older brokers ignore this member, and do not write it.
+                    "clients": {
+                        str(message.lease_id): message.client_id
+                        for queue in group.queues.values()
+                        for message in queue
+                        if message.client_id
+                    },
                 }
                 for group in self
             ],
@@ -312,8 +320,9 @@ class LeaseTable(Table):
         self._last_lease_id = int(content["lastLeaseId"])
         for entry in content["groups"]:
             group = self.group(entry["group"], entry["topic"])
+            clients = entry.get("clients", {})
             for queue in entry["queues"]:
-                _load_queue(group, queue)
+                _load_queue(group, queue, clients)
             for name, (lease_id, pop_time_ms, duration_ms, messages) in entry["attempts"].items():
                 pairs = tuple((queue_id, offset) for queue_id, offset in messages)
                 group.attempts[name] = ReceiveAttempt(lease_id, pop_time_ms, duration_ms, pairs)
@@ -336,7 +345,7 @@ def _queue_to_json(queue: InFlightQueue) -> list[Any]:
     return [queue.queue_id, queue.cursor, int(queue.fifo), messages]
 
 
-def _load_queue(group: GroupLeases, content: list[Any]) -> None:
+def _load_queue(group: GroupLeases, content: list[Any], clients: dict[str, str]) -> None:
     queue_id, cursor, fifo, messages = content
     queue = group.queue(queue_id, cursor, fifo=bool(fifo))
     for offset, attempt, lease_id, invisible, acked, uncounted, pop_time_ms, expires_ms in messages:
@@ -348,4 +357,5 @@ def _load_queue(group: GroupLeases, content: list[Any]) -> None:
             expires_ms=expires_ms,
             pop_time_ms=pop_time_ms,
             uncounted=bool(uncounted),
+            client_id=clients.get(str(lease_id), ""),
         )

@@ -114,7 +114,11 @@ class Pop:
         if len(batch.attempts) >= request.max_messages or batch.is_cut:
             self.polls.wake_pop(request.consumer_group, request.topic)
         self.metrics.delivered(
-            request.topic, request.consumer_group, len(batch.attempts), batch.size
+            request.topic,
+            request.consumer_group,
+            len(batch.attempts),
+            batch.size,
+            redelivered=batch.redelivered,
         )
         return PopResult.of(batch)
 

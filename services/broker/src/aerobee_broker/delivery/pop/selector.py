@@ -115,6 +115,11 @@ class PopBatch:
     # The journal mark of each queue before this batch was written to the journal.
     marks: dict[InFlightQueue, JournalMark] = field(default_factory=dict, init=False)
 
+    @property
+    def redelivered(self) -> int:
+        """The number of messages that the group got before."""
+        return len(self.attempts) - self.attempts.count(1)
+
     def add(self, queue: InFlightQueue, message: InFlightMessage, record: bytes) -> None:
         if not self.runs or self.runs[-1].queue is not queue:
             self.runs.append(BatchRun(queue, []))
@@ -180,6 +185,7 @@ class PopBatch:
             self.ordered,
             request.attempt_id if self.ordered else "",
             queues,
+            request.client_id,
         )
 
     def roll_back(self) -> None:

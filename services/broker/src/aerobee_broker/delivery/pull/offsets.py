@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from aerobee_broker.delivery.pull.long_polls import LongPolls
 from aerobee_broker.errors import InvalidParameter, NoPermission
 from aerobee_broker.metadata.consumer_offsets import ConsumerOffsets
+from aerobee_broker.metadata.offset_history import COMMIT, RESET, Mover
 from aerobee_broker.metadata.persistent_table import PersistentTable
 from aerobee_broker.metadata.topics import TopicConfig
 from aerobee_broker.registry.clients import Client, Clients
@@ -76,9 +77,9 @@ class QueueOffset:
 
 
 # A function that is called before a group's offsets in a topic are reset. Its arguments are the
-# group, the topic, and queue id → new queue offset. It may raise an error to reject the reset. The
-# reset is durable when the returned future is done, or at once if it returns None.
-OnReset = Callable[[str, str, Mapping[int, int]], asyncio.Future[None] | None]
+# group, the topic, queue id → new queue offset, and the operator. It may raise an error to reject
+# the reset. The reset is durable when the returned future is done, or at once if it returns None.
+OnReset = Callable[[str, str, Mapping[int, int], str], asyncio.Future[None] | None]
 # A function that is called before a group's offsets in a topic are deleted, with the group and the
 # topic. It may raise an error, and returns a future, like OnReset.
 OnForget = Callable[[str, str], asyncio.Future[None] | None]
@@ -185,7 +186,10 @@ class OffsetQueries(QueueQueries):
             if offset.queue_offset > self.store.max_offset(offset.topic, offset.queue_id):
                 beyond_end.append(offset)
                 continue
-            self.offsets.commit(consumer_group, offset.topic, offset.queue_id, offset.queue_offset)
+            mover = Mover(client_id, COMMIT, self._subscribed(consumer_group, offset.topic))
+            self.offsets.commit(
+                consumer_group, offset.topic, offset.queue_id, offset.queue_offset, mover
+            )
         return beyond_end
 
     async def reset(
@@ -196,6 +200,7 @@ class OffsetQueries(QueueQueries):
         *,
         timestamp_ms: int | None = None,
         queue_offset: int | None = None,
+        requested_by: str = "",
     ) -> list[QueueOffset]:
         """Set a group's offsets in a topic to a store time or to an offset.
 
@@ -205,6 +210,7 @@ class OffsetQueries(QueueQueries):
             queue_ids: The queues to reset; all queues if it is empty.
             timestamp_ms: The store time. Below 0, or without `queue_offset`, the end of each queue.
             queue_offset: The offset; it takes precedence over `timestamp_ms`.
+            requested_by: The operator, or the address of the caller, for the record of the reset.
 
         Returns:
             The new offsets, which are within the bounds of each queue, when they are durable.
@@ -220,9 +226,9 @@ class OffsetQueries(QueueQueries):
             queue_id: self._target(topic, queue_id, timestamp_ms, queue_offset)
             for queue_id in queues
         }
-        durable = self.on_reset(consumer_group, topic, offsets)
+        durable = self.on_reset(consumer_group, topic, offsets, requested_by)
         for queue_id, offset in offsets.items():
-            self.offsets.reset(consumer_group, topic, queue_id, offset)
+            self.offsets.reset(consumer_group, topic, queue_id, offset, Mover(requested_by, RESET))
             self.polls.wake_pulls(topic, queue_id)
         if durable is not None:
             await asyncio.shield(durable)
@@ -250,6 +256,11 @@ class OffsetQueries(QueueQueries):
                 await asyncio.shield(durable)
             await self.saved_offsets.save()
         return found
+
+    def _subscribed(self, consumer_group: str, topic: str) -> str:
+        """Return the subscription of the group's members to a topic, as a Mover has it."""
+        subscription = (self.clients.subscriptions(consumer_group) or {}).get(topic)
+        return subscription.filter.text if subscription else ""
 
     def _check_left(self, consumer_group: str, topic: str) -> None:
         """Check that no member of the group consumes the topic.
@@ -325,14 +336,25 @@ class OffsetQueries(QueueQueries):
         return sorted({*self.offsets.topics_of(consumer_group), *subscribed, retry})
 
     def lags(self) -> Iterator[tuple[str, str, int]]:
-        """Yield (consumer group, topic, lag) for each topic in which a group has offsets."""
-        for group in self.groups.table.all():
-            if names.is_system_group(group.consumer_group):
-                continue  # the broker's own progress: it has no consumers
-            if self.clients.broadcasts(group.consumer_group):
-                continue  # the offsets are from a time before the group broadcast
-            for topic in self.offsets.topics_of(group.consumer_group):
-                yield group.consumer_group, topic, self.lag(group.consumer_group, topic)
+        """Yield (consumer group, topic, lag) for each topic in which a group has offsets.
+
+        The tables may change while the caller iterates.
+        """
+        for topic, group in list(self.offsets.rows()):
+            if self.has_lag(group):
+                yield group, topic, self.lag(group, topic)
+
+    def has_lag(self, consumer_group: str) -> bool:
+        """Return whether the offsets of a group are those of its consumers.
+
+        False for the broker's own progress, and for a group that broadcasts: its offsets are from a
+        time before.
+        """
+        return (
+            consumer_group in self.groups.table
+            and not names.is_system_group(consumer_group)
+            and not self.clients.broadcasts(consumer_group)
+        )
 
     def lag(self, consumer_group: str, topic: str) -> int:
         """Return the number of messages of a topic that a group has not consumed.

@@ -14,6 +14,7 @@ from aerobee_broker.delivery.pull.reading import PullRequest, QueueReading, Slow
 from aerobee_broker.errors import InvalidParameter, NoPermission, SubscriptionNotExist
 from aerobee_broker.filter.filter import Filter
 from aerobee_broker.metadata.consumer_offsets import ConsumerOffsets
+from aerobee_broker.metadata.offset_history import COMMIT, Mover
 from aerobee_broker.metadata.subscription_groups import SubscriptionGroup, SubscriptionGroups
 from aerobee_broker.metadata.topics import TopicConfig
 from aerobee_broker.metrics import BrokerMetrics
@@ -59,7 +60,14 @@ class Pull:
             self.clients.note_pull(
                 request.client_id, request.consumer_group, request.topic, request.queue_id
             )
-            reset = self._commit_offset(request)
+            self.offsets.begin(
+                request.consumer_group,
+                request.topic,
+                request.queue_id,
+                request.queue_offset,
+                request.client_id,
+            )
+            reset = self._commit_offset(request, wanted)
             if reset is not None:
                 return reset, MASTER_ID
         result = await self._read(request, wanted)
@@ -126,7 +134,7 @@ class Pull:
 
     # ---- the group's offset ----
 
-    def _commit_offset(self, request: PullRequest) -> ReadResult | None:
+    def _commit_offset(self, request: PullRequest, wanted: Filter) -> ReadResult | None:
         """Commit the offset that the pull contains, if any, and return None.
 
         If the group's offset was reset, commits nothing, and returns a response that contains the
@@ -136,7 +144,8 @@ class Pull:
         group, topic, queue_id = request.consumer_group, request.topic, request.queue_id
         offset = -1 if request.commit_offset is None else request.commit_offset
         if reset is None and 0 <= offset <= self.store.max_offset(topic, queue_id):
-            self.offsets.commit(group, topic, queue_id, offset)
+            mover = Mover(request.client_id, COMMIT, wanted.text)
+            self.offsets.commit(group, topic, queue_id, offset, mover)
         return reset
 
     def _back_to_group(self, request: PullRequest, result: ReadResult) -> ReadResult:

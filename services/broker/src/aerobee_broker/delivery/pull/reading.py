@@ -50,11 +50,15 @@ class PullRequest:
     locked: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class QueueReading:
     store: MessageStore
     polls: LongPolls
     options: BrokerOptions
+
+    def use(self, options: BrokerOptions) -> None:
+        """Use the limits of `options`."""
+        self.options = options
 
     def read(self, request: PullRequest, wanted: Filter) -> ReadResult:
         """Read the messages that are available, without waiting. Raises the errors of the store.

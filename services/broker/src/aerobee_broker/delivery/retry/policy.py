@@ -24,12 +24,24 @@ from aerobee_wire.record import Record
 FIRST_RETRY_LEVEL = 3  # 10 s
 MAX_REASON_BYTES = 256
 INVISIBLE_DURATION_EXPIRED = "InvisibleDurationExpired"
+CONSUME_FAILED = "ConsumeFailed"
 MAX_DESCRIPTION_BYTES = 1_024
+MAX_CAUSE_BYTES = 1_024
+MAX_STACK_TRACE_BYTES = 4_096
+MAX_CONSUMER_BYTES = 256
 # A send must leave this free in the properties of a message, so that the longest properties that a
 # retry and a dead letter add (topic 127, group 120, ids 56 and their names: about 800 bytes) fit.
 RESERVED_PROPERTY_BYTES = 1_024
 # Part of the above, for the origin of a dead letter, or the destination of a delayed message.
 _ADDED_LATER_BYTES = 256
+_OF_LAST_FAILURE = (
+    props.DELAY,
+    props.DLQ_REASON,
+    props.DLQ_REASON_DESCRIPTION,
+    props.DLQ_CAUSE,
+    props.DLQ_STACK_TRACE,
+    props.DLQ_CONSUMER,
+)
 _MAX_ID_BYTES = 128
 
 
@@ -39,6 +51,9 @@ class Failure:
 
     reason: str = ""
     description: str = ""
+    cause: str = ""  # the exceptions that caused it, the nearest first, one per line
+    stack_trace: str = ""  # the innermost call is last
+    consumer: str = ""  # its host and process
 
     @classmethod
     def of_expired(cls, attempt: int, client_id: str) -> Self:
@@ -46,11 +61,25 @@ class Failure:
 
         `client_id` is the client that held the lease, or empty if it is unknown.
         """
-        holder = f"client {client_id}" if client_id else "a client that is not known"
+        holder = _holder(client_id)
         return cls(
             INVISIBLE_DURATION_EXPIRED,
             f"the invisible duration of delivery attempt {attempt} ran out at {holder}",
+            consumer=client_id,
         )
+
+    @classmethod
+    def of_rejected(cls, attempt: int, client_id: str) -> Self:
+        """Return the failure of a message that a consumer gave back as not consumed.
+
+        The protocol of the official SDKs carries no exception.
+        """
+        description = f"delivery attempt {attempt} failed in the listener of {_holder(client_id)}"
+        return cls(CONSUME_FAILED, description, consumer=client_id)
+
+
+def _holder(client_id: str) -> str:
+    return f"client {client_id}" if client_id else "a client that is not known"
 
 
 def is_last_attempt(attempt: int, group: SubscriptionGroup, max_times: int | None = None) -> bool:
@@ -153,21 +182,29 @@ def _failed_properties(record: Record, failure: Failure) -> dict[str, str]:
     """Return the properties of a record, with its original topic and id and its last failure."""
     properties = dict(record.properties)
     take_destination(properties)
-    for name in (props.DELAY, props.DLQ_REASON, props.DLQ_REASON_DESCRIPTION):
+    for name in _OF_LAST_FAILURE:
         properties.pop(name, None)
-    properties.setdefault(props.RETRY_TOPIC, record.topic)
+    if props.RETRY_TOPIC not in properties:
+        properties[props.RETRY_TOPIC] = record.topic
+        if props.SHARDING_KEY in properties or props.LITE_TOPIC in properties:
+            properties[props.DLQ_ORIGIN_QUEUE_ID] = str(record.queue_id)
     properties.setdefault(props.ORIGIN_MESSAGE_ID, record.offset_message_id)
     properties[props.WAIT] = "false"
     room = props.MAX_BYTES - _ADDED_LATER_BYTES - len(props.encode(properties))
     for name, text, limit in (
         (props.DLQ_REASON, failure.reason, MAX_REASON_BYTES),
         (props.DLQ_REASON_DESCRIPTION, failure.description, MAX_DESCRIPTION_BYTES),
+        (props.DLQ_CONSUMER, failure.consumer, MAX_CONSUMER_BYTES),
+        (props.DLQ_CAUSE, failure.cause, MAX_CAUSE_BYTES),
+        (props.DLQ_STACK_TRACE, failure.stack_trace, MAX_STACK_TRACE_BYTES),
     ):
-        room -= len(name) + 2
-        value = props.value_of(text, min(limit, room))
+        left = min(limit, room - len(name) - 2)
+        # The innermost call, at the end of a stack trace, says the most.
+        kept = props.cut_start(text, left) if name == props.DLQ_STACK_TRACE else text
+        value = props.value_of(kept, left)
         if value:
             properties[name] = value
-            room -= len(value.encode())
+            room -= len(name) + 2 + len(value.encode())
     return properties
 
 

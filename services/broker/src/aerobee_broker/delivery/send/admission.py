@@ -39,8 +39,12 @@ class Admission:
     ) -> None:
         self._topics = topics
         self._permission = permission
-        self._takes_transactions = not options.reject_transaction_message
         self._rng = rng
+        self.use(options)
+
+    def use(self, options: BrokerOptions) -> None:
+        """Use the limits of `options`."""
+        self._takes_transactions = not options.reject_transaction_message
         self.max_body_size = options.max_message_size
 
     async def topic(self, topic: str, queue_count: int) -> TopicConfig:

@@ -65,6 +65,11 @@ class TransactionChecks:
     # Producer group → number of its checks. It selects the producer to ask next.
     _turns: dict[str, int] = field(default_factory=dict, init=False)
 
+    def use(self, *, interval_ms: int, max_checks: int, reserved_ms: int) -> None:
+        """Use other options, for checks that are sent from now on."""
+        self.interval_ms, self.max_checks = interval_ms, max_checks
+        self.reserved_ms = reserved_ms
+
     # ---- every second ----
 
     async def round(self) -> None:

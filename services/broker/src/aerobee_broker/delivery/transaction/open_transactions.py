@@ -248,6 +248,10 @@ class CheckSchedule:
         self._times: dict[int, tuple[int, str]] = {}  # name → the valid time, producer group
         self._without_producer: dict[str, set[int]] = {}  # producer group → names
 
+    def use(self, timeout_ms: int) -> None:
+        """Use another time for the first checks of transactions that open from now on."""
+        self._timeout_ms = timeout_ms
+
     def opened(self, half: HalfMessage) -> None:
         """Schedule the first check of an open transaction."""
         first_ms = self._timeout_ms if half.immunity_ms is None else half.immunity_ms

@@ -19,6 +19,7 @@ from aerobee.broker.v1 import replication_pb2
 from aerobee_broker.broker import Broker
 from aerobee_broker.cluster.peers import Peers, broker_caller
 from aerobee_broker.commit.worker_thread import Worker
+from aerobee_broker.config import BrokerOptions
 from aerobee_broker.errors import Deposed, MasterOutdated
 from aerobee_broker.replication.errors import NotCaughtUp, NotElectable
 from aerobee_broker.replication.identity import Replica
@@ -126,6 +127,11 @@ class MasterRole:
         sender.serves()
         self.for_slaves = [bind(_SERVICE, ReplicationRpcs(sender.serve, snapshots.take))]
         return [*broker.services(), *self.for_slaves]
+
+    async def use(self, options: BrokerOptions) -> None:
+        """Put changed options into effect. Raises MqError if a topic cannot be saved."""
+        if self._broker is not None:
+            await self._broker.use(options)
 
     async def stop(self) -> None:
         """Flush the log and save the tables while slaves still follow, and then stop."""

@@ -8,7 +8,7 @@ RepairPending if a record is damaged and may be repaired from another replica.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from aerobee_broker.errors import (
@@ -327,23 +327,9 @@ class Reader:
         indexed record that could not be read, because it may be one of these messages.
         """
         result: list[Record] = []
-        if self._index is None:
-            return result
-        try:
-            self._dispatch.put_index()
-        except OSError as error:
-            raise StoreReadError(error) from error
-        since = self._deleted_topics.deleted_below(topic)
-        seen: set[int] = set()  # a key may occur twice in KEYS
-        for physical_offset in self._index.find(topic, key, begin_ms, end_ms):
-            if physical_offset in seen or physical_offset < since:
-                continue
-            seen.add(physical_offset)
-            try:
-                found = self.get(physical_offset)
-            except (MessageNotFound, MessageCorrupted) as error:
-                if damaged is not None and self._log_reader.is_visible(physical_offset):
-                    damaged.append(self._indexed_damage(physical_offset, error))
+        for physical_offset in self.indexed(topic, key, begin_ms, end_ms):
+            found = self.indexed_record(physical_offset, damaged)
+            if found is None:
                 continue
             if not begin_ms <= found.store_timestamp_ms <= end_ms or found.topic != topic:
                 continue
@@ -353,6 +339,43 @@ class Reader:
                 if len(result) >= max_messages:
                     break
         return result
+
+    @property
+    def is_indexed(self) -> bool:
+        """Return whether there is an index of keys."""
+        return self._index is not None
+
+    def indexed(self, topic: str, key: str, begin_ms: int, end_ms: int) -> Iterator[int]:
+        """Yield the physical offsets of records that may have a key, newest first, each once.
+
+        The caller must compare topic, key and store time. Without an index, yields nothing.
+        """
+        if self._index is None:
+            return
+        try:
+            self._dispatch.put_index()
+        except OSError as error:
+            raise StoreReadError(error) from error
+        since = self._deleted_topics.deleted_below(topic)
+        seen: set[int] = set()  # a key may occur twice in KEYS
+        for physical_offset in self._index.find(topic, key, begin_ms, end_ms):
+            if physical_offset not in seen and physical_offset >= since:
+                seen.add(physical_offset)
+                yield physical_offset
+
+    def indexed_record(
+        self, physical_offset: int, damaged: list[MessageCorrupted] | None = None
+    ) -> Record | None:
+        """Return a record that the index names, or None if it cannot be read.
+
+        If the record is visible and damaged, the list `damaged` receives the error.
+        """
+        try:
+            return self.get(physical_offset)
+        except (MessageNotFound, MessageCorrupted) as error:
+            if damaged is not None and self._log_reader.is_visible(physical_offset):
+                damaged.append(self._indexed_damage(physical_offset, error))
+            return None
 
     def _indexed_damage(self, physical_offset: int, error: MqError) -> MessageCorrupted:
         if isinstance(error, MessageCorrupted):

@@ -44,6 +44,10 @@ class Retention:
         self._log = log
         self._options = options
 
+    def use(self, options: StoreOptions) -> None:
+        """Use other times, sizes and marks from the next evaluation on."""
+        self._options = options
+
     def evaluate(self, now_ms: int) -> int:
         """Measure the disk. Return the number of oldest log files that must be deleted now."""
         return self._deletable(self.measure(), now_ms)

@@ -87,11 +87,13 @@ async def change_invisible_duration(
     topic, group = topic_name(request.topic), group_name(request.group)
     duration_ms = change_duration_ms(request.invisible_duration, options)
     handle = handle_of(request.receipt_handle, topic, group)
-    if not request.suspend and _is_push_consumer(caller):
+    # A push consumer's listener failed; a simple consumer may only ask for more time.
+    rejected = not request.suspend and _is_push_consumer(caller)
+    if rejected:
         policy = await group_configs.policy(group)
         duration_ms = max(duration_ms, policy.retry_delay_ms(handle.delivery_attempt))
     result = await acknowledgements.change_invisible_duration(
-        handle, duration_ms, counted=not request.suspend
+        handle, duration_ms, counted=not request.suspend, rejected=rejected
     )
     changed = handle._replace(
         pop_time_ms=result.pop_time_ms,

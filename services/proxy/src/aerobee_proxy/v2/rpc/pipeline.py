@@ -6,8 +6,10 @@ telemetry stream may end with a gRPC error.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import dataclass
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar, TypeVarTuple
 
 from aerobee_foreign.apache.rocketmq.v2.definition_pb2 import Code
@@ -15,13 +17,13 @@ from google.protobuf.message import Message
 
 from aerobee_chassis.clock import Clock
 from aerobee_chassis.rpc.call import Call
-from aerobee_proxy.access.users import User
 from aerobee_proxy.counts import ProxyCounts
 from aerobee_proxy.v2 import authorization
 from aerobee_proxy.v2.authentication import Authentication
 from aerobee_proxy.v2.sessions import Session, Sessions
 from aerobee_proxy.v2.status import Refused, named, status_for
 from aerobee_proxy.v2.validation import client_id
+from aerobee_wire.access.users import User
 
 Q = TypeVar("Q", bound=Message)
 R = TypeVar("R", bound=Message)
@@ -44,6 +46,49 @@ class NotAdmitted(Refused):
     """
 
 
+class HeldCalls:
+    """The calls in progress that last: receives and telemetry streams."""
+
+    def __init__(self) -> None:
+        self._calls: dict[asyncio.Task[Any], _HeldCall] = {}
+
+    @contextmanager
+    def hold(self, user: str, check: Callable[[], None]) -> Iterator[None]:
+        """Let `recheck` end the call of the running task, in this block.
+
+        `check` raises NotAdmitted if the call is not allowed any more. Then the block raises it.
+        """
+        task = asyncio.current_task()
+        assert task is not None, "a handler runs in a task"
+        held = self._calls[task] = _HeldCall(user, check)
+        try:
+            yield
+        except asyncio.CancelledError:
+            if held.refusal is None:
+                raise
+            task.uncancel()
+            raise held.refusal from None
+        finally:
+            del self._calls[task]
+
+    def recheck(self, users: Collection[str] | None = None) -> None:
+        """End the calls of these users that are not allowed any more. None: of all users."""
+        for task, held in list(self._calls.items()):
+            if held.refusal is None and (users is None or held.user in users):
+                try:
+                    held.check()
+                except NotAdmitted as refusal:
+                    held.refusal = refusal
+                    task.cancel()
+
+
+@dataclass(slots=True)
+class _HeldCall:
+    user: str
+    check: Callable[[], None]
+    refusal: NotAdmitted | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Pipeline:
     """Wraps handlers with the steps of every RPC.
@@ -57,6 +102,7 @@ class Pipeline:
     counts: ProxyCounts
     authentication: Authentication | None
     checks_rights: bool
+    held: HeldCalls = field(default_factory=HeldCalls)
 
     def admit(self, call: Call) -> Caller:
         """Authenticate the caller of an RPC, and create its session or keep its session alive.
@@ -77,7 +123,7 @@ class Pipeline:
                 )
         except Refused as refusal:
             raise NotAdmitted(refusal.code, refusal.message) from None
-        session = self.sessions.touch(found, self.clock.real.monotonic_ms(), name)
+        session = self.sessions.touch(found, self.clock.real.monotonic_ms(), name, call.peer)
         return Caller(found, session, call, user)
 
     def authorize(self, request: object, caller: Caller) -> None:
@@ -88,10 +134,32 @@ class Pipeline:
         if caller.user is None or not self.checks_rights:
             return
         try:
-            authorization.check(caller.user, request)
+            authorization.check(caller.user, request, caller.call.peer)
         except Refused as refusal:
             self.counts.unauthorized += 1
             raise NotAdmitted(refusal.code, refusal.message) from None
+
+    def hold(
+        self, caller: Caller, request: Callable[[], object | None]
+    ) -> AbstractContextManager[None]:
+        """Return a block in which a lasting call ends if its user loses the right to make it.
+
+        `request` returns the present request; None needs no right. The block then raises
+        NotAdmitted.
+        """
+
+        def check() -> None:
+            if self.authentication is None or caller.user is None:
+                return
+            try:
+                user = self.authentication.current(caller.user.name)
+            except Refused as refusal:
+                raise NotAdmitted(refusal.code, refusal.message) from None
+            if (present := request()) is not None:
+                self.authorize(present, caller._replace(user=user))
+
+        user_name = caller.user.name if caller.user is not None else ""
+        return self.held.hold(user_name, check)
 
     def unary(
         self,
@@ -135,7 +203,8 @@ class Pipeline:
             try:
                 caller = self.admit(call)
                 self.authorize(request, caller)
-                await handler(*needs, request, caller)
+                with self.hold(caller, lambda: request):
+                    await handler(*needs, request, caller)
             except Exception as error:
                 await call.write(response(status=status_for(handler.__name__, error)))
             return last() if last is not None else None

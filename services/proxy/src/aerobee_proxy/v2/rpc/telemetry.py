@@ -11,6 +11,7 @@ The stream stays open until the client ends it, with these exceptions:
 
     the caller is not admitted   the proxy sends one command with the status, and ends the stream
                                  with the same text, because Go's SDK ignores the command's status
+    the user loses a right       the same, for a right that the settings of the client need
     the settings are refused     the proxy ends the stream with INVALID_ARGUMENT
     the proxy stops              the proxy ends the stream with OK, because Rust's SDK would loop
                                  without a pause after a reset
@@ -128,7 +129,9 @@ class Telemetry:
             return
         self._open.add(task)
         try:
-            await self._serve(requests, call)
+            caller = self._pipeline.admit(call)
+            with self._pipeline.hold(caller, lambda: caller.session.settings):
+                await self._serve(requests, caller)
         except NotAdmitted as refusal:
             await call.write(TelemetryCommand(status=status(refusal.code, refusal.message)))
             raise
@@ -145,8 +148,8 @@ class Telemetry:
         for task in self._open:
             task.cancel()
 
-    async def _serve(self, requests: AsyncIterator[TelemetryCommand], call: Call) -> None:
-        caller = self._pipeline.admit(call)
+    async def _serve(self, requests: AsyncIterator[TelemetryCommand], caller: Caller) -> None:
+        call = caller.call
         stream = TelemetryStream(call)
         writer = asyncio.create_task(stream.write())
         later: asyncio.Task[None] | None = None

@@ -1,0 +1,352 @@
+"""Define `aerobee acl`: the policies of users, and what they decide."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import click
+
+from aerobee_cli import access_changes, output
+from aerobee_cli.command_line import Argument, CommandGroup, Option
+from aerobee_cli.options import (
+    BadOption,
+    Columns,
+    DryRun,
+    Json,
+    Namesrv,
+    Wide,
+    Yes,
+    admin_client,
+    confirm,
+    end,
+    listing,
+)
+from aerobee_cli.table import Column, Table
+from aerobee_wire.status import Code, MqError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from aerobee_client import AdminClient
+    from aerobee_client.admin.descriptions import PolicyDescription
+    from aerobee_wire.access.policies import Policy
+    from aerobee_wire.access.users import User
+
+app = CommandGroup("acl", help="Policies: what users may do.")
+
+COLUMNS = (
+    Column("user", "username"),
+    Column("resource", "resource"),
+    Column("actions", "actions"),
+    Column("decision", "decision"),
+    Column("type", "policy_type"),
+    Column("source ips", "source_ips", extra=True),
+)
+SUBJECT = "User:"  # RocketMQ's form of a subject
+
+User_ = Annotated[str, Argument(metavar="USER", help="The user: NAME, or User:NAME.")]
+Resources = Annotated[
+    list[str],
+    Option(
+        "--resource",
+        metavar="R",
+        help="Topic:, Group:, Namespace: or Cluster: with a name, a PREFIX* or *; or * for all. As "
+        "often as needed.",
+    ),
+]
+Actions = Annotated[
+    str,
+    Option(metavar="A,...", help="All, or of Pub, Sub, Create, Update, Delete, Get, List."),
+]
+SourceIps = Annotated[
+    list[str] | None,
+    Option("--source-ip", metavar="CIDR", help="Only calls from this network. As often as needed."),
+]
+Deny = Annotated[bool, Option("--deny", help="Deny, instead of allow.")]
+Default = Annotated[
+    bool, Option("--default", help="Of type DEFAULT: counts only if no other policy matches.")
+]
+
+
+@app.add(epilog="Example: aerobee acl create billing --resource 'Topic:orders*' --actions Pub,Sub")
+def create(
+    context: click.Context,
+    *,
+    user: User_,
+    resource: Resources,
+    actions: Actions,
+    source_ip: SourceIps = None,
+    deny: Deny = False,
+    default: Default = False,
+    namesrv: Namesrv = None,
+    json: Json = False,
+) -> None:
+    """Add policies of a user. Exit code 3: a process does not have the change yet."""
+    made = _policies(resource, actions, source_ip, deny=deny, default=default)
+    with admin_client(context, namesrv) as admin:
+        change = admin.create_policies(_name(user), made)
+    done = "\n".join(f"created: {each}" for each in made)
+    access_changes.show(done, change, {}, as_json=json)
+
+
+@app.add(epilog="Example: aerobee acl update billing --resource Topic:orders --actions Sub")
+def update(
+    context: click.Context,
+    *,
+    user: User_,
+    resource: Resources,
+    actions: Actions,
+    source_ip: SourceIps = None,
+    deny: Deny = False,
+    default: Default = False,
+    namesrv: Namesrv = None,
+    json: Json = False,
+) -> None:
+    """Replace actions and networks of policies with the same resource, decision and type.
+
+    Exit code 3: a process does not have the change yet.
+    """
+    made = _policies(resource, actions, source_ip, deny=deny, default=default)
+    with admin_client(context, namesrv) as admin:
+        change = admin.update_policies(_name(user), made)
+    done = "\n".join(f"updated: {each}" for each in made)
+    access_changes.show(done, change, {}, as_json=json)
+
+
+@app.add(epilog="Example: aerobee acl delete billing --resource 'Topic:orders*' --yes")
+def delete(
+    context: click.Context,
+    *,
+    user: User_,
+    resource: Annotated[
+        str, Option(metavar="R", help="Only policies of exactly this resource.")
+    ] = "",
+    policy_type: Annotated[
+        str, Option("--type", metavar="T", help="Only policies of type CUSTOM or DEFAULT.")
+    ] = "",
+    yes: Yes = False,
+    namesrv: Namesrv = None,
+    json: Json = False,
+) -> None:
+    """Delete policies of a user; without --resource and --type all of them.
+
+    Exit code 3: a process does not have the change yet.
+    """
+    if policy_type not in ("", "CUSTOM", "DEFAULT"):
+        raise BadOption(f"--type {policy_type!r}: write CUSTOM or DEFAULT")
+    name = _name(user)
+    of = f" for {resource}" if resource else ""
+    confirm(f"Delete the policies of user {name}{of}?", yes)
+    with admin_client(context, namesrv) as admin:
+        change = admin.delete_policies(name, resource=resource, policy_type=policy_type)
+    access_changes.show(f"deleted policies of user {name}{of}", change, {}, as_json=json)
+
+
+@app.add("list", epilog="Example: aerobee acl list --json")
+def list_policies(
+    context: click.Context,
+    *,
+    wide: Wide = False,
+    columns: Columns = "",
+    namesrv: Namesrv = None,
+    json: Json = False,
+) -> None:
+    """List the policies of all users."""
+    table = listing(COLUMNS, wide=wide, chosen=columns)
+    with admin_client(context, namesrv) as admin:
+        found = admin.list_policies()
+    table.show(_items(found), as_json=json, empty="no policies")
+
+
+@app.add(epilog="Example: aerobee acl get billing --json")
+def get(
+    context: click.Context,
+    *,
+    user: User_,
+    wide: Wide = False,
+    columns: Columns = "",
+    namesrv: Namesrv = None,
+    json: Json = False,
+) -> None:
+    """List the policies of one user, in the order in which they decide."""
+    table = listing(COLUMNS, wide=wide, chosen=columns)
+    with admin_client(context, namesrv) as admin:
+        found = admin.list_policies(_name(user))
+    table.show(_items(found), as_json=json)
+
+
+@app.add("test", epilog="Example: aerobee acl test billing Topic:orders Pub")
+def check(
+    context: click.Context,
+    *,
+    user: User_,
+    resource: Annotated[
+        str, Argument(metavar="RESOURCE", help="One resource, such as Topic:orders.")
+    ],
+    action: Annotated[
+        str, Argument(metavar="ACTION", help="Pub, Sub, Create, Update, Delete, Get or List.")
+    ],
+    source_ip: Annotated[
+        str, Option(metavar="IP", help="The address of the client. Default: an unknown one.")
+    ] = "",
+    namesrv: Namesrv = None,
+    json: Json = False,
+) -> None:
+    """Show whether a user may do something, and name the policy that decides."""
+    with admin_client(context, namesrv) as admin:
+        found = admin.test_access(_name(user), resource, action, source_ip=source_ip)
+    if json:
+        [item] = output.items_of([found])
+        output.show_one({**item, "reason": found.reason}, as_json=True)
+    else:
+        print(f"{'allowed' if found.allowed else 'denied'}: {found.reason}")
+
+
+@app.add("import", epilog="Example: aerobee acl import plain_acl.yml --dry-run")
+def import_file(
+    context: click.Context,
+    *,
+    file: Annotated[
+        Path, Argument(metavar="FILE", help="A proxy's file of users, or plain_acl.yml of 4.x.")
+    ],
+    dry_run: DryRun = False,
+    namesrv: Namesrv = None,
+    json: Json = False,
+) -> None:
+    """Create or update the users and policies of a file. Others are kept.
+
+    An existing user keeps its secret key if the file has the same or none. Exit code 3: the file
+    contains something without an equivalent, which is named, or a process lacks a change.
+    """
+    from aerobee_cli import access_files
+
+    found = access_files.read(file)
+    lacking: dict[str, str] = {}
+    with admin_client(context, namesrv) as admin:
+        known = {user.username for user in admin.list_users()}
+        for user in found.users:
+            if not user.secrets and user.name not in known:
+                raise MqError(
+                    Code.INVALID_PARAMETER,
+                    f"user {user.name!r} does not exist, and {file} has no password for it: "
+                    "create it with `aerobee user create`",
+                )
+        if not dry_run:
+            for user in found.users:
+                lacking |= _apply(admin, user, exists=user.name in known)
+    Table(
+        (
+            Column("user", "username"),
+            Column("result", "result"),
+            Column("super", "super"),
+            Column("enabled", "enabled"),
+            Column("policies", "policies", text=True),
+        )
+    ).show(_imported(found.users, known, dry_run=dry_run), as_json=json, empty="no users")
+    end(
+        [
+            *(f"not imported: {each}" for each in found.skipped),
+            *(f"{process} lacks a change: {reason}" for process, reason in lacking.items()),
+        ]
+    )
+
+
+@app.add(epilog="Example: aerobee acl export")
+def export(context: click.Context, *, namesrv: Namesrv = None) -> None:
+    """Print users and policies as JSON, in the form of a proxy's file of users, without secrets."""
+    from json import dumps
+
+    from aerobee_cli.access_files import exported
+
+    with admin_client(context, namesrv) as admin:
+        users = output.items_of(admin.list_users())
+        policies = {
+            name: [_parsed(each) for each in found] for name, found in admin.list_policies().items()
+        }
+    print(dumps(exported(users, policies), indent=2, ensure_ascii=False))
+
+
+def _apply(admin: AdminClient, user: User, *, exists: bool) -> Mapping[str, str]:
+    """Create or update a user and its policies. Return the processes that lack a change."""
+    secret = user.secrets[0].decode() if user.secrets else None
+    if exists:
+        lacking = dict(
+            admin.update_user(
+                user.name, secret=secret, super=user.super, enabled=user.enabled
+            ).lacking
+        )
+    else:
+        assert secret is not None, "checked before the first change"
+        lacking = dict(
+            admin.create_user(user.name, secret, super=user.super, enabled=user.enabled).lacking
+        )
+    if user.policies:
+        put = [_described(each) for each in user.policies]
+        lacking |= admin.update_policies(user.name, put, create=True).lacking
+    return lacking
+
+
+def _imported(users: Iterable[User], known: set[str], *, dry_run: bool) -> list[dict[str, Any]]:
+    prefix = "would be " if dry_run else ""
+    return [
+        {
+            "username": user.name,
+            "result": prefix + ("updated" if user.name in known else "created"),
+            "super": user.super,
+            "enabled": user.enabled,
+            "policies": tuple(map(str, user.policies)),
+        }
+        for user in users
+    ]
+
+
+def _policies(
+    resources: Sequence[str],
+    actions: str,
+    source_ips: Sequence[str] | None,
+    *,
+    deny: bool,
+    default: bool,
+) -> list[PolicyDescription]:
+    from aerobee_client.admin.descriptions import PolicyDescription
+
+    return [
+        PolicyDescription(
+            resource=resource,
+            actions=tuple(part.strip() for part in actions.split(",")),
+            decision="DENY" if deny else "ALLOW",
+            policy_type="DEFAULT" if default else "CUSTOM",
+            source_ips=tuple(source_ips or ()),
+        )
+        for resource in resources
+    ]
+
+
+def _described(policy: Policy) -> PolicyDescription:
+    from aerobee_client.admin.descriptions import PolicyDescription
+
+    return PolicyDescription(
+        resource=policy.resource,
+        actions=tuple(sorted(policy.actions)),
+        decision=policy.decision,
+        policy_type=policy.type,
+        source_ips=tuple(map(str, policy.sources)),
+    )
+
+
+def _parsed(policy: PolicyDescription) -> Policy:
+    from aerobee_wire.access.messages import policy_of
+
+    return policy_of(policy.message())
+
+
+def _items(policies: Mapping[str, Sequence[PolicyDescription]]) -> list[dict[str, Any]]:
+    return [
+        {"username": name, **item} for name, found in policies.items()
+        for item in output.items_of(found)
+    ]  # fmt: skip
+
+
+def _name(user: str) -> str:
+    return user.removeprefix(SUBJECT)

@@ -1,0 +1,101 @@
+"""Define `aerobee dlq jobs`: list, show and cancel the jobs over dead letters."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated, Any
+
+import click
+
+from aerobee_cli import output
+from aerobee_cli.command_line import Argument, CommandGroup, Option
+from aerobee_cli.errors import CommandError
+from aerobee_cli.options import Columns, Json, Namesrv, Wide, admin_client, end, listing
+from aerobee_cli.redriving import FAILURE_COLUMNS
+from aerobee_cli.table import Column, Table, number
+from aerobee_wire.status import MqError
+
+app = CommandGroup("jobs", help="Jobs that send dead letters again or dismiss them.")
+
+Job = Annotated[str, Argument(metavar="JOB", help="Id of the job.")]
+
+JOB_COLUMNS = (
+    Column("job", "job_id"),
+    Column("group", "consumer_group"),
+    Column("action", "action"),
+    Column("state", "state"),
+    Column("started", "started_timestamp_ms"),
+    number("examined", "examined"),
+    number("of", "total"),
+    number("sent", "sent"),
+    number("failed", "failed"),
+    Column("by", "requested_by"),
+    Column("to", "target", extra=True),
+    Column("broker", "broker_name", extra=True),
+    number("sent before", "already", extra=True),
+    number("duplicates", "duplicates", extra=True),
+    number("unreadable", "unreadable", extra=True),
+    Column("filters", "filters", extra=True, text=True),
+    Column("waits for", "waits_for", text=True),
+    Column("ended", "ended_timestamp_ms", extra=True),
+    Column("note", "note", extra=True, text=True),
+)
+
+
+def _item(job: Any) -> dict[str, Any]:
+    item = asdict(job)
+    for name in ("started", "ended"):
+        item[f"{name}_timestamp_ms"] = item.pop(f"{name}_ms")
+    return item
+
+
+@app.add("list", epilog="Example: aerobee dlq jobs list --group billing")
+def list_jobs(
+    context: click.Context,
+    *,
+    group: Annotated[str, Option("--group", metavar="GROUP", help="Only of this group.")] = "",
+    wide: Wide = False,
+    columns: Columns = "",
+    namesrv: Namesrv = None,
+    json: Json = False,
+) -> None:
+    """List the jobs that the brokers remember, the newest first, with a row for each broker."""
+    table = listing(JOB_COLUMNS, wide=wide, chosen=columns)
+    silent: list[MqError] = []
+    with admin_client(context, namesrv) as admin:
+        jobs = admin.letter_jobs(group, silent=silent)
+    table.show(map(_item, jobs), as_json=json, empty="no jobs")
+    end(f"warning: not all jobs are listed: {error}" for error in silent)
+
+
+@app.add(epilog="Example: aerobee dlq jobs show 1f0c9a2b7d3e")
+def show(context: click.Context, *, job: Job, namesrv: Namesrv = None, json: Json = False) -> None:
+    """Show a job with its progress at each broker, and the dead letters that it could not send."""
+    silent: list[MqError] = []
+    with admin_client(context, namesrv) as admin:
+        jobs = admin.letter_jobs(job_id=job, silent=silent)
+        failures = [
+            asdict(failure)
+            for each in jobs
+            if each.failed
+            for failure in admin.letter_failures(each.broker_name, job)
+        ]
+    if not jobs and not silent:
+        raise CommandError(f"no broker has a job {job}: see aerobee dlq jobs list")
+    if json:
+        output.show_one(
+            {"brokers": [_item(each) for each in jobs], "failures": failures}, as_json=True
+        )
+    else:
+        output.show_each([_item(each) for each in jobs], as_json=False)
+        Table(FAILURE_COLUMNS).show(failures)
+    end(f"warning: the job is not shown for each broker: {error}" for error in silent)
+
+
+@app.add(epilog="Example: aerobee dlq jobs cancel 1f0c9a2b7d3e")
+def cancel(context: click.Context, *, job: Job, namesrv: Namesrv = None) -> None:
+    """Cancel a job on each broker. What it has sent or dismissed stays so."""
+    with admin_client(context, namesrv) as admin:
+        count = admin.cancel_letter_job(job)
+    done = f"cancelled the job {job} on {output.counted(count, 'broker')}"
+    output.note(done if count else f"the job {job} had ended before")

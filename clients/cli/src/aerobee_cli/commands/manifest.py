@@ -1,0 +1,91 @@
+"""Define `aerobee export` and `aerobee apply`: topics and groups of a cluster as a file."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated
+
+import click
+
+from aerobee_cli import changes, manifest, output, settings
+from aerobee_cli.command_line import Argument, CommandGroup
+from aerobee_cli.options import DryRun, Json, Namesrv, admin_client, end
+from aerobee_cli.settings import Arguments
+
+HEAD = "# Topics and groups, written by aerobee export. Create or update them: aerobee apply FILE\n"
+STDOUT = "-"
+
+app = CommandGroup()
+
+
+@app.add(epilog="Example: aerobee export cluster.yaml")
+def export(
+    context: click.Context,
+    *,
+    file: Annotated[Path, Argument(metavar="FILE", help="YAML; - is stdout. It is replaced.")],
+    namesrv: Namesrv = None,
+) -> None:
+    """Write all topics and consumer groups with their settings to a file for `aerobee apply`.
+
+    Messages and offsets are not part of it, nor are topics and groups of the system. Exit code 3: a
+    topic has other settings on one of its brokers, and the file has those of the first.
+    """
+    import yaml
+
+    with admin_client(context, namesrv) as admin:
+        topics, groups = output.items_of(admin.list_topics()), output.items_of(admin.list_groups())
+    content = {
+        "topics": [manifest.topic_entry(each) for each in topics],
+        "groups": [manifest.group_entry(each) for each in groups],
+    }
+    text = HEAD + yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
+    if str(file) == STDOUT:
+        sys.stdout.write(text)
+    else:
+        file.write_text(text, encoding="utf-8")
+        output.note(f"{len(topics)} topics and {len(groups)} groups in {file}")
+    end(
+        f"topic {name} has other settings on one of its brokers: the file has those of the first"
+        for name in manifest.differing(topics)
+    )
+
+
+@app.add(epilog="Example: aerobee apply cluster.yaml --dry-run")
+def apply(
+    context: click.Context,
+    *,
+    file: Annotated[Path, Argument(metavar="FILE", help="As `aerobee export` writes it.")],
+    dry_run: DryRun = False,
+    namesrv: Namesrv = None,
+    json: Json = False,
+) -> None:
+    """Create the topics and groups of a file, and change those with other settings.
+
+    Topics and groups that are not in the file stay as they are, and so do settings that it does not
+    name. Everything is checked before the first change. A second run changes nothing.
+    """
+    topics, groups = settings.file_entries(file, "topic"), settings.file_entries(file, "group")
+    with admin_client(context, namesrv) as admin:
+
+        def of_topics(*, dry_run: bool) -> list[output.Item]:
+            create = admin.create_topic
+            return changes.update_all(topics, admin.update_topic, create=create, dry_run=dry_run)
+
+        def of_groups(wanted: Mapping[str, Arguments], *, dry_run: bool) -> list[output.Item]:
+            create = admin.create_group
+            return changes.update_all(wanted, admin.update_group, create=create, dry_run=dry_run)
+
+        planned = of_topics(dry_run=True)
+        created = {each["name"] for each in planned if each["setting"] == "created"}
+        # A broker refuses a group that is bound to a topic that does not exist yet.
+        bound = {name for name, each in groups.items() if settings.parent_of(each) in created}
+        checked = {name: each for name, each in groups.items() if name not in bound}
+        planned += of_groups(checked, dry_run=True)
+        if not dry_run:
+            planned = of_topics(dry_run=False) + of_groups(groups, dry_run=False)
+    changes.show_updated("name", planned, as_json=json)
+    if dry_run and bound:
+        names = ", ".join(sorted(bound))
+        output.note(f"not checked, because their topics do not exist yet: {names}")

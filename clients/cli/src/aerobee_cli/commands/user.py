@@ -1,0 +1,169 @@
+"""Define `aerobee user`: create, change, list and delete users of a cluster."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import click
+
+from aerobee_cli import access_changes, output
+from aerobee_cli.command_line import Argument, CommandGroup, Option
+from aerobee_cli.options import (
+    BadOption,
+    Columns,
+    Json,
+    Namesrv,
+    Wide,
+    Yes,
+    admin_client,
+    confirm,
+    listing,
+)
+from aerobee_cli.secrets import read_secret
+from aerobee_cli.table import Column, number
+
+if TYPE_CHECKING:
+    from aerobee_client.admin.descriptions import AccessChange
+
+app = CommandGroup("user", help="Users of the cluster, who sign their calls.")
+
+COLUMNS = (
+    Column("user", "username"),
+    Column("enabled", "enabled"),
+    Column("super", "super"),
+    number("secrets", "secrets"),
+)
+
+Name = Annotated[str, Argument(metavar="NAME", help="The access key of the user.")]
+SecretFile = Annotated[
+    Path | None,
+    Option(metavar="FILE", help="Read the secret key from it; - is stdin. Default: a prompt."),
+]
+Generate = Annotated[
+    bool, Option("--generate", help="Generate the secret key, and print it this once.")
+]
+
+
+@app.add(epilog="Example: aerobee user create billing --generate")
+def create(
+    context: click.Context,
+    *,
+    name: Name,
+    super: Annotated[bool, Option("--super", help="The user may do everything.")] = False,
+    secret_file: SecretFile = None,
+    generate: Generate = False,
+    namesrv: Namesrv = None,
+    json: Json = False,
+) -> None:
+    """Create a user. It has no rights yet, unless it is SUPER: see `aerobee acl create`.
+
+    Exit code 3: a process does not have the user yet.
+    """
+    secret, generated = read_secret(secret_file, generate=generate)
+    with admin_client(context, namesrv) as admin:
+        change = admin.create_user(name, secret, super=super)
+    _show(f"created user {name}", change, secret if generated else "", json=json)
+
+
+@app.add(epilog="Example: aerobee user update billing --disable")
+def update(
+    context: click.Context,
+    *,
+    name: Name,
+    enable: Annotated[
+        bool | None, Option("--enable/--disable", help="Whether calls of the user are served.")
+    ] = None,
+    super: Annotated[
+        bool | None, Option("--super/--normal", help="Whether the user may do everything.")
+    ] = None,
+    namesrv: Namesrv = None,
+    json: Json = False,
+) -> None:
+    """Enable or disable a user, or change its type. For its secret key, use `aerobee user rotate`.
+
+    Exit code 3: a process does not have the change yet.
+    """
+    if enable is None and super is None:
+        raise BadOption("nothing to change: give --enable, --disable, --super or --normal")
+    with admin_client(context, namesrv) as admin:
+        change = admin.update_user(name, enabled=enable, super=super)
+    _show(f"updated user {name}", change, json=json)
+
+
+@app.add(epilog="Example: aerobee user rotate billing --generate")
+def rotate(
+    context: click.Context,
+    *,
+    name: Name,
+    secret_file: SecretFile = None,
+    generate: Generate = False,
+    finish: Annotated[
+        bool, Option("--finish", help="Make only the newest secret key valid, after all clients.")
+    ] = False,
+    namesrv: Namesrv = None,
+    json: Json = False,
+) -> None:
+    """Give a user a second secret key. The former one stays valid until --finish.
+
+    Change the clients in between. Exit code 3: a process does not have the change yet.
+    """
+    if finish and (secret_file is not None or generate):
+        raise BadOption("--finish takes no secret key: it makes the former one invalid")
+    secret, generated = ("", False) if finish else read_secret(secret_file, generate=generate)
+    with admin_client(context, namesrv) as admin:
+        change = admin.update_user(
+            name, secret=secret or None, keep_former_secret=not finish, drop_former_secret=finish
+        )
+    done = f"user {name} has one secret key" if finish else f"user {name} has a new secret key"
+    _show(done, change, secret if generated else "", json=json)
+    if not finish:
+        output.note(f"after all clients use it: aerobee user rotate {name} --finish")
+
+
+@app.add(epilog="Example: aerobee user delete billing --yes")
+def delete(
+    context: click.Context,
+    *,
+    name: Name,
+    yes: Yes = False,
+    namesrv: Namesrv = None,
+    json: Json = False,
+) -> None:
+    """Delete a user and its policies. Its calls are rejected within 2 seconds.
+
+    Exit code 3: a process does not have the change yet.
+    """
+    with admin_client(context, namesrv) as admin:
+        admin.get_user(name)  # before the question
+        confirm(f"Delete user {name} and its policies?", yes)
+        change = admin.delete_user(name)
+    _show(f"deleted user {name}", change, json=json)
+
+
+@app.add("list", epilog="Example: aerobee user list --json")
+def list_users(
+    context: click.Context,
+    *,
+    wide: Wide = False,
+    columns: Columns = "",
+    namesrv: Namesrv = None,
+    json: Json = False,
+) -> None:
+    """List all users, without secret keys."""
+    table = listing(COLUMNS, wide=wide, chosen=columns)
+    with admin_client(context, namesrv) as admin:
+        found = output.items_of(admin.list_users())
+    table.show(found, as_json=json, empty="no users")
+
+
+@app.add(epilog="Example: aerobee user get billing --json")
+def get(context: click.Context, *, name: Name, namesrv: Namesrv = None, json: Json = False) -> None:
+    """Show one user, without its secret keys."""
+    with admin_client(context, namesrv) as admin:
+        [found] = output.items_of([admin.get_user(name)])
+    output.show_one(found, as_json=json)
+
+
+def _show(done: str, change: AccessChange, secret: str = "", *, json: bool) -> None:
+    access_changes.show(done, change, {"secret_key": secret} if secret else {}, as_json=json)

@@ -1,0 +1,136 @@
+"""Run the console: `python -m aerobee_console`, which `aerobee console` starts."""
+
+from __future__ import annotations
+
+import json
+import socket
+import sys
+import time
+from typing import Annotated
+
+import click
+import uvicorn
+from starlette.applications import Starlette
+
+from aerobee_cli.command_line import Function, Option
+from aerobee_cli.main import explain
+from aerobee_cli.options import DEFAULT_NAMESRV, BadOption
+from aerobee_cli.output import silence_client
+from aerobee_client import AsyncAdminClient
+from aerobee_client.cluster.namesrv import namesrv_addresses
+from aerobee_console.options import DEFAULT_HOST, DEFAULT_PORT, Options, is_loopback
+from aerobee_console.reading.overview import Doctor
+from aerobee_console.reading.source import Source
+from aerobee_console.web.app import application
+from aerobee_console.web.console import Console
+from aerobee_wire.status import MqError
+
+# Open event streams end when the console stops.
+STOP_S = 2
+
+
+def console(
+    *,
+    namesrv: Annotated[
+        str,
+        Option(
+            metavar="H:P;H:P",
+            envvar="NAMESRV_ADDR",
+            help="Name servers. Default: NAMESRV_ADDR, or 127.0.0.1:9876.",
+        ),
+    ] = DEFAULT_NAMESRV,
+    host: Annotated[str, Option(metavar="H", help="The address to listen on.")] = DEFAULT_HOST,
+    port: Annotated[
+        int, Option(min=0, max=65_535, metavar="P", help="0 picks a free one.")
+    ] = DEFAULT_PORT,
+    host_name: Annotated[
+        list[str] | None,
+        Option(
+            metavar="NAME",
+            help="A name under which browsers may call it, besides loopback. May be repeated.",
+        ),
+    ] = None,
+    read_only: Annotated[bool, Option("--read-only", help="Refuse all changes.")] = False,
+    no_bodies: Annotated[bool, Option("--no-bodies", help="Hide the bodies of messages.")] = False,
+    insecure: Annotated[
+        bool,
+        Option("--insecure", help="Listen on other addresses than loopback, without a login."),
+    ] = False,
+) -> None:
+    """Serve the console: pages about the cluster for a browser.
+
+    The console prints one line of JSON with its address when it is ready. It has no login. It
+    therefore listens on loopback, unless --insecure is given.
+    """
+    if not is_loopback(host) and not insecure:
+        raise BadOption(
+            f"--host {host}: the console has no login, so that everyone who reaches this address "
+            "could change the cluster; use 127.0.0.1, or --insecure behind a firewall"
+        )
+    options = Options(
+        namesrvs=namesrv_addresses(namesrv),
+        host=host,
+        port=port,
+        host_names=tuple(host_name or ()),
+        read_only=read_only,
+        bodies=not no_bodies,
+    )
+    _serve(options)
+
+
+def _serve(options: Options) -> None:
+    silence_client()
+    family = socket.AF_INET6 if ":" in options.host else socket.AF_INET
+    listener = socket.create_server((options.host, options.port), family=family)
+    config = uvicorn.Config(
+        _application(options),
+        loop="asyncio",
+        http="h11",
+        ws="none",
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=STOP_S,
+    )
+    _Server(config, listener).run(sockets=[listener])
+
+
+def _application(options: Options) -> Starlette:
+    def now_ms() -> int:
+        return time.time_ns() // 1_000_000
+
+    source = Source(AsyncAdminClient(options.namesrvs), options.namesrvs, now_ms)
+    return application(Console(options, source, Doctor(options.namesrvs, now_ms)))
+
+
+class _Server(uvicorn.Server):
+    """A server that prints its address when it is ready."""
+
+    def __init__(self, config: uvicorn.Config, listener: socket.socket) -> None:
+        super().__init__(config)
+        host, port, *_ = listener.getsockname()
+        self._address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        print(json.dumps({"event": "ready", "address": self._address}), flush=True)
+
+
+def main() -> int:
+    """Run the console and return its exit code."""
+    command = Function(console, "console", "Example: aerobee console --port 8082").command()
+    try:
+        command.main(prog_name="aerobee console", standalone_mode=False)
+    except click.ClickException as error:
+        print(f"error: {error.format_message()} (see aerobee console --help)", file=sys.stderr)
+        return error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        return 130
+    except (OSError, MqError) as error:
+        print(f"error: {explain(error)}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,46 @@
+"""The options of a console, and the check that it may listen at its address."""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass
+
+DEFAULT_PORT = 8_082
+DEFAULT_HOST = "127.0.0.1"
+LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """The options of a console.
+
+    Attributes:
+        namesrvs: The addresses of the name servers.
+        host: The address to listen on.
+        port: The port; 0 for a free one.
+        host_names: Further names under which browsers may call the console.
+        read_only: Whether to refuse all changes and hide their buttons.
+        bodies: Whether to show the bodies of messages.
+    """
+
+    namesrvs: tuple[str, ...]
+    host: str = DEFAULT_HOST
+    port: int = DEFAULT_PORT
+    host_names: tuple[str, ...] = ()
+    read_only: bool = False
+    bodies: bool = True
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The values of the header Host, without a port, that are accepted."""
+        return LOOPBACK_NAMES | {name.lower() for name in self.host_names}
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether only programs of this machine reach the address `host`."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,163 @@
+"""Count the effects of a change before it is made: deletions, and resets of offsets.
+
+Each result has `seen`, a digest of the things that the change affects: queues, groups and members,
+but no counts, which change all the time. The change is made only if they are still the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from aerobee_cli.offsets import ResetTarget, effects
+from aerobee_cli.output import counted
+from aerobee_client.admin.descriptions import QueueOffset, QueueProgress, QueueStatus
+from aerobee_console.reading.groups import group_page
+from aerobee_console.reading.source import Answer, Source, gathered
+from aerobee_console.reading.topics import topic_page
+
+MAX_CALLS = 16  # at the same time
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Effects(Answer):
+    """The effects of a change, as sentences."""
+
+    texts: tuple[str, ...]
+    seen: str
+
+
+@dataclass(frozen=True, slots=True)
+class MovedQueue:
+    """A queue whose offset would move. `before` is None if the group has no offset there."""
+
+    topic: str
+    broker_name: str
+    queue_id: int
+    before: int | None
+    after: int
+    max_offset: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResetEffects(Effects):
+    """The effects of a reset, and the offset of each queue before and after it."""
+
+    queues: tuple[MovedQueue, ...]
+
+
+def _digest(*facts: Any) -> str:
+    return hashlib.sha256(json.dumps(facts, default=sorted).encode()).hexdigest()[:32]
+
+
+async def topic_deletion(source: Source, topic: str) -> Effects:
+    """Return the effects of deleting a topic. Raises MqError like `topic_page`."""
+    page = await topic_page(source, topic)
+    queues = page.queues or ()
+    stored = counted(page.stored_messages or 0, "message")
+    texts = [f"{topic} has {stored} in {_queues(len(queues))}"]
+    for group in page.groups or ():
+        texts.append(
+            f"{group.consumer_group} reads it: {counted(group.members or 0, 'member')}, "
+            f"{counted(group.lag or 0, 'message')} not consumed"
+        )
+    texts += [f"{client_id} publishes to it" for client_id in page.producers or ()]
+    return Effects(
+        texts=tuple(texts),
+        seen=_digest(
+            [(queue.broker_name, queue.queue_id) for queue in queues],
+            [group.consumer_group for group in page.groups or ()],
+        ),
+        silent=page.silent,
+        asked_at_ms=page.asked_at_ms,
+    )
+
+
+async def group_deletion(source: Source, group: str) -> Effects:
+    """Return the effects of deleting a group. Raises MqError like `group_page`."""
+    page = await group_page(source, group)
+    progress = [queue.progress for queue in page.queues or ()]
+    held = [queue for queue in progress if queue.consumer_offset is not None]
+    texts = [
+        f"{group} has {counted(len(page.members or ()), 'member')}",
+        f"{group} has {counted(page.dead_letters or 0, 'dead letter')}, which stay",
+    ]
+    for topic in dict.fromkeys(queue.topic for queue in held):
+        there = [queue for queue in held if queue.topic == topic]
+        lag = sum(queue.lag for queue in there)
+        texts.append(
+            f"the offsets of {group} in {_queues(len(there))} of {topic}, with "
+            f"{counted(lag, 'message')} not consumed"
+        )
+    return Effects(
+        texts=tuple(texts),
+        seen=_digest(
+            [(queue.topic, queue.broker_name, queue.queue_id) for queue in held],
+            [client.client_id for client in page.members or ()],
+        ),
+        silent=page.silent,
+        asked_at_ms=page.asked_at_ms,
+    )
+
+
+async def offset_reset(source: Source, group: str, topic: str, target: ResetTarget) -> ResetEffects:
+    """Return the effects of a reset, also of a group without members.
+
+    Raises MqError with the code SUBSCRIPTION_GROUP_NOT_EXIST or TOPIC_NOT_EXIST.
+    """
+    asking = await source.ask()
+    admin = source.admin
+    found: list[Any] = await gathered(
+        asking.of(lambda silent: admin.consume_progress(group, topic, silent=silent)),
+        asking.of(lambda silent: admin.topic_status(topic, silent=silent)),
+        asking.of(lambda silent: admin.list_clients(group, silent=silent)),
+    )
+    progress: list[QueueProgress] = found[0] or []
+    queues: list[QueueStatus] = found[1] or []
+    free = asyncio.Semaphore(MAX_CALLS)
+
+    async def moved(queue: QueueStatus) -> QueueOffset:
+        async with free:
+            return await _moved(source, queue, target)
+
+    after = await gathered(*map(moved, queues))
+    before = {(each.broker_name, each.queue_id): each.consumer_offset for each in progress}
+    members = [client.client_id for client in found[2] or ()]
+    texts = list(effects(progress, after, target)) or ["the group consumes as before"]
+    return ResetEffects(
+        texts=(f"{group} has {counted(len(members), 'member')}", *texts),
+        seen=_digest([(queue.broker_name, queue.queue_id) for queue in queues], members, target),
+        queues=tuple(
+            MovedQueue(
+                queue.topic,
+                queue.broker_name,
+                queue.queue_id,
+                before.get((queue.broker_name, queue.queue_id)),
+                new.queue_offset,
+                queue.max_offset,
+            )
+            for queue, new in zip(queues, after, strict=True)
+        ),
+        silent=asking.silent,
+        asked_at_ms=asking.at_ms,
+    )
+
+
+async def _moved(source: Source, queue: QueueStatus, target: ResetTarget) -> QueueOffset:
+    """Return the offset to which a reset would move the group in one queue."""
+    place = (queue.topic, queue.broker_name, queue.queue_id)
+    timestamp_ms = target.get("timestamp_ms")
+    if timestamp_ms is None:
+        offset = min(target["queue_offset"], queue.max_offset)
+    elif timestamp_ms < 0:
+        offset = queue.max_offset
+    else:
+        offset = await source.admin.search_offset(*place, timestamp_ms)
+    return QueueOffset(*place, offset)
+
+
+def _queues(number: int) -> str:
+    return counted(number, "queue")

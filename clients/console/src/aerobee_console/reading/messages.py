@@ -1,0 +1,259 @@
+"""Messages: one by id, several by key, and the pages of a queue."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from aerobee_client.admin.descriptions import QueueStatus
+from aerobee_client.message import ReceivedMessage
+from aerobee_console.reading.source import Answer, Asking, Silent, Source
+from aerobee_console.reading.text import Body, body_of
+from aerobee_wire.status import Code, MqError
+
+MAX_FOUND = 100  # of each broker, by key
+BROWSE_ROWS = 32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageRow:
+    """A message in a list."""
+
+    message_id: str
+    offset_message_id: str
+    topic: str
+    broker_name: str
+    queue_id: int
+    queue_offset: int
+    tag: str
+    keys: tuple[str, ...]
+    size: int
+    reconsume_times: int
+    store_timestamp_ms: int
+    failure_reason: str
+
+    @classmethod
+    def of(cls, message: ReceivedMessage) -> MessageRow:
+        return cls(
+            message_id=message.message_id,
+            offset_message_id=message.offset_message_id,
+            topic=message.stored_topic,
+            broker_name=message.broker_name,
+            queue_id=message.queue_id,
+            queue_offset=message.queue_offset,
+            tag=message.tag,
+            keys=message.keys,
+            size=message.store_size,
+            reconsume_times=message.reconsume_times,
+            store_timestamp_ms=message.store_timestamp_ms,
+            failure_reason=message.failure_reason,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageList(Answer):
+    """Messages by key, newest first.
+
+    `damaged` are errors of records that may match but cannot be read. `limit_reached` is true if a
+    broker may have more.
+    """
+
+    rows: tuple[MessageRow, ...]
+    damaged: tuple[str, ...]
+    limit_reached: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueuePage(Answer):
+    """A part of a queue, in the order of its offsets.
+
+    `queue` is None if the topic has no queue that answered. `next_offset` is None at the end of the
+    queue, and `previous_offset` at its start.
+    """
+
+    topic: str
+    queues: tuple[QueueStatus, ...]
+    queue: QueueStatus | None
+    rows: tuple[MessageRow, ...]
+    corrupted: int
+    previous_offset: int | None
+    next_offset: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessagePage(Answer):
+    """One message. `body` is None if bodies are not shown, or if it cannot be decompressed."""
+
+    row: MessageRow
+    origin_topic: str
+    origin_message_id: str
+    failure_description: str
+    born_timestamp_ms: int
+    born_host: str
+    store_host: str
+    properties: Mapping[str, str]
+    body: Body | None
+    body_problem: str
+
+
+async def message_page(
+    source: Source, message_id: str, *, body_format: str = "", bodies: bool = True
+) -> MessagePage:
+    """Return one message by its message id or offset message id.
+
+    Raises MqError with the code QUERY_NOT_FOUND. Its text names the brokers that did not answer.
+    """
+    asking, message = await _found(source, message_id)
+    body: Body | None = None
+    problem = "" if bodies else "bodies are not shown: the console runs with --no-bodies"
+    if bodies:
+        try:
+            body = body_of(message.body, body_format)
+        except MqError as error:
+            problem = error.message
+    return MessagePage(
+        row=MessageRow.of(message),
+        origin_topic=message.origin_topic,
+        origin_message_id=message.origin_message_id,
+        failure_description=message.failure_description,
+        born_timestamp_ms=message.born_timestamp_ms,
+        born_host=message.born_host,
+        store_host=message.store_host,
+        properties=dict(sorted(message.properties.items())),
+        body=body,
+        body_problem=problem,
+        silent=asking.silent,
+        asked_at_ms=asking.at_ms,
+    )
+
+
+async def whole_body(source: Source, message_id: str) -> bytes:
+    """Return the body of a message. Raises MqError like `message_page`."""
+    return (await _found(source, message_id))[1].body
+
+
+async def _found(source: Source, message_id: str) -> tuple[Asking, ReceivedMessage]:
+    asking = await source.ask()
+    try:
+        message = await asking.of(
+            lambda silent: source.admin.get_message(message_id, silent=silent)
+        )
+    except MqError as error:
+        if error.code is Code.QUERY_NOT_FOUND and asking.silent:
+            raise _not_found(message_id, asking.silent) from None
+        raise
+    if message is None:
+        raise _not_found(message_id, asking.silent)
+    return asking, message
+
+
+def _not_found(message_id: str, silent: tuple[Silent, ...]) -> MqError:
+    names = ", ".join(each.broker_name for each in silent)
+    return MqError(
+        Code.QUERY_NOT_FOUND,
+        f"no broker that answered has the message {message_id}; {names} did not answer and may "
+        "have it: retry when it runs",
+    )
+
+
+async def messages_by_key(
+    source: Source, topic: str, key: str, *, since_ms: int = 0, until_ms: int = 0
+) -> MessageList:
+    """Return the messages of a topic with a key, with one call to each broker of the topic.
+
+    Raises MqError with the code TOPIC_NOT_EXIST if the topic has no route.
+    """
+    asking = await source.ask()
+    damaged: list[MqError] = []
+    found = await asking.of(
+        lambda silent: source.admin.query_messages(
+            topic,
+            key=key,
+            max_messages=MAX_FOUND,
+            begin_timestamp_ms=since_ms,
+            end_timestamp_ms=until_ms,
+            damaged=damaged,
+            silent=silent,
+        )
+    )
+    rows = tuple(MessageRow.of(message) for message in found or ())
+    by_broker: dict[str, int] = {}
+    for row in rows:
+        by_broker[row.broker_name] = by_broker.get(row.broker_name, 0) + 1
+    return MessageList(
+        rows=rows,
+        damaged=tuple(error.message for error in damaged),
+        limit_reached=any(count >= MAX_FOUND for count in by_broker.values()),
+        silent=asking.silent,
+        asked_at_ms=asking.at_ms,
+    )
+
+
+async def queue_page(
+    source: Source,
+    topic: str,
+    *,
+    broker_name: str = "",
+    queue_id: int | None = None,
+    offset: int | None = None,
+) -> QueuePage:
+    """Return a page of a queue. It needs one call to each broker of the topic, and one read.
+
+    Args:
+        source: The cluster.
+        topic: The name of the topic.
+        broker_name: The broker of the queue. Default: that of the queue with the newest message.
+        queue_id: The id of the queue.
+        offset: The first offset. Default: so that the newest message is the last row.
+    """
+    asking = await source.ask()
+    queues = await asking.of(lambda silent: source.admin.topic_status(topic, silent=silent)) or []
+    queue = _chosen(queues, broker_name, queue_id)
+    rows: tuple[MessageRow, ...] = ()
+    corrupted, next_offset, start = 0, None, 0
+    if queue is not None:
+        chosen = queue
+        start = max(queue.min_offset, queue.max_offset - BROWSE_ROWS if offset is None else offset)
+
+        async def read(silent: list[MqError]) -> tuple[list[ReceivedMessage], int, int]:
+            try:
+                page = await source.admin.browse(
+                    topic, chosen.broker_name, chosen.queue_id, start, max_messages=BROWSE_ROWS
+                )
+            except MqError as error:
+                error.at_broker(chosen.broker_name)
+                silent.append(error)
+                raise
+            return page.messages(), page.corrupted_count, page.next_begin_offset
+
+        answered = await asking.of(read)
+        if answered is not None:
+            messages, corrupted, next_offset = answered
+            rows = tuple(map(MessageRow.of, messages))
+    at_end = queue is None or next_offset is None or next_offset >= queue.max_offset
+    return QueuePage(
+        topic=topic,
+        queues=tuple(queues),
+        queue=queue,
+        rows=rows,
+        corrupted=corrupted,
+        previous_offset=(
+            max(queue.min_offset, start - BROWSE_ROWS)
+            if queue is not None and start > queue.min_offset
+            else None
+        ),
+        next_offset=None if at_end else next_offset,
+        silent=asking.silent,
+        asked_at_ms=asking.at_ms,
+    )
+
+
+def _chosen(
+    queues: list[QueueStatus], broker_name: str, queue_id: int | None
+) -> QueueStatus | None:
+    wanted = [
+        queue
+        for queue in queues
+        if broker_name in ("", queue.broker_name) and queue_id in (None, queue.queue_id)
+    ]
+    return max(wanted, key=lambda queue: queue.latest_timestamp_ms, default=None)

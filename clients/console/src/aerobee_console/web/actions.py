@@ -1,0 +1,572 @@
+"""The changes. A change has a form with its consequences, which is sent back with what was seen.
+
+A change whose consequences cannot be counted, because a broker does not answer, is refused. A name
+is typed for a change that cannot be undone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import parse_qsl
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from aerobee_cli.offsets import ResetTarget, reset_target
+from aerobee_cli.options import BadOption
+from aerobee_cli.settings import (
+    MessageType,
+    Order,
+    Permission,
+    group_arguments,
+    topic_arguments,
+)
+from aerobee_client import AsyncProducer, Message
+from aerobee_client.admin.descriptions import Created, Update
+from aerobee_console.reading.brokers import broker_page
+from aerobee_console.reading.effects import (
+    Effects,
+    ResetEffects,
+    group_deletion,
+    offset_reset,
+    topic_deletion,
+)
+from aerobee_console.web.console import Console, status_of
+from aerobee_console.web.fields import BadField, Fields
+from aerobee_console.web.render import part
+from aerobee_console.web.security import TOKEN_FIELD
+from aerobee_wire.status import MqError
+
+# The producer group of the test messages.
+PRODUCER_GROUP = "aerobee-console"
+CONFIRM = "confirm"
+SEEN = "seen"
+
+
+class Changed(Exception):
+    """The things that a change affects are not those that the form showed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Input:
+    """A field of a form.
+
+    `kind` is "text", "number", "area", "choice", or "fixed" for a value that the form only shows.
+    """
+
+    name: str
+    label: str
+    kind: str = "text"
+    value: str = ""
+    choices: Sequence[str] = ()
+    hint: str = ""
+    required: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Form:
+    """A form of a change.
+
+    `confirm` is the name to type, or "". `effects` are the consequences, counted when the form was
+    made.
+    """
+
+    title: str
+    submit: str
+    back: str
+    inputs: Sequence[Input] = ()
+    effects: Effects | ResetEffects | None = None
+    confirm: str = ""
+    danger: bool = False
+    notes: Sequence[str] = ()
+    method: str = "post"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """The result of a change. `incomplete` names what failed or is not known."""
+
+    title: str
+    texts: Sequence[str] = ()
+    incomplete: Sequence[str] = ()
+    back: str
+    links: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """A change: `form` makes its form, and `perform` makes the change from the fields."""
+
+    form: Callable[[Console, Mapping[str, str], Fields], Awaitable[Form]]
+    perform: Callable[[Console, Mapping[str, str], Fields], Awaitable[Result]]
+    tab: str
+
+
+async def show(request: Request, console: Console, action: Action) -> Response:
+    """Answer a request for a form, or a form that was sent."""
+    names: Mapping[str, str] = request.path_params
+    if request.method != "POST":
+        fields = Fields(dict(request.query_params))
+        return _render(request, console, action, await action.form(console, names, fields), fields)
+    values = dict(parse_qsl((await request.body()).decode(), keep_blank_values=True))
+    console.guard.check_change(request.headers, values.get(TOKEN_FIELD, ""))
+    fields = Fields(values)
+    try:
+        result = await action.perform(console, names, fields)
+    except (BadField, Changed, MqError) as error:
+        form = await action.form(console, names, fields)
+        return _render(request, console, action, form, fields, error=error)
+    return console.page(request, "result.html.j2", tab=action.tab, page=None, result=result)
+
+
+def _render(
+    request: Request,
+    console: Console,
+    action: Action,
+    form: Form,
+    fields: Fields,
+    *,
+    error: Exception | None = None,
+) -> Response:
+    status, message = 200, ""
+    if isinstance(error, BadField):
+        status, message = 400, error.message
+    elif isinstance(error, Changed):
+        status, message = 409, str(error)
+    elif isinstance(error, MqError):
+        status, message = status_of(error), error.message
+        if status == 502:
+            message += "; brokers that answered may have made the change: look before you repeat it"
+    return console.page(
+        request,
+        "form.html.j2",
+        status=status,
+        tab=action.tab,
+        page=form.effects,
+        form=form,
+        values={each.name: fields.text(each.name, each.value, longest=1 << 20)
+                for each in form.inputs},
+        message=message,
+        bad_field=error.field if isinstance(error, BadField) else "",
+    )  # fmt: skip
+
+
+# ---- checks ----
+
+
+def _confirmed(fields: Fields, name: str) -> None:
+    if fields.text(CONFIRM) != name:
+        raise BadField(CONFIRM, f"type {name} to confirm")
+
+
+def _unchanged(fields: Fields, effects: Effects) -> None:
+    if effects.silent:
+        names = ", ".join(each.broker_name for each in effects.silent)
+        raise Changed(
+            f"the consequences at {names} are unknown, because it does not answer: nothing was "
+            "changed; retry when it runs"
+        )
+    if fields.text(SEEN) != effects.seen:
+        raise Changed(
+            "the queues, groups or members are not those that the form showed: nothing was "
+            "changed; read the new consequences and send the form again"
+        )
+
+
+def _settings(
+    read: Callable[[Mapping[str, Any]], dict[str, Any]], fields: Fields, names: Sequence[str]
+) -> dict[str, Any]:
+    """Return the arguments of an admin client for the fields that are not empty."""
+    arguments: dict[str, Any] = {}
+    for name in names:
+        value = fields.text(name)
+        if value:
+            try:
+                arguments |= read({name: value})
+            except BadOption as error:
+                raise BadField(name, error.message) from None
+    return arguments
+
+
+# ---- topics ----
+
+TYPES = tuple(each.value for each in MessageType)
+PERMISSIONS = tuple(each.value for each in Permission)
+TOPIC_FIELDS = ("queues", "read_queues", "write_queues", "permission", "type")
+
+
+async def _new_topic_form(_: Console, __: Mapping[str, str], ___: Fields) -> Form:
+    return Form(
+        title="Create a topic",
+        submit="Create",
+        back="/topics",
+        inputs=(
+            Input(name="topic", label="Name", required=True),
+            Input(name="queues", label="Queues", kind="number", value="8", hint="on each broker"),
+            Input(name="type", label="Type", kind="choice", value="normal", choices=TYPES),
+        ),
+        notes=("The topic is created on every broker.",),
+    )
+
+
+async def _create_topic(console: Console, _: Mapping[str, str], fields: Fields) -> Result:
+    """Create a topic on every broker."""
+    topic = fields.required("topic")
+    arguments = _settings(topic_arguments, fields, ("queues", "type"))
+    made = await console.source.admin.create_topic(topic, **arguments)
+    return _created(f"Topic {topic}", made, f"/topics/{part(topic)}")
+
+
+def _created(title: str, made: Sequence[Created], back: str) -> Result:
+    unreachable = sorted({each for there in made for each in there.unreachable_namesrvs})
+    return Result(
+        title=f"{title} exists",
+        texts=[
+            f"{there.broker_name}: "
+            + ("created" if there.created else "existed already with these settings")
+            for there in made
+        ],
+        incomplete=[
+            f"the name server {address} was not reached: it learns of the topic from the next "
+            "registration of the brokers"
+            for address in unreachable
+        ],
+        back=back,
+    )
+
+
+async def _topic_form(console: Console, names: Mapping[str, str], _: Fields) -> Form:
+    topic = names["topic"]
+    found = await console.source.admin.get_topic(topic)
+    first = found.brokers[0]
+    permission = {6: "rw", 4: "r", 2: "w"}.get(first.permission, "")
+    alike = all(
+        (there.read_queue_count, there.write_queue_count, there.permission)
+        == (first.read_queue_count, first.write_queue_count, first.permission)
+        for there in found.brokers
+    )
+    return Form(
+        title=f"Change {topic}",
+        submit="Change",
+        back=f"/topics/{part(topic)}",
+        inputs=(
+            Input(name="read_queues", label="Read queues", kind="number",
+                  value=str(first.read_queue_count), hint="on each broker"),
+            Input(name="write_queues", label="Write queues", kind="number",
+                  value=str(first.write_queue_count), hint="on each broker"),
+            Input(name="permission", label="Permission", kind="choice", value=permission,
+                  choices=PERMISSIONS),
+            Input(name="type", label="Type", kind="choice", value=found.message_type.lower(),
+                  choices=TYPES),
+            Input(name=CONFIRM, label="Name of the topic",
+                  hint="only for a change that makes messages unreadable"),
+        ),
+        notes=() if alike else ("The brokers have different settings; those of "
+                                f"{first.broker_name} are shown, and all get the new ones.",),
+    )  # fmt: skip
+
+
+async def _update_topic(console: Console, names: Mapping[str, str], fields: Fields) -> Result:
+    """Change the settings of a topic."""
+    topic = names["topic"]
+    admin = console.source.admin
+    arguments = _settings(topic_arguments, fields, TOPIC_FIELDS)
+    would = await admin.update_topic(topic, **arguments, dry_run=True)
+    force = bool(would.unreadable)
+    if force and fields.text(CONFIRM) != topic:
+        lost = ", ".join(
+            f"{each.messages:,} in queue {each.queue_id} of {each.broker_name}"
+            for each in would.unreadable
+        )
+        raise BadField(
+            CONFIRM, f"messages would become unreadable ({lost}): type {topic} to do it anyway"
+        )
+    made = await admin.update_topic(topic, **arguments, force=force)
+    return _updated(f"Topic {topic}", made, f"/topics/{part(topic)}")
+
+
+def _updated(title: str, made: Update, back: str) -> Result:
+    return Result(
+        title=f"{title} was changed" if made.changes else f"{title} had these settings already",
+        texts=[
+            f"{each.broker_name}: {each.setting} {each.before} → {each.after}"
+            for each in made.changes
+        ],
+        incomplete=[
+            f"the name server {address} was not reached: it learns of the change from the next "
+            "registration of the brokers"
+            for address in made.unreachable_namesrvs
+        ],
+        back=back,
+    )
+
+
+async def _delete_topic_form(console: Console, names: Mapping[str, str], _: Fields) -> Form:
+    topic = names["topic"]
+    return Form(
+        title=f"Delete {topic}",
+        submit="Delete the topic",
+        back=f"/topics/{part(topic)}",
+        effects=await topic_deletion(console.source, topic),
+        confirm=topic,
+        danger=True,
+        notes=("The messages and the offsets of all groups in the topic are deleted for good.",),
+    )
+
+
+async def _delete_topic(console: Console, names: Mapping[str, str], fields: Fields) -> Result:
+    """Delete a topic on every broker."""
+    topic = names["topic"]
+    _confirmed(fields, topic)
+    _unchanged(fields, await topic_deletion(console.source, topic))
+    await console.source.admin.delete_topic(topic)
+    return Result(title=f"Topic {topic} was deleted on every broker", back="/topics")
+
+
+async def _send_form(_: Console, names: Mapping[str, str], __: Fields) -> Form:
+    topic = names["topic"]
+    return Form(
+        title=f"Send a message to {topic}",
+        submit="Send",
+        back=f"/topics/{part(topic)}",
+        inputs=(
+            Input(name="body", label="Body", kind="area", required=True),
+            Input(name="tag", label="Tag"),
+            Input(name="keys", label="Keys", hint="separated by spaces"),
+            Input(name="message_group", label="Message group"),
+        ),
+        notes=("Every group that reads the topic receives the message.",),
+    )
+
+
+async def _send(console: Console, names: Mapping[str, str], fields: Fields) -> Result:
+    """Send a message."""
+    topic = names["topic"]
+    body = fields.text("body", longest=4 << 20)
+    if not body:
+        raise BadField("body", "it is empty: give at least one character")
+    message = Message(
+        topic,
+        body.encode(),
+        tag=fields.text("tag"),
+        keys=fields.text("keys").split(),
+        message_group=fields.text("message_group"),
+    )
+    async with AsyncProducer(PRODUCER_GROUP, namesrv=console.options.namesrvs) as producer:
+        sent = await producer.send(message)
+    return Result(
+        title="The message was sent",
+        texts=[
+            f"{sent.queue.broker_name}, queue {sent.queue.queue_id}, offset {sent.queue_offset:,}"
+        ],
+        back=f"/topics/{part(topic)}",
+        links={"Show the message": f"/messages/{part(sent.offset_message_id)}"},
+    )
+
+
+# ---- groups ----
+
+ORDERS = tuple(each.value for each in Order)
+GROUP_FIELDS = ("max_attempts", "retry_delays", "order", "consume")
+
+
+async def _new_group_form(_: Console, __: Mapping[str, str], ___: Fields) -> Form:
+    return Form(
+        title="Create a group",
+        submit="Create",
+        back="/groups",
+        inputs=(
+            Input(name="group", label="Name", required=True),
+            Input(name="max_attempts", label="Maximum attempts", kind="number", value="17",
+                  hint="deliveries before a message is dead-lettered"),
+            Input(name="retry_delays", label="Retry delays",
+                  hint="such as 1s,5s,30s; empty for the broker's delay levels"),
+            Input(name="order", label="Order", kind="choice", value="auto", choices=ORDERS),
+        ),
+        notes=("The group is created on every broker.",),
+    )  # fmt: skip
+
+
+async def _create_group(console: Console, _: Mapping[str, str], fields: Fields) -> Result:
+    """Create a group on every broker."""
+    group = fields.required("group")
+    arguments = _settings(group_arguments, fields, ("max_attempts", "retry_delays", "order"))
+    made = await console.source.admin.create_group(group, **arguments)
+    return _created(f"Group {group}", made, f"/groups/{part(group)}")
+
+
+async def _group_form(console: Console, names: Mapping[str, str], _: Fields) -> Form:
+    group = names["group"]
+    found = await console.source.admin.get_group(group)
+    notes = []
+    if found.exponential_retry:
+        notes.append("The group has an exponential retry policy. Retry delays would replace it.")
+    return Form(
+        title=f"Change {group}",
+        submit="Change",
+        back=f"/groups/{part(group)}",
+        inputs=(
+            Input(name="max_attempts", label="Maximum attempts", kind="number",
+                  value=str(found.max_attempts),
+                  hint="deliveries before a message is dead-lettered"),
+            Input(name="retry_delays", label="Retry delays", hint="such as 1s,5s,30s",
+                  value=",".join(f"{ms}ms" for ms in found.retry_delays_ms)),
+            Input(name="order", label="Order", kind="choice", value=found.order, choices=ORDERS),
+            Input(name="consume", label="May consume", kind="choice",
+                  value=str(found.consume_enable).lower(), choices=("true", "false"),
+                  hint="false pauses the group"),
+        ),
+        notes=notes,
+    )  # fmt: skip
+
+
+async def _update_group(console: Console, names: Mapping[str, str], fields: Fields) -> Result:
+    """Change the settings of a group."""
+    group = names["group"]
+    arguments = _settings(group_arguments, fields, GROUP_FIELDS)
+    made = await console.source.admin.update_group(group, **arguments)
+    return _updated(f"Group {group}", made, f"/groups/{part(group)}")
+
+
+async def _delete_group_form(console: Console, names: Mapping[str, str], _: Fields) -> Form:
+    group = names["group"]
+    return Form(
+        title=f"Delete {group}",
+        submit="Delete the group",
+        back=f"/groups/{part(group)}",
+        effects=await group_deletion(console.source, group),
+        confirm=group,
+        danger=True,
+        notes=("The settings and the offsets of the group are deleted for good.",),
+    )
+
+
+async def _delete_group(console: Console, names: Mapping[str, str], fields: Fields) -> Result:
+    """Delete a group on every broker."""
+    group = names["group"]
+    _confirmed(fields, group)
+    _unchanged(fields, await group_deletion(console.source, group))
+    await console.source.admin.delete_group(group)
+    return Result(title=f"Group {group} was deleted on every broker", back="/groups")
+
+
+async def _reset_form(console: Console, names: Mapping[str, str], fields: Fields) -> Form:
+    group = names["group"]
+    found: ResetEffects | None = None
+    topic, to = fields.text("topic"), fields.text("to")
+    if topic and to:
+        found = await offset_reset(console.source, group, topic, _target(to))
+    kind = "fixed" if found else "text"
+    return Form(
+        title=f"Reset offsets of {group}",
+        submit="Reset the offsets" if found else "Show the consequences",
+        back=f"/groups/{part(group)}",
+        inputs=(
+            Input(name="topic", label="Topic", kind=kind, value=topic, required=True),
+            Input(name="to", label="To", kind=kind, value=to, required=True,
+                  hint="earliest, latest, a time such as 2026-06-01T00:00:00Z, or a queue offset"),
+        ),
+        effects=found,
+        confirm=group if found else "",
+        danger=found is not None,
+        method="post" if found else "get",
+    )  # fmt: skip
+
+
+def _target(text: str) -> ResetTarget:
+    try:
+        return reset_target(text)
+    except BadOption as error:
+        raise BadField("to", error.message.removeprefix("--to ")) from None
+
+
+async def _reset(console: Console, names: Mapping[str, str], fields: Fields) -> Result:
+    """Move the offsets of a group in a topic."""
+    group, topic = names["group"], fields.required("topic")
+    target = _target(fields.required("to"))
+    _confirmed(fields, group)
+    _unchanged(fields, await offset_reset(console.source, group, topic, target))
+    moved = await console.source.admin.reset_offsets(group, topic, **target)
+    return Result(
+        title=f"{group} continues at the new offsets",
+        texts=[
+            f"{each.broker_name}, queue {each.queue_id}: offset {each.queue_offset:,}"
+            for each in moved
+        ],
+        back=f"/groups/{part(group)}",
+    )
+
+
+async def _skip_form(_: Console, names: Mapping[str, str], fields: Fields) -> Form:
+    group = names["group"]
+    return Form(
+        title=f"Skip a message of {group}",
+        submit="Skip the message",
+        back=f"/groups/{part(group)}",
+        inputs=(Input(name="message_id", label="Message id", required=True),),
+        notes=("The message becomes a dead letter, and its message group continues after it.",),
+        danger=True,
+    )
+
+
+async def _skip(console: Console, names: Mapping[str, str], fields: Fields) -> Result:
+    """Dead-letter the message that blocks a message group."""
+    group, message_id = names["group"], fields.required("message_id")
+    blocked = await console.source.admin.skip_message(group, message_id)
+    return Result(
+        title="The message is a dead letter now",
+        texts=[f"{blocked.waiting:,} messages of its message group waited for it"],
+        back=f"/groups/{part(group)}",
+        links={"Dead letters": f"/dead-letters/{part(group)}"},
+    )
+
+
+# ---- brokers ----
+
+
+async def _drain_form(console: Console, names: Mapping[str, str], _: Fields) -> Form:
+    name = names["broker"]
+    found = await broker_page(console.source, name)
+    status = found.row.status
+    draining = status is not None and bool(status.draining_since_ms)
+    return Form(
+        title=f"{'Undrain' if draining else 'Drain'} {name}",
+        submit="Accept messages again" if draining else "Refuse messages of producers",
+        back=f"/brokers/{part(name)}",
+        inputs=(
+            Input(name="drain", label="Accept messages of producers", kind="choice",
+                  value="yes" if draining else "no", choices=("no", "yes")),
+        ),
+        notes=(
+            "A draining broker refuses messages of producers and still serves consumers. Producers "
+            "continue at the other brokers. The setting survives a restart.",
+        ),
+    )  # fmt: skip
+
+
+async def _drain(console: Console, names: Mapping[str, str], fields: Fields) -> Result:
+    """Make a broker refuse messages of producers, or accept them again."""
+    name = names["broker"]
+    draining = fields.choice("drain", ("no", "yes"), "no") == "no"
+    changed = await console.source.admin.drain_broker(name, draining=draining)
+    state = "drains" if draining else "accepts messages"
+    return Result(
+        title=f"{name} {state}" if changed else f"{name} {state} already",
+        back=f"/brokers/{part(name)}",
+    )
+
+
+ACTIONS: dict[str, Action] = {
+    "/topics/new": Action(_new_topic_form, _create_topic, "topics"),
+    "/topics/{topic}/change": Action(_topic_form, _update_topic, "topics"),
+    "/topics/{topic}/delete": Action(_delete_topic_form, _delete_topic, "topics"),
+    "/topics/{topic}/send": Action(_send_form, _send, "topics"),
+    "/groups/new": Action(_new_group_form, _create_group, "groups"),
+    "/groups/{group}/change": Action(_group_form, _update_group, "groups"),
+    "/groups/{group}/delete": Action(_delete_group_form, _delete_group, "groups"),
+    "/groups/{group}/reset": Action(_reset_form, _reset, "groups"),
+    "/groups/{group}/skip": Action(_skip_form, _skip, "groups"),
+    "/brokers/{broker}/drain": Action(_drain_form, _drain, "brokers"),
+}

@@ -1,0 +1,361 @@
+"""The JSON API under /api/v1: the functions of the pages and of the changes.
+
+`openapi.json` describes it. `python -m aerobee_console.web.api` writes this file, and a test
+compares it with the code.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass
+from importlib import resources
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from aerobee_console.reading import brokers, clients, groups, letters, messages, overview, topics
+from aerobee_console.web import pages
+from aerobee_console.web.actions import ACTIONS, Action, Changed, Form, Result
+from aerobee_console.web.console import Console, status_of
+from aerobee_console.web.fields import BadField, Fields
+from aerobee_console.web.security import TOKEN_HEADER, Refused
+from aerobee_wire.status import MqError
+
+PREFIX = "/api/v1"
+FILE = "openapi.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """The values that a change needs. `csrf_token` is sent in the header x-csrf-token."""
+
+    csrf_token: str
+    read_only: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """An error. `field` is the field with an invalid value, or ""."""
+
+    message: str
+    field: str
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """A function of the API that reads. `query` has the descriptions of its parameters."""
+
+    summary: str
+    result: type
+    call: Callable[[Console, Mapping[str, str], Fields], Awaitable[Any]]
+    query: Mapping[str, str] = field(default_factory=dict)
+
+
+PAGE = {"page": "The number of the page, from 1 on."}
+ENDPOINTS: dict[str, Endpoint] = {
+    "/session": Endpoint(
+        "Return the token for changes.",
+        Session,
+        lambda console, _, __: _session(console),
+    ),
+    "/overview": Endpoint(
+        "Return the messages that wait, and the findings of the checks.",
+        overview.Overview,
+        lambda console, _, __: overview.overview(console.source, console.doctor),
+    ),
+    "/brokers": Endpoint(
+        "Return all brokers.",
+        brokers.BrokerList,
+        lambda console, _, __: brokers.broker_list(console.source),
+    ),
+    "/brokers/{broker}": Endpoint(
+        "Return one broker.",
+        brokers.BrokerPage,
+        lambda console, names, _: brokers.broker_page(console.source, names["broker"]),
+    ),
+    "/topics": Endpoint(
+        "Return a page of topics.",
+        topics.TopicList,
+        lambda console, _, given: pages.topics_of(console, given),
+        {
+            "name": "Only topics whose name contains this text.",
+            "type": "Only topics of this type.",
+            "derived": "yes: also retry and dead-letter topics.",
+            "sort": f"One of {', '.join(topics.SORTS)}.",
+            **PAGE,
+        },
+    ),
+    "/topics/{topic}": Endpoint(
+        "Return one topic.",
+        topics.TopicPage,
+        lambda console, names, _: topics.topic_page(console.source, names["topic"]),
+    ),
+    "/groups": Endpoint(
+        "Return a page of groups.",
+        groups.GroupList,
+        lambda console, _, given: pages.groups_of(console, given),
+        {
+            "name": "Only groups whose name contains this text.",
+            "sort": f"One of {', '.join(groups.SORTS)}.",
+            **PAGE,
+        },
+    ),
+    "/groups/{group}": Endpoint(
+        "Return one group.",
+        groups.GroupPage,
+        lambda console, names, _: groups.group_page(console.source, names["group"]),
+    ),
+    "/messages": Endpoint(
+        "Return the messages of a topic with a key.",
+        messages.MessageList,
+        lambda console, _, given: pages.messages_of(console, given),
+        {
+            "topic": "The topic.",
+            "key": "A key of the messages.",
+            "since": "The earliest store time: a time, or an age such as 24h.",
+            "until": "The latest store time: a time, or an age such as 24h.",
+        },
+    ),
+    "/queue": Endpoint(
+        "Return a part of a queue.",
+        messages.QueuePage,
+        lambda console, _, given: pages.queue_of(console, given),
+        {
+            "topic": "The topic.",
+            "broker": "The broker of the queue. Default: that of the newest message.",
+            "queue": "The id of the queue.",
+            "offset": "The first offset. Default: so that the newest message is the last one.",
+        },
+    ),
+    "/messages/{message_id}": Endpoint(
+        "Return one message.",
+        messages.MessagePage,
+        lambda console, names, given: pages.message_of(console, names["message_id"], given),
+        {"as": "The format of the body: text, json or hex."},
+    ),
+    "/dead-letters": Endpoint(
+        "Return the groups that have dead letters.",
+        letters.LetterGroups,
+        lambda console, _, given: pages.letter_groups_of(console, given),
+        {"name": "Only groups whose name contains this text.", **PAGE},
+    ),
+    "/dead-letters/{group}": Endpoint(
+        "Return the newest dead letters of a group.",
+        letters.Letters,
+        lambda console, names, given: pages.letters_of(console, names["group"], given),
+        {"reason": "Only letters with this reason.", "tag": "Only letters with this tag."},
+    ),
+    "/clients": Endpoint(
+        "Return a page of clients.",
+        clients.ClientList,
+        lambda console, _, given: pages.clients_of(console, given),
+        {
+            "text": "Only clients whose id, address, proxy or language contains this text.",
+            "group": "Only clients of this group.",
+            "topic": "Only clients that subscribe or publish to this topic.",
+            **PAGE,
+        },
+    ),
+}
+
+
+async def _session(console: Console) -> Session:
+    return Session(console.guard.token, console.options.read_only)
+
+
+# ---- requests ----
+
+
+async def read(request: Request, console: Console, endpoint: Endpoint) -> Response:
+    """Answer a request that reads."""
+    given = dict(request.query_params)
+    unknown = [name for name in given if name not in endpoint.query]
+    if unknown:
+        known = ", ".join(endpoint.query) or "none"
+        raise BadField(unknown[0], f"there is no such parameter: known are {known}")
+    found = await endpoint.call(console, request.path_params, Fields(given))
+    return JSONResponse(plain(found))
+
+
+async def change(request: Request, console: Console, action: Action) -> Response:
+    """Answer a request for the form of a change, or make the change."""
+    names = request.path_params
+    if request.method != "POST":
+        form = await action.form(console, names, Fields(dict(request.query_params)))
+        return JSONResponse(plain(form))
+    console.guard.check_change(request.headers, request.headers.get(TOKEN_HEADER, ""))
+    try:
+        values = json.loads(await request.body() or b"{}")
+    except ValueError:
+        raise BadField("body", "it is not JSON: send an object of texts") from None
+    if not isinstance(values, dict) or not all(isinstance(v, str) for v in values.values()):
+        raise BadField("body", "send an object whose values are texts")
+    return JSONResponse(plain(await action.perform(console, names, Fields(values))))
+
+
+async def description(_: Request, __: Console) -> Response:
+    """Return the description of the API."""
+    text = resources.files("aerobee_console").joinpath(FILE).read_bytes()
+    return Response(text, media_type="application/json")
+
+
+def problem(error: Exception) -> Response | None:
+    """Return the answer for an error, or None if it is not an error of a request."""
+    if isinstance(error, BadField):
+        return _problem(400, error.message, error.field)
+    if isinstance(error, Refused):
+        return _problem(403, str(error))
+    if isinstance(error, Changed):
+        return _problem(409, str(error))
+    if isinstance(error, MqError):
+        return _problem(status_of(error), error.message, error.about)
+    if isinstance(error, HTTPException):
+        return _problem(error.status_code, str(error.detail))
+    return None
+
+
+def _problem(status: int, message: str, field: str = "") -> Response:
+    return JSONResponse(plain(Problem(message, field)), status)
+
+
+# ---- values as JSON ----
+
+
+def plain(value: Any) -> Any:
+    """Convert a result to JSON: the fields and properties of dataclasses, as objects."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return {name: plain(getattr(value, name)) for name, _ in _members(type(value))}
+    if isinstance(value, Mapping):
+        return {str(key): plain(each) for key, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(each) for each in value]
+    return value
+
+
+def _members(kind: type) -> list[tuple[str, Any]]:
+    """Return the names and types of the fields and properties of a dataclass."""
+    hints = get_type_hints(kind)
+    found = [(each.name, hints[each.name]) for each in fields(kind)]
+    for base in reversed(kind.__mro__):
+        for name, member in vars(base).items():
+            if isinstance(member, property) and not name.startswith("_"):
+                found.append((name, get_type_hints(member.fget)["return"]))
+    return list(dict(found).items())
+
+
+# ---- the description ----
+
+
+def openapi() -> dict[str, Any]:
+    """Return the description of the API in the format of OpenAPI 3.1."""
+    schemas: dict[str, Any] = {}
+    paths: dict[str, Any] = {}
+    for path, endpoint in ENDPOINTS.items():
+        query = [
+            {"name": name, "in": "query", "description": text, "schema": {"type": "string"}}
+            for name, text in endpoint.query.items()
+        ]
+        operation = _operation(path, endpoint.summary, endpoint.result, schemas, query)
+        paths[PREFIX + path] = {"get": operation}
+    for path, action in ACTIONS.items():
+        summary = (action.perform.__doc__ or "").partition("\n")[0]
+        made = _operation(path, summary, Result, schemas)
+        made["requestBody"] = {
+            "required": True,
+            "content": {
+                "application/json": {
+                    "schema": {"type": "object", "additionalProperties": {"type": "string"}}
+                }
+            },
+        }
+        made["parameters"].append(
+            {"name": TOKEN_HEADER, "in": "header", "required": True, "schema": {"type": "string"}}
+        )
+        form = _operation(path, "Return the fields and the consequences.", Form, schemas)
+        paths[PREFIX + path] = {"get": form, "post": made}
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Aerobee console",
+            "version": "1",
+            "description": "The pages and changes of the console as JSON.",
+        },
+        "paths": paths,
+        "components": {"schemas": dict(sorted(schemas.items()))},
+    }
+
+
+def _operation(
+    path: str,
+    summary: str,
+    result: type,
+    schemas: dict[str, Any],
+    query: Sequence[Mapping[str, Any]] = (),
+) -> dict[str, Any]:
+    names = [part[1:-1] for part in path.split("/") if part.startswith("{")]
+    return {
+        "summary": summary,
+        "parameters": [
+            *(
+                {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
+                for name in names
+            ),
+            *query,
+        ],
+        "responses": {
+            "200": _response("The result.", result, schemas),
+            "default": _response("An error.", Problem, schemas),
+        },
+    }
+
+
+def _response(text: str, kind: type, schemas: dict[str, Any]) -> dict[str, Any]:
+    content = {"application/json": {"schema": _schema(kind, schemas)}}
+    return {"description": text, "content": content}
+
+
+_SCALARS = {str: "string", int: "integer", float: "number", bool: "boolean", NoneType: "null"}
+
+
+def _schema(kind: Any, schemas: dict[str, Any]) -> dict[str, Any]:
+    if kind in _SCALARS:
+        return {"type": _SCALARS[kind]}
+    origin, arguments = get_origin(kind), get_args(kind)
+    if origin in (Union, UnionType):
+        return {"anyOf": [_schema(each, schemas) for each in arguments]}
+    if origin is tuple and arguments[-1] is not Ellipsis:
+        items = [_schema(each, schemas) for each in arguments]
+        return {"type": "array", "prefixItems": items, "minItems": len(items)}
+    if isinstance(origin, type) and issubclass(origin, Mapping):
+        return {"type": "object", "additionalProperties": _schema(arguments[1], schemas)}
+    if isinstance(origin, type) and issubclass(origin, Sequence):
+        return {"type": "array", "items": _schema(arguments[0], schemas)}
+    assert is_dataclass(kind) and isinstance(kind, type), f"no schema for {kind}"
+    if kind.__name__ not in schemas:
+        schemas[kind.__name__] = {}  # a type may contain itself
+        members = {name: _schema(hint, schemas) for name, hint in _members(kind)}
+        schemas[kind.__name__] = {
+            "type": "object",
+            "description": (kind.__doc__ or "").partition("\n")[0],
+            "properties": members,
+            "required": list(members),
+        }
+    return {"$ref": f"#/components/schemas/{kind.__name__}"}
+
+
+def text() -> str:
+    """Return the content of the file that describes the API."""
+    return json.dumps(openapi(), indent=1, ensure_ascii=False) + "\n"
+
+
+if __name__ == "__main__":
+    Path(str(resources.files("aerobee_console").joinpath(FILE))).write_text(
+        text(), encoding="utf-8"
+    )
+    sys.exit(0)

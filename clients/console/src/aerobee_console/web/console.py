@@ -1,0 +1,80 @@
+"""The parts that all pages share: cluster, options, and the rendering of a page or an error."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Any
+
+from jinja2 import Environment
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+
+from aerobee_console.options import Options
+from aerobee_console.reading.overview import Doctor
+from aerobee_console.reading.source import Source
+from aerobee_console.web.render import environment
+from aerobee_console.web.security import Guard
+from aerobee_wire.status import Code, MqError
+
+NOT_FOUND = frozenset(
+    {
+        Code.TOPIC_NOT_EXIST,
+        Code.SUBSCRIPTION_GROUP_NOT_EXIST,
+        Code.BROKER_NOT_EXIST,
+        Code.QUERY_NOT_FOUND,
+    }
+)
+INVALID = frozenset({Code.INVALID_PARAMETER, Code.MESSAGE_ILLEGAL, Code.ILLEGAL_OPERATION})
+TABS = (
+    ("overview", "/", "Overview", "o"),
+    ("brokers", "/brokers", "Brokers", "b"),
+    ("topics", "/topics", "Topics", "t"),
+    ("groups", "/groups", "Groups", "g"),
+    ("messages", "/messages", "Messages", "m"),
+    ("dead-letters", "/dead-letters", "Dead letters", "d"),
+    ("clients", "/clients", "Clients", "c"),
+)
+
+
+class Console:
+    """The state of a running console: clients and options, but no data of the cluster."""
+
+    def __init__(self, options: Options, source: Source, doctor: Doctor) -> None:
+        self.options = options
+        self.source = source
+        self.doctor = doctor
+        self.guard = Guard(options)
+        self._templates: Environment = environment()
+
+    def page(
+        self, request: Request, template: str, *, status: int = 200, tab: str, **context: Any
+    ) -> Response:
+        """Render a page. `tab` is the tab of the menu that is marked."""
+        text = self._templates.get_template(template).render(
+            tab=tab,
+            tabs=TABS,
+            query=dict(request.query_params),
+            path=request.url.path,
+            options=self.options,
+            token=self.guard.token,
+            **context,
+        )
+        return HTMLResponse(text, status)
+
+    def problem(self, request: Request, status: int, message: str, *, title: str = "") -> Response:
+        """Render a page about an error."""
+        return self.page(
+            request, "problem.html.j2", status=status, tab="", page=None, message=message,
+            title=title or HTTPStatus(status).phrase,
+        )  # fmt: skip
+
+
+def status_of(error: MqError) -> int:
+    """Return the HTTP status of an error of the cluster."""
+    if error.code in NOT_FOUND:
+        return 404
+    if error.code in INVALID:
+        return 400
+    if error.code is Code.NO_PERMISSION:
+        return 403
+    return 502

@@ -1,0 +1,68 @@
+"""Read fields of addresses, forms and JSON objects, and say which field is invalid and why."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+
+class BadField(Exception):
+    """A field has an invalid value. The message says what to do.
+
+    Attributes:
+        field: The name of the field.
+        message: What is wrong, and the remedy.
+    """
+
+    def __init__(self, field: str, message: str) -> None:
+        super().__init__(f"{field}: {message}")
+        self.field = field
+        self.message = message
+
+
+class Fields:
+    """The fields of a request, by name. A missing field has its default."""
+
+    def __init__(self, values: Mapping[str, str]) -> None:
+        self._values = values
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._values
+
+    def text(self, name: str, default: str = "", *, longest: int = 1_024) -> str:
+        value = self._values.get(name, default).strip()
+        if len(value) > longest:
+            raise BadField(name, f"{len(value)} characters are too many: give at most {longest}")
+        return value
+
+    def required(self, name: str) -> str:
+        value = self.text(name)
+        if not value:
+            raise BadField(name, "it is empty: give a value")
+        return value
+
+    def number(
+        self, name: str, default: int | None = None, *, least: int = 0, most: int = (1 << 63) - 1
+    ) -> int | None:
+        text = self.text(name)
+        if not text:
+            return default
+        if not (text.isascii() and text.isdecimal() and len(text) < 20):
+            raise BadField(name, f"{text!r} is not a whole number: give {least:,} or more")
+        value = int(text)
+        if not least <= value <= most:
+            bound = f"to {most:,}" if most < (1 << 31) else "or more"
+            raise BadField(name, f"{value:,} is out of bounds: give {least:,} {bound}")
+        return value
+
+    def page(self) -> int:
+        return self.number("page", 1, least=1, most=1_000_000) or 1
+
+    def choice(self, name: str, choices: Collection[str], default: str = "") -> str:
+        value = self.text(name, default) or default
+        if value != default and value not in choices:
+            listed = ", ".join(each for each in choices if each)
+            raise BadField(name, f"{value!r} is not known: choose one of {listed}")
+        return value
+
+    def switch(self, name: str) -> bool:
+        return self.choice(name, ("yes", "no"), "no") == "yes"

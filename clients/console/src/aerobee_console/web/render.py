@@ -1,0 +1,137 @@
+"""Render the pages. Every text of a user is escaped, for HTML and for the eye."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
+
+from aerobee_cli.connected import queue_ranges
+from aerobee_console.reading.text import printable
+from aerobee_wire.version import VERSION
+
+UNKNOWN = Markup('<span class="unknown" title="unknown">?</span>')
+_SIZES = ("B", "KiB", "MiB", "GiB", "TiB")
+_UNITS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1_000, "s"))
+
+
+def environment() -> Environment:
+    """Return the environment of the templates with its filters."""
+    made = Environment(
+        loader=PackageLoader("aerobee_console", "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=shown,
+    )
+    made.filters.update(
+        number=number,
+        size=size,
+        duration=duration,
+        moment=moment,
+        part=part,
+        percent=percent,
+        ranges=lambda queues: list(queue_ranges(queues)),
+    )
+    made.globals.update(link=link, changed=changed, count=count, VERSION=VERSION)
+    return made
+
+
+def shown(value: Any) -> Any:
+    """Return how a value stands in a page: "?" for None, and escapes for hidden characters."""
+    if value is None:
+        return UNKNOWN
+    if isinstance(value, str) and not isinstance(value, Markup):
+        return printable(value, keep="\n\t")
+    return value
+
+
+# ---- filters ----
+
+
+def number(value: float | None) -> Any:
+    if value is None:
+        return None
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.1f}"
+
+
+def count(value: float | None, complete: bool) -> Any:
+    """Return a sum over brokers: "≥ 7" if a broker is missing, and "?" if nothing is known."""
+    if value is None or complete:
+        return number(value)
+    return f"≥ {number(value)}" if value else None
+
+
+def size(value: float | None) -> Any:
+    if value is None:
+        return None
+    unit = 0
+    while value >= 1024 and unit < len(_SIZES) - 1:
+        value, unit = value / 1024, unit + 1
+    return (
+        f"{value:,.0f} {_SIZES[unit]}"
+        if unit == 0 or value >= 10
+        else f"{value:.1f} {_SIZES[unit]}"
+    )
+
+
+def duration(ms: float | None) -> Any:
+    """Format a duration with at most two units: 90000 → "1 min 30 s"."""
+    if ms is None:
+        return None
+    rest, found = max(0, round(ms)), list[str]()
+    for unit, name in _UNITS:
+        if rest >= unit or found:
+            amount, rest = divmod(rest, unit)
+            if amount:
+                found.append(f"{amount} {name}")
+            if len(found) == 2:
+                break
+    return " ".join(found) or ("0 s" if rest < 1 else f"{rest} ms")
+
+
+def moment(ms: int | None) -> Any:
+    """Return an element for a time in UTC, which a script shows in the zone of the browser."""
+    if not ms:
+        return None
+    at = datetime.fromtimestamp(ms / 1000, UTC)
+    text = at.strftime("%Y-%m-%d %H:%M:%S UTC")
+    iso = at.isoformat(timespec="milliseconds")
+    return Markup('<time datetime="{}" title="{}">{}</time>').format(iso, text, text)
+
+
+def percent(value: float | None) -> Any:
+    return None if value is None else f"{value:.0f} %"
+
+
+def part(value: str) -> str:
+    """Quote a name for a path of an address."""
+    return quote(value, safe="")
+
+
+# ---- addresses ----
+
+
+def link(path: str, **query: Any) -> str:
+    """Return an address. A query value that is empty, None or False is left out."""
+    given = {
+        name: "yes" if value is True else value
+        for name, value in query.items()
+        if value not in ("", None, False)
+    }
+    return f"{path}?{urlencode(given)}" if given else path
+
+
+def changed(query: Mapping[str, str], **values: Any) -> str:
+    """Return the query of the current address with other values, for links to pages and sorts."""
+    return link("", **{**query, **values}) or "?"
+
+
+def plain(text: str) -> Markup:
+    """Return escaped text, for use outside of templates."""
+    return escape(printable(text))

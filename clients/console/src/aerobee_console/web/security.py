@@ -1,0 +1,117 @@
+"""Protect the console from other pages in the same browser.
+
+* The header Host must name loopback or a configured name. Otherwise a page of a foreign name that
+  resolves to 127.0.0.1 could read the console (DNS rebinding).
+* A change needs an Origin equal to the console's own address, and the token of this process, which
+  is in every form. Other pages can neither set the one nor read the other (CSRF).
+* Headers forbid foreign and inline scripts and styles, frames, and guesses of content types.
+"""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+from collections.abc import Mapping
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from aerobee_console.options import Options
+
+MAX_REQUEST_BYTES = 5 * 1024 * 1024
+SAFE_METHODS = frozenset({"GET", "HEAD"})
+TOKEN_FIELD = "csrf_token"
+TOKEN_HEADER = "x-csrf-token"
+
+HEADERS = {
+    "content-security-policy": (
+        "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; "
+        "object-src 'none'"
+    ),
+    "x-frame-options": "DENY",
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "same-origin",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+}
+
+
+class Refused(Exception):
+    """A change that is refused. The message says why and what to do."""
+
+
+class Guard:
+    """Decides which requests may make changes. The token lives as long as the process."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self.token = secrets.token_urlsafe(32)
+
+    def check_change(self, headers: Mapping[str, str], token: str) -> None:
+        """Raise Refused unless a request may make changes.
+
+        Args:
+            headers: The headers of the request, with names in lower case.
+            token: The token in the form or in the header x-csrf-token.
+        """
+        if self._options.read_only:
+            raise Refused("the console runs with --read-only: it makes no changes")
+        origin, host = headers.get("origin", ""), headers.get("host", "")
+        if urlsplit(origin).netloc != host or not origin.startswith(("http://", "https://")):
+            raise Refused(
+                f"a change must come from the console itself: the header Origin is {origin!r} and "
+                f"must be http://{host}"
+            )
+        if not hmac.compare_digest(token.encode(), self.token.encode()):
+            raise Refused(
+                "the form is from an earlier run of the console: open the page again and repeat"
+            )
+
+
+def host_of(value: str) -> str:
+    """Return the name in a header Host without its port, in lower case."""
+    if value.startswith("["):
+        return value.partition("]")[0].removeprefix("[").lower()
+    return value.partition(":")[0].lower()
+
+
+class SecurityMiddleware:
+    """Refuses requests for foreign hosts and too large ones, and adds the security headers."""
+
+    def __init__(self, app: ASGIApp, options: Options) -> None:
+        self._app = app
+        self._names = options.names
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+
+        async def protected(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers[name] = value
+                if "cache-control" not in headers:
+                    headers["cache-control"] = "no-store"
+            await send(message)
+
+        refusal = self._refusal(Headers(scope=scope))
+        await (refusal or self._app)(scope, receive, protected)
+
+    def _refusal(self, headers: Headers) -> PlainTextResponse | None:
+        host = headers.get("host", "")
+        if host_of(host) not in self._names:
+            return PlainTextResponse(
+                f"The console does not answer for the host {host!r}. Open it as "
+                "http://127.0.0.1, or start it with --host-name NAME.\n",
+                421,
+            )
+        length = headers.get("content-length", "0")
+        if not length.isdecimal() or int(length) > MAX_REQUEST_BYTES:
+            return PlainTextResponse(
+                f"The request is too large: send at most {MAX_REQUEST_BYTES:,} bytes.\n", 413
+            )
+        return None

@@ -1,0 +1,128 @@
+"""A job over the dead letters of one group, on all brokers that have letters of the group.
+
+Each broker runs the job with its own share of the limit and the rate. Starting it again with the
+same id continues to follow it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from aerobee_client.admin.dead_letters import AWAY, PATIENCE_S, DeadLetters
+from aerobee_client.admin.letters import LetterJobDescription, LetterJobSpec, LetterPreview
+from aerobee_cluster.backoff import Backoff
+from aerobee_wire.status import MqError
+from aerobee_wire.topics import retry_topic
+
+if TYPE_CHECKING:
+    from aerobee_client.admin.client import AsyncAdminClient
+    from aerobee_client.admin.descriptions import ClientDescription
+
+POLL_S = 0.1  # between two looks at a running job
+
+# Listed letters: broker name → queue id → queue offsets.
+Listed = Mapping[str, Mapping[int, Sequence[int]]]
+
+
+def reads_retries(clients: Sequence[ClientDescription], consumer_group: str) -> bool:
+    """Return whether a connected client of a group subscribes to the group's retry topic.
+
+    Return True if no client is connected.
+    """
+    topic = retry_topic(consumer_group)
+    return not clients or any(topic in client.subscriptions for client in clients)
+
+
+@dataclass(slots=True)
+class GroupLetterJob:
+    """A job over the dead letters of one group.
+
+    `listed` limits it to these letters; None for no limit. Call `preview` before `start`.
+    """
+
+    admin: AsyncAdminClient
+    job_id: str
+    spec: LetterJobSpec
+    listed: Listed | None = None
+    previews: dict[str, LetterPreview] = field(default_factory=dict)  # by broker name
+    _started: list[str] = field(default_factory=list)
+
+    async def preview(self) -> dict[str, LetterPreview]:
+        """Count what the job would do, by broker name.
+
+        Raises MqError, also if a broker with letters does not answer.
+        """
+        queues = await DeadLetters(self.admin, self.spec.consumer_group).queues()
+        names = sorted({queue.broker_name for queue in queues})
+        if self.listed is not None:
+            names = [name for name in names if self.listed.get(name)]
+        found = await asyncio.gather(
+            *(self.admin.preview_letter_job(name, self._spec_at(name)) for name in names)
+        )
+        self.previews = dict(zip(names, found, strict=True))
+        return self.previews
+
+    def _spec_at(self, broker: str) -> LetterJobSpec:
+        if self.listed is None:
+            return self.spec
+        return replace(self.spec, listed=self.listed[broker])
+
+    async def start(self) -> None:
+        """Start the job on each broker that has something to do, unless it has begun there.
+
+        Raises MqError.
+        """
+        begun = {job.broker_name for job in await self.admin.letter_jobs(job_id=self.job_id)}
+        left = self.spec.limit
+        busy = {name: found for name, found in self.previews.items() if found.selected}
+        self._started += sorted(begun)
+        total = sum(found.would_send for found in busy.values())
+        for name, found in busy.items():
+            if name in begun:
+                continue
+            spec = self._spec_at(name)
+            if self.spec.limit:
+                share = min(left, found.would_send)
+                left -= share
+                if not share:
+                    continue
+                spec = replace(spec, limit=share)
+            if spec.rate and total:
+                spec = replace(spec, rate=max(0.001, spec.rate * found.would_send / total))
+            await self.admin.start_letter_job(name, self.job_id, spec)
+            self._started.append(name)
+
+    async def follow(self) -> AsyncGenerator[list[LetterJobDescription]]:
+        """Yield the progress at each broker until the job has ended on all of them.
+
+        If a broker does not answer, wait for it for up to PATIENCE_S. Raises MqError.
+        """
+        while True:
+            jobs = await self._jobs()
+            yield jobs
+            if all(job.state != "running" for job in jobs):
+                return
+            await asyncio.sleep(POLL_S)
+
+    async def _jobs(self) -> list[LetterJobDescription]:
+        if not self._started:
+            return []
+        loop = asyncio.get_running_loop()
+        deadline, backoff = loop.time() + PATIENCE_S, Backoff(0.1, 2.0)
+        while True:
+            try:
+                found = await self.admin.letter_jobs(job_id=self.job_id)
+                if {job.broker_name for job in found} >= set(self._started):
+                    return found
+                delay_s = backoff.next_s()
+                if loop.time() + delay_s > deadline:
+                    return found
+            except MqError as error:
+                delay_s = backoff.next_s()
+                may_come_back = error.retryable or error.code in AWAY
+                if not may_come_back or loop.time() + delay_s > deadline:
+                    raise
+            await asyncio.sleep(delay_s)

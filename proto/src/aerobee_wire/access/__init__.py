@@ -1,0 +1,1 @@
+"""Users, their policies, and the table in which servers keep both."""

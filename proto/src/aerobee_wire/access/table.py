@@ -1,0 +1,234 @@
+"""The access table: users and policies as records with versions, which servers merge.
+
+Each server has a table of its own. A record is a user, or one policy of one user. Of two records
+with the same key, the one with the newer version wins, on each server alike. So merging is
+commutative, associative and idempotent, and all servers that exchange records end with the same
+table. A deleted record stays as a tombstone for HORIZON_MS, so that an older copy cannot
+restore it. This module does no I/O, and does not read a clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+from aerobee_wire.access.policies import Policy
+from aerobee_wire.access.users import User
+from aerobee_wire.status import illegal_operation
+
+HORIZON_MS = 30 * 24 * 3_600_000  # a server that was away for longer replaces its table
+
+Key = tuple[str, ...]
+
+
+class Version(NamedTuple):
+    """When and where a record was written. The greater version is the newer one."""
+
+    time_ms: int
+    node: str  # makes versions of the same millisecond differ
+
+
+@dataclass(frozen=True, slots=True)
+class UserPolicy:
+    """One policy of one user. A user has at most one with the same resource, type and decision."""
+
+    username: str
+    policy: Policy
+
+    @property
+    def key(self) -> Key:
+        policy = self.policy
+        return ("policy", self.username, policy.type, policy.resource, policy.decision)
+
+    @property
+    def sort_key(self) -> tuple[Any, ...]:
+        return sorted(self.policy.actions), [str(each) for each in self.policy.sources]
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A user (without policies) or a policy, with its version. A tombstone is `deleted`."""
+
+    item: User | UserPolicy
+    version: Version
+    deleted: bool = False
+
+    @property
+    def key(self) -> Key:
+        return ("user", self.item.name) if isinstance(self.item, User) else self.item.key
+
+    @property
+    def username(self) -> str:
+        return self.item.name if isinstance(self.item, User) else self.item.username
+
+    def wins_over(self, other: Record | None) -> bool:
+        """Return whether this record replaces `other`, which has the same key.
+
+        Two writers that share a node name can write the same version. Then a tombstone wins, and
+        then the content decides.
+        """
+        return other is None or self._order > other._order
+
+    @property
+    def _order(self) -> tuple[Any, ...]:
+        item = self.item
+        content: tuple[Any, ...]
+        if isinstance(item, User):
+            content = (not item.enabled, not item.super, item.secrets)
+        else:
+            content = item.sort_key
+        return self.version, self.deleted, content
+
+
+def tombstone(item: User | UserPolicy, version: Version) -> Record:
+    """Return the record of a deleted item, without its secrets."""
+    if isinstance(item, User):
+        item = User(item.name, (), enabled=False)
+    return Record(item, version, deleted=True)
+
+
+class AccessTable:
+    """Users and policies by name. It changes only by `merge` and `purge`."""
+
+    def __init__(self, records: Iterable[Record] = ()) -> None:
+        self._records: dict[Key, Record] = {}
+        self._keys_of: dict[str, set[Key]] = {}  # by username
+        self._users: dict[str, User | None] = {}  # with policies; filled by `user`
+        self.merge(records)
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def records(self) -> list[Record]:
+        """Return all records, with tombstones."""
+        return list(self._records.values())
+
+    def get(self, key: Key) -> Record | None:
+        return self._records.get(key)
+
+    def newer(self, records: Iterable[Record]) -> list[Record]:
+        """Return the records that `merge` would take."""
+        return [each for each in records if each.wins_over(self._records.get(each.key))]
+
+    def merge(self, records: Iterable[Record]) -> list[Record]:
+        """Take the records that are newer than those of this table, and return them."""
+        taken: dict[Key, Record] = {}
+        for record in records:
+            if record.wins_over(self._records.get(record.key)):
+                self._records[record.key] = taken[record.key] = record
+                self._keys_of.setdefault(record.username, set()).add(record.key)
+                self._users.pop(record.username, None)
+        return list(taken.values())
+
+    def replace(self, records: Iterable[Record]) -> None:
+        """Forget all records, and take `records`."""
+        self._records.clear()
+        self._keys_of.clear()
+        self._users.clear()
+        self.merge(records)
+
+    def purge(self, now_ms: int) -> int:
+        """Forget tombstones that are older than HORIZON_MS, and return their number."""
+        old = [each for each in self._records.values() if is_expired(each, now_ms)]
+        for record in old:
+            del self._records[record.key]
+            keys = self._keys_of[record.username]
+            keys.discard(record.key)
+            if not keys:
+                del self._keys_of[record.username]
+        return len(old)
+
+    # ---- what the records say ----
+
+    def user(self, name: str) -> User | None:
+        """Return a user with all policies, or None if there is no such user."""
+        try:
+            return self._users[name]
+        except KeyError:
+            pass
+        record = self._live(("user", name))
+        if record is None:
+            return None  # not kept: any caller can ask for any name
+        assert isinstance(record.item, User)
+        found = self._users[name] = replace(record.item, policies=tuple(self.policies(name)))
+        return found
+
+    def users(self) -> Iterator[User]:
+        """Yield all users with their policies, by name."""
+        for name in sorted(self._keys_of):
+            if (user := self.user(name)) is not None:
+                yield user
+
+    def policies(self, username: str) -> list[Policy]:
+        """Return the policies of a user, which may exist before the user."""
+        live = (self._live(key) for key in sorted(self._keys_of.get(username, ())))
+        return [
+            record.item.policy
+            for record in live
+            if record is not None and isinstance(record.item, UserPolicy)
+        ]
+
+    def subjects(self) -> list[str]:
+        """Return the names that have a user or policies."""
+        return sorted(
+            name
+            for name, keys in self._keys_of.items()
+            if any(self._live(key) is not None for key in keys)
+        )
+
+    def _live(self, key: Key) -> Record | None:
+        record = self._records.get(key)
+        return None if record is None or record.deleted else record
+
+    # ---- changes ----
+
+    def changes(
+        self,
+        put: Sequence[User | UserPolicy] = (),
+        delete: Sequence[User | UserPolicy] = (),
+        *,
+        now_ms: int,
+        node: str,
+    ) -> list[Record]:
+        """Return the records of a change, for `merge`. The table is not changed yet.
+
+        Raises MqError with the code ILLEGAL_OPERATION if the change leaves no enabled SUPER user,
+        although there is one now.
+        """
+        records = [Record(_bare(item), self._next(item, now_ms, node)) for item in put]
+        records += [tombstone(item, self._next(item, now_ms, node)) for item in delete]
+        self._check_super(records)
+        return records
+
+    def _next(self, item: User | UserPolicy, now_ms: int, node: str) -> Version:
+        """Return a version that is newer than that of the current record.
+
+        The clock of the server that wrote the current record may be ahead.
+        """
+        current = self._records.get(Record(item, Version(0, "")).key)
+        return Version(max(now_ms, current.version.time_ms + 1 if current else 0), node)
+
+    def _check_super(self, records: Iterable[Record]) -> None:
+        changed = {each.key: each for each in records}
+        if not any(is_super(each) for each in self._records.values()):
+            return
+        if not any(is_super(each) for each in ({**self._records, **changed}).values()):
+            raise illegal_operation(
+                "this is the last enabled SUPER user: make another one first", about="username"
+            )
+
+
+def is_super(record: Record) -> bool:
+    """Return whether the record is an enabled SUPER user."""
+    item = record.item
+    return not record.deleted and isinstance(item, User) and item.enabled and item.super
+
+
+def is_expired(record: Record, now_ms: int) -> bool:
+    """Return whether the record is a tombstone that is older than HORIZON_MS."""
+    return record.deleted and record.version.time_ms < now_ms - HORIZON_MS
+
+
+def _bare(item: User | UserPolicy) -> User | UserPolicy:
+    return replace(item, policies=()) if isinstance(item, User) else item

@@ -1,0 +1,1 @@
+"""Dead letters: their states, and the jobs that send them again or dismiss them."""

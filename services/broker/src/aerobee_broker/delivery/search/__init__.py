@@ -1,0 +1,1 @@
+"""Search: messages of a topic by place, time, tag, key, condition or text. It changes nothing."""

@@ -1,0 +1,1 @@
+"""Statistics of the broker, its topics and its groups: lists with counters, and history."""

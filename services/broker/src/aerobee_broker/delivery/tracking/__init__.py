@@ -1,0 +1,1 @@
+"""Tracking: what became of a message in each consumer group. It changes nothing."""

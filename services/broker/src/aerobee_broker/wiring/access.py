@@ -1,0 +1,79 @@
+"""Keep the access table of a broker, serve it, and exchange it with name servers.
+
+A replica has a table of its own in each role. It is not part of the replicated log.
+"""
+
+from __future__ import annotations
+
+import secrets
+
+import structlog
+from aerobee.access.v1 import access_pb2
+
+from aerobee_broker.cluster.registration import unreachable
+from aerobee_broker.config import BrokerOptions
+from aerobee_chassis.background import BackgroundTask, PeriodicTask
+from aerobee_chassis.clock import Clock
+from aerobee_chassis.errors import StartError
+from aerobee_chassis.lifecycle import Component, Step
+from aerobee_chassis.rpc.caller import Caller
+from aerobee_chassis.rpc.services import Service, bind
+from aerobee_cluster.access.exchange import TableExchange
+from aerobee_cluster.access.handlers import AccessHandlers
+from aerobee_cluster.access.store import KEEP_CURRENT_S, AccessStore, save_in
+from aerobee_wire.status import Code, MqError
+
+_SERVICE = access_pb2.DESCRIPTOR.services_by_name["BrokerAccessService"]
+
+
+class BrokerAccess:
+    """The access table of one broker process. `service` is a service of its port."""
+
+    def __init__(self, options: BrokerOptions, clock: Clock) -> None:
+        root = options.store_path_root_dir.expanduser()
+        self._path = root / "config" / "accessTable.json"
+        self._options = options
+        node = f"broker-{secrets.token_hex(4)}"
+        self.store = AccessStore(node, clock.now_ms, save_in(self._path))
+        self.service: Service = bind(
+            _SERVICE,
+            AccessHandlers(self.store, private=options.is_closed, log=structlog.get_logger().info),
+        )
+
+    def restore(self) -> None:
+        """Read the file, if there is one. Raises StartError."""
+        try:
+            self.store.restore_file(self._path)
+        except (OSError, ValueError) as error:
+            problem = f"the access table {self._path} cannot be read: {error}"
+            raise StartError(f"{problem}; {_REMEDY}", str(self._path)) from None
+        if self.store.is_stale and len(self.store.table):
+            structlog.get_logger().warning("access_table_stale", path=str(self._path))
+
+    def components(self) -> tuple[Component, ...]:
+        """Return the components to start after the server, on real time."""
+        if not self._options.namesrvs:
+            return (Step(stop=self.store.close),)
+        error_of = unreachable(Code.NAMESRV_UNREACHABLE, "name server")
+        caller = Caller(error_of, self._options.peer_tls())
+        exchange = TableExchange(
+            caller, self._options.namesrvs, self.store, sends=True, on_lost=_log_lost
+        )
+        return (
+            Step(stop=caller.close),
+            PeriodicTask("access table", KEEP_CURRENT_S, self.store.keep_current),
+            BackgroundTask("access exchange", exchange.run),
+            Step(stop=self.store.close),
+        )
+
+
+_REMEDY = "restore it, or move it away: the name servers have the table too"
+
+
+def _log_lost(namesrv: str, failure: Exception | None) -> None:
+    log = structlog.get_logger()
+    if failure is None or isinstance(failure, MqError):
+        reason = "it ended the stream" if failure is None else failure.message
+        log.info("access_exchange_lost", namesrv=namesrv, reason=reason)
+    else:
+        log.error("access_exchange_failed", namesrv=namesrv, exc_info=failure)

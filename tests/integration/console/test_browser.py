@@ -1,0 +1,215 @@
+"""The console in a Chromium: pages and changes by mouse, by keys and without scripts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, Page, expect
+
+from support.console.browser import chromium, picture, problems_of_accessibility, running
+from support.console.shop import DECLINED, Shop, shop
+
+PAGES = {
+    "overview": "/",
+    "brokers": "/brokers",
+    "broker": "/brokers/broker-a",
+    "topics": "/topics",
+    "topic": "/topics/payments",
+    "groups": "/groups",
+    "group": "/groups/billing",
+    "messages": "/messages?topic=payments",
+    "by_key": "/messages?topic=payments&key=pay-3",
+    "dead_letters": "/dead-letters",
+    "letters": "/dead-letters/billing",
+    "clients": "/clients",
+    "keys": "/keys",
+    "create": "/topics/new",
+    "delete": "/topics/orders/delete",
+    "reset": "/groups/billing/reset?topic=payments&to=earliest",
+}
+WIDE, NARROW, NARROWEST = 1280, 390, 320
+
+
+@pytest.fixture(scope="module")
+def the_shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
+    chromium()  # skips before the services start
+    with shop(tmp_path_factory.mktemp("shop")) as running_shop:
+        yield running_shop
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with running() as found:
+        yield found
+
+
+@pytest.fixture
+def context(browser: Browser, the_shop: Shop) -> Iterator[BrowserContext]:
+    context = browser.new_context(
+        base_url=the_shop.url, viewport={"width": WIDE, "height": 800}, timezone_id="Asia/Tokyo"
+    )
+    context.set_default_timeout(10_000)
+    yield context
+    context.close()
+
+
+@pytest.fixture
+def page(context: BrowserContext) -> Iterator[Page]:
+    """A page that fails the test at an error of a script or of the page's policy."""
+    page = context.new_page()
+    errors: list[str] = []
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.on(
+        "console",
+        lambda said: (
+            errors.append(said.text)
+            if said.type == "error" and "Failed to load resource" not in said.text
+            else None
+        ),
+    )
+    yield page
+    assert errors == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_every_page_is_accessible_and_fits_its_window(
+    scheme: str, browser: Browser, the_shop: Shop
+) -> None:
+    context = browser.new_context(
+        base_url=the_shop.url, color_scheme="dark" if scheme == "dark" else "light"
+    )
+    page = context.new_page()
+    found: dict[str, object] = {}
+    for name, address in PAGES.items():
+        page.set_viewport_size({"width": WIDE, "height": 800})
+        page.goto(address)
+        problems = problems_of_accessibility(page)
+        if problems:
+            found[name] = problems
+        picture(page, f"{name}-{WIDE}-{scheme}")
+        for width in (NARROW, NARROWEST):
+            page.set_viewport_size({"width": width, "height": 800})
+            over = page.evaluate("document.documentElement.scrollWidth - innerWidth")
+            if over > 0:
+                found[f"{name} at {width}"] = f"{over} px too wide"
+            if width == NARROW:
+                picture(page, f"{name}-{NARROW}-{scheme}")
+    context.close()
+    assert found == {}
+
+
+def test_a_stranger_finds_who_died_of_what_by_mouse(page: Page) -> None:
+    page.goto("/")
+    page.get_by_role("link", name=str(DECLINED), exact=True).first.click()
+    page.get_by_role("link", name="billing").click()
+    page.get_by_role("link", name="TimeoutError").click()
+    expect(page.get_by_text(f"{DECLINED} letters of the {DECLINED} newest")).to_be_visible()
+    page.locator("table.rows tbody a").first.click()
+    expect(page.get_by_text("the bank did not answer for payment").first).to_be_visible()
+    expect(page.get_by_label("Body")).to_contain_text('"customer": "Zoë"')
+
+
+def test_keys_alone_reach_a_row_of_a_list(page: Page) -> None:
+    page.goto("/")
+    page.keyboard.press("g")
+    page.keyboard.press("t")
+    expect(page.get_by_role("heading", name="Topics", level=1)).to_be_visible()
+    page.keyboard.press("/")
+    page.keyboard.type("pay")
+    page.keyboard.press("Enter")
+    expect(page).to_have_url("/topics?name=pay&type=&sort=name")
+    expect(page.locator("table.rows tbody tr")).to_have_count(1)
+    page.keyboard.press("Escape")
+    page.keyboard.press("j")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", name="payments", level=1)).to_be_visible()
+    page.keyboard.press("?")
+    expect(page.get_by_role("heading", name="Keys", level=1)).to_be_visible()
+
+
+def test_tab_reaches_the_content_by_a_skip_link(page: Page) -> None:
+    page.goto("/groups")
+    page.keyboard.press("Tab")
+    expect(page.get_by_role("link", name="Skip to the content")).to_be_focused()
+    page.keyboard.press("Enter")
+    page.keyboard.press("Tab")
+    expect(page.get_by_role("link", name="Create a group")).to_be_focused()
+
+
+def test_times_are_local_with_utc_in_the_title(page: Page) -> None:
+    page.goto("/dead-letters/billing")
+    time = page.locator("table.rows time").first
+    local, title = time.inner_text(), time.get_attribute("title") or ""
+    assert "UTC" not in local and title.endswith("UTC")
+    assert (int(local[11:13]) - int(title[11:13])) % 24 == 9  # Tokyo
+
+
+def test_a_topic_lives_and_dies_without_scripts(browser: Browser, the_shop: Shop) -> None:
+    context = browser.new_context(base_url=the_shop.url, java_script_enabled=False)
+    page = context.new_page()
+    page.goto("/topics")
+    page.get_by_role("link", name="Create a topic").click()
+    page.get_by_label("Name").fill("without-scripts")
+    page.get_by_role("button", name="Create").click()
+    expect(page.get_by_text("broker-b: created")).to_be_visible()
+    page.get_by_role("link", name="Continue").click()
+    page.get_by_role("link", name="Send a message").click()
+    page.get_by_label("Body").fill("42 apples")
+    page.get_by_role("button", name="Send").click()
+    page.get_by_role("link", name="Show the message").click()
+    expect(page.get_by_label("Body")).to_have_text("42 apples")
+    page.goto("/topics/without-scripts/delete")
+    expect(page.get_by_text("without-scripts has 1 message")).to_be_visible()
+    page.get_by_label("to confirm").fill("without-scripts")
+    page.get_by_role("button", name="Delete the topic").click()
+    expect(page.get_by_text("was deleted on every broker")).to_be_visible()
+    context.close()
+
+
+def test_a_reset_is_shown_by_queue_and_made_with_scripts(page: Page) -> None:
+    page.goto("/groups/shipping")
+    page.get_by_role("link", name="Reset offsets").click()
+    page.get_by_label("Topic").fill("payments")
+    page.get_by_label("To", exact=False).last.fill("earliest")
+    page.get_by_role("button", name="Show the consequences").click()
+    expect(page.get_by_text("shipping has 0 members")).to_be_visible()
+    expect(page.locator("table.rows tbody tr")).to_have_count(4)
+    page.get_by_label("to confirm").fill("shipping")
+    page.get_by_role("button", name="Reset the offsets").click()
+    expect(page.get_by_text("shipping continues at the new offsets").first).to_be_visible()
+
+
+def test_a_page_refreshes_and_keeps_focus_and_chosen_row(page: Page, the_shop: Shop) -> None:
+    page.goto("/topics")
+    page.keyboard.press("j")
+    page.keyboard.press("j")
+    chosen = page.locator("tr.chosen a").inner_text()
+    with page.expect_response(lambda answer: answer.url.endswith("/topics")):
+        page.keyboard.press("r")
+    expect(page.locator("tr.chosen a")).to_have_text(chosen)
+    expect(page.locator("tr.chosen a")).to_be_focused()
+
+
+def test_a_console_that_stops_is_shown_as_lost_and_comes_back(page: Page, the_shop: Shop) -> None:
+    page.goto("/clients")
+    the_shop.console.kill()
+    try:
+        page.keyboard.press("r")
+        expect(page.get_by_text("connection lost")).to_be_visible()
+    finally:
+        the_shop.console.start()
+    page.keyboard.press("r")
+    expect(page.get_by_text("connection lost")).not_to_be_visible()
+
+
+def test_each_page_with_one_of_two_brokers_killed_names_it(page: Page, the_shop: Shop) -> None:
+    """The last test: the broker stays dead."""
+    the_shop.brokers["broker-b"].kill()
+    for name, address in PAGES.items():
+        if name in ("messages", "keys", "create", "broker"):
+            continue
+        page.goto(address)
+        expect(page.get_by_label("Brokers that did not answer")).to_contain_text("broker-b")
+        assert page.locator(".state.good").count() == 0, name
+    picture(page, "without-broker-b")

@@ -1,0 +1,83 @@
+"""Processes: two brokers with topics, groups and dead letters, and a console for them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+
+from aerobee_client import AdminClient, Message, Producer, PushConsumer
+from support.clock.polling import until_sync
+from support.processes.service import SMALL_LOG, ServiceProcess
+
+PAYMENTS = 60
+DECLINED = 20  # every third payment
+
+
+@dataclass
+class Shop:
+    namesrv: str
+    brokers: dict[str, ServiceProcess]
+    console: ServiceProcess
+
+    @property
+    def url(self) -> str:
+        return f"http://{self.console.address}"
+
+
+def decide(message: object) -> None:
+    """Fail for every third payment."""
+    number = json.loads(message.body)["id"]  # type: ignore[attr-defined]
+    if number % 3 == 0:
+        raise TimeoutError(f"the bank did not answer for payment {number}")
+
+
+@contextmanager
+def shop(path: Path, *options: str) -> Iterator[Shop]:
+    """Start everything. A consumer of the group "billing" stays connected."""
+    with ExitStack() as stack:
+        namesrv = stack.enter_context(
+            ServiceProcess("aerobee_namesrv", "--port", "0", "--data", str(path / "namesrv"))
+        )
+        names = ("broker-a", "broker-b")
+        brokers = {
+            name: stack.enter_context(
+                ServiceProcess(
+                    *("aerobee_broker", "--port", "0", "--data", str(path / name), SMALL_LOG),
+                    *("--namesrv", namesrv.address, "--set", f"brokerName={name}"),
+                )
+            )
+            for name in names
+        }
+        console = stack.enter_context(
+            ServiceProcess("aerobee_console", "--port", "0", "--namesrv", namesrv.address, *options)
+        )
+        stack.enter_context(_filled(namesrv.address))
+        yield Shop(namesrv.address, brokers, console)
+
+
+@contextmanager
+def _filled(namesrv: str) -> Iterator[None]:
+    with AdminClient(namesrv) as admin:
+        for topic in ("payments", "orders", "emails"):
+            admin.create_topic(topic, queues=2)
+        admin.create_group("shipping")
+        admin.create_group("billing", max_attempts=1, retry_delays=[timedelta(milliseconds=100)])
+        with Producer("shop", namesrv=namesrv) as producer:
+            for number in range(PAYMENTS):
+                body = json.dumps({"id": number, "customer": "Zoë"}).encode()
+                tag = "card" if number % 2 else "cash"
+                producer.send(Message("payments", body, tag=tag, keys=f"pay-{number}"))
+            consumer = PushConsumer("billing", decide, namesrv=namesrv)
+            consumer.subscribe("payments")
+            with consumer:
+                until_sync(lambda: _dead_letters(admin) == DECLINED, "the dead letters")
+                yield
+
+
+def _dead_letters(admin: AdminClient) -> int:
+    backlogs = admin.broker_backlogs().values()
+    return sum(sum(backlog.dead_letters.values()) for backlog in backlogs)

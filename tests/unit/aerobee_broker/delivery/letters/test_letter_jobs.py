@@ -1,0 +1,331 @@
+"""Jobs over dead letters: each letter once, and a state for each."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from aerobee_broker.delivery.letters.journal_records import Action, JobState
+from aerobee_broker.delivery.letters.states import LetterState
+from aerobee_broker.delivery.retry.send_back import Entry
+from aerobee_broker.errors import DiskFull
+from aerobee_wire import properties as props
+from aerobee_wire import topics as names
+from aerobee_wire.status import Code
+from support.broker.harness import Begin, BrokerHarness
+from support.broker.letters import (
+    DLQ,
+    GROUP,
+    ORIGIN,
+    fill,
+    finished,
+    letter,
+    make_topics,
+    run,
+    sent_ids,
+    spec,
+    states,
+)
+from support.broker.pop_restarts import failing_disk
+from support.codes import raises_code
+
+RETRY = names.retry_topic(GROUP)
+REDRIVEN, DISMISSED = LetterState.REDRIVEN, LetterState.DISMISSED
+
+
+async def test_redrive_sends_each_letter_once(harness: BrokerHarness) -> None:
+    await fill(harness, 3_000)
+    job = await run(harness, "a", spec())
+    assert (job.state, job.sent, job.failed, job.already) == (JobState.DONE, 3_000, 0, 0)
+    assert (job.total, job.examined, job.topics) == (3_000, 3_000, {ORIGIN})
+    found = await sent_ids(harness)
+    assert found.total() == len(found) == 2_000  # `read` returns 1,000 of each queue
+    again = await run(harness, "b", spec())
+    assert (again.sent, again.already) == (0, 3_000)
+
+
+async def test_redriven_message_keeps_content_and_loses_failures(harness: BrokerHarness) -> None:
+    await fill(harness, 1)
+    await run(harness, "a", spec(target="retry"))
+    record = (await harness.read(RETRY))[0]
+    properties = record.properties
+    assert record.body.rstrip() == b"0" and record.reconsume_times == 0
+    assert properties["colour"] == "red" and properties[props.UNIQUE_KEY] == "ID0"
+    assert properties[props.REDRIVE_TIMES] == "1" and properties[props.RETRY_TOPIC] == ORIGIN
+    assert not properties.keys() & {props.DLQ_REASON, props.DLQ_ORIGIN_TOPIC}
+
+
+async def test_same_job_id_starts_nothing(harness: BrokerHarness) -> None:
+    await fill(harness, 5)
+    first, started = await harness.broker.letters.start_job("a", spec())
+    again, started_again = await harness.broker.letters.start_job("a", spec())
+    assert (started, started_again) == (True, False) and again is first
+    await finished(harness, "a")
+    assert (await harness.broker.letters.start_job("a", spec()))[1] is False
+    assert (await sent_ids(harness)).total() == 5
+
+
+async def test_one_job_of_a_group_runs_at_a_time(harness: BrokerHarness) -> None:
+    await fill(harness, 10)
+    await harness.broker.letters.start_job("a", spec(rate=1))
+    with raises_code(Code.ILLEGAL_OPERATION):
+        await harness.broker.letters.start_job("b", spec())
+
+
+@pytest.mark.parametrize(
+    ("given", "numbers"),
+    [
+        ({"tag": "tag1"}, [1, 3, 5]),
+        ({"reason": "Timeout"}, [0, 3]),
+        ({"ids": frozenset({"ID2", "ID4"})}, [2, 4]),
+        ({"listed": {0: [(1, 3), (5, 6)]}}, [1, 2, 5]),
+        ({"limit": 2}, [0, 1]),
+        ({"tag": "tag1", "limit": 2}, [1, 3]),
+        ({"since_ms": 1 << 60}, []),
+        ({"until_ms": 1}, []),
+    ],
+)
+async def test_selection_and_limit(
+    harness: BrokerHarness, given: dict[str, Any], numbers: list[int]
+) -> None:
+    await fill(harness, 6)
+    limit = given.get("limit")
+    preview = await harness.broker.letters.preview(spec(**given))
+    assert limit or preview.would_send == len(numbers)
+    await run(harness, "a", spec(**given))
+    assert sorted(await sent_ids(harness)) == [f"ID{number}" for number in numbers]
+    assert await states(harness) == dict.fromkeys(numbers, REDRIVEN)
+
+
+async def test_job_ends_at_the_letters_of_its_start(harness: BrokerHarness) -> None:
+    await fill(harness, 10)
+    await harness.broker.letters.start_job("a", spec(rate=8))
+    await harness.broker.log.put_accepted([letter(10)])
+    job = await finished(harness, "a")
+    assert (job.sent, job.total) == (10, 10)
+
+
+async def test_rate_spreads_sends(harness: BrokerHarness) -> None:
+    await fill(harness, 40)
+    loop = asyncio.get_running_loop()
+    began_s = loop.time()
+    await run(harness, "a", spec(rate=10))
+    assert 3.5 <= loop.time() - began_s <= 4.5
+
+
+async def test_message_of_two_letters_is_sent_once(harness: BrokerHarness) -> None:
+    make_topics(harness)
+    await harness.broker.log.put_accepted([letter(1), letter(2), letter(1)])
+    preview = await harness.broker.letters.preview(spec())
+    assert (preview.would_send, preview.duplicates) == (2, 1)
+    job = await run(harness, "a", spec())
+    assert (job.sent, job.duplicates) == (2, 1)
+    assert await sent_ids(harness) == {"ID1": 1, "ID2": 1}
+    assert (await run(harness, "b", spec())).already == 3
+
+
+async def test_again_sends_letters_that_were_sent(harness: BrokerHarness) -> None:
+    await fill(harness, 4)
+    await run(harness, "a", spec())
+    preview = await harness.broker.letters.preview(spec())
+    assert (preview.selected, preview.would_send, preview.already_sent) == (4, 0, 4)
+    job = await run(harness, "b", spec(again=True))
+    assert (job.sent, job.already) == (4, 0)
+
+
+async def test_dismissal_hides_letters_and_sends_nothing(harness: BrokerHarness) -> None:
+    await fill(harness, 4)
+    job = await run(harness, "a", spec(Action.DISMISS, tag="tag0"))
+    assert (job.sent, job.topics) == (2, set())
+    assert await states(harness) == {0: DISMISSED, 2: DISMISSED}
+    preview = await harness.broker.letters.preview(spec())
+    assert (preview.would_send, preview.already_dismissed) == (2, 2)
+    assert (await run(harness, "b", spec())).sent == 2
+    assert sorted(await sent_ids(harness)) == ["ID1", "ID3"]
+
+
+async def test_failures_are_listed_and_stay_open(harness: BrokerHarness) -> None:
+    make_topics(harness)
+    lost = letter(2, DLQ_ORIGIN_TOPIC="gone")
+    await harness.broker.log.put_accepted([letter(1), lost, letter(3)])
+    preview = await harness.broker.letters.preview(spec())
+    assert preview.would_send == 2 and preview.failures.total() == 1
+    job = await run(harness, "a", spec())
+    assert (job.state, job.sent, job.failed) == (JobState.DONE, 2, 1)
+    found, more = harness.broker.letters.failures("a", 0, -1, 10)
+    assert not more and [entry.queue_offset for _, entry in found] == [1]
+    assert "gone" in found[0][1].mark.error and found[0][1].state is LetterState.OPEN
+    assert (await run(harness, "b", spec(target="retry"))).sent == 1
+
+
+async def test_cancelled_job_sends_no_more(harness: BrokerHarness) -> None:
+    await fill(harness, 100)
+    await harness.broker.letters.start_job("a", spec(rate=8))
+    await asyncio.sleep(2)
+    job, cancelled = await harness.broker.letters.cancel("a")
+    sent = job.sent
+    assert cancelled and job.state is JobState.CANCELLED and 0 < sent < 100
+    await asyncio.sleep(60)
+    assert job.sent == sent == (await sent_ids(harness)).total()
+    assert (await harness.broker.letters.cancel("a"))[1] is False
+    assert (await run(harness, "b", spec())).sent == 100 - sent
+
+
+async def test_job_and_states_survive_restart(begin: Begin) -> None:
+    harness = await begin()
+    await fill(harness, 100)
+    await harness.broker.letters.start_job("a", spec(rate=8))
+    await asyncio.sleep(2)
+    before = harness.broker.letters.get("a").sent
+    assert 0 < before < 100
+    harness = await begin()
+    job = harness.broker.letters.get("a")
+    assert job.is_running and before <= job.sent < 100 and job.spec == spec(rate=8)
+    await finished(harness, "a")
+    assert (job.sent, job.duplicates) == (100, 0)
+    assert len(await sent_ids(harness)) == (await sent_ids(harness)).total() == 100
+    harness = await begin()
+    assert harness.broker.letters.get("a").state is JobState.DONE
+    assert await states(harness) == dict.fromkeys(range(100), REDRIVEN)
+
+
+async def test_resumed_job_knows_messages_that_it_sent(begin: Begin) -> None:
+    harness = await begin()
+    make_topics(harness)
+    await harness.broker.log.put_accepted([letter(n % 30) for n in range(60)])
+    await harness.broker.letters.start_job("a", spec(rate=40))
+    await asyncio.sleep(0.3)
+    assert harness.broker.letters.get("a").sent < 30
+    harness = await begin()
+    job = await finished(harness, "a")
+    assert (job.sent, job.duplicates) == (30, 30)
+
+
+async def test_job_waits_while_the_log_fails(harness: BrokerHarness) -> None:
+    await fill(harness, 10)
+    await harness.broker.letters.start_job("a", spec(rate=8))
+    with failing_disk(harness, DiskFull("injected")):
+        await asyncio.sleep(5)
+        assert "injected" in harness.broker.letters.get("a").waits_for
+    job = await finished(harness, "a")
+    assert (job.sent, job.waits_for) == (10, "")
+    assert (await sent_ids(harness)).total() == 10
+
+
+async def test_cancellation_that_fails_leaves_the_job_running(harness: BrokerHarness) -> None:
+    await fill(harness, 10)
+    await harness.broker.letters.start_job("a", spec(rate=1))
+    with failing_disk(harness, DiskFull("injected")), pytest.raises(DiskFull):
+        await harness.broker.letters.cancel("a")
+    assert (await finished(harness, "a")).sent == 10
+
+
+async def test_deletion_of_the_dead_letter_topic_ends_the_job(begin: Begin) -> None:
+    harness = await begin()
+    await fill(harness, 10)
+    await harness.broker.letters.start_job("a", spec(rate=1))
+    await asyncio.sleep(1.5)
+    await harness.broker.administration.delete_topic(DLQ)
+    job = harness.broker.letters.get("a")
+    assert job.state is JobState.CANCELLED
+    sent = (await sent_ids(harness)).total()
+    await fill(harness, 3)
+    assert await states(harness) == {}
+    harness = await begin()
+    assert harness.broker.letters.get("a").state is JobState.CANCELLED
+    assert await states(harness) == {}
+    assert (await run(harness, "b", spec())).sent == 3
+    assert (await sent_ids(harness)).total() == sent + 3
+
+
+async def test_letter_is_consumed_when_the_group_is_behind_it(harness: BrokerHarness) -> None:
+    await fill(harness, 3)
+    await run(harness, "a", spec(target="retry"))
+    assert await states(harness) == dict.fromkeys(range(3), REDRIVEN)
+    harness.tables.offsets.commit(GROUP, RETRY, 0, 2)
+    assert await states(harness) == {
+        0: LetterState.CONSUMED,
+        1: LetterState.CONSUMED,
+        2: REDRIVEN,
+    }
+
+
+async def test_letter_whose_retry_waits_is_not_consumed(harness: BrokerHarness) -> None:
+    """A consumer that sends a message back also commits its offset."""
+    await fill(harness, 1)
+    await run(harness, "a", spec(target="retry"))
+    copy = (await harness.read(RETRY))[0]
+    await harness.broker.sending.send_back.send_back(GROUP, [Entry(copy.physical_offset)])
+    harness.tables.offsets.commit(GROUP, RETRY, 0, 1)
+    assert await states(harness) == {0: REDRIVEN}
+
+
+async def test_letter_is_dead_again_when_its_message_is(harness: BrokerHarness) -> None:
+    await fill(harness, 1)
+    await run(harness, "a", spec(target="retry"))
+    copy = (await harness.read(RETRY))[0]
+    dead = Entry(copy.physical_offset, delay_level=-1)
+    await harness.broker.sending.send_back.send_back(GROUP, [dead])
+    assert await states(harness) == {0: LetterState.DEAD_AGAIN}
+    job = await run(harness, "b", spec())
+    assert (job.sent, job.already) == (1, 1), "the new letter is open"
+
+
+@pytest.mark.parametrize(
+    ("job_id", "given", "code"),
+    [
+        ("", {}, Code.INVALID_PARAMETER),
+        ("a b", {}, Code.INVALID_PARAMETER),
+        ("a", {"target": "nowhere"}, Code.INVALID_PARAMETER),
+        ("a", {"limit": -1}, Code.INVALID_PARAMETER),
+        ("a", {"rate": float("nan")}, Code.INVALID_PARAMETER),
+    ],
+)
+async def test_invalid_job_is_refused(
+    harness: BrokerHarness, job_id: str, given: dict[str, Any], code: Code
+) -> None:
+    await fill(harness, 1)
+    with raises_code(code):
+        await harness.broker.letters.start_job(job_id, spec(**given))
+
+
+async def test_target_topic_is_created_as_by_a_send(begin: Begin) -> None:
+    harness = await begin()
+    await fill(harness, 2)
+    assert (await harness.broker.letters.preview(spec(target="topic:fresh"))).would_send == 2
+    assert "fresh" not in harness.tables.topics
+    assert (await run(harness, "a", spec(target="topic:fresh"))).topics == {"fresh"}
+    harness = await begin(autoCreateTopicEnable=False)
+    preview = await harness.broker.letters.preview(spec(target="topic:other", again=True))
+    assert (preview.would_send, preview.failures.total()) == (0, 2)
+    with raises_code(Code.TOPIC_NOT_EXIST):
+        await harness.broker.letters.start_job("b", spec(target="topic:other"))
+
+
+async def test_message_group_returns_to_the_queue_of_its_origin(harness: BrokerHarness) -> None:
+    make_topics(harness)
+    for queue_id in (0, 1):
+        sent = {props.SHARDING_KEY: "g", props.UNIQUE_KEY: f"Q{queue_id}"}
+        (stored,) = await harness.send(ORIGIN, b"x", properties=sent, queue_id=queue_id)
+        dead = Entry(stored.physical_offset, delay_level=-1)
+        await harness.broker.sending.send_back.send_back(GROUP, [dead])
+    await run(harness, "a", spec())
+    for queue_id in (0, 1):
+        stored_ids = [record.unique_message_id for record in await harness.read(ORIGIN, queue_id)]
+        assert stored_ids == [f"Q{queue_id}"] * 2
+
+
+async def test_states_take_no_memory_beyond_retention(harness: BrokerHarness) -> None:
+    await fill(harness, 10)
+    await run(harness, "a", spec())
+    table = harness.broker.letters.table
+    await harness.broker.letters.maintain()
+    assert table.jobs and table.states.queues()
+    table.collect(harness.store.end_offset)  # the log was deleted up to its end
+    assert not table.jobs
+    table.states.trim(GROUP, 0, 10)
+    assert not table.states.queues()
+    table.states.free_marks()
+    assert not table.states._numbers

@@ -1,0 +1,163 @@
+"""The changes: consequences first, confirmed by a name, and rejected if what was seen changed."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from support.console.visitor import Response, Visitor
+
+
+def seen(form: Response) -> str:
+    found = re.search(r'name="seen" value="(\w+)"', form.text)
+    assert found
+    return found[1]
+
+
+def topics(visitor: Visitor) -> set[str]:
+    return {
+        config.topic for broker in visitor.brokers.values() for config in broker.tables.topics.all()
+    }
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "/topics/new",
+        "/topics/orders/change",
+        "/topics/orders/delete",
+        "/topics/orders/send",
+        "/groups/new",
+        "/groups/billing/change",
+        "/groups/billing/delete",
+        "/groups/billing/reset",
+        "/groups/billing/reset?topic=orders&to=earliest",
+        "/groups/billing/skip",
+        "/brokers/a/drain",
+    ],
+)
+async def test_every_change_has_a_form_and_refuses_foreign_requests(
+    address: str, visitor: Visitor
+) -> None:
+    assert (await visitor.get(address)).status == 200
+    if "billing/reset" in address and "?" not in address:
+        return
+    path = address.partition("?")[0]
+    assert (await visitor.post(path, origin="http://evil.example")).status == 403
+    assert (await visitor.post(path, origin=None)).status == 403
+    assert (await visitor.post(path, token="wrong")).status == 403
+
+
+async def test_a_topic_is_created_on_every_broker(visitor: Visitor) -> None:
+    fields = {"topic": "invoices", "queues": "3", "type": "fifo"}
+    response = await visitor.post("/topics/new", fields)
+    assert response.status == 200 and "a: created" in response.words
+    for broker in visitor.brokers.values():
+        config = broker.tables.topics.get("invoices")
+        assert config is not None and config.write_queue_count == 3
+        assert config.attributes["message.type"] == "FIFO"
+
+
+@pytest.mark.parametrize(
+    ("fields", "field"),
+    [
+        ({"topic": "", "queues": "3"}, "topic"),
+        ({"topic": "x", "queues": "many"}, "queues"),
+        ({"topic": "x", "type": "odd"}, "type"),
+    ],
+)
+async def test_a_bad_field_of_a_form_is_named_and_nothing_is_changed(
+    fields: dict[str, str], field: str, visitor: Visitor
+) -> None:
+    before = topics(visitor)
+    response = await visitor.post("/topics/new", fields)
+    assert response.status == 400
+    assert f'href="#field-{field}"' in response.text
+    assert topics(visitor) == before
+
+
+async def test_a_creation_at_a_silent_broker_is_not_green(visitor: Visitor) -> None:
+    visitor.transport.away = {"b"}
+    response = await visitor.post("/topics/new", {"topic": "invoices"})
+    assert response.status == 502 and "state good" not in response.text
+    assert "no answer from b" in response.words
+
+
+async def test_a_topic_is_deleted_only_after_its_name_was_typed(visitor: Visitor) -> None:
+    await visitor.brokers["a"].send("orders", b"1", b"2")
+    form = await visitor.get("/topics/orders/delete")
+    assert "orders has 2 messages in 4 queues" in form.words
+    wrong = await visitor.post("/topics/orders/delete", {"seen": seen(form), "confirm": "order"})
+    assert wrong.status == 400 and "orders" in topics(visitor)
+    fields = {"seen": seen(form), "confirm": "orders"}
+    assert (await visitor.post("/topics/orders/delete", fields)).status == 200
+    assert "orders" not in topics(visitor)
+
+
+async def test_a_deletion_is_rejected_if_what_was_seen_has_changed(visitor: Visitor) -> None:
+    form = await visitor.get("/topics/orders/delete")
+    visitor.topic("orders", queues=3)
+    fields = {"seen": seen(form), "confirm": "orders"}
+    response = await visitor.post("/topics/orders/delete", fields)
+    assert response.status == 409 and "orders" in topics(visitor)
+    assert "orders has 0 messages in 6 queues" in response.words
+
+
+async def test_a_deletion_is_rejected_while_a_broker_is_silent(visitor: Visitor) -> None:
+    form = await visitor.get("/topics/orders/delete")
+    visitor.transport.away = {"b"}
+    fields = {"seen": seen(form), "confirm": "orders"}
+    response = await visitor.post("/topics/orders/delete", fields)
+    assert response.status == 409
+    visitor.transport.away = set()
+    assert "orders" in topics(visitor)
+
+
+async def test_a_reset_shows_each_queue_also_of_a_group_without_members(
+    visitor: Visitor,
+) -> None:
+    await visitor.brokers["a"].send("orders", b"1", b"2", b"3")
+    address = "/groups/billing/reset?topic=orders&to=latest"
+    form = await visitor.get(address)
+    assert "billing has 0 members" in form.words
+    fields = {"topic": "orders", "to": "latest", "seen": seen(form), "confirm": "billing"}
+    response = await visitor.post("/groups/billing/reset", fields)
+    assert response.status == 200 and "a, queue 0: offset 3" in response.words
+    again = await visitor.get("/groups/billing/reset?topic=orders&to=earliest")
+    assert "the group consumes 3 messages again" in again.words
+    assert "a/0 3 0 3" in again.words
+
+
+async def test_a_reset_to_an_unknown_place_names_the_field(visitor: Visitor) -> None:
+    response = await visitor.get("/groups/billing/reset?topic=orders&to=soon")
+    assert response.status == 400 and "to: 'soon': give earliest" in response.words
+
+
+async def test_a_group_is_created_changed_and_deleted(visitor: Visitor) -> None:
+    fields = {"group": "shipping", "max_attempts": "5", "retry_delays": "1s,5s", "order": "on"}
+    assert (await visitor.post("/groups/new", fields)).status == 200
+    changed = await visitor.post("/groups/shipping/change", {"consume": "false"})
+    assert "a: consume_enable True → False" in changed.words
+    assert "Paused" in (await visitor.get("/groups/shipping")).words
+    form = await visitor.get("/groups/shipping/delete")
+    fields = {"seen": seen(form), "confirm": "shipping"}
+    assert (await visitor.post("/groups/shipping/delete", fields)).status == 200
+    assert (await visitor.get("/groups/shipping")).status == 404
+
+
+async def test_a_broker_is_drained_and_undrained(visitor: Visitor) -> None:
+    assert "a drains" in (await visitor.post("/brokers/a/drain", {"drain": "no"})).words
+    assert "draining" in (await visitor.get("/brokers")).words
+    assert "a accepts messages" in (await visitor.post("/brokers/a/drain", {"drain": "yes"})).words
+
+
+async def test_fewer_queues_need_the_name_if_messages_become_unreadable(
+    visitor: Visitor,
+) -> None:
+    await visitor.brokers["a"].send("orders", b"1", queue_id=1)
+    fields = {"read_queues": "1", "write_queues": "1"}
+    refused = await visitor.post("/topics/orders/change", fields)
+    assert refused.status == 400 and "1 in queue 1 of a" in refused.words
+    done = await visitor.post("/topics/orders/change", {**fields, "confirm": "orders"})
+    assert done.status == 200 and "a: read_queue_count 2 → 1" in done.words

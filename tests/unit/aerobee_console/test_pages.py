@@ -1,0 +1,166 @@
+"""The pages: what they show, how many calls they need, and that they never hide a broker."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from aerobee_cli.doctor.checks import Finding
+from aerobee_wire import properties
+from support.console.visitor import Visitor
+
+# Page → calls to each broker. "{id}" is the id of a message.
+CALLS = {
+    "/": {"GetBrokerStatus": 1, "GetBacklog": 1},
+    "/brokers": {"GetBrokerStatus": 1},
+    "/topics": {"ListTopics": 1},
+    "/topics/orders": {"DescribeTopic": 1},
+    "/groups": {"ListGroups": 1},
+    "/groups/billing": {"DescribeGroup": 1, "ListBlockedMessageGroups": 1},
+    "/messages": {},
+    "/messages?topic=orders&key=k": {"QueryMessages": 1},
+    "/dead-letters": {"GetBacklog": 1},
+    "/dead-letters/billing": {},
+    "/clients": {"ListClients": 1},
+}
+
+
+@pytest.mark.parametrize("page", CALLS)
+async def test_a_page_calls_each_broker_a_fixed_number_of_times(
+    page: str, visitor: Visitor
+) -> None:
+    for number in range(50):
+        visitor.topic(f"topic-{number}")
+    response = await visitor.get(page)
+    assert response.status == 200
+    for broker in ("a", "b"):
+        made = Counter(method for name, method in visitor.transport.calls if name == broker)
+        assert made == CALLS[page]
+
+
+@pytest.mark.parametrize("page", [page for page, calls in CALLS.items() if calls])
+async def test_a_page_names_a_broker_that_does_not_answer(page: str, visitor: Visitor) -> None:
+    await visitor.brokers["a"].send("orders", b"x", properties={properties.KEYS: "k"})
+    visitor.transport.away = {"b"}
+    response = await visitor.get(page)
+    assert response.status == 200
+    assert "Not complete" in response.words
+    assert "b : no answer from b" in response.words
+
+
+@pytest.mark.parametrize("page", [page for page, calls in CALLS.items() if calls])
+async def test_a_page_without_any_answer_shows_no_number_as_zero(
+    page: str, visitor: Visitor
+) -> None:
+    visitor.transport.away = {"a", "b"}
+    response = await visitor.get(page)
+    assert response.status == 200
+    assert "2 brokers did not answer" in response.words
+    main = response.text[response.text.index("</header>") :]
+    assert ">0<" not in main and ">-1<" not in main
+
+
+async def test_a_sum_without_one_broker_is_a_lower_bound(visitor: Visitor) -> None:
+    await visitor.brokers["a"].send("%DLQ%billing", b"x", b"y")
+    visitor.transport.away = {"b"}
+    assert "Dead letters ≥ 2" in (await visitor.get("/dead-letters")).words
+    visitor.transport.away = {"a"}
+    assert "Dead letters ? of all groups" in (await visitor.get("/dead-letters")).words
+
+
+async def test_a_broker_that_is_not_registered_any_more_stays_on_the_pages(
+    visitor: Visitor,
+) -> None:
+    await visitor.get("/topics")
+    visitor.transport.unregistered = {"b"}
+    assert "b : it is not registered any more" in (await visitor.get("/topics")).words
+
+
+async def test_the_overview_shows_findings_and_no_green_verdict(visitor: Visitor) -> None:
+    visitor.findings = [Finding("disk", "a", "97 % are used", "add space")]
+    response = await visitor.get("/")
+    assert "1 finding" in response.words and "disk a : 97 % are used add space" in response.words
+    assert "state good" not in response.text
+
+
+async def test_a_check_without_findings_is_not_green_while_a_broker_is_missing(
+    visitor: Visitor,
+) -> None:
+    assert "state good" in (await visitor.get("/")).text
+    visitor.transport.away = {"b"}
+    assert "state good" not in (await visitor.get("/")).text
+
+
+async def test_a_filter_and_a_page_are_in_the_links(visitor: Visitor) -> None:
+    for number in range(150):
+        visitor.topic(f"topic-{number:03}")
+    response = await visitor.get("/topics?name=topic&sort=lag")
+    assert "150 topics, page 1 of 2" in response.words
+    assert 'href="?name=topic&amp;sort=lag&amp;page=2"' in response.text
+    second = await visitor.get("/topics?name=topic&page=2")
+    assert "topic-149" in second.text and "topic-000" not in second.text
+
+
+@pytest.mark.parametrize(
+    ("address", "field"),
+    [
+        ("/topics?type=x", "type"),
+        ("/topics?page=0", "page"),
+        ("/topics?page=abc", "page"),
+        ("/groups?sort=size", "sort"),
+        ("/messages?key=k", "topic"),
+        ("/messages?topic=orders&queue=-1", "queue"),
+        ("/messages?topic=orders&key=k&since=yesterday", "since"),
+    ],
+)
+async def test_a_bad_value_names_its_field_and_the_remedy(
+    address: str, field: str, visitor: Visitor
+) -> None:
+    response = await visitor.get(address)
+    assert response.status == 400
+    assert f"{field}: " in response.words
+    assert "give" in response.words or "choose" in response.words or "write" in response.words
+
+
+@pytest.mark.parametrize("page", ["/topics/none", "/groups/none", "/brokers/none", "/none"])
+async def test_an_unknown_name_is_not_found(page: str, visitor: Visitor) -> None:
+    assert (await visitor.get(page)).status == 404
+
+
+async def test_an_unknown_name_is_not_called_absent_while_a_broker_is_silent(
+    visitor: Visitor,
+) -> None:
+    visitor.transport.away = {"b"}
+    response = await visitor.get("/topics/elsewhere")
+    assert response.status == 200 and "Not complete" in response.words
+    message = await visitor.get("/messages/C00002023D65006101A28F6593060018")
+    assert message.status == 404 and "b did not answer and may have it" in message.words
+
+
+async def test_a_message_is_found_by_key_and_by_both_ids(visitor: Visitor) -> None:
+    named = {properties.KEYS: "order-17", properties.UNIQUE_KEY: "C00002023D65006101A28F6593060018"}
+    await visitor.brokers["b"].send("orders", b'{"n": 1}', properties=named)
+    found = await visitor.get("/messages?topic=orders&key=order-17")
+    assert "C00002023D65006101A28F6593060018" in found.words
+    page = await visitor.get("/messages/C00002023D65006101A28F6593060018")
+    assert page.status == 200 and "&#34;n&#34;: 1" in page.text
+    offset_message_id = page.words.partition("Offset message id ")[2].split()[0]
+    again = await visitor.get(f"/messages/{offset_message_id}")
+    assert again.status == 200 and named[properties.UNIQUE_KEY] in again.words
+
+
+async def test_letters_are_counted_by_reason_and_a_part_is_called_truncated(
+    visitor: Visitor,
+) -> None:
+    for reason in ("TimeoutError", "TimeoutError", "ValueError"):
+        await visitor.brokers["a"].send(
+            "%DLQ%billing", b"x", properties={properties.DLQ_REASON: reason}
+        )
+    page = await visitor.get("/dead-letters/billing")
+    assert "TimeoutError 2 ValueError 1" in page.words and "Truncated" not in page.words
+    only = await visitor.get("/dead-letters/billing?reason=ValueError")
+    assert "1 letter of the 3 newest" in only.words
+    await visitor.brokers["a"].send("%DLQ%billing", *[b"x"] * 1_000)
+    page = await visitor.get("/dead-letters/billing")
+    assert "over the 1,000 newest of 1,003" in page.words

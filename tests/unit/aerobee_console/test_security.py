@@ -1,0 +1,107 @@
+"""Other pages in the same browser can neither read the console nor make it change anything."""
+
+from __future__ import annotations
+
+import pytest
+
+from aerobee_console.options import Options, is_loopback
+from aerobee_console.web.security import Guard, Refused, host_of
+from support.console.visitor import HOST, Visitor
+
+HEADERS = {"host": HOST, "origin": f"http://{HOST}"}
+
+
+@pytest.mark.parametrize(
+    "host", ["evil.example", "evil.example:8082", "127.0.0.1.evil.example", ""]
+)
+async def test_a_foreign_host_gets_nothing(host: str, visitor: Visitor) -> None:
+    response = await visitor.get("/topics", host=host)
+    assert response.status == 421 and "orders" not in response.text
+
+
+@pytest.mark.parametrize("host", ["localhost:8082", "127.0.0.1", "[::1]:8082", "LOCALHOST:1"])
+async def test_loopback_gets_the_page(host: str, visitor: Visitor) -> None:
+    assert (await visitor.get("/topics", host=host)).status == 200
+
+
+def test_a_configured_name_is_accepted() -> None:
+    options = Options(namesrvs=("n:1",), host_names=("Console.example",))
+    assert host_of("console.example:443") in options.names
+
+
+async def test_every_answer_forbids_inline_scripts_and_frames(visitor: Visitor) -> None:
+    for address in ("/", "/none", "/topics?page=x", "/static/console.js"):
+        headers = (await visitor.get(address)).headers
+        policy = headers["content-security-policy"]
+        assert "default-src 'self'" in policy and "unsafe" not in policy
+        assert "frame-ancestors 'none'" in policy
+        assert headers["x-frame-options"] == "DENY"
+        assert headers["x-content-type-options"] == "nosniff"
+
+
+async def test_no_page_has_an_inline_script_or_style(visitor: Visitor) -> None:
+    for address in ("/", "/brokers", "/topics", "/groups", "/messages", "/clients", "/keys"):
+        text = (await visitor.get(address)).text
+        assert "<style" not in text and " style=" not in text and "javascript:" not in text
+        assert "<script>" not in text and " onclick" not in text
+
+
+@pytest.mark.parametrize("address", ["/static/../options.py", "/static/vendor/", "/static/x.js"])
+async def test_no_other_file_is_served(address: str, visitor: Visitor) -> None:
+    assert (await visitor.get(address)).status == 404
+
+
+@pytest.mark.parametrize(
+    ("headers", "token"),
+    [
+        ({"host": HOST}, "right"),
+        ({"host": HOST, "origin": "http://evil.example"}, "right"),
+        ({"host": HOST, "origin": "null"}, "right"),
+        ({"host": HOST, "origin": "http://127.0.0.1:9999"}, "right"),
+        (HEADERS, ""),
+        (HEADERS, "wrong"),
+    ],
+)
+def test_a_change_needs_origin_and_token(headers: dict[str, str], token: str) -> None:
+    guard = Guard(Options(namesrvs=("n:1",)))
+    with pytest.raises(Refused):
+        guard.check_change(headers, guard.token if token == "right" else token)
+    guard.check_change(HEADERS, guard.token)
+
+
+def test_a_read_only_console_refuses_every_change() -> None:
+    guard = Guard(Options(namesrvs=("n:1",), read_only=True))
+    with pytest.raises(Refused, match="read-only"):
+        guard.check_change(HEADERS, guard.token)
+
+
+@pytest.mark.parametrize(
+    ("host", "loopback"),
+    [("127.0.0.1", True), ("::1", True), ("localhost", True), ("127.1.2.3", True),
+     ("0.0.0.0", False), ("10.0.0.1", False), ("console.example", False)],
+)  # fmt: skip
+def test_loopback_is_told_from_other_addresses(host: str, loopback: bool) -> None:
+    assert is_loopback(host) is loopback
+
+
+async def test_names_of_others_stand_on_a_page_as_text(visitor: Visitor) -> None:
+    body = "<script>alert(1)</script>\u202egpj.exe\x00".encode()
+    sent = {"TAGS": "<b>", "KEYS": "k\u202e1", "note": "<i>\x1b[31m"}
+    await visitor.brokers["a"].send(
+        "orders", body, properties={**sent, "UNIQ_KEY": "C00002023D65006101A28F6593060018"}
+    )
+    text = (await visitor.get("/messages/C00002023D65006101A28F6593060018")).text
+    assert "<script>alert" not in text and "&lt;script&gt;alert(1)" in text
+    assert "<b>" not in text.split("Tag</dt>")[1][:40] and "<i>" not in text
+    assert "\u202e" not in text and "\\u202e" in text
+    assert "\x1b" not in text and "\\x1b" in text and "\\x00" in text
+
+
+async def test_a_body_is_downloaded_as_an_attachment(visitor: Visitor) -> None:
+    await visitor.brokers["a"].send(
+        "orders", b"<html>", properties={"UNIQ_KEY": "C00002023D65006101A28F6593060018"}
+    )
+    response = await visitor.get("/messages/C00002023D65006101A28F6593060018/body")
+    assert response.body == b"<html>"
+    assert response.headers["content-type"] == "application/octet-stream"
+    assert response.headers["content-disposition"].startswith("attachment")
