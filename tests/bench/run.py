@@ -90,6 +90,7 @@ SUITES = {
     "tables.creation": ("topics_created",),
     "startup": ("up_ready", "up_memory", "suite_memory"),
     "idle": ("idle_cpu", "idle_loop_wakeups", "idle_wakeups"),
+    "lone": ("lone_send_cpu", "lone_send_p50"),
     "containers": ("image_ready_s", "compose_healthy_s", "compose_idle_cpu"),
     "report": ("report_10k", "report_10k_s"),
     "spark": (

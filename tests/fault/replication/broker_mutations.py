@@ -56,9 +56,10 @@ PROMOTIONS = (
 def keep_offsets_beyond_the_end(patch: pytest.MonkeyPatch) -> None:
     def update(
         self: OffsetQueries, consumer_group: str, offsets: Iterable[QueueOffset], **_: object
-    ) -> None:
+    ) -> list[QueueOffset]:
         for each in offsets:
             self.offsets.commit(consumer_group, each.topic, each.queue_id, each.queue_offset)
+        return []
 
     patch.setattr(OffsetQueries, "update", update)
 

@@ -20,6 +20,7 @@ from aerobee_chassis.rpc.completion_queue.channel import CompletionQueueChannel
 from aerobee_chassis.rpc.completion_queue.loop import CompletionQueueLoop, new_completion_queue_loop
 from aerobee_chassis.rpc.loops import make_loop
 from aerobee_chassis.rpc.transport import CallFailed
+from aerobee_chassis.turns import at_end_of_turn, deliver
 
 
 @pytest.fixture
@@ -234,7 +235,7 @@ def test_slow_answers_come_with_fork_support() -> None:
 
 
 class Silent:
-    """A source without events. `urgent`: what `arm` answers."""
+    """A source without events."""
 
     def __init__(self, urgent: bool) -> None:
         self.urgent = urgent
@@ -245,9 +246,9 @@ class Silent:
         self.asked.append("poll")
         return False
 
-    def arm(self, *, idle: bool) -> None:
+    def arm(self) -> None:
         self.asked.append("arm")
-        self.armed = self.urgent or idle
+        self.armed = True
 
 
 @pytest.mark.parametrize("urgent", [True, False])
@@ -265,7 +266,56 @@ def test_only_an_idle_loop_arms_its_sources(runner: asyncio.Runner, urgent: bool
 
     busy, idle = runner.run(turns())
     assert set(busy) == {"poll"}
-    assert idle[:2] == ["poll", "arm"]
-    # A source that is not urgent is polled until the loop has been idle for IDLE_POLL_S.
-    assert idle.count("poll") <= 3
-    assert idle.count("arm") == (1 if urgent else 2)
+    # A source that is not urgent is armed after the loop has been idle for IDLE_POLL_S.
+    assert idle == ["poll", "arm", "poll"] if urgent else ["poll", "poll", "arm", "poll"]
+
+
+def test_the_end_of_a_turn_comes_before_the_next_look_at_the_queue(runner: asyncio.Runner) -> None:
+    async def turn() -> list[str]:
+        loop, seen = asyncio.get_running_loop(), list[str]()
+        at_end_of_turn(loop, lambda: seen.append("end"))
+        loop.call_soon(seen.append, "next turn")
+        ready = loop.create_future()
+        ready.add_done_callback(lambda _: seen.append("next turn too"))
+        ready.set_result(None)
+        seen.append("this turn")
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        return seen
+
+    assert runner.run(turn()) == ["this turn", "end", "next turn", "next turn too"]
+
+
+def test_a_failure_at_the_end_of_a_turn_is_reported_and_stops_nothing(
+    runner: asyncio.Runner,
+) -> None:
+    async def turn() -> tuple[list[object], list[str]]:
+        loop, reported, seen = asyncio.get_running_loop(), list[object](), list[str]()
+        loop.set_exception_handler(lambda _, context: reported.append(context["exception"]))
+        at_end_of_turn(loop, list[None]().pop)
+        at_end_of_turn(loop, lambda: seen.append("second"))
+        await asyncio.sleep(0)
+        return reported, seen
+
+    reported, seen = runner.run(turn())
+    assert [type(error) for error in reported] == [IndexError]
+    assert seen == ["second"]
+
+
+def test_what_is_delivered_runs_in_the_turn_that_it_wakes(runner: asyncio.Runner) -> None:
+    async def turn() -> list[str]:
+        loop, seen = asyncio.get_running_loop(), list[str]()
+        done = loop.create_future()
+        done.add_done_callback(lambda _: seen.append("ready"))
+        done.add_done_callback(lambda _: loop.call_soon(seen.append, "next turn"))
+
+        def delivered() -> None:
+            seen.append("delivered")
+            done.set_result(None)
+
+        threading.Thread(target=deliver, args=(loop, delivered)).start()
+        await done
+        await asyncio.sleep(0)
+        return seen
+
+    assert runner.run(turn()) == ["delivered", "ready", "next turn"]

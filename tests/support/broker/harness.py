@@ -69,6 +69,30 @@ class InlineWorker:
         return function()
 
 
+class PromptWorker(InlineWorker):
+    """Ends a held job within `let_go`, as a thread that ends it in that iteration of the loop."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._held: list[tuple[Callable[[], Any], asyncio.Future[Any]]] = []
+
+    def __call__(self, function: Callable[[], T], /) -> Awaitable[T]:
+        if self.open.is_set():
+            return super().__call__(function)
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._held.append((function, future))
+        return future
+
+    def let_go(self) -> None:
+        super().let_go()
+        held, self._held = self._held, []
+        for function, future in held:
+            try:
+                future.set_result(function())
+            except Exception as error:
+                future.set_exception(error)
+
+
 class BrokerHarness:
     """`options` are keys of broker.conf. Unit tests start and end it by fixture `begin`."""
 

@@ -14,7 +14,7 @@ from aerobee_broker.delivery.retry.send_back import Entry
 from aerobee_broker.errors import DiskFull, FlushTimeout, TooMuchUnflushed
 from aerobee_broker.store.messages import NewMessage
 from aerobee_wire.status import Code
-from support.broker.harness import BrokerHarness
+from support.broker.harness import Begin, BrokerHarness, PromptWorker
 from support.broker.pop_consumer import PopConsumer
 from support.clock.virtual_loop import run_ready_tasks
 from support.disk.broken_disk import BrokenDisk
@@ -86,9 +86,11 @@ async def test_when_flushed_reports_a_rollback_before_the_next_append(
 
 @pytest.mark.parametrize("rollback_first", [True, False])
 async def test_a_rollback_in_the_turn_of_a_flush_timeout_is_reported_once(
-    harness: BrokerHarness, disk: BrokenDisk, rollback_first: bool
+    begin: Begin, disk: BrokenDisk, rollback_first: bool
 ) -> None:
     """To wait again would be to wait for the next append with these offsets."""
+    harness = await begin(disk=disk, flusher=PromptWorker())
+    await harness.send("t", b"first")
     outcomes: list[BaseException | None] = []
     loop = asyncio.get_running_loop()
     await asyncio.sleep(PAST_TIMEOUT_S)  # the timer of the first send is over

@@ -123,7 +123,7 @@ class Commit(ABC):
         self._settled_waiters = CommitWaiters(timeout_ms, self._expired)
         self._flushed_waiters = CommitWaiters(timeout_ms, self._flush_expired)
         self._visible_waiters = CommitWaiters(timeout_ms, self._flush_expired)
-        self._task: asyncio.Task[None] | None = None  # set while a flush is pending
+        self._task: asyncio.Future[None] | None = None  # set while a flush is pending
         self.check_sends = replicas.check_sends
         self._given_up: MqError | None = None
 

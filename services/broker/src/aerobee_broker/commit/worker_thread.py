@@ -9,8 +9,11 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import Awaitable, Callable
+from functools import partial
 from queue import SimpleQueue
 from typing import Any, Protocol, TypeVar
+
+from aerobee_chassis.turns import deliver
 
 T = TypeVar("T")
 Job = tuple[Callable[[], Any], asyncio.Future[Any]]
@@ -55,14 +58,14 @@ class WorkerThread:
     def _run(self) -> None:
         while (job := self._jobs.get()) is not None:
             function, future = job
-            outcome: tuple[Any, ...]
+            outcome: Callable[[], None]
             try:
-                outcome = _set_result, future, function()
+                outcome = partial(_set_result, future, function())
             except BaseException as error:
-                outcome = _set_exception, future, error
+                outcome = partial(_set_exception, future, error)
             # The loop may be closed; then no task awaits the result.
             with contextlib.suppress(RuntimeError):
-                future.get_loop().call_soon_threadsafe(*outcome)
+                deliver(future.get_loop(), outcome)
             del job, function, future, outcome  # frees their memory while the thread is idle
 
 

@@ -175,11 +175,14 @@ class CompletionQueueChannel:
         self._next_poll = 0.0 if found else self._loop.time() + IDLE_POLL_S / 2
         return found
 
-    def arm(self, *, idle: bool) -> None:
-        if not self.armed and (idle or self._answers_due):
-            self.armed = True
-            self._turns, self._turns_since = 0, self._loop.time()
-            self._to_wait.release()
+    @property
+    def urgent(self) -> bool:
+        return self._answers_due > 0
+
+    def arm(self) -> None:
+        self.armed = True
+        self._turns, self._turns_since = 0, self._loop.time()
+        self._to_wait.release()
 
     def _recall_if_busy(self) -> None:
         """End the wait of the thread if it waits for a silent stream, and the loop is busy."""

@@ -58,13 +58,15 @@ class PollSource(Protocol):
     def poll(self) -> bool:
         """Handle the events that have arrived, without waiting. Return whether there were any."""
 
-    def arm(self, *, idle: bool) -> None:
-        """Prepare for a wait of the loop.
+    @property
+    def urgent(self) -> bool:
+        """Return whether to arm the source before each wait of the loop.
 
-        If the source is not `armed` after that, it is not urgent, and the loop polls it again after
-        IDLE_POLL_S. If nothing has happened in that time, the loop is `idle`, and the source must
-        be armed.
+        Otherwise the loop first polls it after IDLE_POLL_S, and arms it if nothing has happened.
         """
+
+    def arm(self) -> None:
+        """Let the next event wake the loop."""
 
 
 class CompletionQueueLoop(asyncio.SelectorEventLoop):
@@ -76,6 +78,7 @@ class CompletionQueueLoop(asyncio.SelectorEventLoop):
         self._waker_lock = threading.RLock()  # reentrant, because a signal handler may call `wake`
         self._waking = False  # an event is in the queue, and not handled yet
         self._delivered: deque[Callable[[], None]] = deque()
+        self._at_end: list[Callable[[], None]] = []  # for the end of this iteration
         self.queue = queue
         self.sources: set[PollSource] = set()  # sources that expect events
         super().__init__(_CompletionQueueSelector(self))
@@ -98,6 +101,25 @@ class CompletionQueueLoop(asyncio.SelectorEventLoop):
         """
         self._delivered.append(action)
         self.wake()
+
+    def at_end_of_turn(self, action: Callable[[], None]) -> None:
+        """Run `action` after everything that is ready in this iteration of the loop.
+
+        `call_soon` would run it in the next iteration, after another look at the queue.
+        """
+        self._at_end.append(action)
+
+    def _run_once(self) -> None:
+        super()._run_once()  # type: ignore[misc]
+        if self._at_end:
+            actions, self._at_end = self._at_end, []
+            for action in actions:
+                try:
+                    action()
+                except Exception as error:
+                    self.call_exception_handler(
+                        {"message": "work at the end of a turn failed", "exception": error}
+                    )
 
     def handle(self, event: Any) -> None:
         try:
@@ -200,17 +222,18 @@ class _CompletionQueueSelector(_FileSelector):
         """Wait for the next event of the queue and return it."""
         wait_s = LONGEST_WAIT_S if timeout is None else min(timeout, LONGEST_WAIT_S)
         is_idle, self._is_idle = self._is_idle, False
-        sources = self._loop.sources
-        if not all(source.armed for source in sources):
+        unarmed = [source for source in self._loop.sources if not source.armed]
+        due = [source for source in unarmed if is_idle or source.urgent]
+        if due:
             event = self._poll(0.0)
             if event.completion_type != _NONE:
                 return event
-            for source in sources:
-                source.arm(idle=is_idle)
-            if wait_s > IDLE_POLL_S and not all(source.armed for source in sources):
-                event = self._poll(deadline_in(IDLE_POLL_S))
-                self._is_idle = event.completion_type == _NONE
-                return event
+            for source in due:
+                source.arm()
+        if len(due) < len(unarmed) and wait_s > IDLE_POLL_S:
+            event = self._poll(deadline_in(IDLE_POLL_S))
+            self._is_idle = event.completion_type == _NONE
+            return event
         return self._poll(deadline_in(wait_s))
 
     def _handle_from(self, event: Any) -> None:
