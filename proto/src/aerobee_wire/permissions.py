@@ -9,7 +9,7 @@ does not know the generated code: it reads fields of requests by their names.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from aerobee_wire import topics
@@ -57,6 +57,8 @@ class Row:
     - `own` is a field of the request that must be the name in the caller's certificate.
     - `same_name`: the name in the caller's certificate must be the name of this broker.
     - `is_open`: each caller may call it, also without a role.
+    - `always_rejects`: other callers are rejected even if calls are only observed, because the
+      request or the answer has secrets.
     """
 
     roles: frozenset[str] = frozenset()
@@ -64,6 +66,7 @@ class Row:
     own: str = ""
     same_name: bool = False
     is_open: bool = False
+    always_rejects: bool = False
 
 
 class NotPermitted(MqError):
@@ -107,7 +110,7 @@ def _consumes(group: str, *topic_fields: str) -> Row:
 
 
 # Users and policies. Only processes of the cluster get secrets.
-_ACCESS: Mapping[str, Row] = {
+_ACCESS_ROWS: Mapping[str, Row] = {
     **dict.fromkeys(
         ("PutUser", "DeleteUser", "PutAcl", "DeleteAcl"), _row(ADMIN, rights=_UPDATE_CLUSTER)
     ),
@@ -118,6 +121,7 @@ _ACCESS: Mapping[str, Row] = {
     "Watch": Row(frozenset({BROKER, PROXY})),
     "MergeTable": Row(frozenset({BROKER})),
 }
+_ACCESS = {method: replace(row, always_rejects=True) for method, row in _ACCESS_ROWS.items()}
 
 TABLE: Mapping[str, Row] = {
     **_rpcs(
@@ -328,6 +332,10 @@ class Permissions:
     def missing(self, paths: Iterable[str]) -> list[str]:
         """Return those paths of RPCs that have no row."""
         return sorted(set(paths) - self.table.keys())
+
+    def always_rejects(self, path: str) -> bool:
+        """Return whether other callers are rejected even if calls are only observed."""
+        return self.table[path].always_rejects
 
     def admit(self, caller: Identity | None, path: str) -> None:
         """Check the role of a caller, before the request is read.

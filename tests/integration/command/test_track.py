@@ -76,18 +76,17 @@ def test_where_a_message_is_and_why_it_died(cluster: Cluster) -> None:
         push = PushConsumer(classic, listen, namesrv=namesrv, consume_from_where=FIRST)
         push.subscribe(topic)
         stack.enter_context(push)
-        simple = SimpleConsumer(
-            leasing,
-            namesrv=namesrv,
-            consume_from_where=FIRST,
-            invisible_duration=timedelta(minutes=1),
-        )
+        simple = SimpleConsumer(leasing, namesrv=namesrv, consume_from_where=FIRST)
         simple.subscribe(topic)
         stack.enter_context(simple)
         leased = []
 
         def has_all() -> bool:
-            leased.extend(simple.receive(16, wait=timedelta(seconds=1)))
+            leased.extend(
+                simple.receive(
+                    16, wait=timedelta(seconds=1), invisible_duration=timedelta(minutes=1)
+                )
+            )
             return len(leased) == len(KEYS)
 
         until_sync(has_all, "all are on lease")
@@ -98,7 +97,7 @@ def test_where_a_message_is_and_why_it_died(cluster: Cluster) -> None:
             members = {client.client_id for client in admin.list_clients(classic)}
 
         def has_consumed() -> bool:
-            return states(cluster, topic, KEYS[1])[classic]["state"] == "CONSUMED"
+            return bool(states(cluster, topic, KEYS[1])[classic]["state"] == "CONSUMED")
 
         until_sync(has_consumed, "the offset is committed")
         found = states(cluster, topic, KEYS[1])

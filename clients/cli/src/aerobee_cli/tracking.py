@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from aerobee_cli import output
 from aerobee_cli.options import BadOption
@@ -55,7 +55,9 @@ class Wanted:
         if bool(self.message_id) + bool(self.key) + has_place != 1:
             raise BadOption("give a message id, --key, or --broker with --queue and --offset")
         if self.message_id:
-            return admin.track_message(self.message_id, groups=self.groups, silent=silent)
+            return admin.track_message(
+                self.message_id, groups=self.groups, topic=self.topic, silent=silent
+            )
         if not self.topic:
             raise BadOption("--topic: needed for --key and for a place")
         if self.key:
@@ -71,9 +73,11 @@ class Wanted:
         )
         silent += found.silent.values()
         if not found.messages:
+            left_out = "".join(f"; {error.message}" for error in silent)
             raise MqError(
                 Code.QUERY_NOT_FOUND,
-                f"no message of {self.topic} has the key {self.key!r} on a broker that answers",
+                f"no message of {self.topic} has the key {self.key!r} on a broker that answers"
+                + left_out,
             )
         return [
             admin.track_place(
@@ -125,7 +129,7 @@ def _without_groups(tracked: TrackedMessage) -> str:
     return "no consumer group consumes the topic"
 
 
-def row_of(state: GroupState) -> output.Item:
+def row_of(state: GroupState) -> dict[str, Any]:
     """Return the cells of a group. A value that should be there and is not known is "unknown"."""
     acted = state.state in _ACTED
     place = state.place

@@ -226,6 +226,18 @@ async def test_observed_calls_are_logged_once_and_not_refused(directories: Path)
     assert line["caller"] == str(client.identity)
 
 
+async def test_secrets_are_not_open_to_observed_calls(directories: Path) -> None:
+    (client,) = (caller for caller in CALLERS if caller.name == "client")
+    async with (
+        serving(directories, access(observe_only=True)) as address,
+        channel(directories, address, client) as opened,
+    ):
+        for service in ("Namesrv", "Broker"):
+            for method in ("ListTable", "PutUser", "MergeTable"):
+                path = f"/aerobee.access.v1.{service}AccessService/{method}"
+                assert await refusal(opened, path), path
+
+
 def test_a_server_with_an_rpc_without_a_row_is_not_made() -> None:
     without = {path: row for path, row in TABLE.items() if path != SEND.path}
     checks = Access(Permissions(CLUSTER, BROKER, without), enforced=False)

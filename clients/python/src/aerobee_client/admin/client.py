@@ -284,7 +284,7 @@ class AsyncAdminClient(
         if named and named.offset_message_id not in {each.offset_message_id for each in copies}:
             copies.append(named)
         if not copies:
-            raise _unknown(message_id)
+            raise _unknown(message_id, silent)
         return sorted(copies, key=lambda message: message.store_timestamp_ms)
 
     async def track_message(
@@ -292,6 +292,7 @@ class AsyncAdminClient(
         message_id: str,
         *,
         groups: Sequence[str] = (),
+        topic: str = "",
         silent: list[MqError] | None = None,
     ) -> list[d.TrackedMessage]:
         """Return what became of a message in each consumer group.
@@ -302,6 +303,8 @@ class AsyncAdminClient(
         Args:
             message_id: The `message_id` or the `offset_message_id` of a message.
             groups: The consumer groups. Default: all groups of the topic.
+            topic: The topic of the message. If it is given, brokers that had the topic and are not
+                registered any more count as brokers that do not answer.
             silent: Collects the errors of brokers that do not answer. Without it, such an error is
                 raised.
 
@@ -316,6 +319,9 @@ class AsyncAdminClient(
         request = search_pb2.TrackMessageRequest(
             unique_message_id=unique_id, consumer_groups=groups
         )
+        if topic and silent is not None:
+            _, away = await self._searched(topic, ())
+            silent += away.values()
         masters = await self._brokers.masters()
         answers = await self._brokers.ask_each(
             masters, rpcs.TRACK_MESSAGE, request, silent=silent, timeout_s=TRACK_TIMEOUT_S
@@ -326,7 +332,7 @@ class AsyncAdminClient(
             for tracked in answer.messages
         ]
         if not found:
-            raise _unknown(message_id)
+            raise _unknown(message_id, silent)
         return found
 
     async def track_place(
@@ -501,7 +507,14 @@ class AsyncAdminClient(
         return sorted(messages, key=lambda message: message.store_timestamp_ms, reverse=True)
 
 
-def _unknown(message_id: str) -> MqError:
+def _unknown(message_id: str, silent: Sequence[MqError] | None = None) -> MqError:
+    if silent:
+        left_out = "; ".join(error.message for error in silent)
+        return MqError(
+            Code.QUERY_NOT_FOUND,
+            f"no broker that answers has a message with the id {message_id}: {left_out}",
+            retryable=True,
+        )
     return MqError(
         Code.QUERY_NOT_FOUND,
         f"no message has the id {message_id}: neither as its message id nor as its offset "

@@ -123,7 +123,8 @@ class OffsetHistory:
             begin_ms, _, first, last, *by = _SAMPLE.unpack_from(samples, at)
             if before is None and by[0] == BEGIN:
                 before = last
-            is_next = first >= 0 and last == before < offset
+            continues = last == before
+            is_next = first >= 0 and continues and last < offset
             is_same = by == [mover.kind, client, expression] and mover.kind == COMMIT
             if is_next and is_same and 0 <= now_ms - begin_ms < INTERVAL_MS:
                 span_ms = now_ms - begin_ms

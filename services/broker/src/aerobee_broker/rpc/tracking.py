@@ -62,7 +62,7 @@ def _group_state(state: GroupState) -> pb.GroupState:
     failure = state.failure
     return pb.GroupState(
         consumer_group=state.consumer_group,
-        state=pb.GroupState.State.Value(state.state.name),
+        state=state.state.name,
         reason=state.reason,
         client_id=state.client_id,
         since_timestamp_ms=state.since_ms,

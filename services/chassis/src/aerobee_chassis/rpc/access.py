@@ -23,6 +23,9 @@ class Policy(Protocol):
     def missing(self, paths: Iterable[str]) -> Sequence[str]:
         """Return those paths for which the policy has no decision."""
 
+    def always_rejects(self, path: str) -> bool:
+        """Return whether other callers are rejected even if calls are only observed."""
+
     def admit(self, caller: Identity | None, path: str) -> None:
         """Check a caller before its request is read. Raises MqError."""
 
@@ -34,7 +37,8 @@ class Access:
     """Check the calls of one server.
 
     If `enforced` is false, no call is checked, because the port does not require certificates.
-    With `observe_only`, calls are checked and logged, but not rejected.
+    With `observe_only`, calls are checked and logged, but not rejected, unless the policy always
+    rejects them.
     """
 
     def __init__(self, policy: Policy, *, enforced: bool, observe_only: bool = False) -> None:
@@ -67,15 +71,18 @@ class Access:
             check(caller, path)
         except MqError as error:
             self.rejected += 1
-            self._log(caller, path, call.peer, error.message)
-            if not self._observe_only:
+            passes = self._observe_only and not self._policy.always_rejects(path)
+            self._log(caller, path, call.peer, error.message, passes=passes)
+            if not passes:
                 raise
 
-    def _log(self, caller: Identity | None, path: str, peer: str, reason: str) -> None:
+    def _log(
+        self, caller: Identity | None, path: str, peer: str, reason: str, *, passes: bool
+    ) -> None:
         """Log a rejected call once for each caller and RPC: a rejected client may retry forever."""
         if (caller, path) not in self._logged:
             self._logged.add((caller, path))
-            event = "call_would_be_rejected" if self._observe_only else "call_rejected"
+            event = "call_would_be_rejected" if passes else "call_rejected"
             structlog.get_logger().warning(
                 event, caller=str(caller or ""), rpc=path, peer=peer, reason=reason
             )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -81,7 +82,7 @@ async def test_updates_are_all_or_none(harness: BrokerHarness) -> None:
     ],
 )
 async def test_a_reset_stays_within_the_bounds(
-    harness: BrokerHarness, to: dict[str, int], offsets: list[int]
+    harness: BrokerHarness, to: dict[str, Any], offsets: list[int]
 ) -> None:
     reset = await harness.broker.consuming.offset_queries.reset("g", "t", [], **to)
     assert [one.queue_offset for one in reset] == offsets

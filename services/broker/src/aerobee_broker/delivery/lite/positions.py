@@ -29,6 +29,7 @@ from isal.isal_zlib import crc32
 from aerobee_broker.delivery.lite.lines import line
 from aerobee_broker.disk import Disk, read_file, replace_file
 from aerobee_broker.metadata.consumer_offsets import ConsumerOffsets
+from aerobee_broker.metadata.offset_history import Mover
 from aerobee_broker.store.lite.code_table import CODE_BYTES, CodeTable
 from aerobee_broker.store.lite.expirations import OFFSET_BYTES, ParentExpirations
 from aerobee_chassis.clock import Clock
@@ -94,7 +95,15 @@ class LitePositions(ConsumerOffsets):
         slot = table.slot(code) if table is not None else -1
         return table.columns[0][slot] if table is not None and slot >= 0 else None
 
-    def commit(self, consumer_group: str, topic: str, queue_id: int, queue_offset: int) -> None:
+    def commit(
+        self,
+        consumer_group: str,
+        topic: str,
+        queue_id: int,
+        queue_offset: int,
+        mover: Mover | None = None,
+    ) -> None:
+        """Set a position. There is no history of positions in lite topics."""
         parent, _, code = line(topic)
         if self.position(consumer_group, parent, queue_id, code) != queue_offset:
             key = (consumer_group, parent, queue_id)
@@ -104,7 +113,14 @@ class LitePositions(ConsumerOffsets):
             table.put(code, queue_offset)
             self.changes += 1
 
-    def reset(self, consumer_group: str, topic: str, queue_id: int, queue_offset: int) -> None:
+    def reset(
+        self,
+        consumer_group: str,
+        topic: str,
+        queue_id: int,
+        queue_offset: int,
+        mover: Mover | None = None,
+    ) -> None:
         self.commit(consumer_group, topic, queue_id, queue_offset)
 
     def take_reset(self, consumer_group: str, topic: str, queue_id: int) -> int | None:
