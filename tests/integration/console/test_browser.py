@@ -23,6 +23,7 @@ PAGES = {
     "dead_letters": "/dead-letters",
     "letters": "/dead-letters/billing",
     "clients": "/clients",
+    "redrive": "/dead-letters/billing/redrive?target=retry&rate=50",
     "keys": "/keys",
     "create": "/topics/new",
     "delete": "/topics/orders/delete",

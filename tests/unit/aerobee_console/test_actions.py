@@ -146,6 +146,25 @@ async def test_a_group_is_created_changed_and_deleted(visitor: Visitor) -> None:
     assert (await visitor.get("/groups/shipping")).status == 404
 
 
+async def test_a_redrive_shows_reasons_and_starts_one_job_on_each_broker(
+    visitor: Visitor,
+) -> None:
+    for reason in ("TimeoutError", "ValueError"):
+        named = {"DLQ_REASON": reason, "RETRY_TOPIC": "orders", "UNIQ_KEY": f"0A{reason}"}
+        await visitor.brokers["a"].send("%DLQ%billing", b"x", properties=named)
+    path = "/dead-letters/billing/redrive"
+    form = await visitor.get(f"{path}?target=origin&reason=TimeoutError&rate=50")
+    assert "1 letter of billing would be sent to origin" in form.words
+    assert "TimeoutError 1" in form.words and "ValueError" not in form.words
+    job = re.search(r'name="job_id" value="([\w-]+)"', form.text)
+    assert job
+    fields = {"target": "origin", "reason": "TimeoutError", "rate": "50", "job_id": job[1]}
+    fields |= {"seen": seen(form), "confirm": "billing"}
+    done = await visitor.post(path, fields)
+    assert done.status == 200 and "a: running" in done.words and "b: running" in done.words
+    assert job[1] in (await visitor.get("/dead-letters/billing")).words
+
+
 async def test_a_broker_is_drained_and_undrained(visitor: Visitor) -> None:
     assert "a drains" in (await visitor.post("/brokers/a/drain", {"drain": "no"})).words
     assert "draining" in (await visitor.get("/brokers")).words

@@ -21,7 +21,7 @@ CALLS = {
     "/messages": {},
     "/messages?topic=orders&key=k": {"SearchMessages": 1},
     "/dead-letters": {"GetBacklog": 1},
-    "/dead-letters/billing": {},
+    "/dead-letters/billing": {"ListLetterJobs": 1},
     "/clients": {"ListClients": 1},
 }
 

@@ -15,9 +15,11 @@ from typing import Any
 from aerobee_cli.offsets import ResetTarget, effects
 from aerobee_cli.output import counted
 from aerobee_client.admin.descriptions import QueueOffset, QueueProgress, QueueStatus
+from aerobee_client.admin.letters import LetterJobSpec, LetterPreview
 from aerobee_console.reading.groups import group_page
-from aerobee_console.reading.source import Answer, Source, gathered
+from aerobee_console.reading.source import NO_ANSWER, Answer, Source, gathered
 from aerobee_console.reading.topics import topic_page
+from aerobee_wire.status import MqError
 
 MAX_CALLS = 16  # at the same time
 
@@ -141,6 +143,54 @@ async def offset_reset(source: Source, group: str, topic: str, target: ResetTarg
             )
             for queue, new in zip(queues, after, strict=True)
         ),
+        silent=asking.silent,
+        asked_at_ms=asking.at_ms,
+    )
+
+
+async def redrive(source: Source, spec: LetterJobSpec) -> Effects:
+    """Return the effects of a redrive: the letters that each broker would send.
+
+    Raises MqError with the code SUBSCRIPTION_GROUP_NOT_EXIST or INVALID_PARAMETER.
+    """
+    asking = await source.ask()
+
+    async def of_broker(name: str) -> LetterPreview | None:
+        async def preview(silent: list[MqError]) -> LetterPreview:
+            try:
+                return await source.admin.preview_letter_job(name, spec)
+            except MqError as error:
+                if error.code in NO_ANSWER:
+                    error.at_broker(name)
+                    silent.append(error)
+                raise
+
+        return await asking.of(preview)
+
+    names = sorted(asking.masters)
+    found = await gathered(*map(of_broker, names))
+    previews = {name: each for name, each in zip(names, found, strict=True) if each is not None}
+    total = sum(each.would_send for each in previews.values())
+    texts = [f"{counted(total, 'letter')} of {spec.consumer_group} would be sent to {spec.target}"]
+    for name, each in previews.items():
+        reasons = ", ".join(
+            f"{reason or 'no reason'} {number:,}" for reason, number in each.reasons.items()
+        )
+        texts.append(
+            f"{name}: {each.would_send:,} of {counted(each.stored, 'stored letter')}"
+            + (f" ({reasons})" if reasons else "")
+        )
+        if each.already_sent or each.already_dismissed:
+            left_out = each.already_sent + each.already_dismissed
+            texts.append(f"{name}: {left_out:,} were sent or dismissed before, and are left out")
+        if each.unreadable:
+            texts.append(f"{name}: {counted(each.unreadable, 'record')} cannot be read")
+        texts += [
+            f"{name}: {number:,} cannot be sent: {why}" for why, number in each.failures.items()
+        ]
+    return Effects(
+        texts=tuple(texts),
+        seen=_digest({name: each.would_send for name, each in previews.items()}),
         silent=asking.silent,
         asked_at_ms=asking.at_ms,
     )

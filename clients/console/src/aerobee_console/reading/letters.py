@@ -8,6 +8,7 @@ from typing import Any
 
 from aerobee_client.admin.dead_letters import PAGE_BYTES
 from aerobee_client.admin.descriptions import QueueStatus
+from aerobee_client.admin.letters import LetterJobDescription
 from aerobee_client.message import ReceivedMessage
 from aerobee_console.reading.messages import MessageRow
 from aerobee_console.reading.source import Answer, Listing, Source, gathered, page_of
@@ -58,6 +59,7 @@ class Letters(Answer):
     by_tag: tuple[tuple[str, int], ...]
     by_origin: tuple[tuple[str, int], ...]
     oldest_ms: int | None
+    jobs: tuple[LetterJobDescription, ...]
 
     @property
     def truncated(self) -> bool:
@@ -101,6 +103,7 @@ async def letters(
     topic = dead_letter_topic(group)
     asking = await source.ask()
     queues = await asking.of(lambda silent: _queues(source, topic, silent))
+    jobs = await asking.of(lambda silent: source.admin.letter_jobs(group, silent=silent))
     found: list[ReceivedMessage] = []
     corrupted = 0
     reads = [
@@ -134,6 +137,7 @@ async def letters(
             (q.earliest_timestamp_ms for q in queues or () if q.max_offset > q.min_offset),
             default=None,
         ),
+        jobs=tuple((jobs or ())[:SHOWN]),
         silent=asking.silent,
         asked_at_ms=asking.at_ms,
     )

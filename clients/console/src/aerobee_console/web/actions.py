@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from secrets import token_hex
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -25,12 +26,14 @@ from aerobee_cli.settings import (
 )
 from aerobee_client import AsyncProducer, Message
 from aerobee_client.admin.descriptions import Created, Update
+from aerobee_client.admin.letters import LetterJobSpec
 from aerobee_console.reading.brokers import broker_page
 from aerobee_console.reading.effects import (
     Effects,
     ResetEffects,
     group_deletion,
     offset_reset,
+    redrive,
     topic_deletion,
 )
 from aerobee_console.web.console import Console, status_of
@@ -523,6 +526,98 @@ async def _skip(console: Console, names: Mapping[str, str], fields: Fields) -> R
     )
 
 
+# ---- dead letters ----
+
+TARGETS = ("retry", "origin")
+REDRIVE_FIELDS = ("target", "reason", "tag", "limit", "rate")
+
+
+def _spec(group: str, fields: Fields) -> LetterJobSpec:
+    return LetterJobSpec(
+        consumer_group=group,
+        target=fields.choice("target", TARGETS, "retry"),
+        reason=fields.text("reason"),
+        tag=fields.text("tag"),
+        limit=fields.number("limit", 0) or 0,
+        rate=fields.number("rate", 0) or 0,
+        note="started in the console",
+    )
+
+
+async def _redrive_form(console: Console, names: Mapping[str, str], fields: Fields) -> Form:
+    group = names["group"]
+    found: Effects | None = None
+    if fields.text("target"):
+        found = await redrive(console.source, _spec(group, fields))
+    kind = "fixed" if found else ""
+    given = {name: fields.text(name) for name in REDRIVE_FIELDS}
+    inputs = [
+        Input(
+            name="target",
+            label="Send to",
+            kind=kind or "choice",
+            value=given["target"],
+            choices=TARGETS,
+            hint="retry: this group alone. origin: all groups of the topic",
+        ),
+        Input(
+            name="reason", label="Only with the reason", kind=kind or "text", value=given["reason"]
+        ),
+        Input(name="tag", label="Only with the tag", kind=kind or "text", value=given["tag"]),
+        Input(
+            name="limit",
+            label="Limit",
+            kind=kind or "number",
+            value=given["limit"],
+            hint="letters of each broker; empty for all",
+        ),
+        Input(
+            name="rate",
+            label="Rate",
+            kind=kind or "number",
+            value=given["rate"],
+            hint="letters per second and broker; empty for no limit",
+        ),
+    ]
+    if found:
+        job_id = fields.text("job_id") or f"console-{token_hex(6)}"
+        inputs.append(Input(name="job_id", label="Job", kind="fixed", value=job_id))
+    return Form(
+        title=f"Redrive dead letters of {group}",
+        submit="Start the redrive" if found else "Show the consequences",
+        back=f"/dead-letters/{part(group)}",
+        inputs=inputs,
+        effects=found,
+        confirm=group if found else "",
+        danger=found is not None,
+        method="post" if found else "get",
+        notes=("The brokers send the letters, each once, also after a restart.",),
+    )  # fmt: skip
+
+
+async def _redrive(console: Console, names: Mapping[str, str], fields: Fields) -> Result:
+    """Start a job on each broker that sends dead letters again."""
+    group, job_id = names["group"], fields.required("job_id")
+    spec = _spec(group, fields)
+    _confirmed(fields, group)
+    _unchanged(fields, await redrive(console.source, spec))
+    texts, incomplete = [], []
+    cluster = await console.source.admin.cluster()
+    for broker in cluster.brokers:
+        try:
+            job = await console.source.admin.start_letter_job(broker.broker_name, job_id, spec)
+        except MqError as error:
+            incomplete.append(f"{broker.broker_name}: {error.message}")
+        else:
+            texts.append(f"{job.broker_name}: {job.state}, {job.total:,} letters to examine")
+    return Result(
+        title=f"Redrive {job_id}",
+        texts=texts,
+        incomplete=incomplete,
+        back=f"/dead-letters/{part(group)}",
+    )
+
+
 # ---- brokers ----
 
 
@@ -568,5 +663,6 @@ ACTIONS: dict[str, Action] = {
     "/groups/{group}/delete": Action(_delete_group_form, _delete_group, "groups"),
     "/groups/{group}/reset": Action(_reset_form, _reset, "groups"),
     "/groups/{group}/skip": Action(_skip_form, _skip, "groups"),
+    "/dead-letters/{group}/redrive": Action(_redrive_form, _redrive, "dead-letters"),
     "/brokers/{broker}/drain": Action(_drain_form, _drain, "brokers"),
 }
