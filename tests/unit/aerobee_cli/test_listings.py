@@ -23,18 +23,33 @@ from aerobee_cli.commands import (
     certs,
     cluster,
     config,
+    delayed,
     diverged,
     dlq,
     group,
+    lease,
     letter_jobs,
     lite,
     message,
+    top,
     topic,
+    transaction,
     user,
 )
 from aerobee_cli.table import Column, Table, width_of
 from aerobee_client.admin.descriptions import GroupState, MessagePlace
 
+RATES: dict[str, float | None] = {
+    "messages_in": 12_500.0,
+    "bytes_in": 3_200_000.0,
+    "messages_out": 0.5,
+    "bytes_out": 1_024.0,
+    "redelivered": 2.0,
+    "dead_lettered": 0.0,
+    "lag": 1_204_881.0,
+    "send_latency_p50_ms": 1.4,
+    "send_latency_p99_ms": None,
+}
 FILES = Path(__file__).parent / "listings"
 WIDTHS = {"80 columns": 80, "120 columns": 120, "200 columns": 200, "in a pipe": None}
 BORN_MS, STORED_MS = 1_764_345_075_892, 1_764_345_289_155
@@ -398,6 +413,57 @@ LISTINGS: dict[str, tuple[Sequence[Column], Sequence[dict[str, Any]]]] = {
     "message-track": (
         tracking.COLUMNS,
         [tracking.row_of(state) for state in GROUP_STATES],
+    ),
+    "top-brokers": (top.BROKER_COLUMNS, [{"name": f"broker-{n}", **RATES} for n in "ab"]),
+    "top-topics": (top.TOPIC_COLUMNS, [{"name": "orders", **RATES}]),
+    "top-groups": (top.GROUP_COLUMNS, [{"name": "billing", **RATES}]),
+    "lease-list": (
+        lease.LEASE_COLUMNS,
+        [
+            {
+                "message_id": each["message_id"],
+                "topic": "orders",
+                "attempt": 2,
+                "client_id": client,
+                "since_timestamp_ms": BORN_MS,
+                "expires_timestamp_ms": STORED_MS,
+                "message_group": group,
+                "broker_name": "broker-a",
+                "queue_id": 3,
+                "queue_offset": 1_048_576,
+            }
+            for each, client, group in zip(MESSAGES, CLIENTS, ("customer-7", ""), strict=False)
+        ],
+    ),
+    "delayed-list": (
+        delayed.DELAYED_COLUMNS,
+        [
+            {
+                "due_timestamp_ms": STORED_MS,
+                "topic": "orders",
+                "message_id": each["message_id"],
+                "delay": delay,
+                "body_size": 1_024,
+                "stored_timestamp_ms": BORN_MS,
+                "broker_name": "broker-a",
+            }
+            for each, delay in zip(MESSAGES, ("level 3 (10 s)", "timers"), strict=False)
+        ],
+    ),
+    "transaction-list": (
+        transaction.TRANSACTION_COLUMNS,
+        [
+            {
+                "transaction_id": each["message_id"],
+                "topic": "orders",
+                "producer_group": "checkout",
+                "stored_timestamp_ms": STORED_MS,
+                "checks": 3,
+                "broker_name": "broker-a",
+                "queue_offset": 12,
+            }
+            for each in MESSAGES[:2]
+        ],
     ),
     "broker-diverged-list": (
         diverged.FILE_COLUMNS,

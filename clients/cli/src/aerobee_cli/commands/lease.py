@@ -21,7 +21,7 @@ LEASE_COLUMNS = (
     Column("topic", "topic"),
     number("attempt", "attempt"),
     Column("client", "client_id"),
-    Column("since", "since_timestamp_ms"),
+    Column("since", "since_timestamp_ms", extra=True),
     Column("expires", "expires_timestamp_ms"),
     Column("message group", "message_group", extra=True),
     Column("broker", "broker_name", extra=True),
