@@ -119,7 +119,9 @@ def test_each_container_starts_and_a_message_goes_through(image: str, tmp_path: 
         assert f'"broker-1.broker.{NAMESPACE}.svc:10911"' in brokers
         cluster.aerobee("proxy-0", "topic", "create", "orders")
         cluster.aerobee("proxy-0", "message", "send", "orders", "42 apples")
-        shown = cluster.aerobee("proxy-1", "message", "consume", "orders", "--from", "earliest")
+        shown = cluster.aerobee(
+            "proxy-1", "message", "consume", "orders", "--from", "earliest", "--count", "1"
+        )
         assert "42 apples" in shown
         for name, pod in cluster.pods.items():
             if "lifecycle" in pod.container:
@@ -144,6 +146,8 @@ def secrets(directory: Path) -> None:
         for file in ("ca.crt", *(f"{name}.{kind}" for name in files for kind in ("crt", "key"))):
             (secret / file).write_bytes((certs / file).read_bytes())
             (secret / file).chmod(0o644)
+    (directory / "aerobee-proxy" / "users.json").write_bytes((certs / "users.json").read_bytes())
+    (directory / "aerobee-proxy" / "users.json").chmod(0o644)
 
 
 def test_secure_containers_serve_callers_with_certificates_only(image: str, tmp_path: Path) -> None:
@@ -154,6 +158,8 @@ def test_secure_containers_serve_callers_with_certificates_only(image: str, tmp_
         cluster.until_probes_succeed()
         cluster.as_admin("topic", "create", "orders")
         cluster.as_admin("message", "send", "orders", "42 apples")
-        shown = cluster.as_admin("message", "consume", "orders", "--from", "earliest")
+        shown = cluster.as_admin(
+            "message", "consume", "orders", "--from", "earliest", "--count", "1"
+        )
         assert "42 apples" in shown
         assert not cluster.succeeds("proxy-0", "env", "-i", *PLAINTEXT)
