@@ -1,0 +1,165 @@
+"""Each container of the manifests, started by an engine as the kubelet would.
+
+It has the same command, environment, user, file system and names. Its probes succeed, and a message
+goes through all of them.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import uuid
+from collections.abc import Iterator
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from support.clock.polling import until_sync
+from support.processes.command import aerobee
+from support.processes.engine import built_image, docker, require_engine
+from support.repository import manifests
+from support.repository.manifests import NAMESPACE, Pod, pods
+
+pytestmark = [pytest.mark.engine, pytest.mark.slow]
+
+READY_S = 90.0
+# A caller without a certificate.
+PLAINTEXT = ("/opt/aerobee/bin/aerobee", "--namesrv", "namesrv-0.namesrv:9876", "topic", "list")
+PROBES = ("startupProbe", "livenessProbe", "readinessProbe")
+# Exits with 0 if the path of the probe answers 200.
+GET = "import sys, urllib.request as r; r.urlopen('http://127.0.0.1:' + sys.argv[1], timeout=3)"
+
+
+@pytest.fixture(scope="module")
+def image() -> Iterator[str]:
+    manifests.require_kubectl()
+    require_engine()
+    with built_image() as name:
+        yield name
+
+
+class Cluster:
+    """The pods of an overlay as containers of one network, by name."""
+
+    def __init__(self, image: str, overlay: str, stack: ExitStack, secrets: Path) -> None:
+        """`secrets` has a directory for each Secret."""
+        self._image, self._stack, self._secrets = image, stack, secrets
+        self._network = f"aerobee-test-{uuid.uuid4().hex[:8]}"
+        docker("network", "create", self._network)
+        stack.callback(docker, "network", "rm", self._network)
+        self.pods = {pod.name: pod for pod in pods(manifests.objects(overlay))}
+        self.containers = {name: self._run(pod) for name, pod in self.pods.items()}
+
+    def _run(self, pod: Pod) -> str:
+        names = (f"{pod.name}.{pod.workload}", f"{pod.name}.{pod.workload}.{NAMESPACE}.svc")
+        user = pod.spec["securityContext"]["runAsUser"]
+        identifier = docker(
+            *("run", "--detach", "--network", self._network, "--hostname", pod.name),
+            *(option for name in names for option in ("--network-alias", name)),
+            *("--user", f"{user}:{user}", "--read-only", "--cap-drop", "ALL"),
+            *("--security-opt", "no-new-privileges"),
+            *(f"--env={name}={value}" for name, value in pod.environment.items()),
+            *self._mounts(pod),
+            self._image,
+            *pod.container["args"],
+        ).strip()
+        self._stack.callback(docker, "rm", "--force", "--volumes", identifier)
+        return identifier
+
+    def _mounts(self, pod: Pod) -> Iterator[str]:
+        volumes = {each["name"]: each for each in pod.spec.get("volumes", ())}
+        for mount in pod.container["volumeMounts"]:
+            volume, path = volumes.get(mount["name"]), mount["mountPath"]
+            if volume is None:
+                yield f"--volume={path}"  # a claim
+            elif "emptyDir" in volume:
+                yield f"--tmpfs={path}"
+            else:
+                secret = self._secrets / volume["secret"]["secretName"]
+                yield f"--volume={secret}:{path}:ro"
+
+    def until_probes_succeed(self) -> None:
+        for name, pod in self.pods.items():
+            ports = {each["name"]: each["containerPort"] for each in pod.container["ports"]}
+            for probe in PROBES:
+                request = pod.container[probe]["httpGet"]
+                target = f"{ports[request['port']]}{request['path']}"
+                check = partial(self.succeeds, name, "python", "-c", GET, target)
+                until_sync(check, f"{probe} of {name} succeeds", timeout_s=READY_S)
+
+    def succeeds(self, pod: str, *command: str) -> bool:
+        done = subprocess.run(
+            ["docker", "exec", self.containers[pod], *command], capture_output=True, check=False
+        )
+        return done.returncode == 0
+
+    def as_admin(self, *arguments: str) -> str:
+        """The output of `aerobee` in a container of its own, with the certificate of an admin."""
+        return docker(
+            *("run", "--rm", "--network", self._network),
+            f"--volume={self._secrets / 'aerobee-admin'}:/secure:ro",
+            f"--env=NAMESRV_ADDR={self.pods['proxy-0'].environment['NAMESRV_ADDR']}",
+            "--env=AEROBEE_TLS_CLUSTER_NAME=DefaultCluster",
+            "--env=AEROBEE_TLS_TRUST_CERT_PATH=/secure/ca.crt",
+            "--env=AEROBEE_TLS_CERT_PATH=/secure/admin.crt",
+            "--env=AEROBEE_TLS_KEY_PATH=/secure/admin.key",
+            *(self._image, "aerobee_cli", *arguments),
+        )
+
+    def aerobee(self, pod: str, *arguments: str) -> str:
+        return docker("exec", self.containers[pod], "aerobee", *arguments)
+
+
+def test_each_container_starts_and_a_message_goes_through(image: str, tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        cluster = Cluster(image, "base", stack, tmp_path)
+        cluster.until_probes_succeed()
+        brokers = cluster.aerobee("proxy-0", "cluster", "list", "--json")
+        assert f'"broker-1.broker.{NAMESPACE}.svc:10911"' in brokers
+        cluster.aerobee("proxy-0", "topic", "create", "orders")
+        cluster.aerobee("proxy-0", "message", "send", "orders", "42 apples")
+        shown = cluster.aerobee(
+            "proxy-1", "message", "consume", "orders", "--from", "earliest", "--count", "1"
+        )
+        assert "42 apples" in shown
+        for name, pod in cluster.pods.items():
+            if "lifecycle" in pod.container:
+                [program, *_] = pod.container["lifecycle"]["preStop"]["exec"]["command"]
+                assert cluster.succeeds(name, "sh", "-c", f"command -v {program}")
+
+
+def secrets(directory: Path) -> None:
+    """Make the three Secrets as docs/kubernetes.md does, readable by the user of the containers."""
+    certs = directory / "certs"
+    hosts = f"proxy,*.namesrv,*.broker.{NAMESPACE}.svc"
+    assert aerobee("certs", "init", str(certs), "--hosts", hosts).returncode == 0
+    names = {"namesrv": ["namesrv"], "broker": ["broker-0", "broker-1"], "proxy": ["proxy"]}
+    for name in names["broker"]:
+        issue = ("certs", "issue", str(certs), "--role", "broker", "--name", name)
+        assert aerobee(*issue, "--hosts", hosts).returncode == 0
+    names["admin"] = ["admin"]  # for the command
+    for service, files in names.items():
+        secret = directory / f"aerobee-{service}"
+        secret.mkdir()
+        secret.chmod(0o755)
+        for file in ("ca.crt", *(f"{name}.{kind}" for name in files for kind in ("crt", "key"))):
+            (secret / file).write_bytes((certs / file).read_bytes())
+            (secret / file).chmod(0o644)
+    (directory / "aerobee-proxy" / "users.json").write_bytes((certs / "users.json").read_bytes())
+    (directory / "aerobee-proxy" / "users.json").chmod(0o644)
+
+
+def test_secure_containers_serve_callers_with_certificates_only(image: str, tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    secrets(tmp_path)
+    with ExitStack() as stack:
+        cluster = Cluster(image, "overlays/secure", stack, tmp_path)
+        cluster.until_probes_succeed()
+        cluster.as_admin("topic", "create", "orders")
+        cluster.as_admin("message", "send", "orders", "42 apples")
+        shown = cluster.as_admin(
+            "message", "consume", "orders", "--from", "earliest", "--count", "1"
+        )
+        assert "42 apples" in shown
+        assert not cluster.succeeds("proxy-0", "env", "-i", *PLAINTEXT)
