@@ -36,12 +36,12 @@ def figure_text(value: float | None) -> str:
     return f"{value:,.0f}" if value >= 10 or value == int(value) else f"{value:.1f}"
 
 
-def _figure(title: str, key: str) -> Column:
-    return Column(title, key, figure_text, right=True)
+def _figure(title: str, key: str, *, extra: bool = False) -> Column:
+    return Column(title, key, figure_text, right=True, extra=extra)
 
 
-_IN = (_figure("in/s", "messages_in"), _figure("bytes in/s", "bytes_in"))
-_OUT = (_figure("out/s", "messages_out"), _figure("bytes out/s", "bytes_out"))
+_IN = (_figure("in/s", "messages_in"), _figure("bytes in/s", "bytes_in", extra=True))
+_OUT = (_figure("out/s", "messages_out"), _figure("bytes out/s", "bytes_out", extra=True))
 _FAILED = (
     _figure("redelivered/s", "redelivered"),
     _figure("dead/s", "dead_lettered"),
@@ -52,7 +52,7 @@ BROKER_COLUMNS = (
     *_IN,
     *_OUT,
     *_FAILED,
-    _figure("send p50 (ms)", "send_latency_p50_ms"),
+    _figure("send p50 (ms)", "send_latency_p50_ms", extra=True),
     _figure("send p99 (ms)", "send_latency_p99_ms"),
 )
 TOPIC_COLUMNS = (Column("topic", "name"), *_IN, *_OUT)
