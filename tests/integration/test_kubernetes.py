@@ -146,8 +146,6 @@ def secrets(directory: Path) -> None:
         for file in ("ca.crt", *(f"{name}.{kind}" for name in files for kind in ("crt", "key"))):
             (secret / file).write_bytes((certs / file).read_bytes())
             (secret / file).chmod(0o644)
-    (directory / "aerobee-proxy" / "users.json").write_bytes((certs / "users.json").read_bytes())
-    (directory / "aerobee-proxy" / "users.json").chmod(0o644)
 
 
 def test_secure_containers_serve_callers_with_certificates_only(image: str, tmp_path: Path) -> None:
