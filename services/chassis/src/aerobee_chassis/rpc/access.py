@@ -16,7 +16,6 @@ from aerobee_chassis.rpc.call import Call
 from aerobee_wire.identity import Identity, identity_of
 from aerobee_wire.status import MqError
 
-
 _MOST_LOGGED = 10_000  # callers and RPCs; an entry takes some 200 bytes
 
 
