@@ -7,14 +7,16 @@ from typing import Any
 
 import pytest
 
-from aerobee_broker.delivery.letters.journal_records import Action, JobState
+from aerobee_broker.delivery.letters import journal_records
+from aerobee_broker.delivery.letters.journal_records import Action, JobStarted, JobState, Progress
 from aerobee_broker.delivery.letters.states import LetterState
 from aerobee_broker.delivery.retry.send_back import Entry
-from aerobee_broker.errors import DiskFull
+from aerobee_broker.errors import DiskFull, FlushTimeout, LetterJobRefused
+from aerobee_broker.metadata.topics import TopicConfig
 from aerobee_wire import properties as props
 from aerobee_wire import topics as names
 from aerobee_wire.status import Code
-from support.broker.harness import Begin, BrokerHarness
+from support.broker.harness import Begin, BrokerHarness, InlineWorker
 from support.broker.letters import (
     DLQ,
     GROUP,
@@ -72,6 +74,108 @@ async def test_one_job_of_a_group_runs_at_a_time(harness: BrokerHarness) -> None
     await harness.broker.letters.start_job("a", spec(rate=1))
     with raises_code(Code.ILLEGAL_OPERATION):
         await harness.broker.letters.start_job("b", spec())
+
+
+@pytest.mark.parametrize("second_id", ["a", "b"])
+async def test_overlapping_starts_begin_one_job(
+    begin: Begin, monkeypatch: pytest.MonkeyPatch, second_id: str
+) -> None:
+    async def spread_slowly(harness: BrokerHarness, config: TopicConfig) -> None:
+        await asyncio.sleep(1)
+
+    monkeypatch.setattr(BrokerHarness, "_spread", spread_slowly)
+    harness = await begin()
+    await fill(harness, 10)
+    letters, given = harness.broker.letters, spec(target="topic:fresh", rate=8)
+    outcomes = await asyncio.gather(
+        letters.start_job("a", given), letters.start_job(second_id, given), return_exceptions=True
+    )
+    if second_id == "a":
+        job = letters.get("a")
+        assert sorted(outcomes, key=str) == sorted([(job, True), (job, False)], key=str)
+    else:
+        assert [isinstance(each, LetterJobRefused) for each in outcomes].count(True) == 1
+    (job,) = letters.jobs()
+    await finished(harness, job.job_id)
+    assert (await sent_ids(harness, "fresh")).total() == 10
+
+
+async def test_repeated_start_waits_until_the_start_is_durable(harness: BrokerHarness) -> None:
+    await fill(harness, 5)
+    harness.flusher.hold()
+    first = asyncio.create_task(harness.broker.letters.start_job("a", spec()))
+    second = asyncio.create_task(harness.broker.letters.start_job("a", spec()))
+    await asyncio.sleep(1)
+    assert not first.done() and not second.done()
+    harness.flusher.let_go()
+    assert [(await first)[1], (await second)[1]] == [True, False]
+
+
+@pytest.mark.parametrize("is_cancelled", [False, True])
+async def test_abandoned_start_runs_when_it_is_durable(
+    harness: BrokerHarness, *, is_cancelled: bool
+) -> None:
+    await fill(harness, 5)
+    harness.flusher.hold()
+    start = asyncio.create_task(harness.broker.letters.start_job("a", spec()))
+    await asyncio.sleep(1)
+    if is_cancelled:
+        start.cancel()
+    else:
+        with pytest.raises(FlushTimeout):
+            await start
+    await asyncio.sleep(10)
+    appended = [harness.store.next_offset(ORIGIN, queue_id) for queue_id in (0, 1)]
+    assert appended == [0, 0], "a job without a durable start sends nothing"
+    harness.flusher.let_go()
+    assert (await finished(harness, "a")).sent == 5
+
+
+@pytest.mark.parametrize("is_cancelled", [False, True])
+async def test_start_that_is_rolled_back_leaves_no_job(begin: Begin, *, is_cancelled: bool) -> None:
+    harness = await begin()
+    await fill(harness, 5)
+    letters = harness.broker.letters
+    harness.flusher.hold()
+    with failing_disk(harness, DiskFull("injected")):
+        start = asyncio.create_task(letters.start_job("a", spec()))
+        await asyncio.sleep(6)  # longer than syncFlushTimeout
+        assert isinstance(start.exception(), FlushTimeout) and letters.get("a").is_running
+        if is_cancelled:
+            cancellation = asyncio.create_task(letters.cancel("a"))
+            await asyncio.sleep(0.1)
+            harness.flusher.let_go()
+            with pytest.raises(DiskFull):
+                await cancellation
+        harness.flusher.let_go()
+        await asyncio.sleep(0.1)
+    assert not letters.jobs()
+    assert (await run(harness, "a", spec())).sent == 5
+    harness = await begin()
+    assert harness.broker.letters.get("a").sent == 5
+    assert (await sent_ids(harness)).total() == 5
+
+
+async def test_correction_is_logged_again_after_a_rollback(begin: Begin) -> None:
+    """A crash left a record of progress without its last messages."""
+    harness = await begin()
+    await fill(harness, 4)
+    records = (
+        JobStarted("a", spec(), {0: (0, 4)}),
+        Progress("a", 0, 4, [(0, 4)], {(ORIGIN, 0): (0, 4)}),
+    )
+    await harness.broker.log.put_accepted([journal_records.encode(each, 0) for each in records])
+    flusher = InlineWorker()
+    flusher.hold()
+    harness = await begin(flusher=flusher)
+    assert harness.broker.letters.get("a").is_running
+    with failing_disk(harness, DiskFull("injected")):
+        flusher.let_go()
+        await asyncio.sleep(0.1)
+    assert (await finished(harness, "a")).sent == 4
+    harness = await begin()
+    assert harness.broker.letters.get("a").sent == 4, "the journal has the correction"
+    assert (await sent_ids(harness)).total() == 4
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 
 import structlog
 
@@ -126,7 +127,9 @@ class LetterJobs(Component):
         self._clock = clock
         self.table = LetterTable(self._min_offset)
         self._tasks: dict[str, asyncio.Task[None]] = {}
-        # A correction that the log did not accept at the start: logged before any other record.
+        # The waits for starts that are not durable yet, by job id.
+        self._starting: dict[str, asyncio.Future[None]] = {}
+        # A correction that the log does not have yet: logged before any other record.
         self._unlogged: list[NewMessage] = []
 
     def _min_offset(self, consumer_group: str, queue_id: int) -> int:
@@ -224,14 +227,13 @@ class LetterJobs(Component):
                 self._append()
             except MqError as error:  # the next record of the journal brings it along
                 structlog.get_logger().error("letter_job_torn_not_logged", reason=error.message)
-            else:
-                self._log.schedule_flush()
         for job in self.table.jobs.values():
             if job.is_running:
                 structlog.get_logger().info("letter_job_resumed", job=job.job_id)
                 self._run_later(job)
 
     async def stop(self) -> None:
+        self._starting.clear()  # a start that becomes durable now is resumed by the next start
         tasks = list(self._tasks.values())
         for task in tasks:
             task.cancel()
@@ -242,50 +244,69 @@ class LetterJobs(Component):
     async def start_job(self, job_id: str, spec: JobSpec) -> tuple[LetterJob, bool]:
         """Start a job, and return it. Return False with an existing job that has this id.
 
-        The start is durable on return. Raises InvalidParameter, GroupNotExist, LetterJobRefused,
-        and the errors of the store.
+        The start is durable on return. After FlushTimeout, the job runs as soon as its start is
+        durable. Raises InvalidParameter, GroupNotExist, LetterJobRefused, and the errors of the
+        store.
         """
         self._check(spec)
         if not _JOB_ID.fullmatch(job_id):
             raise InvalidParameter(
                 f"invalid job id {job_id[:80]!r}: give 1 to 64 letters, digits, _ and -", "job_id"
             )
-        found = self.table.jobs.get(job_id)
-        if found is None:
-            other = self.table.running(spec.consumer_group)
-            if other is not None:
-                raise LetterJobRefused(
-                    f"job {other.job_id} of group {spec.consumer_group} still runs: wait for its "
-                    f"end, or cancel it (aerobee dlq jobs cancel {other.job_id})"
-                )
+        is_new = self._is_new(job_id, spec.consumer_group)
+        if is_new:
             await self._make_target(spec)
+            is_new = self._is_new(job_id, spec.consumer_group)  # another call may have started one
+        if is_new:
             record = JobStarted(job_id, spec, self._bounds(spec.consumer_group))
             now_ms, place = self._clock.now_ms(), self._append(record)
             # Before the wait, so that a second call finds the job.
             self.table.apply(record, now_ms, place)
-            job = self.table.jobs[job_id]
-            self._run_later(job)
-            try:
-                await self._log.settled()
-            except MqError:
-                if self._store.end_offset <= place:  # it was rolled back
-                    self._tasks[job_id].cancel()
-                    self.table.jobs.pop(job_id, None)
-                raise
-            structlog.get_logger().info(
-                "letter_job_started",
-                job=job_id,
-                group=spec.consumer_group,
-                action=spec.action.value,
-                target=spec.target,
-                by=spec.requested_by,
-            )
-            return job, True
-        if found.spec.consumer_group != spec.consumer_group:
+            started = partial(self._started, self.table.jobs[job_id])
+            self._starting[job_id] = self._log.when_flushed(started)
+        job = self.table.jobs[job_id]
+        if job_id in self._starting:
+            await asyncio.shield(self._starting[job_id])
+        return job, is_new
+
+    def _is_new(self, job_id: str, consumer_group: str) -> bool:
+        """Return True if a job with this id may start now, and False if the job exists.
+
+        Raises LetterJobRefused if another group has the id, or if another job of the group runs.
+        """
+        found = self.table.jobs.get(job_id)
+        if found is not None:
+            if found.spec.consumer_group == consumer_group:
+                return False
             raise LetterJobRefused(
                 f"job {job_id} belongs to group {found.spec.consumer_group}: give another job id"
             )
-        return found, False
+        other = self.table.running(consumer_group)
+        if other is not None:
+            raise LetterJobRefused(
+                f"job {other.job_id} of group {consumer_group} still runs: wait for its end, or "
+                f"cancel it (aerobee dlq jobs cancel {other.job_id})"
+            )
+        return True
+
+    def _started(self, job: LetterJob, error: BaseException | None) -> None:
+        """Run a job whose start is durable, or remove a job whose start was rolled back."""
+        if self._starting.pop(job.job_id, None) is None:
+            return  # the broker stops
+        if error is None:
+            structlog.get_logger().info(
+                "letter_job_started",
+                job=job.job_id,
+                group=job.spec.consumer_group,
+                action=job.spec.action.value,
+                target=job.spec.target,
+                by=job.spec.requested_by,
+            )
+            self._run_later(job)
+        elif self._store.end_offset <= job.physical_offset:  # it was rolled back
+            self.table.jobs.pop(job.job_id, None)
+        else:  # another broker decides whether the start remains
+            job.waits_for = f"it is unknown whether its start is durable: {error}"
 
     def _check(self, spec: JobSpec) -> None:
         self._groups.get(spec.consumer_group)
@@ -337,8 +358,7 @@ class LetterJobs(Component):
             await self._end(job, JobState.CANCELLED)
         finally:
             job.is_stopping = False
-            if job.is_running and job_id not in self._tasks:
-                self._run_later(job)
+            self._run_later(job)
         return job, True
 
     async def preview(self, spec: JobSpec) -> Preview:
@@ -474,9 +494,14 @@ class LetterJobs(Component):
     # ---- a job ----
 
     def _run_later(self, job: LetterJob) -> None:
+        """Run a job in a task, unless it has one, is about to end, or has no durable start."""
+        job_id = job.job_id
+        is_known = self.table.jobs.get(job_id) is job and job_id not in self._starting
+        if not is_known or not job.continues() or job_id in self._tasks:
+            return
         task = asyncio.create_task(self._run(job), name=f"letter job {job.job_id}")
-        self._tasks[job.job_id] = task
-        task.add_done_callback(lambda _: self._tasks.pop(job.job_id, None))
+        self._tasks[job_id] = task
+        task.add_done_callback(lambda _: self._tasks.pop(job_id, None))
 
     async def _run(self, job: LetterJob) -> None:
         seen: set[int] = set()
@@ -689,7 +714,7 @@ class LetterJobs(Component):
         try:
             appended = await self._log.put_accepted([*unlogged, entry, *chunk.messages])
         except MqError:
-            self._unlogged = unlogged
+            self._unlogged = unlogged or self._unlogged
             raise
         place = appended[len(unlogged)].physical_offset
         if place < self._store.deleted_below(names.dead_letter_topic(job.spec.consumer_group)):
@@ -723,6 +748,15 @@ class LetterJobs(Component):
         """Append records to the journal, and return the physical offset of the last one."""
         now_ms = self._clock.now_ms()
         entries = [journal_records.encode(record, now_ms) for record in records]
-        appended = self._store.append([*self._unlogged, *entries], reserve=True)
-        self._unlogged = []
+        unlogged = self._unlogged
+        appended = self._store.append([*unlogged, *entries], reserve=True)
+        if unlogged:
+            self._unlogged = []
+            place = appended[0].physical_offset
+
+            def restore(error: BaseException | None) -> None:
+                if error is not None and self._store.end_offset <= place:  # it was rolled back
+                    self._unlogged = unlogged
+
+            self._log.when_flushed(restore)
         return appended[-1].physical_offset
