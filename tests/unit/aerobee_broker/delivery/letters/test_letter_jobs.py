@@ -9,6 +9,7 @@ import pytest
 
 from aerobee_broker.delivery.letters import journal_records
 from aerobee_broker.delivery.letters.journal_records import Action, JobStarted, JobState, Progress
+from aerobee_broker.delivery.letters.letter_jobs import READ_SLICE
 from aerobee_broker.delivery.letters.states import LetterState
 from aerobee_broker.delivery.retry.send_back import Entry
 from aerobee_broker.errors import DiskFull, FlushTimeout, LetterJobRefused
@@ -258,7 +259,7 @@ async def test_failures_are_listed_and_stay_open(harness: BrokerHarness) -> None
     assert preview.would_send == 2 and preview.failures.total() == 1
     job = await run(harness, "a", spec())
     assert (job.state, job.sent, job.failed) == (JobState.DONE, 2, 1)
-    found, more = harness.broker.letters.failures("a", 0, -1, 10)
+    found, more = await harness.broker.letters.failures("a", 0, -1, 10)
     assert not more and [entry.queue_offset for _, entry in found] == [1]
     assert "gone" in found[0][1].mark.error and found[0][1].state is LetterState.OPEN
     assert (await run(harness, "b", spec(target="retry"))).sent == 1
@@ -421,6 +422,39 @@ async def test_message_group_returns_to_the_queue_of_its_origin(harness: BrokerH
         assert stored_ids == [f"Q{queue_id}"] * 2
 
 
+async def test_listing_is_correct_while_retention_deletes_letters(harness: BrokerHarness) -> None:
+    await fill(harness, 100)
+    await run(harness, "a", spec(listed={0: [(0, 60)]}))
+    await run(harness, "b", spec(Action.DISMISS))
+    listing = asyncio.create_task(states(harness))
+    await asyncio.sleep(0)
+    harness.broker.letters.table.states.trim(GROUP, 0, 50)
+    assert not listing.done()
+    expected = dict.fromkeys(range(60), REDRIVEN) | dict.fromkeys(range(60, 100), DISMISSED)
+    assert await listing == expected
+
+
+async def test_listing_of_failures_lets_other_tasks_run(harness: BrokerHarness) -> None:
+    await fill(harness, 3_000)
+    await run(harness, "a", spec(listed={0: [(0, 3_000)]}))
+    listing = asyncio.create_task(harness.broker.letters.failures("a", 0, -1, 10))
+    await asyncio.sleep(0)
+    assert not listing.done()
+    assert await listing == ([], False)
+
+
+async def test_start_after_an_incomplete_append_yields(begin: Begin) -> None:
+    harness = await begin()
+    await fill(harness, 200)
+    records = (
+        JobStarted("a", spec(), {0: (0, 200)}),
+        Progress("a", 0, 200, [(0, 200)], {(ORIGIN, 0): (0, 200)}),
+    )
+    await harness.broker.log.put_accepted([journal_records.encode(each, 0) for each in records])
+    assert len(list(harness.broker.letters.restore_slices())) == 200 // READ_SLICE
+    assert harness.broker.letters.get("a").sent == 0
+
+
 async def test_states_take_no_memory_beyond_retention(harness: BrokerHarness) -> None:
     await fill(harness, 10)
     await run(harness, "a", spec())
@@ -431,5 +465,4 @@ async def test_states_take_no_memory_beyond_retention(harness: BrokerHarness) ->
     assert not table.jobs
     table.states.trim(GROUP, 0, 10)
     assert not table.states.queues()
-    table.states.free_marks()
     assert not table.states._numbers

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -61,6 +61,7 @@ SLICE_LETTERS = 128  # processed at once: about 2 ms of the event loop
 CHUNK_S = 0.25  # with a rate, one append sends the letters of this many seconds
 WAIT_S = 1.0  # before a job that cannot continue retries
 REPLAY_SLICE = 256
+READ_SLICE = 64  # messages that a start reads one by one: about 2 ms
 MAX_ERRORS = 100  # different texts of failures that one job records
 MAX_ERROR_CHARACTERS = 300
 MAX_COUNTS = 100  # reasons, topics and failures of a preview
@@ -152,7 +153,7 @@ class LetterJobs(Component):
             return
         progress, _, physical_offset = reader.held
         if progress.announced and not self._is_deleted(progress.job_id, physical_offset):
-            stored = self._stored(progress)
+            stored = yield from self._stored(progress)
             if stored < progress.announced:
                 structlog.get_logger().warning(
                     "letter_job_torn", job=progress.job_id, missing=progress.announced - stored
@@ -198,8 +199,8 @@ class LetterJobs(Component):
                 return
             offset = found.next_begin_offset
 
-    def _stored(self, progress: Progress) -> int:
-        """Return how many messages of the last append of a job exist.
+    def _stored(self, progress: Progress) -> Generator[None, None, int]:
+        """Return how many messages of the last append of a job exist. Yield between slices of work.
 
         An incomplete append lacks its end. So these are the messages of the first letters. Another
         message may be at the place of a missing one, because a producer sent it after the crash.
@@ -207,11 +208,17 @@ class LetterJobs(Component):
         job = self.table.jobs[progress.job_id]
         topic = names.dead_letter_topic(job.spec.consumer_group)
         ids = set()
-        for letter in self._records(topic, progress.queue_id, offsets_of(progress.done)):
+        done = self._records(topic, progress.queue_id, offsets_of(progress.done))
+        for number, letter in enumerate(done, 1):
             ids.add(OpenedLetter(letter).message_id)
+            if number % READ_SLICE == 0:
+                yield
         stored = 0
         for (to_topic, queue_id), (first, count) in progress.places.items():
-            for message in self._records(to_topic, queue_id, range(first, first + count)):
+            messages = self._records(to_topic, queue_id, range(first, first + count))
+            for number, message in enumerate(messages, 1):
+                if number % READ_SLICE == 0:
+                    yield
                 properties = message.properties
                 stored += props.REDRIVE_TIMES in properties and message.unique_message_id in ids
         return stored
@@ -437,15 +444,17 @@ class LetterJobs(Component):
             raise InvalidParameter(f"{end - begin} letters: ask for at most {MAX_STATES} at once")
         topic = names.dead_letter_topic(consumer_group)
         begin = max(begin, self._store.min_offset(topic, queue_id))
-        found = []
+        found: list[LetterEntry] = []
         looked_up = 0
-        for entry in self.table.states.entries(consumer_group, queue_id, begin, end):
-            if entry.state is LetterState.REDRIVEN:
-                entry = self._resolved(consumer_group, queue_id, entry)  # noqa: PLW2901
-                looked_up += 1
-                if looked_up % RESOLVE_SLICE == 0:
-                    await asyncio.sleep(0)
-            found.append(entry)
+        for page in self.table.states.pages(consumer_group, queue_id, begin, end):
+            for at, entry in enumerate(page):
+                if entry.state is LetterState.REDRIVEN:
+                    page[at] = self._resolved(consumer_group, queue_id, entry)
+                    looked_up += 1
+                    if looked_up % RESOLVE_SLICE == 0:
+                        await asyncio.sleep(0)
+            found += page
+            await asyncio.sleep(0)
         return found
 
     def _resolved(self, consumer_group: str, queue_id: int, entry: LetterEntry) -> LetterEntry:
@@ -457,11 +466,11 @@ class LetterJobs(Component):
             target = Target.parse(job.spec.target)
             state = self._outcomes.of(consumer_group, letter, target, job.started_ms)
             if state is LetterState.DEAD_AGAIN:
-                self.table.states.settle(consumer_group, queue_id, entry.queue_offset, state)
+                self.table.states.settle(consumer_group, queue_id, entry, state)
             return entry._replace(state=state)
         return entry
 
-    def failures(
+    async def failures(
         self, job_id: str, queue_id: int, behind_offset: int, most: int
     ) -> tuple[list[tuple[int, LetterEntry]], bool]:
         """Return letters that a job failed to send, with their queue ids, and if there are more.
@@ -474,13 +483,15 @@ class LetterJobs(Component):
             if each < queue_id:
                 continue
             begin = behind_offset + 1 if each == queue_id else 0
-            states, group = self.table.states, job.spec.consumer_group
-            for entry in states.entries(group, each, begin, states.end(group, each)):
-                if entry.mark.job_id != job_id or entry.mark.state is not LetterState.OPEN:
-                    continue
-                if len(found) >= most:
-                    return found, True
-                found.append((each, entry))
+            for page in self.table.states.pages(job.spec.consumer_group, each, begin):
+                found += [
+                    (each, entry)
+                    for entry in page
+                    if entry.mark.job_id == job_id and entry.mark.state is LetterState.OPEN
+                ]
+                if len(found) > most:
+                    return found[:most], True
+                await asyncio.sleep(0)
         return found, False
 
     def forget_group(self, consumer_group: str) -> None:
@@ -578,23 +589,30 @@ class LetterJobs(Component):
         topic, group = names.dead_letter_topic(job.spec.consumer_group), job.spec.consumer_group
         for queue_id, (low, _) in job.bounds.items():
             end = job.next_offsets[queue_id]
-            sent = [
-                entry.queue_offset
-                for entry in self.table.states.entries(group, queue_id, low, end)
-                if entry.mark.job_id == job.job_id and entry.mark.state is LetterState.REDRIVEN
-            ]
-            for start, run_end in runs_of(sent):
-                offset = start
-                while offset < run_end:
-                    most = min(CHUNK_LETTERS, run_end - offset)
-                    found = await self._read_letters(topic, queue_id, offset, most)
-                    for record in iter_records(found.records, check_crc=False):
-                        seen.add(hash(OpenedLetter(record).message_id))
-                    await asyncio.sleep(0)
-                    if found.next_begin_offset <= offset:
-                        break
-                    offset = found.next_begin_offset
+            for page in self.table.states.pages(group, queue_id, low, end):
+                await asyncio.sleep(0)
+                sent = runs_of(
+                    entry.queue_offset
+                    for entry in page
+                    if entry.mark.job_id == job.job_id and entry.mark.state is LetterState.REDRIVEN
+                )
+                for start, run_end in sent:
+                    seen |= await self._sent_in(topic, queue_id, start, run_end)
         return seen
+
+    async def _sent_in(self, topic: str, queue_id: int, start: int, end: int) -> set[int]:
+        """Return the hashes of the message ids of the letters in a run."""
+        hashes: set[int] = set()
+        offset = start
+        while offset < end:
+            found = await self._read_letters(topic, queue_id, offset, end - offset)
+            for record in iter_records(found.records, check_crc=False):
+                hashes.add(hash(OpenedLetter(record).message_id))
+            await asyncio.sleep(0)
+            if found.next_begin_offset <= offset:
+                break
+            offset = found.next_begin_offset
+        return hashes
 
     async def _read_letters(self, topic: str, queue_id: int, offset: int, most: int) -> ReadResult:
         """Read letters. Wait while they cannot be read for now. Raises StoreReadError."""
