@@ -327,6 +327,22 @@ async def test_cancellation_that_fails_leaves_the_job_running(harness: BrokerHar
     assert (await finished(harness, "a")).sent == 10
 
 
+async def test_slow_cancellation_ends_the_job(harness: BrokerHarness) -> None:
+    """The flush of the end takes longer than syncFlushTimeout."""
+    await fill(harness, 100)
+    await harness.broker.letters.start_job("a", spec(rate=8))
+    await asyncio.sleep(2)
+    harness.flusher.hold()
+    with pytest.raises(FlushTimeout):
+        await harness.broker.letters.cancel("a")
+    harness.flusher.let_go()
+    job = await finished(harness, "a")
+    sent = (await sent_ids(harness)).total()
+    assert job.state is JobState.CANCELLED and sent == job.sent < 100
+    await asyncio.sleep(60)
+    assert (await sent_ids(harness)).total() == sent
+
+
 async def test_deletion_of_the_dead_letter_topic_ends_the_job(begin: Begin) -> None:
     harness = await begin()
     await fill(harness, 10)

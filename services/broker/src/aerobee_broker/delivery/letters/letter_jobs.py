@@ -128,6 +128,7 @@ class LetterJobs(Component):
         self._clock = clock
         self.table = LetterTable(self._min_offset)
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._is_stopped = False
         # The waits for starts that are not durable yet, by job id.
         self._starting: dict[str, asyncio.Future[None]] = {}
         # A correction that the log does not have yet: logged before any other record.
@@ -240,7 +241,7 @@ class LetterJobs(Component):
                 self._run_later(job)
 
     async def stop(self) -> None:
-        self._starting.clear()  # a start that becomes durable now is resumed by the next start
+        self._is_stopped = True
         tasks = list(self._tasks.values())
         for task in tasks:
             task.cancel()
@@ -298,8 +299,7 @@ class LetterJobs(Component):
 
     def _started(self, job: LetterJob, error: BaseException | None) -> None:
         """Run a job whose start is durable, or remove a job whose start was rolled back."""
-        if self._starting.pop(job.job_id, None) is None:
-            return  # the broker stops
+        del self._starting[job.job_id]
         if error is None:
             structlog.get_logger().info(
                 "letter_job_started",
@@ -355,17 +355,15 @@ class LetterJobs(Component):
     async def cancel(self, job_id: str) -> tuple[LetterJob, bool]:
         """Cancel a job, and return whether it still ran. The end is durable on return.
 
-        Raises LetterJobNotExist, and the errors of the store.
+        After FlushTimeout, the job sends no more, and ends as soon as its end is durable. Raises
+        LetterJobNotExist, and the errors of the store.
         """
         job = self.get(job_id)
-        if not job.is_running or job.is_stopping:
+        if not job.continues():
             return job, False
+        ending = self._end(job, JobState.CANCELLED)
         job.is_stopping = True
-        try:
-            await self._end(job, JobState.CANCELLED)
-        finally:
-            job.is_stopping = False
-            self._run_later(job)
+        await asyncio.shield(ending)
         return job, True
 
     async def preview(self, spec: JobSpec) -> Preview:
@@ -508,11 +506,17 @@ class LetterJobs(Component):
         """Run a job in a task, unless it has one, is about to end, or has no durable start."""
         job_id = job.job_id
         is_known = self.table.jobs.get(job_id) is job and job_id not in self._starting
-        if not is_known or not job.continues() or job_id in self._tasks:
+        is_running = self._is_stopped or job_id in self._tasks
+        if is_running or not is_known or not job.continues():
             return
-        task = asyncio.create_task(self._run(job), name=f"letter job {job.job_id}")
+        task = asyncio.create_task(self._run_to_end(job), name=f"letter job {job_id}")
         self._tasks[job_id] = task
-        task.add_done_callback(lambda _: self._tasks.pop(job_id, None))
+
+    async def _run_to_end(self, job: LetterJob) -> None:
+        try:
+            await self._run(job)
+        finally:  # not in a callback, before which a failed cancellation would not run it again
+            del self._tasks[job.job_id]
 
     async def _run(self, job: LetterJob) -> None:
         seen: set[int] = set()
@@ -530,7 +534,7 @@ class LetterJobs(Component):
                 if not job.continues():
                     return
                 if chunk is None:
-                    await self._end(job, JobState.DONE)
+                    await asyncio.shield(self._end(job, JobState.DONE))
                     return
                 await self._send(job, chunk)
             except MqError as error:
@@ -748,15 +752,27 @@ class LetterJobs(Component):
             bodies.setdefault(message.topic, []).append(message.body)
         return bodies
 
-    async def _end(self, job: LetterJob, state: JobState) -> None:
-        """Log the end of a job, and wait until it is durable. Raises the errors of the store."""
-        place = self._append(JobEnded(job.job_id, state))
-        await self._log.flushed()
-        self.table.apply(JobEnded(job.job_id, state), self._clock.now_ms(), place)
+    def _end(self, job: LetterJob, state: JobState) -> asyncio.Future[None]:
+        """Log the end of a job, and apply it when it is durable. Raises the errors of the store.
+
+        Return a future of the wait, which may end with FlushTimeout.
+        """
+        record = JobEnded(job.job_id, state)
+        place = self._append(record)
+        return self._log.when_flushed(partial(self._ended, job, record, place))
+
+    def _ended(
+        self, job: LetterJob, record: JobEnded, place: int, error: BaseException | None
+    ) -> None:
+        job.is_stopping = False
+        if error is not None:
+            self._run_later(job)
+            return
+        self.table.apply(record, self._clock.now_ms(), place)
         structlog.get_logger().info(
             "letter_job_ended",
             job=job.job_id,
-            state=state.value,
+            state=job.state.value,
             sent=job.sent,
             failed=job.failed,
             already=job.already,
