@@ -35,7 +35,6 @@ TRANSACTION_COLUMNS = (
     Column("broker", "broker_name", extra=True),
     number("offset", "queue_offset", extra=True),
 )
-MOST_LISTED = 1_000
 
 TransactionId = Annotated[
     str, Argument(metavar="ID", help="Transaction id, as 'transaction list' shows it.")
@@ -96,7 +95,8 @@ def _end_transaction(
     context: click.Context, namesrv: str | None, transaction_id: str, *, commit: bool, yes: bool
 ) -> None:
     with admin_client(context, namesrv) as admin:
-        found = admin.list_transactions(limit=MOST_LISTED)
+        found = admin.list_transactions(transaction_id=transaction_id)
+        # An empty id does not filter, and must not end the only open transaction.
         named = [row for row in found.rows if row.transaction_id == transaction_id]
         if len(named) != 1:
             count = f"{len(named)} open transactions have" if named else "no open transaction has"
