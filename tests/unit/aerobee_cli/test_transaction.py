@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any, Self
 
 import click
@@ -70,3 +71,15 @@ def test_an_id_that_no_transaction_has_ends_none(
     with raises_code(Code.INVALID_TRANSACTION_ID):
         end(admin, transaction.rollback, name, monkeypatch)
     assert admin.ended == {}
+
+
+@pytest.mark.parametrize(
+    ("command", "outcome"),
+    [(transaction.commit, "committed"), (transaction.rollback, "rolled back")],
+)
+def test_the_ended_transaction_is_printed_as_json(
+    command: Any, outcome: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    end(Admin("T0"), command, "T0", monkeypatch, json=True)
+    shown = json.loads(capsys.readouterr().out)
+    assert (shown["transaction_id"], shown["topic"], shown["outcome"]) == ("T0", "orders", outcome)
