@@ -107,6 +107,22 @@ async def test_a_broker_that_the_name_server_lost_is_named(pair: Pair) -> None:
         await pair.admin.search_messages("t", ranges=[QueueRange("c", 0)])
 
 
+async def test_a_broker_that_leaves_between_two_looks_at_the_route_is_named(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ranges = (await pair.admin.search_messages("t")).ends
+    answer = pair.transport._namesrv
+
+    def answer_and_lose_b(rpc: Any, request: Any) -> Any:
+        response = answer(rpc, request)
+        for brokers in (pair.transport.away, pair.transport.gone, pair.transport.unregistered):
+            brokers.add("b")
+        return response
+
+    monkeypatch.setattr(pair.transport, "_namesrv", answer_and_lose_b)
+    assert list((await pair.admin.search_messages("t", ranges=ranges)).silent) == ["b"]
+
+
 async def test_messages_are_followed_as_they_arrive(pair: Pair) -> None:
     await pair.send(2)
     ranges = (await pair.admin.search_messages("t")).ends

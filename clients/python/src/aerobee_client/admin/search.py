@@ -186,15 +186,16 @@ class SearchAdmin(BrokerAdmin):
         self, topic: str, ranges: Sequence[d.QueueRange]
     ) -> tuple[dict[str, str], dict[str, MqError]]:
         """Return the brokers to search, and the errors of brokers that are known to be away."""
+        # A broker that leaves between the two looks is in `brokers`, and will not answer.
+        brokers = await self._brokers.of_topic(topic, reads=True)
         request = namesrv_pb2.GetTopicRouteRequest(topic=topic)
         response = await self._instance.namesrv.call(rpcs.GET_TOPIC_ROUTE, request)
         wanted = {each.broker_name for each in ranges}
         away: dict[str, MqError] = {
             name: BrokerUnreachable(name, "it is not registered at the name server any more")
             for name in response.away_brokers
-            if not wanted or name in wanted
+            if name not in brokers and (not wanted or name in wanted)
         }
-        brokers = await self._brokers.of_topic(topic, reads=True)
         if wanted:
             unknown = sorted(wanted - brokers.keys() - away.keys())
             if unknown:
