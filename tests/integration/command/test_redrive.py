@@ -54,8 +54,10 @@ def test_a_command_that_is_killed_leaves_the_job_to_the_broker(up: Up) -> None:
 def test_a_job_is_cancelled_and_the_rest_dismissed(up: Up, tmp_path: Path) -> None:
     redriving.fill(up.namesrv, "slow", "slow-orders", 100)
     slow = ("dlq", "redrive", "slow", "--all", "--to", "origin", "--rate", "1", "--job", "slow-1")
-    assert aerobee(*slow, "--detach", namesrv=up.namesrv).returncode == 0
-    assert aerobee("dlq", "jobs", "cancel", "slow-1", namesrv=up.namesrv).returncode == 0
+    detached = aerobee_json(*slow, "--detach", namesrv=up.namesrv)
+    assert (detached["job_id"], detached["brokers"]) == ("slow-1", ["broker-a"])
+    cancelled = aerobee_json("dlq", "jobs", "cancel", "slow-1", namesrv=up.namesrv)
+    assert cancelled == {"job_id": "slow-1", "cancelled_on": 1}
     again = aerobee("dlq", "jobs", "cancel", "slow-1", namesrv=up.namesrv)
     assert (again.returncode, again.stderr) == (0, "the job slow-1 had ended before\n")
     shown = aerobee_json("dlq", "jobs", "show", "slow-1", namesrv=up.namesrv)

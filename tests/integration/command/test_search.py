@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -103,7 +104,12 @@ def test_new_messages_are_followed(cluster: Cluster) -> None:
 
 
 def test_a_broker_that_is_down_is_named(cluster: Cluster) -> None:
-    cluster.brokers["broker-b"].kill()
+    tail = ("message", "tail", TOPIC, "-n", "1", "--namesrv", cluster.namesrv)
+    with Running(*tail) as running:
+        until_sync(lambda: running.stdout, "the topic is followed")
+        cluster.brokers["broker-b"].kill()
+        until_sync(lambda: "are left out" in running.stderr, "the lost broker is reported")
+        assert running.end(signal.SIGINT) == INCOMPLETE
 
     def browsed() -> Any:
         return aerobee("message", "browse", TOPIC, "--limit", "100", namesrv=cluster.namesrv)

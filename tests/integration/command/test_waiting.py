@@ -42,8 +42,8 @@ def test_a_lease_is_listed_and_released(namesrv: str) -> None:
         assert lease["message_id"] == sent.message_id == held.message_id
         assert lease["attempt"] == 1
         assert lease["expires_timestamp_ms"] - lease["since_timestamp_ms"] == 3_600_000
-        done = aerobee("lease", "release", "billing", sent.message_id, namesrv=namesrv)
-        assert done.returncode == 0, done.stderr
+        done = aerobee_json("lease", "release", "billing", sent.message_id, namesrv=namesrv)
+        assert done == {"group": "billing", "released": [lease]}
         (again,) = consumer.receive(1, timedelta(seconds=30))
         assert again.message_id == sent.message_id
         consumer.ack(again)

@@ -7,13 +7,15 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
+import click
 import pytest
 import yaml
 
 from aerobee_cli import manifest, settings
-from aerobee_cli.errors import CommandError
+from aerobee_cli.commands import manifest as commands
+from aerobee_cli.errors import INCOMPLETE, CommandError
 from aerobee_cli.options import BadOption
 from aerobee_client.admin.descriptions import GroupDescription, TopicDescription, TopicOnBroker
 from aerobee_wire.consume_order import ConsumeOrder
@@ -31,9 +33,13 @@ def topic(
     return asdict(TopicDescription.of(name, [on_broker]))
 
 
-def group(name: str, **fields: Any) -> dict[str, Any]:
+def described(name: str, **fields: Any) -> GroupDescription:
     delays = tuple(fields.pop("retry_delays_ms", ()))
-    return asdict(GroupDescription(name, 3, delays, True, False, "off", ("a",), **fields))
+    return GroupDescription(name, 3, delays, True, False, "off", ("a",), **fields)
+
+
+def group(name: str, **fields: Any) -> dict[str, Any]:
+    return asdict(described(name, **fields))
 
 
 def read_back(tmp_path: Path, content: Any, kind: str) -> dict[str, Any]:
@@ -110,7 +116,51 @@ def test_topics_that_differ_between_brokers_are_named() -> None:
     same, other = topic("same"), topic("other")
     same["brokers"] *= 2
     other["brokers"] = [*other["brokers"], topic("other", 8)["brokers"][0]]
-    assert manifest.differing([same, other]) == ["other"]
+    assert manifest.differing_topics([same, other]) == ["other"]
+
+
+def test_groups_that_differ_between_brokers_are_named() -> None:
+    brokers = {
+        "b": [group("same"), group("delays", retry_delays_ms=(1_000,)), group("attributes")],
+        "a": [group("same"), group("delays"), group("attributes", attributes={"a": "1"})],
+        "c": [group("alone"), group("same")],
+    }
+    groups, differing = manifest.groups_of(brokers)
+    assert [each["consumer_group"] for each in groups] == ["alone", "attributes", "delays", "same"]
+    assert groups[2]["retry_delays_ms"] == (1_000,), "the settings of the first broker"
+    assert differing == ["attributes", "delays"]
+
+
+class Admin:
+    """Two brokers have a group with other settings each, and no topic."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def list_topics(self) -> list[TopicDescription]:
+        return []
+
+    def groups_of_brokers(self) -> dict[str, list[GroupDescription]]:
+        return {
+            "a": [described("billing", retry_delays_ms=(1_000,))],
+            "b": [described("billing", retry_delays_ms=(2_000,))],
+        }
+
+
+def test_an_export_names_a_group_that_differs_and_has_its_first_settings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(commands, "admin_client", lambda *_: Admin())
+    file = tmp_path / "cluster.yaml"
+    with pytest.raises(click.exceptions.Exit) as ended:
+        commands.export(click.Context(click.Command("export")), file=file)
+    assert ended.value.exit_code == INCOMPLETE
+    assert "group billing" in capsys.readouterr().err
+    (exported,) = settings.file_entries(file, "group").values()
+    assert exported["retry_delays"] == [timedelta(seconds=1)]
 
 
 def test_a_permission_that_no_option_has_is_refused() -> None:

@@ -23,6 +23,8 @@ import pytest
 
 import aerobee_client as client
 from aerobee_client.admin.descriptions import DivergedFile
+from aerobee_client.admin.letters import LetterJobSpec
+from aerobee_client.admin.waiting import HeldLease, OpenTransaction
 from aerobee_client.leasing.leased_message import LeasedMessage
 from aerobee_client.message.message import MessageSettings
 from aerobee_client.options.consumer import ConsumerOptions, PullConsumerOptions
@@ -117,10 +119,13 @@ WRONG: dict[str, Any] = {
 # Valid values that an example describes in words, and names that examples use.
 EXAMPLES: dict[str, Any] = {
     "one that receive() returned": object.__new__(LeasedMessage),
+    "one that list_leases() returned": object.__new__(HeldLease),
+    "one that list_transactions() returned": object.__new__(OpenTransaction),
     "one that a consumer received": object.__new__(client.ReceivedMessage),
     "": object.__new__(DivergedFile),
 }
 NAMES = {**{name: getattr(client, name) for name in client.__all__}, "UTC": UTC}
+NAMES["LetterJobSpec"] = LetterJobSpec
 NAMES |= {"datetime": datetime, "timedelta": timedelta, "random": random, "Path": Path}
 
 

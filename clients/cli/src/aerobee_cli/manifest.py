@@ -86,7 +86,26 @@ def entries_of_listing(kind: str, items: Sequence[Any]) -> list[Entry]:
         raise ValueError(f"an object without {error.args[0]}") from None
 
 
-def differing(topics: Sequence[Item]) -> list[str]:
+def groups_of(brokers: Mapping[str, Sequence[Item]]) -> tuple[list[Item], list[str]]:
+    """Return each group once, sorted by name, and the names of those that differ.
+
+    Args:
+        brokers: The groups of each broker, by broker name.
+
+    Returns:
+        The groups with the settings of their first broker, and the names of groups whose settings
+        differ between their brokers.
+    """
+    found: dict[str, list[Item]] = {}
+    for groups in brokers.values():
+        for group in groups:
+            found.setdefault(group["consumer_group"], []).append(group)
+    first = [found[name][0] for name in sorted(found)]
+    entries = {name: [group_entry(each) for each in found[name]] for name in sorted(found)}
+    return first, [name for name, (head, *rest) in entries.items() if any(e != head for e in rest)]
+
+
+def differing_topics(topics: Sequence[Item]) -> list[str]:
     """Return the names of topics whose settings differ between their brokers."""
     return [topic["topic"] for topic in topics if len(set(map(_settings, topic["brokers"]))) > 1]
 

@@ -99,6 +99,14 @@ def note(text: str) -> None:
     print(text, file=sys.stderr)
 
 
+def show_done(text: str, item: Item, *, as_json: bool) -> None:
+    """Print what a command has done, as one JSON object or as a remark."""
+    if as_json:
+        show_one(item, as_json=True)
+    else:
+        note(text)
+
+
 def write_array(items: Iterable[Item]) -> None:
     """Print items as one JSON array, each on its own line as soon as it is available."""
     separator = "[\n"

@@ -24,6 +24,7 @@ from aerobee_cli.options import BadOption
 from aerobee_cli.progress import Progress
 from aerobee_cli.table import Column, Table, number
 from aerobee_cli.times import Moment
+from aerobee_wire.status import MqError
 
 if TYPE_CHECKING:
     from aerobee_client import AsyncAdminClient
@@ -78,7 +79,8 @@ def run(request: Request) -> int:
     """Run a job, and return the exit code.
 
     0: all selected letters were sent. 1: some were not sent, or do not exist. 3: some could not be
-    read. Ctrl-C ends the command, but not the job.
+    read, or a broker left the cluster before the end of its job was known. Ctrl-C ends the command,
+    but not the job.
     """
     run_of = _Run(request)
     try:
@@ -98,6 +100,7 @@ class _Run:
         self._request = request
         self.is_started = False
         self._missing: list[Missing] = []
+        self._unknown: list[str] = []  # parts of the result that no broker reported
 
     async def run(self) -> int:
         from aerobee_client import AsyncAdminClient
@@ -116,15 +119,9 @@ class _Run:
             self.is_started = True
             await job.start()
             if request.detach:
-                output.note(f"started the job {request.job_id}")
-                return 0
+                return self._show_started(job)
             jobs = await self._follow(job)
-            failures = [
-                failure
-                for each in jobs
-                if each.failed
-                for failure in await admin.letter_failures(each.broker_name, request.job_id)
-            ]
+            failures = await self._failures(admin, jobs)
         return self._show(job, jobs, failures)
 
     async def _check_target(self, admin: AsyncAdminClient) -> None:
@@ -189,6 +186,18 @@ class _Run:
             progress.close()
         return jobs
 
+    async def _failures(
+        self, admin: AsyncAdminClient, jobs: Sequence[LetterJobDescription]
+    ) -> list[LetterFailure]:
+        """Return the letters that could not be sent, of each broker that still answers."""
+        failures: list[LetterFailure] = []
+        for name in (each.broker_name for each in jobs if each.failed):
+            try:
+                failures += await admin.letter_failures(name, self._request.job_id)
+            except MqError as error:
+                self._unknown.append(f"the failures on broker {name} are not listed: {error}")
+        return failures
+
     def _absent(self, job: GroupLetterJob) -> list[dict[str, str]]:
         """Return the letters that the user named and that do not exist."""
         absent = [{"message_id": each.message_id, "problem": each.why} for each in self._missing]
@@ -247,6 +256,23 @@ class _Run:
             return FAILED
         return INCOMPLETE if counts["unreadable"] else 0
 
+    def _show_started(self, job: GroupLetterJob) -> int:
+        """Print the job that the command does not follow, and the letters that do not exist."""
+        absent = self._absent(job)
+        if self._request.json:
+            item = {
+                "job_id": self._request.job_id,
+                "group": job.spec.consumer_group,
+                "target": job.spec.target,
+                "brokers": sorted(job.started),
+                "missing": absent,
+            }
+            output.show_one(item, as_json=True)
+        else:
+            Table(MISSING_COLUMNS).show(absent)
+            output.note(f"started the job {self._request.job_id}")
+        return FAILED if absent else 0
+
     def _show(
         self,
         job: GroupLetterJob,
@@ -268,6 +294,7 @@ class _Run:
                 "cancelled": is_cancelled,
                 "failures": items,
                 "missing": absent,
+                "lost_brokers": job.lost,
             }
             output.show_one(item, as_json=True)
         else:
@@ -282,9 +309,16 @@ class _Run:
             if is_cancelled:
                 text += "; the job was cancelled"
             output.note(text + _notes(counts, again=spec.again))
+        self._unknown += [
+            f"broker {name} left the cluster before the end of its job was known: when it is back, "
+            f"see aerobee dlq jobs show {self._request.job_id}"
+            for name in job.lost
+        ]
+        for text in self._unknown:
+            output.note(f"warning: {text}")
         if counts["failed"] or absent or is_cancelled:
             return FAILED
-        return INCOMPLETE if counts["unreadable"] else 0
+        return INCOMPLETE if counts["unreadable"] or self._unknown else 0
 
 
 def _notes(counts: Mapping[str, int], *, again: bool) -> str:

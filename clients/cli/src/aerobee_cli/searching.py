@@ -159,12 +159,19 @@ def truncation(result: SearchResult) -> str:
     return f"stopped after {output.counted(result.scanned, 'message')}: {why}{where}{more}"
 
 
-def follow(admin: AdminClient, wanted: Wanted, result: SearchResult, form: Format) -> None:
+def follow(admin: AdminClient, wanted: Wanted, result: SearchResult, form: Format) -> list[MqError]:
     """Print messages that are stored after the result, until Ctrl-C.
 
-    Raises MqError if no broker answers any more.
+    If a broker stops answering, print a warning at once. Return the errors of these brokers. Raises
+    MqError if no broker answers any more.
     """
     silent: list[MqError] = []
+
+    def warn(error: MqError) -> None:
+        silent.append(error)
+        for text in unanswered([error]):
+            output.note(f"warning: {text}")
+
     lines = MessageLines(form)
     messages = admin.follow_messages(
         wanted.topic,
@@ -172,13 +179,11 @@ def follow(admin: AdminClient, wanted: Wanted, result: SearchResult, form: Forma
         key=wanted.key,
         text=wanted.text,
         ranges=result.ends,
-        silent=silent,
+        on_error=warn,
     )
     try:
         for message in messages:
             print(lines.of(message), flush=True)
-            for text in unanswered(silent):
-                output.note(f"warning: {text}")
-            silent.clear()
     except KeyboardInterrupt:
         print(file=sys.stderr)
+    return silent

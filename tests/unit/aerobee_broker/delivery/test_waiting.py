@@ -103,6 +103,18 @@ async def test_open_transactions_are_listed_the_oldest_first(
     assert not (await handlers("ListTransactions", pb.ListTransactionsRequest(topic="x"))).total
 
 
+async def test_an_open_transaction_is_found_by_its_id(
+    harness: BrokerHarness, handlers: Handlers
+) -> None:
+    for name in ("U1", "U2"):
+        await half(harness, b"a", UNIQ_KEY=name)
+    request = pb.ListTransactionsRequest(transaction_id="U2", limit=1)
+    answer = await handlers("ListTransactions", request)
+    assert ([row.transaction_id for row in answer.transactions], answer.total) == (["U2"], 1)
+    request.transaction_id = "U3"
+    assert not (await handlers("ListTransactions", request)).transactions
+
+
 # ---- delayed messages ----
 
 

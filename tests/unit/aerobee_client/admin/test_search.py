@@ -107,6 +107,22 @@ async def test_a_broker_that_the_name_server_lost_is_named(pair: Pair) -> None:
         await pair.admin.search_messages("t", ranges=[QueueRange("c", 0)])
 
 
+async def test_a_broker_that_leaves_between_two_looks_at_the_route_is_named(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ranges = (await pair.admin.search_messages("t")).ends
+    answer = pair.transport._namesrv
+
+    def answer_and_lose_b(rpc: Any, request: Any) -> Any:
+        response = answer(rpc, request)
+        for brokers in (pair.transport.away, pair.transport.gone, pair.transport.unregistered):
+            brokers.add("b")
+        return response
+
+    monkeypatch.setattr(pair.transport, "_namesrv", answer_and_lose_b)
+    assert list((await pair.admin.search_messages("t", ranges=ranges)).silent) == ["b"]
+
+
 async def test_messages_are_followed_as_they_arrive(pair: Pair) -> None:
     await pair.send(2)
     ranges = (await pair.admin.search_messages("t")).ends
@@ -119,7 +135,8 @@ async def test_messages_are_followed_as_they_arrive(pair: Pair) -> None:
 async def test_a_broker_that_cannot_be_followed_is_named(pair: Pair) -> None:
     pair.transport.gone.add("c")
     silent: list[MqError] = []
-    async with aclosing(pair.admin.follow_messages("t", silent=silent)) as arriving:
+    messages = pair.admin.follow_messages("t", on_error=silent.append)
+    async with aclosing(messages) as arriving:
         first = asyncio.ensure_future(anext(arriving))
         polls = [broker.broker.polls for broker in pair.brokers.values()]
         await until(lambda: all(each.parked_pulls for each in polls))
@@ -131,7 +148,7 @@ async def test_a_broker_that_cannot_be_followed_is_named(pair: Pair) -> None:
 async def test_the_last_broker_that_ends_a_search_ends_the_following(pair: Pair) -> None:
     ranges = (await pair.admin.search_messages("t")).ends
     silent: list[MqError] = []
-    arriving = pair.admin.follow_messages("t", ranges=ranges, silent=silent)
+    arriving = pair.admin.follow_messages("t", ranges=ranges, on_error=silent.append)
     await pair.send(1)
     assert (await anext(arriving)).body == b"0"
     for broker in pair.brokers.values():

@@ -77,7 +77,8 @@ async def test_a_transaction_is_ended_where_it_is_open(
         return answer
 
     cluster.answers["ListTransactions"] = list_transactions
-    found = await admin.list_transactions(topic="t")
+    found = await admin.list_transactions(topic="t", transaction_id="T")
+    assert {each.transaction_id for each in cluster.requests("ListTransactions")} == {"T"}
     (transaction,) = found.rows
     assert (found.total, transaction.broker_name) == (1, "b")
     results = [transaction_pb2.EndTransactionResult()]

@@ -438,6 +438,7 @@ def purge(
     dry_run: Annotated[bool, Option("--dry-run", help="Delete nothing.")] = False,
     yes: Yes = False,
     namesrv: Namesrv = None,
+    json: Json = False,
 ) -> None:
     """Delete all dead letters of a group, on every broker. This cannot be undone.
 
@@ -447,12 +448,16 @@ def purge(
     """
     query = Query(namesrv_of(context, namesrv), group)
     count, _ = query.run(lambda _, dead_letters: dead_letters.count())
-    if dry_run or not count:
-        output.note(f"would delete {count:,} dead letters of {group}" if count else _none_of(group))
-        return
-    confirm(f"Delete {count:,} dead letters of {group}?", yes)
-    deleted, _ = query.run(lambda _, dead_letters: dead_letters.purge())
-    output.note(f"deleted {count:,} dead letters of {group}" if deleted else _none_of(group))
+    deleted = False
+    if count and not dry_run:
+        confirm(f"Delete {count:,} dead letters of {group}?", yes)
+        deleted, _ = query.run(lambda _, dead_letters: dead_letters.purge())
+    text = _none_of(group)
+    if deleted or (count and dry_run):
+        verb = "deleted" if deleted else "would delete"
+        text = f"{verb} {count:,} dead letters of {group}"
+    item = {"group": group, "dead_letters": count, "deleted": deleted}
+    output.show_done(text, item, as_json=json)
 
 
 def _why(item: Item) -> str:

@@ -70,6 +70,7 @@ def release(
         str, Argument(metavar="ID", help="Message id, as 'lease list' shows it.")
     ],
     namesrv: Namesrv = None,
+    json: Json = False,
 ) -> None:
     """End the lease of a message now, so that the group gets it again at once.
 
@@ -88,4 +89,5 @@ def release(
             )
         for lease in leases:
             admin.release_lease(group, lease)
-    output.note(f"released {message_id}; {leases[0].client_id or 'an unknown client'} had it")
+    done = f"released {message_id}; {leases[0].client_id or 'an unknown client'} had it"
+    output.show_done(done, {"group": group, "released": items_of(leases)}, as_json=json)

@@ -93,9 +93,12 @@ def show(context: click.Context, *, job: Job, namesrv: Namesrv = None, json: Jso
 
 
 @app.add(epilog="Example: aerobee dlq jobs cancel 1f0c9a2b7d3e")
-def cancel(context: click.Context, *, job: Job, namesrv: Namesrv = None) -> None:
+def cancel(
+    context: click.Context, *, job: Job, namesrv: Namesrv = None, json: Json = False
+) -> None:
     """Cancel a job on each broker. What it has sent or dismissed stays so."""
     with admin_client(context, namesrv) as admin:
         count = admin.cancel_letter_job(job)
     done = f"cancelled the job {job} on {output.counted(count, 'broker')}"
-    output.note(done if count else f"the job {job} had ended before")
+    text = done if count else f"the job {job} had ended before"
+    output.show_done(text, {"job_id": job, "cancelled_on": count}, as_json=json)

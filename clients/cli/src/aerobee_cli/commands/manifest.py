@@ -30,12 +30,17 @@ def export(
     """Write all topics and consumer groups with their settings to a file for `aerobee apply`.
 
     Messages and offsets are not part of it, nor are topics and groups of the system. Exit code 3: a
-    topic has other settings on one of its brokers, and the file has those of the first.
+    topic or group has other settings on one of its brokers, and the file has those of the first.
     """
     import yaml
 
     with admin_client(context, namesrv) as admin:
-        topics, groups = output.items_of(admin.list_topics()), output.items_of(admin.list_groups())
+        topics = output.items_of(admin.list_topics())
+        groups, differing_groups = manifest.groups_of(
+            {name: output.items_of(found) for name, found in admin.groups_of_brokers().items()}
+        )
+    differing = [f"topic {name}" for name in manifest.differing_topics(topics)]
+    differing += [f"group {name}" for name in differing_groups]
     content = {
         "topics": [manifest.topic_entry(each) for each in topics],
         "groups": [manifest.group_entry(each) for each in groups],
@@ -47,8 +52,8 @@ def export(
         file.write_text(text, encoding="utf-8")
         output.note(f"{len(topics)} topics and {len(groups)} groups in {file}")
     end(
-        f"topic {name} has other settings on one of its brokers: the file has those of the first"
-        for name in manifest.differing(topics)
+        f"{each} has other settings on one of its brokers: the file has those of the first"
+        for each in differing
     )
 
 

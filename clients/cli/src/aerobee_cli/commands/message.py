@@ -487,7 +487,7 @@ def tail(
 ) -> None:
     """Print the last messages of a topic, and then each new one until Ctrl-C.
 
-    Exit code 3, with --no-follow: a broker did not answer, or a message cannot be read.
+    Exit code 3, also after Ctrl-C: a broker did not answer, or a message cannot be read.
     """
     from aerobee_cli.searching import Wanted, follow, problems, show
 
@@ -502,7 +502,9 @@ def tail(
             return
         for note in notes:
             output.note(note)
-        follow(admin, wanted, result, form)
+        silent = follow(admin, wanted, result, form)
+    if notes or silent:
+        raise click.exceptions.Exit(INCOMPLETE)
 
 
 def _show_result(result: SearchResult, form: Format, *, json: bool) -> None:

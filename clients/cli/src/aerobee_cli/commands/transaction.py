@@ -35,7 +35,6 @@ TRANSACTION_COLUMNS = (
     Column("broker", "broker_name", extra=True),
     number("offset", "queue_offset", extra=True),
 )
-MOST_LISTED = 1_000
 
 TransactionId = Annotated[
     str, Argument(metavar="ID", help="Transaction id, as 'transaction list' shows it.")
@@ -75,9 +74,10 @@ def commit(
     transaction_id: TransactionId,
     yes: Yes = False,
     namesrv: Namesrv = None,
+    json: Json = False,
 ) -> None:
     """Deliver the message of a transaction, in place of its producer."""
-    _end_transaction(context, namesrv, transaction_id, commit=True, yes=yes)
+    _end_transaction(context, namesrv, transaction_id, commit=True, yes=yes, json=json)
 
 
 @app.add(epilog="Example: aerobee transaction rollback 01AF… --yes")
@@ -87,16 +87,24 @@ def rollback(
     transaction_id: TransactionId,
     yes: Yes = False,
     namesrv: Namesrv = None,
+    json: Json = False,
 ) -> None:
     """Discard the message of a transaction, in place of its producer."""
-    _end_transaction(context, namesrv, transaction_id, commit=False, yes=yes)
+    _end_transaction(context, namesrv, transaction_id, commit=False, yes=yes, json=json)
 
 
 def _end_transaction(
-    context: click.Context, namesrv: str | None, transaction_id: str, *, commit: bool, yes: bool
+    context: click.Context,
+    namesrv: str | None,
+    transaction_id: str,
+    *,
+    commit: bool,
+    yes: bool,
+    json: bool,
 ) -> None:
     with admin_client(context, namesrv) as admin:
-        found = admin.list_transactions(limit=MOST_LISTED)
+        found = admin.list_transactions(transaction_id=transaction_id)
+        # An empty id does not filter, and must not end the only open transaction.
         named = [row for row in found.rows if row.transaction_id == transaction_id]
         if len(named) != 1:
             count = f"{len(named)} open transactions have" if named else "no open transaction has"
@@ -115,4 +123,6 @@ def _end_transaction(
             lambda: [f"{loss}, whatever producer group {transaction.producer_group} decides"],
         )
         admin.end_transaction(transaction, commit=commit)
-    output.note(f"{'committed' if commit else 'rolled back'} {transaction_id}")
+    done = "committed" if commit else "rolled back"
+    (item,) = items_of([transaction])
+    output.show_done(f"{done} {transaction_id}", {**item, "outcome": done}, as_json=json)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from typing import NamedTuple
 
@@ -116,7 +116,7 @@ class SearchAdmin(BrokerAdmin):
         key: str = "",
         text: str = "",
         ranges: Sequence[d.QueueRange] = (),
-        silent: list[MqError] | None = None,
+        on_error: Callable[[MqError], object] | None = None,
     ) -> AsyncGenerator[ReceivedMessage, None]:
         """Yield the messages of a topic that meet all conditions as they are stored, without end.
 
@@ -129,8 +129,9 @@ class SearchAdmin(BrokerAdmin):
             text: Text that the body contains.
             ranges: Where to begin in each queue; their ends are ignored. Queues that are left out
                 are not followed. Without ranges, all queues are followed from their ends.
-            silent: Collects the error of each broker that stops to answer. The others are followed
-                further. Without it, such an error is raised.
+            on_error: Is called with the error of each broker that stops answering, as soon as it
+                does. The others are followed further. Without it, such an error is raised. The
+                plain class calls it on its own thread.
 
         Yields:
             The messages.
@@ -141,8 +142,9 @@ class SearchAdmin(BrokerAdmin):
         if not ranges:
             result = await self.search_messages(topic, newest_first=True, max_messages=1)
             ranges = result.ends
-            if silent is not None:
-                silent += result.silent.values()
+            if on_error is not None:
+                for error in result.silent.values():
+                    on_error(error)
         request = _Request(
             topic=topic, subscription=_subscription(expression), key=key, text=text, follow=True
         )
@@ -150,8 +152,9 @@ class SearchAdmin(BrokerAdmin):
             d.QueueRange(each.broker_name, each.queue_id, each.begin_offset) for each in ranges
         ]
         brokers, away = await self._searched(topic, open_ended)
-        if silent is not None:
-            silent += away.values()
+        if on_error is not None:
+            for error in away.values():
+                on_error(error)
         arrived: asyncio.Queue[ReceivedMessage | MqError] = asyncio.Queue(maxsize=1_000)
 
         async def follow(name: str, address: str) -> None:
@@ -169,9 +172,9 @@ class SearchAdmin(BrokerAdmin):
                     yield item
                     continue
                 running -= 1
-                if silent is None or not running:
+                if on_error is None or not running:
                     raise item
-                silent.append(item)
+                on_error(item)
         finally:
             for task in tasks:
                 task.cancel()
@@ -183,15 +186,16 @@ class SearchAdmin(BrokerAdmin):
         self, topic: str, ranges: Sequence[d.QueueRange]
     ) -> tuple[dict[str, str], dict[str, MqError]]:
         """Return the brokers to search, and the errors of brokers that are known to be away."""
+        # A broker that leaves between the two looks is in `brokers`, and will not answer.
+        brokers = await self._brokers.of_topic(topic, reads=True)
         request = namesrv_pb2.GetTopicRouteRequest(topic=topic)
         response = await self._instance.namesrv.call(rpcs.GET_TOPIC_ROUTE, request)
         wanted = {each.broker_name for each in ranges}
         away: dict[str, MqError] = {
             name: BrokerUnreachable(name, "it is not registered at the name server any more")
             for name in response.away_brokers
-            if not wanted or name in wanted
+            if name not in brokers and (not wanted or name in wanted)
         }
-        brokers = await self._brokers.of_topic(topic, reads=True)
         if wanted:
             unknown = sorted(wanted - brokers.keys() - away.keys())
             if unknown:

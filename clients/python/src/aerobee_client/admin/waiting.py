@@ -167,13 +167,19 @@ class WaitingAdmin(BrokerAdmin):
         await self._brokers.ask_named(lease.broker_name, rpcs.RELEASE_LEASE, request)
 
     async def list_transactions(
-        self, *, topic: str = "", producer_group: str = "", limit: int = 100
+        self,
+        *,
+        topic: str = "",
+        producer_group: str = "",
+        transaction_id: str = "",
+        limit: int = 100,
     ) -> Waiting[OpenTransaction]:
         """Return the transactions that have not ended, the oldest first.
 
         Args:
             topic: Only transactions with a message for this topic.
             producer_group: Only transactions of this group.
+            transaction_id: Only the transaction with this id.
             limit: The highest number of transactions, 1 to 1,000.
 
         Returns:
@@ -184,7 +190,10 @@ class WaitingAdmin(BrokerAdmin):
         """
         with numbers_fit():
             request = admin_pb2.ListTransactionsRequest(
-                topic=topic, producer_group=producer_group, limit=limit
+                topic=topic,
+                producer_group=producer_group,
+                transaction_id=transaction_id,
+                limit=limit,
             )
         answers, unanswered = await self._waiting(rpcs.LIST_TRANSACTIONS, request)
         rows = [

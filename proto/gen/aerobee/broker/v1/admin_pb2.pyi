@@ -748,14 +748,16 @@ class ReleaseLeaseResponse(_message.Message):
     def __init__(self) -> None: ...
 
 class ListTransactionsRequest(_message.Message):
-    __slots__ = ("topic", "producer_group", "limit")
+    __slots__ = ("topic", "producer_group", "limit", "transaction_id")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     PRODUCER_GROUP_FIELD_NUMBER: _ClassVar[int]
     LIMIT_FIELD_NUMBER: _ClassVar[int]
+    TRANSACTION_ID_FIELD_NUMBER: _ClassVar[int]
     topic: str
     producer_group: str
     limit: int
-    def __init__(self, topic: _Optional[str] = ..., producer_group: _Optional[str] = ..., limit: _Optional[int] = ...) -> None: ...
+    transaction_id: str
+    def __init__(self, topic: _Optional[str] = ..., producer_group: _Optional[str] = ..., limit: _Optional[int] = ..., transaction_id: _Optional[str] = ...) -> None: ...
 
 class OpenTransaction(_message.Message):
     __slots__ = ("topic", "producer_group", "transaction_id", "queue_offset", "stored_timestamp_ms", "checks")

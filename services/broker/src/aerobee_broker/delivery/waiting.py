@@ -139,13 +139,19 @@ class Waiting:
         )
 
     def open_transactions(
-        self, *, topic: str = "", producer_group: str = "", limit: int = 0
+        self,
+        *,
+        topic: str = "",
+        producer_group: str = "",
+        transaction_id: str = "",
+        limit: int = 0,
     ) -> Rows[OpenTransaction]:
         """Return the open transactions, the oldest first. Raises InvalidParameter.
 
         Args:
             topic: Only transactions with a message for this topic, if it is given.
             producer_group: Only transactions of this group, if it is given.
+            transaction_id: Only the transaction with this id, if it is given.
             limit: The highest number of rows; 0 for 1,000.
         """
         found = [
@@ -154,6 +160,7 @@ class Waiting:
             if (transaction := self.transactions.get(name)) is not None
             and topic in ("", transaction.half.topic)
             and producer_group in ("", transaction.half.producer_group)
+            and transaction_id in ("", transaction.half.transaction_id)
         ]
         oldest = heapq.nsmallest(_limit(limit), found, key=lambda half: half.stored_ms)
         rows = [

@@ -53,7 +53,10 @@ class WaitingRpcs:
         self, request: pb.ListTransactionsRequest, call: Call
     ) -> pb.ListTransactionsResponse:
         found = self.waiting.open_transactions(
-            topic=request.topic, producer_group=request.producer_group, limit=request.limit
+            topic=request.topic,
+            producer_group=request.producer_group,
+            transaction_id=request.transaction_id,
+            limit=request.limit,
         )
         return pb.ListTransactionsResponse(
             transactions=[pb.OpenTransaction(**row._asdict()) for row in found.rows],

@@ -48,7 +48,10 @@ class GroupLetterJob:
     spec: LetterJobSpec
     listed: Listed | None = None
     previews: dict[str, LetterPreview] = field(default_factory=dict)  # by broker name
-    _started: list[str] = field(default_factory=list)
+    started: list[str] = field(default_factory=list)  # the brokers on which the job has begun
+    # Brokers that left the name servers before the end of the job was known.
+    lost: list[str] = field(default_factory=list)
+    _known: dict[str, LetterJobDescription] = field(default_factory=dict)  # by broker name
 
     async def preview(self) -> dict[str, LetterPreview]:
         """Count what the job would do, by broker name.
@@ -78,7 +81,7 @@ class GroupLetterJob:
         begun = {job.broker_name for job in await self.admin.letter_jobs(job_id=self.job_id)}
         left = self.spec.limit
         busy = {name: found for name, found in self.previews.items() if found.selected}
-        self._started += sorted(begun)
+        self.started += sorted(begun)
         total = sum(found.would_send for found in busy.values())
         for name, found in busy.items():
             if name in begun:
@@ -93,33 +96,41 @@ class GroupLetterJob:
             if spec.rate and total:
                 spec = replace(spec, rate=max(0.001, spec.rate * found.would_send / total))
             await self.admin.start_letter_job(name, self.job_id, spec)
-            self._started.append(name)
+            self.started.append(name)
 
     async def follow(self) -> AsyncGenerator[list[LetterJobDescription]]:
         """Yield the progress at each broker until the job has ended on all of them.
 
-        If a broker does not answer, wait for it for up to PATIENCE_S. Raises MqError.
+        If a broker does not answer, wait for it for up to PATIENCE_S. A broker that then is no
+        longer at the name servers is in `lost`, with the last progress that it reported. Raises
+        MqError.
         """
         while True:
-            jobs = await self._jobs()
-            yield jobs
-            if all(job.state != "running" for job in jobs):
+            await self._update()
+            yield [self._known[name] for name in sorted(self._known)]
+            if not self._running() - set(self.lost):
                 return
             await asyncio.sleep(POLL_S)
 
-    async def _jobs(self) -> list[LetterJobDescription]:
-        if not self._started:
-            return []
+    def _running(self) -> set[str]:
+        """Return the brokers whose last known state is not the end of the job."""
+        ended = {name for name, job in self._known.items() if job.state != "running"}
+        return set(self.started) - ended
+
+    async def _update(self) -> None:
+        """Ask the brokers that are not lost for their progress."""
         loop = asyncio.get_running_loop()
         deadline, backoff = loop.time() + PATIENCE_S, Backoff(0.1, 2.0)
-        while True:
+        while awaited := self._running():
             try:
                 found = await self.admin.letter_jobs(job_id=self.job_id)
-                if {job.broker_name for job in found} >= set(self._started):
-                    return found
+                answered = {job.broker_name: job for job in found}
+                self._known |= answered
+                absent = awaited - answered.keys()
                 delay_s = backoff.next_s()
-                if loop.time() + delay_s > deadline:
-                    return found
+                if absent <= set(self.lost) or loop.time() + delay_s > deadline:
+                    self.lost = sorted(absent)
+                    return
             except MqError as error:
                 delay_s = backoff.next_s()
                 may_come_back = error.retryable or error.code in AWAY

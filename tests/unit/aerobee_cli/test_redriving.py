@@ -1,0 +1,113 @@
+"""`aerobee dlq redrive`: the exit code and the result when letters or brokers are missing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Self
+
+import pytest
+from aerobee.broker.v1 import dead_letter_pb2 as pb
+
+import aerobee_client
+from aerobee_cli import redriving
+from aerobee_cli.errors import FAILED, INCOMPLETE
+from aerobee_cli.redriving import Request
+from aerobee_client.admin.descriptions import QueueStatus
+from aerobee_client.admin.letters import LetterJobDescription, LetterJobSpec, LetterPreview
+from aerobee_client.admin.redriving import letter_job
+from aerobee_wire.status import Code, MqError
+
+SPEC = LetterJobSpec(consumer_group="billing", target="origin")
+
+
+class Admin:
+    """Two brokers have a dead letter each. Those in `gone` leave once the job has started."""
+
+    gone: Sequence[str] = ()
+    failed = 0
+
+    def __init__(self, namesrv: str) -> None:
+        self._jobs: dict[str, pb.LetterJob] = {}
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        pass
+
+    async def topic_status(self, topic: str) -> list[QueueStatus]:
+        return [QueueStatus(topic, name, 0, 0, 1, 0, 0) for name in "ab"]
+
+    async def preview_letter_job(self, broker: str, spec: LetterJobSpec) -> LetterPreview:
+        found = pb.PreviewLetterJobResponse(stored=1, selected=1, would_send=1)
+        found.missing_ids.extend(set(spec.ids) - {"known"})
+        return LetterPreview.of(found)
+
+    async def start_letter_job(self, broker: str, job_id: str, spec: LetterJobSpec) -> None:
+        self._jobs[broker] = pb.LetterJob(
+            job_id=job_id, state=pb.LETTER_JOB_DONE, sent=1, failed=self.failed
+        )
+
+    async def letter_jobs(self, **_: Any) -> list[LetterJobDescription]:
+        there = {name: job for name, job in self._jobs.items() if name not in self.gone}
+        return [LetterJobDescription.of(name, job) for name, job in there.items()]
+
+    async def letter_failures(self, broker: str, job_id: str) -> list[Any]:
+        raise MqError(Code.BROKER_NOT_EXIST, f"no broker {broker}")
+
+
+@pytest.fixture(autouse=True)
+def admin(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(aerobee_client, "AsyncAdminClient", Admin)
+    monkeypatch.setattr(letter_job, "PATIENCE_S", 0.0)
+    monkeypatch.setattr("aerobee_cli.output.silence_client", lambda: None)
+
+
+def run(capsys: pytest.CaptureFixture[str], **options: Any) -> tuple[int, dict[str, Any], str]:
+    """Return the exit code, the object on stdout and the text on stderr."""
+    request = Request(namesrv="", job_id="job-1", spec=SPEC, json=True)
+    code = redriving.run(replace(request, **options))
+    shown = capsys.readouterr()
+    return code, json.loads(shown.out), shown.err
+
+
+def test_all_letters_are_sent(capsys: pytest.CaptureFixture[str]) -> None:
+    code, result, notes = run(capsys)
+    assert (code, result["sent"], result["lost_brokers"], notes) == (0, 2, [], "")
+
+
+def test_a_broker_that_left_before_its_end_makes_the_result_incomplete(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Admin, "gone", ["b"])
+    code, result, notes = run(capsys)
+    assert (code, result["sent"], result["lost_brokers"]) == (INCOMPLETE, 1, ["b"])
+    assert "broker b" in notes and "job-1" in notes
+
+
+def test_failures_that_no_broker_lists_are_noted(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Admin, "failed", 1)
+    code, result, notes = run(capsys)
+    assert (code, result["failed"], result["failures"]) == (FAILED, 2, [])
+    assert "no broker a" in notes and "no broker b" in notes
+
+
+def test_a_detached_job_is_an_object_with_its_id_and_brokers(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    code, result, _ = run(capsys, detach=True)
+    assert code == 0
+    assert (result["job_id"], result["brokers"], result["missing"]) == ("job-1", ["a", "b"], [])
+
+
+def test_an_id_that_no_letter_has_fails_a_detached_job_too(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    spec = replace(SPEC, ids=frozenset({"known", "absent"}))
+    code, result, _ = run(capsys, spec=spec, detach=True)
+    assert code == FAILED
+    assert [each["message_id"] for each in result["missing"]] == ["absent"]
