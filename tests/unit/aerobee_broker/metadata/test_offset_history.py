@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -270,3 +271,20 @@ async def test_a_forgotten_group_does_not_return_after_a_restart(restarts: Resta
     saved.history.forget({("g", "t")})
     await saved.save()
     assert restarts.begin().history.passage(KEY, 0) is None
+
+
+async def test_a_cancelled_save_loses_nothing(restarts: Restarts) -> None:
+    saved = restarts.begin()
+    saved.history.note(("forgotten", "t", 0), 0, 10, CLIENT, restarts.clock.now_ms())
+    await saved.save()
+    restarts.note(saved, 0)
+    saved.history.forget({("forgotten", "t")})
+    cancelled = asyncio.create_task(saved.save())
+    await asyncio.sleep(0)
+    cancelled.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await cancelled
+    await saved.save()
+    restored = restarts.begin().history
+    assert restored.passage(("forgotten", "t", 0), 5) is None
+    assert restored.passage(KEY, 0) is not None

@@ -107,7 +107,7 @@ class OffsetHistory:
 
     Attributes:
         since_ms: The time from which the history is complete, since the epoch.
-        has_forgotten: Whether `forget` removed samples since the last call of `content`.
+        has_forgotten: Whether `forget` removed samples that the file may still have.
     """
 
     def __init__(self, now_ms: int, *, max_bytes: int = MAX_BYTES, kept_ms: int = KEPT_MS) -> None:

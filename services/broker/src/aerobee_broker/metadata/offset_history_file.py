@@ -59,16 +59,24 @@ class OffsetHistoryFile(Component):
                 await asyncio.sleep(0)
         try:
             if self.history.has_forgotten:
-                blocks = list[bytes]()
-                for block in self.history.contents():
-                    blocks.append(block)
-                    await asyncio.sleep(0)
-                await self.worker(lambda: self._replace(b"".join(blocks)))
+                await self._save_all()
             elif block := self.history.changes():
                 await self.worker(lambda: self._append(block))
         except OSError as error:
             path = self.folder / FILE
             structlog.get_logger().warning("history_not_saved", file=str(path), reason=str(error))
+
+    async def _save_all(self) -> None:
+        """Replace the files. If that fails or is cancelled, the next save does it."""
+        try:
+            blocks = list[bytes]()
+            for block in self.history.contents():
+                blocks.append(block)
+                await asyncio.sleep(0)
+            await self.worker(lambda: self._replace(b"".join(blocks)))
+        except BaseException:
+            self.history.has_forgotten = True
+            raise
 
     async def stop(self) -> None:
         await self.save()
