@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from urllib.parse import urlencode
 
 import pytest
 
+from aerobee_wire.status import Code, MqError
 from support.console.visitor import Response, Visitor
 
 
@@ -146,7 +148,7 @@ async def test_a_group_is_created_changed_and_deleted(visitor: Visitor) -> None:
     assert (await visitor.get("/groups/shipping")).status == 404
 
 
-async def test_a_redrive_shows_reasons_and_starts_one_job_on_each_broker(
+async def test_a_redrive_shows_reasons_and_starts_a_job_on_each_broker_with_letters(
     visitor: Visitor,
 ) -> None:
     for reason in ("TimeoutError", "ValueError"):
@@ -161,8 +163,93 @@ async def test_a_redrive_shows_reasons_and_starts_one_job_on_each_broker(
     fields = {"target": "origin", "reason": "TimeoutError", "rate": "50", "job_id": job[1]}
     fields |= {"seen": seen(form), "confirm": "billing"}
     done = await visitor.post(path, fields)
-    assert done.status == 200 and "a: running" in done.words and "b: running" in done.words
+    assert done.status == 200 and "a: running" in done.words and "b: running" not in done.words
     assert job[1] in (await visitor.get("/dead-letters/billing")).words
+
+
+async def redriven(visitor: Visitor, target: str, **fields: str) -> Response:
+    """The answer to a redrive with the fields of its form, which was opened before."""
+    path = "/dead-letters/billing/redrive"
+    given = {"target": target, **fields}
+    form = await visitor.get(f"{path}?{urlencode(given)}")
+    assert form.status == 200
+    await visitor.brokers["a"].send("%DLQ%billing", b"x", properties=letter(9))
+    sent = {**given, "job_id": "job-1", "seen": seen(form), "confirm": "billing"}
+    return await visitor.post(path, sent)
+
+
+def letter(number: int) -> dict[str, str]:
+    return {"RETRY_TOPIC": "orders", "UNIQ_KEY": f"0A{number}", "DLQ_REASON": "TimeoutError"}
+
+
+async def test_a_redrive_starts_also_if_letters_arrive_meanwhile(visitor: Visitor) -> None:
+    await visitor.brokers["a"].send("%DLQ%billing", b"x", properties=letter(1))
+    assert "a: running" in (await redriven(visitor, "origin")).words
+
+
+async def test_the_limit_of_a_redrive_counts_the_letters_of_all_brokers(
+    visitor: Visitor,
+) -> None:
+    for number, broker in enumerate(visitor.brokers.values()):
+        for each in range(3):
+            named = letter(10 * number + each)
+            await broker.send("%DLQ%billing", b"x", properties=named)
+    path = "/dead-letters/billing/redrive?target=origin&limit=4"
+    words = (await visitor.get(path)).words
+    assert "4 letters of billing would be sent" in words
+    assert "a: 3 of 3 stored letters" in words and "b: 1 of 3 stored letters" in words
+    done = await redriven(visitor, "origin", limit="4")
+    assert "a: running" in done.words and "b: running" not in done.words  # a has four now
+
+
+async def test_a_redrive_asks_only_brokers_that_have_the_dead_letter_topic(
+    visitor: Visitor,
+) -> None:
+    await visitor.brokers["a"].send("%DLQ%billing", b"x", properties=letter(1))
+    visitor.brokers["b"].tables.groups.remove("billing")
+    assert "a: running" in (await redriven(visitor, "origin")).words
+
+
+async def test_a_redrive_without_letters_is_refused(visitor: Visitor) -> None:
+    await visitor.brokers["a"].send("%DLQ%billing", b"x", properties=letter(1))
+    response = await redriven(visitor, "origin", tag="none")
+    assert response.status == 409 and "no dead letter meets the conditions" in response.words
+
+
+async def test_a_redrive_that_starts_nowhere_is_an_error(visitor: Visitor) -> None:
+    await visitor.brokers["a"].send("%DLQ%billing", b"x", properties=letter(1))
+    visitor.transport.errors["StartLetterJob"] = MqError(Code.ILLEGAL_OPERATION, "another job")
+    response = await redriven(visitor, "origin")
+    assert response.status == 400 and "another job" in response.words
+
+
+async def test_letters_are_not_sent_to_a_retry_topic_that_no_member_reads(
+    visitor: Visitor,
+) -> None:
+    await visitor.brokers["a"].send("%DLQ%billing", b"x", properties=letter(1))
+    path = "/dead-letters/billing/redrive"
+    shown = seen(await visitor.get(f"{path}?target=retry"))
+    await visitor.member("billing", "orders")
+    form = await visitor.get(path)
+    assert "do not read its retry topic" in form.words
+    assert "<option>retry" not in form.text
+    assert (await visitor.get(f"{path}?target=retry")).status == 400
+    fields = {"target": "retry", "job_id": "job-1", "confirm": "billing"}
+    fields["seen"] = shown
+    assert (await visitor.post(path, fields)).status == 400
+    assert not await visitor.admin.letter_jobs("billing")
+
+
+async def test_letters_without_a_reason_have_no_redrive(visitor: Visitor) -> None:
+    await visitor.brokers["a"].send("%DLQ%billing", b"x", b"y")
+    page = "/dead-letters/billing"
+    for query, shown in (
+        ("", True),
+        ("?reason=x&tag=y", True),
+        ("?reason=", False),
+        ("?tag=", False),
+    ):
+        assert (f"{page}/redrive" in (await visitor.get(page + query)).text) is shown
 
 
 async def test_a_broker_is_drained_and_undrained(visitor: Visitor) -> None:

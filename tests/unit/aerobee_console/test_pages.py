@@ -179,3 +179,12 @@ async def test_letters_are_counted_by_reason_and_a_part_is_called_truncated(
     await visitor.brokers["a"].send("%DLQ%billing", *[b"x"] * 1_000)
     page = await visitor.get("/dead-letters/billing")
     assert "over the 1,000 newest of 1,003" in page.words
+
+
+async def test_the_newest_letters_are_shown_also_of_large_ones(visitor: Visitor) -> None:
+    for reason in (*["OldError"] * 5, "NewError"):
+        await visitor.brokers["a"].send(
+            "%DLQ%billing", bytes(1 << 20), properties={properties.DLQ_REASON: reason}
+        )
+    page = await visitor.get("/dead-letters/billing")
+    assert "OldError 5 NewError 1" in page.words and "Truncated" not in page.words

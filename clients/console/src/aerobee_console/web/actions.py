@@ -27,6 +27,7 @@ from aerobee_cli.settings import (
 from aerobee_client import AsyncProducer, Message
 from aerobee_client.admin.descriptions import Created, Update
 from aerobee_client.admin.letters import LetterJobSpec
+from aerobee_client.admin.redriving.letter_job import GroupLetterJob, reads_retries
 from aerobee_console.reading.brokers import broker_page
 from aerobee_console.reading.effects import (
     Effects,
@@ -544,11 +545,22 @@ def _spec(group: str, fields: Fields) -> LetterJobSpec:
     )
 
 
+async def _retry_problem(console: Console, group: str) -> str:
+    """Return why letters cannot be sent to the retry topic, or ""."""
+    if reads_retries(await console.source.admin.list_clients(group, silent=[]), group):
+        return ""
+    return f"the members of {group} do not read its retry topic: send to origin"
+
+
 async def _redrive_form(console: Console, names: Mapping[str, str], fields: Fields) -> Form:
     group = names["group"]
     found: Effects | None = None
+    problem = await _retry_problem(console, group)
     if fields.text("target"):
-        found = await redrive(console.source, _spec(group, fields))
+        spec = _spec(group, fields)
+        if spec.target == "retry" and problem:
+            raise BadField("target", problem)
+        found = await redrive(console.source, GroupLetterJob(console.source.admin, "", spec))
     kind = "fixed" if found else ""
     given = {name: fields.text(name) for name in REDRIVE_FIELDS}
     inputs = [
@@ -557,8 +569,8 @@ async def _redrive_form(console: Console, names: Mapping[str, str], fields: Fiel
             label="Send to",
             kind=kind or "choice",
             value=given["target"],
-            choices=TARGETS,
-            hint="retry: this group alone. origin: all groups of the topic",
+            choices=("origin",) if problem else TARGETS,
+            hint=problem or "retry: this group alone. origin: all groups of the topic",
         ),
         Input(
             name="reason", label="Only with the reason", kind=kind or "text", value=given["reason"]
@@ -569,14 +581,14 @@ async def _redrive_form(console: Console, names: Mapping[str, str], fields: Fiel
             label="Limit",
             kind=kind or "number",
             value=given["limit"],
-            hint="letters of each broker; empty for all",
+            hint="letters; empty for all",
         ),
         Input(
             name="rate",
             label="Rate",
             kind=kind or "number",
             value=given["rate"],
-            hint="letters per second and broker; empty for no limit",
+            hint="letters per second; empty for no limit",
         ),
     ]
     if found:
@@ -596,23 +608,34 @@ async def _redrive_form(console: Console, names: Mapping[str, str], fields: Fiel
 
 
 async def _redrive(console: Console, names: Mapping[str, str], fields: Fields) -> Result:
-    """Start a job on each broker that sends dead letters again."""
+    """Start a job that sends dead letters again, on each broker that has some."""
     group, job_id = names["group"], fields.required("job_id")
+    admin = console.source.admin
     spec = _spec(group, fields)
     _confirmed(fields, group)
-    _unchanged(fields, await redrive(console.source, spec))
-    texts, incomplete = [], []
-    cluster = await console.source.admin.cluster()
-    for broker in cluster.brokers:
-        try:
-            job = await console.source.admin.start_letter_job(broker.broker_name, job_id, spec)
-        except MqError as error:
-            incomplete.append(f"{broker.broker_name}: {error.message}")
-        else:
-            texts.append(f"{job.broker_name}: {job.state}, {job.total:,} letters to examine")
+    job = GroupLetterJob(admin, job_id, spec)
+    _unchanged(fields, await redrive(console.source, job))
+    problem = await _retry_problem(console, group) if spec.target == "retry" else ""
+    if problem:
+        raise BadField("target", problem)
+    busy = {name for name, each in job.previews.items() if each.selected}
+    if not busy:
+        raise Changed("no dead letter meets the conditions: change them, and look again")
+    incomplete: list[str] = []
+    try:
+        await job.start()
+        jobs = await admin.letter_jobs(job_id=job_id)
+    except MqError as error:
+        jobs = await admin.letter_jobs(job_id=job_id, silent=[])
+        if not jobs:
+            raise
+        others = ", ".join(sorted(busy - {each.broker_name for each in jobs}))
+        incomplete.append(f"{error.message}; the job did not start at {others}")
     return Result(
         title=f"Redrive {job_id}",
-        texts=texts,
+        texts=[
+            f"{each.broker_name}: {each.state}, {each.total:,} letters to examine" for each in jobs
+        ],
         incomplete=incomplete,
         back=f"/dead-letters/{part(group)}",
     )
