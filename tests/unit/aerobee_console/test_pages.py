@@ -8,6 +8,7 @@ import pytest
 
 from aerobee_cli.doctor.checks import Finding
 from aerobee_wire import properties
+from aerobee_wire.status import Code, MqError
 from support.console.visitor import Visitor
 
 # Page → calls to each broker. "{id}" is the id of a message.
@@ -188,3 +189,19 @@ async def test_the_newest_letters_are_shown_also_of_large_ones(visitor: Visitor)
         )
     page = await visitor.get("/dead-letters/billing")
     assert "OldError 5 NewError 1" in page.words and "Truncated" not in page.words
+
+
+@pytest.mark.parametrize(
+    ("page", "method"),
+    [
+        ("/messages?topic=orders&offset=0", "Pull"),
+        ("/messages?topic=orders&offset=0", "GetQueueOffsets"),
+        ("/clients", "ListClients"),
+    ],
+)
+async def test_a_page_that_is_not_permitted_is_no_silence(
+    page: str, method: str, visitor: Visitor
+) -> None:
+    visitor.transport.errors[method] = MqError(Code.NO_PERMISSION, f"you may not call {method}")
+    response = await visitor.get(page)
+    assert response.status == 403 and f"you may not call {method}" in response.words
