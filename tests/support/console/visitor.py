@@ -48,9 +48,9 @@ class Response:
 
 
 async def call(
-    app: Any, method: str, address: str, headers: Mapping[str, str], body: bytes = b""
+    app: Any, method: str, address: str, headers: Mapping[str, str], *body: bytes
 ) -> Response:
-    """One request to an ASGI application."""
+    """One request to an ASGI application, with the parts of its body."""
     parts = urlsplit(address)
     scope = {
         "type": "http",
@@ -67,7 +67,8 @@ async def call(
         "server": ("127.0.0.1", 8082),
     }
     sent: list[Any] = []
-    requests = [{"type": "http.request", "body": body, "more_body": False}]
+    requests = [{"type": "http.request", "body": b"", "more_body": False}]
+    requests += [{"type": "http.request", "body": each, "more_body": True} for each in body[::-1]]
 
     async def receive() -> Any:
         return requests.pop() if requests else {"type": "http.disconnect"}

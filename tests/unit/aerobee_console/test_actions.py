@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import re
+from datetime import timedelta
+from typing import Any, Self
 from urllib.parse import urlencode
 
 import pytest
 
+from aerobee_client import AsyncProducer, Message
+from aerobee_console.web import actions
+from aerobee_console.web.actions import ACTIONS, CONFIRM
+from aerobee_console.web.fields import Fields
 from aerobee_wire.status import Code, MqError
 from support.console.visitor import Response, Visitor
 
@@ -253,9 +259,9 @@ async def test_letters_without_a_reason_have_no_redrive(visitor: Visitor) -> Non
 
 
 async def test_a_broker_is_drained_and_undrained(visitor: Visitor) -> None:
-    assert "a drains" in (await visitor.post("/brokers/a/drain", {"drain": "no"})).words
+    assert "a drains" in (await visitor.post("/brokers/a/drain", {"accept": "no"})).words
     assert "draining" in (await visitor.get("/brokers")).words
-    assert "a accepts messages" in (await visitor.post("/brokers/a/drain", {"drain": "yes"})).words
+    assert "a accepts messages" in (await visitor.post("/brokers/a/drain", {"accept": "yes"})).words
 
 
 async def test_fewer_queues_need_the_name_if_messages_become_unreadable(
@@ -267,3 +273,101 @@ async def test_fewer_queues_need_the_name_if_messages_become_unreadable(
     assert refused.status == 400 and "1 in queue 1 of a" in refused.words
     done = await visitor.post("/topics/orders/change", {**fields, "confirm": "orders"})
     assert done.status == 200 and "a: read_queue_count 2 → 1" in done.words
+
+
+@pytest.mark.parametrize("fields", [{}, {"drain": "yes"}, {"accept": "yes", "drain": "yes"}])
+async def test_a_drain_needs_its_field_and_no_other(
+    fields: dict[str, str], visitor: Visitor
+) -> None:
+    response = await visitor.post("/brokers/a/drain", fields)
+    assert response.status == 400 and "drains" not in response.words
+
+
+@pytest.mark.parametrize("path", ACTIONS)
+async def test_a_change_knows_the_inputs_of_its_form(path: str, visitor: Visitor) -> None:
+    action = ACTIONS[path]
+    names = {"topic": "orders", "group": "billing", "broker": "a"}
+    given = {"target": "origin"} if "redrive" in path else {}
+    form = await action.form(visitor.console, names, Fields(given))
+    assert {each.name for each in form.inputs} - {CONFIRM} == {*action.fields, *action.settings}
+    assert {each.name for each in form.inputs if each.was is not None} == {*action.settings}
+
+
+def shown(form: Response) -> dict[str, str]:
+    """The fields that a browser sends back for a form of settings that nobody edits."""
+    fields = dict(re.findall(r'<input [^>]*name="(\w+)"[^>]*value="([^"]*)"', form.text))
+    for name, options in re.findall(r'<select name="(\w+)".*?>(.*?)</select>', form.text):
+        selected = re.search(r"<option selected>(\w*)", options)
+        assert selected
+        fields[name] = selected[1]
+    fields.pop("csrf_token")
+    return fields
+
+
+async def test_only_the_settings_that_differ_are_changed(visitor: Visitor) -> None:
+    await visitor.brokers["b"].group("billing", retry_max_times=3)
+    form = await visitor.get("/groups/billing/change")
+    assert "The brokers have different settings; those of a are shown" in form.words
+    response = await visitor.post("/groups/billing/change", {**shown(form), "order": "on"})
+    assert response.status == 200 and "order" in response.words
+    found = visitor.brokers["b"].tables.groups.get("billing")
+    assert found is not None and found.retry_max_times == 3
+    same = await visitor.get("/groups/billing/change")
+    again = await visitor.post("/groups/billing/change", shown(same))
+    assert "had these settings already" in again.words
+
+
+async def test_a_change_of_another_operator_is_not_overwritten(visitor: Visitor) -> None:
+    form = shown(await visitor.get("/groups/billing/change"))
+    await visitor.admin.update_group("billing", consume_enable=False)
+    refused = await visitor.post("/groups/billing/change", {**form, "max_attempts": "3"})
+    assert refused.status == 409 and "May consume was true and is false now" in refused.words
+    assert shown(refused)["consume"] == "false" == shown(refused)["was_consume"]
+    assert not (await visitor.admin.get_group("billing")).consume_enable
+
+
+async def test_retry_delays_can_be_cleared(visitor: Visitor) -> None:
+    await visitor.admin.update_group("billing", retry_delays=[timedelta(seconds=1)])
+    form = shown(await visitor.get("/groups/billing/change"))
+    assert form["retry_delays"] == "1000ms"
+    await visitor.post("/groups/billing/change", {**form, "retry_delays": ""})
+    assert (await visitor.admin.get_group("billing")).retry_delays_ms == ()
+    missing = await visitor.post("/groups/billing/change", {**form, "max_attempts": ""})
+    assert missing.status in (400, 409)
+
+
+async def test_a_failed_change_is_not_called_unchanged(visitor: Visitor) -> None:
+    visitor.transport.away = {"b"}
+    response = await visitor.post("/topics/new", {"topic": "invoices"})
+    assert "The change failed" in response.words and "may have made" in response.words
+    assert "Nothing was changed" not in response.words
+    visitor.transport.away = set()
+    bad = await visitor.post("/topics/new", {"topic": "x", "queues": "many"})
+    assert "Nothing was changed" in bad.words and "The change failed" not in bad.words
+
+
+async def test_a_body_is_kept_as_it_is_also_if_the_send_fails(
+    visitor: Visitor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[bytes] = []
+
+    class Producer(AsyncProducer):
+        def __init__(self, *args: Any, **options: Any) -> None:
+            """Connect to nothing."""
+
+        async def __aenter__(self) -> Self:
+            return self
+
+        async def __aexit__(self, *_: object) -> None:
+            """Keep nothing."""
+
+        async def send(self, message: Message, **_: Any) -> Any:
+            sent.append(message.body)
+            raise MqError(Code.MESSAGE_ILLEGAL, "the body is too large")
+
+    monkeypatch.setattr(actions, "AsyncProducer", Producer)
+    body = "\n a" + "x" * (1 << 20) + " \n"
+    response = await visitor.post("/topics/orders/send", {"body": body})
+    assert sent == [body.encode()]
+    assert response.status == 400 and "the body is too large" in response.words
+    assert f">\n{body}</textarea>" in response.text

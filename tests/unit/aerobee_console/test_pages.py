@@ -191,6 +191,11 @@ async def test_the_newest_letters_are_shown_also_of_large_ones(visitor: Visitor)
     assert "OldError 5 NewError 1" in page.words and "Truncated" not in page.words
 
 
+async def test_a_query_may_have_any_name(visitor: Visitor) -> None:
+    assert (await visitor.get("/topics/orders?path=1&query=2")).status == 200
+    assert (await visitor.get("/topics?path=1&query=2")).status == 200
+
+
 @pytest.mark.parametrize(
     ("page", "method"),
     [
