@@ -53,7 +53,7 @@ class SimulatedTransport:
         return SimulatedChannel(self, target, _own().number)
 
     def _make_listener(
-        self, services: Sequence[Service], run: Run, *_: object
+        self, services: Sequence[Service], run: Run, *_: object, **__: object
     ) -> SimulatedListener:
         return SimulatedListener(self, services, run)
 

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import datetime
 import json
+import os
 import shlex
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cryptography import x509
 
 from aerobee_broker.config import BrokerOptions
 from aerobee_chassis.config import load
-from aerobee_cli.authority import Authority
+from aerobee_cli.authority import Authority, Issued
 from aerobee_cli.errors import CommandError
 from aerobee_cli.main import main
 from aerobee_client import Tls
 from aerobee_namesrv.config import NamesrvOptions
+from aerobee_proxy.config import ProxyOptions
 from aerobee_wire.certificates import CertificateFiles
 from support.processes import certificates
 
@@ -113,6 +116,84 @@ def test_a_start_that_is_interrupted_leaves_nothing(
 
 def interrupted(*_: object) -> None:
     raise KeyboardInterrupt
+
+
+def kept_after_each_crash(
+    directory: Path, broker: str, monkeypatch: pytest.MonkeyPatch
+) -> list[Issued]:
+    """Bring the certificates up to date, after a crash at each of the writes that this needs.
+
+    A crash at one write leaves what is before it. A crash runs no clean-up, so a file of a
+    process with the same number remains.
+    """
+    write = Authority._write
+    left = 0
+
+    def crashing(self: Authority, name: str, *content: Any, **more: Any) -> None:
+        nonlocal left
+        if not left:
+            (directory / name).with_suffix(f".new-{os.getpid()}").touch()
+            raise KeyboardInterrupt
+        left -= 1
+        write(self, name, *content, **more)
+
+    for number in range(100):
+        left = number
+        with monkeypatch.context() as broken:
+            broken.setattr(Authority, "_write", crashing)
+            try:
+                return Authority(directory, NOW).keep("prod", broker, HOSTS, 90)
+            except KeyboardInterrupt:
+                continue
+    raise AssertionError("the certificates are not kept")
+
+
+def test_certificate_is_made_after_each_crash(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = tmp_path / "secure"
+    made(directory)
+    for file in directory.glob("proxy.*"):
+        file.unlink()
+    kept_after_each_crash(directory, BROKER, monkeypatch)
+    assert load(ProxyOptions, file=directory / "proxy.conf").authentication_enabled
+    certificate, key = str(directory / "proxy.crt"), str(directory / "proxy.key")
+    CertificateFiles(str(directory / "ca.crt"), certificate, key).load()
+
+
+def test_broker_is_renamed_after_each_crash(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = tmp_path / "secure"
+    made(directory)
+    (renamed,) = kept_after_each_crash(directory, "broker-b", monkeypatch)
+    assert renamed.name == "broker-b"
+    assert load(BrokerOptions, file=directory / "broker.conf").broker_name == "broker-b"
+
+
+def test_starts_at_once_make_missing_certificates_for_one_key(tmp_path: Path) -> None:
+    directory = tmp_path / "secure"
+    made(directory)
+    for file in directory.glob("proxy.*"):
+        file.unlink()
+    with ThreadPoolExecutor(6) as starts:
+        for start in [
+            starts.submit(Authority(directory, NOW).keep, "prod", BROKER, HOSTS, 90)
+            for _ in range(6)
+        ]:
+            start.result()
+    certificate, key = str(directory / "proxy.crt"), str(directory / "proxy.key")
+    CertificateFiles(str(directory / "ca.crt"), certificate, key).load()
+    assert not list(directory.glob(".new-*"))
+
+
+def test_damaged_key_is_named(tmp_path: Path) -> None:
+    directory = tmp_path / "secure"
+    authority = made(directory)
+    (directory / "proxy.crt").unlink()
+    (directory / "proxy.key").write_bytes(b"")
+    with pytest.raises(CommandError, match=r"proxy\.key is not a key"):
+        authority.keep("prod", BROKER, HOSTS, 90)
 
 
 def test_the_key_of_another_authority_signs_nothing(tmp_path: Path) -> None:

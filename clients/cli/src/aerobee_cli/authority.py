@@ -12,6 +12,7 @@ RPCs its holder may call. The name of a broker's certificate is its brokerName.
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import ipaddress
 import os
@@ -177,10 +178,9 @@ class Authority:
             and not str(each.value).endswith(f".{holder.cluster}.aerobee")
         ]
         holder = _holder(self._read(self._directory / "ca.crt"), BROKER, broker)
-        issued = self._sign_again(path, certificate, broker, _names(holder, hosts), days)
-        (self._directory / f"{BROKER}.conf").unlink(missing_ok=True)
+        # The certificate is last: if it has the name, then the options have it too.
         self._write_options(BROKER, settings_of(self._directory, holder), BROKER)
-        return [issued]
+        return [self._sign_again(path, certificate, broker, _names(holder, hosts), days)]
 
     def issue(self, role: str, name: str, hosts: Sequence[str], days: int) -> Issued:
         """Make a key, a certificate and a file of options for a process. They have its name.
@@ -201,14 +201,18 @@ class Authority:
         *,
         file: str,
     ) -> Issued:
-        """Make the files of a certificate. `place` is where the directory will be."""
+        """Make the files of a certificate. `place` is where the directory will be.
+
+        The certificate is last: if it exists, then its other files exist. A key without a
+        certificate is used, because the process that made it was interrupted, or is still running.
+        """
         signer = self._authority()
-        key = ec.generate_private_key(ec.SECP256R1())
         holder = _holder(signer[0], role, name)
-        certificate = self._signed(name, key.public_key(), _names(holder, hosts), days, signer)
-        self._write(f"{file}.key", _private(key), 0o600)
-        self._write(f"{file}.crt", _public(certificate), 0o644)
+        self._write(f"{file}.key", _private(_new_key()), 0o600, keep=True)
+        key = self._read_key(self._directory / f"{file}.key")
         self._write_options(role, settings_of(place, holder, file), file)
+        certificate = self._signed(name, key.public_key(), _names(holder, hosts), days, signer)
+        self._write(f"{file}.crt", _public(certificate), 0o644)
         return self._issued(f"{file}.crt", certificate)
 
     def renew(self, within_days: int, days: int) -> list[Issued]:
@@ -239,9 +243,7 @@ class Authority:
         """Replace a certificate by one for the same key."""
         key = self._key_of(path, certificate)
         fresh = self._signed(name, key, names, days, self._authority())
-        partial = path.with_suffix(f".new-{os.getpid()}")
-        self._write(partial.name, _public(fresh), 0o644)
-        partial.replace(path)
+        self._write(path.name, _public(fresh), 0o644)
         return self._issued(path.name, fresh)
 
     def list(self) -> list[Issued]:
@@ -261,7 +263,7 @@ class Authority:
     # ---- certificates ----
 
     def _make_authority(self, cluster: str) -> None:
-        key = ec.generate_private_key(ec.SECP256R1())
+        key = _new_key()
         subject = x509.Name(
             [
                 x509.NameAttribute(NameOID.ORGANIZATION_NAME, cluster),
@@ -321,9 +323,7 @@ class Authority:
 
     def _authority(self) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
         path = self._directory / "ca.key"
-        key = serialization.load_pem_private_key(self._bytes(path), None)
-        if not isinstance(key, ec.EllipticCurvePrivateKey):
-            raise CommandError(f"{path} is not a key of `aerobee certs init`")
+        key = self._read_key(path)
         certificate = self._read(self._directory / "ca.crt")
         if certificate.public_key() != key.public_key():
             raise CommandError(f"{path} is not the key of {self._directory / 'ca.crt'}")
@@ -366,12 +366,32 @@ class Authority:
                     f"{path} exists and is not overwritten: give another --name, or remove it"
                 )
 
-    def _write(self, name: str, content: bytes, mode: int) -> None:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
-        with os.fdopen(os.open(self._directory / name, flags, mode), "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
+    def _write(self, name: str, content: bytes, mode: int, *, keep: bool = False) -> None:
+        """Write a whole file, or none. With `keep`, a file of that name stays as it is."""
+        path = self._directory / name
+        descriptor, partial = tempfile.mkstemp(prefix=".new-", dir=self._directory)
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            Path(partial).chmod(mode)
+            if keep:
+                with contextlib.suppress(FileExistsError):
+                    path.hardlink_to(partial)
+            else:
+                Path(partial).replace(path)
+        finally:
+            Path(partial).unlink(missing_ok=True)
+
+    def _read_key(self, path: Path) -> ec.EllipticCurvePrivateKey:
+        try:
+            key = serialization.load_pem_private_key(self._bytes(path), None)
+        except (ValueError, TypeError):  # TypeError: it has a password
+            key = None
+        if not isinstance(key, ec.EllipticCurvePrivateKey):
+            raise CommandError(f"{path} is not a key of `aerobee certs`: restore it, or remove it")
+        return key
 
     def _read(self, path: Path) -> x509.Certificate:
         try:
@@ -384,6 +404,10 @@ class Authority:
             return path.read_bytes()
         except FileNotFoundError:
             raise CommandError(f"{path} is missing: `aerobee certs init` makes it") from None
+
+
+def _new_key() -> ec.EllipticCurvePrivateKey:
+    return ec.generate_private_key(ec.SECP256R1())
 
 
 def _usage(*, signs: bool) -> x509.KeyUsage:

@@ -119,12 +119,12 @@ class BrokerApp(App):
         store_host = join_address(await asyncio.to_thread(store_ip, host), port)
         identity = self._identity(join_address(host, port), store_host)
         access = BrokerAccess(options, self._clock)
-        await self.lifecycle.start(Step(restore=access.restore))
         if options.is_replicated:
             return await self._start_replica(environment, identity, port, access)
         refuse_replica(environment)
         store = await asyncio.to_thread(open_store, environment, store_host)
         await self.lifecycle.start(Step(stop=lambda: close_store(store, environment.flusher)))
+        await self.lifecycle.start(Step(restore=access.restore))  # after the store is locked
 
         tables = Tables(environment)
         name_servers = NameServerRegistration(environment, identity, self._fail)
@@ -189,7 +189,8 @@ class BrokerApp(App):
     ) -> Mapping[str, object]:
         """Start a replica. Its port opens before the replica has a role."""
         options, reader = self.options, WorkerThread("log reader")
-        await self.lifecycle.start(Step(stop=reader.close))
+        # Its server starts before the store is locked, and serves the table at once.
+        await self.lifecycle.start(Step(restore=access.restore), Step(stop=reader.close))
         replica = ReplicaProcess(environment, identity, reader, self._fail)
         server = self._server = Server(
             self._adapt(

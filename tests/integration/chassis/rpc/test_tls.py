@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime
+import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from grpc_health.v1 import health_pb2
 
 from aerobee_chassis.rpc import caller as caller_module
-from aerobee_chassis.rpc.call import Failure
+from aerobee_chassis.rpc import peer_tls
+from aerobee_chassis.rpc.call import Call, Failure
 from aerobee_chassis.rpc.caller import Caller
 from aerobee_chassis.rpc.peer_tls import PeerTls, ServerTls
 from aerobee_chassis.rpc.server import Server
@@ -58,6 +62,12 @@ def files(directory: Path, role: str) -> CertificateFiles:
     return CertificateFiles(str(directory / "ca.crt"), str(certificate), str(key))
 
 
+def copied(directory: Path, other: Path) -> CertificateFiles:
+    """Return the files of a caller, in a directory of its own."""
+    shutil.copytree(directory, other)
+    return files(other, "proxy")
+
+
 @pytest.fixture(scope="module")
 def secure(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("cluster") / "secure"
@@ -90,6 +100,51 @@ async def test_a_caller_with_a_certificate_of_the_cluster_is_served(secure: Path
         assert (
             await ask(address, PeerTls(files(secure, "proxy"), CLUSTER)) == Check.response.SERVING
         )
+
+
+async def test_an_old_connection_gets_no_new_calls(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Calls and streams do not fail, until the server does not trust the certificate any more."""
+    monkeypatch.setattr(peer_tls, "MAX_AGE_MS", 300)
+    peers: set[str] = set()
+    run = Server._run
+
+    async def running(self: Server, service: str, method: Any, request: Any, call: Call) -> Any:
+        peers.add(call.peer)
+        return await run(self, service, method, request, call)
+
+    monkeypatch.setattr(Server, "_run", running)
+    directory = tmp_path / "secure"
+    authority(directory)
+    request = health_pb2.HealthCheckRequest()
+    async with serving(directory) as address:
+        caller = Caller(refused, PeerTls(copied(directory, tmp_path / "caller"), CLUSTER))
+        stream = caller.stream(address, Watch, request)
+        await anext(stream)
+
+        async def connects_again() -> bool:
+            answers = (caller.call(address, Check, request, timeout_s=10) for _ in range(50))
+            await asyncio.gather(*answers)
+            return len(peers) > 3
+
+        await until(connects_again)
+        waiting = asyncio.ensure_future(anext(stream))
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        authority(tmp_path / "other")
+        (tmp_path / "other" / "ca.crt").replace(directory / "ca.crt")
+
+        async def is_refused() -> bool:
+            try:
+                await caller.call(address, Check, request, timeout_s=10)
+            except Refused:
+                return True
+            return False
+
+        await until(is_refused)
+        waiting.cancel()
+        await caller.close()
 
 
 async def test_no_other_caller_is_served(secure: Path, tmp_path: Path) -> None:

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import errno
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
+import structlog
 
 from aerobee_broker.delivery.send.send import SendResult
 from aerobee_broker.errors import (
@@ -17,6 +21,7 @@ from aerobee_broker.errors import (
 )
 from aerobee_wire.status import Code, MqError
 from support.broker.harness import Begin, BrokerHarness
+from support.broker.replicas import ScriptedReplicas
 from support.clock.virtual_loop import run_ready_tasks
 from support.disk.broken_disk import BrokenDisk
 
@@ -171,3 +176,112 @@ async def test_the_loop_writes_nothing_itself(harness: BrokerHarness) -> None:
     harness.flusher.let_go()
     await send
     assert harness.store.written_offset == harness.store.end_offset
+
+
+# ---- errors that the store does not foresee ----
+
+
+def fail_with(error: Exception) -> Callable[..., Any]:
+    def failing(*_: object, **__: object) -> Any:
+        raise error
+
+    return failing
+
+
+async def assert_ends_without_acknowledgement(harness: BrokerHarness) -> None:
+    """Check that sends fail before their timeout, also later ones, and that the broker can stop."""
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda *_: None)  # the error itself is reported there
+    harness.flusher.hold()
+    sends = [asyncio.create_task(harness.send("t", b"a"))]
+    await run_ready_tasks()
+    sends.append(asyncio.create_task(harness.send("t", b"during the flush")))
+    await run_ready_tasks()
+    harness.flusher.let_go()
+    begin = loop.time()
+    results = await asyncio.gather(*sends, return_exceptions=True)
+    assert [type(result) for result in results] == [StoreFlushError] * 2
+    for _ in range(2):
+        with pytest.raises(StoreReadOnly):
+            await harness.send("t", b"later")
+    await harness.broker.commit.drain()
+    assert loop.time() == begin, "no wait ended with its timeout"
+    assert await harness.bodies("t") == [b"first"]
+
+
+@pytest.mark.parametrize("step", ["write", "sync"])
+async def test_after_an_unforeseen_error_nothing_is_acknowledged(
+    harness: BrokerHarness, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(harness.store._log, step, fail_with(ValueError("injected")))
+        await assert_ends_without_acknowledgement(harness)
+
+
+async def test_a_failed_rollback_ends_the_waits(
+    harness: BrokerHarness, disk: BrokenDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        disk.write_error = errno.ENOSPC
+        patch.setattr(harness.store.flush, "roll_back", fail_with(ValueError("injected")))
+        await assert_ends_without_acknowledgement(harness)
+
+
+async def test_a_failed_line_in_the_log_changes_nothing(
+    harness: BrokerHarness, disk: BrokenDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk of the log may be full too."""
+    asyncio.get_running_loop().set_exception_handler(lambda *_: None)
+    disk.write_error = errno.ENOSPC
+    with monkeypatch.context() as patch:
+        patch.setattr(structlog, "get_logger", fail_with(OSError(errno.ENOSPC, "injected")))
+        for _ in range(2):
+            with pytest.raises(DiskFull):
+                await harness.send("t", b"b")
+            await run_ready_tasks()
+    disk.write_error = 0
+    assert (await harness.send("t", b"c"))[0].queue_offset == 1
+    assert await harness.bodies("t") == [b"first", b"c"]
+
+
+async def test_a_closed_flusher_ends_the_waits(
+    harness: BrokerHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda *_: None)
+    commit, begin = harness.broker.commit, loop.time()
+    with monkeypatch.context() as patch:
+        patch.setattr(commit, "_flusher", fail_with(RuntimeError("it is closed")))
+        with pytest.raises(StoreFlushError):
+            await harness.send("t", b"a")
+        await commit.drain()
+    assert loop.time() == begin
+
+
+async def test_an_unforeseen_error_of_a_write_is_rolled_back_after_the_sync(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With replicas, the sync is submitted with the write, and no rollback may run during it."""
+    replicas, loop = ScriptedReplicas(), asyncio.get_running_loop()
+    replicas.has = 1 << 40
+    harness = await BrokerHarness.begin(tmp_path, replicas=replicas)
+    loop.set_exception_handler(lambda *_: None)
+    jobs: list[asyncio.Future[int]] = []
+
+    def submit(_: object) -> asyncio.Future[int]:
+        jobs.append(loop.create_future())
+        return jobs[-1]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(harness.broker.commit, "_flusher", submit)
+        send = asyncio.create_task(harness.send("t", b"a"))
+        await run_ready_tasks()
+        writing, syncing = jobs
+        writing.set_exception(ValueError("injected"))
+        await run_ready_tasks()
+        assert not send.done() and harness.store.end_offset > harness.store.written_offset
+        syncing.set_result(harness.store.flushed_offset)
+        with pytest.raises(StoreFlushError):
+            await send
+    assert harness.store.end_offset == harness.store.written_offset
+    await harness.end()

@@ -12,7 +12,9 @@ from aerobee_broker.disk import RealDisk
 from aerobee_broker.metadata.offset_history import (
     COMMIT,
     INTERVAL_MS,
+    KEPT_MS,
     RESET,
+    SLICE,
     Mover,
     OffsetHistory,
     Passage,
@@ -84,6 +86,55 @@ def test_the_size_stays_below_its_limit(moves: list[tuple[int, int]]) -> None:
         assert past.passage(("g", "t", moves[-1][0]), len(moves) - 1) is not None
 
 
+def test_a_clock_that_steps_back_does_not_stop_the_history() -> None:
+    past = history(max_bytes=20_000)
+    for number in range(1_000):
+        now_ms = 1_000_000 + number if number < 100 else number
+        past.note(("g", "t", number), 0, 10, CLIENT, now_ms)
+        assert past.size <= 20_000
+    past.prune(1_000)
+    assert past.size <= 15_000
+
+
+def test_many_queues_that_are_active_at_once_do_not_stop_the_history() -> None:
+    past = history(max_bytes=20_000)
+    for offset in range(3):  # the samples of all queues end in the same millisecond
+        for queue_id in range(60):
+            past.note(("g", "t", queue_id), offset, offset + 1, CLIENT, 2_000 * offset)
+    past.prune(4_000)
+    assert past.size <= 15_000
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 9), st.booleans()), max_size=200))
+def test_a_name_takes_memory_while_a_sample_uses_it(
+    moves: list[tuple[int, int, bool]],
+) -> None:
+    past = history(max_bytes=4_000, kept_ms=60_000)
+    for number, (queue_id, client, pruned) in enumerate(moves):
+        now_ms = number * 2_000
+        mover = Mover(f"client-{client}", COMMIT, f"TAG {client}")
+        past.note(("g", "t", queue_id), number, number + 1, mover, now_ms)
+        if pruned:
+            past.prune(now_ms)
+    restored = history()
+    assert restored.load(past.content())
+    assert restored.size == past.size and restored.content() == past.content()
+
+
+def test_a_history_is_pruned_in_slices() -> None:
+    past = history(max_bytes=8 << 20)
+    for queue_id in range(10 * SLICE):
+        past.note(("g", "t", queue_id), 0, 10, CLIENT, 1_000)
+    slices = 0
+    for _ in past.pruning(1_001 + KEPT_MS):
+        past.note(("h", "t", slices), 0, 10, Mover(f"client-{slices}"), 1_001 + KEPT_MS)
+        slices += 1
+    assert slices == 10
+    found = past.passage(("h", "t", 9), 5)
+    assert found is not None and found.mover == Mover("client-9")
+    assert past.passage(("g", "t", 10 * SLICE - 1), 5) is None
+
+
 def test_many_samples_fit_into_32_mib() -> None:
     past = history()
     for number in range(300_000):
@@ -96,10 +147,11 @@ def test_many_samples_fit_into_32_mib() -> None:
 def test_a_deleted_group_or_topic_is_forgotten() -> None:
     past = history()
     past.note(KEY, 0, 10, CLIENT, 1_000)
+    past.note(("h", "t", 0), 0, 10, CLIENT, 1_000)
     past.note(("g", "other", 0), 0, 10, CLIENT, 1_000)
     size = past.size
-    past.forget("g", "t")
-    assert past.passage(KEY, 5) is None and past.size < size
+    past.forget({("g", "t"), ("h", "t")})
+    assert past.passage(KEY, 5) is past.passage(("h", "t", 0), 5) is None and past.size < size
     assert past.passage(("g", "other", 0), 5) is not None
 
 
@@ -118,6 +170,21 @@ def test_blocks_restore_the_samples() -> None:
     assert restored.content() == past.content()
     assert restored.passage(KEY, 12) == Passage(1_000, 2_000, 0, CLIENT)
     assert restored.size == past.size
+
+
+def test_moves_between_the_blocks_of_all_samples_are_changes() -> None:
+    past, restored = history(), history()
+    for queue_id in range(1_000):
+        past.note(("g", "t", queue_id), 0, 10, CLIENT, 1_000)
+    data, slices = b"", 0
+    for block in past.contents():
+        data += block
+        for queue_id in (0, 500, 999, 1_000):
+            past.note(("g", "t", queue_id), 10 + slices, 11 + slices, CLIENT, 9_000 * (slices + 1))
+        slices += 1
+    assert slices > 2
+    assert restored.load(data + past.changes())
+    assert restored.content() == past.content() and restored.size == past.size
 
 
 @pytest.mark.parametrize("cut", [1, 5, 20])
@@ -200,6 +267,6 @@ async def test_a_forgotten_group_does_not_return_after_a_restart(restarts: Resta
     saved = restarts.begin()
     restarts.note(saved, 0)
     await saved.save()
-    saved.history.forget("g", "t")
+    saved.history.forget({("g", "t")})
     await saved.save()
     assert restarts.begin().history.passage(KEY, 0) is None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -13,8 +15,9 @@ from aerobee_broker.metadata.runtime_config import RuntimeConfig
 from aerobee_broker.rpc.config import ConfigRpcs
 from aerobee_wire.status import Code
 from support.broker.handlers import FakeCall
-from support.broker.harness import Begin, BrokerHarness
+from support.broker.harness import Begin, BrokerHarness, InlineWorker
 from support.broker.tables import failing_disk
+from support.clock.polling import until
 from support.codes import raises_code
 
 
@@ -115,6 +118,23 @@ async def test_a_change_that_cannot_be_written_is_no_change(harness: BrokerHarne
     with failing_disk(), raises_code(Code.SYSTEM_ERROR, str(harness.config.path)):
         await update(harness, maxMessageSize="3")
     assert harness.config.options.max_message_size != 3
+
+
+async def test_change_of_a_caller_that_disconnects_takes_effect(harness: BrokerHarness) -> None:
+    """The thread of the writer cannot be cancelled, so the file has the change in any case."""
+    writer = harness.config._writer
+    assert isinstance(writer, InlineWorker)
+    before = writer.calls
+    writer.hold()
+    change = asyncio.create_task(update(harness, maxMessageSize="3"))
+    await until(lambda: writer.calls > before, "the write of the file")
+    change.cancel()
+    with suppress(asyncio.CancelledError):
+        await change
+    writer.let_go()
+    await until(lambda: harness.config.options.max_message_size == 3, "the change")
+    with raises_code(Code.MESSAGE_ILLEGAL, "maxMessageSize"):
+        await harness.send("t", b"abcd")
 
 
 @pytest.mark.parametrize("content", ["nonsense", '{"maxMessageSize":"many"}'])

@@ -14,6 +14,7 @@ from aerobee_cluster.access.exchange import LONGEST_PAUSE_S, TableExchange
 from aerobee_cluster.access.handlers import AccessHandlers
 from aerobee_cluster.access.store import AccessStore, Changes
 from aerobee_wire.access.table import HORIZON_MS
+from aerobee_wire.access.table_file import NotSynced
 from aerobee_wire.rpcs import Request, Rpc
 from aerobee_wire.status import Code, MqError
 from support.clock.virtual_loop import LoopClock
@@ -43,6 +44,7 @@ class Process:
     def __init__(self, name: str, clock: LoopClock, content: bytes | None = None) -> None:
         self.content = content
         self.fails = False
+        self.syncs = True
         self.logged: list[tuple[str, dict[str, object]]] = []
         self.store = AccessStore(name, clock.now_ms, self.save)
         if content is not None:
@@ -53,6 +55,8 @@ class Process:
         if self.fails:
             raise OSError(28, "No space left on device")
         self.content = content()
+        if not self.syncs:
+            raise NotSynced(5, "Input/output error")
 
     def log(self, event: str, **fields: object) -> None:
         self.logged.append((event, fields))
@@ -281,6 +285,20 @@ async def test_change_that_cannot_be_written_is_not_visible(network: Network) ->
         await process.put("app")
     assert caught.value.retryable and process.secret_of("app") is None
     process.fails = False
+    await process.put("app")
+    assert process.secret_of("app") == SECRET
+
+
+async def test_change_whose_file_is_not_synced_may_be_there_after_a_restart(
+    network: Network,
+) -> None:
+    process = network.namesrvs[A]
+    process.syncs = False
+    with pytest.raises(MqError, match="may apply the change") as caught:
+        await process.put("app")
+    assert caught.value.retryable and process.secret_of("app") is None
+    assert Process("again", network.clock, process.content).secret_of("app") == SECRET
+    process.syncs = True
     await process.put("app")
     assert process.secret_of("app") == SECRET
 

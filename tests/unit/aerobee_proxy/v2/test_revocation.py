@@ -29,11 +29,14 @@ RECEIVE.long_polling_timeout.seconds = 15
 ROUTE = s.QueryRouteRequest(topic=TOPIC)
 
 
-def user(time_ms: int, *, enabled: bool = True, deleted: bool = False) -> pb.TableRecord:
+def user(
+    time_ms: int, *secrets: str, enabled: bool = True, deleted: bool = False
+) -> pb.TableRecord:
+    kept = () if deleted else secrets or (SECRET,)
     return pb.TableRecord(
         version=pb.Version(time_ms=time_ms, node="n"),
         username="billing",
-        user=pb.TableRecord.User(secrets=[] if deleted else [SECRET], enabled=enabled),
+        user=pb.TableRecord.User(secrets=kept, enabled=enabled),
         deleted=deleted,
     )
 
@@ -111,11 +114,14 @@ async def test_calls_fail_for_a_while_until_the_table_arrives(cluster: TableClus
 LOSSES = [
     user(2, enabled=False),
     user(2, deleted=True),
+    user(2, "n3w"),
     right(2, "Group:billing", deleted=True),
 ]
 
 
-@pytest.mark.parametrize("loss", LOSSES, ids=["disabled", "deleted", "without the right"])
+@pytest.mark.parametrize(
+    "loss", LOSSES, ids=["disabled", "deleted", "without the secret", "without the right"]
+)
 async def test_stream_and_receive_end_when_the_user_loses_the_right(
     cluster: TableCluster, loss: pb.TableRecord
 ) -> None:
@@ -145,7 +151,7 @@ async def test_other_changes_end_nothing(cluster: TableCluster) -> None:
     streaming = call()
     stream = asyncio.create_task(proxy.rpcs.telemetry(aiter(requests), streaming))
     await until(lambda: streaming.written, "the answer to the settings")
-    cluster.send(right(2, "Topic:other"))
+    cluster.send(right(2, "Topic:other"), user(2, "n3w", SECRET))
     await asyncio.sleep(1)
     assert not stream.done()
     requests.end()

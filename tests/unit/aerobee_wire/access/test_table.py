@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import stat
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from aerobee_wire import files
 from aerobee_wire.access import table_file
 from aerobee_wire.access.policies import policy
 from aerobee_wire.access.table import (
@@ -162,6 +164,19 @@ def test_file_is_private_and_checked(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="checksum") as caught:
         table_file.decode(damaged)
     assert "cret" not in str(caught.value)
+
+
+def test_failed_sync_of_the_directory_differs_from_a_failed_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(directory: Path) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(files, "sync_directory", fail)
+    file = tmp_path / "access.json"
+    with pytest.raises(table_file.NotSynced, match="Input/output error"):
+        table_file.replace_private(file, b"new")
+    assert file.read_bytes() == b"new"
 
 
 def test_repr_of_a_record_has_no_secret() -> None:

@@ -100,7 +100,8 @@ class AccessStore:
         """Apply a change, and return its records when they are durable.
 
         `make(table, now_ms, node)` returns the records. Raises its errors, or MqError with the code
-        SYSTEM_ERROR if the file cannot be written; then nothing is changed.
+        SYSTEM_ERROR if the file cannot be written. Then this table does not change, and the error
+        says whether the file did.
         """
 
         async def apply() -> list[Record]:
@@ -115,7 +116,7 @@ class AccessStore:
 
         If they are `complete`, and that table is not `stale` but this one is, then old records that
         the other table lacks are deleted: it has forgotten their tombstones. Raises MqError with
-        the code SYSTEM_ERROR if the file cannot be written; then nothing is changed.
+        the code SYSTEM_ERROR as `change` does.
         """
 
         async def apply() -> list[Record]:
@@ -152,9 +153,12 @@ class AccessStore:
         try:
             await self._save(lambda: _encoded(records, current_ms))
         except OSError as error:
+            outcome = "nothing was changed"
+            if isinstance(error, table_file.NotSynced):
+                outcome = "a restart may apply the change: retry it"
             raise MqError(
                 Code.SYSTEM_ERROR,
-                f"cannot write the access table: {error.strerror}; nothing was changed",
+                f"cannot write the access table: {error.strerror}; {outcome}",
                 retryable=True,
             ) from error
         self._saved_ms = current_ms

@@ -14,10 +14,13 @@ The steps are callbacks, because a task would take three more iterations for a l
 from __future__ import annotations
 
 import asyncio
+from contextlib import ExitStack
+from typing import NoReturn
 
 import structlog
 
 from aerobee_broker.commit.commit import Commit
+from aerobee_broker.errors import StoreFlushError
 from aerobee_chassis.turns import at_end_of_turn
 from aerobee_wire.status import MqError
 
@@ -41,15 +44,17 @@ class GroupCommit(Commit):
         """Begin to write and flush everything that is appended now."""
         try:
             self._store.flush.seal()
+            flushing: asyncio.Future[int] = asyncio.ensure_future(
+                self._write_then_sync()
+                if self._replicas.ship_at_once
+                else self._flusher(self._store.flush.write_and_sync)
+            )
         except MqError as error:
             self._refuse(error)
-            return
-        flushing: asyncio.Future[int] = asyncio.ensure_future(
-            self._write_then_sync()
-            if self._replicas.ship_at_once
-            else self._flusher(self._store.flush.write_and_sync)
-        )
-        flushing.add_done_callback(self._on_flushed)
+        except Exception as error:
+            self._abandon(error)
+        else:
+            flushing.add_done_callback(self._on_flushed)
 
     def _on_flushed(self, flushing: asyncio.Future[int]) -> None:
         try:
@@ -58,12 +63,12 @@ class GroupCommit(Commit):
                 self._replicas.written(self._on_disk)
             self.advance()
         except MqError as error:
-            # This also rolls back later appends, because they would follow a gap.
-            self._store.flush.roll_back()
-            self._refuse(error)
+            self._roll_back(error)
         except asyncio.CancelledError:  # the process ends
             self._end()
         except Exception as error:
+            if flushing.exception() is not None:
+                self._abandon(error)
             self._fail_waiters(error, above=-1)
             self._end()
             raise
@@ -74,11 +79,34 @@ class GroupCommit(Commit):
             else:
                 self._end()
 
+    def _roll_back(self, error: MqError) -> None:
+        """Refuse what is not written, and later appends, because they would follow a gap."""
+        try:
+            self._store.flush.roll_back()
+        except Exception as unforeseen:
+            self._abandon(unforeseen)
+        self._refuse(error)
+
     def _refuse(self, error: MqError) -> None:
-        structlog.get_logger().error("flush_failed", reason=error.message)
         # Flushed bytes stay in the log, and may wait for replicas.
         self._fail(error, above=self._on_disk)
         self._end()
+        # Last: on a full disk, this may raise.
+        structlog.get_logger().error("flush_failed", reason=error.message)
+
+    def _abandon(self, error: Exception) -> NoReturn:
+        """Refuse all present and later appends, and raise the error.
+
+        Call it for an error that the store does not foresee. The disk may lack any bytes of the
+        flush, and a later flush proves nothing about them.
+        """
+        reason = f"flushing failed unexpectedly: {error!r}"
+        refusal = StoreFlushError(f"the message may not be stored: {reason}")
+        with ExitStack() as steps:  # in reverse order; each runs even if another one fails
+            steps.callback(self._refuse, refusal)
+            steps.callback(self._store.flush.roll_back)
+            steps.callback(self._store.flush.become_read_only, reason, self._store.path)
+        raise error
 
     def _end(self) -> None:
         ended, self._task = self._task, None
@@ -96,7 +124,8 @@ class GroupCommit(Commit):
         syncing = asyncio.ensure_future(self._flusher(flush.sync))
         try:
             written = await writing
-        except MqError:
+        except Exception:
+            # No rollback may run during the sync.
             await asyncio.gather(syncing, return_exceptions=True)
             raise
         self._replicas.written(written)

@@ -176,9 +176,8 @@ class ConsumerOffsets(JournalledTable):
         for key in keys:
             del self._offsets[key]
             self._resets.pop(key, None)
-            topic, consumer_group = key
-            self.history.forget(consumer_group, topic)
             self._row_changed(key)
+        self.history.forget({(consumer_group, topic) for topic, consumer_group in keys})
 
     def _committed(self, key: tuple[str, str]) -> None:
         """Count a changed offset. As in RocketMQ, only every 500th one makes a new data version."""

@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Set
+from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
 COMMIT, RESET, BEGIN = 0, 1, 2
 INTERVAL_MS = 5_000  # of one sample
 KEPT_MS = 24 * 3_600_000
 MAX_BYTES = 32 * 1024 * 1024  # of samples and names
+SLICE = 1_000  # samples or queues pruned before other work runs: a few milliseconds
+_SLICE_BYTES = 100_000  # of samples encoded before other work runs
 _ENTRY_BYTES = 250  # of a queue or a name, beside its samples and its text
 
 _SAMPLE = struct.Struct(
@@ -28,6 +31,7 @@ _SAMPLE = struct.Struct(
     "I"  # expression    number of a name
 )
 assert _SAMPLE.size == 37
+_TIMES = struct.Struct(">qI")  # the first two fields of a sample
 _BLOCK = struct.Struct(">II")  # size and CRC-32 of the payload that follows
 
 
@@ -61,20 +65,41 @@ Key = tuple[str, str, int]  # consumer group, topic, queue id
 
 
 class _Names:
-    """Numbers for texts that many samples share."""
+    """Numbers for texts that many samples share. A text stays as long as a sample uses it."""
 
     def __init__(self) -> None:
         self.texts: list[str] = []
-        self._numbers: dict[str, int] = {}
         self.size = 0
+        self._numbers: dict[str, int] = {}
+        self._uses: list[int] = []  # of each number
+        self._free: list[int] = []  # numbers without a text
 
     def number(self, text: str) -> int:
+        """Return the number of a text, and count a use of it."""
         found = self._numbers.get(text)
         if found is None:
-            found = self._numbers[text] = len(self.texts)
-            self.texts.append(text)
-            self.size += len(text.encode()) + _ENTRY_BYTES
+            found = self._new()
+            self._numbers[text], self.texts[found] = found, text
+            self.size += _name_size(text)
+        self._uses[found] += 1
         return found
+
+    def release(self, number: int) -> None:
+        """End a use of a number. The last one frees it."""
+        self._uses[number] -= 1
+        if not self._uses[number]:
+            text = self.texts[number]
+            self.texts[number] = ""
+            del self._numbers[text]
+            self.size -= _name_size(text)
+            self._free.append(number)
+
+    def _new(self) -> int:
+        if self._free:
+            return self._free.pop()
+        self.texts.append("")
+        self._uses.append(0)
+        return len(self.texts) - 1
 
 
 class OffsetHistory:
@@ -129,6 +154,8 @@ class OffsetHistory:
             if is_next and is_same and 0 <= now_ms - begin_ms < INTERVAL_MS:
                 span_ms = now_ms - begin_ms
                 _SAMPLE.pack_into(samples, at, begin_ms, span_ms, first, offset, *by)
+                self._names.release(client)
+                self._names.release(expression)
                 self._changed.setdefault(key, at)
                 return
         self._changed.setdefault(key, len(samples))
@@ -154,21 +181,31 @@ class OffsetHistory:
                 return Passage(begin_ms, begin_ms + span_ms, before, mover)
         return None
 
-    def forget(self, consumer_group: str, topic: str) -> None:
-        """Remove the samples of a group in a topic, one of which was deleted."""
-        for key in [key for key in self._samples if key[:2] == (consumer_group, topic)]:
-            self._remove(key)
+    def forget(self, pairs: Set[tuple[str, str]]) -> None:
+        """Remove the samples of each pair of a group and a topic, one of which was deleted."""
+        for key in [key for key in self._samples if key[:2] in pairs]:
+            self._drop(key, len(self._samples[key]))
             self.has_forgotten = True
 
     def prune(self, now_ms: int) -> None:
         """Remove samples that are too old, and then the oldest ones until three quarters are left.
 
-        Names that no sample uses are removed too.
+        This may take hundreds of milliseconds. `pruning` does the same in slices.
         """
-        self._drop_before(now_ms - self._kept_ms)
-        while self._samples and self.size > self._max_bytes * 3 // 4:
-            oldest_ms = min(_SAMPLE.unpack_from(each)[0] for each in self._samples.values())
-            self._drop_before(oldest_ms + max(1, (now_ms - oldest_ms) // 4))
+        for _ in self.pruning(now_ms):
+            pass
+
+    def pruning(self, now_ms: int) -> Iterator[None]:
+        """Prune in slices of a few milliseconds. Other calls may run between the slices."""
+        time_ms = now_ms - self._kept_ms
+        if time_ms > self.since_ms:
+            self.since_ms = time_ms
+            for number, key in enumerate(list(self._samples), 1):
+                self._drop_before(key, time_ms)
+                if number % SLICE == 0:
+                    yield
+        if self.size > self._max_bytes * 3 // 4:
+            yield from self._shrink(self._max_bytes * 3 // 4)
 
     # ---- the file ----
 
@@ -178,9 +215,23 @@ class OffsetHistory:
         return self._block(changed.items()) if changed else b""
 
     def content(self) -> bytes:
-        """Return a block with all samples."""
-        self._changed, self.has_forgotten = {}, False
-        return self._block([(key, 0) for key in self._samples])
+        """Return blocks with all samples."""
+        return b"".join(self.contents())
+
+    def contents(self) -> Iterator[bytes]:
+        """Return blocks with all samples, each made in a few milliseconds.
+
+        Other calls may run between the blocks. `changes` then returns what the blocks lack.
+        """
+        self.has_forgotten = False
+        part, size = list[Key](), 0
+        for key in list(self._samples):
+            part.append(key)
+            size += len(self._samples.get(key, b"")) + _ENTRY_BYTES
+            if size >= _SLICE_BYTES:
+                yield self._whole_block(part)
+                part, size = [], 0
+        yield self._whole_block(part)  # also without samples: it has `since_ms`
 
     def load(self, data: bytes) -> bool:
         """Add the samples of consecutive blocks.
@@ -197,6 +248,11 @@ class OffsetHistory:
             self._load_block(payload)
             at += _BLOCK.size + size
         return at == len(data)
+
+    def _whole_block(self, keys: list[Key]) -> bytes:
+        for key in keys:
+            self._changed.pop(key, None)
+        return self._block([(key, 0) for key in keys])
 
     def _block(self, parts: Iterable[tuple[Key, int]]) -> bytes:
         own = _Names()
@@ -242,6 +298,9 @@ class OffsetHistory:
         if samples:
             last_ms, _, last_before, *_ = _SAMPLE.unpack_from(samples, len(samples) - _SAMPLE.size)
             if (begin_ms, before) == (last_ms, last_before):
+                *_, client, expression = _SAMPLE.unpack_from(samples, len(samples) - _SAMPLE.size)
+                self._names.release(client)
+                self._names.release(expression)
                 samples[-_SAMPLE.size :] = sample
                 return
         samples += sample
@@ -249,39 +308,60 @@ class OffsetHistory:
 
     # ---- removal ----
 
-    def _drop_before(self, time_ms: int) -> None:
-        """Remove the samples that end before a time, and the names that are not used any more."""
-        if time_ms <= self.since_ms:
-            return
-        self.since_ms = time_ms
-        for key, samples in list(self._samples.items()):
-            keep = 0
-            while keep < len(samples):
-                begin_ms, span_ms, *_ = _SAMPLE.unpack_from(samples, keep)
-                if begin_ms + span_ms >= time_ms:
-                    break
-                keep += _SAMPLE.size
-            if keep == len(samples):
-                self._remove(key)
-            elif keep:
-                del samples[:keep]
-                self._size -= keep
-                if key in self._changed:
-                    self._changed[key] = max(0, self._changed[key] - keep)
-        self._renumber()
+    def _drop_before(self, key: Key, time_ms: int) -> None:
+        """Remove the first samples of a queue that end before a time."""
+        samples = self._samples.get(key, b"")
+        keep = 0
+        while keep < len(samples) and _end_ms(samples, keep) < time_ms:
+            keep += _SAMPLE.size
+        if keep:
+            self._drop(key, keep)
 
-    def _remove(self, key: Key) -> None:
-        self._size -= len(self._samples.pop(key)) + _key_size(key)
-        self._changed.pop(key, None)
+    def _shrink(self, size: int) -> Iterator[None]:
+        """Remove the samples that end first until at most `size` bytes are left, in slices."""
+        ends = list[tuple[int, Key]]()
+        for number, key in enumerate(list(self._samples), 1):
+            if key in self._samples:
+                ends.append((_end_ms(self._samples[key], 0), key))
+            if number % SLICE == 0:
+                yield
+        heapify(ends)
+        number = 0
+        while ends and self.size > size:
+            _, key = heappop(ends)
+            if key in self._samples:
+                self.since_ms = max(self.since_ms, _end_ms(self._samples[key], 0) + 1)
+                self._drop(key, _SAMPLE.size)
+            if key in self._samples:
+                heappush(ends, (_end_ms(self._samples[key], 0), key))
+            number += 1
+            if number % SLICE == 0:
+                yield
 
-    def _renumber(self) -> None:
-        names = _Names()
-        for samples in self._samples.values():
-            for at in range(0, len(samples), _SAMPLE.size):
-                *values, client, expression = _SAMPLE.unpack_from(samples, at)
-                numbers = (names.number(self._names.texts[each]) for each in (client, expression))
-                _SAMPLE.pack_into(samples, at, *values, *numbers)
-        self._names = names
+    def _drop(self, key: Key, size: int) -> None:
+        """Remove the first `size` bytes of the samples of a queue."""
+        samples = self._samples[key]
+        for at in range(0, size, _SAMPLE.size):
+            *_, client, expression = _SAMPLE.unpack_from(samples, at)
+            self._names.release(client)
+            self._names.release(expression)
+        self._size -= size
+        del samples[:size]
+        if not samples:
+            del self._samples[key]
+            self._size -= _key_size(key)
+            self._changed.pop(key, None)
+        elif key in self._changed:
+            self._changed[key] = max(0, self._changed[key] - size)
+
+
+def _end_ms(samples: bytes | bytearray, at: int) -> int:
+    begin_ms, span_ms = _TIMES.unpack_from(samples, at)
+    return int(begin_ms + span_ms)
+
+
+def _name_size(text: str) -> int:
+    return len(text.encode()) + _ENTRY_BYTES
 
 
 def _key_size(key: Key) -> int:

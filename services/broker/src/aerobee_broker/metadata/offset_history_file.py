@@ -7,6 +7,7 @@ second one, and a new first file begins. Both may be lost.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -54,11 +55,15 @@ class OffsetHistoryFile(Component):
         now_ms = self.now_ms()
         if now_ms - self._pruned_ms >= PRUNE_MS:
             self._pruned_ms = now_ms
-            self.history.prune(now_ms)
+            for _ in self.history.pruning(now_ms):
+                await asyncio.sleep(0)
         try:
             if self.history.has_forgotten:
-                content = self.history.content()
-                await self.worker(lambda: self._replace(content))
+                blocks = list[bytes]()
+                for block in self.history.contents():
+                    blocks.append(block)
+                    await asyncio.sleep(0)
+                await self.worker(lambda: self._replace(b"".join(blocks)))
             elif block := self.history.changes():
                 await self.worker(lambda: self._append(block))
         except OSError as error:

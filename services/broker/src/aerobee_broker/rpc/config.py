@@ -9,8 +9,9 @@ keys, and a change is kept in a file of its own.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import structlog
 from aerobee.broker.v1 import config_pb2 as pb
@@ -26,6 +27,7 @@ class ConfigRpcs:
 
     config: RuntimeConfig
     use: Callable[[BrokerOptions], Awaitable[None]]
+    _running: set[asyncio.Task[pb.UpdateConfigResponse]] = field(default_factory=set, init=False)
 
     async def get_config(self, request: pb.GetConfigRequest, call: Call) -> pb.GetConfigResponse:
         runtime = self.config.runtime
@@ -42,8 +44,18 @@ class ConfigRpcs:
     async def update_config(
         self, request: pb.UpdateConfigRequest, call: Call
     ) -> pb.UpdateConfigResponse:
+        """Change options. A caller that disconnects does not end the change.
+
+        The thread would still write the file, and the process would run without its options.
+        """
+        task = asyncio.create_task(self._update(request, call.peer))
+        self._running.add(task)  # the loop itself keeps only a weak reference
+        task.add_done_callback(self._running.discard)
+        return await asyncio.shield(task)
+
+    async def _update(self, request: pb.UpdateConfigRequest, peer: str) -> pb.UpdateConfigResponse:
         entries, unset = dict(request.entries), list(request.unset)
         without_effect = await self.config.update(entries, unset)
-        structlog.get_logger().info("options_changed", peer=call.peer, changed=entries, unset=unset)
+        structlog.get_logger().info("options_changed", peer=peer, changed=entries, unset=unset)
         await self.use(self.config.options)
         return pb.UpdateConfigResponse(without_effect=without_effect)

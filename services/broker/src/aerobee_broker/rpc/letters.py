@@ -84,10 +84,10 @@ class LetterRpcs:
         self, request: pb.ListLetterFailuresRequest, call: Call
     ) -> pb.ListLetterFailuresResponse:
         most = min(request.max_letters or DEFAULT_FAILURES, MAX_FAILURES)
-        found, more = self._letters.failures(
+        job = self._letters.get(request.job_id)
+        found, more = await self._letters.failures(
             request.job_id, request.queue_id, request.behind_offset, max(1, most)
         )
-        job = self._letters.get(request.job_id)
         letters = [_entry(entry, job, queue_id) for queue_id, entry in found]
         return pb.ListLetterFailuresResponse(letters=letters, more=more)
 

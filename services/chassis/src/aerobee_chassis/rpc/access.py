@@ -16,6 +16,8 @@ from aerobee_chassis.rpc.call import Call
 from aerobee_wire.identity import Identity, identity_of
 from aerobee_wire.status import MqError
 
+_MOST_LOGGED = 10_000  # callers and RPCs; an entry takes some 200 bytes
+
 
 class Policy(Protocol):
     """Decide who may call an RPC. `path` is "/package.Service/Method"."""
@@ -45,7 +47,7 @@ class Access:
         self.enforced = enforced
         self._policy = policy
         self._observe_only = observe_only
-        self._logged: set[tuple[Identity | None, str]] = set()
+        self._logged: set[tuple[Identity | str, str]] = set()
         self.rejected = 0  # calls that were rejected, or would be
 
     def cover(self, paths: Iterable[str]) -> None:
@@ -79,13 +81,20 @@ class Access:
     def _log(
         self, caller: Identity | None, path: str, peer: str, reason: str, *, passes: bool
     ) -> None:
-        """Log a rejected call once for each caller and RPC: a rejected client may retry forever."""
-        if (caller, path) not in self._logged:
-            self._logged.add((caller, path))
-            event = "call_would_be_rejected" if passes else "call_rejected"
-            structlog.get_logger().warning(
-                event, caller=str(caller or ""), rpc=path, peer=peer, reason=reason
-            )
+        """Log a rejected call once for each caller and RPC: a rejected client may retry forever.
+
+        A caller without an identity is known by its host, because its port changes.
+        """
+        key = caller or peer.rpartition(":")[0], path
+        if key in self._logged:
+            return
+        if len(self._logged) >= _MOST_LOGGED:
+            self._logged.clear()
+        self._logged.add(key)
+        event = "call_would_be_rejected" if passes else "call_rejected"
+        structlog.get_logger().warning(
+            event, caller=str(caller or ""), rpc=path, peer=peer, reason=reason
+        )
 
 
 @lru_cache(maxsize=1_024)  # each call has them, and a connection makes many calls

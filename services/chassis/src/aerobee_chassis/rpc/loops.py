@@ -61,13 +61,17 @@ def make_listener(
     run: Run,
     in_flight: InFlight | None = None,
     refuse: Refuse = refuse_plainly,
+    *,
     admit: Admit = admit_all,
+    max_age_ms: int | None = None,
 ) -> Listener:
-    """Create a listener for the running loop."""
+    """Create a listener for the running loop. `max_age_ms` is that of its connections."""
     loop, bounds = asyncio.get_running_loop(), in_flight or InFlight()
     if isinstance(loop, CompletionQueueLoop):
-        return CompletionQueueListener(loop, services, run, bounds, refuse, admit=admit)
-    return AioListener(services, run, bounds, refuse, admit=admit)
+        return CompletionQueueListener(
+            loop, services, run, bounds, refuse, admit=admit, max_age_ms=max_age_ms
+        )
+    return AioListener(services, run, bounds, refuse, admit=admit, max_age_ms=max_age_ms)
 
 
 def open_channel(

@@ -35,6 +35,7 @@ from aerobee_wire.certificates import (
 
 WARNING_DAYS = 14  # before a certificate expires
 DAY_S = 86_400.0
+MAX_AGE_MS = 3_600_000  # of connections of callers with certificates; gRPC varies it by 10 %
 
 
 class PeerTlsOptions(Options):
@@ -224,6 +225,14 @@ class ServerTls:
     def __init__(self, files: CertificateFiles, *, require_client: bool) -> None:
         self._files = files
         self._require_client = require_client
+
+    @property
+    def max_age_ms(self) -> int | None:
+        """Return how long a connection gets new calls. None: without a limit.
+
+        The certificate of a caller is checked at the handshake only, and it may expire.
+        """
+        return MAX_AGE_MS if self._require_client else None
 
     def credentials(self) -> grpc.ServerCredentials:
         """Return the credentials of a port. Raises CertificateError, which names the file."""

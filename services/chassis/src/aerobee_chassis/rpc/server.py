@@ -101,7 +101,8 @@ class Server(Component):
             self._run,
             self._in_flight,
             self._refuse,
-            admit_all if self._access is None else self._admit,
+            admit=admit_all if self._access is None else self._admit,
+            max_age_ms=None if self._tls is None else self._tls.max_age_ms,
         )
         target = join_address(self._host, self.port)
         try:

@@ -74,8 +74,15 @@ def admit_all(_service: str, _method: Method, _call: Call) -> None:
     """Admit each call (`Admit`)."""
 
 
-def server_options(in_flight: InFlight) -> tuple[tuple[str, int], ...]:
-    return (*SERVER_OPTIONS, ("grpc.max_receive_message_length", in_flight.largest_request))
+def server_options(in_flight: InFlight, max_age_ms: int | None) -> tuple[tuple[str, int], ...]:
+    """Return the options of a port.
+
+    After `max_age_ms`, a connection gets no new calls, and its calls continue without a limit. So
+    clients connect again without a failed call.
+    """
+    age = () if max_age_ms is None else (("grpc.max_connection_age_ms", max_age_ms),)
+    largest = ("grpc.max_receive_message_length", in_flight.largest_request)
+    return (*SERVER_OPTIONS, largest, *age)
 
 
 class Listener(Protocol):

@@ -52,20 +52,18 @@ class Authentication:
                 "this proxy has not received the users from a name server yet; retry",
             )
         try:
-            return self._user_of(metadata)
+            return self.current(metadata)
         except Refused as refusal:
             self._counts.unauthorized += 1
             self._log(refusal.message, peer)
             raise
 
-    def current(self, name: str) -> User:
-        """Return a user as it is now. Raises Refused if it was deleted or disabled."""
-        user = self.users.get(name)
-        if user is None or not user.enabled:
-            raise Refused(Code.UNAUTHORIZED, f"user {name[:64]!r} was deleted or disabled")
-        return user
+    def current(self, metadata: Mapping[str, str]) -> User:
+        """Return the user who signed a running call, as it is now. Do not count or log a refusal.
 
-    def _user_of(self, metadata: Mapping[str, str]) -> User:
+        Raises Refused with the code UNAUTHORIZED if the user was deleted or disabled, or does not
+        have the secret any more with which it signed.
+        """
         fields = parse(metadata.get(AUTHORIZATION_KEY, ""))
         name = fields.get("credential", "").partition("/")[0]
         if not name:

@@ -7,14 +7,17 @@ from typing import Any
 
 import pytest
 
-from aerobee_broker.delivery.letters.journal_records import Action, JobState
+from aerobee_broker.delivery.letters import journal_records
+from aerobee_broker.delivery.letters.journal_records import Action, JobStarted, JobState, Progress
+from aerobee_broker.delivery.letters.letter_jobs import READ_SLICE
 from aerobee_broker.delivery.letters.states import LetterState
 from aerobee_broker.delivery.retry.send_back import Entry
-from aerobee_broker.errors import DiskFull
+from aerobee_broker.errors import DiskFull, FlushTimeout, LetterJobRefused
+from aerobee_broker.metadata.topics import TopicConfig
 from aerobee_wire import properties as props
 from aerobee_wire import topics as names
 from aerobee_wire.status import Code
-from support.broker.harness import Begin, BrokerHarness
+from support.broker.harness import Begin, BrokerHarness, InlineWorker
 from support.broker.letters import (
     DLQ,
     GROUP,
@@ -72,6 +75,108 @@ async def test_one_job_of_a_group_runs_at_a_time(harness: BrokerHarness) -> None
     await harness.broker.letters.start_job("a", spec(rate=1))
     with raises_code(Code.ILLEGAL_OPERATION):
         await harness.broker.letters.start_job("b", spec())
+
+
+@pytest.mark.parametrize("second_id", ["a", "b"])
+async def test_overlapping_starts_begin_one_job(
+    begin: Begin, monkeypatch: pytest.MonkeyPatch, second_id: str
+) -> None:
+    async def spread_slowly(harness: BrokerHarness, config: TopicConfig) -> None:
+        await asyncio.sleep(1)
+
+    monkeypatch.setattr(BrokerHarness, "_spread", spread_slowly)
+    harness = await begin()
+    await fill(harness, 10)
+    letters, given = harness.broker.letters, spec(target="topic:fresh", rate=8)
+    outcomes = await asyncio.gather(
+        letters.start_job("a", given), letters.start_job(second_id, given), return_exceptions=True
+    )
+    if second_id == "a":
+        job = letters.get("a")
+        assert sorted(outcomes, key=str) == sorted([(job, True), (job, False)], key=str)
+    else:
+        assert [isinstance(each, LetterJobRefused) for each in outcomes].count(True) == 1
+    (job,) = letters.jobs()
+    await finished(harness, job.job_id)
+    assert (await sent_ids(harness, "fresh")).total() == 10
+
+
+async def test_repeated_start_waits_until_the_start_is_durable(harness: BrokerHarness) -> None:
+    await fill(harness, 5)
+    harness.flusher.hold()
+    first = asyncio.create_task(harness.broker.letters.start_job("a", spec()))
+    second = asyncio.create_task(harness.broker.letters.start_job("a", spec()))
+    await asyncio.sleep(1)
+    assert not first.done() and not second.done()
+    harness.flusher.let_go()
+    assert [(await first)[1], (await second)[1]] == [True, False]
+
+
+@pytest.mark.parametrize("is_cancelled", [False, True])
+async def test_abandoned_start_runs_when_it_is_durable(
+    harness: BrokerHarness, *, is_cancelled: bool
+) -> None:
+    await fill(harness, 5)
+    harness.flusher.hold()
+    start = asyncio.create_task(harness.broker.letters.start_job("a", spec()))
+    await asyncio.sleep(1)
+    if is_cancelled:
+        start.cancel()
+    else:
+        with pytest.raises(FlushTimeout):
+            await start
+    await asyncio.sleep(10)
+    appended = [harness.store.next_offset(ORIGIN, queue_id) for queue_id in (0, 1)]
+    assert appended == [0, 0], "a job without a durable start sends nothing"
+    harness.flusher.let_go()
+    assert (await finished(harness, "a")).sent == 5
+
+
+@pytest.mark.parametrize("is_cancelled", [False, True])
+async def test_start_that_is_rolled_back_leaves_no_job(begin: Begin, *, is_cancelled: bool) -> None:
+    harness = await begin()
+    await fill(harness, 5)
+    letters = harness.broker.letters
+    harness.flusher.hold()
+    with failing_disk(harness, DiskFull("injected")):
+        start = asyncio.create_task(letters.start_job("a", spec()))
+        await asyncio.sleep(6)  # longer than syncFlushTimeout
+        assert isinstance(start.exception(), FlushTimeout) and letters.get("a").is_running
+        if is_cancelled:
+            cancellation = asyncio.create_task(letters.cancel("a"))
+            await asyncio.sleep(0.1)
+            harness.flusher.let_go()
+            with pytest.raises(DiskFull):
+                await cancellation
+        harness.flusher.let_go()
+        await asyncio.sleep(0.1)
+    assert not letters.jobs()
+    assert (await run(harness, "a", spec())).sent == 5
+    harness = await begin()
+    assert harness.broker.letters.get("a").sent == 5
+    assert (await sent_ids(harness)).total() == 5
+
+
+async def test_correction_is_logged_again_after_a_rollback(begin: Begin) -> None:
+    """A crash left a record of progress without its last messages."""
+    harness = await begin()
+    await fill(harness, 4)
+    records = (
+        JobStarted("a", spec(), {0: (0, 4)}),
+        Progress("a", 0, 4, [(0, 4)], {(ORIGIN, 0): (0, 4)}),
+    )
+    await harness.broker.log.put_accepted([journal_records.encode(each, 0) for each in records])
+    flusher = InlineWorker()
+    flusher.hold()
+    harness = await begin(flusher=flusher)
+    assert harness.broker.letters.get("a").is_running
+    with failing_disk(harness, DiskFull("injected")):
+        flusher.let_go()
+        await asyncio.sleep(0.1)
+    assert (await finished(harness, "a")).sent == 4
+    harness = await begin()
+    assert harness.broker.letters.get("a").sent == 4, "the journal has the correction"
+    assert (await sent_ids(harness)).total() == 4
 
 
 @pytest.mark.parametrize(
@@ -154,7 +259,7 @@ async def test_failures_are_listed_and_stay_open(harness: BrokerHarness) -> None
     assert preview.would_send == 2 and preview.failures.total() == 1
     job = await run(harness, "a", spec())
     assert (job.state, job.sent, job.failed) == (JobState.DONE, 2, 1)
-    found, more = harness.broker.letters.failures("a", 0, -1, 10)
+    found, more = await harness.broker.letters.failures("a", 0, -1, 10)
     assert not more and [entry.queue_offset for _, entry in found] == [1]
     assert "gone" in found[0][1].mark.error and found[0][1].state is LetterState.OPEN
     assert (await run(harness, "b", spec(target="retry"))).sent == 1
@@ -220,6 +325,22 @@ async def test_cancellation_that_fails_leaves_the_job_running(harness: BrokerHar
     with failing_disk(harness, DiskFull("injected")), pytest.raises(DiskFull):
         await harness.broker.letters.cancel("a")
     assert (await finished(harness, "a")).sent == 10
+
+
+async def test_slow_cancellation_ends_the_job(harness: BrokerHarness) -> None:
+    """The flush of the end takes longer than syncFlushTimeout."""
+    await fill(harness, 100)
+    await harness.broker.letters.start_job("a", spec(rate=8))
+    await asyncio.sleep(2)
+    harness.flusher.hold()
+    with pytest.raises(FlushTimeout):
+        await harness.broker.letters.cancel("a")
+    harness.flusher.let_go()
+    job = await finished(harness, "a")
+    sent = (await sent_ids(harness)).total()
+    assert job.state is JobState.CANCELLED and sent == job.sent < 100
+    await asyncio.sleep(60)
+    assert (await sent_ids(harness)).total() == sent
 
 
 async def test_deletion_of_the_dead_letter_topic_ends_the_job(begin: Begin) -> None:
@@ -317,6 +438,39 @@ async def test_message_group_returns_to_the_queue_of_its_origin(harness: BrokerH
         assert stored_ids == [f"Q{queue_id}"] * 2
 
 
+async def test_listing_is_correct_while_retention_deletes_letters(harness: BrokerHarness) -> None:
+    await fill(harness, 100)
+    await run(harness, "a", spec(listed={0: [(0, 60)]}))
+    await run(harness, "b", spec(Action.DISMISS))
+    listing = asyncio.create_task(states(harness))
+    await asyncio.sleep(0)
+    harness.broker.letters.table.states.trim(GROUP, 0, 50)
+    assert not listing.done()
+    expected = dict.fromkeys(range(60), REDRIVEN) | dict.fromkeys(range(60, 100), DISMISSED)
+    assert await listing == expected
+
+
+async def test_listing_of_failures_lets_other_tasks_run(harness: BrokerHarness) -> None:
+    await fill(harness, 3_000)
+    await run(harness, "a", spec(listed={0: [(0, 3_000)]}))
+    listing = asyncio.create_task(harness.broker.letters.failures("a", 0, -1, 10))
+    await asyncio.sleep(0)
+    assert not listing.done()
+    assert await listing == ([], False)
+
+
+async def test_start_after_an_incomplete_append_yields(begin: Begin) -> None:
+    harness = await begin()
+    await fill(harness, 200)
+    records = (
+        JobStarted("a", spec(), {0: (0, 200)}),
+        Progress("a", 0, 200, [(0, 200)], {(ORIGIN, 0): (0, 200)}),
+    )
+    await harness.broker.log.put_accepted([journal_records.encode(each, 0) for each in records])
+    assert len(list(harness.broker.letters.restore_slices())) == 200 // READ_SLICE
+    assert harness.broker.letters.get("a").sent == 0
+
+
 async def test_states_take_no_memory_beyond_retention(harness: BrokerHarness) -> None:
     await fill(harness, 10)
     await run(harness, "a", spec())
@@ -327,5 +481,4 @@ async def test_states_take_no_memory_beyond_retention(harness: BrokerHarness) ->
     assert not table.jobs
     table.states.trim(GROUP, 0, 10)
     assert not table.states.queues()
-    table.states.free_marks()
     assert not table.states._numbers

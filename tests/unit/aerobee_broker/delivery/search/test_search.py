@@ -11,10 +11,10 @@ import pytest
 
 from aerobee_broker.delivery.search.matching import Conditions
 from aerobee_broker.delivery.search.pace import Pace
-from aerobee_broker.delivery.search.search import QueueRange, Request, Search, Stop
+from aerobee_broker.delivery.search.search import STEP_BYTES, QueueRange, Request, Search, Stop
 from aerobee_broker.filter.filter import compile_filter
 from aerobee_broker.metadata.topics import TopicConfig
-from aerobee_wire.compression import SYS_FLAGS, ZLIB
+from aerobee_wire.compression import SYS_FLAGS, ZLIB, decompress
 from aerobee_wire.record import Record
 from aerobee_wire.status import Code
 from support.broker.harness import Begin, BrokerHarness
@@ -191,6 +191,34 @@ async def test_a_step_examines_a_bounded_number_of_messages(harness: BrokerHarne
         assert search.scanned - before <= 256
         before = search.scanned
     assert before == 2_000
+
+
+@pytest.mark.parametrize("key", ["", "k"], ids=["read", "indexed"])
+async def test_a_step_decompresses_a_bounded_amount(
+    harness: BrokerHarness, monkeypatch: pytest.MonkeyPatch, key: str
+) -> None:
+    """Small records may have large bodies."""
+    sizes: list[int] = []
+
+    def counted(*given: Any) -> bytes:
+        body = decompress(*given)
+        sizes.append(len(body))
+        return body
+
+    monkeypatch.setattr("aerobee_broker.delivery.search.matching.decompress", counted)
+    body = zlib.compress(b"x" * 500_000)
+    message = {"queue_id": 0, "sys_flag": SYS_FLAGS[ZLIB], "properties": {"KEYS": "k"}}
+    await harness.send("t", *[body] * 30, **message)
+    search = make(harness, text=b"x", key=key)
+    records = 0
+    async for step in search.run():
+        records += len(step)
+        assert sum(sizes) < STEP_BYTES + 500_000
+        sizes.clear()
+        if not key:
+            (left,) = [each for each in search.positions() if each.queue_id == 0]
+            assert left.begin == records, "a search that resumes here skips no message"
+    assert records == 30
 
 
 async def test_other_calls_run_between_the_steps(harness: BrokerHarness) -> None:

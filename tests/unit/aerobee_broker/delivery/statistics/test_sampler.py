@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import tracemalloc
 from collections.abc import Iterator
 from math import isnan
@@ -118,9 +119,13 @@ async def test_a_subject_that_is_still_gives_way(
     kept = {name for kind, name, _ in sampler.subjects() if kind is Kind.TOPIC}
     assert len(kept) == 2 and sampler.omitted == 1
     (lacking,) = {"a", "b", "c"} - kept
-    assert sampler.rate(Kind.TOPIC, lacking, "messages_in") is None
+    for _ in range(9):  # its rate would be that of the last 10 s
+        await second(sampler, clock)
+        assert sampler.omitted == 1
+        assert sampler.rate(Kind.TOPIC, lacking, "messages_in") is None
     await second(sampler, clock)
     assert sampler.omitted == 0
+    assert sampler.rate(Kind.TOPIC, lacking, "messages_in") == 0
     for _ in range(60):
         metrics.stored("a", 1, 1)
         await second(sampler, clock)
@@ -135,6 +140,58 @@ async def test_a_subject_that_is_still_gives_way(
     metrics.stored("b", 7, 1)
     await second(sampler, clock)
     assert values(sampler, Kind.TOPIC, "b", "messages_in") == [7]
+
+
+async def test_omitted_subjects_are_known_during_a_sample(
+    metrics: BrokerMetrics, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("aerobee_broker.delivery.statistics.sampler.SLICE", 1)
+    sampler = Sampler(metrics, no_lags, clock, max_figures=len(FIGURES[Kind.BROKER]))
+    await second(sampler, clock)
+    await second(sampler, clock)
+    metrics.stored("a", 1, 1)
+    metrics.stored("b", 1, 1)
+    await second(sampler, clock)
+    clock.advance(1_000)
+    sampling = asyncio.create_task(sampler.sample())
+    while not sampling.done():
+        assert sampler.omitted == 2
+        await asyncio.sleep(0)
+
+
+async def test_the_lag_is_unknown_until_it_is_computed(
+    metrics: BrokerMetrics, clock: ManualClock
+) -> None:
+    sampler = Sampler(metrics, lambda: iter([("g", "t", 3)]), clock)
+    await second(sampler, clock)
+    await second(sampler, clock)
+    lag = FIGURES[Kind.BROKER].index("lag")
+    assert isnan(sampler.latest(Kind.BROKER, "")[lag])
+    await sampler.measure_lags()
+    await second(sampler, clock)
+    assert sampler.latest(Kind.BROKER, "")[lag] == 3
+
+
+@pytest.mark.parametrize("deleted", [(Kind.TOPIC, "t"), (Kind.GROUP, "g")])
+async def test_no_rate_is_negative_after_a_deletion(
+    metrics: BrokerMetrics, clock: ManualClock, deleted: tuple[Kind, str]
+) -> None:
+    """The deletion of a topic lowers the totals of its groups, and the other way round."""
+    sampler = Sampler(metrics, no_lags, clock)
+    await second(sampler, clock)
+    for topic, group in (("t", "g"), ("t", "h"), ("u", "g")):
+        metrics.delivered(topic, group, 100, 100)
+    await second(sampler, clock)
+    sampler.forget(*deleted)
+    kind, name = (Kind.GROUP, "g") if deleted[0] is Kind.TOPIC else (Kind.TOPIC, "t")
+    await second(sampler, clock)
+    assert values(sampler, kind, name, "messages_out") == [200]
+    if kind is Kind.GROUP:  # the group has no other topic
+        assert isnan(sampler.latest(kind, "h")[0])
+    assert name in sampler.busiest(kind, 2)
+    metrics.delivered(*(("u", "g") if kind is Kind.GROUP else ("t", "h")), 5, 5)
+    await second(sampler, clock)
+    assert values(sampler, kind, name, "messages_out") == [200, 5]
 
 
 async def test_lags_are_levels_of_groups(metrics: BrokerMetrics, clock: ManualClock) -> None:

@@ -139,8 +139,8 @@ class LetterTable:
         ]
         for job_id in gone:
             del self.jobs[job_id]
-        if gone:
-            self.states.free_marks()
+            # Its letters come before its first record in the log, so they are deleted too.
+            self.states.forget_job(job_id)
 
 
 def torn(record: Progress, stored: int) -> Progress:

@@ -11,8 +11,9 @@ from __future__ import annotations
 import asyncio
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 
 import structlog
 
@@ -60,6 +61,7 @@ SLICE_LETTERS = 128  # processed at once: about 2 ms of the event loop
 CHUNK_S = 0.25  # with a rate, one append sends the letters of this many seconds
 WAIT_S = 1.0  # before a job that cannot continue retries
 REPLAY_SLICE = 256
+READ_SLICE = 64  # messages that a start reads one by one: about 2 ms
 MAX_ERRORS = 100  # different texts of failures that one job records
 MAX_ERROR_CHARACTERS = 300
 MAX_COUNTS = 100  # reasons, topics and failures of a preview
@@ -126,7 +128,10 @@ class LetterJobs(Component):
         self._clock = clock
         self.table = LetterTable(self._min_offset)
         self._tasks: dict[str, asyncio.Task[None]] = {}
-        # A correction that the log did not accept at the start: logged before any other record.
+        self._is_stopped = False
+        # The waits for starts that are not durable yet, by job id.
+        self._starting: dict[str, asyncio.Future[None]] = {}
+        # A correction that the log does not have yet: logged before any other record.
         self._unlogged: list[NewMessage] = []
 
     def _min_offset(self, consumer_group: str, queue_id: int) -> int:
@@ -149,7 +154,7 @@ class LetterJobs(Component):
             return
         progress, _, physical_offset = reader.held
         if progress.announced and not self._is_deleted(progress.job_id, physical_offset):
-            stored = self._stored(progress)
+            stored = yield from self._stored(progress)
             if stored < progress.announced:
                 structlog.get_logger().warning(
                     "letter_job_torn", job=progress.job_id, missing=progress.announced - stored
@@ -195,8 +200,8 @@ class LetterJobs(Component):
                 return
             offset = found.next_begin_offset
 
-    def _stored(self, progress: Progress) -> int:
-        """Return how many messages of the last append of a job exist.
+    def _stored(self, progress: Progress) -> Generator[None, None, int]:
+        """Return how many messages of the last append of a job exist. Yield between slices of work.
 
         An incomplete append lacks its end. So these are the messages of the first letters. Another
         message may be at the place of a missing one, because a producer sent it after the crash.
@@ -204,11 +209,17 @@ class LetterJobs(Component):
         job = self.table.jobs[progress.job_id]
         topic = names.dead_letter_topic(job.spec.consumer_group)
         ids = set()
-        for letter in self._records(topic, progress.queue_id, offsets_of(progress.done)):
+        done = self._records(topic, progress.queue_id, offsets_of(progress.done))
+        for number, letter in enumerate(done, 1):
             ids.add(OpenedLetter(letter).message_id)
+            if number % READ_SLICE == 0:
+                yield
         stored = 0
         for (to_topic, queue_id), (first, count) in progress.places.items():
-            for message in self._records(to_topic, queue_id, range(first, first + count)):
+            messages = self._records(to_topic, queue_id, range(first, first + count))
+            for number, message in enumerate(messages, 1):
+                if number % READ_SLICE == 0:
+                    yield
                 properties = message.properties
                 stored += props.REDRIVE_TIMES in properties and message.unique_message_id in ids
         return stored
@@ -224,14 +235,13 @@ class LetterJobs(Component):
                 self._append()
             except MqError as error:  # the next record of the journal brings it along
                 structlog.get_logger().error("letter_job_torn_not_logged", reason=error.message)
-            else:
-                self._log.schedule_flush()
         for job in self.table.jobs.values():
             if job.is_running:
                 structlog.get_logger().info("letter_job_resumed", job=job.job_id)
                 self._run_later(job)
 
     async def stop(self) -> None:
+        self._is_stopped = True
         tasks = list(self._tasks.values())
         for task in tasks:
             task.cancel()
@@ -242,50 +252,68 @@ class LetterJobs(Component):
     async def start_job(self, job_id: str, spec: JobSpec) -> tuple[LetterJob, bool]:
         """Start a job, and return it. Return False with an existing job that has this id.
 
-        The start is durable on return. Raises InvalidParameter, GroupNotExist, LetterJobRefused,
-        and the errors of the store.
+        The start is durable on return. After FlushTimeout, the job runs as soon as its start is
+        durable. Raises InvalidParameter, GroupNotExist, LetterJobRefused, and the errors of the
+        store.
         """
         self._check(spec)
         if not _JOB_ID.fullmatch(job_id):
             raise InvalidParameter(
                 f"invalid job id {job_id[:80]!r}: give 1 to 64 letters, digits, _ and -", "job_id"
             )
-        found = self.table.jobs.get(job_id)
-        if found is None:
-            other = self.table.running(spec.consumer_group)
-            if other is not None:
-                raise LetterJobRefused(
-                    f"job {other.job_id} of group {spec.consumer_group} still runs: wait for its "
-                    f"end, or cancel it (aerobee dlq jobs cancel {other.job_id})"
-                )
+        is_new = self._is_new(job_id, spec.consumer_group)
+        if is_new:
             await self._make_target(spec)
+            is_new = self._is_new(job_id, spec.consumer_group)  # another call may have started one
+        if is_new:
             record = JobStarted(job_id, spec, self._bounds(spec.consumer_group))
             now_ms, place = self._clock.now_ms(), self._append(record)
             # Before the wait, so that a second call finds the job.
             self.table.apply(record, now_ms, place)
-            job = self.table.jobs[job_id]
-            self._run_later(job)
-            try:
-                await self._log.settled()
-            except MqError:
-                if self._store.end_offset <= place:  # it was rolled back
-                    self._tasks[job_id].cancel()
-                    self.table.jobs.pop(job_id, None)
-                raise
-            structlog.get_logger().info(
-                "letter_job_started",
-                job=job_id,
-                group=spec.consumer_group,
-                action=spec.action.value,
-                target=spec.target,
-                by=spec.requested_by,
-            )
-            return job, True
-        if found.spec.consumer_group != spec.consumer_group:
+            started = partial(self._started, self.table.jobs[job_id])
+            self._starting[job_id] = self._log.when_flushed(started)
+        job = self.table.jobs[job_id]
+        if job_id in self._starting:
+            await asyncio.shield(self._starting[job_id])
+        return job, is_new
+
+    def _is_new(self, job_id: str, consumer_group: str) -> bool:
+        """Return True if a job with this id may start now, and False if the job exists.
+
+        Raises LetterJobRefused if another group has the id, or if another job of the group runs.
+        """
+        found = self.table.jobs.get(job_id)
+        if found is not None:
+            if found.spec.consumer_group == consumer_group:
+                return False
             raise LetterJobRefused(
                 f"job {job_id} belongs to group {found.spec.consumer_group}: give another job id"
             )
-        return found, False
+        other = self.table.running(consumer_group)
+        if other is not None:
+            raise LetterJobRefused(
+                f"job {other.job_id} of group {consumer_group} still runs: wait for its end, or "
+                f"cancel it (aerobee dlq jobs cancel {other.job_id})"
+            )
+        return True
+
+    def _started(self, job: LetterJob, error: BaseException | None) -> None:
+        """Run a job whose start is durable, or remove a job whose start was rolled back."""
+        del self._starting[job.job_id]
+        if error is None:
+            structlog.get_logger().info(
+                "letter_job_started",
+                job=job.job_id,
+                group=job.spec.consumer_group,
+                action=job.spec.action.value,
+                target=job.spec.target,
+                by=job.spec.requested_by,
+            )
+            self._run_later(job)
+        elif self._store.end_offset <= job.physical_offset:  # it was rolled back
+            self.table.jobs.pop(job.job_id, None)
+        else:  # another broker decides whether the start remains
+            job.waits_for = f"it is unknown whether its start is durable: {error}"
 
     def _check(self, spec: JobSpec) -> None:
         self._groups.get(spec.consumer_group)
@@ -327,18 +355,15 @@ class LetterJobs(Component):
     async def cancel(self, job_id: str) -> tuple[LetterJob, bool]:
         """Cancel a job, and return whether it still ran. The end is durable on return.
 
-        Raises LetterJobNotExist, and the errors of the store.
+        After FlushTimeout, the job sends no more, and ends as soon as its end is durable. Raises
+        LetterJobNotExist, and the errors of the store.
         """
         job = self.get(job_id)
-        if not job.is_running or job.is_stopping:
+        if not job.continues():
             return job, False
+        ending = self._end(job, JobState.CANCELLED)
         job.is_stopping = True
-        try:
-            await self._end(job, JobState.CANCELLED)
-        finally:
-            job.is_stopping = False
-            if job.is_running and job_id not in self._tasks:
-                self._run_later(job)
+        await asyncio.shield(ending)
         return job, True
 
     async def preview(self, spec: JobSpec) -> Preview:
@@ -417,15 +442,17 @@ class LetterJobs(Component):
             raise InvalidParameter(f"{end - begin} letters: ask for at most {MAX_STATES} at once")
         topic = names.dead_letter_topic(consumer_group)
         begin = max(begin, self._store.min_offset(topic, queue_id))
-        found = []
+        found: list[LetterEntry] = []
         looked_up = 0
-        for entry in self.table.states.entries(consumer_group, queue_id, begin, end):
-            if entry.state is LetterState.REDRIVEN:
-                entry = self._resolved(consumer_group, queue_id, entry)  # noqa: PLW2901
-                looked_up += 1
-                if looked_up % RESOLVE_SLICE == 0:
-                    await asyncio.sleep(0)
-            found.append(entry)
+        for page in self.table.states.pages(consumer_group, queue_id, begin, end):
+            for at, entry in enumerate(page):
+                if entry.state is LetterState.REDRIVEN:
+                    page[at] = self._resolved(consumer_group, queue_id, entry)
+                    looked_up += 1
+                    if looked_up % RESOLVE_SLICE == 0:
+                        await asyncio.sleep(0)
+            found += page
+            await asyncio.sleep(0)
         return found
 
     def _resolved(self, consumer_group: str, queue_id: int, entry: LetterEntry) -> LetterEntry:
@@ -437,11 +464,11 @@ class LetterJobs(Component):
             target = Target.parse(job.spec.target)
             state = self._outcomes.of(consumer_group, letter, target, job.started_ms)
             if state is LetterState.DEAD_AGAIN:
-                self.table.states.settle(consumer_group, queue_id, entry.queue_offset, state)
+                self.table.states.settle(consumer_group, queue_id, entry, state)
             return entry._replace(state=state)
         return entry
 
-    def failures(
+    async def failures(
         self, job_id: str, queue_id: int, behind_offset: int, most: int
     ) -> tuple[list[tuple[int, LetterEntry]], bool]:
         """Return letters that a job failed to send, with their queue ids, and if there are more.
@@ -454,13 +481,15 @@ class LetterJobs(Component):
             if each < queue_id:
                 continue
             begin = behind_offset + 1 if each == queue_id else 0
-            states, group = self.table.states, job.spec.consumer_group
-            for entry in states.entries(group, each, begin, states.end(group, each)):
-                if entry.mark.job_id != job_id or entry.mark.state is not LetterState.OPEN:
-                    continue
-                if len(found) >= most:
-                    return found, True
-                found.append((each, entry))
+            for page in self.table.states.pages(job.spec.consumer_group, each, begin):
+                found += [
+                    (each, entry)
+                    for entry in page
+                    if entry.mark.job_id == job_id and entry.mark.state is LetterState.OPEN
+                ]
+                if len(found) > most:
+                    return found[:most], True
+                await asyncio.sleep(0)
         return found, False
 
     def forget_group(self, consumer_group: str) -> None:
@@ -474,9 +503,20 @@ class LetterJobs(Component):
     # ---- a job ----
 
     def _run_later(self, job: LetterJob) -> None:
-        task = asyncio.create_task(self._run(job), name=f"letter job {job.job_id}")
-        self._tasks[job.job_id] = task
-        task.add_done_callback(lambda _: self._tasks.pop(job.job_id, None))
+        """Run a job in a task, unless it has one, is about to end, or has no durable start."""
+        job_id = job.job_id
+        is_known = self.table.jobs.get(job_id) is job and job_id not in self._starting
+        is_running = self._is_stopped or job_id in self._tasks
+        if is_running or not is_known or not job.continues():
+            return
+        task = asyncio.create_task(self._run_to_end(job), name=f"letter job {job_id}")
+        self._tasks[job_id] = task
+
+    async def _run_to_end(self, job: LetterJob) -> None:
+        try:
+            await self._run(job)
+        finally:  # not in a callback, before which a failed cancellation would not run it again
+            del self._tasks[job.job_id]
 
     async def _run(self, job: LetterJob) -> None:
         seen: set[int] = set()
@@ -494,7 +534,7 @@ class LetterJobs(Component):
                 if not job.continues():
                     return
                 if chunk is None:
-                    await self._end(job, JobState.DONE)
+                    await asyncio.shield(self._end(job, JobState.DONE))
                     return
                 await self._send(job, chunk)
             except MqError as error:
@@ -553,23 +593,30 @@ class LetterJobs(Component):
         topic, group = names.dead_letter_topic(job.spec.consumer_group), job.spec.consumer_group
         for queue_id, (low, _) in job.bounds.items():
             end = job.next_offsets[queue_id]
-            sent = [
-                entry.queue_offset
-                for entry in self.table.states.entries(group, queue_id, low, end)
-                if entry.mark.job_id == job.job_id and entry.mark.state is LetterState.REDRIVEN
-            ]
-            for start, run_end in runs_of(sent):
-                offset = start
-                while offset < run_end:
-                    most = min(CHUNK_LETTERS, run_end - offset)
-                    found = await self._read_letters(topic, queue_id, offset, most)
-                    for record in iter_records(found.records, check_crc=False):
-                        seen.add(hash(OpenedLetter(record).message_id))
-                    await asyncio.sleep(0)
-                    if found.next_begin_offset <= offset:
-                        break
-                    offset = found.next_begin_offset
+            for page in self.table.states.pages(group, queue_id, low, end):
+                await asyncio.sleep(0)
+                sent = runs_of(
+                    entry.queue_offset
+                    for entry in page
+                    if entry.mark.job_id == job.job_id and entry.mark.state is LetterState.REDRIVEN
+                )
+                for start, run_end in sent:
+                    seen |= await self._sent_in(topic, queue_id, start, run_end)
         return seen
+
+    async def _sent_in(self, topic: str, queue_id: int, start: int, end: int) -> set[int]:
+        """Return the hashes of the message ids of the letters in a run."""
+        hashes: set[int] = set()
+        offset = start
+        while offset < end:
+            found = await self._read_letters(topic, queue_id, offset, end - offset)
+            for record in iter_records(found.records, check_crc=False):
+                hashes.add(hash(OpenedLetter(record).message_id))
+            await asyncio.sleep(0)
+            if found.next_begin_offset <= offset:
+                break
+            offset = found.next_begin_offset
+        return hashes
 
     async def _read_letters(self, topic: str, queue_id: int, offset: int, most: int) -> ReadResult:
         """Read letters. Wait while they cannot be read for now. Raises StoreReadError."""
@@ -689,7 +736,7 @@ class LetterJobs(Component):
         try:
             appended = await self._log.put_accepted([*unlogged, entry, *chunk.messages])
         except MqError:
-            self._unlogged = unlogged
+            self._unlogged = unlogged or self._unlogged
             raise
         place = appended[len(unlogged)].physical_offset
         if place < self._store.deleted_below(names.dead_letter_topic(job.spec.consumer_group)):
@@ -705,15 +752,27 @@ class LetterJobs(Component):
             bodies.setdefault(message.topic, []).append(message.body)
         return bodies
 
-    async def _end(self, job: LetterJob, state: JobState) -> None:
-        """Log the end of a job, and wait until it is durable. Raises the errors of the store."""
-        place = self._append(JobEnded(job.job_id, state))
-        await self._log.flushed()
-        self.table.apply(JobEnded(job.job_id, state), self._clock.now_ms(), place)
+    def _end(self, job: LetterJob, state: JobState) -> asyncio.Future[None]:
+        """Log the end of a job, and apply it when it is durable. Raises the errors of the store.
+
+        Return a future of the wait, which may end with FlushTimeout.
+        """
+        record = JobEnded(job.job_id, state)
+        place = self._append(record)
+        return self._log.when_flushed(partial(self._ended, job, record, place))
+
+    def _ended(
+        self, job: LetterJob, record: JobEnded, place: int, error: BaseException | None
+    ) -> None:
+        job.is_stopping = False
+        if error is not None:
+            self._run_later(job)
+            return
+        self.table.apply(record, self._clock.now_ms(), place)
         structlog.get_logger().info(
             "letter_job_ended",
             job=job.job_id,
-            state=state.value,
+            state=job.state.value,
             sent=job.sent,
             failed=job.failed,
             already=job.already,
@@ -723,6 +782,15 @@ class LetterJobs(Component):
         """Append records to the journal, and return the physical offset of the last one."""
         now_ms = self._clock.now_ms()
         entries = [journal_records.encode(record, now_ms) for record in records]
-        appended = self._store.append([*self._unlogged, *entries], reserve=True)
-        self._unlogged = []
+        unlogged = self._unlogged
+        appended = self._store.append([*unlogged, *entries], reserve=True)
+        if unlogged:
+            self._unlogged = []
+            place = appended[0].physical_offset
+
+            def restore(error: BaseException | None) -> None:
+                if error is not None and self._store.end_offset <= place:  # it was rolled back
+                    self._unlogged = unlogged
+
+            self._log.when_flushed(restore)
         return appended[-1].physical_offset

@@ -1,14 +1,14 @@
 """The states of dead letters in memory, restored from the journal of the jobs. Pure.
 
-A letter without an entry is open. An entry takes 13 bytes. It is removed when retention deletes its
-letter, so the entries are bounded by the letters that the log has.
+A letter without an entry is open. Entries are in pages of 1,024 letters: 13 kB, if a job has marked
+one of these letters. A page is removed when retention has deleted its letters, so the entries are
+bounded by the letters that the log has.
 """
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -43,74 +43,99 @@ class LetterEntry(NamedTuple):
     state: LetterState
 
 
-@dataclass(slots=True, eq=False)
+PAGE_LETTERS = 1_024  # looked through at once: less than 1 ms of the event loop
+
+
+class _Page:
+    """The states of PAGE_LETTERS letters, with 13 bytes for each."""
+
+    __slots__ = ("marks", "outcomes", "times")
+
+    def __init__(self) -> None:
+        self.marks = array("I", bytes(4 * PAGE_LETTERS))
+        self.times = array("q", bytes(8 * PAGE_LETTERS))
+        # The outcome of a redrive that cannot change any more; 0 if it is unknown.
+        self.outcomes = bytearray(PAGE_LETTERS)
+
+    def put(self, low: int, high: int, number: int, at_ms: int) -> None:
+        count = high - low
+        self.marks[low:high] = array("I", [number]) * count
+        self.times[low:high] = array("q", [at_ms]) * count
+        self.outcomes[low:high] = bytes(count)
+
+
 class QueueStates:
-    """The states of the letters of one queue, from the queue offset `base` on."""
+    """The states of the letters of one queue, from the queue offset `base` to `end`."""
 
-    base: int = 0
-    _marks: array[int] = field(default_factory=lambda: array("I"))
-    _times: array[int] = field(default_factory=lambda: array("q"))
-    # The outcome of a redrive that cannot change any more; 0 if it is unknown.
-    _outcomes: array[int] = field(default_factory=lambda: array("B"))
+    __slots__ = ("_pages", "base", "end")
 
-    def __len__(self) -> int:
-        return len(self._marks)
+    def __init__(self) -> None:
+        self.base = self.end = 0
+        self._pages: dict[int, _Page] = {}
 
     def put(self, runs: Iterable[Run], number: int, at_ms: int, min_offset: int) -> None:
         """Set the mark of the letters in `runs` at or after `min_offset`."""
         self.trim(min_offset)
         for first, end in runs:
-            start = max(first, min_offset)
-            if start >= end:
-                continue
-            if not self._marks:
-                self.base = start
-            elif start < self.base:
-                self._extend_down(self.base - start)
-            missing = end - self.base - len(self._marks)
-            if missing > 0:
-                self._marks.extend([0] * missing)
-                self._times.extend([0] * missing)
-                self._outcomes.extend([0] * missing)
-            low, high = start - self.base, end - self.base
-            self._marks[low:high] = array("I", [number]) * (high - low)
-            self._times[low:high] = array("q", [at_ms]) * (high - low)
-            self._outcomes[low:high] = array("B", [0]) * (high - low)
-
-    def _extend_down(self, count: int) -> None:
-        self._marks[:0] = array("I", [0]) * count
-        self._times[:0] = array("q", [0]) * count
-        self._outcomes[:0] = array("B", [0]) * count
-        self.base -= count
+            start = max(first, self.base)
+            while start < end:
+                page_number, low = divmod(start, PAGE_LETTERS)
+                high = min(low + end - start, PAGE_LETTERS)
+                page = self._pages.get(page_number)
+                if page is None:
+                    page = self._pages[page_number] = _Page()
+                page.put(low, high, number, at_ms)
+                start += high - low
+                self.end = max(self.end, start)
 
     def trim(self, min_offset: int) -> None:
         """Remove the entries of letters before `min_offset`."""
-        count = min(min_offset - self.base, len(self._marks))
-        if count > 0:
-            del self._marks[:count], self._times[:count], self._outcomes[:count]
-            self.base += count
+        if min_offset >= self.end:
+            self._pages.clear()
+        elif min_offset // PAGE_LETTERS > self.base // PAGE_LETTERS:
+            low = min_offset // PAGE_LETTERS
+            self._pages = {number: page for number, page in self._pages.items() if number >= low}
+        self.base = max(self.base, min_offset)
+        self.end = max(self.end, self.base)
 
     def number(self, queue_offset: int) -> int:
         """Return the number of a letter's mark; 0 if it has none."""
-        at = queue_offset - self.base
-        return self._marks[at] if 0 <= at < len(self._marks) else 0
+        page = self._pages.get(queue_offset // PAGE_LETTERS) if queue_offset >= self.base else None
+        return page.marks[queue_offset % PAGE_LETTERS] if page else 0
 
-    def entries(self, begin: int, end: int) -> Iterator[tuple[int, int, int, int]]:
-        """Yield (queue offset, number of the mark, ms, outcome) of the letters with a mark."""
-        begin = max(begin, self.base)
-        for offset in range(begin, min(end, self.base + len(self._marks))):
-            at = offset - self.base
-            if self._marks[at]:
-                yield offset, self._marks[at], self._times[at], self._outcomes[at]
+    def pages(self, begin: int, end: int) -> Iterator[list[tuple[int, int, int, int]]]:
+        """Yield lists of (queue offset, number of the mark, ms, outcome) of letters with a mark.
+
+        A list has the entries of one page, as they are when it is yielded. The entries may change
+        between two lists.
+        """
+        begin, end = max(begin, self.base), min(end, self.end)
+        numbers: Sequence[int] = range(begin // PAGE_LETTERS, -(-end // PAGE_LETTERS))
+        if len(numbers) > len(self._pages):
+            numbers = sorted(number for number in self._pages if number in numbers)
+        for page_number in numbers:
+            page, first = self._pages.get(page_number), page_number * PAGE_LETTERS
+            if page is None:
+                continue
+            low = max(begin, self.base) - first
+            yield [
+                (first + at, page.marks[at], page.times[at], page.outcomes[at])
+                for at in range(max(low, 0), min(end - first, PAGE_LETTERS))
+                if page.marks[at]
+            ]
 
     def settle(self, queue_offset: int, outcome: LetterState) -> None:
         """Remember the outcome of a redrive that cannot change any more."""
-        at = queue_offset - self.base
-        if 0 <= at < len(self._outcomes):
-            self._outcomes[at] = outcome
+        if self.number(queue_offset):
+            self._pages[queue_offset // PAGE_LETTERS].outcomes[queue_offset % PAGE_LETTERS] = (
+                outcome
+            )
 
-    def numbers(self) -> set[int]:
-        return set(self._marks)
+    def is_empty(self) -> bool:
+        return not self._pages
+
+    def clear(self) -> None:
+        self._pages.clear()
 
 
 class LetterStates:
@@ -119,7 +144,7 @@ class LetterStates:
     def __init__(self) -> None:
         self._queues: dict[tuple[str, int], QueueStates] = {}
         self._marks: list[Mark | None] = [None]  # by number; number 0 is "no mark"
-        self._numbers: dict[Mark, int] = {}
+        self._numbers: dict[str, dict[Mark, int]] = {}  # by job id
         self._free: list[int] = []
 
     def put(  # noqa: PLR0917
@@ -136,7 +161,8 @@ class LetterStates:
         queue.put(runs, self._number(mark), at_ms, min_offset)
 
     def _number(self, mark: Mark) -> int:
-        number = self._numbers.get(mark)
+        numbers = self._numbers.setdefault(mark.job_id, {})
+        number = numbers.get(mark)
         if number is None:
             if self._free:
                 number = self._free.pop()
@@ -144,35 +170,41 @@ class LetterStates:
             else:
                 number = len(self._marks)
                 self._marks.append(mark)
-            self._numbers[mark] = number
+            numbers[mark] = number
         return number
 
     def mark(self, consumer_group: str, queue_id: int, queue_offset: int) -> Mark | None:
         queue = self._queues.get((consumer_group, queue_id))
         return self._marks[queue.number(queue_offset)] if queue else None
 
-    def entries(
-        self, consumer_group: str, queue_id: int, begin: int, end: int
-    ) -> Iterator[LetterEntry]:
-        """Yield the states of the letters of a queue that a job has marked."""
+    def pages(
+        self, consumer_group: str, queue_id: int, begin: int = 0, end: int = 1 << 63
+    ) -> Iterator[list[LetterEntry]]:
+        """Yield the states of the letters of a queue that a job has marked, in short lists.
+
+        A list has the states as they are when it is yielded. The caller may yield to the event loop
+        between two lists.
+        """
         queue = self._queues.get((consumer_group, queue_id))
         if queue is None:
             return
-        for offset, number, at_ms, outcome in queue.entries(begin, end):
-            mark = self._marks[number]
-            assert mark is not None
-            yield LetterEntry(offset, mark, at_ms, LetterState(outcome or mark.state))
-
-    def end(self, consumer_group: str, queue_id: int) -> int:
-        """Return the queue offset behind the last letter of a queue that may have a mark."""
-        queue = self._queues.get((consumer_group, queue_id))
-        return queue.base + len(queue) if queue else 0
+        for page in queue.pages(begin, end):
+            yield [
+                LetterEntry(offset, mark, at_ms, LetterState(outcome or mark.state))
+                for offset, number, at_ms, outcome in page
+                if (mark := self._marks[number]) is not None
+            ]
 
     def settle(
-        self, consumer_group: str, queue_id: int, queue_offset: int, outcome: LetterState
+        self, consumer_group: str, queue_id: int, entry: LetterEntry, outcome: LetterState
     ) -> None:
-        """Remember the outcome of a redrive that cannot change any more."""
-        self._queues[consumer_group, queue_id].settle(queue_offset, outcome)
+        """Remember the outcome of a redrive that cannot change any more.
+
+        Ignore it if the letter has another mark now.
+        """
+        queue = self._queues.get((consumer_group, queue_id))
+        if queue and self._marks[queue.number(entry.queue_offset)] == entry.mark:
+            queue.settle(entry.queue_offset, outcome)
 
     def queues(self) -> list[tuple[str, int]]:
         return list(self._queues)
@@ -180,20 +212,16 @@ class LetterStates:
     def trim(self, consumer_group: str, queue_id: int, min_offset: int) -> None:
         queue = self._queues[consumer_group, queue_id]
         queue.trim(min_offset)
-        if not len(queue):
+        if queue.is_empty():
             del self._queues[consumer_group, queue_id]
 
     def forget_group(self, consumer_group: str) -> None:
         """Remove the states of a group whose dead-letter topic was deleted."""
-        self._queues = {key: each for key, each in self._queues.items() if key[0] != consumer_group}
+        for key in [key for key in self._queues if key[0] == consumer_group]:
+            self._queues.pop(key).clear()  # a listing may be between two pages
 
-    def free_marks(self) -> None:
-        """Free the numbers of marks that no letter has any more."""
-        used: set[int] = set()
-        for queue in self._queues.values():
-            used |= queue.numbers()
-        for mark, number in list(self._numbers.items()):
-            if number not in used:
-                del self._numbers[mark]
-                self._marks[number] = None
-                self._free.append(number)
+    def forget_job(self, job_id: str) -> None:
+        """Forget the marks of a job. The letters with these marks must not exist any more."""
+        for number in self._numbers.pop(job_id, {}).values():
+            self._marks[number] = None
+            self._free.append(number)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from aerobee_broker.filter.filter import Filter
@@ -33,8 +34,11 @@ class Conditions:
         """Return whether every message within the bounds of time matches."""
         return self.filter.everything and not self.key and not self.text
 
-    def matches(self, record: Record) -> bool:
-        """Return whether a message matches. Raises BodyUnreadable."""
+    def matches(self, record: Record, count: Callable[[int], None]) -> bool:
+        """Return whether a message matches. Raises BodyUnreadable.
+
+        Calls `count` with the bytes of a body that is decompressed and searched.
+        """
         if not self.begin_ms <= record.store_timestamp_ms <= self.end_ms:
             return False
         if self.everything:
@@ -44,13 +48,16 @@ class Conditions:
         # Decoding properties takes several microseconds, and an empty filter needs none.
         if not self.filter.everything and not self.filter.matches(record.properties):
             return False
-        return not self.text or self._has_text(record)
+        return not self.text or self._has_text(record, count)
 
-    def _has_text(self, record: Record) -> bool:
+    def _has_text(self, record: Record, count: Callable[[int], None]) -> bool:
         try:
-            return self.text in decompress(record.body, record.sys_flag, MAX_TEXT_BODY_BYTES)
+            body = decompress(record.body, record.sys_flag, MAX_TEXT_BODY_BYTES)
         except MqError as error:
+            count(MAX_TEXT_BODY_BYTES)  # at most this was decompressed
             raise BodyUnreadable from error
+        count(len(body))
+        return self.text in body
 
 
 def has_key(record: Record, key: str) -> bool:

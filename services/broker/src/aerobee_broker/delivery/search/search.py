@@ -8,6 +8,7 @@ contribute an earlier one. With a key, the index names the messages that may hav
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
@@ -31,6 +32,8 @@ DEFAULT_BYTES = 64 * 1024 * 1024
 HELD_BYTES = 4 * 1024 * 1024
 MIN_SLICE_BYTES = 16 * 1024
 INDEXED_AT_ONCE = 64  # records that the index names are read one by one: 30 µs each
+# Bodies that a step decompresses: about 3 ms. One body may have up to MAX_TEXT_BODY_BYTES.
+STEP_BYTES = 1024 * 1024
 FOLLOW_WAIT_S = 30.0
 _NO_LIMIT = (1 << 63) - 1
 
@@ -131,17 +134,22 @@ class Search:
         self._queue_ends: dict[int, int] = {}
         # Matching messages: (physical offset, negated if the newest are first; the message).
         self._held: list[tuple[int, Record]] = []
+        self._unexamined = deque[Record]()  # the rest of the last slice
+        self._step_bytes = 0  # of the bodies searched in this step
         self._by_index = False
 
     @property
     def remaining(self) -> int:
         """Return the number of messages to examine, or -1 if it is unknown."""
-        return -1 if self._by_index else sum(scan.left for scan in self._scans)
+        if self._by_index:
+            return -1
+        return len(self._unexamined) + sum(scan.left for scan in self._scans)
 
     def positions(self) -> list[Position]:
         """Return where the search stopped in each queue. Empty if it used the index."""
         bounds = {scan.queue_id: [scan.low, scan.high] for scan in self._scans}
-        for _, record in self._held:  # examined, but not returned
+        held = (record for _, record in self._held)  # examined, but not returned
+        for record in (*held, *self._unexamined):
             low_high = bounds[record.queue_id]
             if self._request.newest_first:
                 low_high[1] = max(low_high[1], record.queue_offset + 1)
@@ -238,26 +246,43 @@ class Search:
             if self.stop is not None or furthest is None:
                 yield ready
                 return
-            self._examine(furthest, sign)
+            for _ in self._examine(furthest, sign):
+                yield ready
+                ready = []
             yield ready
 
-    def _examine(self, scan: QueueScan, sign: int) -> None:
+    def _examine(self, scan: QueueScan, sign: int) -> Iterator[None]:
+        """Examine a slice. Yields where a step ends, because it decompressed enough."""
         most = min(SLICE_MESSAGES, self._max_scanned - self.scanned)
         if self._conditions.everything:
             most = min(most, self._max_messages - self.matched)
         part = scan.next_slice(most)
         self.scanned += part.scanned
         self.unreadable += part.unreadable
-        for record in part.records:
+        self._unexamined = deque(part.records)
+        while self._unexamined:
+            record = self._unexamined.popleft()
             if self._matches(record):
                 heappush(self._held, (sign * record.physical_offset, record))
+            if self._is_step_full():
+                yield
 
     def _matches(self, record: Record) -> bool:
         try:
-            return self._conditions.matches(record)
+            return self._conditions.matches(record, self._count_text)
         except BodyUnreadable:
             self.unreadable += 1
             return False
+
+    def _count_text(self, size: int) -> None:
+        self._step_bytes += size
+
+    def _is_step_full(self) -> bool:
+        """Return whether the bodies since the last True took a few milliseconds."""
+        if self._step_bytes < STEP_BYTES:
+            return False
+        self._step_bytes = 0
+        return True
 
     def _accept(self, record: Record) -> bool:
         """Count a message if the limits permit it. Otherwise, set `stop`."""
@@ -318,11 +343,13 @@ class Search:
                     break
                 self.scanned += 1
                 record = self._store.indexed_record(physical_offset, damaged)
-                if record is None or not self._is_wanted(record) or not self._matches(record):
-                    continue
-                if not self._accept(record):
-                    break
-                ready.append(record)
+                if record is not None and self._is_wanted(record) and self._matches(record):
+                    if not self._accept(record):
+                        break
+                    ready.append(record)
+                if self._is_step_full():
+                    yield ready
+                    ready = []
             self.unreadable += len(damaged)
             damaged.clear()
             yield ready

@@ -12,7 +12,14 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from math import isnan, nan
 
-from aerobee_broker.delivery.statistics.history import HOURS, MINUTES, History, Ring, Rollup
+from aerobee_broker.delivery.statistics.history import (
+    HOURS,
+    MINUTES,
+    RATE_SECONDS,
+    History,
+    Ring,
+    Rollup,
+)
 from aerobee_broker.delivery.statistics.latency import Histogram, SendLatency
 from aerobee_broker.metrics import BrokerMetrics, Traffic
 from aerobee_chassis.clock import Clock
@@ -89,13 +96,14 @@ class Sampler:
     clock: Clock
     send_latency: SendLatency = field(default_factory=SendLatency)
     max_figures: int = MAX_FIGURES
-    # Group → messages that it has not consumed, as last computed.
-    lag_of: dict[str, int] = field(default_factory=dict, init=False)
+    # Group → messages that it has not consumed, as last computed. None until then.
+    lag_of: dict[str, int] | None = field(default=None, init=False)
     _subjects: dict[Key, _Subject] = field(default_factory=dict, init=False)
     # The last values of subjects that have counted something and have no history.
     _without: dict[Key, tuple[Totals, Levels]] = field(default_factory=dict, init=False)
-    # Subjects that were active in the last second and have no history, because there is no room.
-    _omitted: set[Key] = field(default_factory=set, init=False)
+    # Subjects that have no history, because there is no room, and their last active second. They
+    # stay for the 10 s of a rate.
+    _omitted: dict[Key, int] = field(default_factory=dict, init=False)
     # Subjects that gave way to others, or found no room: their earlier values are unknown.
     _dropped: set[Key] = field(default_factory=set, init=False)
     _figures: int = field(default=0, init=False)
@@ -126,7 +134,10 @@ class Sampler:
 
     @property
     def omitted(self) -> int:
-        """The number of active subjects that have no history, because there is no room."""
+        """The number of subjects without a history that were active in the last 10 s.
+
+        There is no room for them.
+        """
         return len(self._omitted)
 
     def history(self, kind: Kind, name: str = "") -> History | None:
@@ -178,8 +189,8 @@ class Sampler:
         lag = figures.index("lag") if "lag" in figures else messages[0]
 
         def order(values: Sequence[float]) -> tuple[float, float]:
-            known_lag = 0.0 if isnan(values[lag]) else values[lag]
-            return -sum(values[each] for each in messages), -known_lag
+            known = [0.0 if isnan(value) else value for value in values]
+            return -sum(known[each] for each in messages), -known[lag]
 
         found = (
             (order(subject.history.latest), name)
@@ -203,9 +214,10 @@ class Sampler:
         if self._second is None:
             self._first = second + 1
         self._still = None
-        self._omitted.clear()
-        behind = [group for group, lag in self.lag_of.items() if lag]
-        groups = _Groups(self.metrics.dead_lettered_by, behind)
+        behind = [group for group, lag in (self.lag_of or {}).items() if lag]
+        # A group whose topics are all deleted still has a history.
+        recorded = [name for kind, name in self._subjects if kind is Kind.GROUP]
+        groups = _Groups(self.metrics.dead_lettered_by, (*behind, *recorded))
         metrics = self.metrics
         for number, topic in enumerate({*metrics.stored_by, *metrics.delivered_by}, 1):
             delivered = metrics.delivered_by.get(topic)
@@ -222,7 +234,7 @@ class Sampler:
             self._record((Kind.GROUP, group), second, elapsed, totals, self._lag(group))
             if number % SLICE == 0:
                 await asyncio.sleep(0)
-        lag = sum(self.lag_of.values())
+        lag = nan if self.lag_of is None else sum(self.lag_of.values())
         latencies = self.send_latency.take(elapsed)
         percentiles = [latencies.percentile(part) for part in _PERCENTILES.values()]
         totals = (
@@ -235,6 +247,9 @@ class Sampler:
         )
         self._record((Kind.BROKER, ""), second, elapsed, totals, lag, *percentiles)
         self._summarize(latencies, second)
+        self._omitted = {
+            key: last for key, last in self._omitted.items() if last > second - RATE_SECONDS
+        }
         self._second = second
         self._sampled.set()
         self._sampled = asyncio.Event()
@@ -285,8 +300,10 @@ class Sampler:
             self.metrics.forget_topic(name)
         elif kind is Kind.GROUP:
             self.metrics.forget_group(name)
-            self.lag_of.pop(name, None)
+            if self.lag_of is not None:
+                self.lag_of.pop(name, None)
         self._drop((kind, name))
+        self._omitted.pop((kind, name), None)
         self._without.pop((kind, name), None)
         self._dropped.discard((kind, name))
 
@@ -296,43 +313,46 @@ class Sampler:
             self._figures -= subject.history.figures
 
     def _lag(self, group: str) -> float:
-        return self.lag_of.get(group, nan)
+        return nan if self.lag_of is None else self.lag_of.get(group, nan)
 
     def _record(self, key: Key, second: int, elapsed: int, totals: Totals, *levels: float) -> None:
         """Record the growth of `totals` per second, and the values of `levels`."""
         if not self._has_rates:
             self._without[key] = totals, levels
             return
-        subject = self._subjects.get(key) or self._begin(key, second - elapsed, totals, levels)
+        subject = self._subjects.get(key) or self._begin(key, second, elapsed, totals, levels)
         if subject is None:
             return
         if totals == subject.totals:
             rates = _IDLE[: len(totals)]
         else:
             grown = zip(totals, subject.totals, strict=True)
-            rates = tuple((now - before) / elapsed for now, before in grown)
+            # A total falls when a topic or group of it is deleted: the growth is unknown.
+            rates = tuple(
+                (now - before) / elapsed if now >= before else nan for now, before in grown
+            )
         subject.totals, subject.levels = totals, levels
         subject.history.record(second, rates + levels if levels else rates)
 
-    def _begin(self, key: Key, last: int, totals: Totals, levels: Levels) -> _Subject | None:
-        """Return a new subject, or None if it is not active or there is no room.
-
-        `last` is the second of the last sample.
-        """
+    def _begin(
+        self, key: Key, second: int, elapsed: int, totals: Totals, levels: Levels
+    ) -> _Subject | None:
+        """Return a new subject, or None if it is not active or there is no room."""
         before = self._without.get(key)
         if before == (totals, levels) and key[0] is not Kind.BROKER:
             return None
         rollups = _ROLLUPS[key[0]]
         if not self._has_room(len(rollups)):
             self._without[key] = totals, levels
-            self._omitted.add(key)
+            self._omitted[key] = second
             self._dropped.add(key)
             return None
         self._without.pop(key, None)
+        self._omitted.pop(key, None)
         counted = before[0] if before is not None else (0,) * len(totals)
         subject = _Subject(History(rollups), counted, levels)
         if key not in self._dropped:
-            subject.history.assume_idle(self._first, last)
+            subject.history.assume_idle(self._first, second - elapsed)
         self._subjects[key] = subject
         self._figures += len(rollups)
         return subject
@@ -364,10 +384,10 @@ class Sampler:
 class _Groups:
     """Adds up the totals of groups over topics."""
 
-    def __init__(self, dead_lettered: Mapping[str, int], behind: Iterable[str]) -> None:
-        """Create an empty sum. `behind` has the groups that count as active because of a lag."""
+    def __init__(self, dead_lettered: Mapping[str, int], others: Iterable[str]) -> None:
+        """Create an empty sum. `others` has groups that may have no deliveries."""
         self._dead_lettered = dead_lettered
-        self._delivered = {group: [0, 0, 0] for group in (*dead_lettered, *behind)}
+        self._delivered = {group: [0, 0, 0] for group in (*dead_lettered, *others)}
 
     def add(self, delivered: Mapping[str, Traffic]) -> None:
         for group, traffic in delivered.items():

@@ -40,6 +40,7 @@ class AioListener:
         refuse: Refuse,
         *,
         admit: Admit = admit_all,
+        max_age_ms: int | None = None,
     ) -> None:
         self._run = run
         self._in_flight = in_flight
@@ -47,7 +48,7 @@ class AioListener:
         self._admit = admit
         self._loop = asyncio.get_running_loop()
         self._looking: asyncio.TimerHandle | None = None
-        self._server = grpc.aio.server(options=server_options(in_flight))
+        self._server = grpc.aio.server(options=server_options(in_flight, max_age_ms))
         for service in services:
             handlers = {
                 method.name: self._adapt(service.name, method) for method in service.methods

@@ -41,6 +41,7 @@ class CompletionQueueListener:
         refuse: Refuse,
         *,
         admit: Admit = admit_all,
+        max_age_ms: int | None = None,
     ) -> None:
         self.loop = loop
         self.run = run
@@ -54,7 +55,7 @@ class CompletionQueueListener:
             for method in service.methods
         }
         self._queue = loop.queue
-        self._server = cygrpc.Server(server_options(in_flight), False)
+        self._server = cygrpc.Server(server_options(in_flight, max_age_ms), False)
         self._server.register_completion_queue(self._queue)
         self._stopping = False
         self._idle = asyncio.Event()

@@ -152,7 +152,7 @@ class Pipeline:
             if self.authentication is None or caller.user is None:
                 return
             try:
-                user = self.authentication.current(caller.user.name)
+                user = self.authentication.current(caller.call.metadata)
             except Refused as refusal:
                 raise NotAdmitted(refusal.code, refusal.message) from None
             if (present := request()) is not None:

@@ -1,0 +1,53 @@
+"""Rejected calls are logged once for each caller and RPC."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import structlog
+
+from aerobee_chassis.rpc import access
+from aerobee_chassis.rpc.access import Access
+from aerobee_wire.permissions import Permissions
+from aerobee_wire.rpcs import DELETE_TOPIC, SEND
+
+CLIENT = "aerobee://prod/client/billing"
+
+
+@dataclass
+class PeerCall:
+    peer: str
+    certificate_uris: tuple[str, ...] = ()
+
+
+def logged(*calls: tuple[str, PeerCall]) -> list[tuple[str, str]]:
+    """Return the RPC and the peer of each log line."""
+    checks = Access(Permissions("prod", "broker-a"), enforced=True, observe_only=True)
+    with structlog.testing.capture_logs() as logs:
+        for path, call in calls:
+            admitted: Any = call
+            checks.admit(path, admitted)
+    assert checks.rejected == len(calls)
+    return [(line["rpc"], line["peer"]) for line in logs]
+
+
+def test_each_host_without_an_identity_is_logged_once() -> None:
+    first, again = PeerCall("10.0.0.1:40000"), PeerCall("10.0.0.1:40001")
+    others = PeerCall("10.0.0.2:40000"), PeerCall("[2001:db8::1]:40000"), PeerCall("unix")
+    found = logged(*((SEND.path, call) for call in (first, again, *others, *others)))
+    assert found == [(SEND.path, call.peer) for call in (first, *others)]
+
+
+def test_identity_is_logged_once_from_all_hosts() -> None:
+    first, again = (PeerCall(f"10.0.0.{host}:40000", (CLIENT,)) for host in (1, 2))
+    assert logged((DELETE_TOPIC.path, first), (DELETE_TOPIC.path, again)) == [
+        (DELETE_TOPIC.path, first.peer)
+    ]
+
+
+def test_memory_of_logged_callers_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(access, "_MOST_LOGGED", 2)
+    calls = [(SEND.path, PeerCall(f"10.0.0.{host}:1")) for host in (1, 2, 3, 3, 1)]
+    assert [peer for _, peer in logged(*calls)] == [f"10.0.0.{host}:1" for host in (1, 2, 3, 1)]
