@@ -153,12 +153,17 @@ TABLE: Mapping[str, Row] = {
         "aerobee.broker.v1.MessageService",
         {
             "Send": _row(*_MESSAGING, rights=_on(PUB, TOPIC, "messages[].topic", "batch.topic")),
-            "Pull": _consumes("consumer_group", "topic"),
+            # The console browses queues. A pull changes nothing.
+            "Pull": _row(
+                *_MESSAGING,
+                CONSOLE,
+                rights=_on(SUB, GROUP, "consumer_group") + _on(SUB, TOPIC, "topic"),
+            ),
             "SendBack": _consumes("consumer_group"),
-            "GetMessage": _row(CLIENT, ADMIN, rights=_GET_CLUSTER),
+            "GetMessage": _row(CLIENT, CONSOLE, ADMIN, rights=_GET_CLUSTER),
             "RecallMessage": _row(*_MESSAGING, rights=_on(PUB, TOPIC, "topic")),
             "SendReply": _row(*_MESSAGING),
-            "QueryMessages": _row(CLIENT, ADMIN, rights=_on("Sub|Get", TOPIC, "topic")),
+            "QueryMessages": _row(CLIENT, CONSOLE, ADMIN, rights=_on("Sub|Get", TOPIC, "topic")),
         },
     ),
     **_rpcs(

@@ -29,10 +29,13 @@ from support.broker.harness import BrokerHarness
 
 
 class InProcess:
-    """Brokers by name; a broker's name is its address. `defects`: their
-    exceptions other than MqError. `away`: brokers that do not answer. `unregistered`: brokers that
-    the name server does not know. `gone`: names of brokers that it knew once. `calls`: (broker,
-    method). `methods`: what each broker offers."""
+    """Brokers by name; a broker's name is its address.
+
+    `defects`: their exceptions other than MqError. `away`: brokers that do not answer. `errors`:
+    what all brokers raise, by method. `unregistered`: brokers that the name server does not know.
+    `gone`: names of brokers that it knew once. `calls`: (broker, method). `methods`: what each
+    broker offers.
+    """
 
     def __init__(self, brokers: Mapping[str, BrokerHarness]) -> None:
         self._brokers = brokers
@@ -44,6 +47,7 @@ class InProcess:
         }
         self.defects: list[Exception] = []
         self.away: set[str] = set()
+        self.errors: dict[str, MqError] = {}
         self.gone: set[str] = set()
         self.unregistered: set[str] = set()
         self.calls: list[tuple[str, str]] = []
@@ -56,6 +60,8 @@ class InProcess:
         self.calls.append((address, rpc.method))
         if address in self.away:
             raise MqError(Code.BROKER_UNREACHABLE, f"no answer from {address}")
+        if rpc.method in self.errors:
+            raise self.errors[rpc.method]
         method = self.methods.get((address, rpc.method))
         if method is None:  # as of an older version
             raise MqError(Code.REQUEST_CODE_NOT_SUPPORTED, "Method not found!")

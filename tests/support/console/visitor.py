@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlencode, urlsplit
 
+from aerobee.broker.v1.client_pb2 import HeartbeatRequest
+
 from aerobee_broker.metadata.topics import TopicConfig
 from aerobee_cli.doctor.checks import Finding
 from aerobee_cli.doctor.cluster import Diagnosis
@@ -20,6 +22,7 @@ from aerobee_console.reading.overview import Doctor
 from aerobee_console.reading.source import Source
 from aerobee_console.web.app import application
 from aerobee_console.web.console import Console
+from aerobee_wire import rpcs
 from support.broker.harness import BrokerHarness
 from support.broker.in_process import InProcess
 
@@ -45,9 +48,9 @@ class Response:
 
 
 async def call(
-    app: Any, method: str, address: str, headers: Mapping[str, str], body: bytes = b""
+    app: Any, method: str, address: str, headers: Mapping[str, str], *body: bytes
 ) -> Response:
-    """One request to an ASGI application."""
+    """One request to an ASGI application, with the parts of its body."""
     parts = urlsplit(address)
     scope = {
         "type": "http",
@@ -64,7 +67,8 @@ async def call(
         "server": ("127.0.0.1", 8082),
     }
     sent: list[Any] = []
-    requests = [{"type": "http.request", "body": body, "more_body": False}]
+    requests = [{"type": "http.request", "body": b"", "more_body": False}]
+    requests += [{"type": "http.request", "body": each, "more_body": True} for each in body[::-1]]
 
     async def receive() -> Any:
         return requests.pop() if requests else {"type": "http.disconnect"}
@@ -123,6 +127,15 @@ class Visitor:
     async def group(self, name: str, **fields: Any) -> None:
         for broker in self.brokers.values():
             await broker.group(name, **fields)
+
+    async def member(self, group: str, *topics: str) -> None:
+        """Connect a member of a group that subscribes to these topics."""
+        beat = HeartbeatRequest(client_id="member")
+        consumer = beat.consumers.add(consumer_group=group)
+        for topic in topics:
+            consumer.subscriptions.add(topic=topic, expression="*")
+        for name in self.brokers:
+            await self.transport.call(name, rpcs.HEARTBEAT, beat, timeout_s=5)
 
     # ---- requests ----
 

@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 import re
+from datetime import timedelta
+from typing import Any, Self
+from urllib.parse import urlencode
 
 import pytest
 
+from aerobee_client import AsyncProducer, Message
+from aerobee_console.web import actions
+from aerobee_console.web.actions import ACTIONS, CONFIRM
+from aerobee_console.web.fields import Fields
+from aerobee_wire.status import Code, MqError
 from support.console.visitor import Response, Visitor
 
 
@@ -146,7 +154,7 @@ async def test_a_group_is_created_changed_and_deleted(visitor: Visitor) -> None:
     assert (await visitor.get("/groups/shipping")).status == 404
 
 
-async def test_a_redrive_shows_reasons_and_starts_one_job_on_each_broker(
+async def test_a_redrive_shows_reasons_and_starts_a_job_on_each_broker_with_letters(
     visitor: Visitor,
 ) -> None:
     for reason in ("TimeoutError", "ValueError"):
@@ -161,14 +169,99 @@ async def test_a_redrive_shows_reasons_and_starts_one_job_on_each_broker(
     fields = {"target": "origin", "reason": "TimeoutError", "rate": "50", "job_id": job[1]}
     fields |= {"seen": seen(form), "confirm": "billing"}
     done = await visitor.post(path, fields)
-    assert done.status == 200 and "a: running" in done.words and "b: running" in done.words
+    assert done.status == 200 and "a: running" in done.words and "b: running" not in done.words
     assert job[1] in (await visitor.get("/dead-letters/billing")).words
 
 
+async def redriven(visitor: Visitor, target: str, **fields: str) -> Response:
+    """The answer to a redrive with the fields of its form, which was opened before."""
+    path = "/dead-letters/billing/redrive"
+    given = {"target": target, **fields}
+    form = await visitor.get(f"{path}?{urlencode(given)}")
+    assert form.status == 200
+    await visitor.brokers["a"].send("%DLQ%billing", b"x", properties=letter(9))
+    sent = {**given, "job_id": "job-1", "seen": seen(form), "confirm": "billing"}
+    return await visitor.post(path, sent)
+
+
+def letter(number: int) -> dict[str, str]:
+    return {"RETRY_TOPIC": "orders", "UNIQ_KEY": f"0A{number}", "DLQ_REASON": "TimeoutError"}
+
+
+async def test_a_redrive_starts_also_if_letters_arrive_meanwhile(visitor: Visitor) -> None:
+    await visitor.brokers["a"].send("%DLQ%billing", b"x", properties=letter(1))
+    assert "a: running" in (await redriven(visitor, "origin")).words
+
+
+async def test_the_limit_of_a_redrive_counts_the_letters_of_all_brokers(
+    visitor: Visitor,
+) -> None:
+    for number, broker in enumerate(visitor.brokers.values()):
+        for each in range(3):
+            named = letter(10 * number + each)
+            await broker.send("%DLQ%billing", b"x", properties=named)
+    path = "/dead-letters/billing/redrive?target=origin&limit=4"
+    words = (await visitor.get(path)).words
+    assert "4 letters of billing would be sent" in words
+    assert "a: 3 of 3 stored letters" in words and "b: 1 of 3 stored letters" in words
+    done = await redriven(visitor, "origin", limit="4")
+    assert "a: running" in done.words and "b: running" not in done.words  # a has four now
+
+
+async def test_a_redrive_asks_only_brokers_that_have_the_dead_letter_topic(
+    visitor: Visitor,
+) -> None:
+    await visitor.brokers["a"].send("%DLQ%billing", b"x", properties=letter(1))
+    visitor.brokers["b"].tables.groups.remove("billing")
+    assert "a: running" in (await redriven(visitor, "origin")).words
+
+
+async def test_a_redrive_without_letters_is_refused(visitor: Visitor) -> None:
+    await visitor.brokers["a"].send("%DLQ%billing", b"x", properties=letter(1))
+    response = await redriven(visitor, "origin", tag="none")
+    assert response.status == 409 and "no dead letter meets the conditions" in response.words
+
+
+async def test_a_redrive_that_starts_nowhere_is_an_error(visitor: Visitor) -> None:
+    await visitor.brokers["a"].send("%DLQ%billing", b"x", properties=letter(1))
+    visitor.transport.errors["StartLetterJob"] = MqError(Code.ILLEGAL_OPERATION, "another job")
+    response = await redriven(visitor, "origin")
+    assert response.status == 400 and "another job" in response.words
+
+
+async def test_letters_are_not_sent_to_a_retry_topic_that_no_member_reads(
+    visitor: Visitor,
+) -> None:
+    await visitor.brokers["a"].send("%DLQ%billing", b"x", properties=letter(1))
+    path = "/dead-letters/billing/redrive"
+    shown = seen(await visitor.get(f"{path}?target=retry"))
+    await visitor.member("billing", "orders")
+    form = await visitor.get(path)
+    assert "do not read its retry topic" in form.words
+    assert "<option>retry" not in form.text
+    assert (await visitor.get(f"{path}?target=retry")).status == 400
+    fields = {"target": "retry", "job_id": "job-1", "confirm": "billing"}
+    fields["seen"] = shown
+    assert (await visitor.post(path, fields)).status == 400
+    assert not await visitor.admin.letter_jobs("billing")
+
+
+async def test_letters_without_a_reason_have_no_redrive(visitor: Visitor) -> None:
+    await visitor.brokers["a"].send("%DLQ%billing", b"x", b"y")
+    page = "/dead-letters/billing"
+    for query, shown in (
+        ("", True),
+        ("?reason=x&tag=y", True),
+        ("?reason=", False),
+        ("?tag=", False),
+    ):
+        assert (f"{page}/redrive" in (await visitor.get(page + query)).text) is shown
+
+
 async def test_a_broker_is_drained_and_undrained(visitor: Visitor) -> None:
-    assert "a drains" in (await visitor.post("/brokers/a/drain", {"drain": "no"})).words
+    assert "a drains" in (await visitor.post("/brokers/a/drain", {"accept": "no"})).words
     assert "draining" in (await visitor.get("/brokers")).words
-    assert "a accepts messages" in (await visitor.post("/brokers/a/drain", {"drain": "yes"})).words
+    assert "a accepts messages" in (await visitor.post("/brokers/a/drain", {"accept": "yes"})).words
 
 
 async def test_fewer_queues_need_the_name_if_messages_become_unreadable(
@@ -180,3 +273,101 @@ async def test_fewer_queues_need_the_name_if_messages_become_unreadable(
     assert refused.status == 400 and "1 in queue 1 of a" in refused.words
     done = await visitor.post("/topics/orders/change", {**fields, "confirm": "orders"})
     assert done.status == 200 and "a: read_queue_count 2 → 1" in done.words
+
+
+@pytest.mark.parametrize("fields", [{}, {"drain": "yes"}, {"accept": "yes", "drain": "yes"}])
+async def test_a_drain_needs_its_field_and_no_other(
+    fields: dict[str, str], visitor: Visitor
+) -> None:
+    response = await visitor.post("/brokers/a/drain", fields)
+    assert response.status == 400 and "drains" not in response.words
+
+
+@pytest.mark.parametrize("path", ACTIONS)
+async def test_a_change_knows_the_inputs_of_its_form(path: str, visitor: Visitor) -> None:
+    action = ACTIONS[path]
+    names = {"topic": "orders", "group": "billing", "broker": "a"}
+    given = {"target": "origin"} if "redrive" in path else {}
+    form = await action.form(visitor.console, names, Fields(given))
+    assert {each.name for each in form.inputs} - {CONFIRM} == {*action.fields, *action.settings}
+    assert {each.name for each in form.inputs if each.was is not None} == {*action.settings}
+
+
+def shown(form: Response) -> dict[str, str]:
+    """The fields that a browser sends back for a form of settings that nobody edits."""
+    fields = dict(re.findall(r'<input [^>]*name="(\w+)"[^>]*value="([^"]*)"', form.text))
+    for name, options in re.findall(r'<select name="(\w+)".*?>(.*?)</select>', form.text):
+        selected = re.search(r"<option selected>(\w*)", options)
+        assert selected
+        fields[name] = selected[1]
+    fields.pop("csrf_token")
+    return fields
+
+
+async def test_only_the_settings_that_differ_are_changed(visitor: Visitor) -> None:
+    await visitor.brokers["b"].group("billing", retry_max_times=3)
+    form = await visitor.get("/groups/billing/change")
+    assert "The brokers have different settings; those of a are shown" in form.words
+    response = await visitor.post("/groups/billing/change", {**shown(form), "order": "on"})
+    assert response.status == 200 and "order" in response.words
+    found = visitor.brokers["b"].tables.groups.get("billing")
+    assert found is not None and found.retry_max_times == 3
+    same = await visitor.get("/groups/billing/change")
+    again = await visitor.post("/groups/billing/change", shown(same))
+    assert "had these settings already" in again.words
+
+
+async def test_a_change_of_another_operator_is_not_overwritten(visitor: Visitor) -> None:
+    form = shown(await visitor.get("/groups/billing/change"))
+    await visitor.admin.update_group("billing", consume_enable=False)
+    refused = await visitor.post("/groups/billing/change", {**form, "max_attempts": "3"})
+    assert refused.status == 409 and "May consume was true and is false now" in refused.words
+    assert shown(refused)["consume"] == "false" == shown(refused)["was_consume"]
+    assert not (await visitor.admin.get_group("billing")).consume_enable
+
+
+async def test_retry_delays_can_be_cleared(visitor: Visitor) -> None:
+    await visitor.admin.update_group("billing", retry_delays=[timedelta(seconds=1)])
+    form = shown(await visitor.get("/groups/billing/change"))
+    assert form["retry_delays"] == "1000ms"
+    await visitor.post("/groups/billing/change", {**form, "retry_delays": ""})
+    assert (await visitor.admin.get_group("billing")).retry_delays_ms == ()
+    missing = await visitor.post("/groups/billing/change", {**form, "max_attempts": ""})
+    assert missing.status in (400, 409)
+
+
+async def test_a_failed_change_is_not_called_unchanged(visitor: Visitor) -> None:
+    visitor.transport.away = {"b"}
+    response = await visitor.post("/topics/new", {"topic": "invoices"})
+    assert "The change failed" in response.words and "may have made" in response.words
+    assert "Nothing was changed" not in response.words
+    visitor.transport.away = set()
+    bad = await visitor.post("/topics/new", {"topic": "x", "queues": "many"})
+    assert "Nothing was changed" in bad.words and "The change failed" not in bad.words
+
+
+async def test_a_body_is_kept_as_it_is_also_if_the_send_fails(
+    visitor: Visitor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[bytes] = []
+
+    class Producer(AsyncProducer):
+        def __init__(self, *args: Any, **options: Any) -> None:
+            """Connect to nothing."""
+
+        async def __aenter__(self) -> Self:
+            return self
+
+        async def __aexit__(self, *_: object) -> None:
+            """Keep nothing."""
+
+        async def send(self, message: Message, **_: Any) -> Any:
+            sent.append(message.body)
+            raise MqError(Code.MESSAGE_ILLEGAL, "the body is too large")
+
+    monkeypatch.setattr(actions, "AsyncProducer", Producer)
+    body = "\n a" + "x" * (1 << 20) + " \n"
+    response = await visitor.post("/topics/orders/send", {"body": body})
+    assert sent == [body.encode()]
+    assert response.status == 400 and "the body is too large" in response.words
+    assert f">\n{body}</textarea>" in response.text

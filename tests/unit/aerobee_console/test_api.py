@@ -172,3 +172,14 @@ async def test_a_body_of_another_kind_is_refused(body: object, visitor: Visitor)
 async def test_the_description_is_served(visitor: Visitor) -> None:
     response = await visitor.get(f"{api.PREFIX}/{api.FILE}")
     assert json.loads(response.body) == DESCRIPTION
+
+
+async def test_an_error_of_a_change_says_that_it_may_be_made(visitor: Visitor) -> None:
+    visitor.transport.away = {"b"}
+    answer = await post(visitor, "/topics/new", {"topic": "invoices"})
+    assert "may have made the change" in described(answer, "/topics/new", "post")["message"]
+
+
+async def test_an_unknown_field_of_a_change_is_refused(visitor: Visitor) -> None:
+    answer = await post(visitor, "/topics/new", {"topic": "invoices", "colour": "red"})
+    assert answer.status == 400 and json.loads(answer.body)["field"] == "colour"

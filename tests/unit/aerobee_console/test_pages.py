@@ -8,6 +8,7 @@ import pytest
 
 from aerobee_cli.doctor.checks import Finding
 from aerobee_wire import properties
+from aerobee_wire.status import Code, MqError
 from support.console.visitor import Visitor
 
 # Page → calls to each broker. "{id}" is the id of a message.
@@ -179,3 +180,33 @@ async def test_letters_are_counted_by_reason_and_a_part_is_called_truncated(
     await visitor.brokers["a"].send("%DLQ%billing", *[b"x"] * 1_000)
     page = await visitor.get("/dead-letters/billing")
     assert "over the 1,000 newest of 1,003" in page.words
+
+
+async def test_the_newest_letters_are_shown_also_of_large_ones(visitor: Visitor) -> None:
+    for reason in (*["OldError"] * 5, "NewError"):
+        await visitor.brokers["a"].send(
+            "%DLQ%billing", bytes(1 << 20), properties={properties.DLQ_REASON: reason}
+        )
+    page = await visitor.get("/dead-letters/billing")
+    assert "OldError 5 NewError 1" in page.words and "Truncated" not in page.words
+
+
+async def test_a_query_may_have_any_name(visitor: Visitor) -> None:
+    assert (await visitor.get("/topics/orders?path=1&query=2")).status == 200
+    assert (await visitor.get("/topics?path=1&query=2")).status == 200
+
+
+@pytest.mark.parametrize(
+    ("page", "method"),
+    [
+        ("/messages?topic=orders&offset=0", "Pull"),
+        ("/messages?topic=orders&offset=0", "GetQueueOffsets"),
+        ("/clients", "ListClients"),
+    ],
+)
+async def test_a_page_that_is_not_permitted_is_no_silence(
+    page: str, method: str, visitor: Visitor
+) -> None:
+    visitor.transport.errors[method] = MqError(Code.NO_PERMISSION, f"you may not call {method}")
+    response = await visitor.get(page)
+    assert response.status == 403 and f"you may not call {method}" in response.words

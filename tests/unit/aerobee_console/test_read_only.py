@@ -39,3 +39,9 @@ async def test_it_hides_bodies(reader: Visitor) -> None:
     assert page.status == 200 and "a secret" not in page.text and "--no-bodies" in page.words
     body = await reader.get("/messages/C00002023D65006101A28F6593060018/body")
     assert b"a secret" not in body.body
+
+
+async def test_it_does_not_search_bodies(reader: Visitor) -> None:
+    response = await reader.get("/messages?topic=orders&text=a")
+    assert response.status == 400 and "--no-bodies" in response.words
+    assert "Text in the body" not in (await reader.get("/messages")).words

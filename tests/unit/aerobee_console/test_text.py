@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from aerobee_console.reading.text import MAX_BODY_BYTES, body_of, printable
+from aerobee_console.reading.text import MAX_BODY_BYTES, MAX_PRETTY, body_of, printable
 
 
 @pytest.mark.parametrize(
@@ -52,3 +52,9 @@ def test_a_character_that_the_bound_cuts_does_not_make_text_binary() -> None:
 
 def test_deep_json_is_shown_as_text() -> None:
     assert body_of(b"[" * 20_000).format == "text"
+
+
+def test_deeply_nested_json_is_shown_as_text() -> None:
+    body = body_of(b"[" + b"[" * 500 + b"1," * 30_000 + b"1" + b"]" * 501, "json")
+    assert body.format == "text" and len(body.text) < MAX_PRETTY
+    assert "too deeply" in body.problem

@@ -6,6 +6,7 @@ import importlib
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from aerobee.broker.v1 import admin_pb2, client_pb2, message_pb2, pop_pb2
@@ -27,12 +28,16 @@ from aerobee_wire.permissions import (
 from aerobee_wire.rpcs import (
     DELETE_TOPIC,
     FOLLOW,
+    GET_MESSAGE,
     HEARTBEAT,
     LIST_CLIENTS,
     POP,
     PULL,
+    QUERY_MESSAGES,
     REGISTER_BROKER,
+    SEARCH_MESSAGES,
     SEND,
+    Rpc,
 )
 from aerobee_wire.status import Code
 from aerobee_wire.topics import dead_letter_topic, retry_topic
@@ -180,6 +185,11 @@ def test_a_broker_of_another_name_follows_no_master() -> None:
     permissions().admit(Identity(CLUSTER, "broker", BROKER), FOLLOW.path)
     with pytest.raises(NotPermitted, match="broker-b"):
         permissions().admit(Identity(CLUSTER, "broker", "broker-b"), FOLLOW.path)
+
+
+@pytest.mark.parametrize("rpc", [PULL, GET_MESSAGE, QUERY_MESSAGES, SEARCH_MESSAGES])
+def test_the_console_may_read_messages(rpc: Rpc[Any, Any]) -> None:
+    permissions().admit(Identity(CLUSTER, "console", "console"), rpc.path)
 
 
 # ---- identities ----

@@ -22,11 +22,12 @@ from aerobee_cli.options import DEFAULT_NAMESRV, BadOption
 from aerobee_cli.output import silence_client
 from aerobee_client import AsyncAdminClient
 from aerobee_client.cluster.namesrv import namesrv_addresses
-from aerobee_console.options import DEFAULT_HOST, DEFAULT_PORT, Options, is_loopback
+from aerobee_console.options import DEFAULT_HOST, DEFAULT_PORT, Options
 from aerobee_console.reading.overview import Doctor
 from aerobee_console.reading.source import Source
 from aerobee_console.web.app import application
 from aerobee_console.web.console import Console
+from aerobee_wire.certificates import needs_no_tls
 from aerobee_wire.status import MqError
 
 # Open event streams end when the console stops.
@@ -66,7 +67,7 @@ def console(
     The console prints one line of JSON with its address when it is ready. It has no login. It
     therefore listens on loopback, unless --insecure is given.
     """
-    if not is_loopback(host) and not insecure:
+    if not needs_no_tls(host) and not insecure:
         raise BadOption(
             f"--host {host}: the console has no login, so that everyone who reaches this address "
             "could change the cluster; use 127.0.0.1, or --insecure behind a firewall"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 from dataclasses import dataclass
 
 DEFAULT_PORT = 8_082
@@ -33,14 +32,4 @@ class Options:
     @property
     def names(self) -> frozenset[str]:
         """The values of the header Host, without a port, that are accepted."""
-        return LOOPBACK_NAMES | {name.lower() for name in self.host_names}
-
-
-def is_loopback(host: str) -> bool:
-    """Return whether only programs of this machine reach the address `host`."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+        return LOOPBACK_NAMES | {name.lower() for name in (self.host, *self.host_names)}

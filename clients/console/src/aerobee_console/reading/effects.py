@@ -9,13 +9,15 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from aerobee_cli.offsets import ResetTarget, effects
 from aerobee_cli.output import counted
 from aerobee_client.admin.descriptions import QueueOffset, QueueProgress, QueueStatus
-from aerobee_client.admin.letters import LetterJobSpec, LetterPreview
+from aerobee_client.admin.letters import LetterPreview
+from aerobee_client.admin.redriving.letter_job import GroupLetterJob
 from aerobee_console.reading.groups import group_page
 from aerobee_console.reading.source import NO_ANSWER, Answer, Source, gathered
 from aerobee_console.reading.topics import topic_page
@@ -148,36 +150,31 @@ async def offset_reset(source: Source, group: str, topic: str, target: ResetTarg
     )
 
 
-async def redrive(source: Source, spec: LetterJobSpec) -> Effects:
-    """Return the effects of a redrive: the letters that each broker would send.
+async def redrive(source: Source, job: GroupLetterJob) -> Effects:
+    """Return the effects of a redrive: the letters that each broker with letters would send.
 
     Raises MqError with the code SUBSCRIPTION_GROUP_NOT_EXIST or INVALID_PARAMETER.
     """
-    asking = await source.ask()
+    asking, spec = await source.ask(), job.spec
 
-    async def of_broker(name: str) -> LetterPreview | None:
-        async def preview(silent: list[MqError]) -> LetterPreview:
-            try:
-                return await source.admin.preview_letter_job(name, spec)
-            except MqError as error:
-                if error.code in NO_ANSWER:
-                    error.at_broker(name)
-                    silent.append(error)
-                raise
+    async def preview(silent: list[MqError]) -> Mapping[str, LetterPreview]:
+        try:
+            return await job.preview()
+        except MqError as error:
+            if error.code in NO_ANSWER:
+                silent.append(error)
+            raise
 
-        return await asking.of(preview)
-
-    names = sorted(asking.masters)
-    found = await gathered(*map(of_broker, names))
-    previews = {name: each for name, each in zip(names, found, strict=True) if each is not None}
-    total = sum(each.would_send for each in previews.values())
+    previews = await asking.of(preview) or {}
+    shares = job.shares()
+    total = sum(shares.values())
     texts = [f"{counted(total, 'letter')} of {spec.consumer_group} would be sent to {spec.target}"]
     for name, each in previews.items():
         reasons = ", ".join(
             f"{reason or 'no reason'} {number:,}" for reason, number in each.reasons.items()
         )
         texts.append(
-            f"{name}: {each.would_send:,} of {counted(each.stored, 'stored letter')}"
+            f"{name}: {shares[name]:,} of {counted(each.stored, 'stored letter')}"
             + (f" ({reasons})" if reasons else "")
         )
         if each.already_sent or each.already_dismissed:
@@ -190,7 +187,7 @@ async def redrive(source: Source, spec: LetterJobSpec) -> Effects:
         ]
     return Effects(
         texts=tuple(texts),
-        seen=_digest({name: each.would_send for name, each in previews.items()}),
+        seen=_digest(sorted(previews), spec.target, spec.reason, spec.tag, spec.limit, spec.rate),
         silent=asking.silent,
         asked_at_ms=asking.at_ms,
     )

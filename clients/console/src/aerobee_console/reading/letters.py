@@ -6,17 +6,15 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
-from aerobee_client.admin.dead_letters import PAGE_BYTES
 from aerobee_client.admin.descriptions import QueueStatus
 from aerobee_client.admin.letters import LetterJobDescription
-from aerobee_client.message import ReceivedMessage
-from aerobee_console.reading.messages import MessageRow
-from aerobee_console.reading.source import Answer, Listing, Source, gathered, page_of
+from aerobee_console.reading.messages import MessageRow, searched
+from aerobee_console.reading.source import Answer, Listing, Source, page_of
 from aerobee_console.reading.waiting import waiting
 from aerobee_wire.status import Code, MqError
 from aerobee_wire.topics import check_group, dead_letter_topic
 
-# The newest letters of each queue that a page looks at. This is one read of at most 4 MiB.
+# The newest letters that a page looks at.
 LOOKED_AT = 1_000
 SHOWN = 100
 
@@ -91,7 +89,7 @@ async def letter_groups(source: Source, *, name: str = "", page: int = 1) -> Let
 async def letters(
     source: Source, group: str, *, reason: str | None = None, tag: str | None = None
 ) -> Letters:
-    """Return the dead letters of a group: one call to each broker, and one read of each queue.
+    """Return the dead letters of a group: two calls and one search at each broker.
 
     Args:
         source: The cluster.
@@ -104,17 +102,8 @@ async def letters(
     asking = await source.ask()
     queues = await asking.of(lambda silent: _queues(source, topic, silent))
     jobs = await asking.of(lambda silent: source.admin.letter_jobs(group, silent=silent))
-    found: list[ReceivedMessage] = []
-    corrupted = 0
-    reads = [
-        asking.of(lambda silent, queue=queue: _newest(source, queue, silent))  # type: ignore[misc]
-        for queue in queues or ()
-    ]
-    answers: list[Any] = await gathered(*reads)
-    for answer in answers:
-        if answer is not None:
-            found += answer[0]
-            corrupted += answer[1]
+    newest = await searched(source, asking, topic, max_messages=LOOKED_AT) if queues else None
+    found = newest.messages if newest else ()
     selected = [
         letter
         for letter in found
@@ -127,7 +116,7 @@ async def letters(
         consumer_group=group,
         stored=stored,
         looked_at=len(found),
-        corrupted=corrupted,
+        corrupted=newest.unreadable if newest else 0,
         selected=len(selected),
         rows=tuple(map(MessageRow.of, selected[:SHOWN])),
         by_reason=_counted(letter.failure_reason for letter in found),
@@ -155,25 +144,3 @@ async def _queues(source: Source, topic: str, silent: list[MqError]) -> list[Que
         if error.code is not Code.TOPIC_NOT_EXIST or error in silent:
             raise
         return []
-
-
-async def _newest(
-    source: Source, queue: QueueStatus, silent: list[MqError]
-) -> tuple[list[ReceivedMessage], int]:
-    if queue.max_offset == queue.min_offset:
-        return [], 0
-    start = max(queue.min_offset, queue.max_offset - LOOKED_AT)
-    try:
-        page = await source.admin.browse(
-            queue.topic,
-            queue.broker_name,
-            queue.queue_id,
-            start,
-            max_messages=LOOKED_AT,
-            max_bytes=PAGE_BYTES,
-        )
-    except MqError as error:
-        error.at_broker(queue.broker_name)
-        silent.append(error)
-        raise
-    return page.messages(), page.corrupted_count

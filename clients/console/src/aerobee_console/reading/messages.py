@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from aerobee_client.admin.descriptions import QueueStatus, SearchResult
 from aerobee_client.message import ReceivedMessage
@@ -167,6 +168,25 @@ class _Found:
     unanswered: Mapping[str, str]
 
 
+async def searched(
+    source: Source, asking: Asking, topic: str, *, max_messages: int = MAX_FOUND, **wanted: Any
+) -> SearchResult | None:
+    """Return the newest messages that meet the conditions `wanted` of `search_messages`.
+
+    Return None if no broker answered. Raises MqError with the code TOPIC_NOT_EXIST if the topic has
+    no route.
+    """
+
+    async def found() -> _Found:
+        result = await source.admin.search_messages(
+            topic, newest_first=True, max_messages=max_messages, **wanted
+        )
+        return _Found(result, {name: error.message for name, error in result.silent.items()})
+
+    answered = await asking.merged(found)
+    return answered.result if answered else None
+
+
 async def search(
     source: Source,
     topic: str,
@@ -182,23 +202,17 @@ async def search(
     Raises MqError with the code TOPIC_NOT_EXIST if the topic has no route.
     """
     asking = await source.ask()
-
-    async def found() -> _Found:
-        result = await source.admin.search_messages(
-            topic,
-            expression=tag or "*",
-            key=key,
-            text=text,
-            begin_timestamp_ms=since_ms,
-            end_timestamp_ms=until_ms,
-            newest_first=True,
-            max_messages=MAX_FOUND,
-            max_scanned=MAX_SCANNED,
-        )
-        return _Found(result, {name: error.message for name, error in result.silent.items()})
-
-    answered = await asking.merged(found)
-    result = answered.result if answered else None
+    result = await searched(
+        source,
+        asking,
+        topic,
+        expression=tag or "*",
+        key=key,
+        text=text,
+        begin_timestamp_ms=since_ms,
+        end_timestamp_ms=until_ms,
+        max_scanned=MAX_SCANNED,
+    )
     stops = result.stops if result else {}
     return MessageList(
         rows=tuple(MessageRow.of(message) for message in (result.messages if result else ())),

@@ -132,20 +132,26 @@ class Asking:
         """Return the result of `call`, or None if no broker answered.
 
         `call` gets a list for the errors of brokers that do not answer. Raises MqError for other
-        errors, such as the refusal of all brokers.
+        errors, such as the lack of a permission.
         """
         if not self.masters:
             return None
         errors: list[MqError] = []
         try:
-            return await call(errors)
+            found = await call(errors)
         except MqError as error:
+            self._note(errors)
             if error not in errors:
                 raise
             return None
-        finally:
-            for each in errors:
-                self._silent.setdefault(each.broker_name, Silent(each.broker_name, each.message))
+        self._note(errors)
+        return found
+
+    def _note(self, errors: Sequence[MqError]) -> None:
+        for each in errors:
+            if each.code is Code.NO_PERMISSION:  # the broker did answer
+                raise each
+            self._silent.setdefault(each.broker_name, Silent(each.broker_name, each.message))
 
     async def merged(self, call: Callable[[], Awaitable[M]]) -> M | None:
         """Return a result that names the brokers that did not answer, or None if none answered.

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import unicodedata
 from dataclasses import dataclass
+from typing import Any
 
 MAX_BODY_BYTES = 64 * 1024
+MAX_PRETTY = 4 * MAX_BODY_BYTES  # characters: each level of JSON indents its lines further
 HEX_COLUMNS = 16
 FORMATS = ("text", "json", "hex")
 # Categories of Unicode whose characters are invisible or change the order of others: control,
@@ -68,15 +70,29 @@ def body_of(body: bytes, wanted: str = "") -> Body:
                 return Body(_hex(head), "hex", len(body), truncated, problem)
         if wanted != "text" and not truncated:
             try:
-                pretty = json.dumps(json.loads(text), indent=2, ensure_ascii=False)
+                pretty = _indented(json.loads(text))
             except (ValueError, RecursionError):
                 problem = "the body is not JSON" if wanted == "json" else ""
             else:
+                if pretty is None:
+                    problem = "the body is nested too deeply to be shown as JSON"
+                    return Body(printable(text, keep="\n\t"), "text", len(body), False, problem)
                 return Body(printable(pretty, keep="\n"), "json", len(body), truncated)
         elif wanted == "json":
             problem = "the body is too long to be shown as JSON"
         return Body(printable(text, keep="\n\t"), "text", len(body), truncated, problem)
     return Body(_hex(head), "hex", len(body), truncated)
+
+
+def _indented(value: Any) -> str | None:
+    """Return a value as indented JSON, or None if that is longer than MAX_PRETTY."""
+    parts, length = [], 0
+    for each in json.JSONEncoder(indent=2, ensure_ascii=False).iterencode(value):
+        length += len(each)
+        if length > MAX_PRETTY:
+            return None
+        parts.append(each)
+    return "".join(parts)
 
 
 def _hex(body: bytes) -> str:

@@ -170,8 +170,11 @@
     if (place.textContent !== text) place.textContent = text;
   }
 
+  // A search by text reads the messages of a topic, so it is repeated only by hand.
+  const isSearch = () => location.pathname === "/messages" && new URLSearchParams(location.search).get("text");
+
   async function refresh(always) {
-    if (asking || document.hidden || isBusy() || (!always && !document.getElementById("age"))) return;
+    if (asking || document.hidden || isBusy() || (!always && (!document.getElementById("age") || isSearch()))) return;
     asking = true;
     const address = location.href;
     try {

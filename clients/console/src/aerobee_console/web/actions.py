@@ -7,7 +7,7 @@ is typed for a change that cannot be undone.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from secrets import token_hex
 from typing import Any
 from urllib.parse import parse_qsl
@@ -27,6 +27,7 @@ from aerobee_cli.settings import (
 from aerobee_client import AsyncProducer, Message
 from aerobee_client.admin.descriptions import Created, Update
 from aerobee_client.admin.letters import LetterJobSpec
+from aerobee_client.admin.redriving.letter_job import GroupLetterJob, reads_retries
 from aerobee_console.reading.brokers import broker_page
 from aerobee_console.reading.effects import (
     Effects,
@@ -40,12 +41,14 @@ from aerobee_console.web.console import Console, status_of
 from aerobee_console.web.fields import BadField, Fields
 from aerobee_console.web.render import part
 from aerobee_console.web.security import TOKEN_FIELD
-from aerobee_wire.status import MqError
+from aerobee_wire.status import Code, MqError
 
 # The producer group of the test messages.
 PRODUCER_GROUP = "aerobee-console"
 CONFIRM = "confirm"
 SEEN = "seen"
+WAS = "was_"  # before the name of a field with the value that the form showed
+CAVEAT = "brokers that answered may have made the change: look before you repeat it"
 
 
 class Changed(Exception):
@@ -57,6 +60,7 @@ class Input:
     """A field of a form.
 
     `kind` is "text", "number", "area", "choice", or "fixed" for a value that the form only shows.
+    `was` is the value of a setting now, which a form sends back as `was_NAME`.
     """
 
     name: str
@@ -66,6 +70,7 @@ class Input:
     choices: Sequence[str] = ()
     hint: str = ""
     required: bool = False
+    was: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,11 +105,22 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """A change: `form` makes its form, and `perform` makes the change from the fields."""
+    """A change: `form` makes its form, and `perform` makes the change from the fields.
+
+    `fields` are the names of the inputs that its forms can have, and `settings` those with a `was`.
+    """
 
     form: Callable[[Console, Mapping[str, str], Fields], Awaitable[Form]]
     perform: Callable[[Console, Mapping[str, str], Fields], Awaitable[Result]]
     tab: str
+    fields: Sequence[str] = ()
+    settings: Sequence[str] = ()
+
+    @property
+    def known(self) -> tuple[str, ...]:
+        """The names of the fields that a request may have."""
+        seen = [WAS + name for name in self.settings]
+        return (*self.fields, *self.settings, *seen, CONFIRM, SEEN)
 
 
 async def show(request: Request, console: Console, action: Action) -> Response:
@@ -113,9 +129,14 @@ async def show(request: Request, console: Console, action: Action) -> Response:
     if request.method != "POST":
         fields = Fields(dict(request.query_params))
         return _render(request, console, action, await action.form(console, names, fields), fields)
-    values = dict(parse_qsl((await request.body()).decode(), keep_blank_values=True))
-    console.guard.check_change(request.headers, values.get(TOKEN_FIELD, ""))
+    console.guard.check_origin(request.headers)
+    try:
+        values = dict(parse_qsl((await request.body()).decode(), keep_blank_values=True))
+    except ValueError:
+        raise BadField("body", "it is not a form in UTF-8: use the form of the console") from None
+    console.guard.check_token(values.pop(TOKEN_FIELD, ""))
     fields = Fields(values)
+    fields.check_known(action.known)
     try:
         result = await action.perform(console, names, fields)
     except (BadField, Changed, MqError) as error:
@@ -133,15 +154,16 @@ def _render(
     *,
     error: Exception | None = None,
 ) -> Response:
-    status, message = 200, ""
+    status, message, title = 200, "", "Nothing was changed"
+    given = fields
     if isinstance(error, BadField):
         status, message = 400, error.message
     elif isinstance(error, Changed):
         status, message = 409, str(error)
+        given = Fields({})  # the form has the values of now
     elif isinstance(error, MqError):
-        status, message = status_of(error), error.message
-        if status == 502:
-            message += "; brokers that answered may have made the change: look before you repeat it"
+        status, message = status_of(error), f"{error.message}; {CAVEAT}"
+        title = "The change failed"
     return console.page(
         request,
         "form.html.j2",
@@ -149,9 +171,11 @@ def _render(
         tab=action.tab,
         page=form.effects,
         form=form,
-        values={each.name: fields.text(each.name, each.value, longest=1 << 20)
-                for each in form.inputs},
+        values={each.name: given.given(each.name, each.value) for each in form.inputs}
+        | {WAS + each.name: given.given(WAS + each.name, each.was)
+           for each in form.inputs if each.was is not None},
         message=message,
+        problem_title=title,
         bad_field=error.field if isinstance(error, BadField) else "",
     )  # fmt: skip
 
@@ -193,11 +217,57 @@ def _settings(
     return arguments
 
 
+def _setting(name: str, label: str, value: str, choices: Sequence[str] = (), **more: Any) -> Input:
+    """Return the input of a setting that has this value now."""
+    if choices and value not in choices:
+        choices = (value, *choices)
+    return Input(name=name, label=label, value=value, was=value, choices=choices, **more)
+
+
+def _changed_settings(
+    read: Callable[[Mapping[str, Any]], dict[str, Any]], fields: Fields, form: Form
+) -> dict[str, Any]:
+    """Return the arguments of an admin client for the settings that were changed in a form.
+
+    `form` is the form as of now. Raises Changed if it differs from the one that was shown.
+    """
+    arguments: dict[str, Any] = {}
+    for each in form.inputs:
+        if each.was is None:
+            continue
+        was = fields.text(WAS + each.name, each.was)
+        if was != each.was:
+            raise Changed(
+                f"{each.label} was {was or 'empty'} and is {each.was or 'empty'} now: nothing was "
+                "changed; send the form with the present settings again"
+            )
+        value = fields.text(each.name, was)
+        if value == was:
+            continue
+        if not value and each.required:
+            raise BadField(each.name, "it is empty: give a value")
+        try:
+            arguments |= read({each.name: value})
+        except BadOption as error:
+            raise BadField(each.name, error.message) from None
+    return arguments
+
+
+def _differences(alike: bool, broker_name: str) -> list[str]:
+    """Return the note about brokers with different settings."""
+    if alike:
+        return []
+    return [
+        f"The brokers have different settings; those of {broker_name} are shown. A setting that "
+        "you change is changed on all brokers, and the others stay as they are."
+    ]
+
+
 # ---- topics ----
 
 TYPES = tuple(each.value for each in MessageType)
 PERMISSIONS = tuple(each.value for each in Permission)
-TOPIC_FIELDS = ("queues", "read_queues", "write_queues", "permission", "type")
+TOPIC_SETTINGS = ("read_queues", "write_queues", "permission", "type")
 
 
 async def _new_topic_form(_: Console, __: Mapping[str, str], ___: Fields) -> Form:
@@ -255,19 +325,16 @@ async def _topic_form(console: Console, names: Mapping[str, str], _: Fields) -> 
         submit="Change",
         back=f"/topics/{part(topic)}",
         inputs=(
-            Input(name="read_queues", label="Read queues", kind="number",
-                  value=str(first.read_queue_count), hint="on each broker"),
-            Input(name="write_queues", label="Write queues", kind="number",
-                  value=str(first.write_queue_count), hint="on each broker"),
-            Input(name="permission", label="Permission", kind="choice", value=permission,
-                  choices=PERMISSIONS),
-            Input(name="type", label="Type", kind="choice", value=found.message_type.lower(),
-                  choices=TYPES),
+            _setting("read_queues", "Read queues", str(first.read_queue_count), kind="number",
+                     hint="on each broker", required=True),
+            _setting("write_queues", "Write queues", str(first.write_queue_count), kind="number",
+                     hint="on each broker", required=True),
+            _setting("permission", "Permission", permission, PERMISSIONS, kind="choice"),
+            _setting("type", "Type", found.message_type.lower(), TYPES, kind="choice"),
             Input(name=CONFIRM, label="Name of the topic",
                   hint="only for a change that makes messages unreadable"),
         ),
-        notes=() if alike else ("The brokers have different settings; those of "
-                                f"{first.broker_name} are shown, and all get the new ones.",),
+        notes=_differences(alike, first.broker_name),
     )  # fmt: skip
 
 
@@ -275,7 +342,11 @@ async def _update_topic(console: Console, names: Mapping[str, str], fields: Fiel
     """Change the settings of a topic."""
     topic = names["topic"]
     admin = console.source.admin
-    arguments = _settings(topic_arguments, fields, TOPIC_FIELDS)
+    arguments = _changed_settings(
+        topic_arguments, fields, await _topic_form(console, names, fields)
+    )
+    if not arguments:
+        return _updated(f"Topic {topic}", Update(()), f"/topics/{part(topic)}")
     would = await admin.update_topic(topic, **arguments, dry_run=True)
     force = bool(would.unreadable)
     if force and fields.text(CONFIRM) != topic:
@@ -347,7 +418,7 @@ async def _send_form(_: Console, names: Mapping[str, str], __: Fields) -> Form:
 async def _send(console: Console, names: Mapping[str, str], fields: Fields) -> Result:
     """Send a message."""
     topic = names["topic"]
-    body = fields.text("body", longest=4 << 20)
+    body = fields.given("body")
     if not body:
         raise BadField("body", "it is empty: give at least one character")
     message = Message(
@@ -372,7 +443,8 @@ async def _send(console: Console, names: Mapping[str, str], fields: Fields) -> R
 # ---- groups ----
 
 ORDERS = tuple(each.value for each in Order)
-GROUP_FIELDS = ("max_attempts", "retry_delays", "order", "consume")
+GROUP_SETTINGS = ("max_attempts", "retry_delays", "order", "consume")
+NEW_GROUP_FIELDS = ("max_attempts", "retry_delays", "order")
 
 
 async def _new_group_form(_: Console, __: Mapping[str, str], ___: Fields) -> Form:
@@ -395,15 +467,20 @@ async def _new_group_form(_: Console, __: Mapping[str, str], ___: Fields) -> For
 async def _create_group(console: Console, _: Mapping[str, str], fields: Fields) -> Result:
     """Create a group on every broker."""
     group = fields.required("group")
-    arguments = _settings(group_arguments, fields, ("max_attempts", "retry_delays", "order"))
+    arguments = _settings(group_arguments, fields, NEW_GROUP_FIELDS)
     made = await console.source.admin.create_group(group, **arguments)
     return _created(f"Group {group}", made, f"/groups/{part(group)}")
 
 
 async def _group_form(console: Console, names: Mapping[str, str], _: Fields) -> Form:
     group = names["group"]
-    found = await console.source.admin.get_group(group)
-    notes = []
+    every = await console.source.admin.groups_of_brokers()
+    there = [each for groups in every.values() for each in groups if each.consumer_group == group]
+    if not there:
+        raise MqError(Code.SUBSCRIPTION_GROUP_NOT_EXIST, f"no broker has the group {group}")
+    found = there[0]
+    alike = all(replace(each, brokers=found.brokers) == found for each in there)
+    notes = _differences(alike, found.brokers[0])
     if found.exponential_retry:
         notes.append("The group has an exponential retry policy. Retry delays would replace it.")
     return Form(
@@ -411,15 +488,14 @@ async def _group_form(console: Console, names: Mapping[str, str], _: Fields) -> 
         submit="Change",
         back=f"/groups/{part(group)}",
         inputs=(
-            Input(name="max_attempts", label="Maximum attempts", kind="number",
-                  value=str(found.max_attempts),
-                  hint="deliveries before a message is dead-lettered"),
-            Input(name="retry_delays", label="Retry delays", hint="such as 1s,5s,30s",
-                  value=",".join(f"{ms}ms" for ms in found.retry_delays_ms)),
-            Input(name="order", label="Order", kind="choice", value=found.order, choices=ORDERS),
-            Input(name="consume", label="May consume", kind="choice",
-                  value=str(found.consume_enable).lower(), choices=("true", "false"),
-                  hint="false pauses the group"),
+            _setting("max_attempts", "Maximum attempts", str(found.max_attempts), kind="number",
+                     hint="deliveries before a message is dead-lettered", required=True),
+            _setting("retry_delays", "Retry delays",
+                     ",".join(f"{ms}ms" for ms in found.retry_delays_ms),
+                     hint="such as 1s,5s,30s; empty for the broker's delay levels"),
+            _setting("order", "Order", found.order, ORDERS, kind="choice"),
+            _setting("consume", "May consume", str(found.consume_enable).lower(),
+                     ("true", "false"), kind="choice", hint="false pauses the group"),
         ),
         notes=notes,
     )  # fmt: skip
@@ -428,7 +504,11 @@ async def _group_form(console: Console, names: Mapping[str, str], _: Fields) -> 
 async def _update_group(console: Console, names: Mapping[str, str], fields: Fields) -> Result:
     """Change the settings of a group."""
     group = names["group"]
-    arguments = _settings(group_arguments, fields, GROUP_FIELDS)
+    arguments = _changed_settings(
+        group_arguments, fields, await _group_form(console, names, fields)
+    )
+    if not arguments:
+        return _updated(f"Group {group}", Update(()), f"/groups/{part(group)}")
     made = await console.source.admin.update_group(group, **arguments)
     return _updated(f"Group {group}", made, f"/groups/{part(group)}")
 
@@ -544,11 +624,22 @@ def _spec(group: str, fields: Fields) -> LetterJobSpec:
     )
 
 
+async def _retry_problem(console: Console, group: str) -> str:
+    """Return why letters cannot be sent to the retry topic, or ""."""
+    if reads_retries(await console.source.admin.list_clients(group, silent=[]), group):
+        return ""
+    return f"the members of {group} do not read its retry topic: send to origin"
+
+
 async def _redrive_form(console: Console, names: Mapping[str, str], fields: Fields) -> Form:
     group = names["group"]
     found: Effects | None = None
+    problem = await _retry_problem(console, group)
     if fields.text("target"):
-        found = await redrive(console.source, _spec(group, fields))
+        spec = _spec(group, fields)
+        if spec.target == "retry" and problem:
+            raise BadField("target", problem)
+        found = await redrive(console.source, GroupLetterJob(console.source.admin, "", spec))
     kind = "fixed" if found else ""
     given = {name: fields.text(name) for name in REDRIVE_FIELDS}
     inputs = [
@@ -557,8 +648,8 @@ async def _redrive_form(console: Console, names: Mapping[str, str], fields: Fiel
             label="Send to",
             kind=kind or "choice",
             value=given["target"],
-            choices=TARGETS,
-            hint="retry: this group alone. origin: all groups of the topic",
+            choices=("origin",) if problem else TARGETS,
+            hint=problem or "retry: this group alone. origin: all groups of the topic",
         ),
         Input(
             name="reason", label="Only with the reason", kind=kind or "text", value=given["reason"]
@@ -569,14 +660,14 @@ async def _redrive_form(console: Console, names: Mapping[str, str], fields: Fiel
             label="Limit",
             kind=kind or "number",
             value=given["limit"],
-            hint="letters of each broker; empty for all",
+            hint="letters; empty for all",
         ),
         Input(
             name="rate",
             label="Rate",
             kind=kind or "number",
             value=given["rate"],
-            hint="letters per second and broker; empty for no limit",
+            hint="letters per second; empty for no limit",
         ),
     ]
     if found:
@@ -596,23 +687,34 @@ async def _redrive_form(console: Console, names: Mapping[str, str], fields: Fiel
 
 
 async def _redrive(console: Console, names: Mapping[str, str], fields: Fields) -> Result:
-    """Start a job on each broker that sends dead letters again."""
+    """Start a job that sends dead letters again, on each broker that has some."""
     group, job_id = names["group"], fields.required("job_id")
+    admin = console.source.admin
     spec = _spec(group, fields)
     _confirmed(fields, group)
-    _unchanged(fields, await redrive(console.source, spec))
-    texts, incomplete = [], []
-    cluster = await console.source.admin.cluster()
-    for broker in cluster.brokers:
-        try:
-            job = await console.source.admin.start_letter_job(broker.broker_name, job_id, spec)
-        except MqError as error:
-            incomplete.append(f"{broker.broker_name}: {error.message}")
-        else:
-            texts.append(f"{job.broker_name}: {job.state}, {job.total:,} letters to examine")
+    job = GroupLetterJob(admin, job_id, spec)
+    _unchanged(fields, await redrive(console.source, job))
+    problem = await _retry_problem(console, group) if spec.target == "retry" else ""
+    if problem:
+        raise BadField("target", problem)
+    busy = {name for name, each in job.previews.items() if each.selected}
+    if not busy:
+        raise Changed("no dead letter meets the conditions: change them, and look again")
+    incomplete: list[str] = []
+    try:
+        await job.start()
+        jobs = await admin.letter_jobs(job_id=job_id)
+    except MqError as error:
+        jobs = await admin.letter_jobs(job_id=job_id, silent=[])
+        if not jobs:
+            raise
+        others = ", ".join(sorted(busy - {each.broker_name for each in jobs}))
+        incomplete.append(f"{error.message}; the job did not start at {others}")
     return Result(
         title=f"Redrive {job_id}",
-        texts=texts,
+        texts=[
+            f"{each.broker_name}: {each.state}, {each.total:,} letters to examine" for each in jobs
+        ],
         incomplete=incomplete,
         back=f"/dead-letters/{part(group)}",
     )
@@ -631,7 +733,7 @@ async def _drain_form(console: Console, names: Mapping[str, str], _: Fields) -> 
         submit="Accept messages again" if draining else "Refuse messages of producers",
         back=f"/brokers/{part(name)}",
         inputs=(
-            Input(name="drain", label="Accept messages of producers", kind="choice",
+            Input(name="accept", label="Accept messages of producers", kind="choice",
                   value="yes" if draining else "no", choices=("no", "yes")),
         ),
         notes=(
@@ -644,7 +746,7 @@ async def _drain_form(console: Console, names: Mapping[str, str], _: Fields) -> 
 async def _drain(console: Console, names: Mapping[str, str], fields: Fields) -> Result:
     """Make a broker refuse messages of producers, or accept them again."""
     name = names["broker"]
-    draining = fields.choice("drain", ("no", "yes"), "no") == "no"
+    draining = not fields.required_switch("accept")
     changed = await console.source.admin.drain_broker(name, draining=draining)
     state = "drains" if draining else "accepts messages"
     return Result(
@@ -654,15 +756,23 @@ async def _drain(console: Console, names: Mapping[str, str], fields: Fields) -> 
 
 
 ACTIONS: dict[str, Action] = {
-    "/topics/new": Action(_new_topic_form, _create_topic, "topics"),
-    "/topics/{topic}/change": Action(_topic_form, _update_topic, "topics"),
+    "/topics/new": Action(
+        _new_topic_form, _create_topic, "topics", fields=("topic", "queues", "type")
+    ),
+    "/topics/{topic}/change": Action(_topic_form, _update_topic, "topics", settings=TOPIC_SETTINGS),
     "/topics/{topic}/delete": Action(_delete_topic_form, _delete_topic, "topics"),
-    "/topics/{topic}/send": Action(_send_form, _send, "topics"),
-    "/groups/new": Action(_new_group_form, _create_group, "groups"),
-    "/groups/{group}/change": Action(_group_form, _update_group, "groups"),
+    "/topics/{topic}/send": Action(
+        _send_form, _send, "topics", fields=("body", "tag", "keys", "message_group")
+    ),
+    "/groups/new": Action(
+        _new_group_form, _create_group, "groups", fields=("group", *NEW_GROUP_FIELDS)
+    ),
+    "/groups/{group}/change": Action(_group_form, _update_group, "groups", settings=GROUP_SETTINGS),
     "/groups/{group}/delete": Action(_delete_group_form, _delete_group, "groups"),
-    "/groups/{group}/reset": Action(_reset_form, _reset, "groups"),
-    "/groups/{group}/skip": Action(_skip_form, _skip, "groups"),
-    "/dead-letters/{group}/redrive": Action(_redrive_form, _redrive, "dead-letters"),
-    "/brokers/{broker}/drain": Action(_drain_form, _drain, "brokers"),
+    "/groups/{group}/reset": Action(_reset_form, _reset, "groups", fields=("topic", "to")),
+    "/groups/{group}/skip": Action(_skip_form, _skip, "groups", fields=("message_id",)),
+    "/dead-letters/{group}/redrive": Action(
+        _redrive_form, _redrive, "dead-letters", fields=(*REDRIVE_FIELDS, "job_id")
+    ),
+    "/brokers/{broker}/drain": Action(_drain_form, _drain, "brokers", fields=("accept",)),
 }

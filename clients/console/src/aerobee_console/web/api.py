@@ -22,7 +22,7 @@ from starlette.responses import JSONResponse, Response
 from aerobee_console.reading import brokers, clients, groups, letters, messages, overview, topics
 from aerobee_console.reading.history import PERIODS
 from aerobee_console.web import pages
-from aerobee_console.web.actions import ACTIONS, Action, Changed, Form, Result
+from aerobee_console.web.actions import ACTIONS, CAVEAT, Action, Changed, Form, Result
 from aerobee_console.web.console import Console, status_of
 from aerobee_console.web.fields import BadField, Fields
 from aerobee_console.web.security import TOKEN_HEADER, Refused
@@ -182,11 +182,9 @@ async def _session(console: Console) -> Session:
 async def read(request: Request, console: Console, endpoint: Endpoint) -> Response:
     """Answer a request that reads."""
     given = dict(request.query_params)
-    unknown = [name for name in given if name not in endpoint.query]
-    if unknown:
-        known = ", ".join(endpoint.query) or "none"
-        raise BadField(unknown[0], f"there is no such parameter: known are {known}")
-    found = await endpoint.call(console, request.path_params, Fields(given))
+    fields = Fields(given)
+    fields.check_known(endpoint.query)
+    found = await endpoint.call(console, request.path_params, fields)
     return JSONResponse(plain(found))
 
 
@@ -196,14 +194,21 @@ async def change(request: Request, console: Console, action: Action) -> Response
     if request.method != "POST":
         form = await action.form(console, names, Fields(dict(request.query_params)))
         return JSONResponse(plain(form))
-    console.guard.check_change(request.headers, request.headers.get(TOKEN_HEADER, ""))
+    console.guard.check_origin(request.headers)
+    console.guard.check_token(request.headers.get(TOKEN_HEADER, ""))
     try:
         values = json.loads(await request.body() or b"{}")
-    except ValueError:
+    except (ValueError, RecursionError):
         raise BadField("body", "it is not JSON: send an object of texts") from None
     if not isinstance(values, dict) or not all(isinstance(v, str) for v in values.values()):
         raise BadField("body", "send an object whose values are texts")
-    return JSONResponse(plain(await action.perform(console, names, Fields(values))))
+    fields = Fields(values)
+    fields.check_unicode()
+    fields.check_known(action.known)
+    try:
+        return JSONResponse(plain(await action.perform(console, names, fields)))
+    except MqError as error:
+        return _problem(status_of(error), f"{error.message}; {CAVEAT}", error.about)
 
 
 async def description(_: Request, __: Console) -> Response:
@@ -277,7 +282,11 @@ def openapi() -> dict[str, Any]:
             "required": True,
             "content": {
                 "application/json": {
-                    "schema": {"type": "object", "additionalProperties": {"type": "string"}}
+                    "schema": {
+                        "type": "object",
+                        "properties": {name: {"type": "string"} for name in action.known},
+                        "additionalProperties": False,
+                    }
                 }
             },
         }

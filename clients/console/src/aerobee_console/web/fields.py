@@ -28,8 +28,33 @@ class Fields:
     def __contains__(self, name: str) -> bool:
         return name in self._values
 
+    def given(self, name: str, default: str = "") -> str:
+        """Return a field as it was sent, also if it is invalid."""
+        return self._values.get(name, default)
+
+    def required_switch(self, name: str) -> bool:
+        self.required(name)
+        return self.switch(name)
+
+    def check_known(self, known: Collection[str]) -> None:
+        """Raise BadField for a field that is not in `known`."""
+        for name in self._values:
+            if name not in known:
+                listed = ", ".join(known) or "none"
+                raise BadField(name, f"there is no such field: known are {listed}")
+
+    def check_unicode(self) -> None:
+        """Raise BadField for a field with half a character, which JSON can express."""
+        for name, value in self._values.items():
+            try:
+                f"{name}{value}".encode()
+            except UnicodeEncodeError:
+                raise BadField(
+                    "body", "it has text that is not Unicode: send whole characters"
+                ) from None
+
     def text(self, name: str, default: str = "", *, longest: int = 1_024) -> str:
-        value = self._values.get(name, default).strip()
+        value = self.given(name, default).strip()
         if len(value) > longest:
             raise BadField(name, f"{len(value)} characters are too many: give at most {longest}")
         return value

@@ -117,7 +117,7 @@ def part(value: str) -> str:
 # ---- addresses ----
 
 
-def link(path: str, **query: Any) -> str:
+def link(path: str, /, **query: Any) -> str:
     """Return an address. A query value that is empty, None or False is left out."""
     given = {
         name: "yes" if value is True else value
@@ -127,7 +127,7 @@ def link(path: str, **query: Any) -> str:
     return f"{path}?{urlencode(given)}" if given else path
 
 
-def changed(query: Mapping[str, str], **values: Any) -> str:
+def changed(query: Mapping[str, str], /, **values: Any) -> str:
     """Return the query of the current address with other values, for links to pages and sorts."""
     return link("", **{**query, **values}) or "?"
 

@@ -15,13 +15,14 @@ from collections.abc import Mapping
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.exceptions import HTTPException
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from aerobee_console.options import Options
 
 MAX_REQUEST_BYTES = 5 * 1024 * 1024
-SAFE_METHODS = frozenset({"GET", "HEAD"})
+TOO_LARGE = f"The request is too large: send at most {MAX_REQUEST_BYTES:,} bytes."
 TOKEN_FIELD = "csrf_token"
 TOKEN_HEADER = "x-csrf-token"
 
@@ -49,12 +50,11 @@ class Guard:
         self._options = options
         self.token = secrets.token_urlsafe(32)
 
-    def check_change(self, headers: Mapping[str, str], token: str) -> None:
-        """Raise Refused unless a request may make changes.
+    def check_origin(self, headers: Mapping[str, str]) -> None:
+        """Raise Refused if a request with these headers may make no changes.
 
         Args:
             headers: The headers of the request, with names in lower case.
-            token: The token in the form or in the header x-csrf-token.
         """
         if self._options.read_only:
             raise Refused("the console runs with --read-only: it makes no changes")
@@ -64,6 +64,9 @@ class Guard:
                 f"a change must come from the console itself: the header Origin is {origin!r} and "
                 f"must be http://{host}"
             )
+
+    def check_token(self, token: str) -> None:
+        """Raise Refused unless `token` is the token of this process."""
         if not hmac.compare_digest(token.encode(), self.token.encode()):
             raise Refused(
                 "the form is from an earlier run of the console: open the page again and repeat"
@@ -98,8 +101,18 @@ class SecurityMiddleware:
                     headers["cache-control"] = "no-store"
             await send(message)
 
+        received = 0
+
+        async def limited() -> Message:
+            nonlocal received
+            message = await receive()
+            received += len(message.get("body", b""))
+            if received > MAX_REQUEST_BYTES:  # of a body without a Content-Length
+                raise HTTPException(413, TOO_LARGE)
+            return message
+
         refusal = self._refusal(Headers(scope=scope))
-        await (refusal or self._app)(scope, receive, protected)
+        await (refusal or self._app)(scope, limited, protected)
 
     def _refusal(self, headers: Headers) -> PlainTextResponse | None:
         host = headers.get("host", "")
@@ -111,7 +124,5 @@ class SecurityMiddleware:
             )
         length = headers.get("content-length", "0")
         if not length.isdecimal() or int(length) > MAX_REQUEST_BYTES:
-            return PlainTextResponse(
-                f"The request is too large: send at most {MAX_REQUEST_BYTES:,} bytes.\n", 413
-            )
+            return PlainTextResponse(f"{TOO_LARGE}\n", 413)
         return None

@@ -62,11 +62,25 @@ class GroupLetterJob:
         names = sorted({queue.broker_name for queue in queues})
         if self.listed is not None:
             names = [name for name in names if self.listed.get(name)]
-        found = await asyncio.gather(
-            *(self.admin.preview_letter_job(name, self._spec_at(name)) for name in names)
-        )
+        found = await asyncio.gather(*map(self._preview_at, names))
         self.previews = dict(zip(names, found, strict=True))
         return self.previews
+
+    async def _preview_at(self, broker: str) -> LetterPreview:
+        try:
+            return await self.admin.preview_letter_job(broker, self._spec_at(broker))
+        except MqError as error:
+            error.at_broker(broker)
+            raise
+
+    def shares(self) -> dict[str, int]:
+        """Return how many letters the job would send within its limit, by broker name."""
+        left = self.spec.limit or sum(found.would_send for found in self.previews.values())
+        shares = {}
+        for name, found in self.previews.items():
+            shares[name] = min(left, found.would_send)
+            left -= shares[name]
+        return shares
 
     def _spec_at(self, broker: str) -> LetterJobSpec:
         if self.listed is None:
@@ -79,7 +93,7 @@ class GroupLetterJob:
         Raises MqError.
         """
         begun = {job.broker_name for job in await self.admin.letter_jobs(job_id=self.job_id)}
-        left = self.spec.limit
+        shares = self.shares()
         busy = {name: found for name, found in self.previews.items() if found.selected}
         self.started += sorted(begun)
         total = sum(found.would_send for found in busy.values())
@@ -88,11 +102,9 @@ class GroupLetterJob:
                 continue
             spec = self._spec_at(name)
             if self.spec.limit:
-                share = min(left, found.would_send)
-                left -= share
-                if not share:
+                if not shares[name]:
                     continue
-                spec = replace(spec, limit=share)
+                spec = replace(spec, limit=shares[name])
             if spec.rate and total:
                 spec = replace(spec, rate=max(0.001, spec.rate * found.would_send / total))
             await self.admin.start_letter_job(name, self.job_id, spec)
