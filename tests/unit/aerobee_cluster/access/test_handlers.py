@@ -42,6 +42,10 @@ class Server:
     async def acl(self, *policies: pb.Policy, name: str = "app", **more: Any) -> None:
         await self.rpc.put_acl(pb.PutAclRequest(username=name, policies=policies, **more), CALL)
 
+    def secrets(self, name: str = "app") -> list[str]:
+        user = self.store.table.user(name)
+        return [] if user is None else [secret.decode() for secret in user.secrets]
+
     async def may(self, resource: str, action: str, **more: Any) -> pb.TestAccessResponse:
         request = pb.TestAccessRequest(username="app", resource=resource, action=action, **more)
         return await self.rpc.test_access(request, CALL)
@@ -90,15 +94,35 @@ async def test_expectations(server: Server) -> None:
 async def test_rotation_keeps_the_former_secret_until_it_is_dropped(server: Server) -> None:
     await server.user()
     await server.user(secret=NEW, keep_former_secret=True)
-    user = server.store.table.user("app")
-    assert user is not None and user.secrets == (NEW.encode(), SECRET.encode())
-    await server.user(secret="third", keep_former_secret=True)
-    user = server.store.table.user("app")
-    assert user is not None and user.secrets == (b"third", NEW.encode())
+    assert server.secrets() == [NEW, SECRET]
+    error = await refused(
+        Code.ILLEGAL_OPERATION, server.user(secret="third", keep_former_secret=True)
+    )
+    assert "third" not in str(error) and "--finish" in str(error)
+    assert server.secrets() == [NEW, SECRET]
     request = pb.PutUserRequest(username="app", drop_former_secret=True)
     await server.rpc.put_user(request, CALL)
-    user = server.store.table.user("app")
-    assert user is not None and user.secrets == (b"third",)
+    assert server.secrets() == [NEW]
+
+
+async def test_repeated_secret_changes_no_secret(server: Server) -> None:
+    await server.user()
+    await server.user(secret=SECRET, keep_former_secret=True)
+    assert server.secrets() == [SECRET]
+    await server.user(secret=NEW, keep_former_secret=True)
+    await server.user(secret=NEW, keep_former_secret=True)
+    assert server.secrets() == [NEW, SECRET]
+    await server.user(secret=NEW)  # as an import of a file sends it
+    assert server.secrets() == [NEW, SECRET]
+
+
+async def test_former_secret_becomes_the_newest_again(server: Server) -> None:
+    await server.user()
+    await server.user(secret=NEW, keep_former_secret=True)
+    await server.user(secret=SECRET, keep_former_secret=True)
+    assert server.secrets() == [SECRET, NEW]
+    await server.user(secret="third")
+    assert server.secrets() == ["third"]
 
 
 async def test_change_keeps_what_it_does_not_name(server: Server) -> None:

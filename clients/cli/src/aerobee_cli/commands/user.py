@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -61,7 +63,7 @@ def create(
     Exit code 3: a process does not have the user yet.
     """
     secret, generated = read_secret(secret_file, generate=generate)
-    with admin_client(context, namesrv) as admin:
+    with _kept(name, secret if generated else ""), admin_client(context, namesrv) as admin:
         change = admin.create_user(name, secret, super=super)
     _show(f"created user {name}", change, secret if generated else "", json=json)
 
@@ -111,7 +113,7 @@ def rotate(
     if finish and (secret_file is not None or generate):
         raise BadOption("--finish takes no secret key: it makes the former one invalid")
     secret, generated = ("", False) if finish else read_secret(secret_file, generate=generate)
-    with admin_client(context, namesrv) as admin:
+    with _kept(name, secret if generated else ""), admin_client(context, namesrv) as admin:
         change = admin.update_user(
             name, secret=secret or None, keep_former_secret=not finish, drop_former_secret=finish
         )
@@ -163,6 +165,17 @@ def get(context: click.Context, *, name: Name, namesrv: Namesrv = None, json: Js
     with admin_client(context, namesrv) as admin:
         [found] = output.items_of([admin.get_user(name)])
     output.show_one(found, as_json=json)
+
+
+@contextmanager
+def _kept(name: str, generated: str) -> Iterator[None]:
+    """Print a generated secret if the block fails, because the change may have been made."""
+    try:
+        yield
+    except BaseException:  # Ctrl-C too
+        if generated:
+            output.note(f"if user {name} was changed, its new secret key is {generated}")
+        raise
 
 
 def _show(done: str, change: AccessChange, secret: str = "", *, json: bool) -> None:

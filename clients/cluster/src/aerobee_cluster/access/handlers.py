@@ -251,15 +251,28 @@ def _is_local(peer: str) -> bool:
 
 
 def _changed(user: User | None, request: pb.PutUserRequest) -> User:
-    """Return the user after the change. Raises MqError if a new user has no secret."""
+    """Return the user after the change.
+
+    The newest secret changes nothing, so that a client may repeat a change. The former one becomes
+    the newest again. Raises MqError if a new user has no secret, or for a third secret.
+    """
     if user is None:
         if not request.HasField("secret"):
             raise _no_user(request.username)
         user = User(request.username, ())
     secrets = user.secrets
     if request.HasField("secret"):
-        former = secrets[: MAX_SECRETS - 1] if request.keep_former_secret else ()
-        secrets = (request.secret.encode(), *former)
+        new = request.secret.encode()
+        former = tuple(each for each in secrets if each != new)
+        if not request.keep_former_secret and secrets[:1] != (new,):
+            former = ()
+        if len(former) == MAX_SECRETS:
+            raise illegal_operation(
+                f"user {request.username!r} has {MAX_SECRETS} secret keys already: finish that "
+                f"rotation with `aerobee user rotate {request.username} --finish`",
+                about="secret",
+            )
+        secrets = (new, *former)
     if request.drop_former_secret:
         secrets = secrets[:1]
     return replace(

@@ -68,8 +68,9 @@ class AccessAdmin(BrokerAdmin):
 
         Args:
             username: The access key.
-            secret: A new secret key.
+            secret: A new secret key. The newest one changes nothing.
             keep_former_secret: Whether the present secret stays valid, until it is dropped.
+                A user has at most two secrets.
             drop_former_secret: Whether only the newest secret stays valid.
             super: Whether the user may do everything.
             enabled: Whether calls of the user are served.
@@ -79,7 +80,8 @@ class AccessAdmin(BrokerAdmin):
 
         Raises:
             MqError: ILLEGAL_OPERATION if the user does not exist, or if it is the last enabled
-                SUPER user and would not be one any more; INVALID_PARAMETER.
+                SUPER user and would not be one any more, or for a third secret;
+                INVALID_PARAMETER.
         """
         return await self._change(
             NAMESRV_ACCESS.put_user,

@@ -1,0 +1,62 @@
+"""`aerobee user`: a generated secret key is not lost. No network."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Self
+
+import pytest
+
+from aerobee_cli.commands import user
+from aerobee_cli.main import main
+from aerobee_client.admin.descriptions import AccessChange
+from aerobee_wire.status import Code, MqError
+
+
+class Admin:
+    """An admin client whose changes are made, but fail with `failure` afterwards."""
+
+    def __init__(self, failure: BaseException | None) -> None:
+        self._failure = failure
+        self.secret = ""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def create_user(self, name: str, secret: str, **more: Any) -> AccessChange:
+        self.secret = secret
+        if self._failure is not None:
+            raise self._failure
+        return AccessChange(changed_at="10.0.0.8:9876", lacking={})
+
+    def update_user(self, name: str, *, secret: str, **more: Any) -> AccessChange:
+        return self.create_user(name, secret)
+
+
+@pytest.mark.parametrize("command", ["create", "rotate"])
+@pytest.mark.parametrize(
+    "failure", [KeyboardInterrupt(), MqError(Code.NAMESRV_UNREACHABLE, "no answer")]
+)
+def test_generated_secret_is_printed_if_the_command_fails(
+    command: str,
+    failure: BaseException,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    admin = Admin(failure)
+    monkeypatch.setattr(user, "admin_client", lambda context, namesrv: admin)
+    assert main(["user", command, "billing", "--generate"]) != 0
+    printed = capsys.readouterr()
+    assert admin.secret and admin.secret in printed.err and not printed.out
+
+
+def test_generated_secret_is_printed_once(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    admin = Admin(None)
+    monkeypatch.setattr(user, "admin_client", lambda context, namesrv: admin)
+    assert main(["user", "create", "billing", "--generate", "--json"]) == 0
+    printed = capsys.readouterr()
+    assert json.loads(printed.out)["secret_key"] == admin.secret and not printed.err
