@@ -49,7 +49,7 @@ def test_no_file_has_a_value_and_keys_stay_comparable(cluster: FakeCluster, tmp_
     summary = report(cluster, tmp_path, "KEYS", "email", "tenant")
     (poison,) = summary["poison_keys"]
     assert (poison["messages"], poison["key"][0], len(poison["key"])) == (6, "~", 13)
-    implied = ["DLQ_REASON_DESCRIPTION", "__SHARDINGKEY"]
+    implied = ["DLQ_REASON_DESCRIPTION", "DLQ_CAUSE", "DLQ_STACK_TRACE", "__SHARDINGKEY"]
     assert summary["redacted"] == ["KEYS", "email", "tenant", *implied]
     assert summary["dead_letters_by_reason"] == {"ValueError": 6}
     assert summary["dead_letters_by_tag"] == {"UA": 6}
@@ -75,7 +75,7 @@ def test_no_file_has_a_value_and_keys_stay_comparable(cluster: FakeCluster, tmp_
 def test_a_name_after_a_minus_is_kept(cluster: FakeCluster, tmp_path: Path) -> None:
     fill(cluster)
     summary = report(cluster, tmp_path, "email", "-DLQ_REASON_DESCRIPTION")
-    assert summary["redacted"] == ["email"]
+    assert summary["redacted"] == ["email", "DLQ_CAUSE", "DLQ_STACK_TRACE"]
     assert summary["samples"][0]["description"] == f"no mail to {SECRETS[0]}"
 
 

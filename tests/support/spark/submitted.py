@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -65,8 +66,9 @@ class Submitted:
 
     def tasks(self) -> tuple[int, int]:
         """How many are done, and how many are under way, as it last said."""
-        said = [line for line in self.log.read_text().splitlines() if line.startswith("tasks ")]
-        done, active = said[-1].split()[1:] if said else (0, 0)
+        # Java writes to the same file at any moment, also into a line.
+        said = re.findall(r"^tasks (\d+) (\d+)$", self.log.read_text(), re.MULTILINE)
+        done, active = said[-1] if said else (0, 0)
         return int(done), int(active)
 
     def wait(self) -> int:

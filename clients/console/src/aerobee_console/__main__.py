@@ -115,9 +115,13 @@ class _Server(uvicorn.Server):
         super().__init__(config)
         host, port, *_ = listener.getsockname()
         self._address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        self._is_insecure = not needs_no_tls(host)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
+        if self._is_insecure:
+            warning = {"event": "insecure", "level": "warning", "address": self._address}
+            print(json.dumps(warning), flush=True)
         print(json.dumps({"event": "ready", "address": self._address}), flush=True)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
