@@ -125,6 +125,10 @@ class Network:
             if at == address:
                 parts.put_nowait(MqError(Code.NAMESRV_UNREACHABLE, "lost"))
 
+    def end_streams(self) -> None:
+        for parts in self._open:
+            parts.put_nowait(None)
+
     def exchange(self, process: Process, *, sends: bool = True) -> TableExchange:
         exchange = TableExchange(
             self,
@@ -140,6 +144,13 @@ class Network:
         process = Process("broker", self.clock, content)
         self.exchange(process)
         return process
+
+    async def stop_within(self, timeout_s: float) -> bool:
+        """Cancel the exchanges. Return whether they end in time."""
+        for task in self._tasks:
+            task.cancel()
+        _, running = await asyncio.wait(self._tasks, timeout=timeout_s)
+        return not running
 
     async def stop(self) -> None:
         for task in self._tasks:
@@ -310,3 +321,15 @@ async def test_changes_of_several_callers_are_all_kept(network: Network) -> None
     assert [user.name for user in again.store.table.users()] == sorted(
         f"user{number}" for number in range(20)
     )
+
+
+@pytest.mark.parametrize("turns", range(12))
+async def test_an_exchange_ends_also_while_name_servers_end_their_streams(turns: int) -> None:
+    """A cluster stops all its processes at once: the cancellation may come at any turn."""
+    network = Network()
+    await network.broker().put("app")
+    await asyncio.sleep(1)
+    network.end_streams()
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    assert await network.stop_within(1)

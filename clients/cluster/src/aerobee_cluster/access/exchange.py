@@ -114,6 +114,9 @@ class _Link:
                 async with asyncio.TaskGroup() as group:
                     await self._read(group, changes, on_complete)
         except ExceptionGroup as failures:
+            # Before Python 3.13, a task group that fails drops a cancellation that comes meanwhile.
+            if (task := asyncio.current_task()) is not None and task.cancelling():
+                raise asyncio.CancelledError from None
             failure = _first(failures)
             return None if isinstance(failure, _Ended) else failure
         return None
