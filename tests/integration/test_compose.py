@@ -149,7 +149,7 @@ except ZeroDivisionError:
     assert [line for line in missing if not line.startswith(optional)] == []
 
 
-def test_the_image_is_at_most_126_mb_larger_than_its_base(project: Project) -> None:
+def test_the_image_is_at_most_120_mb_larger_than_its_base(project: Project) -> None:
     layers = subprocess.run(
         ["docker", "history", "--human=false", "--format", "{{.Size}}", project.images[0]],
         check=True, capture_output=True, text=True,
@@ -159,7 +159,7 @@ def test_the_image_is_at_most_126_mb_larger_than_its_base(project: Project) -> N
         check=True, capture_output=True, text=True,
     ).stdout.split()  # fmt: skip
     assert layers[-len(base) :] == base
-    assert sum(map(int, layers[: -len(base)])) <= 126_000_000
+    assert sum(map(int, layers[: -len(base)])) <= 120_000_000
 
 
 @pytest.mark.parametrize("service", ["namesrv", "broker", "proxy"])
