@@ -6,7 +6,7 @@ SUBSCRIPTION_PARSE_FAILED. They decide nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, fields
 from functools import lru_cache
 from typing import Any
@@ -86,10 +86,21 @@ def born_host(given: str, peer: str) -> bytes:
         raise InvalidParameter(f"invalid born_host {given[:64]!r}: write ip:port") from None
 
 
-def send_message(message: message_pb2.Message, producer_group: str, peer: str) -> SendMessage:
-    encoded = encoded_properties(message)
-    # Checked before the properties, as `new_message` does: the form of a send changes no error.
-    host = born_host(message.born_host, peer)
+def send_messages(
+    messages: Sequence[message_pb2.Message], producer_group: str, peer: str
+) -> list[SendMessage]:
+    # All hosts are checked before any properties, as on the fast path. So a request with several
+    # invalid messages gets the same error on both paths.
+    checked = [
+        (message, encoded_properties(message), born_host(message.born_host, peer))
+        for message in messages
+    ]
+    return [_send_message(*each, producer_group) for each in checked]
+
+
+def _send_message(
+    message: message_pb2.Message, encoded: bytes, host: bytes, producer_group: str
+) -> SendMessage:
     properties = props.decode(encoded) if encoded else dict(message.properties)
     if is_retry(message.topic):  # it was stored before
         props.check_encoding(encoded)

@@ -83,8 +83,7 @@ class MessageRpcs:
             if appended is not None:
                 response.queue_offsets.extend([offsets.queue_offset for offsets in appended])
                 return response
-        group = request.producer_group
-        messages = [convert.send_message(message, group, peer) for message in request.messages]
+        messages = convert.send_messages(request.messages, request.producer_group, peer)
         results = await self._sender.send(messages, queue_count)
         for message, result in zip(messages, results, strict=True):
             response.results.add(
