@@ -491,7 +491,6 @@ def test_every_table_of_a_command_is_here() -> None:
         for module in pkgutil.walk_packages(aerobee_cli.__path__, "aerobee_cli.")
         if not module.name.endswith("__main__")
         for name, value in vars(import_module(module.name)).items()
-        if not name.startswith("_")  # a part of tables
         if isinstance(value, tuple) and value and all(isinstance(each, Column) for each in value)
         if id(value) not in known
     }

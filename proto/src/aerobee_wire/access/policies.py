@@ -114,7 +114,7 @@ class Policy:
     def _counts_for(self, source: str) -> bool:
         if not self.sources:
             return True
-        address = _address(source)
+        address = address_of(source)
         if address is None:
             return not self.allow
         return any(address in network for network in self.sources)
@@ -175,15 +175,18 @@ def deciding(
 
 
 @lru_cache(maxsize=1_024)  # called by every RPC of a client
-def _address(source: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    host = source.rpartition(":")[0].strip("[]") or source
-    try:
-        address = ipaddress.ip_address(host)
-    except ValueError:
-        return None
-    if isinstance(address, ipaddress.IPv6Address):
-        return address.ipv4_mapped or address
-    return address
+def address_of(source: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """Return the address in `source`, an address or "host:port". None if it has none."""
+    # An IPv6 address without a port contains colons, too.
+    for host in (source, source.rpartition(":")[0].strip("[]")):
+        try:
+            address = ipaddress.ip_address(host)
+        except ValueError:
+            continue
+        if isinstance(address, ipaddress.IPv6Address):
+            return address.ipv4_mapped or address
+        return address
+    return None
 
 
 # ---- parsing ----

@@ -193,6 +193,19 @@ async def test_versions_of_some_records_are_listed(server: Server) -> None:
         assert [each.key for each in found.records] == [key]
 
 
+async def test_decision_for_an_address(server: Server) -> None:
+    await server.user()
+    await server.acl(
+        pb.Policy(resource="Topic:orders", actions=["Pub"], source_ips=["2001:db8::/32", "::1"]),
+    )
+    for source in ("2001:db8::5", "[2001:db8::5]:4000", "::1"):
+        assert (await server.may("Topic:orders", "Pub", source_ip=source)).allowed, source
+    assert not (await server.may("Topic:orders", "Pub", source_ip="2001:db9::5")).allowed
+    for source in ("x", "10.0.0", "2001:db8::/32"):
+        refusal = server.may("Topic:orders", "Pub", source_ip=source)
+        await refused(Code.INVALID_PARAMETER, refusal)
+
+
 async def test_deciding_policy_is_named(server: Server) -> None:
     await server.user()
     await server.acl(

@@ -40,13 +40,14 @@ def _figure(title: str, key: str, *, extra: bool = False) -> Column:
     return Column(title, key, figure_text, right=True, extra=extra)
 
 
-_IN = (_figure("in/s", "messages_in"), _figure("bytes in/s", "bytes_in", extra=True))
-_OUT = (_figure("out/s", "messages_out"), _figure("bytes out/s", "bytes_out", extra=True))
-_FAILED = (
+# Parts of the tables below.
+_IN = [_figure("in/s", "messages_in"), _figure("bytes in/s", "bytes_in", extra=True)]
+_OUT = [_figure("out/s", "messages_out"), _figure("bytes out/s", "bytes_out", extra=True)]
+_FAILED = [
     _figure("redelivered/s", "redelivered"),
     _figure("dead/s", "dead_lettered"),
     _figure("lag", "lag"),
-)
+]
 BROKER_COLUMNS = (
     Column("broker", "name"),
     *_IN,

@@ -29,6 +29,7 @@ from aerobee_wire.access.policies import (
     ALL_ACTIONS,
     ANY,
     Policy,
+    address_of,
     deciding,
     parse_resource,
 )
@@ -183,6 +184,9 @@ class AccessHandlers:
         if ANY in (kind, name[-1:]):
             problem = f"{request.resource[:64]!r} is a pattern: name one resource"
             raise invalid_parameter(problem, about="resource")
+        if request.source_ip and address_of(request.source_ip) is None:
+            problem = f"invalid address {request.source_ip[:64]!r}: give an IPv4 or IPv6 address"
+            raise invalid_parameter(problem, about="source_ip")
         response = pb.TestAccessResponse(enabled=user.enabled, super=user.super)
         if not user.enabled or user.super:
             response.allowed = user.enabled
