@@ -110,14 +110,21 @@ def _moved(admin: AdminClient, queue: QueueStatus, target: ResetTarget) -> Queue
     from aerobee_client.admin.descriptions import QueueOffset
 
     place = (queue.topic, queue.broker_name, queue.queue_id)
+    offset = known_offset(queue, target)
+    if offset is None:
+        offset = admin.search_offset(*place, target["timestamp_ms"])
+    return QueueOffset(*place, offset)
+
+
+def known_offset(queue: QueueStatus, target: ResetTarget) -> int | None:
+    """Return the offset to which a reset would move the group in one queue.
+
+    Return None if the offset has to be searched by the time of `target`.
+    """
     timestamp_ms = target.get("timestamp_ms")
     if timestamp_ms is None:
-        offset = min(target["queue_offset"], queue.max_offset)
-    elif timestamp_ms < 0:
-        offset = queue.max_offset
-    else:
-        offset = admin.search_offset(*place, timestamp_ms)
-    return QueueOffset(*place, offset)
+        return min(target["queue_offset"], queue.max_offset)
+    return queue.max_offset if timestamp_ms < 0 else None
 
 
 def losses_of_group(admin: AdminClient, group: str) -> Iterator[str]:

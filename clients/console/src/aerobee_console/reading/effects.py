@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from aerobee_cli.offsets import ResetTarget, effects
+from aerobee_cli.offsets import ResetTarget, effects, known_offset
 from aerobee_cli.output import counted
 from aerobee_client.admin.descriptions import QueueOffset, QueueProgress, QueueStatus
 from aerobee_client.admin.letters import LetterPreview
@@ -196,13 +196,9 @@ async def redrive(source: Source, job: GroupLetterJob) -> Effects:
 async def _moved(source: Source, queue: QueueStatus, target: ResetTarget) -> QueueOffset:
     """Return the offset to which a reset would move the group in one queue."""
     place = (queue.topic, queue.broker_name, queue.queue_id)
-    timestamp_ms = target.get("timestamp_ms")
-    if timestamp_ms is None:
-        offset = min(target["queue_offset"], queue.max_offset)
-    elif timestamp_ms < 0:
-        offset = queue.max_offset
-    else:
-        offset = await source.admin.search_offset(*place, timestamp_ms)
+    offset = known_offset(queue, target)
+    if offset is None:
+        offset = await source.admin.search_offset(*place, target["timestamp_ms"])
     return QueueOffset(*place, offset)
 
 
