@@ -28,7 +28,7 @@ from aerobee_wire.access.policies import (
     Need,
     topic_need,
 )
-from aerobee_wire.identity import ADMIN, BROKER, CLIENT, CONSOLE, PROXY, Identity
+from aerobee_wire.identity import ADMIN, BROKER, CLIENT, CONSOLE, PROXY, USER, Identity
 from aerobee_wire.status import Code, MqError
 from aerobee_wire.topics import AUTO_CREATE_TOPIC
 
@@ -391,6 +391,13 @@ class Permissions:
                 path,
             )
         if caller.role not in row.roles:
+            if caller.role == USER:
+                raise NotPermitted(
+                    f"{rpc_name(path)} needs a signature, because the certificate {caller} only "
+                    "opens connections: give the client the access key and the secret key of a "
+                    "user, and set authenticationEnabled=true at the server",
+                    path,
+                )
             allowed = ", ".join(sorted(row.roles))
             raise NotPermitted(
                 f"role {caller.role!r} ({caller}) may not call {rpc_name(path)}: use a "
