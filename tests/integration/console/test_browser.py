@@ -109,6 +109,10 @@ def test_a_stranger_finds_who_died_of_what_by_mouse(page: Page) -> None:
     page.locator("table.rows tbody a").first.click()
     expect(page.get_by_text("the bank did not answer for payment").first).to_be_visible()
     expect(page.get_by_label("Body")).to_contain_text('"customer": "Zoë"')
+    expect(page.get_by_label("Track")).to_contain_text("billing")
+    expect(page.get_by_label("Track")).to_contain_text("dead lettered")
+    page.get_by_role("link", name="dead letter", exact=True).click()
+    expect(page.get_by_text("%DLQ%billing, broker-")).to_be_visible()
 
 
 def test_keys_alone_reach_a_row_of_a_list(page: Page) -> None:

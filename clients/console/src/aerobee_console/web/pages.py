@@ -18,6 +18,19 @@ from aerobee_console.web.fields import BadField, Fields
 from aerobee_console.web.render import link, part
 
 Page = Callable[[Request, Console], Awaitable[Response]]
+# The class of each state of a message in a group.
+TRACK_STATES = {
+    "UNKNOWN": "unknown",
+    "NOT_YET": "soft",
+    "READY": "soft",
+    "ON_LEASE": "warn",
+    "RETRYING": "warn",
+    "CONSUMED": "yes",
+    "FILTERED": "soft",
+    "SKIPPED": "warn",
+    "DEAD_LETTERED": "no",
+    "EXPIRED": "no",
+}
 
 
 def fields_of(request: Request) -> Fields:
@@ -155,7 +168,10 @@ def _moment(console: Console, fields: Fields, name: str) -> int:
 
 async def show_message(request: Request, console: Console) -> Response:
     found = await message_of(console, request.path_params["message_id"], fields_of(request))
-    return console.page(request, "message.html.j2", tab="messages", page=found, formats=FORMATS)
+    return console.page(
+        request, "message.html.j2", tab="messages", page=found, formats=FORMATS,
+        track_states=TRACK_STATES,
+    )  # fmt: skip
 
 
 async def message_of(console: Console, message_id: str, fields: Fields) -> messages.MessagePage:
