@@ -229,6 +229,7 @@ async def test_a_message_shows_its_state_in_each_group(visitor: Visitor) -> None
 async def test_the_track_of_a_dead_letter_links_to_it(visitor: Visitor) -> None:
     named = {properties.UNIQUE_KEY: "C00002023D65006101A28F6593060018"}
     await visitor.brokers["a"].send("orders", b"x", properties=named)
+    await visitor.member("billing", "orders")
     dead = {**named, properties.DLQ_REASON: "TimeoutError"}
     await visitor.brokers["a"].send("%DLQ%billing", b"x", properties=dead)
     page = await visitor.get("/messages/C00002023D65006101A28F6593060018")
