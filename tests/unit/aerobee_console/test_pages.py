@@ -230,7 +230,8 @@ async def test_the_track_of_a_dead_letter_links_to_it(visitor: Visitor) -> None:
     named = {properties.UNIQUE_KEY: "C00002023D65006101A28F6593060018"}
     await visitor.brokers["a"].send("orders", b"x", properties=named)
     await visitor.member("billing", "orders")
-    dead = {**named, properties.DLQ_REASON: "TimeoutError"}
+    origin = {properties.ORIGIN_MESSAGE_ID: named[properties.UNIQUE_KEY]}
+    dead = {**named, **origin, properties.DLQ_REASON: "TimeoutError"}
     await visitor.brokers["a"].send("%DLQ%billing", b"x", properties=dead)
     page = await visitor.get("/messages/C00002023D65006101A28F6593060018")
     assert "billing dead lettered dead letter" in page.words and "TimeoutError" in page.words

@@ -1,7 +1,6 @@
 """Watch the rates of the brokers: one stream to each broker, for all visitors together.
 
-The stream is open while somebody looks at a page. It reports the topics and groups that these pages
-show.
+The stream is open while a visitor looks at a page. It reports the topics and groups on the pages.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ Rates = Mapping[str, float]  # figure → messages per second
 
 @dataclass(eq=False, slots=True)
 class Watcher:
-    """A page that somebody looks at, and the topics and groups that it shows."""
+    """A page that a visitor looks at, and the topics and groups that it shows."""
 
     subjects: frozenset[Subject] = frozenset()
 
