@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from aerobee_client import Credentials
+from aerobee_client import Credentials, MqError
 from aerobee_client import credentials as module
 from aerobee_wire.access.signature import Signatures
 from aerobee_wire.access.users import User
@@ -22,7 +22,7 @@ def counts(header: str, secret: bytes) -> bool:
     signatures = Signatures({"billing": user}.get, lambda: time.time_ns() // 1_000_000)
     try:
         return signatures.check(header, PATH) is not None
-    except module.MqError:
+    except MqError:
         return False
 
 
