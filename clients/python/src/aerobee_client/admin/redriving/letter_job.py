@@ -28,12 +28,20 @@ Listed = Mapping[str, Mapping[int, Sequence[int]]]
 
 
 def reads_retries(clients: Sequence[ClientDescription], consumer_group: str) -> bool:
-    """Return whether a connected client of a group subscribes to the group's retry topic.
+    """Return whether a connected client of a group reads the group's retry topic.
 
-    Return True if no client is connected.
+    A client that leases messages reads it with any other topic, as those of the official SDKs do. A
+    client that pulls subscribes to it. Return True if no client is connected.
     """
     topic = retry_topic(consumer_group)
-    return not clients or any(topic in client.subscriptions for client in clients)
+    return not clients or any(
+        topic in client.subscriptions
+        or (
+            (found := client.consumers.get(consumer_group)) is not None
+            and found.consume_type == "pop"
+        )
+        for client in clients
+    )
 
 
 @dataclass(slots=True)
