@@ -132,6 +132,8 @@ TABLE: Mapping[str, Row] = {
             "BrokerHeartbeat": _of_brokers_only(own="broker_name"),
             "QueryDataVersion": _of_brokers_only(own="broker_name"),
             "WatchRegistration": _of_brokers_only(own="broker_name"),
+            "RegisterProxy": Row(frozenset({PROXY})),
+            "UnregisterProxy": Row(frozenset({PROXY})),
             "GetTopicRoute": _row(*_READERS, BROKER, rights=_on("Pub|Sub|Get", TOPIC, "topic")),
             "ListTopics": _row(*_READERS, rights=_on(LIST, TOPIC, EACH)),
             "GetClusterInfo": _row(*_READERS),
