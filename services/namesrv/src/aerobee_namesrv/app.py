@@ -21,6 +21,7 @@ from aerobee_chassis.clock import Clock, SystemClock
 from aerobee_chassis.errors import StartError
 from aerobee_chassis.lifecycle import App, Step
 from aerobee_chassis.metrics import MetricsEndpoint
+from aerobee_chassis.port_limits import limits_of
 from aerobee_chassis.rpc.call import Failure
 from aerobee_chassis.rpc.in_flight import RETRY_AFTER_MS, TooMuchInFlight, bounds_of
 from aerobee_chassis.rpc.peer_tls import watch_expiry
@@ -90,6 +91,7 @@ class NamesrvApp(App):
         self.manager = RouteInfoManager(self.options, self.broker_live_table, Conflicts(self.clock))
         self._counts = RouteCounts()
         self._in_flight = bounds_of(options)
+        limits = limits_of(options)
         self._access_path = options.kv_config_path.with_name("accessTable.json")
         self.access = AccessStore(
             f"namesrv-{secrets.token_hex(4)}", self.clock.now_ms, save_in(self._access_path)
@@ -101,6 +103,7 @@ class NamesrvApp(App):
             failure_of=failure_of,
             grace_s=STOP_GRACE_S,
             in_flight=self._in_flight,
+            limits=limits,
             tls=options.server_tls(),
             access=options.access(Permissions(options.tls_cluster_name)),
         )
@@ -108,6 +111,7 @@ class NamesrvApp(App):
             options,
             NamesrvCollector(self.manager, self.removals, self._counts, self._in_flight),
             ready=lambda: self.serving,
+            limits=limits,
         )
 
     async def _start_components(self) -> Mapping[str, object]:

@@ -15,6 +15,7 @@ from aerobee_foreign.apache.rocketmq.v2 import service_pb2 as pb
 
 from aerobee_chassis.background import Background
 from aerobee_chassis.clock import Clock
+from aerobee_chassis.per_minute import PerMinute
 from aerobee_chassis.rpc.in_flight import bounds_of
 from aerobee_cluster.transport import Transport
 from aerobee_proxy.access.table_users import TableUsers
@@ -103,7 +104,10 @@ class Proxy:
             live_members=self.heartbeats.live_members,
         )
         self.topic_creation = TopicCreation(
-            self.calls, self.route_cache, enabled=options.auto_create_topics
+            self.calls,
+            self.route_cache,
+            enabled=options.auto_create_topics,
+            creations=PerMinute(clock.real, options.max_auto_creations),
         )
         self.sender = MessageSender(
             self.topic_creation, self.route_cache, self.calls, self.batches, self.counts
@@ -127,6 +131,7 @@ class Proxy:
             self.counts,
             authentication=self.authentication,
             checks_rights=options.authorization_enabled,
+            max_clients_per_user=options.max_clients_per_user,
         )
         self.lite_subscriptions = LiteSubscriptions(calls, self.route_cache)
         self.departures = LiteDepartures(self.lite_subscriptions, self.background)

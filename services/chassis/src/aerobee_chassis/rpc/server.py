@@ -15,8 +15,10 @@ from google.protobuf.message import Message
 from aerobee_chassis.addresses import join_address
 from aerobee_chassis.errors import PortInUse
 from aerobee_chassis.lifecycle import Component
+from aerobee_chassis.port_limits import PortLimits
 from aerobee_chassis.rpc.access import Access
 from aerobee_chassis.rpc.call import Call, Failure
+from aerobee_chassis.rpc.connections import Connections
 from aerobee_chassis.rpc.in_flight import InFlight, TooMuchInFlight
 from aerobee_chassis.rpc.loops import make_listener
 from aerobee_chassis.rpc.peer_tls import ServerTls
@@ -46,6 +48,7 @@ class Server(Component):
     - `in_flight` limits the bytes that the server holds for calls.
     - `busy_answer` returns the answer for a call that is refused because of that limit. If it
       returns None, the caller gets the failure of TooMuchInFlight.
+    - `limits` are those of the port and its connections.
     - `tls` has the certificates of the port. If it is None, the port uses plaintext.
     - `access` checks callers. It must have a decision for each RPC, also if it is not enforced. If
       it is None, each caller may call.
@@ -61,6 +64,7 @@ class Server(Component):
         grace_s: float = DEFAULT_GRACE_S,
         in_flight: InFlight | None = None,
         busy_answer: BusyAnswer = lambda _: None,
+        limits: PortLimits | None = None,
         tls: ServerTls | None = None,
         access: Access | None = None,
     ) -> None:
@@ -78,6 +82,8 @@ class Server(Component):
         self._grace_s = grace_s
         self._in_flight = in_flight or InFlight()
         self._busy_answer = busy_answer
+        self._limits = limits or PortLimits()
+        self._connections: Connections | None = None
         self._tls = tls
         self._access = access if access is not None and access.enforced else None
         if access is not None:
@@ -102,6 +108,7 @@ class Server(Component):
             self._in_flight,
             self._refuse,
             admit=admit_all if self._access is None else self._admit,
+            limits=self._limits,
             max_age_ms=None if self._tls is None else self._tls.max_age_ms,
         )
         target = join_address(self._host, self.port)
@@ -113,6 +120,9 @@ class Server(Component):
             ) from None
         await listener.start()
         self._listener = listener
+        if not self._host.startswith("unix:"):  # a relay counts its own connections
+            self._connections = Connections(self.port, self._limits)
+            await self._connections.start()
         self._health.set(True)
 
     def set_serving(self, serving: bool) -> None:
@@ -123,8 +133,7 @@ class Server(Component):
         """Refuse new calls, wait up to `grace_s` for running calls, and then cancel them."""
         if self._listener is not None:
             self._health.close()
-            await self._listener.stop(self._grace_s)
-            self._listener = None
+            await self._stop(self._grace_s)
 
     async def sever(self) -> None:
         """Close every connection at once, during calls too.
@@ -133,8 +142,14 @@ class Server(Component):
         """
         if self._listener is not None:
             self._health.close()
-            await self._listener.stop(0)
-            self._listener = None
+            await self._stop(0)
+
+    async def _stop(self, grace_s: float) -> None:
+        assert self._listener is not None
+        await self._listener.stop(grace_s)
+        self._listener = None
+        if self._connections is not None:
+            await self._connections.stop()
 
     def _admit(self, service: str, method: Method, call: Call) -> Failure | None:
         assert self._access is not None

@@ -102,6 +102,7 @@ class Pipeline:
     counts: ProxyCounts
     authentication: Authentication | None
     checks_rights: bool
+    max_clients_per_user: int
     held: HeldCalls = field(default_factory=HeldCalls)
 
     def admit(self, call: Call) -> Caller:
@@ -115,16 +116,28 @@ class Pipeline:
                 user = self.authentication.check(call.metadata, call.peer)
             found = client_id(call.metadata)
             name = user.name if user is not None else ""
-            if self.sessions.full and self.sessions.get(found, name) is None:
-                raise Refused(
-                    Code.TOO_MANY_REQUESTS,
-                    f"this proxy knows {len(self.sessions)} clients already: close clients that "
-                    "are not used, or run another proxy",
-                )
+            if self.sessions.get(found, name) is None:
+                self._check_new(name)
         except Refused as refusal:
             raise NotAdmitted(refusal.code, refusal.message) from None
         session = self.sessions.touch(found, self.clock.real.monotonic_ms(), name, call.peer)
         return Caller(found, session, call, user)
+
+    def _check_new(self, user: str) -> None:
+        """Raise Refused with the code TOO_MANY_REQUESTS if there are too many clients."""
+        if self.sessions.full:
+            raise Refused(
+                Code.TOO_MANY_REQUESTS,
+                f"this proxy knows {len(self.sessions)} clients already: close clients that "
+                "are not used, or run another proxy",
+            )
+        if user and self.sessions.count_of(user) >= self.max_clients_per_user:
+            raise Refused(
+                Code.TOO_MANY_REQUESTS,
+                f"user {user!r} has {self.max_clients_per_user} clients at this proxy, the most "
+                "that maxClientsPerUser allows: close clients that are not used, or use another "
+                "user",
+            )
 
     def authorize(self, request: object, caller: Caller) -> None:
         """Check that the user has the rights that the request needs.
