@@ -76,10 +76,11 @@ async def test_good_client_is_served_while_others_flood(tmp_path: Path) -> None:
             assert await refused(bad, "good", bytes(9 * MIB)) == "RESOURCE_EXHAUSTED"
             topics = [await refused(bad, f"topic{number}") for number in range(60)]
             assert topics[0] is Code.SUCCESS and topics[-1] is Code.FLOW_CONTROL
+            bomb = message_pb2.PullRequest(consumer_group="g", topic="good")
+            bomb.subscription.expression = BOMB
+            bomb.subscription.expression_type = message_pb2.Subscription.SQL92
             with pytest.raises(MqError) as caught:
-                await bad.call(bad.messages.Pull, message_pb2.PullRequest(
-                    consumer_group="g", topic="good", subscription={"expression_type": 1, "expression": BOMB},
-                ))  # fmt: skip
+                await bad.call(bad.messages.Pull, bomb)
             assert caught.value.code is Code.SUBSCRIPTION_PARSE_FAILED
             await until(lambda: counts(broker)["connections_refused_total"] >= FLOOD)
             await until(lambda: counts(broker)["late_requests_total"] >= 1)

@@ -46,6 +46,7 @@ COMMANDS = {
     "certs": ("certs", "Certificates for TLS between services and clients."),
     "user": ("user", "Users of the cluster, who sign their calls."),
     "acl": ("acl", "Policies: what users may do."),
+    "quota": ("quota", "Quotas of users, clients and addresses."),
     "clients": (
         "clients",
         "List all clients: producers and consumers, connected to brokers or through a proxy.",

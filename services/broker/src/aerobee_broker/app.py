@@ -155,6 +155,7 @@ class BrokerApp(App):
             limits=self._limits,
             tls=options.server_tls(),
             access=options.access(Permissions(options.tls_cluster_name, options.broker_name)),
+            meter=access.meter,
         )
         self.upkeep = periodic_work(broker, tables, environment, server)
         reader = WorkerThread("scrub")
@@ -166,6 +167,7 @@ class BrokerApp(App):
             self._metrics.registry,
             ready=lambda: self.serving and not store.flush.read_only_reason,
             limits=self._limits,
+            quotas=access.meter.buckets,
         )
         await self.lifecycle.start(
             *broker.components(),
@@ -212,12 +214,14 @@ class BrokerApp(App):
             limits=self._limits,
             tls=options.server_tls(),
             access=options.access(Permissions(options.tls_cluster_name, options.broker_name)),
+            meter=access.meter,
         )
         metrics = MetricsEndpoint(
             options,
             self._metrics.registry,
             ready=lambda: self.serving and replica.serves,
             limits=self._limits,
+            quotas=access.meter.buckets,
         )
         await self.lifecycle.start(
             server, *replica.components(server), self._certificate_watch(), metrics

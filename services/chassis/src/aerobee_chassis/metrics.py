@@ -10,7 +10,7 @@ import contextlib
 import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from aerobee_chassis.addresses import join_address
 from aerobee_chassis.clock import SystemClock
@@ -34,12 +34,22 @@ BUSY = (
 )
 
 
+class QuotaCounts(Protocol):
+    """The numbers of calls that were beyond a quota."""
+
+    @property
+    def refused(self) -> int: ...
+
+    @property
+    def delayed(self) -> int: ...
+
+
 class MetricsEndpoint(Component):
     """Serve the metrics of `collector` on a thread that sleeps between scrapes.
 
     `collector` is called at each scrape and `ready` at each /readyz, both on other threads. The
-    counts of the port are in `limits`. The endpoint serves MAX_REQUESTS requests at once, for
-    REQUEST_MS each.
+    counts of the port are in `limits`, and those of quotas in `quotas`. The endpoint serves
+    MAX_REQUESTS requests at once, for REQUEST_MS each.
     """
 
     def __init__(
@@ -48,7 +58,9 @@ class MetricsEndpoint(Component):
         collector: Collector,
         ready: Callable[[], bool],
         limits: PortLimits | None = None,
+        quotas: QuotaCounts | None = None,
     ) -> None:
+        self._quotas = quotas
         self._limits = limits or PortLimits()
         self.refused = 0  # requests
         self._enabled = options.metrics_exporter_type == "PROM"
@@ -137,6 +149,8 @@ class MetricsEndpoint(Component):
         registry.register(_Security(self._options))
         registry.register(PortCollector(self._limits))
         registry.register(_Refused(self))
+        if self._quotas is not None:
+            registry.register(_OverQuota(self._quotas))
 
         def answer(path: str) -> tuple[int, str, bytes]:
             if path == "/metrics":
@@ -162,6 +176,23 @@ class MetricsEndpoint(Component):
                 """Do not log scrapes."""
 
         return Handler
+
+
+class _OverQuota:
+    """Collect the number of calls beyond a quota."""
+
+    def __init__(self, quotas: QuotaCounts) -> None:
+        self._quotas = quotas
+
+    def collect(self) -> Iterator[Metric]:
+        from prometheus_client.core import CounterMetricFamily
+
+        calls = CounterMetricFamily(
+            "aerobee_over_quota_calls", "Calls beyond a quota of their caller.", labels=["outcome"]
+        )
+        calls.add_metric(["refused"], self._quotas.refused)
+        calls.add_metric(["delayed"], self._quotas.delayed)
+        yield calls
 
 
 class _Refused:

@@ -28,6 +28,8 @@ from aerobee_chassis.rpc.peer_tls import watch_expiry
 from aerobee_chassis.rpc.server import Server
 from aerobee_chassis.rpc.services import Adapt, Service, bind
 from aerobee_cluster.access.handlers import AccessHandlers
+from aerobee_cluster.access.metering import CallMeter
+from aerobee_cluster.access.quota_buckets import QuotaBuckets
 from aerobee_cluster.access.store import KEEP_CURRENT_S, AccessStore, save_in
 from aerobee_namesrv.config import NamesrvOptions
 from aerobee_namesrv.kv_config import KVConfigManager
@@ -96,6 +98,7 @@ class NamesrvApp(App):
         self.access = AccessStore(
             f"namesrv-{secrets.token_hex(4)}", self.clock.now_ms, save_in(self._access_path)
         )
+        quotas = QuotaBuckets(self.access.table, lambda: self.clock.monotonic_ms() / 1_000)
         self._server = Server(
             adapt([self._service(), self._access_service(options)]),
             host=options.bind_address,
@@ -106,12 +109,14 @@ class NamesrvApp(App):
             limits=limits,
             tls=options.server_tls(),
             access=options.access(Permissions(options.tls_cluster_name)),
+            meter=CallMeter(quotas),
         )
         self._metrics = MetricsEndpoint(
             options,
             NamesrvCollector(self.manager, self.removals, self._counts, self._in_flight),
             ready=lambda: self.serving,
             limits=limits,
+            quotas=quotas,
         )
 
     async def _start_components(self) -> Mapping[str, object]:

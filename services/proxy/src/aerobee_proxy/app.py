@@ -88,6 +88,7 @@ class ProxyApp(App):
             ),
             ready=lambda: self.serving and (users is None or users.complete),
             limits=self._limits,
+            quotas=self.proxy.quotas,
         )
 
     async def _start_components(self) -> Mapping[str, object]:

@@ -17,6 +17,7 @@ from aerobee_chassis.background import Background
 from aerobee_chassis.clock import Clock
 from aerobee_chassis.per_minute import PerMinute
 from aerobee_chassis.rpc.in_flight import bounds_of
+from aerobee_cluster.access.quota_buckets import QuotaBuckets
 from aerobee_cluster.transport import Transport
 from aerobee_proxy.access.table_users import TableUsers
 from aerobee_proxy.access.users import Users
@@ -81,11 +82,14 @@ class Proxy:
         self.background = Background()
         self.authentication: Authentication | None = None  # None: any client may call
         self.users: Users | TableUsers | None = None
+        self.quotas: QuotaBuckets | None = None  # None: this proxy has no access table
         if options.authentication_enabled:
             if options.authentication_users_file:
                 self.users = Users(Path(options.authentication_users_file))
             else:
                 self.users = TableUsers(transport, options.namesrvs, clock.real.now_ms)
+            if isinstance(self.users, TableUsers):
+                self.quotas = QuotaBuckets(self.users.table, lambda: clock.monotonic_ms() / 1_000)
             self.authentication = Authentication(self.users, self.counts, clock)
 
         self.route_cache = RouteCache(transport, options.namesrvs, clock)
@@ -132,6 +136,7 @@ class Proxy:
             authentication=self.authentication,
             checks_rights=options.authorization_enabled,
             max_clients_per_user=options.max_clients_per_user,
+            quotas=self.quotas,
         )
         self.lite_subscriptions = LiteSubscriptions(calls, self.route_cache)
         self.departures = LiteDepartures(self.lite_subscriptions, self.background)

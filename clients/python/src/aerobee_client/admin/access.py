@@ -227,6 +227,41 @@ class AccessAdmin(BrokerAdmin):
         _, answer = await self._ask_any(NAMESRV_ACCESS.test_access, request)
         return d.AccessDecision.of(answer)
 
+    async def set_quota(self, quota: d.QuotaDescription) -> d.AccessChange:
+        """Set the quota of a user, a client or an address. It replaces the former one.
+
+        Args:
+            quota: The quota. At least one of its rates is not 0.
+
+        Returns:
+            The processes that the change has not reached.
+
+        Raises:
+            MqError: INVALID_PARAMETER.
+        """
+        request = pb.PutQuotaRequest(quota=quota.message())
+        return await self._change(NAMESRV_ACCESS.put_quota, request)
+
+    async def list_quotas(self) -> list[d.QuotaDescription]:
+        """Return all quotas, by subject."""
+        _, answer = await self._ask_any(NAMESRV_ACCESS.list_quotas, pb.ListQuotasRequest())
+        return [d.QuotaDescription.of(quota) for quota in answer.quotas]
+
+    async def delete_quota(self, subject: str) -> d.AccessChange:
+        """Delete a quota.
+
+        Args:
+            subject: "User:NAME", "Client:ID" or "Address:HOST".
+
+        Returns:
+            The processes that the change has not reached.
+
+        Raises:
+            MqError: QUERY_NOT_FOUND if the subject has no quota, or INVALID_PARAMETER.
+        """
+        request = pb.DeleteQuotaRequest(subject=subject)
+        return await self._change(NAMESRV_ACCESS.delete_quota, request)
+
     async def _put_policies(
         self, username: str, policies: Sequence[d.PolicyDescription], expect: pb.Expect
     ) -> d.AccessChange:

@@ -20,6 +20,8 @@ from aerobee_chassis.rpc.caller import Caller
 from aerobee_chassis.rpc.services import Service, bind
 from aerobee_cluster.access.exchange import TableExchange
 from aerobee_cluster.access.handlers import AccessHandlers
+from aerobee_cluster.access.metering import CallMeter
+from aerobee_cluster.access.quota_buckets import QuotaBuckets
 from aerobee_cluster.access.store import KEEP_CURRENT_S, AccessStore, save_in
 from aerobee_wire.status import Code, MqError
 
@@ -27,7 +29,10 @@ _SERVICE = access_pb2.DESCRIPTOR.services_by_name["BrokerAccessService"]
 
 
 class BrokerAccess:
-    """The access table of one broker process. `service` is a service of its port."""
+    """The access table of one broker process.
+
+    `service` is a service of its port, and `meter` holds callers to their quotas.
+    """
 
     def __init__(self, options: BrokerOptions, clock: Clock) -> None:
         root = options.store_path_root_dir.expanduser()
@@ -35,6 +40,7 @@ class BrokerAccess:
         self._options = options
         node = f"broker-{secrets.token_hex(4)}"
         self.store = AccessStore(node, clock.now_ms, save_in(self._path))
+        self.meter = CallMeter(QuotaBuckets(self.store.table, lambda: clock.monotonic_ms() / 1_000))
         self.service: Service = bind(
             _SERVICE,
             AccessHandlers(self.store, private=options.is_closed, log=structlog.get_logger().info),

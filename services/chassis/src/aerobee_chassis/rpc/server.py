@@ -7,7 +7,7 @@ gRPC statuses.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import structlog
 from google.protobuf.message import Message
@@ -39,6 +39,20 @@ BusyAnswer = Callable[[Method], Message | None]
 DEFAULT_GRACE_S = 5.0
 
 
+class Meter(Protocol):
+    """Hold callers to their quotas. `path` is "/package.Service/Method"."""
+
+    @property
+    def active(self) -> bool:
+        """Return whether there is a quota."""
+
+    async def before(self, path: str, request: Any, call: Call) -> None:
+        """Delay a call, or raise the error that refuses it."""
+
+    def after(self, path: str, request: Any, call: Call, answer: Any) -> None:
+        """Count the answer of a call."""
+
+
 class Server(Component):
     """Serve `services` on one port: `port`, or a free one if it is 0.
 
@@ -50,6 +64,7 @@ class Server(Component):
       returns None, the caller gets the failure of TooMuchInFlight.
     - `limits` are those of the port and its connections.
     - `tls` has the certificates of the port. If it is None, the port uses plaintext.
+    - `meter` holds callers to their quotas. It does not see calls that stream their requests.
     - `access` checks callers. It must have a decision for each RPC, also if it is not enforced. If
       it is None, each caller may call.
     """
@@ -67,6 +82,7 @@ class Server(Component):
         limits: PortLimits | None = None,
         tls: ServerTls | None = None,
         access: Access | None = None,
+        meter: Meter | None = None,
     ) -> None:
         """Create the server. Raises TypeError if an RPC has no row in the table of permissions."""
         names = [service.name for service in services]
@@ -84,6 +100,7 @@ class Server(Component):
         self._busy_answer = busy_answer
         self._limits = limits or PortLimits()
         self._connections: Connections | None = None
+        self._meter = meter
         self._tls = tls
         self._access = access if access is not None and access.enforced else None
         if access is not None:
@@ -168,6 +185,12 @@ class Server(Component):
                 request = parsed(method, request)
                 if self._access is not None:
                     self._access.authorize(f"/{service}/{method.name}", call, request)
+            if self._meter is not None and self._meter.active and not method.client_streams:
+                path = f"/{service}/{method.name}"
+                await self._meter.before(path, request, call)
+                answer = await method.handler(request, call)
+                self._meter.after(path, request, call, answer)
+                return answer
             return await method.handler(request, call)
         except Exception as error:
             return self._failure(f"{service}/{method.name}", error)

@@ -178,6 +178,10 @@ async def _deliver(
         if not written:  # redeliver all, because it is unknown which messages arrived
             receiver.give_back(handles())
     receiver.delivered(sum(len(batch.records) for batch in batches))
+    caller.received(
+        sum(len(batch.records) for batch in batches),
+        sum(len(batch.answer.records) for batch in batches),
+    )
 
 
 async def _is_lite(
