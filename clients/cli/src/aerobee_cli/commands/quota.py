@@ -58,13 +58,17 @@ def set_quota(
 
     Exit code 3: a process does not have the quota yet.
     """
-    from aerobee_client.admin.descriptions import QuotaDescription
-
-    quota = QuotaDescription(subject, calls, messages_in, bytes_in, messages_out, bytes_out)
     if not any((calls, messages_in, bytes_in, messages_out, bytes_out)):
         raise BadOption("nothing to limit: give a rate, such as --messages-in 1000")
     with admin_client(context, namesrv) as admin:
-        change = admin.set_quota(quota)
+        change = admin.set_quota(
+            subject,
+            calls=calls,
+            messages_in=messages_in,
+            bytes_in=bytes_in,
+            messages_out=messages_out,
+            bytes_out=bytes_out,
+        )
     access_changes.show(f"set the quota of {subject}", change, {}, as_json=json)
 
 

@@ -1310,9 +1310,6 @@ class QuotaDescription:
     def of(cls, quota: access_pb2.Quota) -> Self:
         return _like(cls, quota)
 
-    def message(self) -> access_pb2.Quota:
-        return access_pb2.Quota(**asdict(self))
-
 
 @dataclass(frozen=True, slots=True)
 class AccessChange:
