@@ -55,7 +55,6 @@ from aerobee_chassis.rpc.in_flight import (
 from aerobee_chassis.rpc.peer_tls import watch_expiry
 from aerobee_chassis.rpc.server import Server
 from aerobee_chassis.rpc.services import Adapt, Service, bind
-from aerobee_wire.permissions import Permissions
 from aerobee_wire.status import Code, MqError, grpc_status_of, trailers_of
 
 STOP_GRACE_S = 5.0  # seconds, the limit of a flush; long polls and streams are ended before that
@@ -154,7 +153,7 @@ class BrokerApp(App):
             in_flight=environment.in_flight,
             limits=self._limits,
             tls=options.server_tls(),
-            access=options.access(Permissions(options.tls_cluster_name, options.broker_name)),
+            access=access.checks,
             meter=access.meter,
         )
         self.upkeep = periodic_work(broker, tables, environment, server)
@@ -213,7 +212,7 @@ class BrokerApp(App):
             in_flight=environment.in_flight,
             limits=self._limits,
             tls=options.server_tls(),
-            access=options.access(Permissions(options.tls_cluster_name, options.broker_name)),
+            access=access.checks,
             meter=access.meter,
         )
         metrics = MetricsEndpoint(

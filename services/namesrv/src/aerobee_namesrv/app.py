@@ -98,6 +98,9 @@ class NamesrvApp(App):
         self.access = AccessStore(
             f"namesrv-{secrets.token_hex(4)}", self.clock.now_ms, save_in(self._access_path)
         )
+        self._checks = options.access(
+            Permissions(options.tls_cluster_name), self.access.user, self.clock
+        )
         quotas = QuotaBuckets(self.access.table, lambda: self.clock.monotonic_ms() / 1_000)
         self._server = Server(
             adapt([self._service(), self._access_service(options)]),
@@ -108,7 +111,7 @@ class NamesrvApp(App):
             in_flight=self._in_flight,
             limits=limits,
             tls=options.server_tls(),
-            access=options.access(Permissions(options.tls_cluster_name)),
+            access=self._checks,
             meter=CallMeter(quotas),
         )
         self._metrics = MetricsEndpoint(
@@ -125,6 +128,7 @@ class NamesrvApp(App):
             Step(start=self._restore_options),
             Step(start=self._restore_access),  # after the lock of the key-value file is held
             PeriodicTask("access table", KEEP_CURRENT_S, self.access.keep_current),
+            BackgroundTask("access recheck", partial(self.access.notify, self._checks.recheck)),
             BackgroundTask("expiry scan", self._scan),
             BackgroundTask("certificates", partial(watch_expiry, self.options.now, self.clock)),
             BackgroundTask("removal", partial(remove_in_batches, self.manager, self.removals)),

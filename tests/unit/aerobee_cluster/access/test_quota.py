@@ -15,9 +15,13 @@ from aerobee_cluster.access.metering import CallMeter
 from aerobee_cluster.access.quota_buckets import Client, QuotaBuckets
 from aerobee_cluster.access.store import AccessStore
 from aerobee_wire.access import table_file
+from aerobee_wire.access.caller import Caller
 from aerobee_wire.access.messages import record_of, to_record
 from aerobee_wire.access.quotas import Quota, Rates
+from aerobee_wire.access.signature import Signed
 from aerobee_wire.access.table import AccessTable
+from aerobee_wire.access.users import User
+from aerobee_wire.identity import Identity
 from aerobee_wire.rpcs import GET_TOPIC_ROUTE, POP, REGISTER_BROKER, SEND, UPDATE_CONFIG
 from aerobee_wire.status import Code, MqError
 from support.codes import raises_code
@@ -28,7 +32,7 @@ GREEDY, MODEST = Client("greedy", "", "10.0.0.1"), Client("modest", "", "10.0.0.
 class FakeCall:
     def __init__(self, peer: str = "127.0.0.1:40000", role: str = "") -> None:
         self.peer = peer
-        self.certificate_uris = (f"aerobee://prod/{role}/x",) if role else ()
+        self.caller = Caller(Identity("prod", role, "x") if role else None, source=peer)
 
     async def write(self, message: Any) -> None: ...
 
@@ -206,6 +210,16 @@ async def test_calls_of_the_cluster_and_of_administrators_are_not_metered() -> N
     for _ in range(3):
         await meter.before(GET_TOPIC_ROUTE.path, None, FakeCall(role="client"))
     assert await waits(meter.before(GET_TOPIC_ROUTE.path, None, FakeCall(role="client"))) == 1.0
+
+
+async def test_user_who_signs_its_calls_has_its_quota_with_any_certificate() -> None:
+    meter = CallMeter(buckets_of(user("billing", messages_in=1)))
+    call = FakeCall(role="proxy")
+    signed = Signed(User("billing", (b"s",)), b"s", "")
+    call.caller = Caller(call.caller.identity, signed, call.peer)
+    for _ in range(3):
+        await meter.before(SEND.path, sends(b"a"), call)
+    assert await waits(meter.before(SEND.path, sends(b"a"), call)) == 1.0
 
 
 # ---- the table ----

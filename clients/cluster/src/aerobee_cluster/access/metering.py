@@ -10,7 +10,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from aerobee_cluster.access.quota_buckets import Client, QuotaBuckets
-from aerobee_wire.identity import BROKER, CLIENT, CONSOLE, NAMESRV, PROXY, identity_of
+from aerobee_wire.access.caller import Caller
+from aerobee_wire.identity import BROKER, CLIENT, CONSOLE, NAMESRV, PROXY
 from aerobee_wire.permissions import TABLE
 from aerobee_wire.rpcs import LITE_POP, POP, PULL, SEND
 
@@ -33,7 +34,7 @@ class Call(Protocol):
     def peer(self) -> str: ...
 
     @property
-    def certificate_uris(self) -> tuple[str, ...]: ...
+    def caller(self) -> Caller: ...
 
 
 class CallMeter:
@@ -76,8 +77,8 @@ def _client(path: str, request: Any, call: Call) -> Client | None:
     row = TABLE.get(path)
     if row is None or CLIENT not in row.roles:
         return None
-    identity = identity_of(call.certificate_uris)
-    if identity is not None and identity.role in INTERNAL:
+    user, identity = call.caller.user, call.caller.identity
+    if user is None and identity is not None and identity.role in INTERNAL:
         return None
     host = call.peer.rpartition(":")[0].strip("[]")
-    return Client("", getattr(request, "client_id", ""), host)
+    return Client("" if user is None else user.name, getattr(request, "client_id", ""), host)

@@ -49,7 +49,7 @@ class ClientRpcs:
     async def heartbeat(self, request: pb.HeartbeatRequest, call: Call) -> pb.HeartbeatResponse:
         client = convert.client(request, call.peer)
         for consumer_group in client.consumers:
-            group = await self._groups.for_client(consumer_group, call.peer)
+            group = await self._groups.for_client(consumer_group, convert.creator(call))
             await self._groups.ensure_retry_topic(group)
         self._clients.heartbeat(client)
         return pb.HeartbeatResponse(

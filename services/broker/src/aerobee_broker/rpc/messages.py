@@ -32,6 +32,7 @@ from aerobee_broker.errors import InvalidParameter
 from aerobee_broker.registry.reply_streams import ReplyStreams
 from aerobee_broker.rpc import convert
 from aerobee_chassis.rpc.call import Call
+from aerobee_wire.access.policies import SUB, topic_need
 from aerobee_wire.handles import recall_handle
 from aerobee_wire.handles.recall_handle import RecallHandle
 from aerobee_wire.message_id import offset_message_id, pack_host
@@ -72,19 +73,19 @@ class MessageRpcs:
         peer, queue_count = call.peer, request.default_queue_count
         if request.HasField("batch"):
             batch = convert.send_batch(request.batch, peer)
-            stored = await self._batch_sender.send(batch, queue_count, peer)
+            stored = await self._batch_sender.send(batch, queue_count, convert.creator(call))
             response.batch_result.queue_id = stored.queue_id
             response.batch_result.first_queue_offset = stored.first_queue_offset
             response.batch_result.physical_offsets.extend(stored.physical_offsets)
             return response
         if request.brief:
             encoded = [convert.new_message(message, peer) for message in request.messages]
-            appended = await self._sender.send_fast(encoded, queue_count, peer)
+            appended = await self._sender.send_fast(encoded, queue_count, convert.creator(call))
             if appended is not None:
                 response.queue_offsets.extend([offsets.queue_offset for offsets in appended])
                 return response
         messages = convert.send_messages(request.messages, request.producer_group, peer)
-        results = await self._sender.send(messages, queue_count, peer)
+        results = await self._sender.send(messages, queue_count, convert.creator(call))
         for message, result in zip(messages, results, strict=True):
             response.results.add(
                 queue_id=result.queue_id,
@@ -128,7 +129,11 @@ class MessageRpcs:
 
     async def send_back(self, request: pb.SendBackRequest, call: Call) -> pb.SendBackResponse:
         entries = [convert.send_back_entry(entry) for entry in request.entries]
-        outcomes = await self._send_back.send_back(request.consumer_group, entries)
+        outcomes = await self._send_back.send_back(
+            request.consumer_group,
+            entries,
+            readable=lambda topic: call.caller.may(topic_need(topic, SUB)),
+        )
         return pb.SendBackResponse(results=map(_send_back_result, outcomes))
 
 
