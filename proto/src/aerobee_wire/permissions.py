@@ -137,6 +137,8 @@ TABLE: Mapping[str, Row] = {
             "BrokerHeartbeat": _of_brokers_only(own="broker_name"),
             "QueryDataVersion": _of_brokers_only(own="broker_name"),
             "WatchRegistration": _of_brokers_only(own="broker_name"),
+            "RegisterProxy": Row(frozenset({PROXY})),
+            "UnregisterProxy": Row(frozenset({PROXY})),
             # A producer reads which brokers create the topics that are missing.
             "GetTopicRoute": _row(
                 *_READERS,

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from typing import Any
 
 import pytest
+from aerobee.broker.v1.client_pb2 import HeartbeatResponse
 from aerobee.broker.v1.message_pb2 import SendResponse, SendResult
 from aerobee.namesrv.v1.namesrv_pb2 import (
     BrokerData,
@@ -47,6 +48,7 @@ class Cluster:
             GetTopicRoute=self._route,
             GetClusterInfo=GetClusterInfoResponse(brokers=[BROKER]),
             GetGroup=MqError(Code.SUBSCRIPTION_GROUP_NOT_EXIST, "no such group"),
+            Heartbeat=HeartbeatResponse(),
             Send=_send,
         )
 

@@ -42,6 +42,7 @@ GROUPS = (
     "broker",
     "broker diverged",
     "broker config",
+    "client",
     "namesrv",
     "namesrv config",
 )
@@ -134,7 +135,8 @@ COMMANDS = {
     "certs renew",
     "certs show",
     "cluster list",
-    "clients",
+    "client list",
+    "proxy list",
     "top",
     "doctor",
     "group members",

@@ -21,7 +21,10 @@ COMMANDS = {
         "Run a name server in the foreground, or administer running ones.",
     ),
     "broker": ("broker", "Run a broker in the foreground, or administer a running one."),
-    "proxy": ("services", "Run a proxy in the foreground, to which the official SDKs connect."),
+    "proxy": (
+        "proxy",
+        "Run a proxy in the foreground, to which the official SDKs connect, or list running ones.",
+    ),
     "console": ("services", "Serve the console: pages about the cluster for a browser."),
     "demo": (
         "services",
@@ -48,10 +51,7 @@ COMMANDS = {
     "user": ("user", "Users of the cluster, who sign their calls."),
     "acl": ("acl", "Policies: what users may do."),
     "quota": ("quota", "Quotas of users, clients and addresses."),
-    "clients": (
-        "clients",
-        "List all clients: producers and consumers, connected to brokers or through a proxy.",
-    ),
+    "client": ("client", "Connected producers and consumers."),
     "top": ("top", "Show live rates of brokers, and of the busiest topics and groups."),
     "doctor": ("doctor", "Look for problems of clients and operators."),
     "completion": (

@@ -18,7 +18,7 @@ from aerobee.broker.v1 import config_pb2
 from prometheus_client import CollectorRegistry
 
 from aerobee_broker.broker import Broker
-from aerobee_broker.cluster.identity import Identity, advertised_host, free_port, store_ip
+from aerobee_broker.cluster.identity import Identity, free_port
 from aerobee_broker.cluster.peers import Peers, broker_caller
 from aerobee_broker.commit.worker_thread import Worker, WorkerThread
 from aerobee_broker.config import BrokerOptions
@@ -38,7 +38,7 @@ from aerobee_broker.wiring.name_server_registration import NameServerRegistratio
 from aerobee_broker.wiring.store import open_store, store_options
 from aerobee_broker.wiring.tables import Tables
 from aerobee_chassis import logs
-from aerobee_chassis.addresses import join_address
+from aerobee_chassis.addresses import advertised_host, ip_of, join_address
 from aerobee_chassis.background import BackgroundTask, PeriodicTask
 from aerobee_chassis.clock import Clock, SystemClock, real_time
 from aerobee_chassis.errors import PortInUse, StartError
@@ -117,7 +117,7 @@ class BrokerApp(App):
         host = await asyncio.to_thread(
             advertised_host, options.broker_ip1, options.bind_address, options.namesrvs
         )
-        store_host = join_address(await asyncio.to_thread(store_ip, host), port)
+        store_host = join_address(await asyncio.to_thread(ip_of, host), port)
         identity = self._identity(join_address(host, port), store_host)
         access = BrokerAccess(options, self._clock)
         if options.is_replicated:

@@ -1,8 +1,8 @@
 """Run the process of a name server: background work, and the order of start and stop.
 
-The start order is: files, background work, metrics, port. The stop order is the
-reverse, except that the streams of brokers and clients end before the port closes. Open streams
-would use up the grace period, because they last as long as their clients.
+The start order is: files, background work, metrics, port. The stop order is the reverse, except
+that the streams of brokers, proxies and clients end before the port closes. Open streams would use
+up the grace period, because they last as long as their clients.
 """
 
 from __future__ import annotations
@@ -35,9 +35,11 @@ from aerobee_namesrv.config import NamesrvOptions
 from aerobee_namesrv.kv_config import KVConfigManager
 from aerobee_namesrv.metrics import NamesrvCollector, RouteCounts
 from aerobee_namesrv.routing.broker_live_table import BrokerLiveTable, RemovalQueue
+from aerobee_namesrv.routing.proxies import ProxyTable
 from aerobee_namesrv.routing.route_info_manager import Conflicts, RouteInfoManager
 from aerobee_namesrv.rpc.admin import EditRpcs, KvRpcs, RuntimeRpcs
 from aerobee_namesrv.rpc.brokers import BrokerRpcs
+from aerobee_namesrv.rpc.proxies import ProxyRpcs
 from aerobee_namesrv.rpc.routes import RouteRpcs
 from aerobee_namesrv.runtime_config import RuntimeConfig
 from aerobee_wire.permissions import Permissions
@@ -91,6 +93,8 @@ class NamesrvApp(App):
         self.removals = RemovalQueue(options.un_register_broker_queue_capacity)
         self.broker_live_table = BrokerLiveTable(self.clock, self.removals)
         self.manager = RouteInfoManager(self.options, self.broker_live_table, Conflicts(self.clock))
+        self.proxies = ProxyTable(self.clock)
+        self._proxy_rpcs = ProxyRpcs(self.proxies)
         self._counts = RouteCounts()
         self._in_flight = bounds_of(options)
         limits = limits_of(options)
@@ -136,6 +140,7 @@ class NamesrvApp(App):
             self._server,
             Step(stop=self.broker_live_table.close_watches),
             Step(stop=self.manager.close_broker_watches),
+            Step(stop=self._proxy_rpcs.close),
             Step(stop=self.access.close),
         )
         return {"address": self._server.address, **self._metrics.ready_fields}
@@ -144,7 +149,15 @@ class NamesrvApp(App):
         return bind(
             namesrv_pb2.DESCRIPTOR.services_by_name["NamesrvService"],
             BrokerRpcs(self.manager, self.removals, self.kv_config, self.options),
-            RouteRpcs(self.manager, self.kv_config, self.options, self.clock, self._counts),
+            RouteRpcs(
+                self.manager,
+                self.kv_config,
+                self.options,
+                self.clock,
+                self._counts,
+                proxies=self.proxies,
+            ),
+            self._proxy_rpcs,
             EditRpcs(self.manager),
             KvRpcs(self.kv_config),
             RuntimeRpcs(self.options),

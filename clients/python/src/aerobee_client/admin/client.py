@@ -574,6 +574,7 @@ class AdminClient(Facade[AsyncAdminClient]):
     groups_of_brokers = blocking(AsyncAdminClient.groups_of_brokers)
     delete_group = blocking(AsyncAdminClient.delete_group)
     list_clients = blocking(AsyncAdminClient.list_clients)
+    client_page = blocking(AsyncAdminClient.client_page)
     consume_progress = blocking(AsyncAdminClient.consume_progress)
     blocked_message_groups = blocking(AsyncAdminClient.blocked_message_groups)
     skip_message = blocking(AsyncAdminClient.skip_message)

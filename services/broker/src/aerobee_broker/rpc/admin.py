@@ -64,7 +64,7 @@ class StatusReport:
         usage = self.disk.usage(self.store_path)
         identity, metrics, store = self.identity, self.metrics, self.store
         options, now_ms = self.options, self.clock.now_ms()
-        expiries = store.cleaning.retention.expiries(physical_offsets, now_ms)
+        expiries = store.expiries(physical_offsets, now_ms)
         return pb.GetBrokerStatusResponse(
             cluster=identity.cluster,
             broker_name=identity.broker_name,

@@ -20,6 +20,7 @@ from aerobee_chassis.clock import Clock
 from aerobee_chassis.rpc.call import Call
 from aerobee_namesrv.kv_config import KVConfigManager
 from aerobee_namesrv.metrics import RouteCounts
+from aerobee_namesrv.routing.proxies import ProxyTable
 from aerobee_namesrv.routing.route_info_manager import RouteInfoManager
 from aerobee_namesrv.rpc import checks, convert
 from aerobee_namesrv.runtime_config import RuntimeConfig
@@ -37,8 +38,11 @@ class RouteRpcs:
         options: RuntimeConfig,
         clock: Clock,
         counts: RouteCounts,
+        *,
+        proxies: ProxyTable,
     ) -> None:
         self._manager = manager
+        self._proxies = proxies
         self._kv_config = kv_config
         self._options = options
         self._clock = clock
@@ -108,6 +112,19 @@ class RouteRpcs:
             away_brokers=[
                 pb.AwayBroker(cluster=each.cluster, broker_name=each.broker_name)
                 for each in self._manager.missing_brokers()
+            ],
+            proxies=[
+                pb.ProxyData(
+                    name=each.name,
+                    version=each.version,
+                    start_timestamp_ms=each.start_timestamp_ms,
+                    admin_address=each.admin_address,
+                )
+                for each in self._proxies.open()
+            ],
+            away_proxies=[
+                pb.AwayProxy(name=name, since_timestamp_ms=since_ms)
+                for name, since_ms in self._proxies.away()
             ],
         )
 

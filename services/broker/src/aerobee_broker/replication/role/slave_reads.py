@@ -157,4 +157,5 @@ def _known_topics(own: ReplicaStore) -> TopicRegistry:
         announce=announce,
         spread=spread,
         creations=Creations(own.environment.clock, options.max_auto_creations),
+        now_ms=own.environment.clock.now_ms,
     )
