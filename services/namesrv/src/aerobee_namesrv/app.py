@@ -22,6 +22,7 @@ from aerobee_chassis.clock import Clock, SystemClock
 from aerobee_chassis.errors import StartError
 from aerobee_chassis.lifecycle import App, Step
 from aerobee_chassis.metrics import MetricsEndpoint
+from aerobee_chassis.port_limits import limits_of
 from aerobee_chassis.rpc.call import Failure
 from aerobee_chassis.rpc.in_flight import RETRY_AFTER_MS, TooMuchInFlight, bounds_of
 from aerobee_chassis.rpc.peer_tls import watch_expiry
@@ -29,6 +30,8 @@ from aerobee_chassis.rpc.server import Server
 from aerobee_chassis.rpc.services import Adapt, Service, bind
 from aerobee_cluster.access.first_user import read_first_user
 from aerobee_cluster.access.handlers import AccessHandlers
+from aerobee_cluster.access.metering import CallMeter
+from aerobee_cluster.access.quota_buckets import QuotaBuckets
 from aerobee_cluster.access.store import KEEP_CURRENT_S, AccessStore, save_in
 from aerobee_namesrv.config import NamesrvOptions
 from aerobee_namesrv.kv_config import KVConfigManager
@@ -97,6 +100,7 @@ class NamesrvApp(App):
         self._proxy_rpcs = ProxyRpcs(self.proxies)
         self._counts = RouteCounts()
         self._in_flight = bounds_of(options)
+        limits = limits_of(options)
         self._access_path = options.kv_config_path.with_name("accessTable.json")
         self.access = AccessStore(
             f"namesrv-{secrets.token_hex(4)}", self.clock.now_ms, save_in(self._access_path)
@@ -105,6 +109,7 @@ class NamesrvApp(App):
         self._checks = options.access(
             Permissions(options.tls_cluster_name), self.access.user, self.clock
         )
+        quotas = QuotaBuckets(self.access.table, lambda: self.clock.monotonic_ms() / 1_000)
         self._server = Server(
             adapt([self._service(), self._access_service(options)]),
             host=options.bind_address,
@@ -112,13 +117,17 @@ class NamesrvApp(App):
             failure_of=failure_of,
             grace_s=STOP_GRACE_S,
             in_flight=self._in_flight,
+            limits=limits,
             tls=options.server_tls(),
             access=self._checks,
+            meter=CallMeter(quotas),
         )
         self._metrics = MetricsEndpoint(
             options,
             NamesrvCollector(self.manager, self.removals, self._counts, self._in_flight),
             ready=lambda: self.serving,
+            limits=limits,
+            quotas=quotas,
         )
 
     async def _start_components(self) -> Mapping[str, object]:

@@ -264,7 +264,7 @@ async def test_plaintext_serves_callers_on_this_machine_only(
 ) -> None:
     server, call = Server(private=private), FakeCall(peer)
     requests = {rpc.method: rpc.request for rpc in vars(NAMESRV_ACCESS).values()}
-    assert len(requests) == 12
+    assert len(requests) == 15
     for method, request in requests.items():
         name = "".join(f"_{c.lower()}" if c.isupper() else c for c in method).lstrip("_")
         if method == "Watch" and served:

@@ -23,6 +23,8 @@ from aerobee_chassis.rpc.services import Service, bind
 from aerobee_cluster.access.exchange import TableExchange
 from aerobee_cluster.access.first_user import read_first_user
 from aerobee_cluster.access.handlers import AccessHandlers
+from aerobee_cluster.access.metering import CallMeter
+from aerobee_cluster.access.quota_buckets import QuotaBuckets
 from aerobee_cluster.access.store import KEEP_CURRENT_S, AccessStore, save_in
 from aerobee_wire.access.users import User
 from aerobee_wire.permissions import Permissions
@@ -34,7 +36,8 @@ _SERVICE = access_pb2.DESCRIPTOR.services_by_name["BrokerAccessService"]
 class BrokerAccess:
     """The access table of one broker process.
 
-    `service` is a service of its port, and `checks` checks the callers of all services.
+    `service` is a service of its port. `checks` checks the callers of all services, and `meter`
+    holds them to their quotas.
     """
 
     def __init__(self, options: BrokerOptions, clock: Clock) -> None:
@@ -47,6 +50,7 @@ class BrokerAccess:
         self.checks = options.access(
             Permissions(options.tls_cluster_name, options.broker_name), self.store.user, clock
         )
+        self.meter = CallMeter(QuotaBuckets(self.store.table, lambda: clock.monotonic_ms() / 1_000))
         self.service: Service = bind(
             _SERVICE,
             AccessHandlers(self.store, private=options.is_closed, log=structlog.get_logger().info),
