@@ -33,8 +33,9 @@ class InProcess:
 
     `defects`: their exceptions other than MqError. `away`: brokers that do not answer. `errors`:
     what all brokers raise, by method. `answers`: what answers in place of all brokers and of the
-    name server, by method. `unregistered`: brokers that the name server does not know. `gone`: names of brokers that it knew once. `calls`: (broker, method). `methods`: what each
-    broker offers.
+    name server, by method. `unregistered`: brokers that the name server does not know. `gone`:
+    names of brokers that it knew once. `calls`: (broker, method). `methods`: what each broker
+    offers.
     """
 
     def __init__(self, brokers: Mapping[str, BrokerHarness]) -> None:

@@ -11,8 +11,9 @@ import pytest
 
 from aerobee_client import AsyncProducer, Message
 from aerobee_console.web import actions
-from aerobee_console.web.actions import ACTIONS, CONFIRM
+from aerobee_console.web.actions import ACTIONS
 from aerobee_console.web.fields import Fields
+from aerobee_console.web.forms import CONFIRM
 from aerobee_wire.status import Code, MqError
 from support.console.options import configured
 from support.console.visitor import Response, Visitor
