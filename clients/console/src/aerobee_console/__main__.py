@@ -24,6 +24,7 @@ from aerobee_cli.output import silence_client
 from aerobee_client import AsyncAdminClient
 from aerobee_client.cluster.namesrv import namesrv_addresses
 from aerobee_console.options import DEFAULT_HOST, DEFAULT_PORT, Options
+from aerobee_console.reading.masking import BadMask, Mask
 from aerobee_console.reading.overview import Doctor
 from aerobee_console.reading.source import Source
 from aerobee_console.web.app import application
@@ -58,6 +59,14 @@ def console(
     ] = None,
     read_only: Annotated[bool, Option("--read-only", help="Refuse all changes.")] = False,
     no_bodies: Annotated[bool, Option("--no-bodies", help="Hide the bodies of messages.")] = False,
+    mask: Annotated[
+        list[str] | None,
+        Option(
+            metavar="PATH|PROPERTY",
+            help="Mask values of bodies at a JSON path such as $.card.number, or a property. "
+            "May be repeated.",
+        ),
+    ] = None,
     insecure: Annotated[
         bool,
         Option("--insecure", help="Listen on other addresses than loopback, without a login."),
@@ -82,6 +91,10 @@ def console(
             f"--host {host}: the console has no login, so that everyone who reaches this address "
             "could change the cluster; use 127.0.0.1, or --insecure behind a firewall"
         )
+    try:
+        masks = Mask.of(mask or ())
+    except BadMask as error:
+        raise BadOption(f"--mask: {error}") from None
     options = Options(
         namesrvs=namesrv_addresses(namesrv),
         host=host,
@@ -89,6 +102,7 @@ def console(
         host_names=tuple(host_name or ()),
         read_only=read_only,
         bodies=not no_bodies,
+        mask=masks,
     )
     silence_client()
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -117,7 +131,7 @@ def _application(options: Options) -> Starlette:
     def now_ms() -> int:
         return time.time_ns() // 1_000_000
 
-    source = Source(AsyncAdminClient(options.namesrvs), options.namesrvs, now_ms)
+    source = Source(AsyncAdminClient(options.namesrvs), options.namesrvs, now_ms, options.mask)
     return application(Console(options, source, Doctor(options.namesrvs, now_ms)))
 
 

@@ -146,8 +146,8 @@ async def show_messages(request: Request, console: Console) -> Response:
 
 
 async def messages_of(console: Console, fields: Fields) -> messages.MessageList:
-    if fields.text("text") and not console.options.bodies:
-        raise BadField("text", "the console runs with --no-bodies: search by key, tag or time")
+    if fields.text("text") and (reason := console.options.no_text_search):
+        raise BadField("text", f"{reason}: search by key, tag or time")
     return await messages.search(
         console.source,
         fields.required("topic"),
