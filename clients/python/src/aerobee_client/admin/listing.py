@@ -77,15 +77,22 @@ class ListingAdmin(BrokerAdmin):
                 limit=limit,
             )
         answers, unanswered, is_page = await self._listed(rpcs.LIST_TOPICS, request)
-        found: dict[str, dict[str, tuple[d.TopicOnBroker, s.TopicStatistics]]] = {}
-        for name, (address, answer) in answers.items():
+        found: dict[str, dict[str, tuple[Any, Any]]] = {}
+        for name, (_, answer) in answers.items():
             for config, statistics in zip(answer.topics, answer.statistics, strict=True):
-                found.setdefault(config.topic, {})[name] = (
-                    d.TopicOnBroker.of(name, address, config),
+                found.setdefault(config.topic, {})[name] = config, statistics
+
+        def row(topic: str) -> s.TopicRow:
+            there = {
+                name: (
+                    d.TopicOnBroker.of(name, answers[name][0], config),
                     s.TopicStatistics.of(statistics),
                 )
-        rows = [_topic_row(topic, on, complete=not unanswered) for topic, on in found.items()]
-        return _page(rows, request, answers, unanswered, sort=sort, is_page=is_page)
+                for name, (config, statistics) in found[topic].items()
+            }
+            return _topic_row(topic, there, complete=not unanswered)
+
+        return _page(found, row, request, answers, unanswered, sort=sort, is_page=is_page)
 
     async def group_page(
         self,
@@ -133,13 +140,19 @@ class ListingAdmin(BrokerAdmin):
                 limit=limit,
             )
         answers, unanswered, is_page = await self._listed(rpcs.LIST_GROUPS, request)
-        found: dict[str, dict[str, tuple[admin_pb2.GroupConfig, s.GroupStatistics]]] = {}
+        found: dict[str, dict[str, tuple[Any, Any]]] = {}
         for name, (_, answer) in answers.items():
             for config, statistics in zip(answer.groups, answer.statistics, strict=True):
-                entry = config, s.GroupStatistics.of(statistics)
-                found.setdefault(config.consumer_group, {})[name] = entry
-        rows = [_group_row(group, on, complete=not unanswered) for group, on in found.items()]
-        return _page(rows, request, answers, unanswered, sort=sort, is_page=is_page)
+                found.setdefault(config.consumer_group, {})[name] = config, statistics
+
+        def row(group: str) -> s.GroupRow:
+            there = {
+                name: (config, s.GroupStatistics.of(statistics))
+                for name, (config, statistics) in found[group].items()
+            }
+            return _group_row(group, there, complete=not unanswered)
+
+        return _page(found, row, request, answers, unanswered, sort=sort, is_page=is_page)
 
     async def describe_topic(self, topic: str) -> s.TopicDetails:
         """Return a topic with its statistics, its queues and the groups that read it.
@@ -267,6 +280,8 @@ class ListingAdmin(BrokerAdmin):
             by_name = not request.order and request.limit
             sent.offset, sent.limit = 0, request.offset + request.limit if by_name else 0
             sent.with_names = True
+            if not by_name:
+                sent.ClearField("order")  # the sums decide it
         else:
             sent = request
         answers, silent = await self._brokers.ask_answering(masters, rpc, sent)
@@ -377,7 +392,8 @@ def _reading_group(
 
 
 def _page(
-    rows: list[R],
+    found: Mapping[str, Mapping[str, tuple[Any, Any]]],
+    row: Callable[[str], R],
     request: Any,
     answers: Mapping[str, tuple[str, Any]],
     unanswered: Mapping[str, MqError],
@@ -385,42 +401,51 @@ def _page(
     sort: str,
     is_page: bool,
 ) -> s.Page[R]:
-    """Sort merged rows and cut the page out of them. If they are the page, keep their order."""
-    total = None
+    """Sort merged rows and cut the page out of them. If they are the page, keep their order.
+
+    Args:
+        found: The settings and statistics at each broker, as it sent them, by name of the row.
+        row: Returns the row of a name. It is called for the rows of the page only.
+        request: The request for the page.
+        answers: The address and answer of each broker.
+        unanswered: The errors of the others.
+        sort: The order of the page.
+        is_page: Whether `found` is the page.
+    """
     if is_page:
-        shown = rows
+        shown = list(found)
         total = next(iter(answers.values()))[1].total
     else:
-        rows.sort(key=_name_of)
+        names = sorted(found)
         if sort == NAME and request.descending:
-            rows.reverse()
+            names.reverse()
         elif sort != NAME:
-            rows.sort(key=_sort_key(sort, descending=request.descending))
+            names.sort(key=_sort_key(found, sort, descending=request.descending))
         end = request.offset + request.limit if request.limit else None
-        shown = rows[request.offset : end]
+        shown = names[request.offset : end]
         total = len({name for _, answer in answers.values() for name in answer.names})
     return s.Page(
-        rows=tuple(shown),
+        rows=tuple(map(row, shown)),
         total=None if unanswered else total,
         unanswered=_reasons(unanswered),
     )
 
 
-def _name_of(row: s.TopicRow | s.GroupRow) -> str:
-    return row.topic if isinstance(row, s.TopicRow) else row.consumer_group
-
-
 def _sort_key(
-    sort: str, *, descending: bool
-) -> Callable[[s.TopicRow | s.GroupRow], tuple[bool, float]]:
+    found: Mapping[str, Mapping[str, tuple[Any, Any]]], sort: str, *, descending: bool
+) -> Callable[[str], tuple[bool, float]]:
     """Return a key that sorts by the value of the cluster, unknown values last.
 
     If a broker did not answer, the values of the others decide.
     """
 
-    def key(row: s.TopicRow | s.GroupRow) -> tuple[bool, float]:
-        values = [getattr(each, sort) for each in row.by_broker.values()]
-        known = [value for value in values if value is not None]
+    def key(name: str) -> tuple[bool, float]:
+        known = [
+            getattr(statistics, sort)
+            for _, statistics in found[name].values()
+            if not statistics.DESCRIPTOR.fields_by_name[sort].has_presence
+            or statistics.HasField(sort)
+        ]
         if not known:
             return True, 0.0
         value = max(known) if sort == "members" else sum(known)
