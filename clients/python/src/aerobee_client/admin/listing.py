@@ -1,12 +1,15 @@
 """List and describe topics and groups with their statistics: part of AsyncAdminClient.
 
-Each method asks each master once, whatever the number of topics or groups.
+Each method asks each master once, whatever the number of topics or groups. For an order by a
+figure, several masters are asked twice.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from dataclasses import dataclass
+from math import isnan
+from typing import Any, Generic, TypeVar
 
 from aerobee.broker.v1 import admin_pb2
 
@@ -42,7 +45,7 @@ class ListingAdmin(BrokerAdmin):
         offset: int = 0,
         limit: int = 100,
     ) -> s.Page[s.TopicRow]:
-        """Return a page of topics with their statistics. Asks each broker once.
+        """Return a page of topics with their statistics. Asks each broker once, or twice.
 
         If a broker does not answer, `Page.unanswered` has the reason.
 
@@ -76,7 +79,8 @@ class ListingAdmin(BrokerAdmin):
                 offset=offset,
                 limit=limit,
             )
-        answers, unanswered, is_page = await self._listed(rpcs.LIST_TOPICS, request)
+        listed = await self._listed(rpcs.LIST_TOPICS, request)
+        answers, unanswered = listed.answers, listed.errors
         found: dict[str, dict[str, tuple[Any, Any]]] = {}
         for name, (_, answer) in answers.items():
             for config, statistics in zip(answer.topics, answer.statistics, strict=True):
@@ -92,7 +96,7 @@ class ListingAdmin(BrokerAdmin):
             }
             return _topic_row(topic, there, complete=not unanswered)
 
-        return _page(found, row, request, answers, unanswered, sort=sort, is_page=is_page)
+        return listed.page(found, row)
 
     async def group_page(
         self,
@@ -105,7 +109,7 @@ class ListingAdmin(BrokerAdmin):
         offset: int = 0,
         limit: int = 100,
     ) -> s.Page[s.GroupRow]:
-        """Return a page of consumer groups with their statistics. Asks each broker once.
+        """Return a page of groups with their statistics. Asks each broker once, or twice.
 
         If a broker does not answer, `Page.unanswered` has the reason.
 
@@ -139,7 +143,8 @@ class ListingAdmin(BrokerAdmin):
                 offset=offset,
                 limit=limit,
             )
-        answers, unanswered, is_page = await self._listed(rpcs.LIST_GROUPS, request)
+        listed = await self._listed(rpcs.LIST_GROUPS, request)
+        answers, unanswered = listed.answers, listed.errors
         found: dict[str, dict[str, tuple[Any, Any]]] = {}
         for name, (_, answer) in answers.items():
             for config, statistics in zip(answer.groups, answer.statistics, strict=True):
@@ -152,7 +157,7 @@ class ListingAdmin(BrokerAdmin):
             }
             return _group_row(group, there, complete=not unanswered)
 
-        return _page(found, row, request, answers, unanswered, sort=sort, is_page=is_page)
+        return listed.page(found, row)
 
     async def describe_topic(self, topic: str) -> s.TopicDetails:
         """Return a topic with its statistics, its queues and the groups that read it.
@@ -259,43 +264,66 @@ class ListingAdmin(BrokerAdmin):
             **sums,
         )
 
-    async def _listed(
-        self, rpc: Rpc[Any, A], request: Any
-    ) -> tuple[dict[str, tuple[str, A]], dict[str, MqError], bool]:
-        """Ask all masters for the rows that a page may have.
+    async def _listed(self, rpc: Rpc[Any, A], request: Any) -> _Listed[A]:
+        """Ask all masters for the rows of a page.
 
-        With one broker, that is the page. With several, a page by name has only rows of the first
-        `offset + limit` names of each. Another page may have any row, because its order depends on
-        the sum over the brokers.
-
-        Returns the address and answer of each broker, the errors of the others, and whether the
-        answer is the page.
+        With one broker, its answer is the page. With several, a page by name is among the first
+        `offset + limit` names of each. The order of another page depends on the sums over the
+        brokers: they are asked for the values of all rows, and then for the rows of the page.
         """
         masters, errors = await self._brokers.masters_and_missing()
-        alone = len(masters) == 1
         if request.offset < 0 or request.limit < 0:
             raise invalid_parameter("offset and limit are 0 or more")
-        if not alone:
-            sent = type(request).FromString(request.SerializeToString())
-            by_name = not request.order and request.limit
-            sent.offset, sent.limit = 0, request.offset + request.limit if by_name else 0
-            sent.with_names = True
-            if not by_name:
-                sent.ClearField("order")  # the sums decide it
-        else:
-            sent = request
+        if len(masters) == 1:
+            answers = await self._pages(masters, rpc, request, errors)
+            return _Listed(answers, errors, None, next(iter(answers.values()))[1].total)
+        sent = type(request).FromString(request.SerializeToString())
+        sent.with_names, sent.with_values = True, bool(request.order)
+        sent.offset = sent.limit = 0
+        if not request.order and request.limit:
+            sent.limit = request.offset + request.limit
+        answers = await self._pages(masters, rpc, sent, errors)
+        names = sorted({name for _, answer in answers.values() for name in answer.names})
+        end = request.offset + request.limit if request.limit else None
+        if not request.order:
+            if request.descending:
+                names.reverse()
+            return _Listed(answers, errors, names[request.offset : end], len(names))
+        # The order of both kinds of lists: `members` is the only figure without a sum.
+        is_most = isinstance(request, admin_pb2.ListGroupsRequest) and (
+            request.order == admin_pb2.GROUP_ORDER_MEMBERS
+        )
+        names.sort(key=_sort_key(answers, most=is_most, descending=request.descending))
+        shown = names[request.offset : end]
+        if not shown:
+            return _Listed({}, errors, shown, len(names))
+        sent.ClearField("order")
+        sent.with_names = sent.with_values = False
+        sent.only.extend(shown)
+        there = {name: address for name, (address, _) in answers.items()}
+        return _Listed(await self._pages(there, rpc, sent, errors), errors, shown, len(names))
+
+    async def _pages(
+        self, masters: Mapping[str, str], rpc: Rpc[Any, A], sent: Any, errors: dict[str, MqError]
+    ) -> dict[str, tuple[str, A]]:
+        """Return the address and answer of each broker. Add the errors of the others to `errors`.
+
+        Raises the error of a broker if none answers.
+        """
+        answers: dict[str, Any]
         answers, silent = await self._brokers.ask_answering(masters, rpc, sent)
         errors |= silent
-        for name in [name for name, answer in answers.items() if not answer.HasField("total")]:
-            del answers[name]
-            errors[name] = MqError(
-                Code.REQUEST_CODE_NOT_SUPPORTED,
-                f"broker {name} runs a version without statistics: upgrade it",
-            )
+        for name, answer in list(answers.items()):
+            has_values = not sent.with_values or len(answer.values) == len(answer.names)
+            if not (answer.HasField("total") and has_values):
+                del answers[name]
+                errors[name] = MqError(
+                    Code.REQUEST_CODE_NOT_SUPPORTED,
+                    f"broker {name} runs a version without statistics: upgrade it",
+                )
         if not answers:
             raise next(iter(errors.values()))
-        found = {name: (masters[name], answer) for name, answer in answers.items()}
-        return found, errors, alone
+        return {name: (masters[name], answer) for name, answer in answers.items()}
 
     async def _described(
         self, rpc: Rpc[Any, B], request: Any, *, absent: Code
@@ -391,64 +419,57 @@ def _reading_group(
     )
 
 
-def _page(
-    found: Mapping[str, Mapping[str, tuple[Any, Any]]],
-    row: Callable[[str], R],
-    request: Any,
-    answers: Mapping[str, tuple[str, Any]],
-    unanswered: Mapping[str, MqError],
-    *,
-    sort: str,
-    is_page: bool,
-) -> s.Page[R]:
-    """Sort merged rows and cut the page out of them. If they are the page, keep their order.
-
-    Args:
-        found: The settings and statistics at each broker, as it sent them, by name of the row.
-        row: Returns the row of a name. It is called for the rows of the page only.
-        request: The request for the page.
-        answers: The address and answer of each broker.
-        unanswered: The errors of the others.
-        sort: The order of the page.
-        is_page: Whether `found` is the page.
-    """
-    if is_page:
-        shown = list(found)
-        total = next(iter(answers.values()))[1].total
-    else:
-        names = sorted(found)
-        if sort == NAME and request.descending:
-            names.reverse()
-        elif sort != NAME:
-            names.sort(key=_sort_key(found, sort, descending=request.descending))
-        end = request.offset + request.limit if request.limit else None
-        shown = names[request.offset : end]
-        total = len({name for _, answer in answers.values() for name in answer.names})
-    return s.Page(
-        rows=tuple(map(row, shown)),
-        total=None if unanswered else total,
-        unanswered=_reasons(unanswered),
-    )
-
-
 def _sort_key(
-    found: Mapping[str, Mapping[str, tuple[Any, Any]]], sort: str, *, descending: bool
+    answers: Mapping[str, tuple[str, Any]], *, most: bool, descending: bool
 ) -> Callable[[str], tuple[bool, float]]:
-    """Return a key that sorts by the value of the cluster, unknown values last.
+    """Return a key that sorts names by the value of the cluster, unknown values last.
 
     If a broker did not answer, the values of the others decide.
+
+    Args:
+        answers: The answers of the brokers, with names and values.
+        most: Whether the highest value of a broker is that of the cluster. Else it is the sum.
+        descending: Whether to sort from high to low.
     """
+    values: dict[str, float] = {}
+    for _, answer in answers.values():
+        for name, value in zip(answer.names, answer.values, strict=True):
+            if not isnan(value):
+                known = values.get(name)
+                if known is not None:
+                    value = max(known, value) if most else known + value  # noqa: PLW2901
+                values[name] = value
 
     def key(name: str) -> tuple[bool, float]:
-        known = [
-            getattr(statistics, sort)
-            for _, statistics in found[name].values()
-            if not statistics.DESCRIPTOR.fields_by_name[sort].has_presence
-            or statistics.HasField(sort)
-        ]
-        if not known:
+        value = values.get(name)
+        if value is None:
             return True, 0.0
-        value = max(known) if sort == "members" else sum(known)
         return False, -value if descending else value
 
     return key
+
+
+@dataclass(frozen=True, slots=True)
+class _Listed(Generic[A]):
+    """The rows that brokers listed for a page.
+
+    Attributes:
+        answers: The address and answer of each broker, by name.
+        errors: The errors of the others.
+        shown: The names of the rows of the page. None for those of the only broker.
+        total: The number of rows of all pages.
+    """
+
+    answers: Mapping[str, tuple[str, A]]
+    errors: Mapping[str, MqError]
+    shown: Sequence[str] | None
+    total: int
+
+    def page(self, found: Mapping[str, object], row: Callable[[str], R]) -> s.Page[R]:
+        """Return the page. `found` has the rows of the answers, which `row` returns by name."""
+        shown = found if self.shown is None else [name for name in self.shown if name in found]
+        return s.Page(
+            rows=tuple(map(row, shown)),
+            total=None if self.errors else self.total,
+            unanswered=_reasons(self.errors),
+        )
