@@ -200,7 +200,8 @@ class Listing:
             and not (exclude_derived and names.group_of(config.topic) is not None)
             and (not message_types or config.message_type in message_types)
         ]
-        readers = self._readers()
+        only_values = page.with_values and page.order != "lag"
+        readers = {} if only_values else self._readers(set(page.only))
 
         def readers_of(config: TopicConfig) -> _Readers:
             return readers.get(config.topic, _Readers())
@@ -215,7 +216,7 @@ class Listing:
     def describe_topic(self, topic: str) -> TopicDescription:
         """Return a topic with its queues and the groups that read it. Raises TopicNotExist."""
         config = self.queries.topics.get(topic)
-        readers = self._readers().get(topic, _Readers())
+        readers = self._readers({topic}).get(topic, _Readers())
         producers = [
             client.client_id
             for client in self.queries.clients.all()
@@ -229,16 +230,18 @@ class Listing:
             producers[:MAX_PRODUCERS],
         )
 
-    def _readers(self) -> dict[str, _Readers]:
-        """Return the readers of each topic."""
+    def _readers(self, only: Collection[str] = ()) -> dict[str, _Readers]:
+        """Return the readers of each topic. `only` are the topics; empty for all."""
         found: dict[str, _Readers] = {}
         for topic, group in self.queries.offsets.rows():
-            if not names.is_system_group(group):
+            if (not only or topic in only) and not names.is_system_group(group):
                 found.setdefault(topic, _Readers()).groups.add(group)
         for client in self.queries.clients.all():
             subscribed = set()
             for group, consumer in client.consumers.items():
                 for topic in consumer.subscriptions:
+                    if only and topic not in only:
+                        continue
                     found.setdefault(topic, _Readers()).groups.add(group)
                     subscribed.add(topic)
             for topic in subscribed:
