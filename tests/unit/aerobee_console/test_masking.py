@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from aerobee_console.reading.masking import BadMask, Mask
+from aerobee_console.masking import BadMask, Mask
 from aerobee_wire import properties
 from support.console.visitor import Visitor
 

@@ -23,8 +23,8 @@ from aerobee_cli.options import DEFAULT_NAMESRV, BadOption
 from aerobee_cli.output import silence_client
 from aerobee_client import AsyncAdminClient
 from aerobee_client.cluster.namesrv import namesrv_addresses
+from aerobee_console.masking import BadMask, Mask
 from aerobee_console.options import DEFAULT_HOST, DEFAULT_PORT, Options
-from aerobee_console.reading.masking import BadMask, Mask
 from aerobee_console.reading.overview import Doctor
 from aerobee_console.reading.source import Source
 from aerobee_console.web.app import application

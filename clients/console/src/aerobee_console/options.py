@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from aerobee_console.reading.masking import NO_MASK, Mask
+from aerobee_console.masking import NO_MASK, Mask
 
 DEFAULT_PORT = 8_082
 DEFAULT_HOST = "127.0.0.1"

@@ -8,7 +8,7 @@ from typing import Any
 
 from aerobee_client.admin.descriptions import QueueStatus, SearchResult
 from aerobee_client.message import ReceivedMessage
-from aerobee_console.reading.masking import Mask
+from aerobee_console.masking import Mask
 from aerobee_console.reading.source import Answer, Asking, Silent, Source
 from aerobee_console.reading.text import Body, body_of
 from aerobee_console.reading.track import Track, track

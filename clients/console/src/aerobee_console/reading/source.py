@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeVar
 
 from aerobee_client import AsyncAdminClient
 from aerobee_client.admin.descriptions import BrokerDescription, ClusterDescription
-from aerobee_console.reading.masking import NO_MASK, Mask
+from aerobee_console.masking import NO_MASK, Mask
 from aerobee_wire.route import MASTER_ID
 from aerobee_wire.status import Code, MqError
 

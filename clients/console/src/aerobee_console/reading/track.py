@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from aerobee_client.admin.descriptions import GroupState, TrackedMessage
 from aerobee_client.message import ReceivedMessage
-from aerobee_console.reading.masking import Mask
+from aerobee_console.masking import Mask
 from aerobee_console.reading.source import NO_ANSWER, Asking, Source
 from aerobee_wire import properties
 from aerobee_wire.status import Code, MqError
