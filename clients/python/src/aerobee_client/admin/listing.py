@@ -1,7 +1,7 @@
-"""List and describe topics and groups with their statistics: part of AsyncAdminClient.
+"""List and describe topics, groups and clients: part of AsyncAdminClient.
 
-Each method asks each master once, whatever the number of topics or groups. For an order by a
-figure, several masters are asked twice.
+Each method asks each master once, whatever the number of topics, groups or clients. For an
+order by a figure, several masters are asked twice.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from math import isnan
 from typing import Any, Generic, TypeVar
 
-from aerobee.broker.v1 import admin_pb2
+from aerobee.broker.v1 import admin_pb2, client_pb2
 
 from aerobee_client.admin import descriptions as d
 from aerobee_client.admin import statistics as s
@@ -26,9 +26,14 @@ TOPIC_ORDERS = ("name", "stored_messages", "messages_in_rate", "messages_out_rat
 GROUP_ORDERS = ("name", "lag", "messages_out_rate", "members", "retries", "dead_letters")
 CONSUME_TYPES = ("pull", "push", "pop")
 
-A = TypeVar("A", admin_pb2.ListTopicsResponse, admin_pb2.ListGroupsResponse)
+A = TypeVar(
+    "A",
+    admin_pb2.ListTopicsResponse,
+    admin_pb2.ListGroupsResponse,
+    client_pb2.ListClientsResponse,
+)
 B = TypeVar("B", admin_pb2.DescribeTopicResponse, admin_pb2.DescribeGroupResponse)
-R = TypeVar("R", s.TopicRow, s.GroupRow)
+R = TypeVar("R", s.TopicRow, s.GroupRow, d.ClientDescription)
 
 
 @checked_class
@@ -159,6 +164,53 @@ class ListingAdmin(BrokerAdmin):
 
         return listed.page(found, row)
 
+    async def client_page(
+        self,
+        *,
+        text: str = "",
+        group: str = "",
+        topic: str = "",
+        user: str = "",
+        proxy: str = "",
+        offset: int = 0,
+        limit: int = 100,
+    ) -> s.Page[d.ClientDescription]:
+        """Return a page of the connected clients, sorted by client id. Asks each broker once.
+
+        These are classic clients, and the clients of official SDKs that proxies announce. If a
+        broker does not answer, `Page.unanswered` has the reason.
+
+        Args:
+            text: A part of the client id, address, proxy, user, language or version, in upper or
+                lower case.
+            group: Only producers and consumers of this group.
+            topic: Only clients that subscribe or publish to this topic.
+            user: Only clients whose calls this user signs.
+            proxy: Only clients of this proxy, as "host:port".
+            offset: The number of clients before the page.
+            limit: The highest number of clients of the page; 0 for all.
+
+        Returns:
+            The page.
+
+        Raises:
+            MqError: INVALID_PARAMETER, or the failure of a broker if no broker answers.
+        """
+        with numbers_fit():
+            request = client_pb2.ListClientsRequest(
+                text=text,
+                group=group,
+                topic=topic,
+                user=user,
+                proxy=proxy,
+                offset=offset,
+                limit=limit,
+            )
+        listed = await self._listed(rpcs.LIST_CLIENTS, request)
+        rows = d.merged_clients({name: each.clients for name, (_, each) in listed.answers.items()})
+        found = {each.client_id: each for each in rows}
+        return listed.page(found, found.__getitem__)
+
     async def describe_topic(self, topic: str) -> s.TopicDetails:
         """Return a topic with its statistics, its queues and the groups that read it.
 
@@ -278,20 +330,23 @@ class ListingAdmin(BrokerAdmin):
             answers = await self._pages(masters, rpc, request, errors)
             return _Listed(answers, errors, None, next(iter(answers.values()))[1].total)
         sent = type(request).FromString(request.SerializeToString())
-        sent.with_names, sent.with_values = True, bool(request.order)
+        order = getattr(request, "order", 0)  # clients are sorted by their id
+        sent.with_names = True
         sent.offset = sent.limit = 0
-        if not request.order and request.limit:
+        if order:
+            sent.with_values = True
+        elif request.limit:
             sent.limit = request.offset + request.limit
         answers = await self._pages(masters, rpc, sent, errors)
         names = sorted({name for _, answer in answers.values() for name in answer.names})
         end = request.offset + request.limit if request.limit else None
-        if not request.order:
-            if request.descending:
+        if not order:
+            if getattr(request, "descending", False):
                 names.reverse()
             return _Listed(answers, errors, names[request.offset : end], len(names))
         # The order of both kinds of lists: `members` is the only figure without a sum.
         is_most = isinstance(request, admin_pb2.ListGroupsRequest) and (
-            request.order == admin_pb2.GROUP_ORDER_MEMBERS
+            order == admin_pb2.GROUP_ORDER_MEMBERS
         )
         names.sort(key=_sort_key(answers, most=is_most, descending=request.descending))
         shown = names[request.offset : end]
@@ -314,7 +369,8 @@ class ListingAdmin(BrokerAdmin):
         answers, silent = await self._brokers.ask_answering(masters, rpc, sent)
         errors |= silent
         for name, answer in list(answers.items()):
-            has_values = not sent.with_values or len(answer.values) == len(answer.names)
+            asked = getattr(sent, "with_values", False)
+            has_values = not asked or len(answer.values) == len(answer.names)
             if not (answer.HasField("total") and has_values):
                 del answers[name]
                 errors[name] = MqError(
