@@ -92,6 +92,7 @@ SUITES = {
     "idle": ("idle_cpu", "idle_loop_wakeups", "idle_wakeups"),
     "lone": ("lone_send_cpu", "lone_send_p50"),
     "containers": ("image_ready_s", "compose_healthy_s", "compose_idle_cpu"),
+    "console": ("console_page_ms", "console_page_kb"),
     "report": ("report_10k", "report_10k_s"),
     "spark": (
         "spark_read",

@@ -82,7 +82,7 @@ async def results() -> list[Result]:
 def up(data: str) -> tuple[str, ...]:
     """The arguments of `aerobee up` on free ports."""
     ports = (f"--{name}-port=0" for name in SERVICES)
-    return ("up", "--data", data, *ports)
+    return ("up", "--data", data, *ports, "--console-port=0")
 
 
 def memory(name: str, values: list[float], what: str) -> Result:

@@ -249,7 +249,8 @@ class Up:
         ]
         self.directory = directory
         self._environment = reader.environment(directory)
-        free_ports = ["--namesrv-port", "0", "--broker-port", "0", "--proxy-port", "0"]
+        names = ("namesrv", "broker", "proxy", "console")
+        free_ports = [f"--{name}-port=0" for name in names]
         self._process = subprocess.Popen(
             [reader.BIN / "aerobee", *shlex.split(command)[1:], *free_ports],
             cwd=directory, env=self._environment,

@@ -8,6 +8,7 @@ from aerobee_client import Message, Producer
 from aerobee_wire.compression import SYS_FLAGS
 from conformance.runner import scenario
 from support.clock.polling import until_sync
+from support.console.seen import until_a_consumer_is_shown
 from support.proxy.official_sdk import SdkError, raises_sdk_code
 from support.proxy.sdk_cluster import (
     ALL,
@@ -52,14 +53,15 @@ def f8_a_receive_returns_at_most_32_messages(cluster: Cluster, sdk: Commands) ->
 
 @scenario()
 def f3_what_the_python_client_compressed_is_read(cluster: Cluster, sdk: Commands) -> None:
-    """The public protocol knows gzip only: the proxy inflates."""
-    topic = cluster.topic()
-    simple(sdk, cluster.group(), topic)
+    """The public protocol knows gzip only: the proxy inflates. The console shows the consumer."""
+    topic, group = cluster.topic(), cluster.group()
+    simple(sdk, group, topic)
     bodies = {method: f"{method} " * 2_000 for method in SYS_FLAGS}
     for method, body in bodies.items():
         with Producer(namesrv=cluster.namesrv.address, compression=method) as producer:
             producer.send(Message(topic, body.encode()))
     assert sorted(bodies_of(receive(sdk, len(bodies)))) == sorted(bodies.values())
+    until_a_consumer_is_shown(cluster.namesrv.address, group)
 
 
 @scenario(*({"expression": text} for text in ("A||B", " A || B ", "A||||B")))

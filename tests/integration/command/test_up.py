@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
 import signal
 import socket
+import urllib.request
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from support.clock.polling import until_sync
-from support.processes.command import COMMAND, Up, aerobee, aerobee_json, children, is_alive
+from aerobee_cli.processes.on_demand import OnDemandConsole
+from support.clock.polling import until, until_sync
+from support.processes.command import (
+    COMMAND,
+    Up,
+    aerobee,
+    aerobee_json,
+    children,
+    command_line,
+    is_alive,
+)
 from support.processes.terminal import Terminal
 
 
@@ -38,27 +50,67 @@ def can_connect(address: str) -> bool:
 
 def test_the_ready_line_has_every_address(shared: Up) -> None:
     address = r"127\.0\.0\.1:\d+"
-    until_sync(lambda: shared.stdout.count("\n"), "the remark comes behind the ready line")
-    ready, remark = shared.stdout.splitlines()
+    until_sync(lambda: shared.stdout.count("\n") >= 2, "the remark comes behind the ready line")
+    ready, console, remark = shared.stdout.splitlines()
     assert re.fullmatch(f"ready namesrv={address} broker={address} proxy={address}", ready)
+    assert re.fullmatch(f"console http://{address} starts with its first visitor", console)
     assert "autoCreateTopicEnable" in remark
     assert can_connect(shared.namesrv) and can_connect(shared.broker) and can_connect(shared.proxy)
+
+
+def visit(address: str) -> int:
+    with urllib.request.urlopen(f"http://{address}", timeout=30) as answer:
+        return int(answer.status)
+
+
+def test_the_console_starts_with_its_first_visitor(shared: Up) -> None:
+    def consoles() -> list[int]:
+        ours = children(shared.process.pid)
+        return [pid for pid in ours if "aerobee_console" in command_line(pid)]
+
+    assert consoles() == []
+    assert visit(f"{shared.console}/brokers") == 200 and len(consoles()) == 1
+
+
+async def test_a_console_ends_after_its_last_visitor_and_starts_again() -> None:
+    lines: list[str] = []
+
+    def has_ended(times: int) -> bool:
+        return sum('"stopped"' in line for line in lines) == times
+
+    console = OnDemandConsole(0, lines.append, idle_s=0.3)
+    serving = asyncio.create_task(console.serve("127.0.0.1:1"))
+    try:
+        for ends in (1, 2):
+            assert await asyncio.to_thread(visit, f"{console.address}/keys") == 200
+            await until(partial(has_ended, ends))
+    finally:
+        serving.cancel()
+        await console.stop()
+    assert not can_connect(console.address)
+
+
+def test_a_port_of_the_console_that_is_in_use_is_named(shared: Up, tmp_path: Path) -> None:
+    port = shared.console.rpartition(":")[2]
+    done = aerobee("up", "--data", str(tmp_path), "--console-port", port)
+    assert done.returncode == 1 and f"127.0.0.1:{port}" in done.stderr
+    assert done.stderr.count("\n") == 1
 
 
 def test_logs_go_to_stderr_as_json(shared: Up) -> None:
     def all_said_ready() -> bool:  # the two pipes are read by two threads
         events = [json.loads(line) for line in shared.stderr.splitlines()]
         said = {event["service"] for event in events if event["event"] == "ready"}
-        return said == {"namesrv", "broker", "proxy"}
+        return said >= {"namesrv", "broker", "proxy"}
 
     until_sync(all_said_ready)
 
 
 def test_on_a_terminal_all_of_it_is_for_people(tmp_path: Path) -> None:
-    arguments = ("--data", str(tmp_path), "--broker-port", "0", "--proxy-port", "0")
+    ports = [f"--{name}-port=0" for name in ("namesrv", "broker", "proxy", "console")]
     # A mark that every disk is above: the hint of a nearly full one is shown.
     full = ("--set", "diskMaxUsedSpaceRatio=1")
-    command = [*COMMAND, "up", "--namesrv-port", "0", *arguments, *full]
+    command = [*COMMAND, "up", "--data", str(tmp_path), *ports, *full]
     with Terminal(command, columns=80) as terminal:
         terminal.until_shown("(?s)ready namesrv.*and dead letters")
         for service in ("namesrv", "broker", "proxy"):
@@ -67,11 +119,12 @@ def test_on_a_terminal_all_of_it_is_for_people(tmp_path: Path) -> None:
     assert "{" not in terminal.text
     said = [line for line in terminal.lines if not re.match(r"\^C|\d\d:\d\d:\d\dZ ", line)]
     assert said[0].startswith("ready namesrv=") and all(len(line) <= 80 for line in said)
-    assert said[1:3] == [
+    assert said[1].startswith("console http://127.0.0.1:")
+    assert said[2:4] == [
         "topics are created by their first use; to create them by hand only: --set",
         "autoCreateTopicEnable=false",
     ]
-    assert "also unread messages and dead letters" in " ".join(said[3:])
+    assert "also unread messages and dead letters" in " ".join(said[4:])
 
 
 def test_the_format_of_the_logs_can_be_chosen(tmp_path: Path) -> None:
@@ -100,7 +153,7 @@ def test_a_signal_stops_everything_in_order(tmp_path: Path, number: signal.Signa
     ]
     assert stopped == ["proxy", "broker", "namesrv"]
     assert not can_connect(up.namesrv) and not can_connect(up.broker)
-    assert len(up.stdout.splitlines()) == 2
+    assert len(up.stdout.splitlines()) == 3
 
 
 def test_one_process_serves_and_stops_in_order(tmp_path: Path) -> None:

@@ -222,7 +222,9 @@ def test_services_command_report_and_types_work(stranger: Environment) -> None:
     told = stranger.python("import aerobee_spark; print(aerobee_spark.__version__)")
     assert told == f"{VERSION}\n"
 
-    free = shlex.split("--namesrv-port 0 --broker-port 0 --proxy-port 0 --data data")
+    free = shlex.split(
+        "--namesrv-port 0 --broker-port 0 --proxy-port 0 --console-port 0 --data data"
+    )
     with subprocess.Popen(
         [stranger.bin / "aerobee", "up", *free],
         cwd=stranger.home,

@@ -6,7 +6,7 @@ A name server of a few lines answers where a topic is.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from typing import Any
 
 from aerobee.namesrv.v1.namesrv_pb2 import (
@@ -32,9 +32,10 @@ class InProcess:
     """Brokers by name; a broker's name is its address.
 
     `defects`: their exceptions other than MqError. `away`: brokers that do not answer. `errors`:
-    what all brokers raise, by method. `unregistered`: brokers that the name server does not know.
-    `gone`: names of brokers that it knew once. `calls`: (broker, method). `methods`: what each
-    broker offers.
+    what all brokers raise, by method. `answers`: what answers in place of all brokers and of the
+    name server, by method. `unregistered`: brokers that the name server does not know. `gone`:
+    names of brokers that it knew once. `calls`: (broker, method). `methods`: what each broker
+    offers.
     """
 
     def __init__(self, brokers: Mapping[str, BrokerHarness]) -> None:
@@ -48,6 +49,7 @@ class InProcess:
         self.defects: list[Exception] = []
         self.away: set[str] = set()
         self.errors: dict[str, MqError] = {}
+        self.answers: dict[str, Callable[[str, Any], Any]] = {}
         self.gone: set[str] = set()
         self.unregistered: set[str] = set()
         self.calls: list[tuple[str, str]] = []
@@ -56,12 +58,16 @@ class InProcess:
         self, address: str, rpc: Rpc[Any, Any], request: Any, *, timeout_s: float
     ) -> Any:
         if address not in self._brokers:
+            if rpc.method in self.answers:
+                return self.answers[rpc.method](address, request)
             return self._namesrv(rpc, request)
         self.calls.append((address, rpc.method))
         if address in self.away:
             raise MqError(Code.BROKER_UNREACHABLE, f"no answer from {address}")
         if rpc.method in self.errors:
             raise self.errors[rpc.method]
+        if rpc.method in self.answers:
+            return self.answers[rpc.method](address, request)
         method = self.methods.get((address, rpc.method))
         if method is None:  # as of an older version
             raise MqError(Code.REQUEST_CODE_NOT_SUPPORTED, "Method not found!")

@@ -9,12 +9,24 @@ from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
-from aerobee_client import AdminClient, Message, Producer, PushConsumer
+from aerobee_client import (
+    AdminClient,
+    Message,
+    Producer,
+    PushConsumer,
+    SimpleConsumer,
+    TransactionProducer,
+    TransactionResolution,
+)
+from aerobee_client.admin.letters import LetterJobSpec
 from support.clock.polling import until_sync
 from support.processes.service import SMALL_LOG, ServiceProcess
 
 PAYMENTS = 60
 DECLINED = 20  # every third payment
+OPEN = 2  # transactions
+HELD, HOLD = 3, timedelta(hours=1)  # payments that "packing" holds
+JOB = "an-old-redrive"
 
 
 @dataclass
@@ -71,11 +83,35 @@ def _filled(namesrv: str) -> Iterator[None]:
                 body = json.dumps({"id": number, "customer": "Zoë"}).encode()
                 tag = "card" if number % 2 else "cash"
                 producer.send(Message("payments", body, tag=tag, keys=f"pay-{number}"))
+            _leave_waiting(admin, producer, namesrv)
+            packing = SimpleConsumer("packing", namesrv=namesrv)
+            packing.subscribe("payments")
             consumer = PushConsumer("billing", decide, namesrv=namesrv)
             consumer.subscribe("payments")
-            with consumer:
+            with consumer, packing:
+                until_sync(lambda: packing.receive(HELD, HOLD), "the leases")
                 until_sync(lambda: _dead_letters(admin) == DECLINED, "the dead letters")
                 yield
+
+
+def _leave_waiting(admin: AdminClient, producer: Producer, namesrv: str) -> None:
+    """Leave a delayed message, two open transactions, two lite topics and an ended job."""
+    admin.create_topic("reminders", queues=1, message_type="DELAY")
+    admin.create_topic("invoices", queues=1, message_type="TRANSACTION")
+    admin.create_topic("sessions", queues=1, message_type="LITE")
+    admin.create_group("packing")
+    producer.send(Message("reminders", b"pay", delay=timedelta(hours=6)))
+    for name in ("chat-1", "chat-2"):
+        producer.send(Message("sessions", b"hello", lite_topic=name))
+    check = lambda _: TransactionResolution.UNKNOWN  # noqa: E731
+    with TransactionProducer("shop-tx", check, namesrv=namesrv) as transactions:
+        for number in range(OPEN):
+            message = Message("invoices", b"invoice", keys=f"invoice-{number}")
+            with transactions.transaction(message) as transaction:
+                transaction.unknown()
+    spec = LetterJobSpec(consumer_group="billing", target="origin", reason="NoSuchReason")
+    for broker in ("broker-a", "broker-b"):
+        admin.start_letter_job(broker, JOB, spec)
 
 
 def _dead_letters(admin: AdminClient) -> int:

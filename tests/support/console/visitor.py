@@ -95,9 +95,10 @@ class Visitor:
         self.findings: list[Finding] = []
         self.stack = AsyncExitStack()
         self.admin = AsyncAdminClient(NAMESRV, transport=self.transport)
-        source = Source(self.admin, (NAMESRV,), lambda: self.now_ms)
+        settings = Options(namesrvs=(NAMESRV,), **options)
+        source = Source(self.admin, (NAMESRV,), lambda: self.now_ms, settings.mask)
         doctor = Doctor((NAMESRV,), lambda: self.now_ms, self._diagnosed)
-        self.console = Console(Options(namesrvs=(NAMESRV,), **options), source, doctor)
+        self.console = Console(settings, source, doctor)
         self.app = application(self.console)
 
     @classmethod

@@ -186,12 +186,16 @@ class Up(Running):
         super().__init__(
             *("up", "--data", str(data), "--namesrv-port", "0", "--broker-port", "0"),
             *("--proxy-port", "0", *arguments),
+            *(() if "--secure" in arguments else ("--console-port", "0")),
         )
         self.data = data
         addresses = dict(item.split("=") for item in self.line("ready ").split()[1:])
         self.namesrv = addresses["namesrv"]
         self.broker = addresses["broker"]
         self.proxy = addresses["proxy"]
+        self.console = ""
+        if "--secure" not in arguments:
+            self.console = self.line("console http://").split()[1].removeprefix("http://")
 
 
 def children(pid: int) -> list[int]:

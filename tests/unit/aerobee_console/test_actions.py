@@ -11,9 +11,11 @@ import pytest
 
 from aerobee_client import AsyncProducer, Message
 from aerobee_console.web import actions
-from aerobee_console.web.actions import ACTIONS, CONFIRM
+from aerobee_console.web.actions import ACTIONS
 from aerobee_console.web.fields import Fields
+from aerobee_console.web.forms import CONFIRM
 from aerobee_wire.status import Code, MqError
+from support.console.options import configured
 from support.console.visitor import Response, Visitor
 
 
@@ -286,8 +288,15 @@ async def test_a_drain_needs_its_field_and_no_other(
 @pytest.mark.parametrize("path", ACTIONS)
 async def test_a_change_knows_the_inputs_of_its_form(path: str, visitor: Visitor) -> None:
     action = ACTIONS[path]
-    names = {"topic": "orders", "group": "billing", "broker": "a"}
+    if "cancel" in path:
+        await visitor.brokers["a"].send("%DLQ%billing", b"x", properties=letter(1))
+        await redriven(visitor, "origin")
+    configured(visitor)
+    names = {"topic": "orders", "group": "billing", "job": "job-1"}
+    names |= {} if "name-servers" in path else {"broker": "a"}
     given = {"target": "origin"} if "redrive" in path else {}
+    given |= {"key": "fileReservedTime"} if "configuration" in path else {}
+    given |= {"transactions": "x", "leases": "x"}
     form = await action.form(visitor.console, names, Fields(given))
     assert {each.name for each in form.inputs} - {CONFIRM} == {*action.fields, *action.settings}
     assert {each.name for each in form.inputs if each.was is not None} == {*action.settings}

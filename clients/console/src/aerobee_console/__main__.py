@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from typing import Annotated
 
 import click
@@ -22,6 +23,7 @@ from aerobee_cli.options import DEFAULT_NAMESRV, BadOption
 from aerobee_cli.output import silence_client
 from aerobee_client import AsyncAdminClient
 from aerobee_client.cluster.namesrv import namesrv_addresses
+from aerobee_console.masking import BadMask, Mask
 from aerobee_console.options import DEFAULT_HOST, DEFAULT_PORT, Options
 from aerobee_console.reading.overview import Doctor
 from aerobee_console.reading.source import Source
@@ -57,10 +59,27 @@ def console(
     ] = None,
     read_only: Annotated[bool, Option("--read-only", help="Refuse all changes.")] = False,
     no_bodies: Annotated[bool, Option("--no-bodies", help="Hide the bodies of messages.")] = False,
+    mask: Annotated[
+        list[str] | None,
+        Option(
+            metavar="PATH|PROPERTY",
+            help="Mask values of bodies at a JSON path such as $.card.number, or a property. "
+            "May be repeated.",
+        ),
+    ] = None,
     insecure: Annotated[
         bool,
         Option("--insecure", help="Listen on other addresses than loopback, without a login."),
     ] = False,
+    fd: Annotated[
+        int | None,
+        Option(
+            min=0, metavar="N", help="Listen on this open socket in place of --host and --port."
+        ),
+    ] = None,
+    idle_exit: Annotated[
+        float, Option(min=0, metavar="S", help="End after S seconds without a visitor; 0: never.")
+    ] = 0,
 ) -> None:
     """Serve the console: pages about the cluster for a browser.
 
@@ -72,6 +91,10 @@ def console(
             f"--host {host}: the console has no login, so that everyone who reaches this address "
             "could change the cluster; use 127.0.0.1, or --insecure behind a firewall"
         )
+    try:
+        masks = Mask.of(mask or ())
+    except BadMask as error:
+        raise BadOption(f"--mask: {error}") from None
     options = Options(
         namesrvs=namesrv_addresses(namesrv),
         host=host,
@@ -79,14 +102,18 @@ def console(
         host_names=tuple(host_name or ()),
         read_only=read_only,
         bodies=not no_bodies,
+        mask=masks,
     )
-    _serve(options)
-
-
-def _serve(options: Options) -> None:
     silence_client()
-    family = socket.AF_INET6 if ":" in options.host else socket.AF_INET
-    listener = socket.create_server((options.host, options.port), family=family)
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    if fd is None:
+        listener = socket.create_server((host, port), family=family)
+    else:
+        listener = socket.socket(fileno=fd)
+    _serve(options, listener, idle_exit)
+
+
+def _serve(options: Options, listener: socket.socket, idle_exit_s: float) -> None:
     config = uvicorn.Config(
         _application(options),
         loop="asyncio",
@@ -97,22 +124,35 @@ def _serve(options: Options) -> None:
         server_header=False,
         timeout_graceful_shutdown=STOP_S,
     )
-    _Server(config, listener).run(sockets=[listener])
+    _Server(config, listener, idle_exit_s).run(sockets=[listener])
 
 
 def _application(options: Options) -> Starlette:
     def now_ms() -> int:
         return time.time_ns() // 1_000_000
 
-    source = Source(AsyncAdminClient(options.namesrvs), options.namesrvs, now_ms)
+    source = Source(AsyncAdminClient(options.namesrvs), options.namesrvs, now_ms, options.mask)
     return application(Console(options, source, Doctor(options.namesrvs, now_ms)))
 
 
-class _Server(uvicorn.Server):
-    """A server that prints a line when it is ready, and another one when it has stopped."""
+def _log(event: str, *, level: str = "info", **fields: str) -> None:
+    """Print a line of JSON, with the fields of the logs of services."""
+    at = datetime.now(UTC).isoformat().replace("+00:00", "Z")
+    line = {**fields, "event": event, "service": "console", "level": level, "timestamp": at}
+    print(json.dumps(line), flush=True)
 
-    def __init__(self, config: uvicorn.Config, listener: socket.socket) -> None:
+
+class _Server(uvicorn.Server):
+    """A server that prints a line when it is ready, and another one when it has stopped.
+
+    It ends after `idle_exit_s` without a request; 0 for never.
+    """
+
+    def __init__(self, config: uvicorn.Config, listener: socket.socket, idle_exit_s: float) -> None:
         super().__init__(config)
+        self._idle_exit_s = idle_exit_s
+        self._requests = 0
+        self._visited_s = time.monotonic()
         host, port, *_ = listener.getsockname()
         self._address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         self._is_insecure = not needs_no_tls(host)
@@ -120,13 +160,20 @@ class _Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         if self._is_insecure:
-            warning = {"event": "insecure", "level": "warning", "address": self._address}
-            print(json.dumps(warning), flush=True)
-        print(json.dumps({"event": "ready", "address": self._address}), flush=True)
+            _log("insecure", level="warning", address=self._address)
+        _log("ready", address=self._address)
+
+    async def on_tick(self, counter: int) -> bool:
+        """Return whether to end. Called ten times a second."""
+        state, now_s = self.server_state, time.monotonic()
+        if state.tasks or state.total_requests != self._requests:  # a stream is a task
+            self._requests, self._visited_s = state.total_requests, now_s
+        is_idle = bool(self._idle_exit_s) and now_s - self._visited_s >= self._idle_exit_s
+        return await super().on_tick(counter) or is_idle
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         await super().shutdown(sockets)
-        print(json.dumps({"event": "stopped"}), flush=True)
+        _log("stopped")
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:

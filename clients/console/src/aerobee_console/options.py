@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from aerobee_console.masking import NO_MASK, Mask
+
 DEFAULT_PORT = 8_082
 DEFAULT_HOST = "127.0.0.1"
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
@@ -20,6 +22,7 @@ class Options:
         host_names: Further names under which browsers may call the console.
         read_only: Whether to refuse all changes and hide their buttons.
         bodies: Whether to show the bodies of messages.
+        mask: What to mask in messages.
     """
 
     namesrvs: tuple[str, ...]
@@ -28,6 +31,14 @@ class Options:
     host_names: tuple[str, ...] = ()
     read_only: bool = False
     bodies: bool = True
+    mask: Mask = NO_MASK
+
+    @property
+    def no_text_search(self) -> str:
+        """Why messages cannot be searched by text, or ""."""
+        if not self.bodies:
+            return "the console runs with --no-bodies"
+        return "the console runs with --mask" if self.mask.paths else ""
 
     @property
     def names(self) -> frozenset[str]:

@@ -26,7 +26,10 @@ def brokers() -> list[MemoryBroker]:
 
 def listed(topics: Iterable[tuple[str, int]], request: Any) -> pb.ListTopicsResponse:
     """Answers as a broker does, sorted by name or by the number of stored messages."""
-    rows = sorted(topics)
+    rows = sorted(row for row in topics if not request.only or row[0] in request.only)
+    if request.with_values:
+        names, values = zip(*rows, strict=True)
+        return pb.ListTopicsResponse(total=len(rows), names=names, values=values)
     if request.order:
         rows.sort(key=lambda row: -row[1] if request.descending else row[1])
     answer = pb.ListTopicsResponse(total=len(rows), names=sorted(name for name, _ in rows))
@@ -62,13 +65,21 @@ async def test_a_page_by_name_is_merged(admin: AsyncAdminClient, cluster: Memory
     assert len(cluster.requests("ListTopics")) == 4
 
 
-async def test_a_page_by_a_sum_needs_the_rows_of_each_broker(admin: AsyncAdminClient) -> None:
+async def test_a_page_by_a_sum_needs_the_values_of_each_broker(
+    admin: AsyncAdminClient, cluster: MemoryCluster
+) -> None:
     """t1 is not among the first two of either broker's own order."""
     page = await admin.topic_page(sort="stored_messages", descending=True, limit=3)
     assert [row.topic for row in page.rows] == ["t4", "t3", "t1"]
     page = await admin.topic_page(sort="stored_messages", offset=1, limit=2)
     assert [row.topic for row in page.rows] == ["t1", "t3"]
     assert page.total == 4
+    # Values of all topics, and then rows of the page.
+    requests = cluster.requests("ListTopics")
+    assert [(each.with_values, sorted(each.only)) for each in requests[4:]] == [
+        *[(True, [])] * 2,
+        *[(False, ["t1", "t3"])] * 2,
+    ]
 
 
 async def test_nothing_of_the_cluster_is_known_without_a_broker(
@@ -136,6 +147,8 @@ async def test_groups_are_merged(
     admin: AsyncAdminClient, cluster: MemoryCluster, brokers: list[MemoryBroker]
 ) -> None:
     def list_groups(address: str, request: Any) -> Any:
+        if request.with_values:
+            return pb.ListGroupsResponse(total=1, names=["g"], values=[3])
         answer = pb.ListGroupsResponse(total=1, names=["g"])
         answer.groups.add(consumer_group="g", retry_max_times=2)
         at_a = address == brokers[0].address
@@ -154,7 +167,7 @@ async def test_groups_are_merged(
     assert (row.statistics.members, row.statistics.retries) == (3, 2)
     assert row.statistics.consume_types == ("pop", "pull")
     assert row.statistics.lag is None and row.by_broker["a"].lag == 4
-    (request, _) = cluster.requests("ListGroups")
+    (request, *_) = cluster.requests("ListGroups")
     assert (list(request.consume_types), request.order) == (
         [client_pb2.POP],
         pb.GROUP_ORDER_MEMBERS,

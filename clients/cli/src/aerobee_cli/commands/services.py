@@ -52,6 +52,15 @@ def up(
     namesrv_port: Port = NAMESRV_PORT,
     broker_port: Port = BROKER_PORT,
     proxy_port: Port = PROXY_PORT,
+    console_port: Annotated[
+        int | None,
+        Option(
+            min=0,
+            max=65_535,
+            metavar="P",
+            help="Of the console, on 127.0.0.1. Default: 8082, if it is free.",
+        ),
+    ] = None,
     sets: Annotated[
         list[str] | None,
         Option(
@@ -86,15 +95,19 @@ def up(
     """Run a name server, a broker and a proxy as local processes, or as one process.
 
     When the services are ready, the command prints one line: ready namesrv=H:P broker=H:P
-    proxy=H:P. Their logs go to stderr. Ctrl-C and SIGTERM stop them. With --replicas, N brokers run
-    on consecutive ports, and a broker that ends is started again. With --secure, certificates are
-    made under DIR/secure once, and renewed by a start when they expire within 30 days.
+    proxy=H:P. A second line has the address of the console for a browser; it starts with its first
+    visitor, and ends 30 minutes after the last one. The logs go to stderr. Ctrl-C and SIGTERM stop
+    the services. With --replicas, N brokers run on consecutive ports, and a broker that ends is
+    started again. With --secure, certificates are made under DIR/secure once, and renewed by a
+    start when they expire within 30 days. There is no console then, because it has no login.
     """
     from aerobee_cli.processes.suite import Replicas, SuiteOptions, serve, set_of
 
     group = Replicas(replicas, etcd)
     if replicas == 1 and etcd:
         raise BadOption("--etcd: needs --replicas 2 or more")
+    if secure and console_port is not None:
+        raise BadOption("--console-port: --secure has no console")
     if replicas > 1 and one_process:
         raise BadOption("--one-process and --replicas exclude each other")
     if reason := group.check(sets or ()):
@@ -103,7 +116,15 @@ def up(
         raise BadOption("--set logFormat: use --log-format, which is for all services")
     chosen = (*(_closed_ports(data, sets or ()) if secure else ()), *(sets or ()))
     options = SuiteOptions(data, namesrv_port, broker_port, chosen, proxy_port, group)
-    asyncio.run(serve(options, one_process=one_process, log_format=log_format))
+    asyncio.run(
+        serve(
+            options,
+            one_process=one_process,
+            console=not secure,
+            console_port=console_port,
+            log_format=log_format,
+        )
+    )
 
 
 def _closed_ports(data: Path, sets: Sequence[str]) -> list[str]:

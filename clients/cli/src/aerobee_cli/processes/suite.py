@@ -14,8 +14,10 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from aerobee_cli.errors import ProcessEnded
 from aerobee_cli.output import wrapped
 from aerobee_cli.processes.log_lines import LogFormat, writer_of
+from aerobee_cli.processes.on_demand import DEFAULT_PORT, HOST, OnDemandConsole
 from aerobee_cli.processes.supervise import Child, LineSink, Stopped, StopSignals
 
 NAMESRV = "namesrv"
@@ -344,15 +346,30 @@ async def any_listens(addresses: Sequence[str]) -> bool:
     return False
 
 
+def _console(port: int | None, on_line: LineSink) -> tuple[OnDemandConsole | None, str]:
+    """Return the console at a port, or None and the reason. None is the default port, if free."""
+    try:
+        return OnDemandConsole(DEFAULT_PORT if port is None else port, on_line), ""
+    except OSError as error:
+        if port is not None:
+            reason = f"console: cannot listen on {HOST}:{port}: {error.strerror}"
+            raise ProcessEnded(reason) from None
+        taken = f"port {DEFAULT_PORT} is in use, so that there is no console"
+        return None, f"{taken}: choose another one with --console-port"
+
+
 async def serve(
     options: SuiteOptions,
     *,
     one_process: bool = False,
+    console: bool = True,
+    console_port: int | None = None,
     log_format: LogFormat = LogFormat.AUTO,
 ) -> None:
     """Start the suite, print the ready line and remarks on stdout, and serve until a signal.
 
-    The logs go to stderr. Raises ProcessEnded if a service ends without a signal.
+    The logs go to stderr. Raises ProcessEnded if a service ends without a signal, or if a port is
+    in use. `console` says whether to open the port of the console; see `_console`.
     """
     signals = StopSignals()
     on_line = writer_of(log_format, sys.stderr)
@@ -363,6 +380,7 @@ async def serve(
         # Restart a broker of a group, so that the group keeps its number of copies.
         restart = options.replicas.copies > 1
         suite = Suite(options, on_line, restart_broker=restart, on_restart=on_line)
+    visited, remark = _console(console_port, on_line) if console else (None, "")
     try:
         await signals.guard(suite.start())
         print(
@@ -370,10 +388,16 @@ async def serve(
             f"proxy={suite.proxy_address}",
             flush=True,
         )
-        for remark in (*await _remarks(options), *dict.fromkeys(suite.hints())):
-            print(wrapped(remark), flush=True)
-        await signals.guard(suite.watch())
+        if visited is not None:
+            remark = f"console http://{visited.address} starts with its first visitor"
+        remarks = [*([remark] if remark else []), *await _remarks(options)]
+        for each in (*remarks, *dict.fromkeys(suite.hints())):
+            print(wrapped(each), flush=True)
+        works = [visited.serve(suite.namesrv_address)] if visited else []
+        await signals.guard(suite.watch(), *works)
     except Stopped:
         return
     finally:
+        if visited is not None:
+            await visited.stop()
         await suite.stop()

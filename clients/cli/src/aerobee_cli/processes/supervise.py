@@ -39,11 +39,21 @@ class Child:
     Call `launch`, then `begin` with its last arguments, then `until_ready`, and finally `stop`.
     `on_line` is called with every line that the child prints, without the newline; its OSError is
     ignored. A line on stderr that starts with "error: " is kept for the message of ProcessEnded.
-    Such a line is passed to `on_line` only if the child succeeds.
+    Such a line is passed to `on_line` only if the child succeeds. The child inherits the open files
+    `pass_fds`.
     """
 
-    def __init__(self, name: str, module: str, arguments: Sequence[str], on_line: LineSink) -> None:
+    def __init__(
+        self,
+        name: str,
+        module: str,
+        arguments: Sequence[str],
+        on_line: LineSink,
+        *,
+        pass_fds: Sequence[int] = (),
+    ) -> None:
         self.name = name
+        self._pass_fds = tuple(pass_fds)
         self.ready: dict[str, Any] = {}
         # What the child logged as a hint for the user before it was ready.
         self.hints: list[str] = []
@@ -68,6 +78,7 @@ class Child:
             stderr=asyncio.subprocess.PIPE,
             env={**os.environ, "AEROBEE_LOG_FORMAT": "json"},  # the ready line is JSON
             start_new_session=True,
+            pass_fds=self._pass_fds,
             limit=LINE_LIMIT,
         )
         self._ended = asyncio.create_task(self._read_until_end(self._process))

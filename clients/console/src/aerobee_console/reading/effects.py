@@ -18,6 +18,7 @@ from aerobee_cli.output import counted
 from aerobee_client.admin.descriptions import QueueOffset, QueueProgress, QueueStatus
 from aerobee_client.admin.letters import LetterPreview
 from aerobee_client.admin.redriving.letter_job import GroupLetterJob
+from aerobee_console.reading.brokers import broker_page
 from aerobee_console.reading.groups import group_page
 from aerobee_console.reading.source import NO_ANSWER, Answer, Source, gathered
 from aerobee_console.reading.topics import topic_page
@@ -168,7 +169,8 @@ async def redrive(source: Source, job: GroupLetterJob) -> Effects:
     previews = await asking.of(preview) or {}
     shares = job.shares()
     total = sum(shares.values())
-    texts = [f"{counted(total, 'letter')} of {spec.consumer_group} would be sent to {spec.target}"]
+    done = f"sent to {spec.target}" if spec.target else "dismissed"
+    texts = [f"{counted(total, 'letter')} of {spec.consumer_group} would be {done}"]
     for name, each in previews.items():
         reasons = ", ".join(
             f"{reason or 'no reason'} {number:,}" for reason, number in each.reasons.items()
@@ -191,6 +193,71 @@ async def redrive(source: Source, job: GroupLetterJob) -> Effects:
         silent=asking.silent,
         asked_at_ms=asking.at_ms,
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PromotionEffects(Effects):
+    """The replicas of a broker. `replicas` are the ids of those that can be promoted."""
+
+    replicas: tuple[str, ...]
+
+
+async def promotion(source: Source, broker_name: str) -> PromotionEffects:
+    """Return the replicas of a broker. Raises MqError with the code BROKER_NOT_EXIST."""
+    page = await broker_page(source, broker_name)
+    able = [each for each in page.replicas if each.role != "master" and not each.learner]
+    able.sort(key=lambda each: (each.in_sync is not False, each.reach), reverse=True)
+    texts = [
+        f"replica {each.replica_id} at {each.address}: {each.role}, "
+        + {True: "in sync", False: "not in sync", None: "in sync or not: unknown"}[each.in_sync]
+        + (f", lacks {each.lag_bytes:,} bytes" if each.lag_bytes else "")
+        for each in page.replicas
+    ]
+    if not able:
+        texts.append("no replica can be promoted: the broker keeps one copy, or none answers")
+    return PromotionEffects(
+        texts=tuple(texts),
+        seen=_digest([(each.replica_id, each.role, each.epoch) for each in page.replicas]),
+        replicas=tuple(str(each.replica_id) for each in able),
+        silent=page.silent,
+        asked_at_ms=page.asked_at_ms,
+    )
+
+
+async def offset_clone(source: Source, group: str, target: str) -> ResetEffects:
+    """Return the effects of moving the group `target` to the offsets of `group`.
+
+    Raises MqError with the code SUBSCRIPTION_GROUP_NOT_EXIST or INVALID_PARAMETER.
+    """
+    asking, admin = await source.ask(), source.admin
+    wanted = await admin.clone_offsets(group, target, dry_run=True)
+    found: list[Any] = await gathered(
+        asking.of(lambda silent: admin.consume_progress(group, silent=silent)),
+        asking.of(lambda silent: admin.consume_progress(target, silent=silent)),
+        asking.of(lambda silent: admin.list_clients(target, silent=silent)),
+    )
+    ends = {_place(each): each.max_offset for each in found[0] or ()}
+    before = {_place(each): each.consumer_offset for each in found[1] or ()}
+    members = [client.client_id for client in found[2] or ()]
+    topics = sorted({each.topic for each in wanted})
+    return ResetEffects(
+        texts=(
+            f"{target} has {counted(len(members), 'member')}",
+            f"{target} moves in {_queues(len(wanted))} of {', '.join(topics) or 'no topic'}",
+        ),
+        seen=_digest(sorted(map(_place, wanted)), members),
+        queues=tuple(
+            MovedQueue(*_place(each), before.get(_place(each)), each.queue_offset,
+                       ends.get(_place(each), each.queue_offset))
+            for each in wanted
+        ),
+        silent=asking.silent,
+        asked_at_ms=asking.at_ms,
+    )  # fmt: skip
+
+
+def _place(queue: QueueProgress | QueueOffset) -> tuple[str, str, int]:
+    return queue.topic, queue.broker_name, queue.queue_id
 
 
 async def _moved(source: Source, queue: QueueStatus, target: ResetTarget) -> QueueOffset:

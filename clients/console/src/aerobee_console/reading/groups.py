@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from aerobee_cli.connected import conflict_texts
+from aerobee_client import AsyncAdminClient
 from aerobee_client.admin.descriptions import (
     BlockedMessageGroup,
     ClientDescription,
@@ -15,6 +16,7 @@ from aerobee_client.admin.listing import GROUP_ORDERS
 from aerobee_client.admin.statistics import GroupDetails, GroupQueue
 from aerobee_client.admin.statistics import GroupRow as GroupOfPage
 from aerobee_client.admin.stats import Stats
+from aerobee_client.admin.waiting import DelayedMessage, HeldLease, Waiting
 from aerobee_console.reading.history import DEFAULT_PERIOD, Chart, chart
 from aerobee_console.reading.source import (
     PAGE_ROWS,
@@ -26,9 +28,12 @@ from aerobee_console.reading.source import (
     pages_of,
     sum_of,
 )
+from aerobee_wire.status import Code, MqError
+from aerobee_wire.topics import retry_topic
 
 SORTS = GROUP_ORDERS
 BLOCKED_ROWS = 100
+SHOWN = 10  # leases and retries
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +70,8 @@ class GroupPage(Answer):
 
     `settings`, `queues` and `members` are None if no broker answered. `oldest_ms` is the store time
     of the oldest message that the group has not consumed. `blocked_omitted` counts blocked message
-    groups that are not in `blocked`.
+    groups that are not in `blocked`. `leases` are the oldest ones of `in_flight`, and
+    `due_retries` the next retries that wait for their time; both None if no broker answered.
     """
 
     consumer_group: str
@@ -81,6 +87,8 @@ class GroupPage(Answer):
     conflicts: tuple[str, ...]
     blocked: tuple[BlockedMessageGroup, ...] | None
     blocked_omitted: int
+    leases: tuple[HeldLease, ...] | None
+    due_retries: tuple[DelayedMessage, ...] | None
     charts: tuple[Chart, ...]
 
     @property
@@ -141,7 +149,7 @@ def _row(row: GroupOfPage) -> GroupRow:
 
 
 async def group_page(source: Source, group: str, period: str = DEFAULT_PERIOD) -> GroupPage:
-    """Return one group, with three calls to each broker.
+    """Return one group, with five calls to each broker.
 
     Raises MqError with the code SUBSCRIPTION_GROUP_NOT_EXIST if no broker has the group.
     """
@@ -154,6 +162,8 @@ async def group_page(source: Source, group: str, period: str = DEFAULT_PERIOD) -
             lambda silent: admin.blocked_message_groups(group, omitted=omitted, silent=silent)
         ),
         asking.merged(lambda: admin.get_stats(groups=(group,), period=period)),
+        asking.merged(lambda: _leases(admin, group)),
+        asking.merged(lambda: admin.list_delayed(topic=retry_topic(group), limit=SHOWN)),
     )
     found: GroupDetails | None = answers[0]
     blocked: list[BlockedMessageGroup] | None = answers[1]
@@ -176,6 +186,8 @@ async def group_page(source: Source, group: str, period: str = DEFAULT_PERIOD) -
         conflicts=tuple(conflict_texts(found.members if found else (), group)),
         blocked=shown,
         blocked_omitted=sum(omitted.values()) + len(blocked or ()) - len(shown or ()),
+        leases=None if answers[3] is None else answers[3].rows,
+        due_retries=None if answers[4] is None else answers[4].rows,
         charts=(
             chart("Lag", {"lag": "lag"}, stats, history),
             chart("Messages per second", {"messages_out": "out"}, stats, history),
@@ -183,3 +195,13 @@ async def group_page(source: Source, group: str, period: str = DEFAULT_PERIOD) -
         silent=asking.silent,
         asked_at_ms=asking.at_ms,
     )
+
+
+async def _leases(admin: AsyncAdminClient, group: str) -> Waiting[HeldLease]:
+    """Return the oldest leases of a group; none if no broker that answered has the group."""
+    try:
+        return await admin.list_leases(group, limit=SHOWN)
+    except MqError as error:
+        if error.code is not Code.SUBSCRIPTION_GROUP_NOT_EXIST:
+            raise
+        return Waiting(rows=(), total=None, unanswered={})

@@ -11,6 +11,7 @@ from aerobee_client.admin.letters import LetterJobDescription
 from aerobee_console.reading.messages import MessageRow, searched
 from aerobee_console.reading.source import Answer, Listing, Source, page_of
 from aerobee_console.reading.waiting import waiting
+from aerobee_wire import properties
 from aerobee_wire.status import Code, MqError
 from aerobee_wire.topics import check_group, dead_letter_topic
 
@@ -118,9 +119,9 @@ async def letters(
         looked_at=len(found),
         corrupted=newest.unreadable if newest else 0,
         selected=len(selected),
-        rows=tuple(map(MessageRow.of, selected[:SHOWN])),
+        rows=tuple(MessageRow.of(letter, source.mask) for letter in selected[:SHOWN]),
         by_reason=_counted(letter.failure_reason for letter in found),
-        by_tag=_counted(letter.tag for letter in found),
+        by_tag=_counted(source.mask.text(properties.TAGS, letter.tag) for letter in found),
         by_origin=_counted(letter.origin_topic for letter in found),
         oldest_ms=min(
             (q.earliest_timestamp_ms for q in queues or () if q.max_offset > q.min_offset),

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from aerobee_client.admin.descriptions import QueueStatus, SearchResult
 from aerobee_client.message import ReceivedMessage
+from aerobee_console.masking import Mask
 from aerobee_console.reading.source import Answer, Asking, Silent, Source
 from aerobee_console.reading.text import Body, body_of
 from aerobee_console.reading.track import Track, track
+from aerobee_wire import properties
 from aerobee_wire.status import Code, MqError
 
+HIDDEN = "the body is hidden: it is not JSON, so that --mask cannot be applied to it"
 MAX_FOUND = 100
 MAX_SCANNED = 200_000  # by each broker, which takes about a second
 BROWSE_ROWS = 32
@@ -36,7 +39,7 @@ class MessageRow:
     failure_reason: str
 
     @classmethod
-    def of(cls, message: ReceivedMessage) -> MessageRow:
+    def of(cls, message: ReceivedMessage, mask: Mask) -> MessageRow:
         return cls(
             message_id=message.message_id,
             offset_message_id=message.offset_message_id,
@@ -44,8 +47,8 @@ class MessageRow:
             broker_name=message.broker_name,
             queue_id=message.queue_id,
             queue_offset=message.queue_offset,
-            tag=message.tag,
-            keys=message.keys,
+            tag=mask.text(properties.TAGS, message.tag),
+            keys=tuple(mask.text(properties.KEYS, key) for key in message.keys),
             size=message.store_size,
             reconsume_times=message.reconsume_times,
             store_timestamp_ms=message.store_timestamp_ms,
@@ -119,19 +122,26 @@ async def message_page(
     problem = "" if bodies else "bodies are not shown: the console runs with --no-bodies"
     if bodies:
         try:
-            body = body_of(message.body, body_format)
+            masked = source.mask.body(message.body)
         except MqError as error:
             problem = error.message
+        else:
+            if masked is None:
+                problem = HIDDEN
+            else:
+                body = replace(body_of(masked, body_format), size=len(message.body))
     tracks, track_problem = await track(source, asking, message)
     return MessagePage(
-        row=MessageRow.of(message),
+        row=MessageRow.of(message, source.mask),
         origin_topic=message.origin_topic,
         origin_message_id=message.origin_message_id,
-        failure_description=message.failure_description,
+        failure_description=source.mask.text(
+            properties.DLQ_REASON_DESCRIPTION, message.failure_description
+        ),
         born_timestamp_ms=message.born_timestamp_ms,
         born_host=message.born_host,
         store_host=message.store_host,
-        properties=dict(sorted(message.properties.items())),
+        properties=source.mask.properties(dict(sorted(message.properties.items()))),
         body=body,
         body_problem=problem,
         tracks=tracks,
@@ -142,8 +152,11 @@ async def message_page(
 
 
 async def whole_body(source: Source, message_id: str) -> bytes:
-    """Return the body of a message. Raises MqError like `message_page`."""
-    return (await _found(source, message_id))[1].body
+    """Return the body of a message. Raises MqError like `message_page`, or if it is hidden."""
+    body = source.mask.body((await _found(source, message_id))[1].body)
+    if body is None:
+        raise MqError(Code.NO_PERMISSION, HIDDEN)
+    return body
 
 
 async def _found(source: Source, message_id: str) -> tuple[Asking, ReceivedMessage]:
@@ -225,7 +238,9 @@ async def search(
     )
     stops = result.stops if result else {}
     return MessageList(
-        rows=tuple(MessageRow.of(message) for message in (result.messages if result else ())),
+        rows=tuple(
+            MessageRow.of(message, source.mask) for message in (result.messages if result else ())
+        ),
         scanned=result.scanned if result else None,
         unreadable=result.unreadable if result else None,
         limits={name: stop for name, stop in sorted(stops.items()) if stop != "COMPLETE"},
@@ -274,7 +289,7 @@ async def queue_page(
         answered = await asking.of(read)
         if answered is not None:
             messages, corrupted, next_offset = answered
-            rows = tuple(map(MessageRow.of, messages))
+            rows = tuple(MessageRow.of(message, source.mask) for message in messages)
     at_end = queue is None or next_offset is None or next_offset >= queue.max_offset
     return QueuePage(
         topic=topic,

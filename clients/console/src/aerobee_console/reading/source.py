@@ -13,6 +13,7 @@ from typing import Any, Protocol, TypeVar
 
 from aerobee_client import AsyncAdminClient
 from aerobee_client.admin.descriptions import BrokerDescription, ClusterDescription
+from aerobee_console.masking import NO_MASK, Mask
 from aerobee_wire.route import MASTER_ID
 from aerobee_wire.status import Code, MqError
 
@@ -85,11 +86,17 @@ class Source:
         admin: The client that asks.
         namesrvs: The addresses of the name servers.
         now_ms: The clock, in milliseconds since the epoch.
+        mask: What to mask in messages.
     """
 
     def __init__(
-        self, admin: AsyncAdminClient, namesrvs: Sequence[str], now_ms: Callable[[], int]
+        self,
+        admin: AsyncAdminClient,
+        namesrvs: Sequence[str],
+        now_ms: Callable[[], int],
+        mask: Mask = NO_MASK,
     ) -> None:
+        self.mask = mask
         self.admin = admin
         self.namesrvs = tuple(namesrvs)
         self.now_ms = now_ms

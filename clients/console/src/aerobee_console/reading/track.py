@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from aerobee_client.admin.descriptions import GroupState, TrackedMessage
 from aerobee_client.message import ReceivedMessage
+from aerobee_console.masking import Mask
 from aerobee_console.reading.source import NO_ANSWER, Asking, Source
+from aerobee_wire import properties
 from aerobee_wire.status import Code, MqError
 from aerobee_wire.topics import group_of, is_system
 
@@ -33,7 +35,7 @@ class Track:
     groups: tuple[GroupState, ...]
 
     @classmethod
-    def of(cls, tracked: TrackedMessage) -> Track:
+    def of(cls, tracked: TrackedMessage, mask: Mask) -> Track:
         return cls(
             topic=tracked.place.topic,
             broker_name=tracked.broker_name,
@@ -41,7 +43,15 @@ class Track:
             queue_offset=tracked.place.queue_offset,
             due_timestamp_ms=tracked.due_timestamp_ms,
             uncommitted=tracked.uncommitted,
-            groups=tracked.groups,
+            groups=tuple(
+                replace(
+                    each,
+                    failure_description=mask.text(
+                        properties.DLQ_REASON_DESCRIPTION, each.failure_description
+                    ),
+                )
+                for each in tracked.groups
+            ),
         )
 
 
@@ -67,7 +77,7 @@ async def track(
         return None, error.message
     if found is None:
         return None, "no broker answered"
-    return tuple(map(Track.of, found)), ""
+    return tuple(Track.of(each, source.mask) for each in found), ""
 
 
 async def _tracked(

@@ -89,7 +89,8 @@
     }
   }
 
-  function resizePlots() {
+  function resize() {
+    showTab();
     for (const [place, plot] of plots) plot.setSize({ width: place.clientWidth, height: 170 });
   }
 
@@ -279,6 +280,10 @@
     showPlots();
     showAge();
     listen();
+    showTab();
+  }
+
+  function showTab() {
     const tab = document.querySelector("div.bar nav [aria-current]");
     if (tab) tab.parentElement.scrollLeft = tab.offsetLeft - tab.parentElement.offsetLeft - 60;
   }
@@ -292,7 +297,7 @@
   document.addEventListener("visibilitychange", listen);
   window.addEventListener("pagehide", silence);
   window.addEventListener("pageshow", (event) => event.persisted && listen());
-  window.addEventListener("resize", resizePlots);
+  window.addEventListener("resize", resize);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
     plots.forEach((plot) => plot.destroy());
     plots.clear();

@@ -1,13 +1,9 @@
-"""The changes. A change has a form with its consequences, which is sent back with what was seen.
-
-A change whose consequences cannot be counted, because a broker does not answer, is refused. A name
-is typed for a change that cannot be undone.
-"""
+"""The changes of topics, groups, dead letters and brokers."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from secrets import token_hex
 from typing import Any
 from urllib.parse import parse_qsl
@@ -17,6 +13,7 @@ from starlette.responses import Response
 
 from aerobee_cli.offsets import ResetTarget, reset_target
 from aerobee_cli.options import BadOption
+from aerobee_cli.output import counted
 from aerobee_cli.settings import (
     MessageType,
     Order,
@@ -33,105 +30,46 @@ from aerobee_console.reading.effects import (
     Effects,
     ResetEffects,
     group_deletion,
+    offset_clone,
     offset_reset,
+    promotion,
     redrive,
     topic_deletion,
 )
+from aerobee_console.reading.groups import group_page
+from aerobee_console.web import configuration, held, jobs
 from aerobee_console.web.console import Console, status_of
-from aerobee_console.web.fields import BadField, Fields
+from aerobee_console.web.fields import BadField, Fields, fields_of, joined
+from aerobee_console.web.forms import (
+    CAVEAT,
+    CONFIRM,
+    SEEN,
+    WAS,
+    Action,
+    Changed,
+    Form,
+    Input,
+    Result,
+    confirmed,
+    unchanged,
+)
 from aerobee_console.web.render import part
 from aerobee_console.web.security import TOKEN_FIELD
 from aerobee_wire.status import Code, MqError
 
 # The producer group of the test messages.
 PRODUCER_GROUP = "aerobee-console"
-CONFIRM = "confirm"
-SEEN = "seen"
-WAS = "was_"  # before the name of a field with the value that the form showed
-CAVEAT = "brokers that answered may have made the change: look before you repeat it"
-
-
-class Changed(Exception):
-    """The things that a change affects are not those that the form showed."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Input:
-    """A field of a form.
-
-    `kind` is "text", "number", "area", "choice", or "fixed" for a value that the form only shows.
-    `was` is the value of a setting now, which a form sends back as `was_NAME`.
-    """
-
-    name: str
-    label: str
-    kind: str = "text"
-    value: str = ""
-    choices: Sequence[str] = ()
-    hint: str = ""
-    required: bool = False
-    was: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Form:
-    """A form of a change.
-
-    `confirm` is the name to type, or "". `effects` are the consequences, counted when the form was
-    made.
-    """
-
-    title: str
-    submit: str
-    back: str
-    inputs: Sequence[Input] = ()
-    effects: Effects | ResetEffects | None = None
-    confirm: str = ""
-    danger: bool = False
-    notes: Sequence[str] = ()
-    method: str = "post"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
-    """The result of a change. `incomplete` names what failed or is not known."""
-
-    title: str
-    texts: Sequence[str] = ()
-    incomplete: Sequence[str] = ()
-    back: str
-    links: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Action:
-    """A change: `form` makes its form, and `perform` makes the change from the fields.
-
-    `fields` are the names of the inputs that its forms can have, and `settings` those with a `was`.
-    """
-
-    form: Callable[[Console, Mapping[str, str], Fields], Awaitable[Form]]
-    perform: Callable[[Console, Mapping[str, str], Fields], Awaitable[Result]]
-    tab: str
-    fields: Sequence[str] = ()
-    settings: Sequence[str] = ()
-
-    @property
-    def known(self) -> tuple[str, ...]:
-        """The names of the fields that a request may have."""
-        seen = [WAS + name for name in self.settings]
-        return (*self.fields, *self.settings, *seen, CONFIRM, SEEN)
 
 
 async def show(request: Request, console: Console, action: Action) -> Response:
     """Answer a request for a form, or a form that was sent."""
     names: Mapping[str, str] = request.path_params
     if request.method != "POST":
-        fields = Fields(dict(request.query_params))
+        fields = fields_of(request)
         return _render(request, console, action, await action.form(console, names, fields), fields)
     console.guard.check_origin(request.headers)
     try:
-        values = dict(parse_qsl((await request.body()).decode(), keep_blank_values=True))
+        values = joined(parse_qsl((await request.body()).decode(), keep_blank_values=True))
     except ValueError:
         raise BadField("body", "it is not a form in UTF-8: use the form of the console") from None
     console.guard.check_token(values.pop(TOKEN_FIELD, ""))
@@ -180,26 +118,7 @@ def _render(
     )  # fmt: skip
 
 
-# ---- checks ----
-
-
-def _confirmed(fields: Fields, name: str) -> None:
-    if fields.text(CONFIRM) != name:
-        raise BadField(CONFIRM, f"type {name} to confirm")
-
-
-def _unchanged(fields: Fields, effects: Effects) -> None:
-    if effects.silent:
-        names = ", ".join(each.broker_name for each in effects.silent)
-        raise Changed(
-            f"the consequences at {names} are unknown, because it does not answer: nothing was "
-            "changed; retry when it runs"
-        )
-    if fields.text(SEEN) != effects.seen:
-        raise Changed(
-            "the queues, groups or members are not those that the form showed: nothing was "
-            "changed; read the new consequences and send the form again"
-        )
+# ---- settings ----
 
 
 def _settings(
@@ -393,8 +312,8 @@ async def _delete_topic_form(console: Console, names: Mapping[str, str], _: Fiel
 async def _delete_topic(console: Console, names: Mapping[str, str], fields: Fields) -> Result:
     """Delete a topic on every broker."""
     topic = names["topic"]
-    _confirmed(fields, topic)
-    _unchanged(fields, await topic_deletion(console.source, topic))
+    confirmed(fields, topic)
+    unchanged(fields, await topic_deletion(console.source, topic))
     await console.source.admin.delete_topic(topic)
     return Result(title=f"Topic {topic} was deleted on every broker", back="/topics")
 
@@ -529,8 +448,8 @@ async def _delete_group_form(console: Console, names: Mapping[str, str], _: Fiel
 async def _delete_group(console: Console, names: Mapping[str, str], fields: Fields) -> Result:
     """Delete a group on every broker."""
     group = names["group"]
-    _confirmed(fields, group)
-    _unchanged(fields, await group_deletion(console.source, group))
+    confirmed(fields, group)
+    unchanged(fields, await group_deletion(console.source, group))
     await console.source.admin.delete_group(group)
     return Result(title=f"Group {group} was deleted on every broker", back="/groups")
 
@@ -569,8 +488,8 @@ async def _reset(console: Console, names: Mapping[str, str], fields: Fields) -> 
     """Move the offsets of a group in a topic."""
     group, topic = names["group"], fields.required("topic")
     target = _target(fields.required("to"))
-    _confirmed(fields, group)
-    _unchanged(fields, await offset_reset(console.source, group, topic, target))
+    confirmed(fields, group)
+    unchanged(fields, await offset_reset(console.source, group, topic, target))
     moved = await console.source.admin.reset_offsets(group, topic, **target)
     return Result(
         title=f"{group} continues at the new offsets",
@@ -606,6 +525,82 @@ async def _skip(console: Console, names: Mapping[str, str], fields: Fields) -> R
     )
 
 
+async def _pause_form(console: Console, names: Mapping[str, str], _: Fields) -> Form:
+    group = names["group"]
+    found = await group_page(console.source, group)
+    paused = found.settings is not None and not found.settings.consume_enable
+    members = counted(len(found.members or ()), "member")
+    return Form(
+        title=f"{'Resume' if paused else 'Pause'} {group}",
+        submit="Resume" if paused else "Pause",
+        back=f"/groups/{part(group)}",
+        inputs=(
+            Input(name="consume", label="The group may consume", kind="choice",
+                  value="yes" if paused else "no", choices=("no", "yes")),
+        ),
+        effects=Effects(
+            texts=(
+                f"{group} has {members}, and {counted(found.lag or 0, 'message')} not consumed",
+            ),
+            seen="",
+            silent=found.silent,
+            asked_at_ms=found.asked_at_ms,
+        ),
+        notes=(
+            "A paused group keeps its offsets, and receives nothing until it is resumed. The "
+            "setting survives a restart.",
+        ),
+    )  # fmt: skip
+
+
+async def _pause(console: Console, names: Mapping[str, str], fields: Fields) -> Result:
+    """Let a group consume no more, or again."""
+    group = names["group"]
+    consume = fields.required_switch("consume")
+    made = await console.source.admin.update_group(group, consume_enable=consume)
+    state = "consumes again" if consume else "is paused"
+    return Result(
+        title=f"{group} {state}" if made.changes else f"{group} {state} already",
+        texts=[f"{each.broker_name}: changed" for each in made.changes],
+        back=f"/groups/{part(group)}",
+    )
+
+
+async def _clone_form(console: Console, names: Mapping[str, str], fields: Fields) -> Form:
+    group, target = names["group"], fields.text("target")
+    found = await offset_clone(console.source, group, target) if target else None
+    return Form(
+        title=f"Clone the offsets of {group}",
+        submit="Move the group" if found else "Show the consequences",
+        back=f"/groups/{part(group)}",
+        inputs=(
+            Input(name="target", label="Group that is moved", kind="fixed" if found else "text",
+                  value=target, required=True, hint="it continues where this group is"),
+        ),
+        effects=found,
+        confirm=target if found else "",
+        danger=found is not None,
+        notes=("Retries are not cloned. The other group must exist.",),
+        method="post" if found else "get",
+    )  # fmt: skip
+
+
+async def _clone(console: Console, names: Mapping[str, str], fields: Fields) -> Result:
+    """Move a group to the offsets of another group."""
+    group, target = names["group"], fields.required("target")
+    confirmed(fields, target)
+    unchanged(fields, await offset_clone(console.source, group, target))
+    moved = await console.source.admin.clone_offsets(group, target)
+    return Result(
+        title=f"{target} continues where {group} is",
+        texts=[
+            f"{each.topic}, {each.broker_name}, queue {each.queue_id}: offset {each.queue_offset:,}"
+            for each in moved
+        ],
+        back=f"/groups/{part(target)}",
+    )
+
+
 # ---- dead letters ----
 
 TARGETS = ("retry", "origin")
@@ -620,7 +615,7 @@ def _spec(group: str, fields: Fields) -> LetterJobSpec:
         tag=fields.text("tag"),
         limit=fields.number("limit", 0) or 0,
         rate=fields.number("rate", 0) or 0,
-        note="started in the console",
+        note=jobs.NOTE,
     )
 
 
@@ -691,32 +686,18 @@ async def _redrive(console: Console, names: Mapping[str, str], fields: Fields) -
     group, job_id = names["group"], fields.required("job_id")
     admin = console.source.admin
     spec = _spec(group, fields)
-    _confirmed(fields, group)
+    confirmed(fields, group)
     job = GroupLetterJob(admin, job_id, spec)
-    _unchanged(fields, await redrive(console.source, job))
+    unchanged(fields, await redrive(console.source, job))
     problem = await _retry_problem(console, group) if spec.target == "retry" else ""
     if problem:
         raise BadField("target", problem)
-    busy = {name for name, each in job.previews.items() if each.selected}
-    if not busy:
-        raise Changed("no dead letter meets the conditions: change them, and look again")
-    incomplete: list[str] = []
-    try:
-        await job.start()
-        jobs = await admin.letter_jobs(job_id=job_id)
-    except MqError as error:
-        jobs = await admin.letter_jobs(job_id=job_id, silent=[])
-        if not jobs:
-            raise
-        others = ", ".join(sorted(busy - {each.broker_name for each in jobs}))
-        incomplete.append(f"{error.message}; the job did not start at {others}")
+    texts, incomplete = await jobs.started(console, job)
     return Result(
         title=f"Redrive {job_id}",
-        texts=[
-            f"{each.broker_name}: {each.state}, {each.total:,} letters to examine" for each in jobs
-        ],
+        texts=texts,
         incomplete=incomplete,
-        back=f"/dead-letters/{part(group)}",
+        back=f"/redrives/{part(job_id)}",
     )
 
 
@@ -755,7 +736,59 @@ async def _drain(console: Console, names: Mapping[str, str], fields: Fields) -> 
     )
 
 
+async def _promote_form(console: Console, names: Mapping[str, str], _: Fields) -> Form:
+    name = names["broker"]
+    found = await promotion(console.source, name)
+    return Form(
+        title=f"Promote a replica of {name}",
+        submit="Promote the replica",
+        back=f"/brokers/{part(name)}",
+        inputs=(
+            Input(name="replica", label="Replica", kind="choice", choices=found.replicas,
+                  value=found.replicas[0] if found.replicas else ""),
+            Input(name="unclean", label="Even if acknowledged messages may be lost", kind="choice",
+                  value="no", choices=("no", "yes")),
+        ),
+        effects=found,
+        confirm=name,
+        danger=True,
+        notes=(
+            "If the present master answers, it hands over and no send fails. Otherwise a replica "
+            "is promoted only if no acknowledged message can be lost.",
+        ),
+    )  # fmt: skip
+
+
+async def _promote(console: Console, names: Mapping[str, str], fields: Fields) -> Result:
+    """Make a replica of a broker its master."""
+    name = names["broker"]
+    confirmed(fields, name)
+    found = await promotion(console.source, name)
+    if fields.text(SEEN) != found.seen:  # a broker may be silent: its master may be lost
+        raise Changed("the replicas are not those that the form showed: look at them again")
+    replica = fields.number("replica")
+    if replica is None:
+        raise BadField("replica", "it is empty: choose a replica")
+    made = await console.source.admin.promote_replica(
+        name, to=replica, unclean=fields.switch("unclean")
+    )
+    title = f"Replica {made.replica_id} is the master of {name}"
+    return Result(
+        title=f"{title} already" if made.was_master else title,
+        texts=[
+            f"address {made.address}, epoch {made.epoch}",
+            "the previous master handed over"
+            if made.handed_over
+            else "the previous master did not answer",
+        ],
+        back=f"/brokers/{part(name)}",
+    )
+
+
 ACTIONS: dict[str, Action] = {
+    **held.ACTIONS,
+    **jobs.ACTIONS,
+    **configuration.ACTIONS,
     "/topics/new": Action(
         _new_topic_form, _create_topic, "topics", fields=("topic", "queues", "type")
     ),
@@ -770,9 +803,14 @@ ACTIONS: dict[str, Action] = {
     "/groups/{group}/change": Action(_group_form, _update_group, "groups", settings=GROUP_SETTINGS),
     "/groups/{group}/delete": Action(_delete_group_form, _delete_group, "groups"),
     "/groups/{group}/reset": Action(_reset_form, _reset, "groups", fields=("topic", "to")),
+    "/groups/{group}/pause": Action(_pause_form, _pause, "groups", fields=("consume",)),
+    "/groups/{group}/clone": Action(_clone_form, _clone, "groups", fields=("target",)),
     "/groups/{group}/skip": Action(_skip_form, _skip, "groups", fields=("message_id",)),
     "/dead-letters/{group}/redrive": Action(
         _redrive_form, _redrive, "dead-letters", fields=(*REDRIVE_FIELDS, "job_id")
+    ),
+    "/brokers/{broker}/promote": Action(
+        _promote_form, _promote, "brokers", fields=("replica", "unclean")
     ),
     "/brokers/{broker}/drain": Action(_drain_form, _drain, "brokers", fields=("accept",)),
 }

@@ -19,12 +19,27 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from aerobee_console.reading import brokers, clients, groups, letters, messages, overview, topics
+from aerobee_console.reading import (
+    brokers,
+    clients,
+    configuration,
+    groups,
+    held,
+    jobs,
+    letters,
+    messages,
+    overview,
+    topics,
+)
 from aerobee_console.reading.history import PERIODS
+from aerobee_console.web import configuration as configurations
+from aerobee_console.web import held as held_pages
+from aerobee_console.web import jobs as job_pages
 from aerobee_console.web import pages
-from aerobee_console.web.actions import ACTIONS, CAVEAT, Action, Changed, Form, Result
+from aerobee_console.web.actions import ACTIONS
 from aerobee_console.web.console import Console, status_of
-from aerobee_console.web.fields import BadField, Fields
+from aerobee_console.web.fields import BadField, Fields, fields_of
+from aerobee_console.web.forms import CAVEAT, Action, Changed, Form, Result
 from aerobee_console.web.security import TOKEN_HEADER, Refused
 from aerobee_wire.status import MqError
 
@@ -59,6 +74,10 @@ class Endpoint:
 
 
 PERIOD = {"period": f"The period of a value in the charts: {', '.join(PERIODS)}."}
+OPTIONS = {
+    "key": "Only options whose key contains this text.",
+    "changed": "yes: only options that do not have their default.",
+}
 PAGE = {"page": "The number of the page, from 1 on."}
 ENDPOINTS: dict[str, Endpoint] = {
     "/session": Endpoint(
@@ -170,6 +189,64 @@ ENDPOINTS: dict[str, Endpoint] = {
             **PAGE,
         },
     ),
+    "/delayed": Endpoint(
+        "Return the delayed messages that are due next.",
+        held.DelayedList,
+        lambda console, _, given: held_pages.delayed_of(console, given),
+        {"topic": "Only messages for this topic."},
+    ),
+    "/transactions": Endpoint(
+        "Return the oldest open transactions.",
+        held.TransactionList,
+        lambda console, _, given: held_pages.transactions_of(console, given),
+        {
+            "topic": "Only transactions with a message for this topic.",
+            "group": "Only transactions of this producer group.",
+        },
+    ),
+    "/leases": Endpoint(
+        "Return the oldest leases of a group, or the groups that have leases.",
+        held.LeaseList,
+        lambda console, _, given: held_pages.leases_of(console, given),
+        {
+            "group": "The consumer group.",
+            "topic": "Only messages of this topic.",
+            "client": "Only messages that this client received.",
+        },
+    ),
+    "/lite": Endpoint(
+        "Return lite topics and their subscribers, or the names of their parents.",
+        held.LiteList,
+        lambda console, _, given: held_pages.lite_of(console, given),
+        {"topic": "The parent topic.", "group": "The consumer group whose lag is returned."},
+    ),
+    "/redrives": Endpoint(
+        "Return a page of jobs over dead letters, the newest first.",
+        jobs.JobList,
+        lambda console, _, given: job_pages.jobs_of(console, given),
+        {
+            "group": "Only jobs of this group.",
+            "state": f"Only jobs in this state: {', '.join(job_pages.STATES)}.",
+            **PAGE,
+        },
+    ),
+    "/redrives/{job}": Endpoint(
+        "Return one job, and the letters that it could not send.",
+        jobs.JobPage,
+        lambda console, names, _: jobs.job_page(console.source, names["job"]),
+    ),
+    "/brokers/{broker}/configuration": Endpoint(
+        "Return the options of each replica of a broker.",
+        configuration.Configuration,
+        configurations.configuration_of,
+        OPTIONS,
+    ),
+    "/name-servers/configuration": Endpoint(
+        "Return the options of each name server.",
+        configuration.Configuration,
+        configurations.configuration_of,
+        OPTIONS,
+    ),
 }
 
 
@@ -182,8 +259,7 @@ async def _session(console: Console) -> Session:
 
 async def read(request: Request, console: Console, endpoint: Endpoint) -> Response:
     """Answer a request that reads."""
-    given = dict(request.query_params)
-    fields = Fields(given)
+    fields = fields_of(request)
     fields.check_known(endpoint.query)
     found = await endpoint.call(console, request.path_params, fields)
     return JSONResponse(plain(found))
@@ -193,7 +269,7 @@ async def change(request: Request, console: Console, action: Action) -> Response
     """Answer a request for the form of a change, or make the change."""
     names = request.path_params
     if request.method != "POST":
-        form = await action.form(console, names, Fields(dict(request.query_params)))
+        form = await action.form(console, names, fields_of(request))
         return JSONResponse(plain(form))
     console.guard.check_origin(request.headers)
     console.guard.check_token(request.headers.get(TOKEN_HEADER, ""))

@@ -15,9 +15,10 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from aerobee_console.web import api
-from aerobee_console.web.actions import ACTIONS, Action, show
+from aerobee_console.web.actions import ACTIONS, show
 from aerobee_console.web.console import Console, status_of
 from aerobee_console.web.fields import BadField
+from aerobee_console.web.forms import Action
 from aerobee_console.web.live import stream
 from aerobee_console.web.pages import PAGES, Page
 from aerobee_console.web.security import Refused, SecurityMiddleware

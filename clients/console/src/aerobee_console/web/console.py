@@ -34,6 +34,7 @@ TABS = (
     ("groups", "/groups", "Groups", "g"),
     ("messages", "/messages", "Messages", "m"),
     ("dead-letters", "/dead-letters", "Dead letters", "d"),
+    ("waiting", "/delayed", "Waiting", "w"),
     ("clients", "/clients", "Clients", "c"),
 )
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
+
+from starlette.requests import Request
+
+MAX_NAMES_LENGTH = 64 * 1024  # a page has 100 rows
 
 
 class BadField(Exception):
@@ -59,6 +63,13 @@ class Fields:
             raise BadField(name, f"{len(value)} characters are too many: give at most {longest}")
         return value
 
+    def names(self, name: str) -> list[str]:
+        """Return the values of a field that may be repeated. Raises BadField if there is none."""
+        found = self.text(name, longest=MAX_NAMES_LENGTH).split()
+        if not found:
+            raise BadField(name, "nothing is chosen: choose at least one row of the list")
+        return list(dict.fromkeys(found))
+
     def required(self, name: str) -> str:
         value = self.text(name)
         if not value:
@@ -91,3 +102,16 @@ class Fields:
 
     def switch(self, name: str) -> bool:
         return self.choice(name, ("yes", "no"), "no") == "yes"
+
+
+def joined(items: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Return the fields by name. The values of a repeated field are separated by spaces."""
+    values: dict[str, str] = {}
+    for name, value in items:
+        values[name] = f"{values[name]} {value}" if name in values else value
+    return values
+
+
+def fields_of(request: Request) -> Fields:
+    """Return the fields of the address of a request."""
+    return Fields(joined(request.query_params.multi_items()))

@@ -13,8 +13,9 @@ from aerobee_client.admin.topics import MESSAGE_TYPES
 from aerobee_console.reading import brokers, clients, groups, letters, messages, overview, topics
 from aerobee_console.reading.history import DEFAULT_PERIOD, PERIODS
 from aerobee_console.reading.text import FORMATS
+from aerobee_console.web import configuration, held, jobs
 from aerobee_console.web.console import Console
-from aerobee_console.web.fields import BadField, Fields
+from aerobee_console.web.fields import BadField, Fields, fields_of
 from aerobee_console.web.render import link, part
 
 Page = Callable[[Request, Console], Awaitable[Response]]
@@ -31,10 +32,6 @@ TRACK_STATES = {
     "DEAD_LETTERED": "no",
     "EXPIRED": "no",
 }
-
-
-def fields_of(request: Request) -> Fields:
-    return Fields(dict(request.query_params))
 
 
 async def show_overview(request: Request, console: Console) -> Response:
@@ -149,8 +146,8 @@ async def show_messages(request: Request, console: Console) -> Response:
 
 
 async def messages_of(console: Console, fields: Fields) -> messages.MessageList:
-    if fields.text("text") and not console.options.bodies:
-        raise BadField("text", "the console runs with --no-bodies: search by key, tag or time")
+    if fields.text("text") and (reason := console.options.no_text_search):
+        raise BadField("text", f"{reason}: search by key, tag or time")
     return await messages.search(
         console.source,
         fields.required("topic"),
@@ -267,4 +264,7 @@ PAGES: dict[str, Page] = {
     "/dead-letters/{group}": show_letters,
     "/clients": show_clients,
     "/keys": show_keys,
+    **held.PAGES,
+    **jobs.PAGES,
+    **configuration.PAGES,
 }

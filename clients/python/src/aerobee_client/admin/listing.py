@@ -1,12 +1,15 @@
 """List and describe topics, groups and clients: part of AsyncAdminClient.
 
-Each method asks each master once, whatever the number of topics, groups or clients.
+Each method asks each master once, whatever the number of topics, groups or clients. For an
+order by a figure, several masters are asked twice.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+from dataclasses import dataclass
+from math import isnan
+from typing import Any, Generic, TypeVar
 
 from aerobee.broker.v1 import admin_pb2, client_pb2
 
@@ -33,13 +36,6 @@ B = TypeVar("B", admin_pb2.DescribeTopicResponse, admin_pb2.DescribeGroupRespons
 R = TypeVar("R", s.TopicRow, s.GroupRow, d.ClientDescription)
 
 
-class Order(NamedTuple):
-    """The order of the rows of a page."""
-
-    sort: str
-    descending: bool = False
-
-
 @checked_class
 class ListingAdmin(BrokerAdmin):
     async def topic_page(
@@ -54,7 +50,7 @@ class ListingAdmin(BrokerAdmin):
         offset: int = 0,
         limit: int = 100,
     ) -> s.Page[s.TopicRow]:
-        """Return a page of topics with their statistics. Asks each broker once.
+        """Return a page of topics with their statistics. Asks each broker once, or twice.
 
         If a broker does not answer, `Page.unanswered` has the reason.
 
@@ -88,25 +84,24 @@ class ListingAdmin(BrokerAdmin):
                 offset=offset,
                 limit=limit,
             )
-        answers, unanswered, is_page = await self._listed(
-            rpcs.LIST_TOPICS, request, by_name=sort == NAME
-        )
-        found: dict[str, dict[str, tuple[d.TopicOnBroker, s.TopicStatistics]]] = {}
-        for name, (address, answer) in answers.items():
+        listed = await self._listed(rpcs.LIST_TOPICS, request)
+        answers, unanswered = listed.answers, listed.errors
+        found: dict[str, dict[str, tuple[Any, Any]]] = {}
+        for name, (_, answer) in answers.items():
             for config, statistics in zip(answer.topics, answer.statistics, strict=True):
-                found.setdefault(config.topic, {})[name] = (
-                    d.TopicOnBroker.of(name, address, config),
+                found.setdefault(config.topic, {})[name] = config, statistics
+
+        def row(topic: str) -> s.TopicRow:
+            there = {
+                name: (
+                    d.TopicOnBroker.of(name, answers[name][0], config),
                     s.TopicStatistics.of(statistics),
                 )
-        rows = [_topic_row(topic, on, complete=not unanswered) for topic, on in found.items()]
-        return _page(
-            rows,
-            request,
-            answers,
-            unanswered,
-            order=Order(sort, descending),
-            is_page=is_page,
-        )
+                for name, (config, statistics) in found[topic].items()
+            }
+            return _topic_row(topic, there, complete=not unanswered)
+
+        return listed.page(found, row)
 
     async def group_page(
         self,
@@ -119,7 +114,7 @@ class ListingAdmin(BrokerAdmin):
         offset: int = 0,
         limit: int = 100,
     ) -> s.Page[s.GroupRow]:
-        """Return a page of consumer groups with their statistics. Asks each broker once.
+        """Return a page of groups with their statistics. Asks each broker once, or twice.
 
         If a broker does not answer, `Page.unanswered` has the reason.
 
@@ -153,23 +148,21 @@ class ListingAdmin(BrokerAdmin):
                 offset=offset,
                 limit=limit,
             )
-        answers, unanswered, is_page = await self._listed(
-            rpcs.LIST_GROUPS, request, by_name=sort == NAME
-        )
-        found: dict[str, dict[str, tuple[admin_pb2.GroupConfig, s.GroupStatistics]]] = {}
+        listed = await self._listed(rpcs.LIST_GROUPS, request)
+        answers, unanswered = listed.answers, listed.errors
+        found: dict[str, dict[str, tuple[Any, Any]]] = {}
         for name, (_, answer) in answers.items():
             for config, statistics in zip(answer.groups, answer.statistics, strict=True):
-                entry = config, s.GroupStatistics.of(statistics)
-                found.setdefault(config.consumer_group, {})[name] = entry
-        rows = [_group_row(group, on, complete=not unanswered) for group, on in found.items()]
-        return _page(
-            rows,
-            request,
-            answers,
-            unanswered,
-            order=Order(sort, descending),
-            is_page=is_page,
-        )
+                found.setdefault(config.consumer_group, {})[name] = config, statistics
+
+        def row(group: str) -> s.GroupRow:
+            there = {
+                name: (config, s.GroupStatistics.of(statistics))
+                for name, (config, statistics) in found[group].items()
+            }
+            return _group_row(group, there, complete=not unanswered)
+
+        return listed.page(found, row)
 
     async def client_page(
         self,
@@ -213,9 +206,10 @@ class ListingAdmin(BrokerAdmin):
                 offset=offset,
                 limit=limit,
             )
-        answers, unanswered, is_page = await self._listed(rpcs.LIST_CLIENTS, request, by_name=True)
-        rows = d.merged_clients({name: a.clients for name, (_, a) in answers.items()})
-        return _page(rows, request, answers, unanswered, order=Order(NAME), is_page=is_page)
+        listed = await self._listed(rpcs.LIST_CLIENTS, request)
+        rows = d.merged_clients({name: each.clients for name, (_, each) in listed.answers.items()})
+        found = {each.client_id: each for each in rows}
+        return listed.page(found, found.__getitem__)
 
     async def describe_topic(self, topic: str) -> s.TopicDetails:
         """Return a topic with its statistics, its queues and the groups that read it.
@@ -284,7 +278,12 @@ class ListingAdmin(BrokerAdmin):
             for name, (_, answer) in answers.items()
         }
         row = _group_row(group, found, complete=not unanswered)
-        members = d.merged_clients({name: a.members for name, (_, a) in answers.items()})
+        members: dict[str, d.ClientDescription] = {}
+        for name, (_, answer) in answers.items():
+            for info in answer.members:
+                client = d.ClientDescription.of(name, info)
+                known = members.get(client.client_id)
+                members[client.client_id] = known.merged(client) if known else client
         queues = [
             s.GroupQueue(
                 progress=d.QueueProgress.of(name, queue.progress),
@@ -312,46 +311,75 @@ class ListingAdmin(BrokerAdmin):
                     ),
                 )
             ),
-            members=tuple(members),
+            members=tuple(members[client_id] for client_id in sorted(members)),
             unanswered=_reasons(unanswered),
             **sums,
         )
 
-    async def _listed(
-        self, rpc: Rpc[Any, A], request: Any, *, by_name: bool
-    ) -> tuple[dict[str, tuple[str, A]], dict[str, MqError], bool]:
-        """Ask all masters for the rows that a page may have.
+    async def _listed(self, rpc: Rpc[Any, A], request: Any) -> _Listed[A]:
+        """Ask all masters for the rows of a page.
 
-        With one broker, that is the page. With several, a page by name has only rows of the first
-        `offset + limit` names of each. Another page may have any row, because its order depends on
-        the sum over the brokers.
-
-        Returns the address and answer of each broker, the errors of the others, and whether the
-        answer is the page.
+        With one broker, its answer is the page. With several, a page by name is among the first
+        `offset + limit` names of each. The order of another page depends on the sums over the
+        brokers: they are asked for the values of all rows, and then for the rows of the page.
         """
         masters, errors = await self._brokers.masters_and_missing()
-        alone = len(masters) == 1
         if request.offset < 0 or request.limit < 0:
             raise invalid_parameter("offset and limit are 0 or more")
-        if not alone:
-            sent = type(request).FromString(request.SerializeToString())
-            cut = by_name and request.limit
-            sent.offset, sent.limit = 0, request.offset + request.limit if cut else 0
-            sent.with_names = True
-        else:
-            sent = request
+        if len(masters) == 1:
+            answers = await self._pages(masters, rpc, request, errors)
+            return _Listed(answers, errors, None, next(iter(answers.values()))[1].total)
+        sent = type(request).FromString(request.SerializeToString())
+        order = getattr(request, "order", 0)  # clients are sorted by their id
+        sent.with_names = True
+        sent.offset = sent.limit = 0
+        if order:
+            sent.with_values = True
+        elif request.limit:
+            sent.limit = request.offset + request.limit
+        answers = await self._pages(masters, rpc, sent, errors)
+        names = sorted({name for _, answer in answers.values() for name in answer.names})
+        end = request.offset + request.limit if request.limit else None
+        if not order:
+            if getattr(request, "descending", False):
+                names.reverse()
+            return _Listed(answers, errors, names[request.offset : end], len(names))
+        # The order of both kinds of lists: `members` is the only figure without a sum.
+        is_most = isinstance(request, admin_pb2.ListGroupsRequest) and (
+            order == admin_pb2.GROUP_ORDER_MEMBERS
+        )
+        names.sort(key=_sort_key(answers, most=is_most, descending=request.descending))
+        shown = names[request.offset : end]
+        if not shown:
+            return _Listed({}, errors, shown, len(names))
+        sent.ClearField("order")
+        sent.with_names = sent.with_values = False
+        sent.only.extend(shown)
+        there = {name: address for name, (address, _) in answers.items()}
+        return _Listed(await self._pages(there, rpc, sent, errors), errors, shown, len(names))
+
+    async def _pages(
+        self, masters: Mapping[str, str], rpc: Rpc[Any, A], sent: Any, errors: dict[str, MqError]
+    ) -> dict[str, tuple[str, A]]:
+        """Return the address and answer of each broker. Add the errors of the others to `errors`.
+
+        Raises the error of a broker if none answers.
+        """
+        answers: dict[str, Any]
         answers, silent = await self._brokers.ask_answering(masters, rpc, sent)
         errors |= silent
-        for name in [name for name, answer in answers.items() if not answer.HasField("total")]:
-            del answers[name]
-            errors[name] = MqError(
-                Code.REQUEST_CODE_NOT_SUPPORTED,
-                f"broker {name} runs a version without statistics: upgrade it",
-            )
+        for name, answer in list(answers.items()):
+            asked = getattr(sent, "with_values", False)
+            has_values = not asked or len(answer.values) == len(answer.names)
+            if not (answer.HasField("total") and has_values):
+                del answers[name]
+                errors[name] = MqError(
+                    Code.REQUEST_CODE_NOT_SUPPORTED,
+                    f"broker {name} runs a version without statistics: upgrade it",
+                )
         if not answers:
             raise next(iter(errors.values()))
-        found = {name: (masters[name], answer) for name, answer in answers.items()}
-        return found, errors, alone
+        return {name: (masters[name], answer) for name, answer in answers.items()}
 
     async def _described(
         self, rpc: Rpc[Any, B], request: Any, *, absent: Code
@@ -447,57 +475,57 @@ def _reading_group(
     )
 
 
-def _page(
-    rows: list[R],
-    request: Any,
-    answers: Mapping[str, tuple[str, Any]],
-    unanswered: Mapping[str, MqError],
-    *,
-    order: Order,
-    is_page: bool,
-) -> s.Page[R]:
-    """Sort merged rows and cut the page out of them. If they are the page, keep their order."""
-    total = None
-    if is_page:
-        shown = rows
-        total = next(iter(answers.values()))[1].total
-    else:
-        rows.sort(key=_name_of)
-        if order.sort == NAME and order.descending:
-            rows.reverse()
-        elif order.sort != NAME:
-            rows.sort(key=_sort_key(order))
-        end = request.offset + request.limit if request.limit else None
-        shown = rows[request.offset : end]
-        total = len({name for _, answer in answers.values() for name in answer.names})
-    return s.Page(
-        rows=tuple(shown),
-        total=None if unanswered else total,
-        unanswered=_reasons(unanswered),
-    )
-
-
-def _name_of(row: s.TopicRow | s.GroupRow | d.ClientDescription) -> str:
-    match row:
-        case s.TopicRow():
-            return row.topic
-        case s.GroupRow():
-            return row.consumer_group
-    return row.client_id
-
-
-def _sort_key(order: Order) -> Callable[[Any], tuple[bool, float]]:
-    """Return a key that sorts by the value of the cluster, unknown values last.
+def _sort_key(
+    answers: Mapping[str, tuple[str, Any]], *, most: bool, descending: bool
+) -> Callable[[str], tuple[bool, float]]:
+    """Return a key that sorts names by the value of the cluster, unknown values last.
 
     If a broker did not answer, the values of the others decide.
-    """
 
-    def key(row: s.TopicRow | s.GroupRow) -> tuple[bool, float]:
-        values = [getattr(each, order.sort) for each in row.by_broker.values()]
-        known = [value for value in values if value is not None]
-        if not known:
+    Args:
+        answers: The answers of the brokers, with names and values.
+        most: Whether the highest value of a broker is that of the cluster. Else it is the sum.
+        descending: Whether to sort from high to low.
+    """
+    values: dict[str, float] = {}
+    for _, answer in answers.values():
+        for name, value in zip(answer.names, answer.values, strict=True):
+            if not isnan(value):
+                known = values.get(name)
+                if known is not None:
+                    value = max(known, value) if most else known + value  # noqa: PLW2901
+                values[name] = value
+
+    def key(name: str) -> tuple[bool, float]:
+        value = values.get(name)
+        if value is None:
             return True, 0.0
-        value = max(known) if order.sort == "members" else sum(known)
-        return False, -value if order.descending else value
+        return False, -value if descending else value
 
     return key
+
+
+@dataclass(frozen=True, slots=True)
+class _Listed(Generic[A]):
+    """The rows that brokers listed for a page.
+
+    Attributes:
+        answers: The address and answer of each broker, by name.
+        errors: The errors of the others.
+        shown: The names of the rows of the page. None for those of the only broker.
+        total: The number of rows of all pages.
+    """
+
+    answers: Mapping[str, tuple[str, A]]
+    errors: Mapping[str, MqError]
+    shown: Sequence[str] | None
+    total: int
+
+    def page(self, found: Mapping[str, object], row: Callable[[str], R]) -> s.Page[R]:
+        """Return the page. `found` has the rows of the answers, which `row` returns by name."""
+        shown = found if self.shown is None else [name for name in self.shown if name in found]
+        return s.Page(
+            rows=tuple(map(row, shown)),
+            total=None if self.errors else self.total,
+            unanswered=_reasons(self.errors),
+        )

@@ -146,7 +146,7 @@ class GetTopicResponse(_message.Message):
     def __init__(self, topic: _Optional[_Union[_namesrv_pb2.TopicConfig, _Mapping]] = ...) -> None: ...
 
 class ListTopicsRequest(_message.Message):
-    __slots__ = ("include_system", "name_part", "message_types", "exclude_derived", "with_statistics", "order", "descending", "offset", "limit", "with_names")
+    __slots__ = ("include_system", "name_part", "message_types", "exclude_derived", "with_statistics", "order", "descending", "offset", "limit", "with_names", "with_values", "only")
     INCLUDE_SYSTEM_FIELD_NUMBER: _ClassVar[int]
     NAME_PART_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_TYPES_FIELD_NUMBER: _ClassVar[int]
@@ -157,6 +157,8 @@ class ListTopicsRequest(_message.Message):
     OFFSET_FIELD_NUMBER: _ClassVar[int]
     LIMIT_FIELD_NUMBER: _ClassVar[int]
     WITH_NAMES_FIELD_NUMBER: _ClassVar[int]
+    WITH_VALUES_FIELD_NUMBER: _ClassVar[int]
+    ONLY_FIELD_NUMBER: _ClassVar[int]
     include_system: bool
     name_part: str
     message_types: _containers.RepeatedScalarFieldContainer[str]
@@ -167,19 +169,23 @@ class ListTopicsRequest(_message.Message):
     offset: int
     limit: int
     with_names: bool
-    def __init__(self, include_system: _Optional[bool] = ..., name_part: _Optional[str] = ..., message_types: _Optional[_Iterable[str]] = ..., exclude_derived: _Optional[bool] = ..., with_statistics: _Optional[bool] = ..., order: _Optional[_Union[TopicOrder, str]] = ..., descending: _Optional[bool] = ..., offset: _Optional[int] = ..., limit: _Optional[int] = ..., with_names: _Optional[bool] = ...) -> None: ...
+    with_values: bool
+    only: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, include_system: _Optional[bool] = ..., name_part: _Optional[str] = ..., message_types: _Optional[_Iterable[str]] = ..., exclude_derived: _Optional[bool] = ..., with_statistics: _Optional[bool] = ..., order: _Optional[_Union[TopicOrder, str]] = ..., descending: _Optional[bool] = ..., offset: _Optional[int] = ..., limit: _Optional[int] = ..., with_names: _Optional[bool] = ..., with_values: _Optional[bool] = ..., only: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class ListTopicsResponse(_message.Message):
-    __slots__ = ("topics", "statistics", "total", "names")
+    __slots__ = ("topics", "statistics", "total", "names", "values")
     TOPICS_FIELD_NUMBER: _ClassVar[int]
     STATISTICS_FIELD_NUMBER: _ClassVar[int]
     TOTAL_FIELD_NUMBER: _ClassVar[int]
     NAMES_FIELD_NUMBER: _ClassVar[int]
+    VALUES_FIELD_NUMBER: _ClassVar[int]
     topics: _containers.RepeatedCompositeFieldContainer[_namesrv_pb2.TopicConfig]
     statistics: _containers.RepeatedCompositeFieldContainer[TopicStatistics]
     total: int
     names: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, topics: _Optional[_Iterable[_Union[_namesrv_pb2.TopicConfig, _Mapping]]] = ..., statistics: _Optional[_Iterable[_Union[TopicStatistics, _Mapping]]] = ..., total: _Optional[int] = ..., names: _Optional[_Iterable[str]] = ...) -> None: ...
+    values: _containers.RepeatedScalarFieldContainer[float]
+    def __init__(self, topics: _Optional[_Iterable[_Union[_namesrv_pb2.TopicConfig, _Mapping]]] = ..., statistics: _Optional[_Iterable[_Union[TopicStatistics, _Mapping]]] = ..., total: _Optional[int] = ..., names: _Optional[_Iterable[str]] = ..., values: _Optional[_Iterable[float]] = ...) -> None: ...
 
 class TopicStatistics(_message.Message):
     __slots__ = ("messages_in", "bytes_in", "messages_out", "bytes_out", "messages_in_rate", "bytes_in_rate", "messages_out_rate", "bytes_out_rate", "stored_messages", "lag", "groups", "members")
@@ -356,7 +362,7 @@ class GetGroupResponse(_message.Message):
     def __init__(self, group: _Optional[_Union[GroupConfig, _Mapping]] = ...) -> None: ...
 
 class ListGroupsRequest(_message.Message):
-    __slots__ = ("include_system", "name_part", "consume_types", "with_statistics", "order", "descending", "offset", "limit", "with_names")
+    __slots__ = ("include_system", "name_part", "consume_types", "with_statistics", "order", "descending", "offset", "limit", "with_names", "with_values", "only")
     INCLUDE_SYSTEM_FIELD_NUMBER: _ClassVar[int]
     NAME_PART_FIELD_NUMBER: _ClassVar[int]
     CONSUME_TYPES_FIELD_NUMBER: _ClassVar[int]
@@ -366,6 +372,8 @@ class ListGroupsRequest(_message.Message):
     OFFSET_FIELD_NUMBER: _ClassVar[int]
     LIMIT_FIELD_NUMBER: _ClassVar[int]
     WITH_NAMES_FIELD_NUMBER: _ClassVar[int]
+    WITH_VALUES_FIELD_NUMBER: _ClassVar[int]
+    ONLY_FIELD_NUMBER: _ClassVar[int]
     include_system: bool
     name_part: str
     consume_types: _containers.RepeatedScalarFieldContainer[_client_pb2.ConsumeType]
@@ -375,19 +383,23 @@ class ListGroupsRequest(_message.Message):
     offset: int
     limit: int
     with_names: bool
-    def __init__(self, include_system: _Optional[bool] = ..., name_part: _Optional[str] = ..., consume_types: _Optional[_Iterable[_Union[_client_pb2.ConsumeType, str]]] = ..., with_statistics: _Optional[bool] = ..., order: _Optional[_Union[GroupOrder, str]] = ..., descending: _Optional[bool] = ..., offset: _Optional[int] = ..., limit: _Optional[int] = ..., with_names: _Optional[bool] = ...) -> None: ...
+    with_values: bool
+    only: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, include_system: _Optional[bool] = ..., name_part: _Optional[str] = ..., consume_types: _Optional[_Iterable[_Union[_client_pb2.ConsumeType, str]]] = ..., with_statistics: _Optional[bool] = ..., order: _Optional[_Union[GroupOrder, str]] = ..., descending: _Optional[bool] = ..., offset: _Optional[int] = ..., limit: _Optional[int] = ..., with_names: _Optional[bool] = ..., with_values: _Optional[bool] = ..., only: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class ListGroupsResponse(_message.Message):
-    __slots__ = ("groups", "statistics", "total", "names")
+    __slots__ = ("groups", "statistics", "total", "names", "values")
     GROUPS_FIELD_NUMBER: _ClassVar[int]
     STATISTICS_FIELD_NUMBER: _ClassVar[int]
     TOTAL_FIELD_NUMBER: _ClassVar[int]
     NAMES_FIELD_NUMBER: _ClassVar[int]
+    VALUES_FIELD_NUMBER: _ClassVar[int]
     groups: _containers.RepeatedCompositeFieldContainer[GroupConfig]
     statistics: _containers.RepeatedCompositeFieldContainer[GroupStatistics]
     total: int
     names: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, groups: _Optional[_Iterable[_Union[GroupConfig, _Mapping]]] = ..., statistics: _Optional[_Iterable[_Union[GroupStatistics, _Mapping]]] = ..., total: _Optional[int] = ..., names: _Optional[_Iterable[str]] = ...) -> None: ...
+    values: _containers.RepeatedScalarFieldContainer[float]
+    def __init__(self, groups: _Optional[_Iterable[_Union[GroupConfig, _Mapping]]] = ..., statistics: _Optional[_Iterable[_Union[GroupStatistics, _Mapping]]] = ..., total: _Optional[int] = ..., names: _Optional[_Iterable[str]] = ..., values: _Optional[_Iterable[float]] = ...) -> None: ...
 
 class GroupStatistics(_message.Message):
     __slots__ = ("messages_out", "bytes_out", "dead_lettered", "messages_out_rate", "bytes_out_rate", "dead_lettered_rate", "lag", "retries", "dead_letters", "members", "consume_types", "broadcasting", "topics", "in_flight")

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
+from math import nan
 from pathlib import Path
 
 from aerobee.broker.v1 import admin_pb2 as pb
@@ -176,7 +177,8 @@ class AdminRpcs:
             topics=map(to_message, found.configs),
             statistics=map(convert.topic_statistics, found.statistics),
             total=len(found.names),
-            names=found.names if request.with_names else (),
+            names=found.names if request.with_names or request.with_values else (),
+            values=[nan if each is None else each for each in found.values],
         )
 
     async def describe_topic(
@@ -235,7 +237,8 @@ class AdminRpcs:
             groups=map(convert.to_group, found.configs),
             statistics=map(convert.group_statistics, found.statistics),
             total=len(found.names),
-            names=found.names if request.with_names else (),
+            names=found.names if request.with_names or request.with_values else (),
+            values=[nan if each is None else each for each in found.values],
         )
 
     async def describe_group(
@@ -349,4 +352,6 @@ def _page(request: pb.ListTopicsRequest | pb.ListGroupsRequest, order: str) -> P
         offset=request.offset,
         limit=request.limit,
         with_statistics=request.with_statistics,
+        with_values=request.with_values,
+        only=request.only,
     )

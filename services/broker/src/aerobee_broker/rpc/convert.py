@@ -460,12 +460,20 @@ def group_settings(fields: Iterable[str]) -> set[str]:
     return {"consume_order" if name in _ORDER else name for name in fields}
 
 
+_GROUP_SETTINGS = [
+    each.name
+    for each in fields(SubscriptionGroup)
+    if each.name not in ("group_sys_flag", "consume_order")  # GroupConfig has no such fields
+]
+
+
 def to_group(group: SubscriptionGroup) -> admin_pb2.GroupConfig:
-    fields = asdict(group)
-    del fields["group_sys_flag"]  # GroupConfig does not have this field
-    order = fields.pop("consume_order")
-    fields |= {"order": order.value, "consume_message_orderly": order is ConsumeOrder.ON}
-    return admin_pb2.GroupConfig(**fields)
+    # `asdict` copies each value, which takes as long as all else for a list of 2,000 groups.
+    values = {name: getattr(group, name) for name in _GROUP_SETTINGS}
+    order, retry = group.consume_order, group.exponential_retry
+    values |= {"order": order.value, "consume_message_orderly": order is ConsumeOrder.ON}
+    values["exponential_retry"] = None if retry is None else asdict(retry)
+    return admin_pb2.GroupConfig(**values)
 
 
 # ---- statistics ----
@@ -511,6 +519,7 @@ def consume_types(given: Iterable[client_pb2.ConsumeType]) -> list[ConsumeType]:
 
 
 _TOPIC_FIGURES = [each.name for each in fields(TopicStatistics)]
+_GROUP_FIGURES = [each.name for each in fields(GroupStatistics)]
 
 
 def topic_statistics(statistics: TopicStatistics) -> admin_pb2.TopicStatistics:
@@ -520,8 +529,9 @@ def topic_statistics(statistics: TopicStatistics) -> admin_pb2.TopicStatistics:
 
 
 def group_statistics(statistics: GroupStatistics) -> admin_pb2.GroupStatistics:
-    types = [each.name for each in statistics.consume_types]
-    return admin_pb2.GroupStatistics(**asdict(statistics) | {"consume_types": types})
+    values = {name: getattr(statistics, name) for name in _GROUP_FIGURES}
+    values["consume_types"] = [each.name for each in statistics.consume_types]
+    return admin_pb2.GroupStatistics(**values)
 
 
 _RINGS = {

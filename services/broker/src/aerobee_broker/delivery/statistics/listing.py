@@ -38,6 +38,8 @@ class Page:
         offset: The number of rows before the page.
         limit: The highest number of rows; 0 for all.
         with_statistics: Whether the rows have statistics.
+        with_values: Whether to return the values of `order` in place of rows.
+        only: The names of the rows that match; empty for all.
     """
 
     order: str = ""
@@ -45,6 +47,8 @@ class Page:
     offset: int = 0
     limit: int = 0
     with_statistics: bool = False
+    with_values: bool = False
+    only: Collection[str] = ()
 
     def __post_init__(self) -> None:
         for name, value in (("offset", self.offset), ("limit", self.limit)):
@@ -69,12 +73,14 @@ S = TypeVar("S")
 class Listed(Generic[C, S]):
     """A page, and the names of all topics or groups that match.
 
-    `statistics` has an entry for each of `configs`, or none at all.
+    `statistics` has an entry for each of `configs`, or none at all. `values` has one for each of
+    `names`, or none at all; None if it is not known.
     """
 
     configs: Sequence[C]
     statistics: Sequence[S]
     names: Sequence[str]
+    values: Sequence[float | None] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,7 +203,8 @@ class Listing:
             and (not message_types or config.message_type in message_types)
             and visible(config.topic)
         ]
-        readers = self._readers()
+        only_values = page.with_values and page.order != "lag"
+        readers = {} if only_values else self._readers(set(page.only))
 
         def readers_of(config: TopicConfig) -> _Readers:
             return readers.get(config.topic, _Readers())
@@ -212,7 +219,7 @@ class Listing:
     def describe_topic(self, topic: str) -> TopicDescription:
         """Return a topic with its queues and the groups that read it. Raises TopicNotExist."""
         config = self.queries.topics.get(topic)
-        readers = self._readers().get(topic, _Readers())
+        readers = self._readers({topic}).get(topic, _Readers())
         producers = [
             client.client_id
             for client in self.queries.clients.all()
@@ -226,16 +233,18 @@ class Listing:
             producers[:MAX_PRODUCERS],
         )
 
-    def _readers(self) -> dict[str, _Readers]:
-        """Return the readers of each topic."""
+    def _readers(self, only: Collection[str] = ()) -> dict[str, _Readers]:
+        """Return the readers of each topic. `only` are the topics; empty for all."""
         found: dict[str, _Readers] = {}
         for topic, group in self.queries.offsets.rows():
-            if not names.is_system_group(group):
+            if (not only or topic in only) and not names.is_system_group(group):
                 found.setdefault(topic, _Readers()).groups.add(group)
         for client in self.queries.clients.all():
             subscribed = set()
             for group, consumer in client.consumers.items():
                 for topic in consumer.subscriptions:
+                    if only and topic not in only:
+                        continue
                     found.setdefault(topic, _Readers()).groups.add(group)
                     subscribed.add(topic)
             for topic in subscribed:
@@ -460,8 +469,15 @@ async def _listed(
 
     `value_of` returns the value to sort by, unless the order is by name.
     """
-    rows = sorted(found, key=lambda config: config.name)
+    only = set(page.only)
+    rows = sorted(
+        (config for config in found if not only or config.name in only),
+        key=lambda config: config.name,
+    )
     all_names = [config.name for config in rows]
+    if page.with_values:
+        values = await _computed(rows, value_of) if page.order else []
+        return Listed([], [], all_names, values)
     if page.order:
         values = await _computed(rows, value_of)
         keys = {

@@ -1,0 +1,108 @@
+"""The pages and changes of the options of running brokers and name servers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from aerobee_console.reading.configuration import Configuration, configuration
+from aerobee_console.web.console import Console
+from aerobee_console.web.fields import BadField, Fields, fields_of
+from aerobee_console.web.forms import WAS, Action, Changed, Form, Input, Result
+from aerobee_console.web.render import link, part
+from aerobee_wire.status import MqError
+
+TAB = "brokers"
+WITHOUT_BROKER = "/name-servers/configuration"
+
+
+def _address(names: Mapping[str, str]) -> str:
+    broker = names.get("broker")
+    return WITHOUT_BROKER if broker is None else f"/brokers/{part(broker)}/configuration"
+
+
+async def show_configuration(request: Request, console: Console) -> Response:
+    names = request.path_params
+    found = await configuration_of(console, names, fields_of(request))
+    return console.page(
+        request, "configuration.html.j2", tab=TAB, live=True, page=found, here=_address(names)
+    )
+
+
+async def configuration_of(
+    console: Console, names: Mapping[str, str], fields: Fields
+) -> Configuration:
+    return await configuration(
+        console.source,
+        names.get("broker"),
+        key=fields.text("key"),
+        changed=fields.switch("changed"),
+    )
+
+
+async def _form(console: Console, names: Mapping[str, str], fields: Fields) -> Form:
+    key = fields.required("key")
+    found = (await configuration(console.source, names.get("broker"))).option(key)
+    if found is None:
+        raise BadField("key", f"there is no option {key!r}: see the list of options")
+    if not found.changeable:
+        raise BadField("key", f"{found.key} can only be set at the start of the process")
+    value = found.values[0].value
+    notes = [f"{each.address}: {each.value} ({each.source})" for each in found.values]
+    return Form(
+        title=f"Change {found.key}",
+        submit="Change",
+        back=link(_address(names), key=found.key),
+        inputs=(
+            Input(name="key", label="Option", kind="fixed", value=found.key),
+            Input(name="value", label="Value", value=value, was=value),
+            Input(name="reset", label="Take the change back", kind="choice", value="no",
+                  choices=("no", "yes"), hint="the value of the start counts then"),
+        ),
+        notes=(*notes, "The change lasts through restarts. It counts above file and environment."),
+    )  # fmt: skip
+
+
+async def _change(console: Console, names: Mapping[str, str], fields: Fields) -> Result:
+    """Change an option of each process, or take a change back."""
+    form = await _form(console, names, fields)
+    key, value = (each.value for each in form.inputs[:2])
+    reset, wanted = fields.switch("reset"), fields.text("value", value)
+    was = fields.text(f"{WAS}value", value)
+    if was != value:
+        raise Changed(f"{key} was {was} and is {value} now: nothing was changed; look again")
+    if wanted == value and not reset:
+        return Result(title=f"{key} had this value already", back=form.back)
+    silent: list[MqError] = []
+    entries, unset = ({}, [key]) if reset else ({key: wanted}, [])
+    admin, broker = console.source.admin, names.get("broker")
+    if broker is None:
+        made = await admin.update_namesrv_config(entries, unset=unset, silent=silent)
+    else:
+        made = await admin.update_broker_config(broker, entries, unset=unset, silent=silent)
+    return Result(
+        title=f"{key} was taken back" if reset else f"{key} is {wanted}",
+        texts=[f"{each.address}: changed" for each in made if not each.without_effect],
+        incomplete=[
+            *(f"not changed: {error.message}" for error in silent),
+            *(
+                f"{each.address}: {', '.join(each.without_effect)} has no effect, because the "
+                "command line sets it: start without that argument"
+                for each in made
+                if each.without_effect
+            ),
+        ],
+        back=form.back,
+    )
+
+
+PAGES = {
+    "/brokers/{broker}/configuration": show_configuration,
+    WITHOUT_BROKER: show_configuration,
+}
+ACTIONS: dict[str, Action] = {
+    f"{path}/change": Action(_form, _change, TAB, fields=("key", "reset"), settings=("value",))
+    for path in PAGES
+}
