@@ -22,6 +22,7 @@ from google.protobuf.message import Message
 from aerobee_proxy.config import ProxyOptions
 from aerobee_proxy.proxy import Proxy
 from aerobee_proxy.v2.status import Refused
+from aerobee_wire.access.caller import ANYBODY
 from aerobee_wire.status import Code, MqError
 from support.clock.manual_clock import ManualClock
 from support.proxy.fake_transport import FakeTransport
@@ -80,6 +81,7 @@ class FakeCall:
         self.metadata = {"x-mq-client-id": CLIENT_ID} if metadata is None else metadata
         self.peer = "192.0.2.1:5123"
         self.certificate_uris: tuple[str, ...] = ()
+        self.caller = ANYBODY
         self.written: list[Any] = []
         self._time_remaining_s = time_remaining_s
         self._answer = answer

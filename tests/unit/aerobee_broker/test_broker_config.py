@@ -68,7 +68,6 @@ def test_broker_conf_of_a_public_cluster_is_taken(path: Path) -> None:
         ("dledger", "enableDLegerCommitLog"),
         ("controller", "enableControllerMode"),
         ("acl", "aclEnable"),
-        ("auth", "authenticationEnabled"),
         ("tiered", "messageStorePlugIn"),
         ("path", "storePathCommitLog"),
     ],
@@ -77,6 +76,12 @@ def test_broker_conf_that_promises_more_is_refused_with_the_key(kind: str, key: 
     with pytest.raises(ConfigError, match="remove the key") as caught:
         load(BrokerOptions, file=samples.refused("broker", kind))
     assert key in [problem.about for problem in caught.value.problems]
+
+
+def test_access_control_needs_a_port_that_requires_certificates() -> None:
+    with pytest.raises(ConfigError, match="tlsServerMode=enforcing") as caught:
+        load(BrokerOptions, file=samples.refused("broker", "auth"))
+    assert [problem.about for problem in caught.value.problems] == ["authenticationEnabled"]
 
 
 def test_keys_of_tutorials_have_no_effect_but_one_warning() -> None:

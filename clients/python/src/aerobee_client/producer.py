@@ -128,6 +128,7 @@ class AsyncProducer(StartedClient):
             self._namesrv,
             default_queue_count=self._options.default_queue_count,
             tls=self._options.tls,
+            credentials=self._options.credentials,
             transport=self._transport,
             clock=self._clock,
         )

@@ -54,7 +54,6 @@ from aerobee_chassis.rpc.in_flight import (
 from aerobee_chassis.rpc.peer_tls import watch_expiry
 from aerobee_chassis.rpc.server import Server
 from aerobee_chassis.rpc.services import Adapt, Service, bind
-from aerobee_wire.permissions import Permissions
 from aerobee_wire.status import Code, MqError, grpc_status_of, trailers_of
 
 STOP_GRACE_S = 5.0  # seconds, the limit of a flush; long polls and streams are ended before that
@@ -151,7 +150,7 @@ class BrokerApp(App):
             grace_s=STOP_GRACE_S,
             in_flight=environment.in_flight,
             tls=options.server_tls(),
-            access=options.access(Permissions(options.tls_cluster_name, options.broker_name)),
+            access=access.checks,
         )
         self.upkeep = periodic_work(broker, tables, environment, server)
         reader = WorkerThread("scrub")
@@ -206,7 +205,7 @@ class BrokerApp(App):
             grace_s=STOP_GRACE_S,
             in_flight=environment.in_flight,
             tls=options.server_tls(),
-            access=options.access(Permissions(options.tls_cluster_name, options.broker_name)),
+            access=access.checks,
         )
         metrics = MetricsEndpoint(
             options, self._metrics.registry, ready=lambda: self.serving and replica.serves

@@ -98,6 +98,9 @@ class NamesrvApp(App):
         self.access = AccessStore(
             f"namesrv-{secrets.token_hex(4)}", self.clock.now_ms, save_in(self._access_path)
         )
+        self._checks = options.access(
+            Permissions(options.tls_cluster_name), self.access.user, self.clock
+        )
         self._server = Server(
             adapt([self._service(), self._access_service(options)]),
             host=options.bind_address,
@@ -106,7 +109,7 @@ class NamesrvApp(App):
             grace_s=STOP_GRACE_S,
             in_flight=self._in_flight,
             tls=options.server_tls(),
-            access=options.access(Permissions(options.tls_cluster_name)),
+            access=self._checks,
         )
         self._metrics = MetricsEndpoint(
             options,
@@ -120,6 +123,7 @@ class NamesrvApp(App):
             Step(start=self._restore_options),
             Step(start=self._restore_access),  # after the lock of the key-value file is held
             PeriodicTask("access table", KEEP_CURRENT_S, self.access.keep_current),
+            BackgroundTask("access recheck", partial(self.access.notify, self._checks.recheck)),
             BackgroundTask("expiry scan", self._scan),
             BackgroundTask("certificates", partial(watch_expiry, self.options.now, self.clock)),
             BackgroundTask("removal", partial(remove_in_batches, self.manager, self.removals)),

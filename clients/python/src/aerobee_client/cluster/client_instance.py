@@ -17,7 +17,8 @@ from aerobee.namesrv.v1 import namesrv_pb2
 from aerobee_client.cluster.broker_link import BrokerLink, OnLink, OnNotice, ignore_link
 from aerobee_client.cluster.namesrv import NamesrvClient, namesrv_addresses
 from aerobee_client.cluster.route_cache import RouteCache
-from aerobee_client.cluster.transport import Channels, GrpcTransport
+from aerobee_client.cluster.transport import GrpcTransport
+from aerobee_client.credentials import Credentials
 from aerobee_client.errors import BrokerUnreachable
 from aerobee_client.runtime.clock import Clock, SystemClock
 from aerobee_client.runtime.fork import PROCESS
@@ -79,6 +80,7 @@ class ClientInstance:
         default_queue_count: int = 4,
         machine_room: str = "",
         tls: Tls | None = None,
+        credentials: Credentials | None = None,
         transport: Transport | None = None,
         clock: Clock | None = None,
     ) -> None:
@@ -86,7 +88,7 @@ class ClientInstance:
         addresses = namesrv_addresses(namesrv)
         self.client_id = new_client_id(machine_room)
         self.clock = clock or SystemClock()
-        self.transport = transport or GrpcTransport(None if tls is None else Channels(tls=tls))
+        self.transport = transport or GrpcTransport.of(tls, credentials)
         self.namesrv = NamesrvClient(self.transport, addresses)
         self.routes = RouteCache(
             self.namesrv,

@@ -12,6 +12,7 @@ SYSTEM_ERROR.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 
 from aerobee.namesrv.v1 import namesrv_pb2 as pb
 
@@ -23,6 +24,7 @@ from aerobee_namesrv.routing.proxies import ProxyTable
 from aerobee_namesrv.routing.route_info_manager import RouteInfoManager
 from aerobee_namesrv.rpc import checks, convert
 from aerobee_namesrv.runtime_config import RuntimeConfig
+from aerobee_wire.access.policies import TOPIC
 from aerobee_wire.status import Code, MqError
 
 Scope = pb.ListTopicsRequest.Scope
@@ -85,8 +87,10 @@ class RouteRpcs:
         self._check_list_is_on(request.scope)
         if request.scope == Scope.SYSTEM:
             topics, address = self._manager.system_topics()
-            return pb.ListTopicsResponse(topics=topics, broker_address=address)
-        return pb.ListTopicsResponse(topics=self._topics(request))
+        else:
+            topics, address = self._topics(request), ""
+        visible = filter(partial(call.caller.sees, TOPIC), topics)
+        return pb.ListTopicsResponse(topics=visible, broker_address=address)
 
     async def get_cluster_info(
         self, request: pb.GetClusterInfoRequest, call: Call
