@@ -184,6 +184,11 @@ class Options(BaseModel):
     _sources: Mapping[str, Source] = PrivateAttr(default_factory=dict)  # by field name
 
     @property
+    def exports_metrics(self) -> bool:
+        """Return whether a monitoring system gets the metrics."""
+        return self.metrics_exporter_type != "DISABLE"
+
+    @property
     def is_insecure(self) -> bool:
         """Return whether other machines may reach the port, and it serves each caller."""
         return False

@@ -20,9 +20,15 @@ from aerobee_chassis.background import BackgroundTask, PeriodicTask, pause
 from aerobee_chassis.clock import Clock, SystemClock
 from aerobee_chassis.errors import StartError
 from aerobee_chassis.lifecycle import App, Step
-from aerobee_chassis.metrics import MetricsEndpoint
+from aerobee_chassis.metrics.endpoint import MetricsEndpoint
+from aerobee_chassis.metrics.process import make_registry
 from aerobee_chassis.rpc.call import Failure
-from aerobee_chassis.rpc.in_flight import RETRY_AFTER_MS, TooMuchInFlight, bounds_of
+from aerobee_chassis.rpc.in_flight import (
+    RETRY_AFTER_MS,
+    TooMuchInFlight,
+    bounds_of,
+    in_flight_source,
+)
 from aerobee_chassis.rpc.peer_tls import watch_expiry
 from aerobee_chassis.rpc.server import Server
 from aerobee_chassis.rpc.services import Adapt, Service, bind
@@ -30,7 +36,7 @@ from aerobee_cluster.access.handlers import AccessHandlers
 from aerobee_cluster.access.store import KEEP_CURRENT_S, AccessStore, save_in
 from aerobee_namesrv.config import NamesrvOptions
 from aerobee_namesrv.kv_config import KVConfigManager
-from aerobee_namesrv.metrics import NamesrvCollector, RouteCounts
+from aerobee_namesrv.metrics import PREFIX, NamesrvMetrics, RouteCounts
 from aerobee_namesrv.routing.broker_live_table import BrokerLiveTable, RemovalQueue
 from aerobee_namesrv.routing.route_info_manager import Conflicts, RouteInfoManager
 from aerobee_namesrv.rpc.admin import EditRpcs, KvRpcs, RuntimeRpcs
@@ -104,11 +110,10 @@ class NamesrvApp(App):
             tls=options.server_tls(),
             access=options.access(Permissions(options.tls_cluster_name)),
         )
-        self._metrics = MetricsEndpoint(
-            options,
-            NamesrvCollector(self.manager, self.removals, self._counts, self._in_flight),
-            ready=lambda: self.serving,
-        )
+        registry = make_registry(options, "", "nameserver", "")
+        registry.register(NamesrvMetrics(self.manager, self.removals, self._counts).collect)
+        registry.register(in_flight_source(PREFIX, self._in_flight))
+        self._metrics = MetricsEndpoint(options, registry, ready=lambda: self.serving)
 
     async def _start_components(self) -> Mapping[str, object]:
         await self.lifecycle.start(

@@ -21,10 +21,11 @@ from aerobee_chassis.background import BackgroundTask, PeriodicTask
 from aerobee_chassis.clock import Clock, SystemClock
 from aerobee_chassis.errors import ConfigError
 from aerobee_chassis.lifecycle import App, Component, Step
-from aerobee_chassis.metrics import MetricsEndpoint
+from aerobee_chassis.metrics.endpoint import MetricsEndpoint
+from aerobee_chassis.metrics.process import make_registry
 from aerobee_chassis.rpc.call import Failure
 from aerobee_chassis.rpc.caller import Caller
-from aerobee_chassis.rpc.in_flight import TooMuchInFlight
+from aerobee_chassis.rpc.in_flight import TooMuchInFlight, in_flight_source
 from aerobee_chassis.rpc.peer_tls import watch_expiry
 from aerobee_chassis.rpc.server import Server
 from aerobee_chassis.rpc.services import Method, bind
@@ -33,7 +34,7 @@ from aerobee_chassis.tls_port.supervisor import TlsServer
 from aerobee_proxy.access.table_users import TableUsers
 from aerobee_proxy.cluster.transport import error_of
 from aerobee_proxy.config import ProxyOptions
-from aerobee_proxy.metrics import ProxyCollector
+from aerobee_proxy.metrics import PREFIX, ProxyMetrics
 from aerobee_proxy.proxy import Proxy
 from aerobee_proxy.v2.status import TOO_MUCH, Refused, named, status
 from aerobee_wire.status import MqError, grpc_status_of, trailers_of
@@ -79,11 +80,13 @@ class ProxyApp(App):
         self._server = self._make_server()
         users = self.proxy.users
         connections = self._server.counts if isinstance(self._server, TlsServer) else None
+        registry = make_registry(options, "", "proxy", "")
+        metrics = ProxyMetrics(self.proxy.sessions, self.proxy.counts, connections)
+        registry.register(metrics.collect)
+        registry.register(in_flight_source(PREFIX, self.proxy.in_flight))
         self._metrics = MetricsEndpoint(
             options,
-            ProxyCollector(
-                self.proxy.sessions, self.proxy.counts, self.proxy.in_flight, connections
-            ),
+            registry,
             ready=lambda: self.serving and (users is None or users.complete),
         )
 

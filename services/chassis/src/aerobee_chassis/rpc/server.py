@@ -6,6 +6,7 @@ gRPC statuses.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -17,6 +18,7 @@ from aerobee_chassis.errors import PortInUse
 from aerobee_chassis.lifecycle import Component
 from aerobee_chassis.rpc.access import Access
 from aerobee_chassis.rpc.call import Call, Failure
+from aerobee_chassis.rpc.call_times import CallTimes
 from aerobee_chassis.rpc.in_flight import InFlight, TooMuchInFlight
 from aerobee_chassis.rpc.loops import make_listener
 from aerobee_chassis.rpc.peer_tls import ServerTls
@@ -49,6 +51,7 @@ class Server(Component):
     - `tls` has the certificates of the port. If it is None, the port uses plaintext.
     - `access` checks callers. It must have a decision for each RPC, also if it is not enforced. If
       it is None, each caller may call.
+    - `call_times` measures unary calls. If it is None, they are not measured.
     """
 
     def __init__(
@@ -63,6 +66,7 @@ class Server(Component):
         busy_answer: BusyAnswer = lambda _: None,
         tls: ServerTls | None = None,
         access: Access | None = None,
+        call_times: CallTimes | None = None,
     ) -> None:
         """Create the server. Raises TypeError if an RPC has no row in the table of permissions."""
         names = [service.name for service in services]
@@ -79,6 +83,7 @@ class Server(Component):
         self._in_flight = in_flight or InFlight()
         self._busy_answer = busy_answer
         self._tls = tls
+        self._call_times = call_times
         self._access = access if access is not None and access.enforced else None
         if access is not None:
             access.cover(
@@ -98,7 +103,7 @@ class Server(Component):
         credentials = None if self._tls is None else self._tls.credentials()
         listener = make_listener(
             self._services,
-            self._run,
+            self._run if self._call_times is None else self._timed,
             self._in_flight,
             self._refuse,
             admit=admit_all if self._access is None else self._admit,
@@ -156,6 +161,20 @@ class Server(Component):
             return await method.handler(request, call)
         except Exception as error:
             return self._failure(f"{service}/{method.name}", error)
+
+    async def _timed(
+        self, service: str, method: Method, request: Any, call: Call
+    ) -> Message | Failure | None:
+        running = self._run(service, method, request, call)
+        del request  # otherwise its bytes stay in memory beside the parsed message
+        if method.server_streams or method.client_streams:
+            return await running
+        assert self._call_times is not None
+        now_s = asyncio.get_running_loop().time
+        begin_s = now_s()
+        outcome = await running
+        self._call_times.ended(method.name, outcome, now_s() - begin_s)
+        return outcome
 
     def _refuse(self, method: Method) -> Message | Failure:
         answer = self._busy_answer(method)

@@ -1,39 +1,36 @@
 """Serve a service's HTTP endpoint: /metrics for Prometheus, /healthz (alive), /readyz (serving).
 
-The endpoint is off by default. When it is on, it loads prometheus_client, which takes 4 MB with its
-imports.
+The endpoint is off by default, and its imports are loaded only when it is on.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from aerobee_chassis.addresses import join_address
 from aerobee_chassis.config import Options
 from aerobee_chassis.errors import PortInUse
 from aerobee_chassis.lifecycle import Component
+from aerobee_chassis.metrics.exposition import CONTENT_TYPE, Exposition
+from aerobee_chassis.metrics.series import Registry
 
 if TYPE_CHECKING:
     from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-    from prometheus_client import Metric
-    from prometheus_client.registry import Collector
-
 
 class MetricsEndpoint(Component):
-    """Serve the metrics of `collector` on a thread that sleeps between scrapes.
+    """Serve the metrics of `registry` on a thread that sleeps between scrapes.
 
-    `collector` is called at each scrape and `ready` at each /readyz, both on other threads.
+    `registry` is read at each scrape and `ready` is called at each /readyz, both on other threads.
     """
 
-    def __init__(self, options: Options, collector: Collector, ready: Callable[[], bool]) -> None:
+    def __init__(self, options: Options, registry: Registry, ready: Callable[[], bool]) -> None:
         self._enabled = options.metrics_exporter_type == "PROM"
         self._host = options.metrics_prom_exporter_host
         self._port = options.metrics_prom_exporter_port
-        self._collector = collector
-        self._options = options
+        self._registry = registry
         self._ready = ready
         self._server: ThreadingHTTPServer | None = None
 
@@ -69,58 +66,31 @@ class MetricsEndpoint(Component):
     def _handler(self) -> type[BaseHTTPRequestHandler]:
         from http.server import BaseHTTPRequestHandler
 
-        from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
-
         ready = self._ready
-        registry = CollectorRegistry()
-        registry.register(self._collector)
-        registry.register(_Security(self._options))
+        exposition = Exposition(self._registry)
 
-        def answer(path: str) -> tuple[int, str, bytes]:
+        def answer(path: str) -> tuple[int, str, list[bytes]]:
             if path == "/metrics":
-                return 200, CONTENT_TYPE_LATEST, generate_latest(registry)
+                return 200, CONTENT_TYPE, list(exposition.write())
             if path == "/healthz":
-                return 200, "text/plain", b"alive\n"
+                return 200, "text/plain", [b"alive\n"]
             if path == "/readyz":
                 if ready():
-                    return 200, "text/plain", b"ready\n"
-                return 503, "text/plain", b"not ready\n"
-            return 404, "text/plain", b"try /metrics, /healthz or /readyz\n"
+                    return 200, "text/plain", [b"ready\n"]
+                return 503, "text/plain", [b"not ready\n"]
+            return 404, "text/plain", [b"try /metrics, /healthz or /readyz\n"]
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 status, kind, body = answer(self.path.partition("?")[0])
                 self.send_response(status)
                 self.send_header("Content-Type", kind)
-                self.send_header("Content-Length", str(len(body)))
+                self.send_header("Content-Length", str(sum(map(len, body))))
                 self.end_headers()
-                self.wfile.write(body)
+                for piece in body:
+                    self.wfile.write(piece)
 
             def log_message(self, format: str, *args: object) -> None:
                 """Do not log scrapes."""
 
         return Handler
-
-
-class _Security:
-    """Collect whether the port is open, and when certificates expire, for each service."""
-
-    def __init__(self, options: Options) -> None:
-        self._options = options
-
-    def collect(self) -> Iterator[Metric]:
-        from prometheus_client.core import GaugeMetricFamily
-
-        yield GaugeMetricFamily(
-            "aerobee_insecure",
-            "1 if other machines may reach the port and it serves each caller, else 0.",
-            value=self._options.is_insecure,
-        )
-        expiries = GaugeMetricFamily(
-            "aerobee_certificate_expiry_timestamp_seconds",
-            "When the first certificate of the file that the option names expires.",
-            labels=["option"],
-        )
-        for option, expires in self._options.expiries().items():
-            expiries.add_metric([option], expires.timestamp())
-        yield expiries
