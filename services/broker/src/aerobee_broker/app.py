@@ -45,6 +45,7 @@ from aerobee_chassis.errors import PortInUse, StartError
 from aerobee_chassis.lifecycle import App, Step
 from aerobee_chassis.metrics.endpoint import MetricsEndpoint
 from aerobee_chassis.metrics.process import make_registry
+from aerobee_chassis.metrics.push import PushExporter
 from aerobee_chassis.metrics.series import Series
 from aerobee_chassis.rpc.call import Failure
 from aerobee_chassis.rpc.call_times import CallTimes
@@ -103,8 +104,10 @@ class BrokerApp(App):
 
     def _calls_waiting(self) -> Iterator[Series]:
         waiting = self._in_flight
-        lines = {("small",): waiting.small_waiting, ("large",): waiting.large_waiting}
-        yield Series(declared.PROCESSOR_WATERMARK, lines)
+        yield Series(
+            declared.PROCESSOR_WATERMARK,
+            {("small",): waiting.small_waiting, ("large",): waiting.large_waiting},
+        )
 
     async def _start_components(self) -> Mapping[str, object]:
         try:
@@ -185,6 +188,7 @@ class BrokerApp(App):
             BackgroundTask("scrub", scrubbing.run),
             self._certificate_watch(),
             metrics,
+            PushExporter(options, self._metrics.registry, self._clock.real),
             Step(stop=name_servers.close),
         )
         with real_time():  # liveness runs on real time, also in tests with a simulated clock
@@ -226,7 +230,11 @@ class BrokerApp(App):
             options, self._metrics.registry, ready=lambda: self.serving and replica.serves
         )
         await self.lifecycle.start(
-            server, *replica.components(server), self._certificate_watch(), metrics
+            server,
+            *replica.components(server),
+            self._certificate_watch(),
+            metrics,
+            PushExporter(options, self._metrics.registry, self._clock.real),
         )
         with real_time():
             await self.lifecycle.start(*access.components())

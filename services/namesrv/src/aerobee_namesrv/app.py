@@ -22,6 +22,7 @@ from aerobee_chassis.errors import StartError
 from aerobee_chassis.lifecycle import App, Step
 from aerobee_chassis.metrics.endpoint import MetricsEndpoint
 from aerobee_chassis.metrics.process import make_registry
+from aerobee_chassis.metrics.push import PushExporter
 from aerobee_chassis.rpc.call import Failure
 from aerobee_chassis.rpc.in_flight import (
     RETRY_AFTER_MS,
@@ -114,6 +115,7 @@ class NamesrvApp(App):
         registry.register(NamesrvMetrics(self.manager, self.removals, self._counts).collect)
         registry.register(in_flight_source(PREFIX, self._in_flight))
         self._metrics = MetricsEndpoint(options, registry, ready=lambda: self.serving)
+        self._exporter = PushExporter(options, registry, self.clock)
 
     async def _start_components(self) -> Mapping[str, object]:
         await self.lifecycle.start(
@@ -125,6 +127,7 @@ class NamesrvApp(App):
             BackgroundTask("certificates", partial(watch_expiry, self.options.now, self.clock)),
             BackgroundTask("removal", partial(remove_in_batches, self.manager, self.removals)),
             self._metrics,
+            self._exporter,
             self._server,
             Step(stop=self.broker_live_table.close_watches),
             Step(stop=self.manager.close_broker_watches),

@@ -23,6 +23,7 @@ from aerobee_chassis.errors import ConfigError
 from aerobee_chassis.lifecycle import App, Component, Step
 from aerobee_chassis.metrics.endpoint import MetricsEndpoint
 from aerobee_chassis.metrics.process import make_registry
+from aerobee_chassis.metrics.push import PushExporter
 from aerobee_chassis.rpc.call import Failure
 from aerobee_chassis.rpc.caller import Caller
 from aerobee_chassis.rpc.in_flight import TooMuchInFlight, in_flight_source
@@ -84,6 +85,7 @@ class ProxyApp(App):
         metrics = ProxyMetrics(self.proxy.sessions, self.proxy.counts, connections)
         registry.register(metrics.collect)
         registry.register(in_flight_source(PREFIX, self.proxy.in_flight))
+        self._exporter = PushExporter(options, registry, self._clock)
         self._metrics = MetricsEndpoint(
             options,
             registry,
@@ -96,6 +98,7 @@ class ProxyApp(App):
             Step(stop=self.proxy.close),
             *self._background_work(),
             self._metrics,
+            self._exporter,
             self._server,
             self._watch_readiness(),
             Step(stop=self._end_long_calls_soon),

@@ -132,7 +132,9 @@ class Gauges:
         stored_ms = None
         with suppress(OSError, MqError):
             stored_ms = store.log_timestamp(store.min_physical_offset)
-        age = {} if stored_ms is None else {STORAGE: max(0, self.clock.now_ms() - stored_ms)}
+        age: dict[Labels, float] = {}
+        if stored_ms is not None:
+            age[STORAGE] = max(0, self.clock.now_ms() - stored_ms)
         metrics.replace(declared.STORAGE_RESERVE_TIME, age)
 
     def _measure_timers(self) -> None:

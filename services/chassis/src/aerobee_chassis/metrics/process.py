@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from aerobee_chassis.config import Options
+from aerobee_chassis.config import Options, pairs_of
 from aerobee_chassis.metrics.series import Kind, Metric, Registry, Series
 
 INSECURE = Metric(
@@ -29,7 +29,16 @@ def make_registry(options: Options, cluster: str, node_type: str, node_id: str) 
         node_type: The kind of the service.
         node_id: The name of the broker or proxy; empty if the service has none.
     """
-    registry = Registry({"cluster": cluster, "node_type": node_type, "node_id": node_id})
+    registry = Registry(
+        {
+            **pairs_of(options.metrics_label),
+            "aggregation": "delta" if options.metrics_in_delta else "",
+            "cluster": cluster,
+            "node_type": node_type,
+            "node_id": node_id,
+        },
+        options.metrics_otel_cardinality_limit,
+    )
 
     def security() -> Iterator[Series]:
         yield Series(INSECURE, {(): options.is_insecure})
