@@ -102,9 +102,9 @@ build/axe/.installed: tests/integration/console/axe/package.json tests/integrati
 	@cd $(@D) && npm ci $(NPM_QUIETLY) --prefer-offline
 	@touch $@
 
-# Three workers even on two cores: the files of the official SDKs spend most of their time waiting for leases to end.
-# A file stays on one worker, so that its services are started once.
-JOBS ?= 3
+# More workers than processors: many files mostly wait, for leases to end or for a replica to be elected. Which file
+# runs where and when: tests/support/running/schedule.py.
+JOBS ?= $(shell echo $$(($$(nproc) + 3)))
 test: will-skip $(SPARK) java build/spark.jsa $(NEWEST_SDKS) $(AXE) ## the whole test suite; ARGS='-k flush' for a part of it
 	@exec $(PYTEST) -n $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
 

@@ -14,34 +14,32 @@ from collections.abc import Generator
 
 import pytest
 from hypothesis import settings
-from xdist.scheduler import LoadFileScheduling
 
 from support.processes import prepared
+from support.running.costs import Measure
+from support.running.schedule import Schedule
 from support.spark import class_archive
-
-IN_SESSION = "tests/integration/spark/in_session/"
 
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
 
 
-def pytest_configure() -> None:
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--costs", action="store_true", help="write tests/costs.tsv, for the schedule")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--costs"):
+        config.pluginmanager.register(Measure())
     prepared.enable()
     class_archive.share()
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-class OneJvm(LoadFileScheduling):  # type: ignore[misc]
-    """Files stay on one worker, and so do those that share a JVM."""
-
-    def _split_scope(self, nodeid: str) -> str:
-        return IN_SESSION if nodeid.startswith(IN_SESSION) else super()._split_scope(nodeid)
-
-
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> OneJvm | None:
-    return OneJvm(config, log) if config.getoption("dist") == "loadfile" else None
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> Schedule | None:
+    return Schedule(config, log) if config.getoption("dist") == "loadfile" else None
 
 
 @pytest.hookimpl(wrapper=True)
