@@ -13,9 +13,9 @@ from typing import Any
 import grpc
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
-_F = descriptor_pb2.FieldDescriptorProto
+_F: Any = descriptor_pb2.FieldDescriptorProto
 # Message → field → (number, type or message, repeated).
-MESSAGES: dict[str, dict[str, tuple[int, int | str, bool]]] = {
+MESSAGES: dict[str, dict[str, tuple[int, Any, bool]]] = {
     "Export": {"resource_metrics": (1, "ResourceMetrics", True)},
     "ResourceMetrics": {
         "resource": (1, "Resource", False),
@@ -117,7 +117,7 @@ class Receiver:
         self.answer = b""
 
     def export(self, request: bytes, context: grpc.ServicerContext) -> bytes:
-        metadata = {each.key: each.value for each in context.invocation_metadata()}
+        metadata = dict(context.invocation_metadata())
         self.requests.append((request, metadata))
         return self.answer
 

@@ -213,7 +213,7 @@ def rejection(answer: bytes) -> str:
     fields = dict(_fields(partial))
     rejected, message = fields.get(1, 0), fields.get(2, b"")
     text = message.decode(errors="replace") if isinstance(message, bytes) else ""
-    return f"{rejected} data points rejected: {text}" if rejected or text else ""
+    return f"{rejected!r} data points rejected: {text}" if rejected or text else ""
 
 
 def _fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:

@@ -10,6 +10,7 @@ import os
 import socket
 import threading
 from collections.abc import Callable, Mapping
+from typing import cast
 
 import grpc
 import structlog
@@ -139,7 +140,7 @@ class OtlpSender:
     def __init__(self, options: Options, process: Mapping[str, str]) -> None:
         self._target, self._secure = otlp_target(options.metrics_grpc_exporter_target)
         header = options.metrics_grpc_exporter_header.get_secret_value()
-        self._metadata = [(name.lower(), value) for name, value in pairs_of(header).items()]
+        self._metadata = tuple((name.lower(), value) for name, value in pairs_of(header).items())
         self._timeout_s = options.metric_grpc_exporter_time_out_in_mills / 1_000
         self._process = process
         # Workers of one proxy have the same labels: the resource distinguishes them.
@@ -151,7 +152,8 @@ class OtlpSender:
     def __call__(self, snapshots: list[Snapshot], begin_ns: int, now_ns: int) -> None:
         """Send all metrics. Raises ExportFailed."""
         with self._channel() as channel:
-            export = channel.unary_unary(EXPORT)
+            # Without serializers, gRPC passes bytes.
+            export = channel.unary_unary(EXPORT, None, None)
             for request in requests(
                 snapshots,
                 process=self._process,
@@ -162,9 +164,10 @@ class OtlpSender:
                 try:
                     answer = export(request, timeout=self._timeout_s, metadata=self._metadata)
                 except grpc.RpcError as error:
-                    code = error.code().name if isinstance(error, grpc.Call) else "UNKNOWN"
-                    details = error.details() if isinstance(error, grpc.Call) else str(error)
-                    raise ExportFailed(f"{self._target}: {code}: {details}") from None
+                    # The stubs do not say that the error of a unary call is also its grpc.Call.
+                    call = cast(grpc.Call, error)
+                    problem = f"{self._target}: {call.code().name}: {call.details()}"
+                    raise ExportFailed(problem) from None
                 if problem := rejection(answer):
                     structlog.get_logger().warning("metrics_rejected", reason=problem)
 
