@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any
 
-from aerobee_chassis.metrics.series import Labels, Metric, Series
+from aerobee_chassis.metrics.series import Distribution, Metric, Series
 from aerobee_chassis.rpc.call import Failure
 
 PROTOCOL = "grpc"
@@ -35,15 +35,17 @@ class CallTimes:
     def __init__(self, metric: Metric, outcome_of: Callable[[Failure], str]) -> None:
         self.series = Series(metric)
         self._outcome_of = outcome_of
-        # (RPC, outcome, whether it waited) → labels
-        self._labels: dict[tuple[str, str, bool], Labels] = {}
+        # (RPC, outcome, whether it waited) → its series, so that a call costs one look-up
+        self._found: dict[tuple[str, str, bool], Distribution] = {}
 
     def ended(self, rpc: str, outcome: Any, seconds: float) -> None:
         """Count a call in the context of its task."""
         code = self._outcome_of(outcome) if isinstance(outcome, Failure) else SUCCESS
         key = (rpc, code, _waited.get())
-        labels = self._labels.get(key)
-        if labels is None:
+        found = self._found.get(key)
+        if found is None:
             name = re.sub(r"(?<!^)(?=[A-Z])", "_", rpc).lower()
-            labels = self._labels[key] = (PROTOCOL, name, code, "true" if key[2] else "false")
-        self.series.observe(seconds * 1_000, *labels)
+            labels = (PROTOCOL, name, code, "true" if key[2] else "false")
+            found = self._found[key] = Distribution(self.series.metric.buckets)
+            self.series.values[labels] = found
+        found.observe(seconds * 1_000)

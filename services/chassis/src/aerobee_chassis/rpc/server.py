@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from time import monotonic
 from typing import Any
 
 import structlog
@@ -84,6 +85,7 @@ class Server(Component):
         self._busy_answer = busy_answer
         self._tls = tls
         self._call_times = call_times
+        self._now_s = monotonic  # until the loop is known
         self._access = access if access is not None and access.enforced else None
         if access is not None:
             access.cover(
@@ -100,10 +102,11 @@ class Server(Component):
 
     async def start(self) -> None:
         """Start listening. Raises PortInUse, or CertificateError."""
+        self._now_s = asyncio.get_running_loop().time
         credentials = None if self._tls is None else self._tls.credentials()
         listener = make_listener(
             self._services,
-            self._run if self._call_times is None else self._timed,
+            self._run,
             self._in_flight,
             self._refuse,
             admit=admit_all if self._access is None else self._admit,
@@ -153,27 +156,19 @@ class Server(Component):
     async def _run(
         self, service: str, method: Method, request: Any, call: Call
     ) -> Message | Failure | None:
+        times = None if method.server_streams or method.client_streams else self._call_times
+        begin_s = 0.0 if times is None else self._now_s()
+        outcome: Message | Failure | None
         try:
             if not method.client_streams:
                 request = parsed(method, request)
                 if self._access is not None:
                     self._access.authorize(f"/{service}/{method.name}", call, request)
-            return await method.handler(request, call)
+            outcome = await method.handler(request, call)
         except Exception as error:
-            return self._failure(f"{service}/{method.name}", error)
-
-    async def _timed(
-        self, service: str, method: Method, request: Any, call: Call
-    ) -> Message | Failure | None:
-        running = self._run(service, method, request, call)
-        del request  # otherwise its bytes stay in memory beside the parsed message
-        if method.server_streams or method.client_streams:
-            return await running
-        assert self._call_times is not None
-        now_s = asyncio.get_running_loop().time
-        begin_s = now_s()
-        outcome = await running
-        self._call_times.ended(method.name, outcome, now_s() - begin_s)
+            outcome = self._failure(f"{service}/{method.name}", error)
+        if times is not None:
+            times.ended(method.name, outcome, self._now_s() - begin_s)
         return outcome
 
     def _refuse(self, method: Method) -> Message | Failure:
