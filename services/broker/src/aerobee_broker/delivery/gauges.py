@@ -233,7 +233,6 @@ class _Lag(NamedTuple):
     held: int
     first_offset: int
     next_offset: int
-    expired: int
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -279,14 +278,13 @@ class ConsumerGauges:
             return
         labels, retry = lag_labels(group, topic), flag(names.is_retry(topic))
         now_ms = self.clock.now_ms()
-        unsettled = held = expired = 0
+        unsettled = held = 0
         oldest, next_ones = _Age(), _Age()
         for queue_id in range(config.read_queue_count):
             lag = self._queue_lag(group, topic, queue_id)
             found.gauges[declared.QUEUE_LAG][group, topic, str(queue_id), retry] = lag.unsettled
             unsettled += lag.unsettled
             held += lag.held
-            expired += lag.expired
             if lag.unsettled:
                 oldest.add(self._stored_ms(topic, queue_id, lag.first_offset), now_ms)
             if lag.unsettled > lag.held:
@@ -300,6 +298,7 @@ class ConsumerGauges:
         ):
             if value is not None:
                 found.gauges[metric][labels] = value
+        expired = self.queries.expired(group, topic)
         found.gauges[declared.EXPIRED_UNCONSUMED][group, topic] = expired
 
     def _queue_lag(self, group: str, topic: str, queue_id: int) -> _Lag:
@@ -315,8 +314,7 @@ class ConsumerGauges:
             pulled = queries.clients.pulled_to(group).get((topic, queue_id), first)
             next_offset = min(max(first, pulled), max(first, high))
             held = next_offset - first
-        expired = 0 if committed is None else max(0, low - committed)
-        return _Lag(unsettled, min(held, unsettled), first, next_offset, expired)
+        return _Lag(unsettled, min(held, unsettled), first, next_offset)
 
     def _stored_ms(self, topic: str, queue_id: int, queue_offset: int) -> int | None:
         """Return the store time of a message, or None if it cannot be read.

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 
 from aerobee.broker.v1 import admin_pb2 as pb
@@ -40,6 +41,7 @@ from aerobee_chassis.clock import Clock
 from aerobee_chassis.metrics.series import Metric
 from aerobee_chassis.rpc.call import Call
 from aerobee_wire import topics as names
+from aerobee_wire.access.policies import GROUP, TOPIC
 from aerobee_wire.status import Code, MqError
 
 
@@ -66,7 +68,7 @@ class StatusReport:
         usage = self.disk.usage(self.store_path)
         identity, metrics, store = self.identity, self.metrics, self.store
         options, now_ms = self.options, self.clock.now_ms()
-        expiries = store.cleaning.retention.expiries(physical_offsets, now_ms)
+        expiries = store.expiries(physical_offsets, now_ms)
         return pb.GetBrokerStatusResponse(
             cluster=identity.cluster,
             broker_name=identity.broker_name,
@@ -173,6 +175,7 @@ class AdminRpcs:
             message_types=request.message_types,
             include_system=request.include_system,
             exclude_derived=request.exclude_derived,
+            visible=partial(call.caller.sees, TOPIC),
         )
         return pb.ListTopicsResponse(
             topics=map(to_message, found.configs),
@@ -244,6 +247,7 @@ class AdminRpcs:
             name_part=request.name_part,
             consume_types=convert.consume_types(request.consume_types),
             include_system=request.include_system,
+            visible=partial(call.caller.sees, GROUP),
         )
         return pb.ListGroupsResponse(
             groups=map(convert.to_group, found.configs),
