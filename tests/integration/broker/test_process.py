@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import grpc
-from aerobee.broker.v1 import message_pb2, offset_pb2
+from aerobee.broker.v1 import client_pb2, message_pb2, offset_pb2, transaction_pb2
 from aerobee.namesrv.v1 import namesrv_pb2, namesrv_pb2_grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
+from prometheus_client.parser import text_string_to_metric_families
 
 from aerobee_wire.checked_json import decode, encode
 from aerobee_wire.status import Code
@@ -34,6 +35,7 @@ from support.processes.service import (
     run,
     unless_set,
 )
+from support.repository.tree import docs_script
 
 
 def refused(data: Path, *arguments: str) -> tuple[int, str]:
@@ -352,18 +354,84 @@ def get(address: str, path: str) -> tuple[int, str]:
         return error.code, error.read().decode()
 
 
-async def test_metrics_and_health_show_what_happens(tmp_path: Path) -> None:
+# Metrics without a series in the test below: nothing of their kind happens there.
+WITHOUT_SERIES = {
+    "rocketmq_pop_revive_retry_messages_total",
+    "aerobee_consumer_group_subscriptions_differ",
+    "aerobee_subscription_conflicts_total",
+    "aerobee_scrub_completed_timestamp_seconds",
+    "aerobee_lite_topics_expired_total",
+    "aerobee_lite_messages_expired_unsettled_total",
+    "aerobee_transaction_checks_total",
+    "aerobee_given_up_half_messages_total",
+    "aerobee_certificate_expiry_timestamp_seconds",
+}
+
+
+async def test_a_scrape_under_load_has_the_metrics_of_the_table(tmp_path: Path) -> None:
+    """Names, types and labels of docs/metrics.md; a group's lag; health beside it."""
+    table = docs_script("metrics")
+    expected = {
+        each.exposed: each
+        for each in (*table.services()["broker"], *table.services()["each process"])
+        if not each.name.startswith("aerobee_replica_")
+    }
     with broker_process(tmp_path, *METRICS) as broker:
-        async with BrokerCaller(broker.address) as caller:
-            await caller.send("t", b"a", b"b")
         metrics = str(broker.ready["metrics"])
-        status, text = await asyncio.to_thread(get, metrics, "/metrics")
-        assert status == 200
-        labels = 'message_type="NORMAL",node_id="broker-a",node_type="broker",topic="t"'
-        line = next(
-            line for line in text.splitlines() if line.startswith("rocketmq_messages_in_total")
-        )
-        assert all(label in line for label in labels.split(",")) and line.endswith(" 2.0")
+
+        async def load(number: int) -> None:
+            async with BrokerCaller(broker.address) as caller:
+                for _ in range(5):
+                    await caller.send_batch("t", [b"a"] * 20)
+                    await caller.pull("g", "t", max_messages=5, commit_offset=0)
+
+        async with BrokerCaller(broker.address) as caller:
+            await caller.put_topic("t")
+            await caller.put_group("g", attempts=1)
+            member = client_pb2.HeartbeatRequest(
+                client_id="c",
+                producer_groups=["p"],
+                consumers=[client_pb2.ConsumerData(consumer_group="g")],
+            )
+            await caller.call(caller.clients.Heartbeat, member)
+            half = await caller.send_half("t", b"half")
+            name = (half.transaction_id, half.queue_offset)
+            await caller.end_transactions(transaction_pb2.COMMIT, name)
+            half = await caller.send_half("t", b"half")
+            name = (half.transaction_id, half.queue_offset)
+            await caller.end_transactions(transaction_pb2.ROLLBACK, name)
+            await caller.send_half("t", b"open")
+            await caller.send("t", b"a", properties={"TIMER_DELAY_MS": "1"})
+            [dead] = await caller.send("t", b"a")
+            await caller.give_back("g", dead.physical_offset)
+            await asyncio.gather(*map(load, range(4)))
+
+        async def scraped() -> list[Any]:
+            status, text = await asyncio.to_thread(get, metrics, "/metrics")
+            assert status == 200
+            return list(text_string_to_metric_families(text))
+
+        async def measured() -> bool:
+            lag = "rocketmq_consumer_lag_messages"
+            return any(each.samples for each in await scraped() if each.name == lag)
+
+        await until(measured, "the lag is measured")
+        served, without = set(), {"aerobee_scrub_completed_timestamp_seconds"}
+        for family in await scraped():
+            exposed = f"{family.name}_total" if family.type == "counter" else family.name
+            if family.documentation.startswith("Deprecated"):
+                continue
+            metric = expected[exposed]
+            served.add(exposed)
+            assert family.type == metric.kind.value, exposed
+            if not family.samples:
+                without.add(exposed)
+            for sample in family.samples:
+                own = sample.labels.keys() - {"cluster", "node_type", "node_id", "le"}
+                assert own == set(metric.labels), (sample.name, sample.labels)
+                assert sample.labels["node_id"] == "broker-a"
+        assert served | without == expected.keys()
+        assert without == WITHOUT_SERIES
         assert await asyncio.to_thread(get, metrics, "/readyz") == (200, "ready\n")
         async with grpc.aio.insecure_channel(broker.address) as channel:
             stub: Any = health_pb2_grpc.HealthStub(channel)

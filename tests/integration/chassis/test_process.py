@@ -11,12 +11,12 @@ import urllib.error
 import urllib.request
 
 import pytest
-from prometheus_client import CollectorRegistry, Counter
 
-from aerobee_chassis import metrics
 from aerobee_chassis.config import Options
 from aerobee_chassis.errors import PortInUse
-from aerobee_chassis.metrics import MetricsEndpoint
+from aerobee_chassis.metrics import endpoint as metrics
+from aerobee_chassis.metrics.endpoint import MetricsEndpoint
+from aerobee_chassis.metrics.series import Kind, Metric, Registry
 from support.codes import raises_about
 
 PROGRAM = """
@@ -68,9 +68,9 @@ def test_start_error_is_one_line_and_exit_code_1() -> None:
 
 
 @pytest.fixture
-def registry() -> CollectorRegistry:
-    registry = CollectorRegistry()
-    Counter("sample", "A sample.", registry=registry).inc(3)
+def registry() -> Registry:
+    registry = Registry()
+    registry.series(Metric("sample_total", Kind.COUNTER, "A sample.")).add(3)
     return registry
 
 
@@ -82,7 +82,7 @@ def get(port: int, path: str) -> tuple[int, str]:
         return error.code, error.read().decode()
 
 
-async def test_metrics_and_health_are_served(registry: CollectorRegistry) -> None:
+async def test_metrics_and_health_are_served(registry: Registry) -> None:
     ready = False
     options = Options(metrics_exporter_type="PROM")
     endpoint = MetricsEndpoint(options, registry, lambda: ready)
@@ -93,7 +93,7 @@ async def test_metrics_and_health_are_served(registry: CollectorRegistry) -> Non
         return await asyncio.to_thread(get, port, path)
 
     try:
-        assert "sample_total 3.0" in (await ask("/metrics?x=1"))[1]
+        assert "sample_total 3\n" in (await ask("/metrics?x=1"))[1]
         assert await ask("/healthz") == (200, "alive\n")
         assert await ask("/readyz") == (503, "not ready\n")
         ready = True
@@ -106,7 +106,7 @@ async def test_metrics_and_health_are_served(registry: CollectorRegistry) -> Non
         await endpoint.stop()
 
 
-async def test_metrics_that_are_off_open_no_port(registry: CollectorRegistry) -> None:
+async def test_metrics_that_are_off_open_no_port(registry: Registry) -> None:
     endpoint = MetricsEndpoint(Options(), registry, lambda: True)
     await endpoint.start()
     assert endpoint.ready_fields == {}
@@ -114,7 +114,7 @@ async def test_metrics_that_are_off_open_no_port(registry: CollectorRegistry) ->
 
 
 async def test_silent_scrapers_are_ended_and_others_get_a_503(
-    registry: CollectorRegistry, monkeypatch: pytest.MonkeyPatch
+    registry: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(metrics, "REQUEST_MS", 2_000)
     endpoint = MetricsEndpoint(Options(metrics_exporter_type="PROM"), registry, lambda: True)
@@ -128,6 +128,6 @@ async def test_silent_scrapers_are_ended_and_others_get_a_503(
             await asyncio.wait_for(reader.read(), 10)
             writer.close()
         text = (await asyncio.to_thread(get, port, "/metrics"))[1]
-        assert "aerobee_scrapes_refused_total 1.0" in text
+        assert "aerobee_scrapes_refused_total 1\n" in text
     finally:
         await endpoint.stop()

@@ -229,7 +229,7 @@ def test_prometheus_metrics(proxy: ServiceProcess, client: Client) -> None:
     client.send("counted", b"1")
     with urllib.request.urlopen(f"http://{proxy.ready['metrics']}/metrics", timeout=20) as page:
         text = page.read().decode()
-    assert "aerobee_proxy_clients 1.0" in text
+    assert 'aerobee_proxy_clients{node_type="proxy"} 1' in text.splitlines()
     sent = next(line for line in text.splitlines() if line.startswith("aerobee_proxy_sent_total"))
     assert float(sent.split()[1]) >= 1
 

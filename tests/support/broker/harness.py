@@ -11,8 +11,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from prometheus_client import CollectorRegistry
-
 from aerobee_broker.broker import Broker
 from aerobee_broker.cluster.identity import Identity
 from aerobee_broker.commit.commit import ALONE, Replicas
@@ -30,6 +28,7 @@ from aerobee_broker.wiring.store import open_store
 from aerobee_broker.wiring.tables import Tables
 from aerobee_chassis.clock import Clock
 from aerobee_chassis.lifecycle import Lifecycle
+from aerobee_chassis.metrics.series import Registry
 from aerobee_wire.message_id import pack_host
 from aerobee_wire.record import Record, iter_records
 from support.clock.virtual_loop import LoopClock
@@ -116,9 +115,7 @@ class BrokerHarness:
         self.announced: list[list[str]] = []
         self.unreachable: list[str] = []
         self.spread: list[TopicConfig] = []
-        self.metrics = BrokerMetrics(
-            CollectorRegistry(), cluster="DefaultCluster", node_id="broker-a"
-        )
+        self.metrics = BrokerMetrics(Registry())
         writer = InlineWorker()
         self.config = RuntimeConfig(self.options, disk, path, writer)
         self.config.load()

@@ -11,8 +11,6 @@ import random
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from prometheus_client import CollectorRegistry
-
 from aerobee_broker.app import failure_of
 from aerobee_broker.cluster.identity import Identity
 from aerobee_broker.config import BrokerOptions
@@ -25,6 +23,7 @@ from aerobee_broker.store.format import THIS_BUILD, FormatFile
 from aerobee_broker.store.message_store import MessageStore
 from aerobee_broker.wiring.environment import Environment
 from aerobee_chassis.lifecycle import Lifecycle
+from aerobee_chassis.metrics.series import Registry
 from aerobee_chassis.rpc.server import Server
 from aerobee_wire.status import MqError
 from support.clock.virtual_loop import LoopClock
@@ -153,7 +152,7 @@ class BrokerNode:
             flusher=SimulatedWorker(rng, most_ms=self.slowest_job_ms),
             writer=writer,
             rng=rng,
-            metrics=BrokerMetrics(CollectorRegistry(), cluster="c", node_id="broker-a"),
+            metrics=BrokerMetrics(Registry()),
             format=FormatFile(self.disk, PATH, self.build),
         )
         identity = Identity(

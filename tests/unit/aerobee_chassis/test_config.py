@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import pytest
 from pydantic import Field, field_validator
 
-from aerobee_chassis.config import KnownKeys, Options, Promise, load
+from aerobee_chassis.config import KnownKeys, Options, Promise, load, pairs_of
 from aerobee_chassis.errors import ConfigError
 from support.codes import raises_about
 
@@ -322,3 +322,25 @@ def test_refused_key_says_which_values_are_taken_and_what_to_do(keys: KnownKeys,
 @pytest.mark.parametrize("key", ["brokerIP2", "haSlaveFallbehindMax", "listenPort"])
 def test_other_keys_promise_nothing(keys: KnownKeys, key: str) -> None:
     assert keys.promise(key) is None
+
+
+@pytest.mark.parametrize(
+    ("key", "values"),
+    [
+        ("metricsLabel", {"metricsLabel": "zone"}),
+        ("metricsLabel", {"metricsLabel": "node_id:b"}),
+        ("metricsLabel", {"metricsLabel": "no-name:b"}),
+        ("metricsGrpcExporterHeader", {"metricsGrpcExporterHeader": "token"}),
+        ("metricsGrpcExporterTarget", {"metricsExporterType": "OTLP_GRPC"}),
+        ("metricsInDelta", {"metricsExporterType": "PROM", "metricsInDelta": "true"}),
+    ],
+)
+def test_exporters_of_metrics_refuse_what_they_cannot_do(key: str, values: dict[str, str]) -> None:
+    with raises_about(ConfigError, key):
+        Options.from_values(values)
+
+
+def test_labels_of_metrics_are_pairs() -> None:
+    assert pairs_of(" zone:a, room : b:c ,") == {"zone": "a", "room": "b:c"}
+    header = Options.from_values({"metricsGrpcExporterHeader": "token:x"})
+    assert "x" not in str(header.to_json()["metricsGrpcExporterHeader"])

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 
 import structlog
 from aerobee.broker.v1 import config_pb2
-from prometheus_client import CollectorRegistry
 
+from aerobee_broker import declared_metrics as declared
 from aerobee_broker.broker import Broker
 from aerobee_broker.cluster.identity import Identity, free_port
 from aerobee_broker.cluster.peers import Peers, broker_caller
@@ -24,7 +24,7 @@ from aerobee_broker.commit.worker_thread import Worker, WorkerThread
 from aerobee_broker.config import BrokerOptions
 from aerobee_broker.disk import Disk, RealDisk
 from aerobee_broker.metadata.runtime_config import RuntimeConfig
-from aerobee_broker.metrics import BrokerMetrics
+from aerobee_broker.metrics import NODE_TYPE, BrokerMetrics
 from aerobee_broker.replication.wiring import ReplicaProcess, refuse_replica
 from aerobee_broker.rpc.config import ConfigRpcs
 from aerobee_broker.scrubbing import Scrubbing
@@ -43,19 +43,28 @@ from aerobee_chassis.background import BackgroundTask, PeriodicTask
 from aerobee_chassis.clock import Clock, SystemClock, real_time
 from aerobee_chassis.errors import PortInUse, StartError
 from aerobee_chassis.lifecycle import App, Step
-from aerobee_chassis.metrics import MetricsEndpoint
+from aerobee_chassis.metrics.endpoint import MetricsEndpoint
+from aerobee_chassis.metrics.process import (
+    QuotaCounts,
+    make_registry,
+    port_source,
+    quota_source,
+)
+from aerobee_chassis.metrics.push import PushExporter
+from aerobee_chassis.metrics.series import Series
 from aerobee_chassis.port_limits import limits_of
 from aerobee_chassis.rpc.call import Failure
+from aerobee_chassis.rpc.call_times import CallTimes
 from aerobee_chassis.rpc.in_flight import (
     RETRY_AFTER_MS,
-    InFlightCollector,
     TooMuchInFlight,
     bounds_of,
+    in_flight_source,
 )
 from aerobee_chassis.rpc.peer_tls import watch_expiry
 from aerobee_chassis.rpc.server import Server
 from aerobee_chassis.rpc.services import Adapt, Service, bind
-from aerobee_wire.status import Code, MqError, grpc_status_of, trailers_of
+from aerobee_wire.status import CODE_KEY, Code, MqError, grpc_status_of, trailers_of
 
 STOP_GRACE_S = 5.0  # seconds, the limit of a flush; long polls and streams are ended before that
 PORT_ATTEMPTS = 5  # another process may take the free port first
@@ -86,13 +95,30 @@ class BrokerApp(App):
         self._clock = clock or SystemClock()
         self._disk = disk or RealDisk()
         self._rng = rng or random.Random()
-        self._metrics = BrokerMetrics(
-            CollectorRegistry(), cluster=options.broker_cluster_name, node_id=options.broker_name
+        registry = make_registry(
+            options, options.broker_cluster_name, NODE_TYPE, options.broker_name
         )
+        self._metrics = BrokerMetrics(registry)
         self._in_flight = bounds_of(options)
         self._limits = limits_of(options)
-        self._metrics.registry.register(
-            InFlightCollector("rocketmq_", self._in_flight, self._metrics.labels)
+        self._access: BrokerAccess | None = None  # set when it has started
+        registry.register(port_source(self._limits.counts))
+        registry.register(quota_source(self._quotas))
+        registry.register(in_flight_source("aerobee_", self._in_flight, former="rocketmq_"))
+        registry.register(self._calls_waiting)
+        self._call_times: CallTimes | None = None
+        if options.exports_metrics:
+            times = self._call_times = CallTimes(declared.RPC_LATENCY, outcome_of)
+            registry.register(lambda: (times.series,))
+
+    def _quotas(self) -> QuotaCounts | None:
+        return None if self._access is None else self._access.meter.buckets
+
+    def _calls_waiting(self) -> Iterator[Series]:
+        waiting = self._in_flight
+        yield Series(
+            declared.PROCESSOR_WATERMARK,
+            {("small",): waiting.small_waiting, ("large",): waiting.large_waiting},
         )
 
     async def _start_components(self) -> Mapping[str, object]:
@@ -119,7 +145,7 @@ class BrokerApp(App):
         )
         store_host = join_address(await asyncio.to_thread(ip_of, host), port)
         identity = self._identity(join_address(host, port), store_host)
-        access = BrokerAccess(options, self._clock)
+        access = self._access = BrokerAccess(options, self._clock)
         if options.is_replicated:
             return await self._start_replica(environment, identity, port, access)
         refuse_replica(environment)
@@ -155,6 +181,7 @@ class BrokerApp(App):
             tls=options.server_tls(),
             access=access.checks,
             meter=access.meter,
+            call_times=self._call_times,
         )
         self.upkeep = periodic_work(broker, tables, environment, server)
         reader = WorkerThread("scrub")
@@ -165,8 +192,6 @@ class BrokerApp(App):
             options,
             self._metrics.registry,
             ready=lambda: self.serving and not store.flush.read_only_reason,
-            limits=self._limits,
-            quotas=access.meter.buckets,
         )
         await self.lifecycle.start(
             *broker.components(),
@@ -177,6 +202,7 @@ class BrokerApp(App):
             BackgroundTask("scrub", scrubbing.run),
             self._certificate_watch(),
             metrics,
+            PushExporter(options, self._metrics.registry, self._clock.real),
             Step(stop=name_servers.close),
         )
         with real_time():  # liveness runs on real time, also in tests with a simulated clock
@@ -214,16 +240,19 @@ class BrokerApp(App):
             tls=options.server_tls(),
             access=access.checks,
             meter=access.meter,
+            call_times=self._call_times,
         )
         metrics = MetricsEndpoint(
             options,
             self._metrics.registry,
             ready=lambda: self.serving and replica.serves,
-            limits=self._limits,
-            quotas=access.meter.buckets,
         )
         await self.lifecycle.start(
-            server, *replica.components(server), self._certificate_watch(), metrics
+            server,
+            *replica.components(server),
+            self._certificate_watch(),
+            metrics,
+            PushExporter(options, self._metrics.registry, self._clock.real),
         )
         with real_time():
             await self.lifecycle.start(*access.components())
@@ -306,6 +335,11 @@ async def close_store(store: MessageStore, flusher: Worker) -> None:
         await flusher(store.close)  # on the thread where upkeep may still be running
     except MqError as error:
         structlog.get_logger().error("store_not_closed", reason=error.message)
+
+
+def outcome_of(failure: Failure) -> str:
+    """Return the name of a failure for metrics: the code of the error, or gRPC's status."""
+    return dict(failure.trailers).get(CODE_KEY, failure.status).lower()
 
 
 def failure_of(error: Exception) -> Failure | None:

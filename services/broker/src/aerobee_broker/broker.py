@@ -24,7 +24,7 @@ from aerobee_broker.commit.commit import ALONE, Replicas
 from aerobee_broker.config import BrokerOptions
 from aerobee_broker.delivery.admin import Administration
 from aerobee_broker.delivery.draining import Draining
-from aerobee_broker.delivery.gauges import Backlog, Gauges, LiteGauges
+from aerobee_broker.delivery.gauges import Backlog, ConsumerGauges, Gauges, LiteGauges
 from aerobee_broker.delivery.lite.lag import GroupProgress
 from aerobee_broker.delivery.pop.lease_space import LeaseSpaces
 from aerobee_broker.delivery.statistics.listing import Listing
@@ -132,12 +132,21 @@ class Broker:
         self.gauges = Gauges(
             metrics=environment.metrics,
             store=store,
+            disk=environment.disk,
+            store_path=environment.path,
             backlog=backlog,
             leases=self.consuming.leases,
             topics=core.topics,
             groups=core.groups,
             clients=core.clients,
-            offset_queries=self.consuming.offset_queries,
+            clock=environment.clock,
+        )
+        self.consumer_gauges = ConsumerGauges(
+            queries=self.consuming.offset_queries,
+            leases=self.consuming.leases,
+            metrics=environment.metrics,
+            clock=environment.clock,
+            timers=self.delay.timers,
         )
         self.lite_gauges = LiteGauges(self.lite.lag, environment.metrics)
 
@@ -163,6 +172,7 @@ class Broker:
         journal = () if self._core.journal is None else (self._core.journal,)
         return (
             Step(start=self.store.enable_read_retries),
+            Step(stop=self.gauges.clear),
             *journal,
             self._core.tables,
             Step(restore=self._core.restore_registries),

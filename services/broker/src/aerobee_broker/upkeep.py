@@ -18,7 +18,8 @@ LITE_TTL_MS = 30_000
 LETTERS_MS = 60_000
 CLIENT_SCAN_MS = 10_000
 LEASE_SNAPSHOT_MS = 30_000  # a start reads the log of this time, which takes a second or two
-MEASURE_MS = 10_000
+MEASURE_MS = 5_000
+LITE_MEASURE_MS = 10_000
 
 
 def periodic_work(
@@ -56,6 +57,11 @@ def periodic_work(
     async def measure() -> None:
         broker.gauges.measure(broker.permission.bits())
 
+    measures = (
+        ("measures", MEASURE_MS, measure),
+        ("consumer measures", MEASURE_MS, broker.consumer_gauges.measure),
+        ("lite measures", LITE_MEASURE_MS, broker.lite_gauges.measure),
+    )
     return [
         PeriodicTask(name, interval_ms / 1_000, work)
         for name, interval_ms, work in (
@@ -70,9 +76,8 @@ def periodic_work(
             ("health", HEALTH_MS, report_health),
             ("clients", CLIENT_SCAN_MS, scan_clients),
             ("transactions", TRANSACTION_ROUND_MS, check_transactions),
-            ("measures", MEASURE_MS, measure),
             ("samples", SECOND_MS, broker.sampler.sample),
             ("lags", SECOND_MS, broker.sampler.measure_lags),
-            ("lite measures", MEASURE_MS, broker.lite_gauges.measure),
+            *(measures if options.exports_metrics else ()),
         )
     ]

@@ -27,7 +27,16 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    SecretStr,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 from pydantic.alias_generators import to_camel
 
 from aerobee_chassis.errors import ConfigError
@@ -45,6 +54,10 @@ _MISSPELT = 0.85
 
 Port = Annotated[int, Field(ge=0, le=65_535)]
 Milliseconds = Annotated[int, Field(ge=1)]
+
+# Labels of a process: metricsLabel may not replace them.
+OWN_LABELS = frozenset({"cluster", "node_type", "node_id", "aggregation"})
+_LABEL = re.compile(r"[a-zA-Z][a-zA-Z0-9_]*")
 
 OptionsType = TypeVar("OptionsType", bound="Options")
 
@@ -131,6 +144,17 @@ class KnownKeys:
         return None
 
 
+def pairs_of(text: str) -> dict[str, str]:
+    """Return the pairs of "name:value,name:value". Raises ValueError for another form."""
+    pairs = {}
+    for part in filter(None, map(str.strip, text.split(","))):
+        name, found, value = (each.strip() for each in part.partition(":"))
+        if not (name and found and value):
+            raise ValueError(f"write name:value,name:value, not {part[:32]!r}")
+        pairs[name] = value
+    return pairs
+
+
 class Entry(NamedTuple):
     """A key of a file with its value. `place` is the file with the line: "broker.conf:3"."""
 
@@ -166,9 +190,18 @@ class Options(BaseModel):
     foreign_variables: ClassVar[frozenset[str]] = frozenset()
 
     bind_address: str = "127.0.0.1"
-    metrics_exporter_type: Literal["DISABLE", "PROM"] = "DISABLE"
+    metrics_exporter_type: Literal["DISABLE", "PROM", "OTLP_GRPC", "LOG"] = "DISABLE"
     metrics_prom_exporter_host: str = "127.0.0.1"
     metrics_prom_exporter_port: Port = 0  # each service has its own default
+    # The receiver of OTLP_GRPC: "http://host:port" in plaintext, else with TLS.
+    metrics_grpc_exporter_target: str = ""
+    metrics_grpc_exporter_header: SecretStr = SecretStr("")  # "name:value,name:value"
+    metric_grpc_exporter_interval_in_mills: Milliseconds = 60_000
+    metric_grpc_exporter_time_out_in_mills: Milliseconds = 3_000
+    metric_logging_exporter_interval_in_mills: Milliseconds = 10_000
+    metrics_label: str = ""  # labels of each series: "name:value,name:value"
+    metrics_in_delta: bool = False  # for OTLP_GRPC and LOG: changes in place of totals
+    metrics_otel_cardinality_limit: int = Field(default=50_000, ge=1)  # series of a metric
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     # Not in RocketMQ: "auto" writes lines for people on a terminal, and JSON elsewhere.
     log_format: Literal["auto", "json", "console"] = "auto"
@@ -191,6 +224,28 @@ class Options(BaseModel):
     _notes: tuple[str, ...] = PrivateAttr(default=())
     _sources: Mapping[str, Source] = PrivateAttr(default_factory=dict)  # by field name
 
+    @field_validator("metrics_label")
+    @classmethod
+    def _labels(cls, value: str) -> str:
+        for name in pairs_of(value):
+            if name in OWN_LABELS or not _LABEL.fullmatch(name):
+                raise ValueError(
+                    f"{name!r} is not a label of your own: use letters, digits and _, and none of "
+                    f"{', '.join(sorted(OWN_LABELS))}"
+                )
+        return value
+
+    @field_validator("metrics_grpc_exporter_header")
+    @classmethod
+    def _headers(cls, value: SecretStr) -> SecretStr:
+        pairs_of(value.get_secret_value())
+        return value
+
+    @property
+    def exports_metrics(self) -> bool:
+        """Return whether a monitoring system gets the metrics."""
+        return self.metrics_exporter_type != "DISABLE"
+
     @property
     def largest_request(self) -> int:
         """Return the bytes that one request may have."""
@@ -211,7 +266,18 @@ class Options(BaseModel):
         Each text names all options that the conflict depends on: with an invalid value for one of
         them, the conflict is not reported.
         """
-        yield from ()
+        if self.metrics_exporter_type == "OTLP_GRPC" and not self.metrics_grpc_exporter_target:
+            yield ConfigError(
+                "metricsExporterType=OTLP_GRPC needs metricsGrpcExporterTarget: give the receiver, "
+                "for example http://localhost:4317",
+                "metricsGrpcExporterTarget",
+            )
+        if self.metrics_exporter_type == "PROM" and self.metrics_in_delta:
+            yield ConfigError(
+                "metricsInDelta=true with metricsExporterType=PROM: Prometheus needs totals; "
+                "remove metricsInDelta, or use OTLP_GRPC or LOG",
+                "metricsInDelta",
+            )
 
     @model_validator(mode="after")
     def _no_conflicts(self) -> Self:

@@ -6,14 +6,9 @@ bytes of requests and answers have limits of their own (`rpc.in_flight`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from aerobee_chassis.config import Options
-
-if TYPE_CHECKING:
-    from prometheus_client.core import Metric
 
 
 @dataclass(slots=True)
@@ -46,29 +41,3 @@ def limits_of(options: Options) -> PortLimits:
         options.max_streams_per_connection,
         options.request_arrival_timeout_millis / 1_000,
     )
-
-
-class PortCollector:
-    """Collect the counts of a port for Prometheus."""
-
-    def __init__(self, limits: PortLimits) -> None:
-        self._counts = limits.counts
-
-    def collect(self) -> Iterator[Metric]:
-        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
-
-        yield GaugeMetricFamily(
-            "aerobee_connections",
-            "Open connections of the port, without those of a proxy's relay.",
-            value=self._counts.open,
-        )
-        yield CounterMetricFamily(
-            "aerobee_connections_refused",
-            "Connections that were closed because their address had too many.",
-            value=self._counts.refused,
-        )
-        yield CounterMetricFamily(
-            "aerobee_late_requests",
-            "Calls that ended because their request did not arrive in time.",
-            value=self._counts.late,
-        )

@@ -21,10 +21,17 @@ from aerobee_chassis.background import BackgroundTask, PeriodicTask, pause
 from aerobee_chassis.clock import Clock, SystemClock
 from aerobee_chassis.errors import StartError
 from aerobee_chassis.lifecycle import App, Step
-from aerobee_chassis.metrics import MetricsEndpoint
+from aerobee_chassis.metrics.endpoint import MetricsEndpoint
+from aerobee_chassis.metrics.process import make_registry, port_source, quota_source
+from aerobee_chassis.metrics.push import PushExporter
 from aerobee_chassis.port_limits import limits_of
 from aerobee_chassis.rpc.call import Failure
-from aerobee_chassis.rpc.in_flight import RETRY_AFTER_MS, TooMuchInFlight, bounds_of
+from aerobee_chassis.rpc.in_flight import (
+    RETRY_AFTER_MS,
+    TooMuchInFlight,
+    bounds_of,
+    in_flight_source,
+)
 from aerobee_chassis.rpc.peer_tls import watch_expiry
 from aerobee_chassis.rpc.server import Server
 from aerobee_chassis.rpc.services import Adapt, Service, bind
@@ -35,7 +42,7 @@ from aerobee_cluster.access.quota_buckets import QuotaBuckets
 from aerobee_cluster.access.store import KEEP_CURRENT_S, AccessStore, save_in
 from aerobee_namesrv.config import NamesrvOptions
 from aerobee_namesrv.kv_config import KVConfigManager
-from aerobee_namesrv.metrics import NamesrvCollector, RouteCounts
+from aerobee_namesrv.metrics import PREFIX, NamesrvMetrics, RouteCounts
 from aerobee_namesrv.routing.broker_live_table import BrokerLiveTable, RemovalQueue
 from aerobee_namesrv.routing.proxies import ProxyTable
 from aerobee_namesrv.routing.route_info_manager import Conflicts, RouteInfoManager
@@ -122,13 +129,13 @@ class NamesrvApp(App):
             access=self._checks,
             meter=CallMeter(quotas),
         )
-        self._metrics = MetricsEndpoint(
-            options,
-            NamesrvCollector(self.manager, self.removals, self._counts, self._in_flight),
-            ready=lambda: self.serving,
-            limits=limits,
-            quotas=quotas,
-        )
+        registry = make_registry(options, "", "nameserver", "")
+        registry.register(NamesrvMetrics(self.manager, self.removals, self._counts).collect)
+        registry.register(in_flight_source(PREFIX, self._in_flight))
+        registry.register(port_source(limits.counts))
+        registry.register(quota_source(lambda: quotas))
+        self._metrics = MetricsEndpoint(options, registry, ready=lambda: self.serving)
+        self._exporter = PushExporter(options, registry, self.clock)
 
     async def _start_components(self) -> Mapping[str, object]:
         await self.lifecycle.start(
@@ -142,6 +149,7 @@ class NamesrvApp(App):
             BackgroundTask("certificates", partial(watch_expiry, self.options.now, self.clock)),
             BackgroundTask("removal", partial(remove_in_batches, self.manager, self.removals)),
             self._metrics,
+            self._exporter,
             self._server,
             Step(stop=self.broker_live_table.close_watches),
             Step(stop=self.manager.close_broker_watches),

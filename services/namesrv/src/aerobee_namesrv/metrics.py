@@ -1,22 +1,33 @@
-"""Collect the metrics of a name server from its tables at each scrape.
+"""The metrics of a name server, read from its tables at each scrape.
 
 A scrape runs on another thread, which is safe because it reads only lengths and numbers.
-prometheus_client is imported at the first scrape, because metrics are off by default.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from aerobee_chassis.rpc.in_flight import InFlight, InFlightCollector
+from aerobee_chassis.metrics.series import Kind, Metric, Series
 from aerobee_namesrv.routing.broker_live_table import RemovalQueue
 from aerobee_namesrv.routing.route_info_manager import RouteInfoManager
 from aerobee_namesrv.routing.rows import Reason
 
-if TYPE_CHECKING:
-    from prometheus_client.core import Metric
+PREFIX = "aerobee_namesrv_"
+BROKERS = Metric(f"{PREFIX}brokers", Kind.GAUGE, "Brokers that are registered.")
+TOPICS = Metric(f"{PREFIX}topics", Kind.GAUGE, "Topics that some broker has.")
+REMOVALS_WAITING = Metric(
+    f"{PREFIX}removals_waiting", Kind.GAUGE, "Brokers that wait to be unregistered."
+)
+UNREGISTERED = Metric(
+    f"{PREFIX}unregistered_total", Kind.COUNTER, "Brokers that were unregistered.", ("reason",)
+)
+ROUTE_QUERIES = Metric(
+    f"{PREFIX}route_queries_total",
+    Kind.COUNTER,
+    "Route queries: found, or missed because no broker has the topic.",
+    ("outcome",),
+)
 
 
 @dataclass(slots=True)
@@ -27,40 +38,20 @@ class RouteCounts:
     missed: int = 0
 
 
-class NamesrvCollector:
-    """Collect the metrics. Register it with `CollectorRegistry.register`."""
+@dataclass(frozen=True, slots=True)
+class NamesrvMetrics:
+    """The metrics of the tables. Register `collect` at the registry."""
 
-    def __init__(
-        self,
-        manager: RouteInfoManager,
-        removals: RemovalQueue,
-        counts: RouteCounts,
-        in_flight: InFlight,
-    ) -> None:
-        self._in_flight = in_flight
-        self._manager = manager
-        self._removals = removals
-        self._counts = counts
+    manager: RouteInfoManager
+    removals: RemovalQueue
+    counts: RouteCounts
 
-    def collect(self) -> Iterator[Metric]:
-        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
-
-        for name, text, value in (
-            ("brokers", "Brokers that are registered.", len(self._manager.broker_live_table)),
-            ("topics", "Topics that some broker has.", len(self._manager.topic_queue_table)),
-            ("removals_waiting", "Brokers that wait to be unregistered.", len(self._removals)),
-        ):
-            yield GaugeMetricFamily(f"aerobee_namesrv_{name}", text, value=value)
-        yield from InFlightCollector("aerobee_namesrv_", self._in_flight).collect()
-        removed = CounterMetricFamily(
-            "aerobee_namesrv_unregistered", "Brokers that were unregistered.", labels=["reason"]
+    def collect(self) -> Iterator[Series]:
+        manager, counts = self.manager, self.counts
+        yield Series(BROKERS, {(): len(manager.broker_live_table)})
+        yield Series(TOPICS, {(): len(manager.topic_queue_table)})
+        yield Series(REMOVALS_WAITING, {(): len(self.removals)})
+        yield Series(
+            UNREGISTERED, {(reason.value,): manager.unregistered[reason] for reason in Reason}
         )
-        for reason in Reason:
-            removed.add_metric([reason.value], self._manager.unregistered[reason])
-        yield removed
-        queries = CounterMetricFamily(
-            "aerobee_namesrv_route_queries", "Route queries.", labels=["outcome"]
-        )
-        queries.add_metric(["found"], self._counts.found)
-        queries.add_metric(["missed"], self._counts.missed)
-        yield queries
+        yield Series(ROUTE_QUERIES, {("found",): counts.found, ("missed",): counts.missed})

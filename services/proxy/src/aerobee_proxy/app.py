@@ -21,11 +21,13 @@ from aerobee_chassis.background import BackgroundTask, PeriodicTask
 from aerobee_chassis.clock import Clock, SystemClock
 from aerobee_chassis.errors import ConfigError
 from aerobee_chassis.lifecycle import App, Component, Step
-from aerobee_chassis.metrics import MetricsEndpoint
+from aerobee_chassis.metrics.endpoint import MetricsEndpoint
+from aerobee_chassis.metrics.process import make_registry, port_source, quota_source
+from aerobee_chassis.metrics.push import PushExporter
 from aerobee_chassis.port_limits import limits_of
 from aerobee_chassis.rpc.call import Failure
 from aerobee_chassis.rpc.caller import Caller
-from aerobee_chassis.rpc.in_flight import TooMuchInFlight
+from aerobee_chassis.rpc.in_flight import TooMuchInFlight, in_flight_source
 from aerobee_chassis.rpc.peer_tls import watch_expiry
 from aerobee_chassis.rpc.server import Server
 from aerobee_chassis.rpc.services import Method, bind
@@ -34,7 +36,7 @@ from aerobee_chassis.tls_port.supervisor import TlsServer
 from aerobee_proxy.access.table_users import TableUsers
 from aerobee_proxy.cluster.transport import error_of
 from aerobee_proxy.config import ProxyOptions
-from aerobee_proxy.metrics import ProxyCollector
+from aerobee_proxy.metrics import PREFIX, ProxyMetrics
 from aerobee_proxy.proxy import Proxy
 from aerobee_proxy.v2.status import TOO_MUCH, Refused, named, status
 from aerobee_wire.status import MqError, grpc_status_of, trailers_of
@@ -81,14 +83,17 @@ class ProxyApp(App):
         self._server = self._make_server()
         users = self.proxy.users
         connections = self._server.counts if isinstance(self._server, TlsServer) else None
+        registry = make_registry(options, "", "proxy", "")
+        metrics = ProxyMetrics(self.proxy.sessions, self.proxy.counts, connections)
+        registry.register(metrics.collect)
+        registry.register(in_flight_source(PREFIX, self.proxy.in_flight))
+        registry.register(port_source(self._limits.counts))
+        registry.register(quota_source(lambda: self.proxy.quotas))
+        self._exporter = PushExporter(options, registry, self._clock)
         self._metrics = MetricsEndpoint(
             options,
-            ProxyCollector(
-                self.proxy.sessions, self.proxy.counts, self.proxy.in_flight, connections
-            ),
+            registry,
             ready=lambda: self.serving and (users is None or users.complete),
-            limits=self._limits,
-            quotas=self.proxy.quotas,
         )
 
     async def _start_components(self) -> Mapping[str, object]:
@@ -97,6 +102,7 @@ class ProxyApp(App):
             Step(stop=self.proxy.close),
             *self._background_work(),
             self._metrics,
+            self._exporter,
             self._server,
             self._watch_readiness(),
             BackgroundTask("registration", self.proxy.registration.run),

@@ -1,88 +1,77 @@
-"""Report the metrics of a proxy to Prometheus.
+"""The metrics of a proxy, read from the counters of its objects at each scrape.
 
-Each scrape reads the counters of the proxy's objects. Scrapes run on another thread, which is safe
-because they read only lengths and numbers. prometheus_client is loaded only if metrics are on.
+Scrapes run on another thread, which is safe because they read only lengths and numbers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
-from aerobee_chassis.rpc.in_flight import InFlight, InFlightCollector
+from aerobee_chassis.metrics.series import Kind, Metric, Series
 from aerobee_chassis.tls_port.supervisor import ConnectionCounts
 from aerobee_proxy.counts import ProxyCounts
 from aerobee_proxy.v2.sessions import Sessions
 
-if TYPE_CHECKING:
-    from prometheus_client.core import Metric
-
-# Field of ProxyCounts → its help text.
-_COUNTS = {
-    "sent": "Messages that brokers took.",
-    "received": "Messages given to clients.",
-    "acknowledged": "Leases settled by an acknowledgement.",
-    "unauthorized": "Calls without a valid signature or the rights for them.",
-    "transactions_ended": "Commits and rollbacks.",
-    "transaction_checks": "Checks of half messages sent to producers.",
-    "leases_renewed": "Renewals of leases for push consumers.",
-    "subscription_conflicts": "Topics to which members of one group subscribed differently.",
+PREFIX = "aerobee_proxy_"
+CLIENTS = Metric(f"{PREFIX}clients", Kind.GAUGE, "Clients that this proxy knows.")
+# Field of ProxyCounts → the metric.
+COUNTS = {
+    name: Metric(f"{PREFIX}{name}_total", Kind.COUNTER, text)
+    for name, text in {
+        "sent": "Messages that brokers took.",
+        "received": "Messages given to clients.",
+        "acknowledged": "Leases settled by an acknowledgement.",
+        "unauthorized": "Calls without a valid signature or the rights for them.",
+        "transactions_ended": "Commits and rollbacks.",
+        "transaction_checks": "Checks of half messages sent to producers.",
+        "leases_renewed": "Renewals of leases for push consumers.",
+        "subscription_conflicts": "Topics to which members of one group subscribed differently.",
+    }.items()
 }
+CONNECTIONS = Metric(
+    f"{PREFIX}connections_total",
+    Kind.COUNTER,
+    "Connections that clients opened; missing with tlsServerMode=disabled.",
+    ("security",),
+)
+CONNECTIONS_REFUSED = Metric(
+    f"{PREFIX}connections_refused_total", Kind.COUNTER, "Connections closed at once.", ("reason",)
+)
+RELOAD_FAILURES = Metric(
+    f"{PREFIX}certificate_reload_failures_total",
+    Kind.COUNTER,
+    "Changed certificates that could not be loaded: the last good one stays.",
+)
 
 
-class ProxyCollector:
-    """Collects the metrics of one proxy. Pass it to `CollectorRegistry.register`."""
+@dataclass(frozen=True, slots=True)
+class ProxyMetrics:
+    """The metrics of one proxy. Register `collect` at the registry.
 
-    def __init__(
-        self,
-        sessions: Sessions,
-        counts: ProxyCounts,
-        in_flight: InFlight,
-        connections: ConnectionCounts | None = None,
-    ) -> None:
-        """Create a collector. `connections` is None if TLS is off: gRPC does not count them."""
-        self._sessions = sessions
-        self._counts = counts
-        self._in_flight = in_flight
-        self._connections = connections
+    `connections` is None if TLS is off: gRPC does not count them.
+    """
 
-    def collect(self) -> Iterator[Metric]:
-        yield from self._proxy()
-        yield from InFlightCollector("aerobee_proxy_", self._in_flight).collect()
-        if self._connections is not None:
-            yield from _port(self._connections)
+    sessions: Sessions
+    counts: ProxyCounts
+    connections: ConnectionCounts | None = None
 
-    def _proxy(self) -> Iterator[Metric]:
-        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
-
-        yield GaugeMetricFamily(
-            "aerobee_proxy_clients", "Clients that this proxy knows.", value=len(self._sessions)
+    def collect(self) -> Iterator[Series]:
+        yield Series(CLIENTS, {(): len(self.sessions)})
+        for name, metric in COUNTS.items():
+            yield Series(metric, {(): getattr(self.counts, name)})
+        port = self.connections
+        if port is None:
+            return
+        yield Series(CONNECTIONS, {("plaintext",): port.plaintext, ("tls",): port.tls})
+        yield Series(
+            CONNECTIONS_REFUSED,
+            {
+                ("silent",): port.silent,
+                ("plaintext",): port.refused_plaintext,
+                ("handshake",): port.failed_handshakes,
+                ("too_many",): port.too_many,
+                ("too_many_of_address",): port.too_many_of_address,
+            },
         )
-        for name, text in _COUNTS.items():
-            value = getattr(self._counts, name)
-            yield CounterMetricFamily(f"aerobee_proxy_{name}", text, value=value)
-
-
-def _port(connections: ConnectionCounts) -> Iterator[Metric]:
-    from prometheus_client.core import CounterMetricFamily
-
-    taken = CounterMetricFamily(
-        "aerobee_proxy_connections", "Connections that clients opened.", labels=["security"]
-    )
-    taken.add_metric(["plaintext"], connections.plaintext)
-    taken.add_metric(["tls"], connections.tls)
-    yield taken
-    refused = CounterMetricFamily(
-        "aerobee_proxy_connections_refused", "Connections closed at once.", labels=["reason"]
-    )
-    refused.add_metric(["silent"], connections.silent)
-    refused.add_metric(["plaintext"], connections.refused_plaintext)
-    refused.add_metric(["handshake"], connections.failed_handshakes)
-    refused.add_metric(["too_many"], connections.too_many)
-    refused.add_metric(["too_many_of_address"], connections.too_many_of_address)
-    yield refused
-    yield CounterMetricFamily(
-        "aerobee_proxy_certificate_reload_failures",
-        "Changed certificates that could not be loaded: the last good one stays.",
-        value=connections.failed_reloads,
-    )
+        yield Series(RELOAD_FAILURES, {(): port.failed_reloads})

@@ -283,7 +283,7 @@ async def test_metrics_show_a_promotion_and_what_waits_for_replicas(
         await caller.send(TOPIC, b"x" * 1_000)
 
     def reported(member: Member, name: str) -> float:
-        return metrics_of(member).get(f"rocketmq_replica_{name}", 0.0)
+        return metrics_of(member).get(f"aerobee_replica_{name}", 0.0)
 
     await until(lambda: reported(master, "wait_seconds_count") > 0, "a flush has waited")
     await until(lambda: reported(slave, "received_bytes_total") > 1_000, "the slave was sent it")
@@ -292,7 +292,7 @@ async def test_metrics_show_a_promotion_and_what_waits_for_replicas(
         await asyncio.to_thread(admin.promote_replica, BROKER, to=slave.number)
     await until(lambda: reported(slave, "elections_total") == 1, "it was promoted")
     await until(lambda: reported(master, "following") == 1, "the old master follows", timeout_s=60)
-    await until(lambda: "rocketmq_replica_clock_offset_seconds" in metrics_of(slave), "clocks")
+    await until(lambda: "aerobee_replica_clock_offset_seconds" in metrics_of(slave), "clocks")
 
 
 def shown_by(group: BrokerGroup, *arguments: str) -> Any:

@@ -90,6 +90,10 @@ async def test_figures_count_from_the_first_readable_message(harness: BrokerHarn
     assert (queue.min_offset, queue.max_offset) == (2, 4)
     queries.update(GROUP, [QueueOffset(TOPIC, 0, 1)])
     assert queries.lag(GROUP, TOPIC) == 2
+    assert queries.expired(GROUP, TOPIC) == 1
+    await harness.broker.consumer_gauges.measure()
+    labels = {"topic": TOPIC, "consumer_group": GROUP}
+    assert harness.metrics.registry.value("aerobee_consumer_expired_messages", labels) == 1
     queries.update(GROUP, [QueueOffset(TOPIC, 0, 3)])
     assert queries.lag(GROUP, TOPIC) == 1
     [reset] = await queries.reset(GROUP, TOPIC, [], queue_offset=0)

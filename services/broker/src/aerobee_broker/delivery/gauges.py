@@ -1,11 +1,19 @@
-"""Measures the state of the broker (storage, clients, backlog, lags) as gauges for Prometheus."""
+"""Measures the state of the broker (storage, clients, backlog, lags) as gauges."""
 
 from __future__ import annotations
 
+import asyncio
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
 
 import structlog
 
+from aerobee_broker import declared_metrics as declared
 from aerobee_broker.delivery.delay.level_delivery import LevelDelivery
 from aerobee_broker.delivery.delay.timer_delivery import TimerDelivery
 from aerobee_broker.delivery.lite.lag import LiteLag
@@ -13,14 +21,24 @@ from aerobee_broker.delivery.pop.lease_space import LeaseSpace
 from aerobee_broker.delivery.pull.long_polls import LongPolls
 from aerobee_broker.delivery.pull.offsets import OffsetQueries
 from aerobee_broker.delivery.transaction.transactions import Transactions
-from aerobee_broker.metrics import BrokerMetrics
-from aerobee_broker.registry.clients import Clients
+from aerobee_broker.disk import Disk
+from aerobee_broker.metrics import STORAGE, BrokerMetrics, flag, lag_labels
+from aerobee_broker.registry.clients import Client, Clients
 from aerobee_broker.registry.groups import GroupRegistry
 from aerobee_broker.registry.topics import TopicRegistry
 from aerobee_broker.store.message_store import MessageStore
+from aerobee_chassis.clock import Clock
+from aerobee_chassis.metrics.series import Labels, Metric
+from aerobee_wire import topics as names
 from aerobee_wire.status import MqError
 
 LITE_TOPICS_A_ROUND = 10_000
+PAIRS_SLICE = 50  # (group, topic) measured before other work runs: about 1 ms
+# The part of the time that a measurement in slices may take, as 1 / n.
+TIME_SHARE = 50
+PROTOCOL = "grpc"
+# The upper bounds of RocketMQ's classes of waiting messages, in seconds.
+TIMER_BOUNDS_S = (5, 60, 300, 900, 3_600, 14_400, 28_800, 86_400)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,39 +64,320 @@ class Backlog:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gauges:
+    """Measures what is known at once: sizes, counts and ages of what waits."""
+
     metrics: BrokerMetrics
     store: MessageStore
+    disk: Disk
+    store_path: Path
     backlog: Backlog
     leases: LeaseSpace
     topics: TopicRegistry
     groups: GroupRegistry
     clients: Clients
-    offset_queries: OffsetQueries
+    clock: Clock
 
     def measure(self, broker_permission: int) -> None:
         """Update all gauges. This is fast enough to be called every few seconds."""
-        store, backlog, clients = self.store, self.backlog, self.clients.all()
-        leases = self.leases.counts()
-        for name, value in (
-            ("broker_permission", broker_permission),
-            ("topic_number", len(self.topics.table)),
-            ("consumer_group_number", len(self.groups.table)),
-            ("producer_connections", sum(bool(client.producer_groups) for client in clients)),
-            ("consumer_connections", sum(bool(client.consumers) for client in clients)),
-            ("storage_size", store.end_offset - store.min_physical_offset),
-            ("storage_flush_behind_bytes", store.end_offset - store.flushed_offset),
-            ("parked_pulls", backlog.polls.parked_pulls),
-            ("parked_pops", backlog.polls.parked_pops),
-            ("pop_leased_messages", leases.leased),
-            ("pop_waiting_messages", leases.waiting),
-            ("pop_blocked_message_groups", leases.blocked_groups),
-            ("timing_messages", backlog.timers.waiting),
-            ("store_read_only", bool(store.flush.read_only_reason)),
+        store, backlog = self.store, self.backlog
+        leases, table = self.leases.counts(), backlog.transactions.table
+        overdue, late_ms = self.leases.deadlines.overdue()
+        oldest = table.first()
+        half_ms = 0 if oldest is None else backlog.transactions.schedule.age_ms(oldest.half)
+        values: tuple[tuple[Metric, float], ...] = (
+            (declared.BROKER_PERMISSION, broker_permission),
+            (declared.TOPIC_NUMBER, len(self.topics.table)),
+            (declared.CONSUMER_GROUP_NUMBER, len(self.groups.table)),
+            (declared.COMMIT_LOG, store.end_offset - store.min_physical_offset),
+            (declared.PARKED_PULLS, backlog.polls.parked_pulls),
+            (declared.PARKED_POPS, backlog.polls.parked_pops),
+            (declared.LEASED_MESSAGES, leases.leased),
+            (declared.WAITING_MESSAGES, leases.waiting),
+            (declared.POP_CHECKPOINTS, leases.leased + leases.waiting),
+            (declared.POP_REVIVE_LAG, overdue),
+            (declared.POP_REVIVE_LATENCY, late_ms),
+            (declared.BLOCKED_GROUPS, leases.blocked_groups),
+            (declared.BLOCKED_SECONDS, self._blocked_ms() / 1_000),
+            (declared.STORE_READ_ONLY, bool(store.flush.read_only_reason)),
+            (declared.DISK_FULL, bool(store.disk_full_reason)),
+            (declared.OLDEST_HALF_MESSAGE, half_ms / 1_000),
+        )
+        for metric, value in values:
+            self.metrics.set(metric, value)
+        self.metrics.half_messages(table.by_topic())
+        self._measure_storage()
+        self._measure_timers()
+        self._measure_clients()
+
+    def _blocked_ms(self) -> int:
+        """Return for how long the message group that waits longest is blocked, or 0."""
+        since_ms = [
+            group.since_ms or first.pop_time_ms
+            for queue in self.leases.table.queues()
+            if queue.message_groups
+            for _, group, first in queue.blocked_groups()
+        ]
+        return max(0, self.clock.now_ms() - min(since_ms)) if since_ms else 0
+
+    def _measure_storage(self) -> None:
+        metrics, store = self.metrics, self.store
+        end = store.end_offset
+        metrics.set(declared.STORAGE_FLUSH_BEHIND, end - store.flushed_offset, *STORAGE)
+        metrics.set(declared.STORAGE_DISPATCH_BEHIND, end - store.confirmed_offset, *STORAGE)
+        with suppress(OSError):
+            usage = self.disk.usage(self.store_path)
+            metrics.set(declared.STORAGE_SIZE, usage.used, *STORAGE)
+            metrics.set(declared.DISK_FREE, usage.free)
+            metrics.set(declared.DISK_SIZE, usage.used + usage.free)
+        stored_ms = None
+        with suppress(OSError, MqError):
+            stored_ms = store.log_timestamp(store.min_physical_offset)
+        age: dict[Labels, float] = {}
+        if stored_ms is not None:
+            age[STORAGE] = max(0, self.clock.now_ms() - stored_ms)
+        metrics.replace(declared.STORAGE_RESERVE_TIME, age)
+
+    def _measure_timers(self) -> None:
+        metrics, timers = self.metrics, self.backlog.timers
+        metrics.set(declared.TIMING_MESSAGES, timers.waiting, *STORAGE)
+        overdue, late_ms = timers.overdue()
+        metrics.set(declared.TIMER_DEQUEUE_LAG, overdue, *STORAGE)
+        metrics.set(declared.TIMER_DEQUEUE_LATENCY, late_ms, *STORAGE)
+        with suppress(OSError, MqError):
+            lacking, stored_ms = timers.not_taken()
+            metrics.set(declared.TIMER_ENQUEUE_LAG, lacking, *STORAGE)
+            age_ms = 0 if stored_ms is None else max(0, self.clock.now_ms() - stored_ms)
+            metrics.set(declared.TIMER_ENQUEUE_LATENCY, age_ms, *STORAGE)
+
+    def _measure_clients(self) -> None:
+        producers: Counter[Labels] = Counter()
+        consumers: Counter[Labels] = Counter()
+        for client in self.clients.all():
+            made = _sdk(client)
+            if client.producer_groups or client.published_topics:
+                producers[*made, PROTOCOL] += 1
+            for group, consumer in client.consumers.items():
+                mode, system = consumer.consume_type.name.lower(), names.is_system_group(group)
+                consumers[group, *made, mode, PROTOCOL, flag(system)] += 1
+        self.metrics.replace(declared.PRODUCER_CONNECTIONS, producers)
+        self.metrics.replace(declared.CONSUMER_CONNECTIONS, consumers)
+        self.metrics.replace(
+            declared.GROUP_MEMBERS,
+            {
+                (group.consumer_group,): len(self.clients.members(group.consumer_group))
+                for group in self.groups.table.all()
+                if not names.is_system_group(group.consumer_group)
+            },
+        )
+        differing = self.clients.differing()
+        self.metrics.replace(declared.SUBSCRIPTIONS_DIFFER, {(group,): 1 for group in differing})
+
+    async def clear(self) -> None:
+        """Remove what was measured, because this broker does not serve any more."""
+        for metric in MEASURED:
+            self.metrics.replace(metric, {})
+        self.metrics.lags({})
+        self.metrics.lite_lags({})
+
+
+# The gauges that only a master measures.
+MEASURED = (
+    *(declared.BROKER_PERMISSION, declared.TOPIC_NUMBER, declared.CONSUMER_GROUP_NUMBER),
+    *(declared.PARKED_PULLS, declared.PARKED_POPS, declared.LEASED_MESSAGES),
+    *(declared.WAITING_MESSAGES, declared.POP_CHECKPOINTS, declared.POP_REVIVE_LAG),
+    *(declared.POP_REVIVE_LATENCY, declared.BLOCKED_GROUPS, declared.BLOCKED_SECONDS),
+    *(declared.OLDEST_HALF_MESSAGE, declared.HALF_MESSAGES, declared.TIMING_MESSAGES),
+    *(declared.TIMER_DEQUEUE_LAG, declared.TIMER_DEQUEUE_LATENCY, declared.TIMER_ENQUEUE_LAG),
+    *(declared.TIMER_ENQUEUE_LATENCY, declared.TIMER_SNAPSHOT, declared.PRODUCER_CONNECTIONS),
+    *(declared.CONSUMER_CONNECTIONS, declared.GROUP_MEMBERS, declared.SUBSCRIPTIONS_DIFFER),
+    *(declared.STORAGE_FLUSH_BEHIND, declared.STORAGE_DISPATCH_BEHIND, declared.STORAGE_SIZE),
+    *(declared.STORAGE_RESERVE_TIME, declared.DISK_FREE, declared.DISK_SIZE),
+    *(declared.DISK_FULL, declared.STORE_READ_ONLY, declared.COMMIT_LOG),
+    *(declared.CONSUMER_LAG_LATENCY, declared.CONSUMER_INFLIGHT_MESSAGES),
+    *(declared.CONSUMER_QUEUEING_LATENCY, declared.CONSUMER_READY_MESSAGES),
+    *(declared.QUEUE_LAG, declared.EXPIRED_UNCONSUMED),
+)
+
+
+def _sdk(client: Client) -> Labels:
+    return client.language.lower() or "unknown", client.version.lower() or "unknown"
+
+
+@dataclass(slots=True, eq=False)
+class SlicedMeasurement:
+    """Runs a long measurement in slices, for at most a part of the time.
+
+    After a measurement that took long, the next calls of `round` do nothing.
+    """
+
+    clock: Clock
+    _next_ms: int = field(default=0, init=False)  # monotonic
+
+    @property
+    def is_due(self) -> bool:
+        return self.clock.monotonic_ms() >= self._next_ms
+
+    def took(self, begin_ms: int) -> None:
+        """Record a measurement that began at a monotonic time and has ended."""
+        end_ms = self.clock.monotonic_ms()
+        self._next_ms = end_ms + (end_ms - begin_ms) * TIME_SHARE
+
+
+class _Lag(NamedTuple):
+    """The lag of a group in one queue: three numbers of messages, and where the last two begin.
+
+    `unsettled` = `held` + the messages from `next_offset` on, and those that wait for redelivery.
+    """
+
+    unsettled: int
+    held: int
+    first_offset: int
+    next_offset: int
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class ConsumerGauges:
+    """Measures how far each group is behind in each topic and queue, and for how long."""
+
+    queries: OffsetQueries
+    leases: LeaseSpace
+    metrics: BrokerMetrics
+    clock: Clock
+    timers: TimerDelivery
+    _pace: SlicedMeasurement = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._pace = SlicedMeasurement(self.clock)
+
+    async def measure(self) -> None:
+        """Measure everything, in slices. Called every 5 s, and does less for many groups."""
+        if not self._pace.is_due:
+            return
+        begin_ms = self.clock.monotonic_ms()
+        found = _Found()
+        for number, (topic, group) in enumerate(list(self.queries.offsets.rows()), 1):
+            if self.queries.has_lag(group):
+                self._measure(topic, group, found)
+            if number % PAIRS_SLICE == 0:
+                await asyncio.sleep(0)
+        found.keep(self._exists)
+        self.metrics.lags(found.lags)
+        for metric, values in found.gauges.items():
+            self.metrics.replace(metric, values)
+        await self._measure_times()
+        self._pace.took(begin_ms)
+
+    def _exists(self, labels: Labels) -> bool:
+        """Return whether the group and the topic of a series exist, which may be deleted by now."""
+        group, topic = labels[:2]
+        return group in self.queries.groups.table and topic in self.queries.topics.table
+
+    def _measure(self, topic: str, group: str, found: _Found) -> None:
+        config = self.queries.topics.table.get(topic)
+        if config is None:
+            return
+        labels, retry = lag_labels(group, topic), flag(names.is_retry(topic))
+        now_ms = self.clock.now_ms()
+        unsettled = held = 0
+        oldest, next_ones = _Age(), _Age()
+        for queue_id in range(config.read_queue_count):
+            lag = self._queue_lag(group, topic, queue_id)
+            found.gauges[declared.QUEUE_LAG][group, topic, str(queue_id), retry] = lag.unsettled
+            unsettled += lag.unsettled
+            held += lag.held
+            if lag.unsettled:
+                oldest.add(self._stored_ms(topic, queue_id, lag.first_offset), now_ms)
+            if lag.unsettled > lag.held:
+                next_ones.add(self._stored_ms(topic, queue_id, lag.next_offset), now_ms)
+        found.lags[labels] = unsettled
+        for metric, value in (
+            (declared.CONSUMER_LAG_LATENCY, oldest.ms),
+            (declared.CONSUMER_INFLIGHT_MESSAGES, held),
+            (declared.CONSUMER_QUEUEING_LATENCY, next_ones.ms),
+            (declared.CONSUMER_READY_MESSAGES, unsettled - held),
         ):
-            self.metrics.set(name, value)
-        self.metrics.half_messages(backlog.transactions.table.by_topic())
-        for consumer_group, topic, lag in self.offset_queries.lags():
-            self.metrics.lag(topic, consumer_group, lag)
+            if value is not None:
+                found.gauges[metric][labels] = value
+        expired = self.queries.expired(group, topic)
+        found.gauges[declared.EXPIRED_UNCONSUMED][group, topic] = expired
+
+    def _queue_lag(self, group: str, topic: str, queue_id: int) -> _Lag:
+        store, queries = self.queries.store, self.queries
+        low, high = store.min_offset(topic, queue_id), store.max_offset(topic, queue_id)
+        committed = queries.offsets.of(group, topic).get(queue_id)
+        first = max(low, committed or 0)
+        unsettled = max(0, high - first)
+        queue = self.leases.table.find(group, topic, queue_id)
+        if queue is not None:
+            held, next_offset = queue.leased_count, max(first, queue.cursor)
+        else:
+            pulled = queries.clients.pulled_to(group).get((topic, queue_id), first)
+            next_offset = min(max(first, pulled), max(first, high))
+            held = next_offset - first
+        return _Lag(unsettled, min(held, unsettled), first, next_offset)
+
+    def _stored_ms(self, topic: str, queue_id: int, queue_offset: int) -> int | None:
+        """Return the store time of a message, or None if it cannot be read.
+
+        At the end of the queue, where messages only wait for redelivery, returns 0.
+        """
+        if queue_offset >= self.queries.store.max_offset(topic, queue_id):
+            return 0
+        with suppress(OSError, MqError):
+            return self.queries.store.store_timestamp(topic, queue_id, queue_offset) or None
+        return None
+
+    async def _measure_times(self) -> None:
+        """Count the messages with a delivery time by how long they still wait."""
+        counts = [0] * (len(TIMER_BOUNDS_S) + 1)
+        for waits_ms in self.timers.waits_ms():
+            for wait_ms in waits_ms:
+                counts[bisect_left(TIMER_BOUNDS_S, wait_ms / 1_000)] += 1
+            await asyncio.sleep(0)
+        self.metrics.replace(
+            declared.TIMER_SNAPSHOT,
+            {
+                (str(bound), *STORAGE): count
+                for bound, count in zip(TIMER_BOUNDS_S, counts, strict=False)
+            },
+        )
+
+
+class _Age:
+    """The highest age of some messages in ms; None if the age of one of them is not known."""
+
+    def __init__(self) -> None:
+        self.ms: int | None = 0
+
+    def add(self, stored_ms: int | None, now_ms: int) -> None:
+        if stored_ms is None or self.ms is None:
+            self.ms = None
+        elif stored_ms:
+            self.ms = max(self.ms, now_ms - stored_ms)
+
+
+class _Found:
+    """The series that a measurement has found so far."""
+
+    def __init__(self) -> None:
+        self.lags: dict[Labels, float] = {}
+        self.gauges: dict[Metric, dict[Labels, float]] = {
+            metric: {}
+            for metric in (
+                declared.CONSUMER_LAG_LATENCY,
+                declared.CONSUMER_INFLIGHT_MESSAGES,
+                declared.CONSUMER_QUEUEING_LATENCY,
+                declared.CONSUMER_READY_MESSAGES,
+                declared.QUEUE_LAG,
+                declared.EXPIRED_UNCONSUMED,
+            )
+        }
+
+    def keep(self, exists: Callable[[Labels], bool]) -> None:
+        """Keep only the series whose labels begin with a group and a topic that exist."""
+        for values in (self.lags, *self.gauges.values()):
+            for labels in [each for each in values if not exists(each)]:
+                del values[labels]
 
 
 @dataclass(slots=True, eq=False)
@@ -96,20 +395,20 @@ class LiteGauges:
     async def measure(self) -> None:
         """Measure the lags. Called every 10 s.
 
-        If the lag of a group cannot be read, logs a warning and continues with the next group.
+        If the lag of a group cannot be read, logs a warning, removes its series, and continues with
+        the next group.
         """
         if self._idle:
             self._idle -= 1
             return
-        looked_at = 0
+        looked_at, lags = 0, dict[tuple[str, str], int]()
         for consumer_group, parent in list(self.lag.bound()):
             looked_at += self.lag.size(parent)
             try:
-                total = await self.lag.total(consumer_group, parent)
+                lags[consumer_group, parent] = await self.lag.total(consumer_group, parent)
             except (OSError, MqError) as error:
                 structlog.get_logger().warning(
                     "lite_lag_not_measured", group=consumer_group, topic=parent, reason=str(error)
                 )
-            else:
-                self.metrics.lag(parent, consumer_group, total)
+        self.metrics.lite_lags(lags)
         self._idle = looked_at // LITE_TOPICS_A_ROUND

@@ -160,6 +160,8 @@ class Clients:
         self._clients: dict[str, Client] = {}
         self._members: dict[str, set[str]] = {}
         self._subscriptions: dict[str, dict[str, Subscription]] = {}
+        # Group → (topic, queue id) → the offset up to which its members have pulled.
+        self._pulled: dict[str, dict[tuple[str, int], int]] = {}
         self._watches: dict[str, Watch] = {}
         self._on_leave: list[Callable[[str, str], None]] = []
         self._listed_from_ms = clock.monotonic_ms()
@@ -234,6 +236,19 @@ class Clients:
         client = self._clients.get(client_id)
         if client is not None and consumer_group in client.consumers:
             client.last_pulls_ms[consumer_group, topic, queue_id] = self._clock.monotonic_ms()
+
+    def pulled(self, consumer_group: str, topic: str, queue_id: int, queue_offset: int) -> None:
+        """Record the offset up to which a member has pulled a queue, for metrics."""
+        if consumer_group in self._members:
+            self._pulled.setdefault(consumer_group, {})[topic, queue_id] = queue_offset
+
+    def pulled_to(self, consumer_group: str) -> Mapping[tuple[str, int], int]:
+        """Return the offsets up to which the members have pulled: (topic, queue id) → offset."""
+        return self._pulled.get(consumer_group, {})
+
+    def differing(self) -> list[str]:
+        """Return the groups whose members differ now in settings that must be equal."""
+        return [group for group, (found, _) in self._conflicts.items() if found]
 
     def forget_pulls(self, client_id: str, consumer_group: str, topic: str, queue_id: int) -> None:
         """Forget that the client pulled this queue."""
@@ -404,6 +419,7 @@ class Clients:
             del self._members[group]
             self._subscriptions.pop(group, None)
             self._conflicts.pop(group, None)
+            self._pulled.pop(group, None)
             return
         merged: dict[str, Subscription] = {}
         for consumer in self.consumers(group):

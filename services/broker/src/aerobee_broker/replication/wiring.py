@@ -218,9 +218,8 @@ class ReplicaProcess:
 
     def _measure(self, roles: RoleRunner) -> None:
         if self._metrics is None:  # only when the port is open: opening it may be tried twice
-            options, registry = self._environment.options, self._environment.metrics.registry
             self._metrics = ReplicaMetrics(
-                registry, options.broker_cluster_name, options.broker_name, options.broker_id
+                self._environment.metrics.registry, self._environment.options.broker_id
             )
         waits_ms = [] if roles.master is None else roles.master.take_waits()
         self._metrics.measure(self._status())

@@ -9,7 +9,8 @@ at the name servers. The answer lists the unreachable name servers.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
 from math import nan
@@ -18,6 +19,7 @@ from pathlib import Path
 from aerobee.broker.v1 import admin_pb2 as pb
 from aerobee.broker.v1 import offset_pb2
 
+from aerobee_broker import declared_metrics as declared
 from aerobee_broker.cluster.identity import Identity
 from aerobee_broker.cluster.registration import to_message
 from aerobee_broker.config import BrokerOptions
@@ -28,7 +30,7 @@ from aerobee_broker.delivery.statistics.listing import Listing, Page
 from aerobee_broker.delivery.statistics.sampler import Kind
 from aerobee_broker.disk import Disk
 from aerobee_broker.errors import InvalidParameter
-from aerobee_broker.metrics import BrokerMetrics, memory_limit, resident_memory
+from aerobee_broker.metrics import BrokerMetrics, flag, memory_limit, resident_memory
 from aerobee_broker.registry.broker_permission import Drain
 from aerobee_broker.registry.groups import GroupRegistry
 from aerobee_broker.registry.queue_locks import QueueLocks
@@ -37,7 +39,9 @@ from aerobee_broker.rpc import convert
 from aerobee_broker.store.message_store import MessageStore
 from aerobee_broker.store.options import HOUR_MS
 from aerobee_chassis.clock import Clock
+from aerobee_chassis.metrics.series import Metric
 from aerobee_chassis.rpc.call import Call
+from aerobee_wire import topics as names
 from aerobee_wire.access.policies import GROUP, TOPIC
 from aerobee_wire.status import Code, MqError
 
@@ -121,7 +125,8 @@ class AdminRpcs:
     # ---- topics ----
 
     async def put_topic(self, request: pb.PutTopicRequest, call: Call) -> pb.PutTopicResponse:
-        put = await self.topics.put(convert.topic(request.topic), only_new=request.only_new)
+        with self._timed(declared.TOPIC_CREATE_TIME, flag(names.is_system(request.topic.topic))):
+            put = await self.topics.put(convert.topic(request.topic), only_new=request.only_new)
         now = self.topics.table.get(request.topic.topic)  # it may have been deleted meanwhile
         return pb.PutTopicResponse(
             created=put.created,
@@ -193,11 +198,24 @@ class AdminRpcs:
             producers=found.producers,
         )
 
+    @contextmanager
+    def _timed(self, metric: Metric, *labels: str) -> Iterator[None]:
+        """Count the time of a creation, by its outcome."""
+        clock, status = self.report.clock, "failure"
+        begin_ms = clock.monotonic_ms()
+        try:
+            yield
+            status = "success"
+        finally:
+            duration_ms = clock.monotonic_ms() - begin_ms
+            self.report.metrics.created(metric, duration_ms, status, *labels)
+
     # ---- groups ----
 
     async def put_group(self, request: pb.PutGroupRequest, call: Call) -> pb.PutGroupResponse:
         group = convert.group(request.group)
-        created = await self.groups.put(group, only_new=request.only_new)
+        with self._timed(declared.GROUP_CREATE_TIME):
+            created = await self.groups.put(group, only_new=request.only_new)
         now = self.groups.table.get(group.consumer_group)  # it may have been deleted meanwhile
         return pb.PutGroupResponse(created=created, group=convert.to_group(now) if now else None)
 

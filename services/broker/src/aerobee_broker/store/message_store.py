@@ -152,6 +152,7 @@ class MessageStore:
         self.enable_read_retries = reader.enable_retries
         self.read, self.get, self.query = reader.read, reader.get, reader.query
         self.units, self.store_timestamp = reader.units, reader.store_timestamp
+        self.log_timestamp = reader.log_timestamp
         self.min_offset, self.max_offset = reader.min_offset, reader.max_offset
         self.search_offset = reader.search_offset
         self.indexed, self.indexed_record = reader.indexed, reader.indexed_record

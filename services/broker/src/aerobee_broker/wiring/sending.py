@@ -42,6 +42,7 @@ class Delay:
             waiting,
             max_delay_ms=options.timer_max_delay_sec * 1_000,
             max_messages=options.timer_max_messages,
+            on_accept=metrics.timer_accepted,
         )
         self.queues = DelayQueues(options.delay_levels_ms, progress.is_empty)
         self.router = DelayRouter(self.queues, timer_queue, clock)

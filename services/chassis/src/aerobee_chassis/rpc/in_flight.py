@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Iterator
+from typing import Protocol
 
 from aerobee_chassis.config import Options
+from aerobee_chassis.metrics.series import Kind, Metric, Series, Source
 
 MAX_MESSAGE_BYTES = 64 * 1024 * 1024  # for one request: a batch of large messages
 DEFAULT_LIMIT_BYTES = 256 * 1024 * 1024
@@ -109,7 +110,17 @@ class InFlight:
     @property
     def waiting(self) -> int:
         """Return the number of calls whose request waits to be read."""
-        return len(self._small_waiting) + len(self._large_waiting)
+        return self.small_waiting + self.large_waiting
+
+    @property
+    def small_waiting(self) -> int:
+        """Return how many of these calls are of methods that have only small requests."""
+        return len(self._small_waiting)
+
+    @property
+    def large_waiting(self) -> int:
+        """Return how many of these calls are of methods that may have large requests."""
+        return len(self._large_waiting)
 
     @property
     def is_reading(self) -> bool:
@@ -252,49 +263,47 @@ class InFlight:
         reader.refuse()
 
 
-if TYPE_CHECKING:
-    from prometheus_client.core import Metric
+def in_flight_source(prefix: str, in_flight: InFlight, *, former: str = "") -> Source:
+    """Return the metrics of `InFlight` for a registry.
 
-
-class InFlightCollector:
-    """Collect the metrics of `InFlight` for Prometheus.
-
-    Register it with `CollectorRegistry.register`, or use it inside another collector. A scrape runs
-    on another thread, which is safe because it reads only numbers. prometheus_client is imported at
-    the first scrape, because metrics are off by default. Each metric's name begins with `prefix`.
+    Args:
+        prefix: The beginning of each metric's name.
+        in_flight: The limits.
+        former: The beginning of the names in earlier releases; empty if it is the same.
     """
+    held, peak, refused, cut = in_flight_metrics(prefix, former)
 
-    def __init__(
-        self, prefix: str, in_flight: InFlight, labels: Mapping[str, str] | None = None
-    ) -> None:
-        self._prefix = prefix
-        self._in_flight = in_flight
-        self._labels = labels or {}
+    def collect() -> Iterator[Series]:
+        yield Series(held, {("requests",): in_flight.requests, ("answers",): in_flight.answers})
+        yield Series(peak, {(): in_flight.peak})
+        yield Series(refused, {(): in_flight.refused})
+        yield Series(cut, {(): in_flight.cut})
 
-    def collect(self) -> Iterator[Metric]:
-        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+    return collect
 
-        bounds, prefix = self._in_flight, self._prefix
-        names, values = list(self._labels), list(self._labels.values())
-        held = GaugeMetricFamily(
-            f"{prefix}in_flight_bytes",
+
+def in_flight_metrics(prefix: str, former: str = "") -> tuple[Metric, Metric, Metric, Metric]:
+    """Declare the metrics of `in_flight_source`."""
+
+    def metric(name: str, kind: Kind, text: str, *labels: str) -> Metric:
+        return Metric(prefix + name, kind, text, labels, former=former + name if former else "")
+
+    return (
+        metric(
+            "in_flight_bytes",
+            Kind.GAUGE,
             "Bytes of requests that are read, and of answers that no caller has taken.",
-            labels=[*names, "kind"],
-        )
-        held.add_metric([*values, "requests"], bounds.requests)
-        held.add_metric([*values, "answers"], bounds.answers)
-        yield held
-        peak = GaugeMetricFamily(
-            f"{prefix}in_flight_bytes_peak",
+            "kind",
+        ),
+        metric(
+            "in_flight_bytes_peak",
+            Kind.GAUGE,
             "The most that requests and answers were together since the start.",
-            labels=names,
-        )
-        peak.add_metric(values, bounds.peak)
-        yield peak
-        for name, text, count in (
-            ("refused", "because too many bytes were in flight", bounds.refused),
-            ("cut", "whose caller did not read the answer", bounds.cut),
-        ):
-            calls = CounterMetricFamily(f"{prefix}calls_{name}", f"Calls {text}.", labels=names)
-            calls.add_metric(values, count)
-            yield calls
+        ),
+        metric(
+            "calls_refused_total",
+            Kind.COUNTER,
+            "Calls refused because too many bytes were in flight.",
+        ),
+        metric("calls_cut_total", Kind.COUNTER, "Calls cut off because their caller did not read."),
+    )

@@ -6,7 +6,9 @@ gRPC statuses.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
+from time import monotonic
 from typing import Any, Protocol
 
 import structlog
@@ -18,6 +20,7 @@ from aerobee_chassis.lifecycle import Component
 from aerobee_chassis.port_limits import PortLimits
 from aerobee_chassis.rpc.access import Access
 from aerobee_chassis.rpc.call import Call, Failure
+from aerobee_chassis.rpc.call_times import CallTimes
 from aerobee_chassis.rpc.connections import Connections
 from aerobee_chassis.rpc.in_flight import InFlight, TooMuchInFlight
 from aerobee_chassis.rpc.loops import make_listener
@@ -68,6 +71,7 @@ class Server(Component):
     - `meter` holds callers to their quotas. It does not see calls that stream their requests.
     - `access` checks callers. It must have a decision for each RPC, also if it is not enforced. If
       it is None, each caller may call.
+    - `call_times` measures unary calls. If it is None, they are not measured.
     """
 
     def __init__(
@@ -84,6 +88,7 @@ class Server(Component):
         tls: ServerTls | None = None,
         access: Access | None = None,
         meter: Meter | None = None,
+        call_times: CallTimes | None = None,
     ) -> None:
         """Create the server. Raises TypeError if an RPC has no row in the table of permissions."""
         names = [service.name for service in services]
@@ -103,6 +108,8 @@ class Server(Component):
         self._connections: Connections | None = None
         self._meter = meter
         self._tls = tls
+        self._call_times = call_times
+        self._now_s = monotonic  # until the loop is known
         self._access = access if access is not None and access.enforced else None
         if access is not None:
             access.cover(
@@ -119,6 +126,7 @@ class Server(Component):
 
     async def start(self) -> None:
         """Start listening. Raises PortInUse, or CertificateError."""
+        self._now_s = asyncio.get_running_loop().time
         credentials = None if self._tls is None else self._tls.credentials()
         listener = make_listener(
             self._services,
@@ -180,14 +188,21 @@ class Server(Component):
     async def _run(
         self, service: str, method: Method, request: Any, call: Call
     ) -> Message | Failure | None:
+        times = None if method.server_streams or method.client_streams else self._call_times
+        begin_s = 0.0 if times is None else self._now_s()
+        outcome: Message | Failure | None
         try:
             if self._access is not None:
-                return await self._run_checked(self._access, service, method, request, call)
-            if not method.client_streams:
-                request = parsed(method, request)
-            return await self._handle(service, method, request, call)
+                outcome = await self._run_checked(self._access, service, method, request, call)
+            else:
+                if not method.client_streams:
+                    request = parsed(method, request)
+                outcome = await self._handle(service, method, request, call)
         except Exception as error:
-            return self._failure(f"{service}/{method.name}", error)
+            outcome = self._failure(f"{service}/{method.name}", error)
+        if times is not None:
+            times.ended(method.name, outcome, self._now_s() - begin_s)
+        return outcome
 
     async def _run_checked(
         self, access: Access, service: str, method: Method, request: Any, call: Call

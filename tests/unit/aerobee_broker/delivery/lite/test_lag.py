@@ -9,8 +9,10 @@ from collections import Counter
 import pytest
 from aerobee.broker.v1 import offset_pb2 as pb
 
+from aerobee_broker.declared_metrics import CONSUMER_LAG_MESSAGES
 from aerobee_broker.delivery import gauges
 from aerobee_broker.delivery.lite import lag
+from aerobee_broker.metrics import lag_labels
 from support.broker.handlers import Handlers
 from support.broker.harness import Begin, BrokerHarness
 from support.lite.broker_client import (
@@ -36,17 +38,10 @@ async def progress(harness: BrokerHarness, **fields: str) -> dict[tuple[str, int
 
 
 def gauge(harness: BrokerHarness) -> float | None:
-    return harness.metrics.registry.get_sample_value(
-        "rocketmq_consumer_lag_messages",
-        {
-            "cluster": "DefaultCluster",
-            "node_type": "broker",
-            "node_id": "broker-a",
-            "topic": PARENT,
-            "consumer_group": GROUP,
-            "is_retry": "false",
-        },
-    )
+    labels = dict(zip(CONSUMER_LAG_MESSAGES.labels, lag_labels(GROUP, PARENT), strict=True))
+    value = harness.metrics.registry.value("rocketmq_consumer_lag_messages", labels)
+    assert value is None or isinstance(value, int)
+    return value
 
 
 async def test_each_queue_of_the_parent_has_its_lag(begin: Begin) -> None:

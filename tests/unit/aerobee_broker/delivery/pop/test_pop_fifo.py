@@ -216,9 +216,9 @@ async def test_a_gauge_counts_blocked_message_groups(consumer: PopConsumer) -> N
     got = await consumer.pop(1, fifo=True)
     await consumer.pop(1, fifo=True)
 
-    def gauge() -> float:
+    def gauge() -> object:
         consumer.harness.broker.gauges.measure(6)
-        return float(consumer.harness.metrics._gauges["pop_blocked_message_groups"]._value.get())
+        return consumer.harness.metrics.registry.value("aerobee_pop_blocked_message_groups")
 
     assert gauge() == 1
     await consumer.ack(*got)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from aerobee_broker.declared_metrics import CONSUMER_LAG_MESSAGES
 from aerobee_broker.delivery.pull.offsets import QueueOffset
 from aerobee_broker.delivery.pull.reading import PullRequest
 from aerobee_broker.errors import GroupNotExist, InvalidParameter, NoPermission, TopicNotExist
@@ -123,18 +124,21 @@ async def test_the_status_has_the_numbers_of_the_broker(harness: BrokerHarness) 
 async def test_the_gauges_have_the_numbers_of_the_broker(harness: BrokerHarness) -> None:
     harness.broker.gauges.measure(6)
     registry = harness.metrics.registry
-    node = {"cluster": "DefaultCluster", "node_type": "broker", "node_id": "broker-a"}
-    assert registry.get_sample_value("rocketmq_broker_permission", node) == 6
-    assert registry.get_sample_value("rocketmq_topic_number", node) == len(harness.tables.topics)
+    assert registry.value("rocketmq_broker_permission") == 6
+    assert registry.value("rocketmq_topic_number") == len(harness.tables.topics)
     harness.broker.consuming.offset_queries.update("g", [QueueOffset("t", 0, 2)])
     harness.tables.offsets.commit("CID_RMQ_SYS_TRANS", "RMQ_SYS_TRANS_HALF_TOPIC", 0, 0)
-    harness.broker.gauges.measure(6)
-    lag = {**node, "topic": "t", "consumer_group": "g", "is_retry": "false"}
-    assert registry.get_sample_value("rocketmq_consumer_lag_messages", lag) == 1
-    of_system = {**lag, "topic": "RMQ_SYS_TRANS_HALF_TOPIC", "consumer_group": "CID_RMQ_SYS_TRANS"}
-    assert registry.get_sample_value("rocketmq_consumer_lag_messages", of_system) is None
-    sent = {**node, "topic": "t", "message_type": "NORMAL", "is_system": "false"}
-    assert registry.get_sample_value("rocketmq_messages_in_total", sent) == 3
+    await harness.broker.consumer_gauges.measure()
+    lag = {"topic": "t", "consumer_group": "g", "is_retry": "false", "is_system": "false"}
+    assert registry.value("rocketmq_consumer_lag_messages", lag) == 1
+    assert [
+        labels
+        for metric, items in registry.collect()
+        for labels, _ in items
+        if metric is CONSUMER_LAG_MESSAGES
+    ] == [("g", "t", "false", "false")]
+    sent = {"topic": "t", "message_type": "normal", "is_system": "false"}
+    assert registry.value("rocketmq_messages_in_total", sent) == 3
 
 
 async def test_offsets_of_system_groups_cannot_be_changed(harness: BrokerHarness) -> None:

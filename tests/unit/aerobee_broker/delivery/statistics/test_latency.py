@@ -6,12 +6,12 @@ import asyncio
 from math import isnan
 
 import pytest
-from prometheus_client import CollectorRegistry
 
 from aerobee_broker.delivery.statistics.history import HOURS, MINUTES, SECONDS, Ring
 from aerobee_broker.delivery.statistics.latency import MEASURED_PER_S, Histogram, SendLatency
 from aerobee_broker.delivery.statistics.sampler import FIGURES, Kind, Sampler
 from aerobee_broker.metrics import BrokerMetrics
+from aerobee_chassis.metrics.series import Registry
 from support.clock.virtual_loop import LoopClock
 
 
@@ -64,7 +64,7 @@ def latest(sampler: Sampler, figure: str, ring: Ring) -> float:
 
 
 async def test_each_period_has_its_own_percentiles() -> None:
-    metrics = BrokerMetrics(CollectorRegistry(), cluster="c", node_id="broker-a")
+    metrics = BrokerMetrics(Registry())
     sampler = Sampler(metrics, lambda: iter(()), LoopClock())
     await asyncio.sleep(40)  # to the end of a minute
     await sampler.sample()

@@ -15,6 +15,7 @@ from structlog.testing import capture_logs
 from aerobee_broker.delivery.transaction.transactions import End, Resolution
 from aerobee_broker.registry.clients import MAX_PENDING_CHECKS, Client
 from aerobee_broker.rpc.clients import ClientRpcs
+from aerobee_chassis.metrics.series import Distribution
 from aerobee_wire import topics as names
 from aerobee_wire.status import Code
 from support.broker.handlers import FakeCall
@@ -274,24 +275,22 @@ async def test_metrics_count_transactions(begin: Begin) -> None:
         await end(harness, stored, resolution)
     await half(harness)
 
-    def value(name: str) -> float | None:
+    def value(name: str, **labels: str) -> object:
         harness.broker.gauges.measure(6)
-        labels = {
-            "cluster": "DefaultCluster",
-            "node_type": "broker",
-            "node_id": "broker-a",
-            "topic": "t",
-        }
-        return harness.metrics.registry.get_sample_value(f"rocketmq_{name}", labels)
+        return harness.metrics.registry.value(name, labels)
 
-    assert value("half_messages") == 1
-    assert value("commit_messages_total") == 1
-    assert value("rollback_messages_total") == 1
+    assert value("rocketmq_half_messages", topic="t") == 1
+    assert value("rocketmq_commit_messages_total", topic="t") == 1
+    assert value("rocketmq_rollback_messages_total", topic="t") == 1
+    latency = value("rocketmq_finish_message_latency_milliseconds", topic="t")
+    assert isinstance(latency, Distribution) and sum(latency.counts) == 1
     await asyncio.sleep(10)
-    assert value("transaction_checks_total") == 1
+    assert value("aerobee_transaction_checks_total", topic="t") == 1
+    assert value("aerobee_oldest_half_message_seconds") == pytest.approx(10, abs=1)
     await asyncio.sleep(60)
-    assert value("given_up_half_messages_total") == 1
-    assert value("half_messages") == 0
+    assert value("aerobee_given_up_half_messages_total", topic="t") == 1
+    assert value("rocketmq_half_messages", topic="t") == 0
+    assert value("aerobee_oldest_half_message_seconds") == 0
 
 
 async def test_a_damaged_half_message_is_rolled_back_or_given_up(begin: Begin) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from prometheus_client import CollectorRegistry
-
 from aerobee_broker.replication.election.metrics import ReplicaMetrics
 from aerobee_broker.replication.in_sync.counts import Reason, ReplicaCounts
 from aerobee_broker.replication.in_sync.in_sync_set import InSyncRules, InSyncSet
@@ -11,6 +9,7 @@ from aerobee_broker.replication.log.epochs import EpochEntry, EpochHistory
 from aerobee_broker.replication.log.handshake import LogDescription
 from aerobee_broker.replication.log.status import ReplicaStatus, Role, master_status
 from aerobee_broker.replication.rpc.replica import status_message, status_of
+from aerobee_chassis.metrics.series import Distribution, Registry
 from support.etcd.coordinator_contract import replica_of
 
 
@@ -83,12 +82,11 @@ def test_a_status_travels_as_it_is() -> None:
 
 
 def test_metrics_show_a_role_and_what_slaves_lack_until_there_is_another() -> None:
-    registry = CollectorRegistry()
-    metrics = ReplicaMetrics(registry, "c", "b", 0)
-    node = {"cluster": "c", "node_type": "broker", "node_id": "b", "replica_id": "0"}
+    registry = Registry()
+    metrics = ReplicaMetrics(registry, 0)
 
-    def value(name: str, **labels: str) -> float | None:
-        return registry.get_sample_value(f"rocketmq_replica_{name}", node | labels)
+    def value(name: str, **labels: str) -> object:
+        return registry.value(f"aerobee_replica_{name}", {"replica_id": "0", **labels})
 
     metrics.measure(master())
     assert (value("role", role="master"), value("role", role="slave")) == (1, 0)
@@ -101,17 +99,16 @@ def test_metrics_show_a_role_and_what_slaves_lack_until_there_is_another() -> No
     assert value("coordinator_reachable") == 1
     assert value("clock_offset_seconds", slave="1") is None
     assert (value("role", role="master"), value("role", role="refused")) == (0, 1)
-    assert (value("in_sync"), value("following"), value("copying")) == (0, 1, 1)
+    assert (value("in_sync"), value("following"), value("copying")) == (None, 1, 1)
     assert value("lag_bytes", slave="1") is None
 
 
 def test_metrics_count_what_a_replica_counts() -> None:
-    registry = CollectorRegistry()
-    metrics, counts = ReplicaMetrics(registry, "c", "b", 0), ReplicaCounts()
-    node = {"cluster": "c", "node_type": "broker", "node_id": "b", "replica_id": "0"}
+    registry = Registry()
+    metrics, counts = ReplicaMetrics(registry, 0), ReplicaCounts()
 
-    def value(name: str, **labels: str) -> float | None:
-        return registry.get_sample_value(f"rocketmq_replica_{name}", node | labels)
+    def value(name: str, **labels: str) -> object:
+        return registry.value(f"aerobee_replica_{name}", {"replica_id": "0", **labels})
 
     assert value("elections_total", reason="promotion") == 0
     counts.received(70)
@@ -125,4 +122,6 @@ def test_metrics_count_what_a_replica_counts() -> None:
     assert (value("diverged_bytes_total"), value("diverged_messages_total")) == (40, 3)
     assert value("given_up_bytes_total") == 9
     assert value("elections_total", reason="promotion") == 1
-    assert (value("wait_seconds_count"), value("wait_seconds_bucket", le="0.5")) == (2, 1)
+    waits = value("wait_seconds")
+    assert isinstance(waits, Distribution)
+    assert (sum(waits.counts), sum(waits.counts[:8]), waits.bounds[7]) == (2, 1, 0.5)

@@ -207,7 +207,7 @@ class DeliveryLoop:
         self._queue.delivered()
         now = self._clock.now_ms()
         for due_ms in batch.due_ms:
-            self._metrics.delay_latency.observe(max(0, now - due_ms) / 1000)
+            self._metrics.delivered_late(max(0, now - due_ms) / 1000)
 
     async def _sleep(self, seconds: float) -> None:
         """Sleep until the timeout, or until `wake` is called."""

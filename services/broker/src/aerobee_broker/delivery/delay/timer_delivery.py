@@ -51,6 +51,8 @@ from aerobee_wire.record import Record
 LONGEST_SLEEP_MS = 10_000
 READ_UNITS = 16_384  # consume-queue entries per read
 READ_AGAIN_S = 1.0  # after a failed read of the queue
+MOST_OVERDUE = 10_000  # due messages that are counted for metrics: 3 ms
+SNAPSHOT_SLICE = 4_096  # waiting messages counted before other work runs: 1 ms
 OTHERS_SHARE = 3.0  # seconds that the loop is free, per second of filling the table
 
 
@@ -80,8 +82,10 @@ class TimerDelivery(Component):
         self._table = table
         self._due_copies = due_copies
         self._clock = clock
+        self._metrics = metrics
         self._loop = DeliveryLoop(self, log, metrics, clock)
         self._batch: list[int] | None = None  # keys that were taken and are not durable yet
+        self._batch_topics: list[str] = []  # of the messages that the batch delivers
         self._marks: list[Mark] = []  # the table's marks before the batch was taken
         self._needed_from: int | None = None
         self._fills_later = fills_later
@@ -204,6 +208,7 @@ class TimerDelivery(Component):
         self._marks = list(self._table.marks)
         self._batch = []
         copies = self._take_due(self._batch, now)
+        self._batch_topics = [copy.topic for copy in copies if copy.topic != names.TIMER_TOPIC]
         progress = progress_record(names.TIMER_PROGRESS_TOPIC, self._table.progress(), now)
         return Batch(copies, progress, [due_of(key) for key in self._batch])
 
@@ -244,10 +249,46 @@ class TimerDelivery(Component):
     def delivered(self) -> None:
         self._table.forget(self._batch or ())
         self._batch = None
+        self._metrics.timer_delivered(self._batch_topics)
 
     def put_back(self) -> None:
         self._table.put_back(self._batch or (), self._marks)
         self._batch = None
+
+    # ---- metrics ----
+
+    def not_taken(self) -> tuple[int, int | None]:
+        """Return how many messages of the queue the table lacks, and the store time of the first.
+
+        The time is None if there are none, or if it cannot be read.
+        """
+        low = self._store.min_offset(names.TIMER_TOPIC, QUEUE_ID)
+        begin = max(self._table.end, low)
+        count = max(0, self._store.max_offset(names.TIMER_TOPIC, QUEUE_ID) - begin)
+        if not count:
+            return 0, None
+        return count, self._store.store_timestamp(names.TIMER_TOPIC, QUEUE_ID, begin) or None
+
+    def overdue(self) -> tuple[int, int]:
+        """Return how many messages are due and not delivered, and by how many ms the first is late.
+
+        At most MOST_OVERDUE are counted.
+        """
+        now_ms, head = self._clock.now_ms(), self._table.head()
+        if head is None or due_of(head) > now_ms:
+            return 0, 0
+        return self._table.count_due(now_ms, MOST_OVERDUE), now_ms - due_of(head)
+
+    def waits_ms(self) -> Iterator[list[int]]:
+        """Yield the ms until delivery of the waiting messages, in slices.
+
+        Messages that come or go during the iteration may be missing, or counted twice.
+        """
+        begin = 0
+        while keys := self._table.keys(begin, SNAPSHOT_SLICE):
+            now_ms = self._clock.now_ms()
+            yield [due_of(key) - now_ms for key in keys]
+            begin += len(keys)
 
     # ---- retention ----
 

@@ -10,7 +10,7 @@ Unlike in RocketMQ, times are exact to the millisecond, and are not rounded to a
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sized
+from collections.abc import Callable, Mapping, Sized
 
 from aerobee_broker.delivery.delay.levels import redirected
 from aerobee_broker.errors import MessageIllegal, TooManyTimers
@@ -36,14 +36,23 @@ class TimerQueue:
     """Redirects messages with a delivery time to the timer queue, within limits.
 
     `waiting` contains the messages that already wait. Their number is limited to `max_messages`.
+    `on_accept` is called with the topic and the delay (ms) of each message that is redirected.
     """
 
-    def __init__(self, waiting: Sized, *, max_delay_ms: int, max_messages: int) -> None:
+    def __init__(
+        self,
+        waiting: Sized,
+        *,
+        max_delay_ms: int,
+        max_messages: int,
+        on_accept: Callable[[str, int], None] = lambda topic, delay_ms: None,
+    ) -> None:
         # Whether a message was redirected here since the last call of `arrived`.
         self.unconfirmed = False
         self._waiting = waiting
         self._max_delay_ms = max_delay_ms
         self._max_messages = max_messages
+        self._on_accept = on_accept
 
     def use(self, *, max_delay_ms: int, max_messages: int) -> None:
         """Use other limits, for messages that are sent from now on."""
@@ -62,7 +71,7 @@ class TimerQueue:
         delivery time, or one in the past. Raises MessageIllegal, TooManyTimers.
         """
         due_ms = self.due_ms(properties, now_ms)
-        return None if due_ms is None else self._until(message, properties, due_ms)
+        return None if due_ms is None else self._until(message, properties, due_ms, now_ms)
 
     def by_delay(
         self, message: NewMessage, properties: dict[str, str], delay_ms: int, now_ms: int
@@ -73,12 +82,15 @@ class TimerQueue:
         TooManyTimers.
         """
         self._check_delay(delay_ms)
-        return self._until(message, properties, now_ms + delay_ms)
+        return self._until(message, properties, now_ms + delay_ms, now_ms)
 
-    def _until(self, message: NewMessage, properties: dict[str, str], due_ms: int) -> NewMessage:
+    def _until(
+        self, message: NewMessage, properties: dict[str, str], due_ms: int, now_ms: int
+    ) -> NewMessage:
         if len(self._waiting) >= self._max_messages:
             raise TooManyTimers(self._max_messages)
         self.unconfirmed = True
+        self._on_accept(message.topic, due_ms - now_ms)
         properties[props.TIMER_OUT_MS] = str(due_ms)
         return redirected(message, properties, names.TIMER_TOPIC, QUEUE_ID)
 

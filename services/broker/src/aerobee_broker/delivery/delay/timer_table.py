@@ -183,6 +183,21 @@ class TimerTable:
                 heapq.heappush(candidates, (self._heap[child], child))
         return found
 
+    def count_due(self, now_ms: int, limit: int) -> int:
+        """Return the number of messages that are due, without the recalled ones, up to `limit`."""
+        heap, end, count = self._heap, key_of(now_ms + 1, 0), 0
+        pending = [0] if heap and heap[0] < end else []
+        while pending and count < limit:
+            at = pending.pop()
+            count += offset_of(heap[at]) not in self._recalled
+            children = range(2 * at + 1, min(2 * at + 3, len(heap)))
+            pending += [child for child in children if heap[child] < end]
+        return count
+
+    def keys(self, begin: int, count: int) -> list[int]:
+        """Return up to `count` keys from a place of the heap on, in no order."""
+        return self._heap[begin : begin + count]
+
     def pop(self) -> int:
         """Remove the next message, count it as delivered, and return its key.
 

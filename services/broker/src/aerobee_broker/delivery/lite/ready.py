@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from aerobee_broker.delivery.lite.subscriptions import LiteClient
+from aerobee_chassis.rpc.call_times import begin_wait
 
 
 class ReadyLine(NamedTuple):
@@ -108,6 +109,7 @@ class ReadyLines:
             return False
         future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         queue.waiting[future] = None
+        begin_wait()
         try:
             async with asyncio.timeout(timeout_s):
                 return await future

@@ -19,6 +19,7 @@ import structlog
 from aerobee_broker.delivery.pop.in_flight import InFlightMessage, InFlightQueue
 from aerobee_broker.delivery.pop.lease_table import LeasedMessage, LeaseTable
 from aerobee_broker.delivery.retry import policy
+from aerobee_broker.metrics import BrokerMetrics
 from aerobee_broker.registry.groups import GroupRegistry
 from aerobee_chassis.clock import Clock
 
@@ -106,6 +107,18 @@ class LeaseDeadlines:
             return None
         return self._heap[0].deadline_ms - self._clock.monotonic_ms()
 
+    def overdue(self) -> tuple[int, int]:
+        """Return how many leases should have ended, and for how many ms the first one should.
+
+        Only the next MAX_AT_ONCE deadlines are looked at.
+        """
+        now_ms = self._clock.monotonic_ms()
+        if not self._heap or self._heap[0].deadline_ms > now_ms:
+            return 0, 0
+        due = [entry for entry in self._heap[:MAX_AT_ONCE] if entry.deadline_ms <= now_ms]
+        leases = sum(sum(map(bool, map(entry.leased, entry.offsets))) for entry in due)
+        return leases, now_ms - self._heap[0].deadline_ms if leases else 0
+
     def take_expired(self) -> list[LeasedMessage]:
         """Remove the deadlines that have passed, and return their messages.
 
@@ -148,6 +161,7 @@ class LeaseExpiry:
     groups: GroupRegistry
     polls: Wakes
     clock: Clock
+    metrics: BrokerMetrics
     attempts_used_up: Callable[[Sequence[LeasedMessage]], Awaitable[None]]
 
     async def run(self) -> None:
@@ -172,6 +186,7 @@ class LeaseExpiry:
                 continue
             leased.queue.expire(leased.message)
             self.table.touch()
+            self.metrics.lease_expired(leased.queue.consumer_group, leased.queue.topic)
             self.polls.wake_pop(*leased.queue.key)
         if dying:
             await self.attempts_used_up(dying)

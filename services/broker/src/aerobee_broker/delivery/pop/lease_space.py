@@ -141,6 +141,7 @@ class LeaseSpace(Component):
             groups=groups,
             polls=polls,
             clock=clock,
+            metrics=metrics,
             attempts_used_up=self.dead_letters.attempts_used_up,
         )
 

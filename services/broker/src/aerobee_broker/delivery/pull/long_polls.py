@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from aerobee_broker.store.messages import Arrival
+from aerobee_chassis.rpc.call_times import begin_wait
 from aerobee_wire.status import Code, MqError
 from aerobee_wire.topics import RETRY_PREFIX, is_retry
 
@@ -65,6 +66,7 @@ class _Lines:
         timer = loop.call_later(timeout_s, _end, future, False)
         call = _ParkedCall(queue_id, queue_offset, tags_codes, timer)
         self.topics.setdefault(topic, {}).setdefault(line, {})[future] = call
+        begin_wait()
         self.count += 1
         return future
 

@@ -77,6 +77,9 @@ class Pull:
             self.metrics.delivered(
                 request.topic, request.consumer_group, result.message_count, len(result.records)
             )
+            self.clients.pulled(
+                request.consumer_group, request.topic, request.queue_id, result.next_begin_offset
+            )
         return result, self.slow_readers.suggested(request, result, group)
 
     async def _read(self, request: PullRequest, wanted: Filter) -> ReadResult:

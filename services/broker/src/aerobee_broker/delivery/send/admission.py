@@ -107,6 +107,11 @@ class Admission:
             )
 
 
+def metric_type(config: TopicConfig) -> str:
+    """Return the message type, for metrics, of a message without delay and transaction."""
+    return "fifo" if config.message_type == "FIFO" else "normal"
+
+
 def check_body(size: int, limit: int) -> None:
     if size == 0:
         raise MessageIllegal("the body is empty: give it at least one byte", "body")

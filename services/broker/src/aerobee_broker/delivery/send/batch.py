@@ -18,6 +18,7 @@ from aerobee_broker.delivery.send.admission import (
     check_body,
     check_properties,
     check_sys_flag,
+    metric_type,
 )
 from aerobee_broker.delivery.send.broker_properties import BrokerProperties, asks_for_rules
 from aerobee_broker.delivery.transaction import half_messages
@@ -97,7 +98,7 @@ class BatchSender:
             physical = [offsets.physical_offset for offsets in appended]
         else:
             first, physical = await self.log.put_batch(columns)
-        self.metrics.stored(batch.topic, len(physical), len(batch.bodies))
+        self.metrics.stored(batch.topic, len(physical), len(batch.bodies), metric_type(config))
         return BatchSendResult(queue_id, first, physical)
 
     def _columns(self, batch: SendBatch, queue_id: int) -> NewBatch:

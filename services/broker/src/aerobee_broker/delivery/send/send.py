@@ -28,6 +28,7 @@ from aerobee_broker.delivery.send.admission import (
     check_body,
     check_properties,
     check_sys_flag,
+    metric_type,
 )
 from aerobee_broker.delivery.send.broker_properties import BrokerProperties
 from aerobee_broker.delivery.transaction import half_messages
@@ -41,9 +42,9 @@ from aerobee_wire.record import TRANSACTION_MASK
 
 # The message type in the metrics, by the topic in which a message is stored.
 _MESSAGE_TYPES = {
-    names.SCHEDULE_TOPIC: "DELAY",
-    names.TIMER_TOPIC: "DELAY",
-    names.HALF_TOPIC: "TRANSACTION",
+    names.SCHEDULE_TOPIC: "delay",
+    names.TIMER_TOPIC: "delay",
+    names.HALF_TOPIC: "transaction",
 }
 
 
@@ -123,8 +124,9 @@ class Sender:
             appended = await self.transactions.begin(routed, completed)
         else:
             appended = await self.log.put(routed, wait=not all(map(_does_not_wait, messages)))
-        for message, stored in zip(messages, routed, strict=True):
-            message_type = _MESSAGE_TYPES.get(stored.topic, "NORMAL")
+        for message, stored, decoded in zip(messages, routed, completed, strict=True):
+            usual = "fifo" if props.SHARDING_KEY in decoded else "normal"
+            message_type = _MESSAGE_TYPES.get(stored.topic, usual)
             self.metrics.stored(message.topic, 1, len(message.body), message_type)
         return [
             SendResult(
@@ -152,13 +154,14 @@ class Sender:
             return None
         admission, max_body_size = self.admission, self.admission.max_body_size
         topic, config = "", None
-        totals: dict[str, list[int]] = {}  # topic → messages, bytes of their bodies
+        # (topic, message type) → messages, bytes of their bodies
+        totals: dict[tuple[str, str], list[int]] = {}
         added, now_ms = self.properties.encoded, self.clock.now_ms()
         for message in messages:
             if config is None or message.topic != topic:
                 topic = message.topic
                 config = await admission.topic(topic, queue_count, creator)
-                total = totals.setdefault(topic, [0, 0])
+                total = totals.setdefault((topic, metric_type(config)), [0, 0])
             message.queue_id = admission.queue(config, message.queue_id)
             size = len(message.body)
             check_body(size, max_body_size)
@@ -170,8 +173,8 @@ class Sender:
             total[0] += 1
             total[1] += size
         appended = await self.log.put(messages)
-        for topic, (count, size) in totals.items():
-            self.metrics.stored(topic, count, size)
+        for (topic, message_type), (count, size) in totals.items():
+            self.metrics.stored(topic, count, size, message_type)
         return appended
 
     async def _route(

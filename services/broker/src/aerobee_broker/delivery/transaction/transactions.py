@@ -260,7 +260,11 @@ class Transactions:
             if state is State.GIVEN_UP:
                 self.metrics.transaction_given_up(topic)
             else:
-                self.metrics.transaction_ended(topic, committed=state is State.COMMITTED)
+                self.metrics.transaction_ended(
+                    topic,
+                    committed=state is State.COMMITTED,
+                    age_ms=self.schedule.age_ms(transaction.half),
+                )
 
     def _ended_record(self, transactions: Sequence[Transaction]) -> NewMessage:
         ended = (transaction.name for transaction in transactions)

@@ -291,6 +291,13 @@ class Reader:
         queue = self._queue(topic, queue_id)
         return self._store_timestamp(queue, queue_offset) if queue else 0
 
+    def log_timestamp(self, physical_offset: int) -> int | None:
+        """Return the store timestamp (ms) of the record at a physical offset of the log.
+
+        Returns None if there is no readable record. Raises TransientReadError.
+        """
+        return self._log_reader.store_timestamp(physical_offset)
+
     def _store_timestamp(self, queue: ConsumeQueue, queue_offset: int) -> int:
         """Return the store timestamp of this or the next readable message, or 0 without one."""
         while queue.min_offset <= queue_offset < queue.visible:

@@ -1,7 +1,6 @@
 """Serve a service's HTTP endpoint: /metrics for Prometheus, /healthz (alive), /readyz (serving).
 
-The endpoint is off by default. When it is on, it loads prometheus_client, which takes 4 MB with its
-imports.
+The endpoint is off by default, and its imports are loaded only when it is on.
 """
 
 from __future__ import annotations
@@ -9,21 +8,20 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
 from aerobee_chassis.addresses import join_address
 from aerobee_chassis.clock import SystemClock
 from aerobee_chassis.config import Options
 from aerobee_chassis.errors import PortInUse
 from aerobee_chassis.lifecycle import Component
-from aerobee_chassis.port_limits import PortCollector, PortLimits
+from aerobee_chassis.metrics.exposition import CONTENT_TYPE, Exposition
+from aerobee_chassis.metrics.process import SCRAPES_REFUSED
+from aerobee_chassis.metrics.series import Registry
 
 if TYPE_CHECKING:
     from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-
-    from prometheus_client import Metric
-    from prometheus_client.registry import Collector
 
 
 MAX_REQUESTS = 8  # at once; more are answered with 503
@@ -34,40 +32,19 @@ BUSY = (
 )
 
 
-class QuotaCounts(Protocol):
-    """The numbers of calls that were beyond a quota."""
-
-    @property
-    def refused(self) -> int: ...
-
-    @property
-    def delayed(self) -> int: ...
-
-
 class MetricsEndpoint(Component):
-    """Serve the metrics of `collector` on a thread that sleeps between scrapes.
+    """Serve the metrics of `registry` on a thread that sleeps between scrapes.
 
-    `collector` is called at each scrape and `ready` at each /readyz, both on other threads. The
-    counts of the port are in `limits`, and those of quotas in `quotas`. The endpoint serves
-    MAX_REQUESTS requests at once, for REQUEST_MS each.
+    `registry` is read at each scrape and `ready` is called at each /readyz, both on other threads.
+    The endpoint serves MAX_REQUESTS requests at once, for REQUEST_MS each.
     """
 
-    def __init__(
-        self,
-        options: Options,
-        collector: Collector,
-        ready: Callable[[], bool],
-        limits: PortLimits | None = None,
-        quotas: QuotaCounts | None = None,
-    ) -> None:
-        self._quotas = quotas
-        self._limits = limits or PortLimits()
-        self.refused = 0  # requests
+    def __init__(self, options: Options, registry: Registry, ready: Callable[[], bool]) -> None:
+        self._refused = registry.series(SCRAPES_REFUSED)
         self._enabled = options.metrics_exporter_type == "PROM"
         self._host = options.metrics_prom_exporter_host
         self._port = options.metrics_prom_exporter_port
-        self._collector = collector
-        self._options = options
+        self._registry = registry
         self._ready = ready
         self._server: ThreadingHTTPServer | None = None
 
@@ -103,7 +80,7 @@ class MetricsEndpoint(Component):
         """Return a server that refuses requests above the limits."""
         from http.server import ThreadingHTTPServer
 
-        endpoint = self
+        refused = self._refused
         now_ms = SystemClock().monotonic_ms
         deadlines: dict[socket.socket, int] = {}  # of running requests
 
@@ -113,7 +90,7 @@ class MetricsEndpoint(Component):
 
             def process_request(self, request: Any, client_address: Any) -> None:
                 if len(deadlines) >= MAX_REQUESTS:
-                    endpoint.refused += 1
+                    refused.add(1)
                     with contextlib.suppress(OSError):
                         request.setblocking(False)
                         request.send(BUSY)
@@ -141,95 +118,31 @@ class MetricsEndpoint(Component):
     def _handler(self) -> type[BaseHTTPRequestHandler]:
         from http.server import BaseHTTPRequestHandler
 
-        from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
-
         ready = self._ready
-        registry = CollectorRegistry()
-        registry.register(self._collector)
-        registry.register(_Security(self._options))
-        registry.register(PortCollector(self._limits))
-        registry.register(_Refused(self))
-        if self._quotas is not None:
-            registry.register(_OverQuota(self._quotas))
+        exposition = Exposition(self._registry)
 
-        def answer(path: str) -> tuple[int, str, bytes]:
+        def answer(path: str) -> tuple[int, str, list[bytes]]:
             if path == "/metrics":
-                return 200, CONTENT_TYPE_LATEST, generate_latest(registry)
+                return 200, CONTENT_TYPE, list(exposition.write())
             if path == "/healthz":
-                return 200, "text/plain", b"alive\n"
+                return 200, "text/plain", [b"alive\n"]
             if path == "/readyz":
                 if ready():
-                    return 200, "text/plain", b"ready\n"
-                return 503, "text/plain", b"not ready\n"
-            return 404, "text/plain", b"try /metrics, /healthz or /readyz\n"
+                    return 200, "text/plain", [b"ready\n"]
+                return 503, "text/plain", [b"not ready\n"]
+            return 404, "text/plain", [b"try /metrics, /healthz or /readyz\n"]
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 status, kind, body = answer(self.path.partition("?")[0])
                 self.send_response(status)
                 self.send_header("Content-Type", kind)
-                self.send_header("Content-Length", str(len(body)))
+                self.send_header("Content-Length", str(sum(map(len, body))))
                 self.end_headers()
-                self.wfile.write(body)
+                for piece in body:
+                    self.wfile.write(piece)
 
             def log_message(self, format: str, *args: object) -> None:
                 """Do not log scrapes."""
 
         return Handler
-
-
-class _OverQuota:
-    """Collect the number of calls beyond a quota."""
-
-    def __init__(self, quotas: QuotaCounts) -> None:
-        self._quotas = quotas
-
-    def collect(self) -> Iterator[Metric]:
-        from prometheus_client.core import CounterMetricFamily
-
-        calls = CounterMetricFamily(
-            "aerobee_over_quota_calls", "Calls beyond a quota of their caller.", labels=["outcome"]
-        )
-        calls.add_metric(["refused"], self._quotas.refused)
-        calls.add_metric(["delayed"], self._quotas.delayed)
-        yield calls
-
-
-class _Refused:
-    """Collect the number of requests that the endpoint refused."""
-
-    def __init__(self, endpoint: MetricsEndpoint) -> None:
-        self._endpoint = endpoint
-
-    def collect(self) -> Iterator[Metric]:
-        from prometheus_client.core import CounterMetricFamily
-
-        yield CounterMetricFamily(
-            "aerobee_scrapes_refused",
-            "Requests for metrics that were refused because too many ran.",
-            value=self._endpoint.refused,
-        )
-
-
-class _Security:
-    """Collect whether the port is open, and when certificates expire, for each service."""
-
-    def __init__(self, options: Options) -> None:
-        self._options = options
-
-    def collect(self) -> Iterator[Metric]:
-        from prometheus_client.core import GaugeMetricFamily
-
-        yield GaugeMetricFamily(
-            "aerobee_insecure",
-            "1 if other machines may reach the port and it serves each caller, else 0.",
-            value=self._options.is_insecure,
-        )
-        expiries = GaugeMetricFamily(
-            "aerobee_certificate_expiry_timestamp_seconds",
-            "When the first certificate of the file that the option names expires.",
-            labels=["option"],
-        )
-        for option, expires in self._options.expiries().items():
-            expiries.add_metric([option], expires.timestamp())
-        yield expiries

@@ -1,0 +1,201 @@
+"""Metrics: what each one is, its values by label, and all metrics of a process.
+
+The event loop changes values, and an exporter reads them on another thread. Each read copies a
+dictionary with one call, which is atomic. The module knows no format: see `exposition` and `otlp`.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from itertools import islice
+
+Labels = tuple[str, ...]  # the values of a metric's labels, in their order
+
+# The label of the series that stands for all series beyond the limit, as OpenTelemetry names it.
+OVERFLOW_LABEL = "otel_metric_overflow"
+
+
+class Kind(Enum):
+    COUNTER = "counter"
+    GAUGE = "gauge"
+    HISTOGRAM = "histogram"
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """The declaration of a metric.
+
+    Args:
+        name: The name without a unit, as OTLP has it.
+        kind: Its type.
+        text: What it measures, in one line.
+        labels: The names of its own labels. The labels of the process come before them.
+        unit: "milliseconds", "seconds" or "bytes"; empty for numbers, and where the name ends with
+            the unit already.
+        buckets: The upper bounds of the buckets of a histogram.
+        former: The name of an earlier release, which Prometheus still gets in this release.
+    """
+
+    name: str
+    kind: Kind
+    text: str
+    labels: tuple[str, ...] = ()
+    unit: str = ""
+    buckets: tuple[float, ...] = ()
+    former: str = ""
+
+    @property
+    def exposed(self) -> str:
+        """The name in Prometheus' text format, which ends with the unit."""
+        unit = f"_{self.unit}"
+        return self.name if not self.unit or self.name.endswith(unit) else self.name + unit
+
+
+class Distribution:
+    """The values of a histogram: how many are in each bucket, and their sum."""
+
+    __slots__ = ("bounds", "counts", "sum")
+
+    def __init__(self, bounds: tuple[float, ...]) -> None:
+        self.bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)
+        self.sum = 0.0
+
+    def observe(self, value: float, count: int = 1) -> None:
+        self.counts[bisect_left(self.bounds, value)] += count
+        self.sum += value * count
+
+    def merge(self, other: Distribution) -> None:
+        """Add the values of a distribution with the same bounds."""
+        self.counts = [own + each for own, each in zip(self.counts, other.counts, strict=True)]
+        self.sum += other.sum
+
+
+Value = float | Distribution
+
+
+class Series:
+    """The values of a metric, by the values of its labels."""
+
+    __slots__ = ("metric", "values")
+
+    def __init__(self, metric: Metric, values: Mapping[Labels, Value] | None = None) -> None:
+        self.metric = metric
+        self.values: dict[Labels, Value] = dict(values or {})
+
+    def add(self, amount: float, *labels: str) -> None:
+        """Add to a counter."""
+        before = self.values.get(labels, 0)
+        assert not isinstance(before, Distribution)
+        self.values[labels] = before + amount
+
+    def set(self, value: float, *labels: str) -> None:
+        """Set a gauge, or the total of a counter that is counted elsewhere."""
+        self.values[labels] = value
+
+    def observe(self, value: float, *labels: str, count: int = 1) -> None:
+        """Add a value to a histogram."""
+        found = self.values.get(labels)
+        if found is None:
+            found = self.values[labels] = Distribution(self.metric.buckets)
+        assert isinstance(found, Distribution)
+        found.observe(value, count)
+
+    def replace(self, values: Mapping[Labels, float]) -> None:
+        """Replace all values, so that series that `values` lacks disappear."""
+        self.values = dict(values)
+
+    def remove(self, label: str, value: str) -> None:
+        """Remove the series whose label has this value."""
+        at = self.metric.labels.index(label)
+        self.values = {labels: each for labels, each in self.values.items() if labels[at] != value}
+
+    def items(self) -> list[tuple[Labels, Value]]:
+        """Return a copy of the values, which another thread may iterate."""
+        return list(self.values.items())
+
+
+Source = Callable[[], Iterable[Series]]
+
+
+class Registry:
+    """All metrics of a process.
+
+    Args:
+        labels: The labels of the process, which each series has.
+        limit: The highest number of series of a metric.
+    """
+
+    def __init__(self, labels: Mapping[str, str] | None = None, limit: int = 50_000) -> None:
+        self.labels = dict(labels or {})
+        self._limit = limit
+        self._sources: list[Source] = []
+        self._made: dict[Metric, Series] = {}
+
+    def register(self, source: Source) -> None:
+        """Collect the series that `source` returns at each read, on the thread of the reader."""
+        self._sources.append(source)
+
+    def series(self, metric: Metric) -> Series:
+        """Return the series of a metric, created at the first call.
+
+        A counter without labels starts at 0.
+        """
+        if (known := self._made.get(metric)) is not None:
+            return known
+        made = self._made[metric] = Series(metric)
+        if metric.kind is Kind.COUNTER and not metric.labels:
+            made.set(0)
+        self.register(lambda: (made,))
+        return made
+
+    def collect(self) -> Iterator[tuple[Metric, list[tuple[Labels, Value]]]]:
+        """Yield each metric with its series."""
+        for source in list(self._sources):
+            for series in source():
+                items = series.items()
+                if len(items) > self._limit:
+                    yield from _limited(series.metric, items, self._limit)
+                else:
+                    yield series.metric, items
+
+    def value(self, name: str, labels: Mapping[str, str] | None = None) -> Value | None:
+        """Return the value of a series, or None if there is no such series.
+
+        Args:
+            name: The name in Prometheus' text format.
+            labels: The metric's own labels.
+        """
+        wanted = dict(labels or {})
+        for metric, items in self.collect():
+            if metric.exposed == name:
+                for values, value in items:
+                    if dict(zip(metric.labels, values, strict=True)) == wanted:
+                        return value
+        return None
+
+
+def _limited(
+    metric: Metric, items: list[tuple[Labels, Value]], limit: int
+) -> Iterator[tuple[Metric, list[tuple[Labels, Value]]]]:
+    """Yield the first series of a metric, and what the others of a counter or histogram sum up to.
+
+    Gauges beyond the limit are left out, because a sum of them need not mean anything.
+    """
+    own = Metric(
+        metric.name, metric.kind, metric.text, (*metric.labels, OVERFLOW_LABEL), metric.unit
+    )
+    kept: list[tuple[Labels, Value]] = [((*labels, ""), value) for labels, value in items[:limit]]
+    number, rest = 0.0, Distribution(metric.buckets)
+    for _, value in islice(items, limit, None):
+        if isinstance(value, Distribution):
+            rest.merge(value)
+        else:
+            number += value
+    if metric.kind is not Kind.GAUGE:
+        total = rest if metric.kind is Kind.HISTOGRAM else number
+        kept.append((("",) * len(metric.labels) + ("true",), total))
+    yield own, kept

@@ -1,0 +1,89 @@
+"""Metrics that are pushed: to a receiver of OTLP that comes, goes and rejects, and to the log."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import structlog
+from structlog.testing import capture_logs
+
+from aerobee_chassis.clock import SystemClock
+from aerobee_chassis.config import Options
+from aerobee_chassis.metrics.push import OtlpSender, PushExporter
+from aerobee_chassis.metrics.series import Kind, Metric, Registry
+from support.clock.polling import until_sync
+from support.observing.otlp import CLASSES, attributes, metrics_of, otlp_receiver
+from support.processes.service import broker_process
+
+SENT = Metric("sent_total", Kind.COUNTER, "Sent.", ("topic",))
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def test_an_export_that_fails_is_logged_once_and_its_changes_arrive_later() -> None:
+    port = free_port()
+    options = Options.from_values(
+        {
+            "metricsExporterType": "OTLP_GRPC",
+            "metricsGrpcExporterTarget": f"http://127.0.0.1:{port}",
+            "metricsGrpcExporterHeader": "X-Token: secret",
+            "metricsInDelta": "true",
+        }
+    )
+    registry = Registry({"cluster": "c"})
+    sent = registry.series(SENT)
+    exporter = PushExporter(options, registry, SystemClock())
+    send = OtlpSender(options, registry.labels)
+    sent.add(2, "t")
+    with capture_logs() as logs:
+        exporter.export(send)
+        exporter.export(send)
+        assert [each["event"] for each in logs] == ["metrics_not_exported"]
+        with otlp_receiver(port) as (receiver, _):
+            sent.add(1, "t")
+            exporter.export(send)
+            sent.add(4, "t")
+            rejected = CLASSES["Answer"]()
+            rejected.partial_success.error_message = "no"
+            receiver.answer = rejected.SerializeToString()
+            exporter.export(send)
+    points = [metrics_of(request)["sent_total"].sum.data_points for request, _ in receiver.requests]
+    assert [each[0].as_int for each in points] == [3, 4]
+    assert points[0][0].time_unix_nano == points[1][0].start_time_unix_nano
+    assert receiver.requests[0][1]["x-token"] == "secret"
+    assert [each["event"] for each in logs][1:] == ["metrics_rejected"]
+    structlog.reset_defaults()
+
+
+def test_a_broker_exports_by_otlp_and_once_more_when_it_stops(tmp_path: Path) -> None:
+    with otlp_receiver() as (receiver, port):
+        arguments = (
+            "--set=metricsExporterType=OTLP_GRPC",
+            f"--set=metricsGrpcExporterTarget=http://127.0.0.1:{port}",
+            "--set=metricGrpcExporterIntervalInMills=100",
+            "--set=metricsLabel=zone:a",
+        )
+        with broker_process(tmp_path, *arguments) as broker:
+            until_sync(lambda: bool(receiver.requests), "an export")
+            assert "metrics" not in broker.ready
+            before = len(receiver.requests)
+        assert len(receiver.requests) > before
+    found = metrics_of(receiver.requests[-1][0])
+    [point] = found["aerobee_insecure"].gauge.data_points
+    assert attributes(point)["zone"] == "a"
+    assert attributes(point)["node_id"] == "broker-a"
+    assert "rocketmq_in_flight_bytes" not in found  # former names are for Prometheus
+
+
+def test_a_broker_logs_its_metrics(tmp_path: Path) -> None:
+    arguments = ("--set=metricsExporterType=LOG", "--set=metricLoggingExporterIntervalInMills=100")
+    with broker_process(tmp_path, *arguments) as broker:
+        until_sync(lambda: bool(broker.events("metric")), "metrics in the log")
+        metrics = {event["metric"]: event for event in broker.events("metric")}
+    insecure = metrics["aerobee_insecure"]
+    assert (insecure["type"], insecure["points"]) == ("gauge", [{"value": 0}])

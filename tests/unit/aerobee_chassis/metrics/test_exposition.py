@@ -1,0 +1,97 @@
+"""The text of metrics: what Prometheus' own parser reads of it."""
+
+from __future__ import annotations
+
+from math import inf, nan
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from aerobee_chassis.metrics.exposition import Exposition
+from aerobee_chassis.metrics.series import Distribution, Kind, Metric, Registry, Series
+
+AGE = Metric("age", Kind.GAUGE, "Age.", ("topic",), "milliseconds")
+SENT = Metric("sent_total", Kind.COUNTER, 'Sent:\n "all".', former="rocketmq_sent_total")
+TIMES = Metric("times", Kind.HISTOGRAM, "Times.", ("topic",), buckets=(1, 10))
+
+
+def parsed(registry: Registry) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
+    text = b"".join(Exposition(registry).write()).decode()
+    return {
+        (sample.name, frozenset(sample.labels.items())): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+def key(name: str, **labels: str) -> tuple[str, frozenset[tuple[str, str]]]:
+    return name, frozenset(labels.items())
+
+
+def test_a_name_ends_with_its_unit_and_a_former_name_has_the_same_series() -> None:
+    registry = Registry({"cluster": "c", "node_id": ""})
+    registry.series(AGE).set(5, 'a"b\\c\nd')
+    registry.series(SENT).add(2)
+    assert parsed(registry) == {
+        key("age_milliseconds", cluster="c", topic='a"b\\c\nd'): 5,
+        key("sent_total", cluster="c"): 2,
+        key("rocketmq_sent_total", cluster="c"): 2,
+    }
+
+
+def test_buckets_are_cumulative() -> None:
+    registry = Registry()
+    times = registry.series(TIMES)
+    for value in (1, 2, 100):
+        times.observe(value, "t")
+    times.observe(0.5, "t", count=2)
+    found = parsed(registry)
+    assert [found[key("times_bucket", topic="t", le=le)] for le in ("1", "10", "+Inf")] == [3, 4, 5]
+    assert found[key("times_sum", topic="t")] == 104
+    assert found[key("times_count", topic="t")] == 5
+
+
+def test_numbers_that_are_not_finite_are_written() -> None:
+    registry = Registry()
+    age = registry.series(AGE)
+    for value, topic in ((inf, "a"), (-inf, "b"), (nan, "c"), (True, "d"), (1 << 60, "e")):
+        age.set(value, topic)
+    text = b"".join(Exposition(registry).write()).decode()
+    values = [line.rpartition(" ")[2] for line in text.splitlines() if not line.startswith("#")]
+    assert values == ["+Inf", "-Inf", "NaN", "1", str(1 << 60)]
+
+
+def test_a_series_that_is_removed_disappears() -> None:
+    registry = Registry()
+    age, exposition = registry.series(AGE), Exposition(registry)
+    age.set(1, "t")
+    age.set(2, "u")
+    assert b'topic="t"' in b"".join(exposition.write())
+    age.remove("topic", "t")
+    text = b"".join(exposition.write())
+    assert b'topic="t"' not in text and b'topic="u"' in text
+
+
+def test_series_beyond_the_limit_are_one() -> None:
+    registry = Registry(limit=2)
+    sizes = Metric("sizes_total", Kind.COUNTER, "Sizes.", ("topic",))
+    registry.register(
+        lambda: (
+            Series(sizes, {("a",): 1, ("b",): 2, ("c",): 3, ("d",): 4}),
+            Series(AGE, {("a",): 1, ("b",): 2, ("c",): 3}),
+        )
+    )
+    found = parsed(registry)
+    assert found[key("sizes_total", otel_metric_overflow="true")] == 7
+    assert len([each for each in found if each[0] == "sizes_total"]) == 3
+    assert len([each for each in found if each[0] == "age_milliseconds"]) == 2
+
+
+def test_a_histogram_beyond_the_limit_is_merged() -> None:
+    registry = Registry(limit=1)
+    times = registry.series(TIMES)
+    for topic in "abc":
+        times.observe(5, topic)
+    found = parsed(registry)
+    assert found[key("times_count", otel_metric_overflow="true")] == 2
+    first = registry.value("times", {"topic": "a", "otel_metric_overflow": ""})
+    assert isinstance(first, Distribution)
