@@ -144,7 +144,6 @@ class NamesrvApp(App):
             Step(start=self._restore_access),  # after the lock of the key-value file is held
             PeriodicTask("access table", KEEP_CURRENT_S, self.access.keep_current),
             BackgroundTask("first user", self._create_first_user),
-            BackgroundTask("access recheck", partial(self.access.notify, self._checks.recheck)),
             BackgroundTask("expiry scan", self._scan),
             BackgroundTask("certificates", partial(watch_expiry, self.options.now, self.clock)),
             BackgroundTask("removal", partial(remove_in_batches, self.manager, self.removals)),
@@ -155,6 +154,8 @@ class NamesrvApp(App):
             Step(stop=self.manager.close_broker_watches),
             Step(stop=self._proxy_rpcs.close),
             Step(stop=self.access.close),
+            # It stops before the table closes: its work ends at once then, and would run again.
+            BackgroundTask("access recheck", partial(self.access.notify, self._checks.recheck)),
         )
         return {"address": self._server.address, **self._metrics.ready_fields}
 

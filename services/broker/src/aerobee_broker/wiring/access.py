@@ -73,10 +73,11 @@ class BrokerAccess:
 
     def components(self) -> tuple[Component, ...]:
         """Return the components to start after the server, on real time."""
+        # It stops before the table closes: its work ends at once then, and would run again.
         recheck = BackgroundTask("access recheck", partial(self.store.notify, self.checks.recheck))
         if not self._options.namesrvs:
             first = BackgroundTask("first user", self._create_first_user)
-            return (recheck, first, Step(stop=self.store.close))
+            return (first, Step(stop=self.store.close), recheck)
         error_of = unreachable(Code.NAMESRV_UNREACHABLE, "name server")
         caller = Caller(error_of, self._options.peer_tls())
         exchange = TableExchange(
@@ -86,9 +87,9 @@ class BrokerAccess:
             Step(stop=caller.close),
             PeriodicTask("access table", KEEP_CURRENT_S, self.store.keep_current),
             BackgroundTask("access exchange", exchange.run),
-            recheck,
             BackgroundTask("first user", partial(self._create_first_user, exchange)),
             Step(stop=self.store.close),
+            recheck,
         )
 
     async def _create_first_user(self, exchange: TableExchange | None = None) -> None:
