@@ -116,10 +116,11 @@ def _consumes(group: str, *topic_fields: str) -> Row:
 # Users and policies. Only processes of the cluster get secrets.
 _ACCESS_ROWS: Mapping[str, Row] = {
     **dict.fromkeys(
-        ("PutUser", "DeleteUser", "PutAcl", "DeleteAcl"), _row(ADMIN, rights=_UPDATE_CLUSTER)
+        ("PutUser", "DeleteUser", "PutAcl", "DeleteAcl", "PutQuota", "DeleteQuota"),
+        _row(ADMIN, rights=_UPDATE_CLUSTER),
     ),
     **dict.fromkeys(
-        ("GetUser", "ListUsers", "GetAcl", "ListAcls", "TestAccess", "ListTable"),
+        ("GetUser", "ListUsers", "GetAcl", "ListAcls", "ListQuotas", "TestAccess", "ListTable"),
         _row(CONSOLE, ADMIN, rights=_GET_CLUSTER),
     ),
     "Watch": Row(frozenset({BROKER, PROXY})),

@@ -13,6 +13,7 @@ import urllib.request
 import pytest
 from prometheus_client import CollectorRegistry, Counter
 
+from aerobee_chassis import metrics
 from aerobee_chassis.config import Options
 from aerobee_chassis.errors import PortInUse
 from aerobee_chassis.metrics import MetricsEndpoint
@@ -110,3 +111,23 @@ async def test_metrics_that_are_off_open_no_port(registry: CollectorRegistry) ->
     await endpoint.start()
     assert endpoint.ready_fields == {}
     await endpoint.stop()
+
+
+async def test_silent_scrapers_are_ended_and_others_get_a_503(
+    registry: CollectorRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(metrics, "REQUEST_MS", 2_000)
+    endpoint = MetricsEndpoint(Options(metrics_exporter_type="PROM"), registry, lambda: True)
+    await endpoint.start()
+    port = int(str(endpoint.ready_fields["metrics"]).rpartition(":")[2])
+    try:
+        silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(9)]
+        status = await asyncio.wait_for(silent[-1][0].readline(), 10)
+        assert status == b"HTTP/1.0 503 Service Unavailable\r\n"
+        for reader, writer in silent:
+            await asyncio.wait_for(reader.read(), 10)
+            writer.close()
+        text = (await asyncio.to_thread(get, port, "/metrics"))[1]
+        assert "aerobee_scrapes_refused_total 1.0" in text
+    finally:
+        await endpoint.stop()

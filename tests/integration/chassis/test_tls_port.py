@@ -18,6 +18,7 @@ import pytest
 from aerobee_chassis import healthcheck
 from aerobee_chassis.addresses import join_address
 from aerobee_chassis.errors import CertificateError, PortInUse, StartError
+from aerobee_chassis.port_limits import PortLimits
 from aerobee_chassis.tls_port import supervisor
 from aerobee_chassis.tls_port.settings import TlsSettings
 from support.chassis.tls_port import (
@@ -206,7 +207,7 @@ async def test_two_thousand_connections_are_served_at_once() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(3 * MANY + 1_000, hard), hard))
     try:
-        async with running() as server:
+        async with running(limits=PortLimits(connections_per_address=MANY + 1)) as server:
 
             async def connect(_: int) -> Stream:
                 reader, writer = await dial(server.port, tls=False)

@@ -6,6 +6,7 @@ import hmac
 import json
 import queue
 import stat
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -30,6 +31,8 @@ from support.processes.service import (
     namesrv_process,
     proxy_process,
 )
+from support.proxy import sdk_cluster
+from support.proxy.official_sdk import Sdk, newest
 
 AUTHENTICATION = "--set=authenticationEnabled=true", "--set=authorizationEnabled=true"
 
@@ -312,3 +315,33 @@ def test_proxy_is_not_serving_until_a_name_server_sends_the_table(tmp_path: Path
         assert code == Code.INTERNAL_SERVER_ERROR and "retry" in message
         namesrv.restart()
         until_sync(lambda: health() == serving.SERVING, "the table again")
+
+
+def test_official_sdk_gets_through_a_quota_without_losing_a_message(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    secret = cluster.command("user", "create", "hurried", "--generate")["secret_key"]
+    cluster.command("acl", "create", "hurried", "--resource", "*", "--actions", "All")
+    cluster.command("quota", "set", "User:hurried", "--messages-in", "20", "--messages-out", "40")
+    [shown] = cluster.command("quota", "list")
+    assert (shown["subject"], shown["messages_in"]) == ("User:hurried", 20)
+    until_sync(lambda: cluster.everywhere("quota/User/hurried"), "the quota at all processes")
+    until_sync(lambda: admitted(cluster, "hurried", secret), "the user at both proxies")
+    credentials = ("hurried", secret)
+    with Sdk(newest("python"), cluster.proxies[0].address, tmp_path, credentials) as sdk:
+        begin = time.monotonic()
+        bodies = sdk_cluster.send(sdk, "hurried", 80)
+        assert time.monotonic() - begin > 1.5, "80 messages, of which 40 are a burst"
+        subscriptions = {"hurried": sdk_cluster.ALL}
+        sdk.do("simple", id="c", group="hurried", subscriptions=subscriptions, await_s=2)
+        received: set[str] = set()
+
+        def all_received() -> bool:
+            found = sdk.do("receive", id="c", most=32, invisible_s=30)
+            received.update(sdk_cluster.bodies_of(found))
+            return len(received) == len(bodies)
+
+        until_sync(all_received, "each message")
+        assert received == set(bodies)
+    cluster.command("quota", "delete", "User:hurried", "--yes")
+    until_sync(lambda: cluster.nowhere("quota/User/hurried"), "the quota to be gone")

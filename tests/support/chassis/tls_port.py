@@ -14,6 +14,7 @@ import grpc
 from grpc_health.v1 import health_pb2
 
 from aerobee_chassis.lifecycle import Component
+from aerobee_chassis.port_limits import PortLimits
 from aerobee_chassis.rpc.call import Call
 from aerobee_chassis.rpc.server import Server
 from aerobee_chassis.rpc.services import bind
@@ -53,10 +54,15 @@ class TlsTestServer:
     """A gRPC server behind a TLS port."""
 
     def __init__(
-        self, tls: TlsSettings, host: str = "127.0.0.1", port: int = 0, grace_s: float = 0.0
+        self,
+        tls: TlsSettings,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        grace_s: float = 0.0,
+        limits: PortLimits | None = None,
     ) -> None:
         self.handlers = Handlers()
-        self.server = TlsServer(self._make, host=host, port=port, tls=tls)
+        self.server = TlsServer(self._make, host=host, port=port, tls=tls, limits=limits)
         self._grace_s = grace_s
 
     @property
@@ -104,8 +110,10 @@ async def watch(channel: grpc.aio.Channel) -> grpc.aio.UnaryStreamCall[Request, 
 
 
 @contextlib.asynccontextmanager
-async def running(grace_s: float = 0.0, **tls: Any) -> AsyncIterator[TlsTestServer]:
-    made = TlsTestServer(TlsSettings(**tls), grace_s=grace_s)
+async def running(
+    grace_s: float = 0.0, limits: PortLimits | None = None, **tls: Any
+) -> AsyncIterator[TlsTestServer]:
+    made = TlsTestServer(TlsSettings(**tls), grace_s=grace_s, limits=limits)
     try:
         await made.server.start()
         yield made
@@ -133,7 +141,11 @@ async def relaying(
 
     settings = TlsSettings(cert_path=str(files[0]), key_path=str(files[1]))
     server = TlsServer(
-        Backend, host="127.0.0.1", port=0, tls=settings, hello_timeout_ms=hello_timeout_ms
+        Backend,
+        host="127.0.0.1",
+        port=0,
+        tls=settings,
+        limits=PortLimits(silent_ms=hello_timeout_ms),
     )
     try:
         await server.start()

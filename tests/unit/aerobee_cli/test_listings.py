@@ -32,6 +32,7 @@ from aerobee_cli.commands import (
     lite,
     message,
     proxy,
+    quota,
     top,
     topic,
     transaction,
@@ -410,6 +411,20 @@ LISTINGS: dict[str, tuple[Sequence[Column], Sequence[dict[str, Any]]]] = {
                 "names": ("broker-a.example.org", "10.0.4.10", "127.0.0.1", "localhost"),
             }
             for role in ("ca", "namesrv", "broker")
+        ],
+    ),
+    "quota-list": (
+        quota.COLUMNS,
+        [
+            {
+                "subject": subject,
+                "calls": 500,
+                "messages_in": 1_000,
+                "bytes_in": 10_485_760,
+                "messages_out": 0,
+                "bytes_out": 0,
+            }
+            for subject in ("User:billing", "Address:*")
         ],
     ),
     "user-list": (

@@ -50,6 +50,7 @@ COMMANDS = {
     "certs": ("certs", "Certificates for TLS between services and clients."),
     "user": ("user", "Users of the cluster, who sign their calls."),
     "acl": ("acl", "Policies: what users may do."),
+    "quota": ("quota", "Quotas of users, clients and addresses."),
     "client": ("client", "Connected producers and consumers."),
     "top": ("top", "Show live rates of brokers, and of the busiest topics and groups."),
     "doctor": ("doctor", "Look for problems of clients and operators."),

@@ -1,13 +1,15 @@
-"""Convert users, policies and records between the access table and messages of its contract."""
+"""Convert the content of the access table to messages of its contract, and back."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import asdict
 
 from aerobee.access.v1 import access_pb2 as pb
 
 from aerobee_wire.access.policies import Policy, policy
-from aerobee_wire.access.table import Key, Record, UserPolicy, Version
+from aerobee_wire.access.quotas import Quota, Rates, check_rates, parse_subject
+from aerobee_wire.access.table import Item, Key, Record, UserPolicy, Version
 from aerobee_wire.access.users import User, check_name, check_secret
 
 
@@ -35,6 +37,17 @@ def policy_of(message: pb.Policy) -> Policy:
     )
 
 
+def to_quota(quota: Quota) -> pb.Quota:
+    return pb.Quota(subject=quota.subject, **asdict(quota.rates))
+
+
+def quota_of(message: pb.Quota) -> Quota:
+    """Return the quota in a message. Raises MqError with the code INVALID_PARAMETER."""
+    rates = Rates(**{name: getattr(message, name) for name in Rates.__slots__})
+    check_rates(rates)
+    return Quota(*parse_subject(message.subject), rates)
+
+
 def to_user_info(user: User) -> pb.UserInfo:
     return pb.UserInfo(
         username=user.name, enabled=user.enabled, super=user.super, secrets=len(user.secrets)
@@ -52,6 +65,8 @@ def to_record(record: Record) -> pb.TableRecord:
     if isinstance(item, User):
         message.user.enabled, message.user.super = item.enabled, item.super
         message.user.secrets.extend(secret.decode() for secret in item.secrets)
+    elif isinstance(item, Quota):
+        message.quota.CopyFrom(to_quota(item))
     else:
         message.policy.CopyFrom(to_policy(item.policy))
     return message
@@ -59,9 +74,11 @@ def to_record(record: Record) -> pb.TableRecord:
 
 def record_of(message: pb.TableRecord) -> Record:
     """Return the record in a message. Raises MqError with the code INVALID_PARAMETER."""
-    check_name(message.username)
     version = Version(message.version.time_ms, message.version.node)
-    item: User | UserPolicy
+    if message.WhichOneof("content") == "quota":
+        return Record(quota_of(message.quota), version, message.deleted)
+    check_name(message.username)
+    item: Item
     if message.WhichOneof("content") == "policy":
         item = UserPolicy(message.username, policy_of(message.policy))
     else:
@@ -92,6 +109,8 @@ def key_text(key: Key) -> str:
 def key_of(text: str) -> Key:
     """Return the key that `key_text` wrote. The name of a resource may contain a slash."""
     kind, _, rest = text.partition("/")
+    if kind == "quota":
+        return (kind, *rest.partition("/")[::2])
     if kind != "policy":
         return (kind, rest)
     username, policy_type, resource = [*rest.split("/", 2), "", ""][:3]

@@ -1,7 +1,7 @@
-"""The access table: users and policies as records with versions, which servers merge.
+"""The access table: users, policies and quotas as records with versions, which servers merge.
 
-Each server has a table of its own. A record is a user, or one policy of one user. Of two records
-with the same key, the one with the newer version wins, on each server alike. So merging is
+Each server has a table of its own. A record is a user, one policy of one user, or a quota. Of two
+records with the same key, the one with the newer version wins, on each server alike. So merging is
 commutative, associative and idempotent, and all servers that exchange records end with the same
 table. A deleted record stays as a tombstone for HORIZON_MS, so that an older copy cannot
 restore it. This module does no I/O, and does not read a clock.
@@ -10,10 +10,11 @@ restore it. This module does no I/O, and does not read a clock.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from dataclasses import astuple, dataclass, replace
+from typing import Any, NamedTuple, TypeAlias
 
 from aerobee_wire.access.policies import Policy
+from aerobee_wire.access.quotas import DEFAULT, Quota
 from aerobee_wire.access.users import User
 from aerobee_wire.status import illegal_operation
 
@@ -46,20 +47,29 @@ class UserPolicy:
         return sorted(self.policy.actions), [str(each) for each in self.policy.sources]
 
 
+Item: TypeAlias = User | UserPolicy | Quota
+
+
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A user (without policies) or a policy, with its version. A tombstone is `deleted`."""
+    """A user (without policies), a policy or a quota, with its version.
 
-    item: User | UserPolicy
+    A tombstone is `deleted`.
+    """
+
+    item: Item
     version: Version
     deleted: bool = False
 
     @property
     def key(self) -> Key:
-        return ("user", self.item.name) if isinstance(self.item, User) else self.item.key
+        return key_of_item(self.item)
 
     @property
     def username(self) -> str:
+        """Return the name of the user, or "" for a quota."""
+        if isinstance(self.item, Quota):
+            return ""
         return self.item.name if isinstance(self.item, User) else self.item.username
 
     def wins_over(self, other: Record | None) -> bool:
@@ -76,12 +86,20 @@ class Record:
         content: tuple[Any, ...]
         if isinstance(item, User):
             content = (not item.enabled, not item.super, item.secrets)
+        elif isinstance(item, Quota):
+            content = astuple(item.rates)
         else:
             content = item.sort_key
         return self.version, self.deleted, content
 
 
-def tombstone(item: User | UserPolicy, version: Version) -> Record:
+def key_of_item(item: Item) -> Key:
+    if isinstance(item, User):
+        return ("user", item.name)
+    return ("quota", item.kind, item.name) if isinstance(item, Quota) else item.key
+
+
+def tombstone(item: Item, version: Version) -> Record:
     """Return the record of a deleted item, without its secrets."""
     if isinstance(item, User):
         item = User(item.name, (), enabled=False)
@@ -89,12 +107,13 @@ def tombstone(item: User | UserPolicy, version: Version) -> Record:
 
 
 class AccessTable:
-    """Users and policies by name. It changes only by `merge` and `purge`."""
+    """Users and policies by name, and quotas. It changes only by `merge` and `purge`."""
 
     def __init__(self, records: Iterable[Record] = ()) -> None:
         self._records: dict[Key, Record] = {}
         self._keys_of: dict[str, set[Key]] = {}  # by username
         self._users: dict[str, User | None] = {}  # with policies; filled by `user`
+        self._quotas: dict[tuple[str, str], Quota] = {}  # by kind and name
         self.merge(records)
 
     def __len__(self) -> int:
@@ -119,13 +138,22 @@ class AccessTable:
                 self._records[record.key] = taken[record.key] = record
                 self._keys_of.setdefault(record.username, set()).add(record.key)
                 self._users.pop(record.username, None)
+                if isinstance(record.item, Quota):
+                    self._take_quota(record, record.item)
         return list(taken.values())
+
+    def _take_quota(self, record: Record, quota: Quota) -> None:
+        if record.deleted:
+            self._quotas.pop((quota.kind, quota.name), None)
+        else:
+            self._quotas[quota.kind, quota.name] = quota
 
     def replace(self, records: Iterable[Record]) -> None:
         """Forget all records, and take `records`."""
         self._records.clear()
         self._keys_of.clear()
         self._users.clear()
+        self._quotas.clear()
         self.merge(records)
 
     def purge(self, now_ms: int) -> int:
@@ -174,8 +202,20 @@ class AccessTable:
         return sorted(
             name
             for name, keys in self._keys_of.items()
-            if any(self._live(key) is not None for key in keys)
+            if name and any(self._live(key) is not None for key in keys)
         )
+
+    @property
+    def has_quotas(self) -> bool:
+        return bool(self._quotas)
+
+    def quotas(self) -> list[Quota]:
+        """Return all quotas, by subject."""
+        return sorted(self._quotas.values(), key=lambda quota: quota.subject)
+
+    def quota_of(self, kind: str, name: str) -> Quota | None:
+        """Return the quota of a subject, or the default of its kind, or None."""
+        return self._quotas.get((kind, name)) or self._quotas.get((kind, DEFAULT))
 
     def _live(self, key: Key) -> Record | None:
         record = self._records.get(key)
@@ -185,8 +225,8 @@ class AccessTable:
 
     def changes(
         self,
-        put: Sequence[User | UserPolicy] = (),
-        delete: Sequence[User | UserPolicy] = (),
+        put: Sequence[Item] = (),
+        delete: Sequence[Item] = (),
         *,
         now_ms: int,
         node: str,
@@ -201,12 +241,12 @@ class AccessTable:
         self._check_super(records)
         return records
 
-    def _next(self, item: User | UserPolicy, now_ms: int, node: str) -> Version:
+    def _next(self, item: Item, now_ms: int, node: str) -> Version:
         """Return a version that is newer than that of the current record.
 
         The clock of the server that wrote the current record may be ahead.
         """
-        current = self._records.get(Record(item, Version(0, "")).key)
+        current = self._records.get(key_of_item(item))
         return Version(max(now_ms, current.version.time_ms + 1 if current else 0), node)
 
     def _check_super(self, records: Iterable[Record]) -> None:
@@ -230,5 +270,5 @@ def is_expired(record: Record, now_ms: int) -> bool:
     return record.deleted and record.version.time_ms < now_ms - HORIZON_MS
 
 
-def _bare(item: User | UserPolicy) -> User | UserPolicy:
+def _bare(item: Item) -> Item:
     return replace(item, policies=()) if isinstance(item, User) else item

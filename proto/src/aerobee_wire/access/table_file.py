@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from aerobee_wire import checked_json, files
 from aerobee_wire.access.policies import policies_of
-from aerobee_wire.access.table import Record, UserPolicy, Version
+from aerobee_wire.access.quotas import Quota, Rates, check_rates, parse_subject
+from aerobee_wire.access.table import Item, Record, UserPolicy, Version
 from aerobee_wire.access.users import User
 from aerobee_wire.status import MqError
 
@@ -87,13 +89,19 @@ def _to_json(record: Record) -> dict[str, object]:
             "enabled": item.enabled,
             "super": item.super,
         }
+    if isinstance(item, Quota):
+        return found | {"quotaOf": item.subject, "rates": asdict(item.rates)}
     return found | {"policyOf": item.username, "policy": item.policy.to_json()}
 
 
 def _of_json(entry: dict[str, Any]) -> Record:
     version = Version(int(entry["time"]), str(entry["node"]))
-    item: User | UserPolicy
-    if "user" in entry:
+    item: Item
+    if "quotaOf" in entry:
+        rates = Rates(**entry["rates"])
+        check_rates(rates)
+        item = Quota(*parse_subject(entry["quotaOf"]), rates)
+    elif "user" in entry:
         secrets = tuple(secret.encode() for secret in entry["secrets"])
         item = User(
             str(entry["user"]), secrets, enabled=bool(entry["enabled"]), super=bool(entry["super"])

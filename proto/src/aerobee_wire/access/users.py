@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from ipaddress import IPv4Address, IPv6Address
 from typing import Any
 
@@ -107,6 +107,21 @@ def parse_users(text: str, file: str, *, needs_secrets: bool = True) -> Mapping[
             raise invalid_parameter(problem, about=f"users[{number - 1}]{error.about}") from None
         users[user.name] = user
     return users
+
+
+def first_user(text: str, source: str) -> User:
+    """Parse the first user of a cluster, one entry of the file above. It is SUPER.
+
+    Raises MqError with the code INVALID_PARAMETER. The error names `source`, but does not contain
+    the password.
+    """
+    try:
+        user = _user(json.loads(text), needs_secret=True)
+    except ValueError:
+        raise invalid_parameter(f"{source} is not valid JSON", about=source) from None
+    except MqError as error:
+        raise invalid_parameter(f"{source} {error}", about=source) from None
+    return replace(user, super=True)
 
 
 def _user(entry: object, needs_secret: bool) -> User:

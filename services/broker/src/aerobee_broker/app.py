@@ -44,6 +44,7 @@ from aerobee_chassis.clock import Clock, SystemClock, real_time
 from aerobee_chassis.errors import PortInUse, StartError
 from aerobee_chassis.lifecycle import App, Step
 from aerobee_chassis.metrics import MetricsEndpoint
+from aerobee_chassis.port_limits import limits_of
 from aerobee_chassis.rpc.call import Failure
 from aerobee_chassis.rpc.in_flight import (
     RETRY_AFTER_MS,
@@ -89,6 +90,7 @@ class BrokerApp(App):
             CollectorRegistry(), cluster=options.broker_cluster_name, node_id=options.broker_name
         )
         self._in_flight = bounds_of(options)
+        self._limits = limits_of(options)
         self._metrics.registry.register(
             InFlightCollector("rocketmq_", self._in_flight, self._metrics.labels)
         )
@@ -149,8 +151,10 @@ class BrokerApp(App):
             failure_of=failure_of,
             grace_s=STOP_GRACE_S,
             in_flight=environment.in_flight,
+            limits=self._limits,
             tls=options.server_tls(),
             access=access.checks,
+            meter=access.meter,
         )
         self.upkeep = periodic_work(broker, tables, environment, server)
         reader = WorkerThread("scrub")
@@ -161,6 +165,8 @@ class BrokerApp(App):
             options,
             self._metrics.registry,
             ready=lambda: self.serving and not store.flush.read_only_reason,
+            limits=self._limits,
+            quotas=access.meter.buckets,
         )
         await self.lifecycle.start(
             *broker.components(),
@@ -204,11 +210,17 @@ class BrokerApp(App):
             failure_of=failure_of,
             grace_s=STOP_GRACE_S,
             in_flight=environment.in_flight,
+            limits=self._limits,
             tls=options.server_tls(),
             access=access.checks,
+            meter=access.meter,
         )
         metrics = MetricsEndpoint(
-            options, self._metrics.registry, ready=lambda: self.serving and replica.serves
+            options,
+            self._metrics.registry,
+            ready=lambda: self.serving and replica.serves,
+            limits=self._limits,
+            quotas=access.meter.buckets,
         )
         await self.lifecycle.start(
             server, *replica.components(server), self._certificate_watch(), metrics

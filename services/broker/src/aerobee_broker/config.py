@@ -58,6 +58,11 @@ class BrokerOptions(ServerTlsOptions):
     auto_create_topic_enable: bool = True
     auto_create_subscription_group: bool = True
     default_topic_queue_nums: int = Field(default=8, ge=1, le=65_536)
+    # Not in RocketMQ: the most topics (without those of groups) and groups of this broker, and how
+    # many of both one user or host may create in a minute by using them.
+    max_topics: int = Field(default=100_000, ge=1)
+    max_groups: int = Field(default=50_000, ge=1)
+    max_auto_creations: int = Field(default=60, ge=1)
     cluster_topic_enable: bool = True
     broker_topic_enable: bool = True
     validate_system_topic_when_update_topic: bool = True
@@ -82,9 +87,11 @@ class BrokerOptions(ServerTlsOptions):
     transaction_time_out: Milliseconds = 6_000  # before a producer is first asked
     transaction_check_interval: Milliseconds = 30_000
     transaction_check_max: int = Field(default=15, ge=1)
+    max_open_transactions: int = Field(default=1_000_000, ge=1)  # not in RocketMQ
 
     # ---- clients ----
     channel_expired_timeout: Milliseconds = 120_000
+    max_polls_per_client: int = Field(default=1_024, ge=1)  # not in RocketMQ: pops that wait
     notify_consumer_ids_changed_enable: bool = True
 
     # ---- store ----

@@ -34,6 +34,8 @@ MqError (aerobee_wire.status)
 ├── TooFewReplicas      SLAVE_NOT_AVAILABLE     nothing was stored; another broker may accept it
 ├── TooMuchUnflushed    SYSTEM_BUSY             the disk does not keep up
 ├── TooManyTimers       FLOW_CONTROL            no more messages may wait for their own time
+├── TooManyNames        FLOW_CONTROL            no more topics, groups or open transactions
+├── TooManyCreations    FLOW_CONTROL            one caller creates too many topics and groups
 ├── NotRecalled         ILLEGAL_OPERATION       the message does not wait any more
 ├── RequesterAbsent     CONSUMER_NOT_ONLINE     no client waits here for the reply
 ├── TooManyReplies      FLOW_CONTROL            a requester does not read its replies
@@ -429,6 +431,31 @@ class TooManyTimers(MqError):
             f"{limit} messages wait for their time (timerMaxMessages): send again when some are "
             "delivered, or to another broker",
             retry_after_ms=1_000,
+        )
+
+
+class TooManyNames(MqError):
+    """A limit of this broker is reached. `remedy` says how to get below it."""
+
+    def __init__(self, kind: str, limit: int, option: str, remedy: str) -> None:
+        super().__init__(
+            Code.FLOW_CONTROL,
+            f"this broker has {limit} {kind}, the most that {option} allows: {remedy}, or raise "
+            f"{option}",
+            retry_after_ms=1_000,
+            about=option,
+        )
+
+
+class TooManyCreations(MqError):
+    def __init__(self, creator: str, limit: int, wait_ms: int) -> None:
+        super().__init__(
+            Code.FLOW_CONTROL,
+            f"{creator} created {limit} topics and groups in a minute by using them "
+            "(maxAutoCreations): retry later, or create them with 'aerobee topic create' and "
+            "'aerobee group create'",
+            retry_after_ms=wait_ms,
+            about="maxAutoCreations",
         )
 
 

@@ -177,11 +177,24 @@ class Options(BaseModel):
     # disconnected.
     max_in_flight_bytes: int = Field(default=256 * MIB, ge=16 * MIB)
     stalled_client_timeout_millis: Milliseconds = 30_000
+    # Not in RocketMQ: the limits of the port (`port_limits`). The largest request has a default for
+    # each service.
+    max_connections: int = Field(default=20_000, ge=1)
+    max_connections_per_address: int = Field(default=2_000, ge=1)
+    silent_connection_timeout_millis: Milliseconds = 10_000
+    request_arrival_timeout_millis: Milliseconds = 30_000
+    max_streams_per_connection: int = Field(default=10_000, ge=1)
+    max_request_bytes: int = Field(default=64 * MIB, ge=1 * MIB, le=64 * MIB)
 
     _ignored: tuple[str, ...] = PrivateAttr(default=())
     _misspelt: tuple[str, ...] = PrivateAttr(default=())
     _notes: tuple[str, ...] = PrivateAttr(default=())
     _sources: Mapping[str, Source] = PrivateAttr(default_factory=dict)  # by field name
+
+    @property
+    def largest_request(self) -> int:
+        """Return the bytes that one request may have."""
+        return self.max_request_bytes
 
     @property
     def is_insecure(self) -> bool:

@@ -7,6 +7,7 @@ up the grace period, because they last as long as their clients.
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
@@ -21,12 +22,16 @@ from aerobee_chassis.clock import Clock, SystemClock
 from aerobee_chassis.errors import StartError
 from aerobee_chassis.lifecycle import App, Step
 from aerobee_chassis.metrics import MetricsEndpoint
+from aerobee_chassis.port_limits import limits_of
 from aerobee_chassis.rpc.call import Failure
 from aerobee_chassis.rpc.in_flight import RETRY_AFTER_MS, TooMuchInFlight, bounds_of
 from aerobee_chassis.rpc.peer_tls import watch_expiry
 from aerobee_chassis.rpc.server import Server
 from aerobee_chassis.rpc.services import Adapt, Service, bind
+from aerobee_cluster.access.first_user import read_first_user
 from aerobee_cluster.access.handlers import AccessHandlers
+from aerobee_cluster.access.metering import CallMeter
+from aerobee_cluster.access.quota_buckets import QuotaBuckets
 from aerobee_cluster.access.store import KEEP_CURRENT_S, AccessStore, save_in
 from aerobee_namesrv.config import NamesrvOptions
 from aerobee_namesrv.kv_config import KVConfigManager
@@ -39,6 +44,7 @@ from aerobee_namesrv.rpc.brokers import BrokerRpcs
 from aerobee_namesrv.rpc.proxies import ProxyRpcs
 from aerobee_namesrv.rpc.routes import RouteRpcs
 from aerobee_namesrv.runtime_config import RuntimeConfig
+from aerobee_wire.access.users import User
 from aerobee_wire.permissions import Permissions
 from aerobee_wire.status import Code, MqError, grpc_status_of, trailers_of
 
@@ -94,13 +100,16 @@ class NamesrvApp(App):
         self._proxy_rpcs = ProxyRpcs(self.proxies)
         self._counts = RouteCounts()
         self._in_flight = bounds_of(options)
+        limits = limits_of(options)
         self._access_path = options.kv_config_path.with_name("accessTable.json")
         self.access = AccessStore(
             f"namesrv-{secrets.token_hex(4)}", self.clock.now_ms, save_in(self._access_path)
         )
+        self._first_user: User | None = None
         self._checks = options.access(
             Permissions(options.tls_cluster_name), self.access.user, self.clock
         )
+        quotas = QuotaBuckets(self.access.table, lambda: self.clock.monotonic_ms() / 1_000)
         self._server = Server(
             adapt([self._service(), self._access_service(options)]),
             host=options.bind_address,
@@ -108,13 +117,17 @@ class NamesrvApp(App):
             failure_of=failure_of,
             grace_s=STOP_GRACE_S,
             in_flight=self._in_flight,
+            limits=limits,
             tls=options.server_tls(),
             access=self._checks,
+            meter=CallMeter(quotas),
         )
         self._metrics = MetricsEndpoint(
             options,
             NamesrvCollector(self.manager, self.removals, self._counts, self._in_flight),
             ready=lambda: self.serving,
+            limits=limits,
+            quotas=quotas,
         )
 
     async def _start_components(self) -> Mapping[str, object]:
@@ -123,6 +136,7 @@ class NamesrvApp(App):
             Step(start=self._restore_options),
             Step(start=self._restore_access),  # after the lock of the key-value file is held
             PeriodicTask("access table", KEEP_CURRENT_S, self.access.keep_current),
+            BackgroundTask("first user", self._create_first_user),
             BackgroundTask("access recheck", partial(self.access.notify, self._checks.recheck)),
             BackgroundTask("expiry scan", self._scan),
             BackgroundTask("certificates", partial(watch_expiry, self.options.now, self.clock)),
@@ -170,6 +184,12 @@ class NamesrvApp(App):
     def _restore_access(self) -> None:
         path = self._access_path
         try:
+            self._first_user = read_first_user(
+                self.options.now.init_authentication_user.get_secret_value()
+            )
+        except MqError as error:
+            raise StartError(error.message, error.about) from None
+        try:
             self.access.restore_file(path)
         except (OSError, ValueError) as error:
             raise StartError(
@@ -179,6 +199,13 @@ class NamesrvApp(App):
             ) from None
         if self.access.is_stale and len(self.access.table):
             structlog.get_logger().warning("access_table_stale", path=str(path))
+
+    async def _create_first_user(self) -> None:
+        """Create the first user if there is no user. Run until cancelled."""
+        user = self._first_user
+        if user is not None and await self.access.create_first(user):
+            structlog.get_logger().info("first_user_created", user=user.name)
+        await asyncio.Event().wait()  # background work does not end
 
     async def _scan(self) -> None:
         interval_ms = self.options.now.scan_not_active_broker_interval

@@ -22,6 +22,7 @@ from aerobee_chassis.clock import Clock, SystemClock
 from aerobee_chassis.errors import ConfigError
 from aerobee_chassis.lifecycle import App, Component, Step
 from aerobee_chassis.metrics import MetricsEndpoint
+from aerobee_chassis.port_limits import limits_of
 from aerobee_chassis.rpc.call import Failure
 from aerobee_chassis.rpc.caller import Caller
 from aerobee_chassis.rpc.in_flight import TooMuchInFlight
@@ -70,6 +71,7 @@ class ProxyApp(App):
             raise ConfigError("namesrvAddr is empty: give --namesrv host:port", "namesrvAddr")
         self._options = options
         self._listeners = listeners
+        self._limits = limits_of(options)
         self._clock = clock or SystemClock()
         self._transport = Caller(error_of, options.peer_tls())
         self.proxy = Proxy(
@@ -85,6 +87,8 @@ class ProxyApp(App):
                 self.proxy.sessions, self.proxy.counts, self.proxy.in_flight, connections
             ),
             ready=lambda: self.serving and (users is None or users.complete),
+            limits=self._limits,
+            quotas=self.proxy.quotas,
         )
 
     async def _start_components(self) -> Mapping[str, object]:
@@ -163,6 +167,7 @@ class ProxyApp(App):
             host=options.bind_address,
             port=options.grpc_server_port,
             tls=tls,
+            limits=self._limits,
             listeners=self._listeners,
         )
 
@@ -175,6 +180,7 @@ class ProxyApp(App):
             failure_of=failure_of,
             grace_s=STOP_GRACE_S,
             in_flight=self.proxy.in_flight,
+            limits=self._limits,
             busy_answer=busy_answer,
         )
         return self._plain

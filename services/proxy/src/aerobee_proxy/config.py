@@ -19,7 +19,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field, SecretStr, field_validator
 
-from aerobee_chassis.config import KnownKeys, Milliseconds, Port
+from aerobee_chassis.config import MIB, KnownKeys, Milliseconds, Port
 from aerobee_chassis.errors import ConfigError
 from aerobee_chassis.rpc.loops import Transport
 from aerobee_chassis.rpc.peer_tls import PortOptions
@@ -38,6 +38,8 @@ class ProxyOptions(PortOptions):
     # The proxy serves gRPC either with a completion queue on the event loop, or with grpc.aio.
     grpc_transport: Transport = "COMPLETION_QUEUE"
 
+    # 0: two messages of the maximum size, and 1 MiB.
+    max_request_bytes: int = Field(default=0, ge=0, le=64 * MIB)
     workers: int = Field(default=1, ge=1, le=64)  # processes that share the port
 
     # ---- access ----
@@ -65,6 +67,12 @@ class ProxyOptions(PortOptions):
     # Whether the first route query creates a topic, if brokers allow it (autoCreateTopicEnable).
     auto_create_topics: bool = True
 
+    # ---- limits ----
+    max_clients_per_user: int = Field(default=10_000, ge=1)
+    max_polls_per_client: int = Field(default=1_024, ge=1)  # receives at once
+    # The topics that one user, or one host without users, may create in a minute by using them.
+    max_auto_creations: int = Field(default=60, ge=1)
+
     # ---- leases ----
     default_invisible_time_mills: Milliseconds = 60_000
     min_invisible_time_mills_for_recv: Milliseconds = 10_000
@@ -84,6 +92,12 @@ class ProxyOptions(PortOptions):
     known_keys: ClassVar[KnownKeys] = KnownKeys.read(_KNOWN_KEYS)
     environment_aliases: ClassVar[Mapping[str, str]] = {"NAMESRV_ADDR": "namesrvAddr"}
     closing_options: ClassVar[str] = "tlsCertPath, tlsKeyPath and authenticationEnabled=true"
+
+    @property
+    def largest_request(self) -> int:
+        if self.max_message_size <= 0:
+            return self.max_request_bytes or 64 * MIB
+        return self.max_request_bytes or min(2 * self.max_message_size + MIB, 64 * MIB)
 
     @property
     def is_closed(self) -> bool:

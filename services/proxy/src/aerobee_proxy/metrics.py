@@ -78,6 +78,8 @@ def _port(connections: ConnectionCounts) -> Iterator[Metric]:
     refused.add_metric(["silent"], connections.silent)
     refused.add_metric(["plaintext"], connections.refused_plaintext)
     refused.add_metric(["handshake"], connections.failed_handshakes)
+    refused.add_metric(["too_many"], connections.too_many)
+    refused.add_metric(["too_many_of_address"], connections.too_many_of_address)
     yield refused
     yield CounterMetricFamily(
         "aerobee_proxy_certificate_reload_failures",

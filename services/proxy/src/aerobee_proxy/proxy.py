@@ -18,7 +18,9 @@ from aerobee_foreign.apache.rocketmq.v2 import service_pb2 as pb
 
 from aerobee_chassis.background import Background
 from aerobee_chassis.clock import Clock
+from aerobee_chassis.per_minute import PerMinute
 from aerobee_chassis.rpc.in_flight import bounds_of
+from aerobee_cluster.access.quota_buckets import QuotaBuckets
 from aerobee_cluster.transport import Transport
 from aerobee_proxy.access.table_users import TableUsers
 from aerobee_proxy.access.users import Users
@@ -88,11 +90,14 @@ class Proxy:
         self.background = Background()
         self.authentication: Authentication | None = None  # None: any client may call
         self.users: Users | TableUsers | None = None
+        self.quotas: QuotaBuckets | None = None  # None: this proxy has no access table
         if options.authentication_enabled:
             if options.authentication_users_file:
                 self.users = Users(Path(options.authentication_users_file))
             else:
                 self.users = TableUsers(transport, options.namesrvs, clock.real.now_ms)
+            if isinstance(self.users, TableUsers):
+                self.quotas = QuotaBuckets(self.users.table, lambda: clock.monotonic_ms() / 1_000)
             self.authentication = Authentication(self.users, self.counts, clock)
 
         self.route_cache = RouteCache(transport, options.namesrvs, clock)
@@ -112,7 +117,10 @@ class Proxy:
             live_members=self.heartbeats.live_members,
         )
         self.topic_creation = TopicCreation(
-            self.calls, self.route_cache, enabled=options.auto_create_topics
+            self.calls,
+            self.route_cache,
+            enabled=options.auto_create_topics,
+            creations=PerMinute(clock.real, options.max_auto_creations),
         )
         self.sender = MessageSender(
             self.topic_creation, self.route_cache, self.calls, self.batches, self.counts
@@ -136,6 +144,8 @@ class Proxy:
             self.counts,
             authentication=self.authentication,
             checks_rights=options.authorization_enabled,
+            max_clients_per_user=options.max_clients_per_user,
+            quotas=self.quotas,
         )
         self.lite_subscriptions = LiteSubscriptions(calls, self.route_cache)
         self.departures = LiteDepartures(self.lite_subscriptions, self.background)

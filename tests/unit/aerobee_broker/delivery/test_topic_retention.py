@@ -13,7 +13,7 @@ from aerobee_broker.filter.filter import compile_filter
 from aerobee_broker.metadata.topics import TopicConfig
 from aerobee_broker.store.messages import ReadStatus
 from aerobee_broker.store.options import HOUR_MS
-from aerobee_wire.topics import retry_topic
+from aerobee_wire.topics import dead_letter_topic, retry_topic
 from support.broker.harness import Begin, BrokerHarness
 from support.broker.pop_consumer import GROUP, TOPIC, PopConsumer
 from support.broker.pop_restarts import copy_store
@@ -90,13 +90,8 @@ async def test_figures_count_from_the_first_readable_message(harness: BrokerHarn
     assert (queue.min_offset, queue.max_offset) == (2, 4)
     queries.update(GROUP, [QueueOffset(TOPIC, 0, 1)])
     assert queries.lag(GROUP, TOPIC) == 2
-    assert queries.expired(GROUP, TOPIC) == 1
-    harness.broker.gauges.measure(6)
-    labels = {"topic": TOPIC, "consumer_group": GROUP, **harness.metrics.labels}
-    name = "rocketmq_consumer_expired_messages"
-    assert harness.metrics.registry.get_sample_value(name, labels) == 1
     queries.update(GROUP, [QueueOffset(TOPIC, 0, 3)])
-    assert (queries.lag(GROUP, TOPIC), queries.expired(GROUP, TOPIC)) == (1, 0)
+    assert queries.lag(GROUP, TOPIC) == 1
     [reset] = await queries.reset(GROUP, TOPIC, [], queue_offset=0)
     assert reset.queue_offset == 2
 
@@ -165,6 +160,20 @@ async def test_a_retry_topic_is_kept_as_the_broker_says_if_a_topic_of_its_group_
     offsets.update(GROUP, [QueueOffset(TOPIC, 0, 0), QueueOffset(LONG, 0, 0)])
     await pass_time(harness, 50)
     assert harness.store.min_offset(retry, 0) == 0
+
+
+async def test_dead_letters_have_a_time_of_their_own_if_their_topic_has_one(
+    harness: BrokerHarness,
+) -> None:
+    dead = dead_letter_topic(GROUP)
+    await harness.broker.topics.for_group(dead)
+    change = harness.broker.administration.update_topic
+    await change(limited(dead, hours=3), ["attributes"], dry_run=False, force=False)
+    await harness.send(dead, b"letter")
+    await pass_time(harness, 2)
+    assert harness.store.min_offset(dead, 0) == 0
+    await pass_time(harness, 2)
+    assert harness.store.min_offset(dead, 0) == 1
 
 
 async def test_a_log_of_short_lived_topics_is_deleted_before_the_time_of_the_broker(

@@ -61,6 +61,23 @@ async def test_leases_are_listed_the_oldest_first(
     assert others.total == 0
 
 
+async def test_lease_is_found_by_its_message_behind_those_that_are_listed(
+    harness: BrokerHarness, handlers: Handlers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(waiting_module, "MOST_ROWS", 2)
+    consumer = PopConsumer(harness)
+    for message_id in "UVW":
+        await consumer.put(b"a", properties={"UNIQ_KEY": message_id})
+    await consumer.pop(3)
+    request = pb.ListLeasesRequest(consumer_group=GROUP)
+    assert [row.message_id for row in (await handlers("ListLeases", request)).leases] == ["U", "V"]
+    request.message_id = "W"
+    answer = await handlers("ListLeases", request)
+    assert ([row.message_id for row in answer.leases], answer.total) == (["W"], 1)
+    request.message_id = "X"
+    assert (await handlers("ListLeases", request)).total == 0
+
+
 async def test_a_released_message_comes_again_with_the_same_attempt(
     harness: BrokerHarness, handlers: Handlers
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -263,7 +264,7 @@ async def test_plaintext_serves_callers_on_this_machine_only(
 ) -> None:
     server, call = Server(private=private), FakeCall(peer)
     requests = {rpc.method: rpc.request for rpc in vars(NAMESRV_ACCESS).values()}
-    assert len(requests) == 12
+    assert len(requests) == 15
     for method, request in requests.items():
         name = "".join(f"_{c.lower()}" if c.isupper() else c for c in method).lstrip("_")
         if method == "Watch" and served:
@@ -274,3 +275,16 @@ async def test_plaintext_serves_callers_on_this_machine_only(
         except MqError as error:
             code = error.code
         assert (code is not Code.NO_PERMISSION) is served, method
+
+
+async def test_notifications_do_not_end_when_the_table_closes(server: Server) -> None:
+    """They are background work, which would be restarted without a pause."""
+    notified: list[set[str]] = []
+    task = asyncio.create_task(server.store.notify(notified.append))
+    await asyncio.sleep(0)
+    await server.user()
+    server.store.close()
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert not task.done()
+    task.cancel()

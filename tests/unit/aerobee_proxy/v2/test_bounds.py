@@ -147,3 +147,16 @@ async def test_nothing_is_kept_of_clients_that_are_gone(
     gc.collect()
     kept = [each.client_id for each in gc.get_objects() if isinstance(each, Session)]
     assert not [client_id for client_id in kept if client_id.startswith("gone")]
+
+
+async def test_receives_of_one_client_are_limited(broker: LeasingBroker) -> None:
+    proxy = broker.proxy(max_polls_per_client=1)
+    proxy.in_flight.answering(proxy.in_flight.limit // 2)
+    first = asyncio.create_task(receive(proxy))  # waits for room
+    await asyncio.sleep(0.1)
+    refused = await receive(proxy)
+    assert refused[0].status.code == Code.TOO_MANY_REQUESTS
+    assert "maxPollsPerClient" in refused[0].status.message
+    proxy.in_flight.answered(proxy.in_flight.limit // 2)
+    assert kinds(await first)[1] == "message"
+    assert kinds(await receive(proxy))[1] == "message"

@@ -157,3 +157,13 @@ def test_members_with_different_subscriptions_conflict(
 ) -> None:
     assert conflicts([member("a", **first), member("b", **second)]) == found
     assert conflicts([]) == {}
+
+
+def test_clients_are_counted_by_user() -> None:
+    sessions = Sessions()
+    for user in ("billing", "billing", "", "audit"):
+        sessions.touch(f"c{len(sessions)}", 0, user)
+    assert (sessions.count_of("billing"), sessions.count_of("audit")) == (2, 1)
+    sessions.remove("c0", "billing")
+    assert len(sessions.expire(EXPIRY_MS + 1)) == 3
+    assert sessions.count_of("billing") == 0

@@ -8,7 +8,17 @@ import click
 
 from aerobee_cli import output
 from aerobee_cli.command_line import Argument, CommandGroup, Option
-from aerobee_cli.options import Columns, Group, Json, Namesrv, Wide, admin_client, end, listing
+from aerobee_cli.options import (
+    BadOption,
+    Columns,
+    Group,
+    Json,
+    Namesrv,
+    Wide,
+    admin_client,
+    end,
+    listing,
+)
 from aerobee_cli.output import items_of
 from aerobee_cli.table import Column, number
 from aerobee_cli.unanswered import rows_note, unanswered_of
@@ -78,13 +88,15 @@ def release(
     number. If the client is still working on the message, the group may consume it twice.
     """
     with admin_client(context, namesrv) as admin:
-        found = admin.list_leases(group, limit=MOST_LISTED)
-        leases = [row for row in found.rows if message_id and row.message_id == message_id]
+        if not message_id:
+            raise BadOption("the message id is empty: see aerobee lease list")
+        found = admin.list_leases(group, message_id=message_id, limit=MOST_LISTED)
+        leases = found.rows
         if not leases:
             missing = "; ".join(unanswered_of(found.unanswered))
             raise MqError(
                 Code.QUERY_NOT_FOUND,
-                f"no listed lease of {group} is on a message {message_id!r}: see aerobee lease "
+                f"no lease of {group} is on a message {message_id!r}: see aerobee lease "
                 f"list {group}" + (f" ({missing})" if missing else ""),
             )
         for lease in leases:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Protocol
 
 from aerobee.access.v1 import access_pb2 as pb
@@ -18,8 +18,10 @@ from aerobee_cluster.access.store import AccessStore
 from aerobee_wire.access.messages import (
     key_of,
     policy_of,
+    quota_of,
     record_of,
     to_policy,
+    to_quota,
     to_record,
     to_user_info,
     to_versions,
@@ -33,6 +35,7 @@ from aerobee_wire.access.policies import (
     deciding,
     parse_resource,
 )
+from aerobee_wire.access.quotas import parse_subject
 from aerobee_wire.access.table import AccessTable, Record, UserPolicy
 from aerobee_wire.access.users import MAX_SECRETS, User, check_name, check_secret
 from aerobee_wire.status import Code, MqError, illegal_operation, invalid_parameter
@@ -196,6 +199,41 @@ class AccessHandlers:
             response.allowed = found.allow
             response.deciding.CopyFrom(to_policy(found))
         return response
+
+    # ---- quotas ----
+
+    async def put_quota(self, request: pb.PutQuotaRequest, call: Call) -> pb.ChangeResponse:
+        self._check_caller(call)
+        quota = quota_of(request.quota)
+
+        def make(table: AccessTable, now_ms: int, node: str) -> list[Record]:
+            return table.changes([quota], now_ms=now_ms, node=node)
+
+        records = await self._store.change(make)
+        self._log("quota_changed", subject=quota.subject, peer=call.peer, **asdict(quota.rates))
+        return pb.ChangeResponse(written=to_versions(records))
+
+    async def list_quotas(self, request: pb.ListQuotasRequest, call: Call) -> pb.ListQuotasResponse:
+        self._check_caller(call)
+        return pb.ListQuotasResponse(quotas=map(to_quota, self._store.table.quotas()))
+
+    async def delete_quota(self, request: pb.DeleteQuotaRequest, call: Call) -> pb.ChangeResponse:
+        self._check_caller(call)
+        subject = parse_subject(request.subject)
+
+        def make(table: AccessTable, now_ms: int, node: str) -> list[Record]:
+            found = [each for each in table.quotas() if (each.kind, each.name) == subject]
+            if not found:
+                raise MqError(
+                    Code.QUERY_NOT_FOUND,
+                    f"{request.subject} has no quota: see 'aerobee quota list'",
+                    about="subject",
+                )
+            return table.changes(delete=found, now_ms=now_ms, node=node)
+
+        records = await self._store.change(make)
+        self._log("quota_deleted", subject=request.subject, peer=call.peer)
+        return pb.ChangeResponse(written=to_versions(records))
 
     # ---- the table as a whole ----
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from aerobee_wire.access import table_file
-from aerobee_wire.access.table import HORIZON_MS, AccessTable, Key, Record, tombstone
+from aerobee_wire.access.table import HORIZON_MS, AccessTable, Key, Record, Version, tombstone
 from aerobee_wire.access.users import User
 from aerobee_wire.status import Code, MqError
 
@@ -20,6 +20,7 @@ from aerobee_wire.status import Code, MqError
 # Raises OSError.
 Save = Callable[[Callable[[], bytes]], Awaitable[None]]
 
+FIRST_MS = 1  # the time of the first user's record
 KEEP_CURRENT_S = 12 * 3_600.0  # between two times that a running process writes into its file
 
 
@@ -90,10 +91,12 @@ class AccessStore:
         """Return whether this table may contain records that were deleted long ago.
 
         It is stale if the process did not run for HORIZON_MS, because other tables have forgotten
-        tombstones meanwhile, until it has merged a table that is not stale. An empty table counts
-        as stale too: it proves nothing.
+        tombstones meanwhile, until it has merged a table that is not stale. An empty table, or one
+        with only a first user, counts as stale too: it proves nothing.
         """
-        return self._was_away or not len(self.table)
+        return self._was_away or all(
+            record.version.time_ms == FIRST_MS for record in self.table.records()
+        )
 
     # ---- changes ----
 
@@ -109,6 +112,21 @@ class AccessStore:
             return await self._take(make(self.table, self._now_ms(), self._node))
 
         return await self._one_by_one(apply())
+
+    async def create_first(self, user: User) -> bool:
+        """Create a user if there is none, and return whether it was created.
+
+        Each other record of the name is newer, also one that arrives later: this process may have
+        lost its file, and the cluster may have changed or deleted the user. Raises MqError with the
+        code SYSTEM_ERROR as `change` does.
+        """
+
+        async def apply() -> list[Record]:
+            if any(self.table.users()):
+                return []
+            return await self._take([Record(user, Version(FIRST_MS, self._node))])
+
+        return bool(await self._one_by_one(apply()))
 
     async def merge(
         self, records: Collection[Record], *, complete: bool = False, stale: bool = False
@@ -200,10 +218,11 @@ class AccessStore:
     # ---- watchers ----
 
     async def notify(self, on_change: Callable[[set[str]], None]) -> None:
-        """Call `on_change` with the names of users that have changed, until `close`."""
+        """Call `on_change` with the names of users that have changed, until cancelled."""
         with self.watch() as changes:
             while changed := await changes.next():
                 on_change({record.username for record in changed})
+        await asyncio.Event().wait()  # after `close`, there are no more changes
 
     @contextmanager
     def watch(self) -> Iterator[Changes]:

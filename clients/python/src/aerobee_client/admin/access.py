@@ -227,6 +227,66 @@ class AccessAdmin(BrokerAdmin):
         _, answer = await self._ask_any(NAMESRV_ACCESS.test_access, request)
         return d.AccessDecision.of(answer)
 
+    async def set_quota(
+        self,
+        subject: str,
+        *,
+        calls: int = 0,
+        messages_in: int = 0,
+        bytes_in: int = 0,
+        messages_out: int = 0,
+        bytes_out: int = 0,
+    ) -> d.AccessChange:
+        """Set the quota of a user, a client or an address. It replaces the former one.
+
+        Each process that serves the subject counts by itself. A rate of 0 is unlimited, and at
+        least one is not 0.
+
+        Args:
+            subject: "User:NAME", "Client:ID" or "Address:HOST"; the name * is the default of its
+                kind.
+            calls: Calls a second.
+            messages_in: Messages that the client sends a second.
+            bytes_in: Bytes of their bodies a second.
+            messages_out: Messages that the client receives a second.
+            bytes_out: Bytes of their records a second.
+
+        Returns:
+            The processes that the change has not reached.
+
+        Raises:
+            MqError: INVALID_PARAMETER.
+        """
+        quota = pb.Quota(
+            subject=subject,
+            calls=calls,
+            messages_in=messages_in,
+            bytes_in=bytes_in,
+            messages_out=messages_out,
+            bytes_out=bytes_out,
+        )
+        return await self._change(NAMESRV_ACCESS.put_quota, pb.PutQuotaRequest(quota=quota))
+
+    async def list_quotas(self) -> list[d.QuotaDescription]:
+        """Return all quotas, by subject."""
+        _, answer = await self._ask_any(NAMESRV_ACCESS.list_quotas, pb.ListQuotasRequest())
+        return [d.QuotaDescription.of(quota) for quota in answer.quotas]
+
+    async def delete_quota(self, subject: str) -> d.AccessChange:
+        """Delete a quota.
+
+        Args:
+            subject: "User:NAME", "Client:ID" or "Address:HOST".
+
+        Returns:
+            The processes that the change has not reached.
+
+        Raises:
+            MqError: QUERY_NOT_FOUND if the subject has no quota, or INVALID_PARAMETER.
+        """
+        request = pb.DeleteQuotaRequest(subject=subject)
+        return await self._change(NAMESRV_ACCESS.delete_quota, request)
+
     async def _put_policies(
         self, username: str, policies: Sequence[d.PolicyDescription], expect: pb.Expect
     ) -> d.AccessChange:

@@ -139,14 +139,22 @@ class Brokers:
         return await self.ask_each(await self.masters(), rpc, request, absent=absent)
 
     async def ask_answering(
-        self, brokers: Mapping[str, str], rpc: Rpc[Q, R], request: Q
+        self,
+        brokers: Mapping[str, str],
+        rpc: Rpc[Q, R],
+        request: Q,
+        *,
+        timeout_s: float | None = None,
     ) -> tuple[dict[str, R], dict[str, MqError]]:
-        """Send a request to all `brokers` (addresses by name) at once.
+        """Send a request to all `brokers` (addresses by name) at once. `timeout_s` is as in `ask`.
 
         Returns the answers, and the errors of the other brokers, by broker name.
         """
         answers = await asyncio.gather(
-            *(self.ask(name, address, rpc, request) for name, address in brokers.items()),
+            *(
+                self.ask(name, address, rpc, request, timeout_s=timeout_s)
+                for name, address in brokers.items()
+            ),
             return_exceptions=True,
         )
         found: dict[str, R] = {}

@@ -619,6 +619,9 @@ class AdminClient(Facade[AsyncAdminClient]):
     delete_policies = blocking(AsyncAdminClient.delete_policies)
     list_policies = blocking(AsyncAdminClient.list_policies)
     test_access = blocking(AsyncAdminClient.test_access)
+    set_quota = blocking(AsyncAdminClient.set_quota)
+    list_quotas = blocking(AsyncAdminClient.list_quotas)
+    delete_quota = blocking(AsyncAdminClient.delete_quota)
 
     cluster = blocking(AsyncAdminClient.cluster)
     broker_status = blocking(AsyncAdminClient.broker_status)

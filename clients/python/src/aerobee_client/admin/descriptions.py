@@ -1345,6 +1345,25 @@ class AccessDecision:
 
 
 @dataclass(frozen=True, slots=True)
+class QuotaDescription:
+    """How much a user, a client or an address may do a second, at each process. 0: unlimited."""
+
+    # "User:NAME", "Client:ID" or "Address:HOST"; the name * is the default of its kind.
+    subject: str
+    calls: int = 0
+    # Messages that the client sends, and the bytes of their bodies.
+    messages_in: int = 0
+    bytes_in: int = 0
+    # Messages that the client receives, and the bytes of their records.
+    messages_out: int = 0
+    bytes_out: int = 0
+
+    @classmethod
+    def of(cls, quota: access_pb2.Quota) -> Self:
+        return _like(cls, quota)
+
+
+@dataclass(frozen=True, slots=True)
 class AccessChange:
     """A change of users or policies.
 

@@ -18,6 +18,9 @@ from aerobee_wire.status import Code, MqError
 
 R = TypeVar("R")
 
+# The time limit of a search among leases: a broker may read 100,000 messages.
+SEARCH_TIMEOUT_S = 60.0
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldLease:
@@ -109,7 +112,13 @@ class Waiting(Generic[R]):
 @checked_class
 class WaitingAdmin(BrokerAdmin):
     async def list_leases(
-        self, group: str, *, topic: str = "", client_id: str = "", limit: int = 100
+        self,
+        group: str,
+        *,
+        topic: str = "",
+        client_id: str = "",
+        message_id: str = "",
+        limit: int = 100,
     ) -> Waiting[HeldLease]:
         """Return the messages that a group has on lease, the oldest lease first.
 
@@ -117,6 +126,8 @@ class WaitingAdmin(BrokerAdmin):
             group: The consumer group.
             topic: Only messages of this topic.
             client_id: Only messages that this client received.
+            message_id: Only messages with this id. Each broker then reads all leased messages of
+                the group, for which it has 60 s.
             limit: The highest number of leases, 1 to 1,000.
 
         Returns:
@@ -128,15 +139,24 @@ class WaitingAdmin(BrokerAdmin):
         """
         with numbers_fit():
             request = admin_pb2.ListLeasesRequest(
-                consumer_group=group, topic=topic, client_id=client_id, limit=limit
+                consumer_group=group,
+                topic=topic,
+                client_id=client_id,
+                message_id=message_id,
+                limit=limit,
             )
         answers, unanswered = await self._waiting(
-            rpcs.LIST_LEASES, request, absent=Code.SUBSCRIPTION_GROUP_NOT_EXIST
+            rpcs.LIST_LEASES,
+            request,
+            absent=Code.SUBSCRIPTION_GROUP_NOT_EXIST,
+            timeout_s=SEARCH_TIMEOUT_S if message_id else None,
         )
         rows = [
             HeldLease(broker_name=name, **_fields(row))
             for name, answer in answers.items()
             for row in answer.leases
+            # A broker of an earlier version does not filter by message id.
+            if message_id in ("", row.message_id)
         ]
         complete = not unanswered
         return Waiting(
@@ -259,7 +279,11 @@ class WaitingAdmin(BrokerAdmin):
         )
 
     async def _waiting(
-        self, rpc: Any, request: Any, absent: Code | None = None
+        self,
+        rpc: Any,
+        request: Any,
+        absent: Code | None = None,
+        timeout_s: float | None = None,
     ) -> tuple[dict[str, Any], dict[str, str]]:
         """Ask all masters. Return the answers, and the reasons of the others, by broker name.
 
@@ -267,7 +291,9 @@ class WaitingAdmin(BrokerAdmin):
         failure of one.
         """
         masters, missing = await self._brokers.masters_and_missing()
-        answers, refused = await self._brokers.ask_answering(masters, rpc, request)
+        answers, refused = await self._brokers.ask_answering(
+            masters, rpc, request, timeout_s=timeout_s
+        )
         for error in refused.values():
             if error.code is Code.INVALID_PARAMETER:
                 raise error

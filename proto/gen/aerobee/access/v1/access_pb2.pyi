@@ -50,8 +50,24 @@ class UserInfo(_message.Message):
     secrets: int
     def __init__(self, username: _Optional[str] = ..., enabled: _Optional[bool] = ..., super: _Optional[bool] = ..., secrets: _Optional[int] = ...) -> None: ...
 
+class Quota(_message.Message):
+    __slots__ = ("subject", "calls", "messages_in", "bytes_in", "messages_out", "bytes_out")
+    SUBJECT_FIELD_NUMBER: _ClassVar[int]
+    CALLS_FIELD_NUMBER: _ClassVar[int]
+    MESSAGES_IN_FIELD_NUMBER: _ClassVar[int]
+    BYTES_IN_FIELD_NUMBER: _ClassVar[int]
+    MESSAGES_OUT_FIELD_NUMBER: _ClassVar[int]
+    BYTES_OUT_FIELD_NUMBER: _ClassVar[int]
+    subject: str
+    calls: int
+    messages_in: int
+    bytes_in: int
+    messages_out: int
+    bytes_out: int
+    def __init__(self, subject: _Optional[str] = ..., calls: _Optional[int] = ..., messages_in: _Optional[int] = ..., bytes_in: _Optional[int] = ..., messages_out: _Optional[int] = ..., bytes_out: _Optional[int] = ...) -> None: ...
+
 class TableRecord(_message.Message):
-    __slots__ = ("version", "deleted", "username", "user", "policy")
+    __slots__ = ("version", "deleted", "username", "user", "policy", "quota")
     class User(_message.Message):
         __slots__ = ("secrets", "enabled", "super")
         SECRETS_FIELD_NUMBER: _ClassVar[int]
@@ -66,12 +82,14 @@ class TableRecord(_message.Message):
     USERNAME_FIELD_NUMBER: _ClassVar[int]
     USER_FIELD_NUMBER: _ClassVar[int]
     POLICY_FIELD_NUMBER: _ClassVar[int]
+    QUOTA_FIELD_NUMBER: _ClassVar[int]
     version: Version
     deleted: bool
     username: str
     user: TableRecord.User
     policy: Policy
-    def __init__(self, version: _Optional[_Union[Version, _Mapping]] = ..., deleted: _Optional[bool] = ..., username: _Optional[str] = ..., user: _Optional[_Union[TableRecord.User, _Mapping]] = ..., policy: _Optional[_Union[Policy, _Mapping]] = ...) -> None: ...
+    quota: Quota
+    def __init__(self, version: _Optional[_Union[Version, _Mapping]] = ..., deleted: _Optional[bool] = ..., username: _Optional[str] = ..., user: _Optional[_Union[TableRecord.User, _Mapping]] = ..., policy: _Optional[_Union[Policy, _Mapping]] = ..., quota: _Optional[_Union[Quota, _Mapping]] = ...) -> None: ...
 
 class ChangeResponse(_message.Message):
     __slots__ = ("written",)
@@ -197,6 +215,28 @@ class TestAccessResponse(_message.Message):
     enabled: bool
     super: bool
     def __init__(self, allowed: _Optional[bool] = ..., deciding: _Optional[_Union[Policy, _Mapping]] = ..., enabled: _Optional[bool] = ..., super: _Optional[bool] = ...) -> None: ...
+
+class PutQuotaRequest(_message.Message):
+    __slots__ = ("quota",)
+    QUOTA_FIELD_NUMBER: _ClassVar[int]
+    quota: Quota
+    def __init__(self, quota: _Optional[_Union[Quota, _Mapping]] = ...) -> None: ...
+
+class ListQuotasRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ListQuotasResponse(_message.Message):
+    __slots__ = ("quotas",)
+    QUOTAS_FIELD_NUMBER: _ClassVar[int]
+    quotas: _containers.RepeatedCompositeFieldContainer[Quota]
+    def __init__(self, quotas: _Optional[_Iterable[_Union[Quota, _Mapping]]] = ...) -> None: ...
+
+class DeleteQuotaRequest(_message.Message):
+    __slots__ = ("subject",)
+    SUBJECT_FIELD_NUMBER: _ClassVar[int]
+    subject: str
+    def __init__(self, subject: _Optional[str] = ...) -> None: ...
 
 class ListTableRequest(_message.Message):
     __slots__ = ("keys",)

@@ -79,6 +79,21 @@ class NamesrvAccessServiceStub:
                 request_serializer=aerobee_dot_access_dot_v1_dot_access__pb2.TestAccessRequest.SerializeToString,
                 response_deserializer=aerobee_dot_access_dot_v1_dot_access__pb2.TestAccessResponse.FromString,
                 _registered_method=True)
+        self.PutQuota = channel.unary_unary(
+                '/aerobee.access.v1.NamesrvAccessService/PutQuota',
+                request_serializer=aerobee_dot_access_dot_v1_dot_access__pb2.PutQuotaRequest.SerializeToString,
+                response_deserializer=aerobee_dot_access_dot_v1_dot_access__pb2.ChangeResponse.FromString,
+                _registered_method=True)
+        self.ListQuotas = channel.unary_unary(
+                '/aerobee.access.v1.NamesrvAccessService/ListQuotas',
+                request_serializer=aerobee_dot_access_dot_v1_dot_access__pb2.ListQuotasRequest.SerializeToString,
+                response_deserializer=aerobee_dot_access_dot_v1_dot_access__pb2.ListQuotasResponse.FromString,
+                _registered_method=True)
+        self.DeleteQuota = channel.unary_unary(
+                '/aerobee.access.v1.NamesrvAccessService/DeleteQuota',
+                request_serializer=aerobee_dot_access_dot_v1_dot_access__pb2.DeleteQuotaRequest.SerializeToString,
+                response_deserializer=aerobee_dot_access_dot_v1_dot_access__pb2.ChangeResponse.FromString,
+                _registered_method=True)
         self.ListTable = channel.unary_unary(
                 '/aerobee.access.v1.NamesrvAccessService/ListTable',
                 request_serializer=aerobee_dot_access_dot_v1_dot_access__pb2.ListTableRequest.SerializeToString,
@@ -169,6 +184,29 @@ class NamesrvAccessServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def PutQuota(self, request, context):
+        """Sets the quota of a subject. Durable on this process when it answers.
+        SYSTEM_ERROR (1), retryable: the table cannot be written.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListQuotas(self, request, context):
+        """All quotas, by subject.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeleteQuota(self, request, context):
+        """Deletes the quota of a subject. QUERY_NOT_FOUND (22): it has none.
+        SYSTEM_ERROR (1), retryable: the table cannot be written.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ListTable(self, request, context):
         """The versions of all records, without their content. Shows whether a change has arrived.
         """
@@ -238,6 +276,21 @@ def add_NamesrvAccessServiceServicer_to_server(servicer, server):
                     servicer.TestAccess,
                     request_deserializer=aerobee_dot_access_dot_v1_dot_access__pb2.TestAccessRequest.FromString,
                     response_serializer=aerobee_dot_access_dot_v1_dot_access__pb2.TestAccessResponse.SerializeToString,
+            ),
+            'PutQuota': grpc.unary_unary_rpc_method_handler(
+                    servicer.PutQuota,
+                    request_deserializer=aerobee_dot_access_dot_v1_dot_access__pb2.PutQuotaRequest.FromString,
+                    response_serializer=aerobee_dot_access_dot_v1_dot_access__pb2.ChangeResponse.SerializeToString,
+            ),
+            'ListQuotas': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListQuotas,
+                    request_deserializer=aerobee_dot_access_dot_v1_dot_access__pb2.ListQuotasRequest.FromString,
+                    response_serializer=aerobee_dot_access_dot_v1_dot_access__pb2.ListQuotasResponse.SerializeToString,
+            ),
+            'DeleteQuota': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteQuota,
+                    request_deserializer=aerobee_dot_access_dot_v1_dot_access__pb2.DeleteQuotaRequest.FromString,
+                    response_serializer=aerobee_dot_access_dot_v1_dot_access__pb2.ChangeResponse.SerializeToString,
             ),
             'ListTable': grpc.unary_unary_rpc_method_handler(
                     servicer.ListTable,
@@ -509,6 +562,87 @@ class NamesrvAccessService:
             _registered_method=True)
 
     @staticmethod
+    def PutQuota(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/aerobee.access.v1.NamesrvAccessService/PutQuota',
+            aerobee_dot_access_dot_v1_dot_access__pb2.PutQuotaRequest.SerializeToString,
+            aerobee_dot_access_dot_v1_dot_access__pb2.ChangeResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListQuotas(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/aerobee.access.v1.NamesrvAccessService/ListQuotas',
+            aerobee_dot_access_dot_v1_dot_access__pb2.ListQuotasRequest.SerializeToString,
+            aerobee_dot_access_dot_v1_dot_access__pb2.ListQuotasResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteQuota(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/aerobee.access.v1.NamesrvAccessService/DeleteQuota',
+            aerobee_dot_access_dot_v1_dot_access__pb2.DeleteQuotaRequest.SerializeToString,
+            aerobee_dot_access_dot_v1_dot_access__pb2.ChangeResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
     def ListTable(request,
             target,
             options=(),
@@ -645,6 +779,21 @@ class BrokerAccessServiceStub:
                 request_serializer=aerobee_dot_access_dot_v1_dot_access__pb2.TestAccessRequest.SerializeToString,
                 response_deserializer=aerobee_dot_access_dot_v1_dot_access__pb2.TestAccessResponse.FromString,
                 _registered_method=True)
+        self.PutQuota = channel.unary_unary(
+                '/aerobee.access.v1.BrokerAccessService/PutQuota',
+                request_serializer=aerobee_dot_access_dot_v1_dot_access__pb2.PutQuotaRequest.SerializeToString,
+                response_deserializer=aerobee_dot_access_dot_v1_dot_access__pb2.ChangeResponse.FromString,
+                _registered_method=True)
+        self.ListQuotas = channel.unary_unary(
+                '/aerobee.access.v1.BrokerAccessService/ListQuotas',
+                request_serializer=aerobee_dot_access_dot_v1_dot_access__pb2.ListQuotasRequest.SerializeToString,
+                response_deserializer=aerobee_dot_access_dot_v1_dot_access__pb2.ListQuotasResponse.FromString,
+                _registered_method=True)
+        self.DeleteQuota = channel.unary_unary(
+                '/aerobee.access.v1.BrokerAccessService/DeleteQuota',
+                request_serializer=aerobee_dot_access_dot_v1_dot_access__pb2.DeleteQuotaRequest.SerializeToString,
+                response_deserializer=aerobee_dot_access_dot_v1_dot_access__pb2.ChangeResponse.FromString,
+                _registered_method=True)
         self.ListTable = channel.unary_unary(
                 '/aerobee.access.v1.BrokerAccessService/ListTable',
                 request_serializer=aerobee_dot_access_dot_v1_dot_access__pb2.ListTableRequest.SerializeToString,
@@ -720,6 +869,24 @@ class BrokerAccessServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def PutQuota(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListQuotas(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeleteQuota(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ListTable(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -785,6 +952,21 @@ def add_BrokerAccessServiceServicer_to_server(servicer, server):
                     servicer.TestAccess,
                     request_deserializer=aerobee_dot_access_dot_v1_dot_access__pb2.TestAccessRequest.FromString,
                     response_serializer=aerobee_dot_access_dot_v1_dot_access__pb2.TestAccessResponse.SerializeToString,
+            ),
+            'PutQuota': grpc.unary_unary_rpc_method_handler(
+                    servicer.PutQuota,
+                    request_deserializer=aerobee_dot_access_dot_v1_dot_access__pb2.PutQuotaRequest.FromString,
+                    response_serializer=aerobee_dot_access_dot_v1_dot_access__pb2.ChangeResponse.SerializeToString,
+            ),
+            'ListQuotas': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListQuotas,
+                    request_deserializer=aerobee_dot_access_dot_v1_dot_access__pb2.ListQuotasRequest.FromString,
+                    response_serializer=aerobee_dot_access_dot_v1_dot_access__pb2.ListQuotasResponse.SerializeToString,
+            ),
+            'DeleteQuota': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteQuota,
+                    request_deserializer=aerobee_dot_access_dot_v1_dot_access__pb2.DeleteQuotaRequest.FromString,
+                    response_serializer=aerobee_dot_access_dot_v1_dot_access__pb2.ChangeResponse.SerializeToString,
             ),
             'ListTable': grpc.unary_unary_rpc_method_handler(
                     servicer.ListTable,
@@ -1046,6 +1228,87 @@ class BrokerAccessService:
             '/aerobee.access.v1.BrokerAccessService/TestAccess',
             aerobee_dot_access_dot_v1_dot_access__pb2.TestAccessRequest.SerializeToString,
             aerobee_dot_access_dot_v1_dot_access__pb2.TestAccessResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PutQuota(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/aerobee.access.v1.BrokerAccessService/PutQuota',
+            aerobee_dot_access_dot_v1_dot_access__pb2.PutQuotaRequest.SerializeToString,
+            aerobee_dot_access_dot_v1_dot_access__pb2.ChangeResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListQuotas(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/aerobee.access.v1.BrokerAccessService/ListQuotas',
+            aerobee_dot_access_dot_v1_dot_access__pb2.ListQuotasRequest.SerializeToString,
+            aerobee_dot_access_dot_v1_dot_access__pb2.ListQuotasResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteQuota(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/aerobee.access.v1.BrokerAccessService/DeleteQuota',
+            aerobee_dot_access_dot_v1_dot_access__pb2.DeleteQuotaRequest.SerializeToString,
+            aerobee_dot_access_dot_v1_dot_access__pb2.ChangeResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -696,16 +696,18 @@ class WatchStatsResponse(_message.Message):
     def __init__(self, end_timestamp_ms: _Optional[int] = ..., broker: _Optional[_Union[WatchStatsResponse.Row, _Mapping]] = ..., topics: _Optional[_Iterable[_Union[WatchStatsResponse.Row, _Mapping]]] = ..., groups: _Optional[_Iterable[_Union[WatchStatsResponse.Row, _Mapping]]] = ..., omitted: _Optional[int] = ...) -> None: ...
 
 class ListLeasesRequest(_message.Message):
-    __slots__ = ("consumer_group", "topic", "client_id", "limit")
+    __slots__ = ("consumer_group", "topic", "client_id", "limit", "message_id")
     CONSUMER_GROUP_FIELD_NUMBER: _ClassVar[int]
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
     LIMIT_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_ID_FIELD_NUMBER: _ClassVar[int]
     consumer_group: str
     topic: str
     client_id: str
     limit: int
-    def __init__(self, consumer_group: _Optional[str] = ..., topic: _Optional[str] = ..., client_id: _Optional[str] = ..., limit: _Optional[int] = ...) -> None: ...
+    message_id: str
+    def __init__(self, consumer_group: _Optional[str] = ..., topic: _Optional[str] = ..., client_id: _Optional[str] = ..., limit: _Optional[int] = ..., message_id: _Optional[str] = ...) -> None: ...
 
 class HeldLease(_message.Message):
     __slots__ = ("topic", "queue_id", "queue_offset", "message_id", "lease_id", "attempt", "message_group", "client_id", "since_timestamp_ms", "expires_timestamp_ms")

@@ -87,7 +87,13 @@ class Waiting:
     timers: TimerDelivery
 
     async def held(
-        self, consumer_group: str, *, topic: str = "", client_id: str = "", limit: int = 0
+        self,
+        consumer_group: str,
+        *,
+        topic: str = "",
+        client_id: str = "",
+        message_id: str = "",
+        limit: int = 0,
     ) -> Rows[HeldLease]:
         """Return the leases of a group on message queues, the oldest first.
 
@@ -95,6 +101,8 @@ class Waiting:
             consumer_group: The group.
             topic: Only leases on messages of this topic, if it is given.
             client_id: Only leases of this client, if it is given.
+            message_id: Only leases on messages with this id, if it is given. Then the message of
+                each lease is read.
             limit: The highest number of rows; 0 for 1,000.
 
         Raises:
@@ -108,13 +116,17 @@ class Waiting:
             for message in queue
             if message.is_leased and client_id in ("", message.client_id)
         ]
-        oldest = heapq.nsmallest(_limit(limit), found, key=lambda each: each[0])
+        most = _limit(limit)
+        examined = len(found) if message_id else most
+        oldest = heapq.nsmallest(examined, found, key=lambda each: each[0])
         rows = []
         for number, (_, queue, message) in enumerate(oldest, 1):
-            rows.append(self._held(queue, message))
+            row = self._held(queue, message)
+            if message_id in ("", row.message_id):
+                rows.append(row)
             if number % SLICE == 0:
                 await asyncio.sleep(0)
-        return Rows(rows, len(found), len(found))
+        return Rows(rows[:most], len(rows) if message_id else len(found), len(found))
 
     def leased_lite_messages(self, consumer_group: str) -> int:
         """Return the number of messages of lite topics that a group has on lease."""

@@ -10,7 +10,13 @@ from collections.abc import Callable, Collection
 import structlog
 
 from aerobee_broker.config import BrokerOptions
-from aerobee_broker.errors import GroupNotExist, InvalidParameter, NoPermission, TopicNotExist
+from aerobee_broker.errors import (
+    GroupNotExist,
+    InvalidParameter,
+    NoPermission,
+    TooManyNames,
+    TopicNotExist,
+)
 from aerobee_broker.metadata.config_table import updated
 from aerobee_broker.metadata.persistent_table import PersistentTable
 from aerobee_broker.metadata.subscription_groups import (
@@ -18,6 +24,7 @@ from aerobee_broker.metadata.subscription_groups import (
     SubscriptionGroup,
     SubscriptionGroups,
 )
+from aerobee_broker.registry.creations import Creations
 from aerobee_broker.registry.topics import TopicRegistry
 from aerobee_wire import topics as names
 from aerobee_wire.queues import lite
@@ -42,7 +49,9 @@ class GroupRegistry:
         saved: PersistentTable,
         topics: TopicRegistry,
         options: BrokerOptions,
+        creations: Creations,
     ) -> None:
+        self._creations = creations
         self.table = table
         self._saved = saved
         self._topics = topics
@@ -68,14 +77,15 @@ class GroupRegistry:
         """Return the group if it exists and is saved durably, or None."""
         return None if consumer_group in self._unsaved else self.table.get(consumer_group)
 
-    async def for_client(self, consumer_group: str) -> SubscriptionGroup:
+    async def for_client(self, consumer_group: str, creator: str = "") -> SubscriptionGroup:
         """Return the group after it is saved. Create it if it is new and auto-creation is enabled.
 
         On a full disk, a group with the default settings is returned before it is saved. Consumers
         free space, and after a crash the next client creates the same group.
 
-        Raises GroupNotExist, InvalidParameter. Raises MqError with the code SYSTEM_ERROR if the
-        group cannot be saved.
+        `creator` is that of `Creations.check`. Raises GroupNotExist, InvalidParameter,
+        TooManyNames, TooManyCreations. Raises MqError with the code SYSTEM_ERROR if the group
+        cannot be saved.
         """
         group = self.ready(consumer_group)
         if group is not None:
@@ -84,6 +94,8 @@ class GroupRegistry:
             names.check_group(consumer_group)
             if not self._options.auto_create_subscription_group:
                 raise GroupNotExist(consumer_group)
+            self._check_count()
+            self._creations.check(creator)
             self._put(SubscriptionGroup(consumer_group))
             structlog.get_logger().info("group_created", group=consumer_group, by="client")
         try:
@@ -101,11 +113,13 @@ class GroupRegistry:
     async def put(self, group: SubscriptionGroup, *, only_new: bool = False) -> bool:
         """Create or change a group, and return whether it was created.
 
-        With `only_new`, an existing group stays unchanged. Raises InvalidParameter.
+        With `only_new`, an existing group stays unchanged. Raises InvalidParameter, TooManyNames.
         """
         self._check(group)
         known = self.table.get(group.consumer_group)
-        if only_new and known is not None:
+        if known is None:
+            self._check_count()
+        elif only_new:
             group = known
         created = self._put(group)
         if known != group:
@@ -181,6 +195,13 @@ class GroupRegistry:
         await self._saved.save()
         if self._unsaved.get(consumer_group) == revision:  # not changed again meanwhile
             self._unsaved.pop(consumer_group, None)
+
+    def _check_count(self) -> None:
+        """Check that one more group may be created. Raises TooManyNames."""
+        limit = self._options.max_groups
+        if len(self.table) >= limit:
+            remedy = "delete groups that are not used ('aerobee group delete NAME')"
+            raise TooManyNames("groups", limit, "maxGroups", remedy)
 
     def create_predefined(self) -> None:
         for name in PREDEFINED_GROUPS:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import structlog
 
 from aerobee_broker.config import BrokerOptions
-from aerobee_broker.errors import InvalidParameter, NoPermission, TopicNotExist
+from aerobee_broker.errors import InvalidParameter, NoPermission, TooManyNames, TopicNotExist
 from aerobee_broker.metadata.persistent_table import PersistentTable
 from aerobee_broker.metadata.topics import (
     MESSAGE_TYPE,
@@ -23,6 +23,7 @@ from aerobee_broker.metadata.topics import (
     TopicConfig,
     Topics,
 )
+from aerobee_broker.registry.creations import Creations
 from aerobee_wire import topics as names
 from aerobee_wire.properties import whole_number
 from aerobee_wire.queues import lite
@@ -82,6 +83,7 @@ class TopicRegistry:
         *,
         announce: Announce,
         spread: Spread,
+        creations: Creations,
         now_ms: Callable[[], int],
         on_parent: Callable[[str], None] = lambda topic: None,
     ) -> None:
@@ -92,6 +94,7 @@ class TopicRegistry:
         self._options = options
         self._announce = announce
         self._spread = spread
+        self._creations = creations
         self._now_ms = now_ms
         # Topics created or changed and not published yet, with the task that publishes them. None:
         # the task failed, and the next use of the topic retries it.
@@ -135,15 +138,18 @@ class TopicRegistry:
         config = self.table.get(topic)
         return config is not None and 0 <= queue_id < config.read_queue_count
 
-    async def for_send(self, topic: str, queue_count: int) -> TopicConfig:
+    async def for_send(self, topic: str, queue_count: int, creator: str = "") -> TopicConfig:
         """Return the topic. Create it if it is new and auto-creation is enabled.
 
-        Raises TopicNotExist, InvalidParameter.
+        `creator` is that of `Creations.check`. Raises TopicNotExist, InvalidParameter,
+        TooManyNames, TooManyCreations.
         """
         config = self.table.get(topic)
         if config is None:
             names.check_topic(topic)
             config = self._inherited(topic, queue_count)
+            self._check_count()
+            self._creations.check(creator)
             self.table.put(config)
             structlog.get_logger().info(
                 "topic_created", topic=topic, queues=config.write_queue_count, by="send"
@@ -168,6 +174,17 @@ class TopicRegistry:
             await self._ensure_published(topic, must_save=False)
         return config
 
+    def _check_count(self) -> None:
+        """Check that one more topic may be created. Raises TooManyNames."""
+        limit = self._options.max_topics
+        # Retry and dead-letter topics have a limit of their own, that of groups. Counting all
+        # topics takes long, so do it only if there may be too many.
+        if len(self.table) >= limit and (
+            sum(names.group_of(topic) is None for topic in self.table.rows()) >= limit
+        ):
+            remedy = "delete topics that are not used ('aerobee topic delete NAME')"
+            raise TooManyNames("topics", limit, "maxTopics", remedy)
+
     def to_create(self, topic: str) -> TopicConfig:
         """Return the topic that a send to a missing topic would create. Raises TopicNotExist."""
         return self._inherited(topic, 0)
@@ -185,7 +202,7 @@ class TopicRegistry:
     async def put(self, config: TopicConfig, *, only_new: bool = False) -> PutResult:
         """Create or change a topic. With `only_new`, an existing topic stays unchanged.
 
-        Raises InvalidParameter, NoPermission.
+        Raises InvalidParameter, NoPermission, TooManyNames.
         """
         self.check(config)
         known = self.table.get(config.topic)
@@ -193,6 +210,8 @@ class TopicRegistry:
             if config.topic in self._publishing:
                 await self._ensure_published(config.topic)
             return PutResult(created=False, unreachable_namesrvs=[])
+        if known is None:
+            self._check_count()
         config = replace(
             config,
             shrunk_from=_shrunk_from(known, config),

@@ -49,7 +49,8 @@ class ClientRpcs:
     async def heartbeat(self, request: pb.HeartbeatRequest, call: Call) -> pb.HeartbeatResponse:
         client = convert.client(request, call.peer)
         for consumer_group in client.consumers:
-            await self._groups.ensure_retry_topic(await self._groups.for_client(consumer_group))
+            group = await self._groups.for_client(consumer_group, convert.creator(call))
+            await self._groups.ensure_retry_topic(group)
         self._clients.heartbeat(client)
         return pb.HeartbeatResponse(
             capabilities=[pb.SEND_BACK_DELAY, pb.REPLIES], now_timestamp_ms=self._clock.now_ms()

@@ -41,8 +41,10 @@ from aerobee_broker.registry.consumers import (
 from aerobee_broker.registry.queue_locks import QueueLocks
 from aerobee_broker.registry.reply_streams import Reply
 from aerobee_broker.store.messages import NewMessage, ReadResult, ReadStatus
+from aerobee_chassis.rpc.call import Call
 from aerobee_wire import properties as props
 from aerobee_wire.consume_order import ConsumeOrder
+from aerobee_wire.identity import PROXY
 from aerobee_wire.message_id import pack_host
 from aerobee_wire.record import Record
 from aerobee_wire.retry_policy import ExponentialRetryPolicy
@@ -70,6 +72,17 @@ def code_and_message(error: MqError | None) -> dict[str, Any]:
 
 
 # ---- messages in ----
+
+
+def creator(call: Call) -> str:
+    """Return the creator of topics and groups that a call creates (`Creations.check`).
+
+    It is empty for a proxy with a certificate, which acts for many clients.
+    """
+    user, identity = call.caller.user, call.caller.identity
+    if user is not None:
+        return user.name
+    return "" if identity is not None and identity.role == PROXY else call.peer
 
 
 @lru_cache(maxsize=1_024)  # hosts; packing one takes 5 µs

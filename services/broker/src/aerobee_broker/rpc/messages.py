@@ -73,19 +73,19 @@ class MessageRpcs:
         peer, queue_count = call.peer, request.default_queue_count
         if request.HasField("batch"):
             batch = convert.send_batch(request.batch, peer)
-            stored = await self._batch_sender.send(batch, queue_count)
+            stored = await self._batch_sender.send(batch, queue_count, convert.creator(call))
             response.batch_result.queue_id = stored.queue_id
             response.batch_result.first_queue_offset = stored.first_queue_offset
             response.batch_result.physical_offsets.extend(stored.physical_offsets)
             return response
         if request.brief:
             encoded = [convert.new_message(message, peer) for message in request.messages]
-            appended = await self._sender.send_fast(encoded, queue_count)
+            appended = await self._sender.send_fast(encoded, queue_count, convert.creator(call))
             if appended is not None:
                 response.queue_offsets.extend([offsets.queue_offset for offsets in appended])
                 return response
         messages = convert.send_messages(request.messages, request.producer_group, peer)
-        results = await self._sender.send(messages, queue_count)
+        results = await self._sender.send(messages, queue_count, convert.creator(call))
         for message, result in zip(messages, results, strict=True):
             response.results.add(
                 queue_id=result.queue_id,

@@ -25,6 +25,7 @@ class WaitingRpcs:
             request.consumer_group,
             topic=request.topic,
             client_id=request.client_id,
+            message_id=request.message_id,
             limit=request.limit,
         )
         return pb.ListLeasesResponse(

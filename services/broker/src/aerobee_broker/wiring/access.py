@@ -5,6 +5,7 @@ A replica has a table of its own in each role. It is not part of the replicated 
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 from functools import partial
 
@@ -20,8 +21,12 @@ from aerobee_chassis.lifecycle import Component, Step
 from aerobee_chassis.rpc.caller import Caller
 from aerobee_chassis.rpc.services import Service, bind
 from aerobee_cluster.access.exchange import TableExchange
+from aerobee_cluster.access.first_user import read_first_user
 from aerobee_cluster.access.handlers import AccessHandlers
+from aerobee_cluster.access.metering import CallMeter
+from aerobee_cluster.access.quota_buckets import QuotaBuckets
 from aerobee_cluster.access.store import KEEP_CURRENT_S, AccessStore, save_in
+from aerobee_wire.access.users import User
 from aerobee_wire.permissions import Permissions
 from aerobee_wire.status import Code, MqError
 
@@ -31,25 +36,33 @@ _SERVICE = access_pb2.DESCRIPTOR.services_by_name["BrokerAccessService"]
 class BrokerAccess:
     """The access table of one broker process.
 
-    `service` is a service of its port, and `checks` checks the callers of all services.
+    `service` is a service of its port. `checks` checks the callers of all services, and `meter`
+    holds them to their quotas.
     """
 
     def __init__(self, options: BrokerOptions, clock: Clock) -> None:
         root = options.store_path_root_dir.expanduser()
         self._path = root / "config" / "accessTable.json"
         self._options = options
+        self._first_user: User | None = None
         node = f"broker-{secrets.token_hex(4)}"
         self.store = AccessStore(node, clock.now_ms, save_in(self._path))
         self.checks = options.access(
             Permissions(options.tls_cluster_name, options.broker_name), self.store.user, clock
         )
+        self.meter = CallMeter(QuotaBuckets(self.store.table, lambda: clock.monotonic_ms() / 1_000))
         self.service: Service = bind(
             _SERVICE,
             AccessHandlers(self.store, private=options.is_closed, log=structlog.get_logger().info),
         )
 
     def restore(self) -> None:
-        """Read the file, if there is one. Raises StartError."""
+        """Read the file, if there is one, and the first user. Raises StartError."""
+        given = self._options.init_authentication_user.get_secret_value()
+        try:
+            self._first_user = read_first_user(given)
+        except MqError as error:
+            raise StartError(error.message, error.about) from None
         try:
             self.store.restore_file(self._path)
         except (OSError, ValueError) as error:
@@ -62,7 +75,8 @@ class BrokerAccess:
         """Return the components to start after the server, on real time."""
         recheck = BackgroundTask("access recheck", partial(self.store.notify, self.checks.recheck))
         if not self._options.namesrvs:
-            return (recheck, Step(stop=self.store.close))
+            first = BackgroundTask("first user", self._create_first_user)
+            return (recheck, first, Step(stop=self.store.close))
         error_of = unreachable(Code.NAMESRV_UNREACHABLE, "name server")
         caller = Caller(error_of, self._options.peer_tls())
         exchange = TableExchange(
@@ -73,8 +87,18 @@ class BrokerAccess:
             PeriodicTask("access table", KEEP_CURRENT_S, self.store.keep_current),
             BackgroundTask("access exchange", exchange.run),
             recheck,
+            BackgroundTask("first user", partial(self._create_first_user, exchange)),
             Step(stop=self.store.close),
         )
+
+    async def _create_first_user(self, exchange: TableExchange | None = None) -> None:
+        """Create the first user if name servers have none either. Run until cancelled."""
+        if exchange is not None:
+            await exchange.complete.wait()
+        user = self._first_user
+        if user is not None and await self.store.create_first(user):
+            structlog.get_logger().info("first_user_created", user=user.name)
+        await asyncio.Event().wait()  # background work does not end
 
 
 _REMEDY = "restore it, or move it away: the name servers have the table too"

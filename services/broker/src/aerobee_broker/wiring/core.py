@@ -15,6 +15,7 @@ from aerobee_broker.delivery.topic_retention import TopicRetention
 from aerobee_broker.registry.broker_permission import BrokerPermission
 from aerobee_broker.registry.clients import Clients
 from aerobee_broker.registry.consumers import Differences
+from aerobee_broker.registry.creations import Creations
 from aerobee_broker.registry.groups import GroupRegistry
 from aerobee_broker.registry.handovers import Handovers
 from aerobee_broker.registry.queue_locks import QueueLocks
@@ -48,7 +49,10 @@ class Core:
         self.tables = tables
         self.replicas = replicas
         self.permission = BrokerPermission(options.broker_permission, tables.drain)
-        self.polls = LongPolls(is_repairing=lambda: store.damage.is_pending)
+        self.polls = LongPolls(
+            is_repairing=lambda: store.damage.is_pending,
+            max_of_client=options.max_polls_per_client,
+        )
         self.arrivals = Arrivals(self.polls)
         self.commit = self._make_commit(replicas)
         self.log = DurableLog(store, self.commit)
@@ -57,17 +61,21 @@ class Core:
         folder, require = environment.path / "lite", environment.format.require
         self.lines = LiteLines(store, environment.disk, folder, require)
         self.parents = Parents(self.lines, self._on_new_parent)
+        creations = Creations(environment.clock, options.max_auto_creations)
         self.topics = TopicRegistry(
             tables.topics,
             tables.saved_topics,
             options,
             announce=announce,
             spread=spread,
+            creations=creations,
             now_ms=environment.clock.now_ms,
             on_parent=self.parents,
         )
         self.topic_retention = TopicRetention(store, tables.topics, tables.offsets)
-        self.groups = GroupRegistry(tables.groups, tables.saved_groups, self.topics, options)
+        self.groups = GroupRegistry(
+            tables.groups, tables.saved_groups, self.topics, options, creations
+        )
         self.clients = Clients(
             environment.clock.real,
             timeout_ms=options.channel_expired_timeout,

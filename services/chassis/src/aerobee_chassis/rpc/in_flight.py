@@ -46,7 +46,9 @@ class TooMuchInFlight(Exception):
 def bounds_of(options: Options) -> InFlight:
     """Return a new `InFlight` for one server, with the limits in the options."""
     return InFlight(
-        options.max_in_flight_bytes, stall_s=options.stalled_client_timeout_millis / 1_000
+        options.max_in_flight_bytes,
+        stall_s=options.stalled_client_timeout_millis / 1_000,
+        largest_request=options.largest_request,
     )
 
 
@@ -72,16 +74,20 @@ class InFlight:
 
     `limit` is the maximum of the bytes of requests and answers together. Answers take at most half
     of it, so that callers that do not read leave space for requests. One request has at most a
-    quarter of the limit, and at most MAX_MESSAGE_BYTES. A caller that reads nothing of an answer
+    quarter of the limit, and at most `largest_request`. A caller that reads nothing of an answer
     for `stall_s` is disconnected.
     """
 
     def __init__(
-        self, limit: int = DEFAULT_LIMIT_BYTES, *, stall_s: float = DEFAULT_STALL_S
+        self,
+        limit: int = DEFAULT_LIMIT_BYTES,
+        *,
+        stall_s: float = DEFAULT_STALL_S,
+        largest_request: int = MAX_MESSAGE_BYTES,
     ) -> None:
         self.limit = limit
         self.stall_s = stall_s
-        self.largest_request = min(MAX_MESSAGE_BYTES, limit // 4)
+        self.largest_request = min(largest_request, limit // 4)
         self.requests = 0  # bytes that are read or reserved
         self.answers = 0  # bytes that callers have not read yet
         self.peak = 0  # the highest sum of both
@@ -104,6 +110,11 @@ class InFlight:
     def waiting(self) -> int:
         """Return the number of calls whose request waits to be read."""
         return len(self._small_waiting) + len(self._large_waiting)
+
+    @property
+    def is_reading(self) -> bool:
+        """Return whether a request is read that has not arrived whole."""
+        return self._reading > 0
 
     # ---- requests ----
 

@@ -8,6 +8,7 @@ from typing import Literal, NamedTuple, TypeAlias
 
 import structlog
 
+from aerobee_chassis.port_limits import PortLimits
 from aerobee_chassis.rpc.aio.channel import AioChannel
 from aerobee_chassis.rpc.aio.listener import AioListener
 from aerobee_chassis.rpc.call import Failure
@@ -63,15 +64,19 @@ def make_listener(
     refuse: Refuse = refuse_plainly,
     *,
     admit: Admit = admit_all,
+    limits: PortLimits | None = None,
     max_age_ms: int | None = None,
 ) -> Listener:
     """Create a listener for the running loop. `max_age_ms` is that of its connections."""
     loop, bounds = asyncio.get_running_loop(), in_flight or InFlight()
+    limits = limits or PortLimits()
     if isinstance(loop, CompletionQueueLoop):
         return CompletionQueueListener(
-            loop, services, run, bounds, refuse, admit=admit, max_age_ms=max_age_ms
+            loop, services, run, bounds, refuse, admit=admit, limits=limits, max_age_ms=max_age_ms
         )
-    return AioListener(services, run, bounds, refuse, admit=admit, max_age_ms=max_age_ms)
+    return AioListener(
+        services, run, bounds, refuse, admit=admit, limits=limits, max_age_ms=max_age_ms
+    )
 
 
 def open_channel(

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Literal
 
 import grpc
 import structlog
-from pydantic import field_validator
+from pydantic import SecretStr, field_validator
 
 from aerobee_chassis.clock import Clock
 from aerobee_chassis.config import Options
@@ -133,6 +133,8 @@ class ServerTlsOptions(PortOptions):
     # Whether callers may sign as users, whose policies then decide.
     authentication_enabled: bool = False
     authorization_enabled: bool = False  # policies decide in any case; RocketMQ has two options
+    # The first user, SUPER: {"username": …, "password": …}, or @ and the path of a file with it.
+    init_authentication_user: SecretStr = SecretStr("")
     # Not in RocketMQ: check callers, but log calls instead of rejecting them.
     access_observe_only: bool = False
 

@@ -7,7 +7,7 @@ gRPC statuses.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import structlog
 from google.protobuf.message import Message
@@ -15,8 +15,10 @@ from google.protobuf.message import Message
 from aerobee_chassis.addresses import join_address
 from aerobee_chassis.errors import PortInUse
 from aerobee_chassis.lifecycle import Component
+from aerobee_chassis.port_limits import PortLimits
 from aerobee_chassis.rpc.access import Access
 from aerobee_chassis.rpc.call import Call, Failure
+from aerobee_chassis.rpc.connections import Connections
 from aerobee_chassis.rpc.in_flight import InFlight, TooMuchInFlight
 from aerobee_chassis.rpc.loops import make_listener
 from aerobee_chassis.rpc.peer_tls import ServerTls
@@ -38,6 +40,20 @@ BusyAnswer = Callable[[Method], Message | None]
 DEFAULT_GRACE_S = 5.0
 
 
+class Meter(Protocol):
+    """Hold callers to their quotas. `path` is "/package.Service/Method"."""
+
+    @property
+    def active(self) -> bool:
+        """Return whether there is a quota."""
+
+    async def before(self, path: str, request: Any, call: Call) -> None:
+        """Delay a call, or raise the error that refuses it."""
+
+    def after(self, path: str, request: Any, call: Call, answer: Any) -> None:
+        """Count the answer of a call."""
+
+
 class Server(Component):
     """Serve `services` on one port: `port`, or a free one if it is 0.
 
@@ -47,7 +63,9 @@ class Server(Component):
     - `in_flight` limits the bytes that the server holds for calls.
     - `busy_answer` returns the answer for a call that is refused because of that limit. If it
       returns None, the caller gets the failure of TooMuchInFlight.
+    - `limits` are those of the port and its connections.
     - `tls` has the certificates of the port. If it is None, the port uses plaintext.
+    - `meter` holds callers to their quotas. It does not see calls that stream their requests.
     - `access` checks callers. It must have a decision for each RPC, also if it is not enforced. If
       it is None, each caller may call.
     """
@@ -62,8 +80,10 @@ class Server(Component):
         grace_s: float = DEFAULT_GRACE_S,
         in_flight: InFlight | None = None,
         busy_answer: BusyAnswer = lambda _: None,
+        limits: PortLimits | None = None,
         tls: ServerTls | None = None,
         access: Access | None = None,
+        meter: Meter | None = None,
     ) -> None:
         """Create the server. Raises TypeError if an RPC has no row in the table of permissions."""
         names = [service.name for service in services]
@@ -79,6 +99,9 @@ class Server(Component):
         self._grace_s = grace_s
         self._in_flight = in_flight or InFlight()
         self._busy_answer = busy_answer
+        self._limits = limits or PortLimits()
+        self._connections: Connections | None = None
+        self._meter = meter
         self._tls = tls
         self._access = access if access is not None and access.enforced else None
         if access is not None:
@@ -103,6 +126,7 @@ class Server(Component):
             self._in_flight,
             self._refuse,
             admit=admit_all if self._access is None else self._admit,
+            limits=self._limits,
             max_age_ms=None if self._tls is None else self._tls.max_age_ms,
         )
         target = join_address(self._host, self.port)
@@ -114,6 +138,9 @@ class Server(Component):
             ) from None
         await listener.start()
         self._listener = listener
+        if not self._host.startswith("unix:"):  # a relay counts its own connections
+            self._connections = Connections(self.port, self._limits)
+            await self._connections.start()
         self._health.set(True)
 
     def set_serving(self, serving: bool) -> None:
@@ -124,8 +151,7 @@ class Server(Component):
         """Refuse new calls, wait up to `grace_s` for running calls, and then cancel them."""
         if self._listener is not None:
             self._health.close()
-            await self._listener.stop(self._grace_s)
-            self._listener = None
+            await self._stop(self._grace_s)
 
     async def sever(self) -> None:
         """Close every connection at once, during calls too.
@@ -134,8 +160,14 @@ class Server(Component):
         """
         if self._listener is not None:
             self._health.close()
-            await self._listener.stop(0)
-            self._listener = None
+            await self._stop(0)
+
+    async def _stop(self, grace_s: float) -> None:
+        assert self._listener is not None
+        await self._listener.stop(grace_s)
+        self._listener = None
+        if self._connections is not None:
+            await self._connections.stop()
 
     def _admit(self, service: str, method: Method, call: Call) -> Failure | Caller:
         assert self._access is not None
@@ -153,7 +185,7 @@ class Server(Component):
                 return await self._run_checked(self._access, service, method, request, call)
             if not method.client_streams:
                 request = parsed(method, request)
-            return await method.handler(request, call)
+            return await self._handle(service, method, request, call)
         except Exception as error:
             return self._failure(f"{service}/{method.name}", error)
 
@@ -166,7 +198,18 @@ class Server(Component):
             request = checked = parsed(method, request)
             access.authorize(path, caller, request)
         with access.hold(path, caller, checked):
+            return await self._handle(service, method, request, call)
+
+    async def _handle(
+        self, service: str, method: Method, request: Any, call: Call
+    ) -> Message | None:
+        if self._meter is None or method.client_streams or not self._meter.active:
             return await method.handler(request, call)
+        path = f"/{service}/{method.name}"
+        await self._meter.before(path, request, call)
+        answer = await method.handler(request, call)
+        self._meter.after(path, request, call, answer)
+        return answer
 
     def _refuse(self, method: Method) -> Message | Failure:
         answer = self._busy_answer(method)

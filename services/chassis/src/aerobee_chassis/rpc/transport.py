@@ -14,7 +14,9 @@ from typing import Any, Protocol
 import grpc
 from google.protobuf.message import DecodeError, Message
 
+from aerobee_chassis.port_limits import PortLimits
 from aerobee_chassis.rpc.call import Call, Failure
+from aerobee_chassis.rpc.connections import port_options
 from aerobee_chassis.rpc.in_flight import LOOKAHEAD_BYTES, MAX_MESSAGE_BYTES, InFlight
 from aerobee_chassis.rpc.services import Method
 from aerobee_wire.access.caller import ANYBODY, Caller
@@ -35,10 +37,7 @@ SERVER_OPTIONS: tuple[tuple[str, int], ...] = (
     # hours.
     ("grpc.keepalive_time_ms", 60_000),
     ("grpc.http2.ping_timeout_ms", 30_000),
-    # Clients ping on idle connections. By default, gRPC closes those connections.
-    ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
     ("grpc.keepalive_permit_without_calls", 1),
-    ("grpc.http2.max_ping_strikes", 0),
     # Thousands of long polls wait at once. By default, grpc cancels them beyond about 3,000.
     ("grpc.server.max_pending_requests", 100_000),
     ("grpc.server.max_pending_requests_hard_limit", 200_000),
@@ -76,7 +75,9 @@ def admit_all(_service: str, _method: Method, _call: Call) -> Caller:
     return ANYBODY
 
 
-def server_options(in_flight: InFlight, max_age_ms: int | None) -> tuple[tuple[str, int], ...]:
+def server_options(
+    in_flight: InFlight, limits: PortLimits, max_age_ms: int | None
+) -> tuple[tuple[str, int], ...]:
     """Return the options of a port.
 
     After `max_age_ms`, a connection gets no new calls, and its calls continue without a limit. So
@@ -84,7 +85,7 @@ def server_options(in_flight: InFlight, max_age_ms: int | None) -> tuple[tuple[s
     """
     age = () if max_age_ms is None else (("grpc.max_connection_age_ms", max_age_ms),)
     largest = ("grpc.max_receive_message_length", in_flight.largest_request)
-    return (*SERVER_OPTIONS, largest, *age)
+    return (*SERVER_OPTIONS, *port_options(limits), largest, *age)
 
 
 class Listener(Protocol):

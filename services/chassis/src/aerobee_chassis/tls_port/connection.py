@@ -14,6 +14,7 @@ from aerobee_chassis.tls_port.poller import IN, OUT, Poller
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Protocol
 
     class End(Protocol):
@@ -76,14 +77,23 @@ class Direction:
 class Connection:
     """Relay between `client` and `backend` until both directions have ended or a side fails.
 
-    After that, close both sides. All connections of a thread share `buffer` and `kept`.
+    After that, close both sides and call `on_close`, once. All connections of a thread share
+    `buffer` and `kept`.
     """
 
-    __slots__ = ("_backend", "_buffer", "_client", "_down", "_kept", "_poller", "_up")
+    __slots__ = ("_backend", "_buffer", "_client", "_down", "_kept", "_on_close", "_poller", "_up")
 
     def __init__(
-        self, poller: Poller, client: End, backend: End, buffer: memoryview, kept: Kept
+        self,
+        poller: Poller,
+        client: End,
+        backend: End,
+        buffer: memoryview,
+        kept: Kept,
+        *,
+        on_close: Callable[[], None] = lambda: None,
     ) -> None:
+        self._on_close: Callable[[], None] | None = on_close
         self._kept = kept
         self._poller = poller
         self._client = client
@@ -102,6 +112,9 @@ class Connection:
         for end in (self._client, self._backend):
             self._poller.forget(end.fileno())
             end.close()
+        if self._on_close is not None:
+            on_close, self._on_close = self._on_close, None
+            on_close()
 
     def _client_ready(self, events: int) -> None:
         self._ready(events, self._up, self._down)

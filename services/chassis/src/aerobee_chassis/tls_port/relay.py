@@ -66,6 +66,8 @@ class Hello:
         relay.poller.wait_for(client.fileno(), IN, lambda _: self._first_byte(client))
 
     def give_up(self) -> None:
+        if not self.over:
+            self._relay.left(self._peer)
         self.over = True
         self._relay.poller.forget(self._client.fileno())
         self._client.close()
@@ -154,7 +156,7 @@ class Hello:
             self.give_up()
             return
         self.over = True
-        relay.open(self._client, backend)
+        relay.open(self._client, backend, self._peer)
 
 
 class Relay:
@@ -165,6 +167,8 @@ class Relay:
         self.certificates = Certificates(settings.tls, self._directory, self.poller, report)
         self._report = report
         self._counts: dict[str, int] = {}
+        self._open: dict[str, int] = {}  # connections by host
+        self._open_count = 0
         self._buffer = memoryview(bytearray(CHUNK_BYTES))
         self._kept = Kept()
         self._listeners = [socket.socket(fileno=fd) for fd in settings.listeners]
@@ -180,8 +184,33 @@ class Relay:
         self._report("relaying")
         self.poller.run()
 
-    def open(self, client: End, backend: End) -> None:
-        Connection(self.poller, client, backend, self._buffer, self._kept).start()
+    def open(self, client: End, backend: End, peer: str) -> None:
+        on_close = functools.partial(self.left, peer)
+        Connection(
+            self.poller, client, backend, self._buffer, self._kept, on_close=on_close
+        ).start()
+
+    def joined(self, peer: str) -> bool:
+        """Count a new connection. Return False if there are too many, also of its address."""
+        host, settings = host_of(peer), self.settings
+        count = self._open.get(host, 0)
+        if self._open_count >= settings.max_connections:
+            self.count("too_many")
+            return False
+        if count >= settings.max_per_address:
+            self.count("too_many_of_address")
+            return False
+        self._open[host] = count + 1
+        self._open_count += 1
+        return True
+
+    def left(self, peer: str) -> None:
+        """Count the end of a connection."""
+        host = host_of(peer)
+        self._open_count -= 1
+        self._open[host] -= 1
+        if not self._open[host]:
+            del self._open[host]
 
     def path_of(self, peer: str) -> str:
         return f"{self._directory}/{peer}"
@@ -213,10 +242,14 @@ class Relay:
                     self.poller.forget(listening.fileno())
                 self.poller.call_later(ACCEPT_PAUSE_S, self._listen)
                 return
+            peer = text_of(address)
+            if not self.joined(peer):
+                client.close()
+                continue
             client.setblocking(False)
             with contextlib.suppress(OSError):  # the client has hung up
                 client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            hello = Hello(self, client, text_of(address))
+            hello = Hello(self, client, peer)
             self.poller.call_later(self.settings.hello_timeout_ms / 1000, hello.time_out)
 
     def count(self, name: str) -> None:
@@ -235,6 +268,11 @@ def text_of(address: tuple[str, int]) -> str:
     host, port = address[:2]
     host = host.removeprefix("::ffff:") if "." in host else host.partition("%")[0]
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def host_of(peer: str) -> str:
+    """Return the host of "host:port"."""
+    return peer.rpartition(":")[0]
 
 
 def report(event: str, **fields: object) -> None:

@@ -35,13 +35,15 @@ class RelaySettings:
 
     `listeners` contains listening file descriptors. `backend` is the path of the server's socket,
     in a private directory. A client has `hello_timeout_ms` to send its first byte and to complete a
-    TLS handshake.
+    TLS handshake. There are at most `max_connections`, and `max_per_address` of one host.
     """
 
     listeners: tuple[int, ...]
     backend: str
     tls: TlsSettings
     hello_timeout_ms: int = 10_000
+    max_connections: int = 20_000
+    max_per_address: int = 2_000
 
     def to_json(self) -> str:
         return json.dumps(dataclasses.asdict(self))

@@ -27,6 +27,7 @@ import structlog
 from aerobee_chassis.addresses import join_address
 from aerobee_chassis.errors import CertificateError, PortInUse, StartError
 from aerobee_chassis.lifecycle import Component
+from aerobee_chassis.port_limits import PortLimits
 from aerobee_chassis.tls_port.settings import RelaySettings, TlsSettings
 
 RELAY = "aerobee_chassis.tls_port.relay"
@@ -54,6 +55,9 @@ class ConnectionCounts:
     silent: int = 0
     refused_plaintext: int = 0
     failed_handshakes: int = 0
+    # The relay closes these at once: it has maxConnections, or maxConnectionsPerAddress of a host.
+    too_many: int = 0
+    too_many_of_address: int = 0
     # The number of changed certificates that could not be used.
     failed_reloads: int = 0
 
@@ -74,14 +78,14 @@ class TlsServer(Component):
         host: str,
         port: int,
         tls: TlsSettings,
-        hello_timeout_ms: int = 10_000,
+        limits: PortLimits | None = None,
         listeners: Sequence[socket.socket] = (),
     ) -> None:
         self._make_server = make_server
         self._host = host
         self.port = port  # 0 means a free one, until the server is started
         self._tls = tls
-        self._hello_timeout_ms = hello_timeout_ms
+        self._limits = limits or PortLimits()
         self._directory: Path | None = None
         self._listeners = list(listeners)
         self._server: Component | None = None
@@ -129,7 +133,15 @@ class TlsServer(Component):
 
     def _settings(self) -> RelaySettings:
         descriptors = tuple(listener.fileno() for listener in self._listeners)
-        return RelaySettings(descriptors, self.backend, self._tls, self._hello_timeout_ms)
+        limits = self._limits
+        return RelaySettings(
+            descriptors,
+            self.backend,
+            self._tls,
+            limits.silent_ms,
+            limits.connections,
+            limits.connections_per_address,
+        )
 
     async def _keep(self) -> None:
         """Replace a relay that ends. Its connections are lost, and the clients reconnect."""

@@ -10,6 +10,7 @@ import structlog
 from aerobee_cluster.access.exchange import TableExchange
 from aerobee_cluster.access.store import AccessStore
 from aerobee_cluster.transport import Transport
+from aerobee_wire.access.table import AccessTable
 from aerobee_wire.access.users import User
 from aerobee_wire.status import MqError
 
@@ -33,6 +34,10 @@ class TableUsers:
     def complete(self) -> bool:
         """Return whether name servers have sent the whole table since the start."""
         return self._exchange.complete.is_set()
+
+    @property
+    def table(self) -> AccessTable:
+        return self._store.table
 
     def get(self, name: str) -> User | None:
         return self._store.table.user(name)

@@ -83,13 +83,13 @@ class MessageSender:
         self._round_robin = RoundRobin()
         self._send_routes: dict[str, tuple[TopicRoute, SendRoute]] = {}
 
-    async def route(self, topic: str) -> SendRoute:
+    async def route(self, topic: str, creator: str = "") -> SendRoute:
         """Return the route of a topic, by its stored name. Create the topic if that is allowed.
 
         The result is cached until the route changes, because thousands of messages use it. Raises
         MqError, for example with the code TOPIC_NOT_EXIST or NAMESRV_UNREACHABLE.
         """
-        route = await self._topic_creation.route(topic)
+        route = await self._topic_creation.route(topic, creator)
         known = self._send_routes.get(topic)
         if known is not None and known[0] is route:
             return known[1]

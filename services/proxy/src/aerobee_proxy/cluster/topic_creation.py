@@ -14,6 +14,7 @@ import structlog
 from aerobee.broker.v1.admin_pb2 import PutTopicRequest, SpecifyMessageTypeRequest
 from aerobee.namesrv.v1.namesrv_pb2 import QueueData, TopicConfig, TopicRoute
 
+from aerobee_chassis.per_minute import PerMinute
 from aerobee_proxy.cluster.broker_calls import BrokerCalls
 from aerobee_proxy.cluster.route_cache import RouteCache
 from aerobee_proxy.cluster.topic_route import (
@@ -35,9 +36,13 @@ class TopicCreation:
     """Creates topics and sets their types.
 
     `enabled` is the option `autoCreateTopics`. If it is true, the first use may create a topic.
+    `creations` counts them by creator.
     """
 
-    def __init__(self, calls: BrokerCalls, route_cache: RouteCache, *, enabled: bool) -> None:
+    def __init__(
+        self, calls: BrokerCalls, route_cache: RouteCache, *, enabled: bool, creations: PerMinute
+    ) -> None:
+        self._creations = creations
         self._calls = calls
         self._route_cache = route_cache
         self._enabled = enabled
@@ -46,8 +51,10 @@ class TopicCreation:
         self._retry_s: dict[str, float] = {}  # brokers that failed
         self._left_alone_s: dict[str, float] = {}  # brokers whose version is too old
 
-    async def route(self, topic: str) -> TopicRoute:
+    async def route(self, topic: str, creator: str = "") -> TopicRoute:
         """Return the route of a topic. Create the topic if that is allowed.
+
+        `creator` is the name of a user, or "". Creations without a user are not limited.
 
         Raises MqError, with the code TOPIC_NOT_EXIST if the topic may not be created. The error
         text then says how to create it.
@@ -67,6 +74,14 @@ class TopicCreation:
                 raise
         if not self._enabled:
             raise _unknown(topic, "this proxy does not create topics (autoCreateTopics is off)")
+        if creator and (wait_ms := self._creations.count(creator)):
+            raise MqError(
+                Code.FLOW_CONTROL,
+                f"user {creator!r} created {self._creations.limit} topics in a minute by using "
+                "them (maxAutoCreations): retry later, or create them with 'aerobee topic create'",
+                retry_after_ms=wait_ms,
+                about="maxAutoCreations",
+            )
         await self._create(topic)
         try:
             return await self._route_cache.route(topic)

@@ -10,6 +10,7 @@ their settings arrive with their next telemetry streams.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -72,6 +73,7 @@ class Session:
     streams: set[CommandStream] = field(default_factory=set)
     user: str = ""  # the user that signs its calls; empty without authentication
     source: str = ""  # the "host:port" of its last call
+    receives: int = 0  # in progress
     heartbeat: HeartbeatRequest | None = None  # the last one sent to brokers
     lite_topics: HeldLiteTopics = field(default_factory=HeldLiteTopics)
     _answered_fifo: bool | None = None
@@ -163,6 +165,7 @@ class Sessions:
     def __init__(self) -> None:
         self._by_id: dict[tuple[str, str], Session] = {}
         self._by_group: dict[str, dict[Session, None]] = {}
+        self._by_user: Counter[str] = Counter()
 
     def __len__(self) -> int:
         return len(self._by_id)
@@ -173,6 +176,10 @@ class Sessions:
     @property
     def full(self) -> bool:
         return len(self._by_id) >= MAX_SESSIONS
+
+    def count_of(self, user: str) -> int:
+        """Return the number of clients of a user."""
+        return self._by_user[user]
 
     def get(self, client_id: str, user: str = "") -> Session | None:
         return self._by_id.get((client_id, user))
@@ -186,6 +193,7 @@ class Sessions:
         if session is None:
             session = Session(client_id, now_ms, user=user)
             self._by_id[client_id, user] = session
+            self._by_user[user] += 1
         session.last_seen_ms = now_ms
         session.source = source
         return session
@@ -215,6 +223,9 @@ class Sessions:
         session = self._by_id.pop((client_id, user), None)
         if session is not None:
             self._leave_group(session)
+            self._by_user[user] -= 1
+            if not self._by_user[user]:
+                del self._by_user[user]
         return session
 
     def expire(self, now_ms: int) -> list[Session]:

@@ -21,6 +21,7 @@ from aerobee_wire.topics import RETRY_PREFIX, is_retry
 
 REPAIR_LOOK_S = 1.0
 MAX_PARKED_POPS = 100_000  # RocketMQ's maxPopPollingSize
+MAX_POLLS_OF_CLIENT = 1_024
 
 
 class _ParkedCall(NamedTuple):
@@ -87,16 +88,18 @@ class _Lines:
 class LongPolls:
     """The calls that wait for messages.
 
-    `is_repairing`: whether damaged records may be repaired. A repair notifies no call, so calls
-    then wait only for REPAIR_LOOK_S.
+    `max_of_client` is the limit for the pops of one client. `is_repairing`: whether damaged records
+    may be repaired. A repair notifies no call, so calls then wait only for REPAIR_LOOK_S.
     """
 
     def __init__(
         self,
         max_parked_pops: int = MAX_PARKED_POPS,
         is_repairing: Callable[[], bool] = lambda: False,
+        max_of_client: int = MAX_POLLS_OF_CLIENT,
     ) -> None:
         self._max_parked_pops = max_parked_pops
+        self._max_of_client = max_of_client
         self._is_repairing = is_repairing
         self._pulls = _Lines()  # by topic and queue id
         self._pops = _Lines()  # by topic and consumer group
@@ -165,6 +168,13 @@ class LongPolls:
         if self.closed:
             return False
         self._check_room()
+        if len(self._pops_of.get(client_id, ())) >= self._max_of_client:
+            raise MqError(
+                Code.POLLING_FULL,
+                f"{self._max_of_client} receives of client {client_id} wait for messages here, "
+                "the most that maxPollsPerClient allows: retry later, or without waiting",
+                about="maxPollsPerClient",
+            )
         future = self._pops.park(
             topic,
             consumer_group,

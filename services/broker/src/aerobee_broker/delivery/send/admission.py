@@ -13,7 +13,13 @@ from collections.abc import Mapping
 from aerobee_broker.config import BrokerOptions
 from aerobee_broker.delivery.retry import policy
 from aerobee_broker.delivery.transaction import half_messages
-from aerobee_broker.errors import InvalidParameter, MessageIllegal, NoPermission, QueueNotExist
+from aerobee_broker.errors import (
+    InvalidParameter,
+    MessageIllegal,
+    NoPermission,
+    QueueNotExist,
+    TooManyNames,
+)
 from aerobee_broker.metadata.topics import TopicConfig
 from aerobee_broker.registry.broker_permission import BrokerPermission
 from aerobee_broker.registry.topics import TopicRegistry
@@ -46,19 +52,21 @@ class Admission:
         """Use the limits of `options`."""
         self._takes_transactions = not options.reject_transaction_message
         self.max_body_size = options.max_message_size
+        self._max_transactions = options.max_open_transactions
 
-    async def topic(self, topic: str, queue_count: int) -> TopicConfig:
+    async def topic(self, topic: str, queue_count: int, creator: str = "") -> TopicConfig:
         """Return the topic of a send.
 
-        If the topic does not exist and may be created, creates it with `queue_count` queues. Raises
-        NoPermission, TopicNotExist, InvalidParameter.
+        If the topic does not exist and may be created, creates it with `queue_count` queues for
+        `creator` (`Creations.check`). Raises NoPermission, TopicNotExist, InvalidParameter,
+        TooManyNames, TooManyCreations.
         """
         if topic in names.SEND_REFUSED_TOPICS:
             raise NoPermission(f"{topic} is a system topic: send to a topic of your own", "topic")
         self._permission.check_send()
         config = self._topics.ready(topic)
         if config is None:
-            config = await self._topics.for_send(topic, queue_count)
+            config = await self._topics.for_send(topic, queue_count, creator)
         if not config.writable:
             raise NoPermission(
                 f"topic {topic} does not accept messages (permission {config.permission}): "
@@ -79,8 +87,18 @@ class Admission:
             raise QueueNotExist(config.topic, queue_id, config.queue_count)
         return queue_id
 
-    def check_transactions(self) -> None:
-        """Raise NoPermission if rejectTransactionMessage is on."""
+    def check_transactions(self, open_count: int) -> None:
+        """Check that one more transaction may begin while `open_count` have not ended.
+
+        Raises NoPermission if rejectTransactionMessage is on, and TooManyNames.
+        """
+        if open_count >= self._max_transactions:
+            raise TooManyNames(
+                "open transactions",
+                self._max_transactions,
+                "maxOpenTransactions",
+                "end some ('aerobee transaction list')",
+            )
         if not self._takes_transactions:
             raise NoPermission(
                 "this broker does not accept transactional messages (rejectTransactionMessage): "

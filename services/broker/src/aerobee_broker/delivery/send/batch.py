@@ -78,13 +78,15 @@ class BatchSender:
     metrics: BrokerMetrics
     clock: Clock
 
-    async def send(self, batch: SendBatch, queue_count: int = 0) -> BatchSendResult:
+    async def send(
+        self, batch: SendBatch, queue_count: int = 0, creator: str = ""
+    ) -> BatchSendResult:
         """Store all messages of a batch in order, or none of them.
 
-        If the topic does not exist, it is created with `queue_count` queues.
+        If the topic does not exist, it is created with `queue_count` queues for `creator`.
         """
         _check(batch, self.admission.max_body_size)
-        config = await self.admission.topic(batch.topic, queue_count)
+        config = await self.admission.topic(batch.topic, queue_count, creator)
         queue_id = self.admission.queue(config, batch.queue_id)
         columns = self._columns(batch, queue_id)
         if asks_for_rules(batch.properties):

@@ -100,16 +100,18 @@ class Sender:
     metrics: BrokerMetrics
     clock: Clock
 
-    async def send(self, messages: Sequence[SendMessage], queue_count: int = 0) -> list[SendResult]:
+    async def send(
+        self, messages: Sequence[SendMessage], queue_count: int = 0, creator: str = ""
+    ) -> list[SendResult]:
         """Store all messages or none of them, and return a result for each message.
 
-        Topics that do not exist are created with `queue_count` queues.
+        Topics that do not exist are created with `queue_count` queues for `creator`.
         """
         routed: list[NewMessage] = []
         queue_ids = []
         completed = []
         for message in messages:
-            config = await self.admission.topic(message.topic, queue_count)
+            config = await self.admission.topic(message.topic, queue_count, creator)
             queue_id = self.admission.queue(config, message.queue_id)
             check_body(len(message.body), self.admission.max_body_size)
             properties = self.properties.complete(message.properties)
@@ -139,7 +141,7 @@ class Sender:
         ]
 
     async def send_fast(
-        self, messages: Sequence[NewMessage], queue_count: int = 0
+        self, messages: Sequence[NewMessage], queue_count: int = 0, creator: str = ""
     ) -> list[Appended] | None:
         """Store all messages or none of them, at a third of the cost of `send`.
 
@@ -155,7 +157,7 @@ class Sender:
         for message in messages:
             if config is None or message.topic != topic:
                 topic = message.topic
-                config = await admission.topic(topic, queue_count)
+                config = await admission.topic(topic, queue_count, creator)
                 total = totals.setdefault(topic, [0, 0])
             message.queue_id = admission.queue(config, message.queue_id)
             size = len(message.body)
@@ -187,7 +189,7 @@ class Sender:
             del properties[props.TRANSACTION_PREPARED]
             transactional = False
         if transactional:
-            self.admission.check_transactions()
+            self.admission.check_transactions(len(self.transactions))
             half_messages.name_transaction(properties)
         routed = NewMessage(
             topic=message.topic,

@@ -23,6 +23,7 @@ from aerobee_broker.delivery.search.pace import Pace
 from aerobee_broker.delivery.search.search import Searches
 from aerobee_broker.errors import NotServed, TopicNotExist
 from aerobee_broker.registry.broker_permission import BrokerPermission
+from aerobee_broker.registry.creations import Creations
 from aerobee_broker.registry.groups import GroupRegistry
 from aerobee_broker.registry.topics import TopicRegistry
 from aerobee_broker.replication.role.replica_store import ReplicaStore
@@ -133,7 +134,8 @@ class SlaveReads:
 
 def _access(own: ReplicaStore, topics: TopicRegistry) -> ReadAccess:
     options, tables = own.environment.options, own.tables
-    groups = GroupRegistry(tables.groups, tables.saved_groups, topics, options)
+    creations = Creations(own.environment.clock, options.max_auto_creations)
+    groups = GroupRegistry(tables.groups, tables.saved_groups, topics, options, creations)
     permission = BrokerPermission(options.broker_permission, tables.drain)
     return ReadAccess(topics, groups, permission, options, own.environment.in_flight)
 
@@ -154,5 +156,6 @@ def _known_topics(own: ReplicaStore) -> TopicRegistry:
         options,
         announce=announce,
         spread=spread,
+        creations=Creations(own.environment.clock, options.max_auto_creations),
         now_ms=own.environment.clock.now_ms,
     )

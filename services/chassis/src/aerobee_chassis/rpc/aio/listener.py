@@ -14,7 +14,9 @@ import grpc
 from google.protobuf.message import Message
 
 from aerobee_chassis.addresses import peer_address
+from aerobee_chassis.port_limits import PortLimits
 from aerobee_chassis.rpc.call import Failure
+from aerobee_chassis.rpc.connections import late
 from aerobee_chassis.rpc.in_flight import InFlight
 from aerobee_chassis.rpc.services import Method, Service
 from aerobee_chassis.rpc.transport import (
@@ -40,6 +42,7 @@ class AioListener:
         in_flight: InFlight,
         refuse: Refuse,
         *,
+        limits: PortLimits,
         admit: Admit = admit_all,
         max_age_ms: int | None = None,
     ) -> None:
@@ -47,9 +50,10 @@ class AioListener:
         self._in_flight = in_flight
         self._refuse = refuse
         self._admit = admit
+        self._limits = limits
         self._loop = asyncio.get_running_loop()
         self._looking: asyncio.TimerHandle | None = None
-        self._server = grpc.aio.server(options=server_options(in_flight, max_age_ms))
+        self._server = grpc.aio.server(options=server_options(in_flight, limits, max_age_ms))
         for service in services:
             handlers = {
                 method.name: self._adapt(service.name, method) for method in service.methods
@@ -121,8 +125,11 @@ class AioListener:
             return self._refuse(method)
         size = 0
         try:
-            request = await anext(aiter(requests), None)
+            async with asyncio.timeout(self._limits.arrival_s):
+                request = await anext(aiter(requests), None)
             size = len(request or b"")
+        except TimeoutError:
+            return late(self._limits)
         finally:
             in_flight.arrived(admission, reserved, size)
         try:

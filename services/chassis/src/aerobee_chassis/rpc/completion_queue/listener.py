@@ -1,7 +1,8 @@
 """Accept calls on the completion queue of the event loop (`loop`).
 
-While calls wait or answers are unread, the listener checks every second for calls that have waited
-too long, and for callers that do not read their answers.
+While calls wait, or requests or answers are on their way, the listener checks every second for
+calls that have waited too long, and for callers that do not send their requests or do not read
+their answers.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any
 
 import grpc
 
+from aerobee_chassis.port_limits import PortLimits
 from aerobee_chassis.rpc.call import Failure
 from aerobee_chassis.rpc.completion_queue.cygrpc import cygrpc
 from aerobee_chassis.rpc.completion_queue.loop import CompletionQueueLoop
@@ -40,6 +42,7 @@ class CompletionQueueListener:
         in_flight: InFlight,
         refuse: Refuse,
         *,
+        limits: PortLimits,
         admit: Admit = admit_all,
         max_age_ms: int | None = None,
     ) -> None:
@@ -48,6 +51,7 @@ class CompletionQueueListener:
         self.in_flight = in_flight
         self.refuse = refuse
         self.admit = admit
+        self.limits = limits
         self.active: set[CompletionQueueCall] = set()
         self._methods = {
             f"/{service.name}/{method.name}".encode(): (service.name, method)
@@ -55,7 +59,7 @@ class CompletionQueueListener:
             for method in service.methods
         }
         self._queue = loop.queue
-        self._server = cygrpc.Server(server_options(in_flight, max_age_ms), False)
+        self._server = cygrpc.Server(server_options(in_flight, limits, max_age_ms), False)
         self._server.register_completion_queue(self._queue)
         self._stopping = False
         self._idle = asyncio.Event()
@@ -103,7 +107,7 @@ class CompletionQueueListener:
             self._idle.set()
 
     def watch(self) -> None:
-        """Start the checks: a call waits, or an answer was not read yet."""
+        """Start the checks: a call waits, or a request or an answer was not read yet."""
         if self._looking is None:
             self._looking = self.loop.call_later(LOOK_S, self._look)
 
@@ -124,7 +128,7 @@ class CompletionQueueListener:
         self._down.set_result(None)
 
     def _look(self) -> None:
-        """Check for calls that wait too long and for callers that do not read."""
+        """Check for calls that wait too long, and for callers that do not send or read."""
         now_s, in_flight = self.loop.time(), self.in_flight
         self._looking = None
         if in_flight.waiting:
@@ -135,7 +139,11 @@ class CompletionQueueListener:
             stalled_looks = max(1, round(in_flight.stall_s / LOOK_S))
             for call in tuple(self.active):
                 call.check_reader(stalled_looks)
-        if in_flight.waiting or in_flight.answers:
+        if in_flight.is_reading:
+            late_looks = max(1, round(self.limits.arrival_s / LOOK_S))
+            for call in tuple(self.active):
+                call.check_arrival(late_looks)
+        if in_flight.waiting or in_flight.answers or in_flight.is_reading:
             self.watch()
 
 

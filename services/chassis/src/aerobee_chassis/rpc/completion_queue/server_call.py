@@ -18,9 +18,11 @@ from google.protobuf.message import Message
 
 from aerobee_chassis.addresses import peer_address
 from aerobee_chassis.clock import seconds_until
+from aerobee_chassis.port_limits import PortLimits
 from aerobee_chassis.rpc.call import Failure
 from aerobee_chassis.rpc.completion_queue.cygrpc import cygrpc
 from aerobee_chassis.rpc.completion_queue.loop import CompletionQueueLoop
+from aerobee_chassis.rpc.connections import late
 from aerobee_chassis.rpc.in_flight import InFlight
 from aerobee_chassis.rpc.services import Method
 from aerobee_chassis.rpc.transport import Admit, Refuse, Run, parsed_each, serialized
@@ -43,6 +45,7 @@ class Server(Protocol):
     in_flight: InFlight
     refuse: Refuse
     admit: Admit
+    limits: PortLimits
 
     def ended(self, call: CompletionQueueCall) -> None: ...
 
@@ -58,6 +61,7 @@ class CompletionQueueCall:
 
     __slots__ = (
         "_arrival",
+        "_arriving",
         "_cancelled",
         "_closed",
         "_core",
@@ -100,6 +104,7 @@ class CompletionQueueCall:
         self._held = 0  # bytes of the request, or reserved for it
         self._unsent = 0  # bytes of answers
         self._looks = 0  # checks by the listener since the caller took or sent something
+        self._arriving = 0  # checks by the listener since the request began to be read
         self.task: asyncio.Task[None] | None = None
         self.caller = ANYBODY  # until it is admitted
 
@@ -184,6 +189,7 @@ class CompletionQueueCall:
     def read(self, reserved: int) -> None:
         self._held = reserved
         self._reading = True
+        self._listener.watch()
         self._core.start_server_batch((cygrpc.ReceiveMessageOperation(0),), self._on_request)
 
     def refuse(self) -> None:
@@ -334,6 +340,13 @@ class CompletionQueueCall:
             if self._looks > 1:
                 self._in_flight.refused += 1
                 self.refuse()
+
+    def check_arrival(self, late_looks: int) -> None:
+        """End a call whose request is still incomplete after `late_looks` checks."""
+        if self._reading and not self._ended:
+            self._arriving += 1
+            if self._arriving > late_looks:
+                self._end(late(self._listener.limits))
 
     def check_reader(self, stalled_looks: int) -> None:
         """Cancel a call whose caller has read nothing of the answer for `stalled_looks` checks."""

@@ -9,14 +9,21 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple, TypeVar, TypeVarTuple
 
 from aerobee_foreign.apache.rocketmq.v2.definition_pb2 import Code
+from aerobee_foreign.apache.rocketmq.v2.service_pb2 import (
+    PullMessageRequest,
+    ReceiveMessageRequest,
+    SendMessageRequest,
+)
 from google.protobuf.message import Message
 
 from aerobee_chassis.clock import Clock
 from aerobee_chassis.rpc.call import Call
 from aerobee_chassis.rpc.held_calls import HeldCalls
+from aerobee_cluster.access.quota_buckets import Client, QuotaBuckets
 from aerobee_proxy.counts import ProxyCounts
 from aerobee_proxy.v2 import authorization
 from aerobee_proxy.v2.authentication import Authentication
@@ -37,6 +44,13 @@ class Caller(NamedTuple):
     session: Session
     call: Call
     user: User | None  # None if authentication is off
+    # Counts messages that the client received, and the bytes of their records.
+    received: Callable[[int, int], None] = lambda _messages, _size: None
+
+
+def _client(caller: Caller) -> Client:
+    host = caller.call.peer.rpartition(":")[0].strip("[]")
+    return Client(caller.session.user, caller.client_id, host)
 
 
 class NotAdmitted(Refused):
@@ -59,6 +73,8 @@ class Pipeline:
     counts: ProxyCounts
     authentication: Authentication | None
     checks_rights: bool
+    max_clients_per_user: int
+    quotas: QuotaBuckets | None = None
     held: HeldCalls = field(default_factory=lambda: HeldCalls(NotAdmitted))
 
     def admit(self, call: Call) -> Caller:
@@ -72,16 +88,46 @@ class Pipeline:
                 user = self.authentication.check(call.metadata, call.peer)
             found = client_id(call.metadata)
             name = user.name if user is not None else ""
-            if self.sessions.full and self.sessions.get(found, name) is None:
-                raise Refused(
-                    Code.TOO_MANY_REQUESTS,
-                    f"this proxy knows {len(self.sessions)} clients already: close clients that "
-                    "are not used, or run another proxy",
-                )
+            if self.sessions.get(found, name) is None:
+                self._check_new(name)
         except Refused as refusal:
             raise NotAdmitted(refusal.code, refusal.message) from None
         session = self.sessions.touch(found, self.clock.real.monotonic_ms(), name, call.peer)
-        return Caller(found, session, call, user)
+        caller = Caller(found, session, call, user)
+        if self.quotas is not None and self.quotas.active:
+            caller = caller._replace(received=partial(self.quotas.received, _client(caller)))
+        return caller
+
+    async def meter(self, request: object, caller: Caller) -> None:
+        """Wait until a call is within the quotas of its caller.
+
+        Raises MqError with the code FLOW_CONTROL.
+        """
+        quotas = self.quotas
+        if quotas is None or not quotas.active:
+            return
+        if isinstance(request, SendMessageRequest):
+            sizes = [len(message.body) for message in request.messages]
+            await quotas.send(_client(caller), len(sizes), sum(sizes))
+        else:
+            receives = isinstance(request, ReceiveMessageRequest | PullMessageRequest)
+            await quotas.call(_client(caller), receives=receives)
+
+    def _check_new(self, user: str) -> None:
+        """Raise Refused with the code TOO_MANY_REQUESTS if there are too many clients."""
+        if self.sessions.full:
+            raise Refused(
+                Code.TOO_MANY_REQUESTS,
+                f"this proxy knows {len(self.sessions)} clients already: close clients that "
+                "are not used, or run another proxy",
+            )
+        if user and self.sessions.count_of(user) >= self.max_clients_per_user:
+            raise Refused(
+                Code.TOO_MANY_REQUESTS,
+                f"user {user!r} has {self.max_clients_per_user} clients at this proxy, the most "
+                "that maxClientsPerUser allows: close clients that are not used, or use another "
+                "user",
+            )
 
     def authorize(self, request: object, caller: Caller) -> None:
         """Check that the user has the rights that the request needs.
@@ -136,6 +182,7 @@ class Pipeline:
             try:
                 caller = self.admit(call)
                 self.authorize(request, caller)
+                await self.meter(request, caller)
                 return await handler(*needs, request, caller)
             except Exception as error:
                 found = status_for(handler.__name__, error)
@@ -161,6 +208,7 @@ class Pipeline:
                 caller = self.admit(call)
                 self.authorize(request, caller)
                 with self.hold(caller, lambda: request):
+                    await self.meter(request, caller)
                     await handler(*needs, request, caller)
             except Exception as error:
                 await call.write(response(status=status_for(handler.__name__, error)))

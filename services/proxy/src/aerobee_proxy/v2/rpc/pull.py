@@ -110,6 +110,7 @@ async def pull_message(
     responses.append(PullMessageResponse(next_offset=answer.next_begin_offset).SerializeToString())
     in_flight.check_room(sum(map(len, responses)))
     await caller.call.write_all(responses, more_follows=True)
+    caller.received(len(records), len(answer.records))
 
 
 def _translated(request: PullMessageRequest, poll_ms: int, client_id: str) -> broker.PullRequest:

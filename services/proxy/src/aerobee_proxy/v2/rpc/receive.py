@@ -87,6 +87,27 @@ async def receive_message(
     request: ReceiveMessageRequest,
     caller: Caller,
 ) -> None:
+    session = caller.session
+    if session.receives >= options.max_polls_per_client:
+        raise Refused(
+            Code.TOO_MANY_REQUESTS,
+            f"client {caller.client_id} has {session.receives} receives in progress, the most that "
+            "maxPollsPerClient allows: wait for them",
+        )
+    session.receives += 1
+    try:
+        await _receive(receiver, group_configs, options, request, caller)
+    finally:
+        session.receives -= 1
+
+
+async def _receive(
+    receiver: Receiver,
+    group_configs: GroupConfigCache,
+    options: ProxyOptions,
+    request: ReceiveMessageRequest,
+    caller: Caller,
+) -> None:
     await receiver.room()
     if await _is_lite(group_configs, request, caller):
         batches = await _pop_lite(receiver, options, request, caller)
@@ -157,6 +178,10 @@ async def _deliver(
         if not written:  # redeliver all, because it is unknown which messages arrived
             receiver.give_back(handles())
     receiver.delivered(sum(len(batch.records) for batch in batches))
+    caller.received(
+        sum(len(batch.records) for batch in batches),
+        sum(len(batch.answer.records) for batch in batches),
+    )
 
 
 async def _is_lite(

@@ -32,7 +32,7 @@ async def query_route(
 
     topic = topic_name(request.topic)
     reachable_at = endpoints(request.endpoints)
-    route = await topic_creation.route(topic)
+    route = await topic_creation.route(topic, caller.session.user)
     queues = message_queues(route, request.topic, reachable_at)
     return QueryRouteResponse(status=status(), message_queues=queues)
 

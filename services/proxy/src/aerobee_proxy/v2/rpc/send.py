@@ -79,7 +79,7 @@ async def send_message(
     for message in messages:
         check_message(message, options, now_ms)
     types = [message_type(message) for message in messages]
-    route = await sender.route(topic)
+    route = await sender.route(topic, caller.session.user)
     if options.enable_topic_message_type_check:
         if route.untyped_brokers and types[0] in route.accepted_types:
             route = await sender.specified_route(route, types[0])

@@ -1,0 +1,84 @@
+"""Hold the callers of a name server or broker to their quotas.
+
+Only RPCs that clients may call are metered. A call of another process of the cluster is not: a
+proxy counts its own clients, and a broker does not count them again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from aerobee_cluster.access.quota_buckets import Client, QuotaBuckets
+from aerobee_wire.access.caller import Caller
+from aerobee_wire.identity import BROKER, CLIENT, CONSOLE, NAMESRV, PROXY
+from aerobee_wire.permissions import TABLE
+from aerobee_wire.rpcs import LITE_POP, POP, PULL, SEND
+
+INTERNAL = frozenset({PROXY, BROKER, NAMESRV, CONSOLE})
+# Messages and bytes of an answer, by the path of the RPC.
+_RECEIVED: Mapping[str, Callable[[Any], tuple[int, int]]] = {
+    PULL.path: lambda answer: (answer.message_count, len(answer.records)),
+    POP.path: lambda answer: (answer.message_count, len(answer.records)),
+    LITE_POP.path: lambda answer: (
+        sum(each.messages.message_count for each in answer.batches),
+        sum(len(each.messages.records) for each in answer.batches),
+    ),
+}
+
+
+class Call(Protocol):
+    """The RPC in progress, as the chassis passes it."""
+
+    @property
+    def peer(self) -> str: ...
+
+    @property
+    def caller(self) -> Caller: ...
+
+
+class CallMeter:
+    """Meter the calls of one server."""
+
+    def __init__(self, buckets: QuotaBuckets) -> None:
+        self.buckets = buckets
+
+    @property
+    def active(self) -> bool:
+        """Return whether there is a quota."""
+        return self.buckets.active
+
+    async def before(self, path: str, request: Any, call: Call) -> None:
+        """Wait until a call is within the quotas of its caller.
+
+        Raises MqError with the code FLOW_CONTROL.
+        """
+        client = _client(path, request, call)
+        if client is None:
+            return
+        if path == SEND.path:
+            bodies = [len(message.body) for message in request.messages]
+            count, size = len(request.batch.body_sizes), len(request.batch.bodies)
+            await self.buckets.send(client, len(bodies) + count, sum(bodies) + size)
+        else:
+            await self.buckets.call(client, receives=path in _RECEIVED)
+
+    def after(self, path: str, request: Any, call: Call, answer: Any) -> None:
+        """Count the messages of an answer."""
+        received = _RECEIVED.get(path)
+        if received is not None and answer is not None:
+            client = _client(path, request, call)
+            if client is not None:
+                self.buckets.received(client, *received(answer))
+
+
+def _client(path: str, request: Any, call: Call) -> Client | None:
+    """Return who calls, or None if the call is not metered."""
+    row = TABLE.get(path)
+    if row is None or CLIENT not in row.roles:
+        return None
+    user, identity = call.caller.user, call.caller.identity
+    if user is None and identity is not None and identity.role in INTERNAL:
+        return None
+    host = call.peer.rpartition(":")[0].strip("[]")
+    return Client("" if user is None else user.name, getattr(request, "client_id", ""), host)

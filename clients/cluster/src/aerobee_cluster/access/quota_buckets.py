@@ -1,0 +1,166 @@
+"""Count what callers use of their quotas, in this process.
+
+Each quota of a caller has a token bucket for each rate, which holds 2 s of the rate. A call takes
+its tokens at once and may leave the bucket with a debt, so that a request larger than a bucket is
+possible. The next call waits until the debt is paid. So calls are served in their order, and a
+caller gets its rate on average. This module does no I/O.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from typing import NamedTuple
+
+from aerobee_wire.access.quotas import ADDRESS, CLIENT, USER, Quota, Rates
+from aerobee_wire.access.table import AccessTable
+from aerobee_wire.status import Code, MqError
+
+BURST_S = 2.0
+# A send that must wait longer is refused. SDKs give a call 3 s.
+SEND_WAIT_S = 1.0
+# Other calls are slowed by at most this time.
+WAIT_S = 5.0
+MAX_BUCKETS = 100_000  # full ones are then forgotten; a bucket takes some 200 bytes
+
+
+class Client(NamedTuple):
+    """Who makes a call. A name is empty if it is unknown."""
+
+    user: str
+    client_id: str
+    host: str
+
+
+class _Bucket:
+    __slots__ = ("at_s", "rate", "tokens")
+
+    def __init__(self, rate: int, now_s: float) -> None:
+        self.rate = rate
+        self.tokens = rate * BURST_S
+        self.at_s = now_s
+
+    def refill(self, rate: int, now_s: float) -> None:
+        """Add the tokens since the last call. The quota may have changed to another rate."""
+        full = rate * BURST_S
+        self.tokens = min(full, self.tokens + (now_s - self.at_s) * rate)
+        self.rate, self.at_s = rate, now_s
+
+    def is_full(self, now_s: float) -> bool:
+        return self.tokens + (now_s - self.at_s) * self.rate >= self.rate * BURST_S
+
+
+class QuotaBuckets:
+    """The buckets of all callers of one process.
+
+    `table` has the quotas. `now_s` is a monotonic clock, and `sleep` waits on it.
+    """
+
+    def __init__(
+        self,
+        table: AccessTable,
+        now_s: Callable[[], float],
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self.refused = 0  # calls
+        self.delayed = 0  # calls
+        self._table = table
+        self._now_s = now_s
+        self._sleep = sleep
+        self._buckets: dict[tuple[str, str, str], _Bucket] = {}  # by kind, name and rate
+
+    @property
+    def active(self) -> bool:
+        """Return whether there is a quota."""
+        return self._table.has_quotas
+
+    async def send(self, client: Client, messages: int, size: int) -> None:
+        """Take the tokens of a send, and wait for them up to SEND_WAIT_S.
+
+        Raises MqError with the code FLOW_CONTROL if the wait would be longer.
+        """
+        await self._take(client, Rates(1, messages, size), SEND_WAIT_S)
+
+    async def call(self, client: Client, *, receives: bool = False) -> None:
+        """Take the token of another call, and wait for it.
+
+        If the call `receives` messages, it also waits for the debt of former receives. Raises
+        MqError with the code FLOW_CONTROL if the wait would be longer than WAIT_S.
+        """
+        await self._take(client, Rates(1), WAIT_S, receives=receives)
+
+    def received(self, client: Client, messages: int, size: int) -> None:
+        """Take the tokens of messages that a client received. Later receives wait for them."""
+        if not self.active or not messages:
+            return
+        now_s = self._now_s()
+        for _, bucket, name in self._of(client, now_s):
+            if name == "messages_out":
+                bucket.tokens -= messages
+            elif name == "bytes_out":
+                bucket.tokens -= size
+
+    async def _take(
+        self, client: Client, amounts: Rates, most_s: float, *, receives: bool = False
+    ) -> None:
+        if not self.active:
+            return
+        now_s = self._now_s()
+        taken: list[tuple[_Bucket, int]] = []
+        wait_s, reason = 0.0, None
+        for quota, bucket, name in self._of(client, now_s):
+            amount = getattr(amounts, name)
+            if not amount and not (receives and name.endswith("_out")):
+                continue
+            taken.append((bucket, amount))
+            if bucket.tokens < 0 and -bucket.tokens / bucket.rate > wait_s:
+                wait_s, reason = -bucket.tokens / bucket.rate, (quota, name)
+        if reason is not None and wait_s > most_s:
+            self.refused += 1
+            raise _over(*reason, wait_s)
+        for bucket, amount in taken:
+            bucket.tokens -= amount
+        if wait_s:
+            self.delayed += 1
+            await self._sleep(wait_s)
+
+    def _of(self, client: Client, now_s: float) -> Iterator[tuple[Quota, _Bucket, str]]:
+        """Yield the buckets of a client, refilled, with their quotas and the names of rates."""
+        for kind, caller in (
+            (USER, client.user),
+            (CLIENT, client.client_id),
+            (ADDRESS, client.host),
+        ):
+            quota = self._table.quota_of(kind, caller) if caller else None
+            if quota is None:
+                continue
+            for name in Rates.__slots__:
+                if rate := getattr(quota.rates, name):
+                    yield quota, self._bucket((kind, caller, name), rate, now_s), name
+
+    def _bucket(self, key: tuple[str, str, str], rate: int, now_s: float) -> _Bucket:
+        bucket = self._buckets.get(key)
+        if bucket is None:
+            if len(self._buckets) >= MAX_BUCKETS:
+                self._forget_full(now_s)
+            bucket = self._buckets[key] = _Bucket(rate, now_s)
+        else:
+            bucket.refill(rate, now_s)
+        return bucket
+
+    def _forget_full(self, now_s: float) -> None:
+        self._buckets = {
+            key: bucket for key, bucket in self._buckets.items() if not bucket.is_full(now_s)
+        }
+
+
+def _over(quota: Quota, name: str, wait_s: float) -> MqError:
+    wait_ms = round(wait_s * 1_000)
+    rate = getattr(quota.rates, name)
+    return MqError(
+        Code.FLOW_CONTROL,
+        f"the quota of {quota.subject} allows {rate} {name.replace('_', ' ')} a second: retry in "
+        f"{wait_ms} ms, or ask for another quota ('aerobee quota set {quota.subject}')",
+        retry_after_ms=wait_ms,
+        about=quota.subject,
+    )

@@ -1,0 +1,87 @@
+"""Connections of one address above its limit are closed, the newest first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from aerobee_chassis.per_minute import MAX_KEYS, PerMinute
+from aerobee_chassis.port_limits import PortLimits
+from aerobee_chassis.rpc.connections import Connections
+from support.clock.manual_clock import ManualClock
+
+
+class Sockets:
+    """`hosts` has the host of each descriptor. An inode is a descriptor plus `reused`."""
+
+    def __init__(self) -> None:
+        self.hosts: dict[int, str | None] = {}
+        self.reused: dict[int, int] = {}
+
+    def open(self) -> Iterator[tuple[int, int]]:
+        for descriptor in self.hosts:
+            yield descriptor, descriptor + self.reused.get(descriptor, 0)
+
+    def peer(self, descriptor: int, port: int) -> str | None:
+        assert port == 9876
+        return self.hosts[descriptor]
+
+    def hang_up(self, descriptor: int) -> None:
+        del self.hosts[descriptor]
+
+
+class Slow(Sockets):
+    """Sockets that their owner closes only later."""
+
+    def hang_up(self, descriptor: int) -> None:
+        pass
+
+
+def watched(sockets: Sockets, limit: int) -> tuple[Connections, PortLimits]:
+    limits = PortLimits(connections_per_address=limit)
+    sockets.open = lambda: iter(list(Sockets.open(sockets)))  # type: ignore[method-assign]
+    return Connections(9876, limits, sockets), limits
+
+
+def test_newest_connections_above_the_limit_of_an_address_are_closed() -> None:
+    sockets = Sockets()
+    connections, limits = watched(sockets, 2)
+    sockets.hosts = {3: None, 4: "10.0.0.1", 5: "10.0.0.2"}
+    assert connections.look() == {}
+    sockets.hosts |= {6: "10.0.0.1", 7: "10.0.0.1", 8: "10.0.0.1"}
+    assert connections.look() == {"10.0.0.1": 2}
+    assert sockets.hosts == {3: None, 4: "10.0.0.1", 5: "10.0.0.2", 6: "10.0.0.1"}
+    assert (limits.counts.open, limits.counts.refused) == (3, 2)
+    del sockets.hosts[4]
+    sockets.hosts[9] = "10.0.0.1"
+    assert connections.look() == {}, "another one has ended"
+
+
+def test_descriptor_that_was_closed_and_opened_between_two_looks_is_another_connection() -> None:
+    sockets = Sockets()
+    connections, limits = watched(sockets, 1)
+    sockets.hosts = {4: "10.0.0.1"}
+    connections.look()
+    sockets.hosts, sockets.reused = {4: "10.0.0.2"}, {4: 100}
+    assert connections.look() == {}
+    sockets.hosts[5] = "10.0.0.1"
+    assert connections.look() == {}
+    assert limits.counts.open == 2
+
+
+def test_events_of_a_key_are_limited_in_each_minute() -> None:
+    clock = ManualClock()
+    counts = PerMinute(clock, 2)
+    assert [counts.count("a"), counts.count("b")] == [0, 0]
+    clock.advance(10_000)
+    assert [counts.count("a"), counts.count("a"), counts.count("b")] == [0, 50_000, 0]
+    clock.advance(50_000)
+    assert [counts.count("a"), counts.count("a")] == [0, 10_000]
+
+
+def test_memory_for_keys_is_bounded() -> None:
+    clock = ManualClock()
+    counts = PerMinute(clock, 1)
+    assert all(counts.count(str(number)) == 0 for number in range(MAX_KEYS))
+    assert [counts.count("one"), counts.count("another")] == [0, 60_000], "they share a limit"
+    clock.advance(60_000)
+    assert [counts.count("one"), counts.count("another")] == [0, 0]
