@@ -29,7 +29,8 @@ from pyspark.sql.types import StructType
 from aerobee_client import AdminClient, Message, Producer
 from aerobee_spark import source
 from aerobee_spark.jvm.session import session
-from aerobee_spark.landing.job import Landing, LandRequest
+from aerobee_spark.landing.request import LandRequest
+from aerobee_spark.landing.spark_landing import Landing
 from aerobee_spark.reading.options import ReadOptions
 from aerobee_spark.reading.planning import connect
 from aerobee_spark.reading.schema import SCHEMA
@@ -167,7 +168,9 @@ class Bench:
         request = LandRequest(self.namesrv, table, topics=(TOPIC,), batch_size=PER_TRIGGER)
         files.create(request.about())
         landing = Landing(files, files.where, request, lambda step: None)
-        rows = self.spark.readStream.format(source.FORMAT).options(**request.options()).load()
+        rows = (
+            self.spark.readStream.format(source.FORMAT).options(**request.stream_options()).load()
+        )
         self._run(rows.writeStream.foreachBatch(landing.batch), table / CHECKPOINT)
 
     def write(self) -> None:

@@ -122,13 +122,14 @@ def by_spark(namesrv: str, out: Path, wanted: Figures) -> Iterator[Made]:
 
 
 def by_table(namesrv: str, out: Path, wanted: Figures) -> Iterator[Made]:
-    """The landing, and the report from the table."""
-    landed = ("--namesrv", namesrv, "--group", GROUP, "--table", str(out))
-    used, text = run("aerobee_spark", "facts", *landed, "--quiet", "--json")
-    result = json.loads(text)
+    """The landing by each engine, and the report from the table."""
     rows = wanted.dead_letters + wanted.retried
-    check("the landing", (result["rows"], result["lost"], result["away"]), (rows, 0, []))
-    yield Made("`facts`: the landing", wanted.dead_letters, rows, used)
+    for engine, table in ((SPARK, out.with_name("table-of-spark")), (LOCAL, out)):
+        landed = ("--namesrv", namesrv, "--group", GROUP, "--table", str(table))
+        used, text = run("aerobee_spark", "facts", *landed, "--engine", engine, "--quiet", "--json")
+        result = json.loads(text)
+        check("the landing", (result["rows"], result["lost"], result["away"]), (rows, 0, []))
+        yield Made(f"`facts --engine {engine}`", wanted.dead_letters, rows, used)
     reported = out.with_name("report-of-facts")
     yield report("`report --facts`", reported, wanted, "--facts", str(out), "--engine", LOCAL)
 

@@ -22,6 +22,7 @@ from typing import Any
 import pytest
 
 from aerobee_client import AdminClient, Message, Producer
+from aerobee_spark.report.request import LOCAL, SPARK
 from aerobee_spark.table import rows
 from aerobee_spark.table.files import FactsFiles
 from fault.conftest import Campaign
@@ -75,8 +76,8 @@ def start(module: str, *arguments: str) -> subprocess.Popen[str]:
     )
 
 
-def landing(namesrv: str, table: Path | str) -> list[str]:
-    given = ["--namesrv", namesrv, "--topic", TOPIC, "--table", str(table)]
+def landing(namesrv: str, table: Path | str, engine: str) -> list[str]:
+    given = ["--namesrv", namesrv, "--topic", TOPIC, "--table", str(table), "--engine", engine]
     return [*given, "--batch-size", "150", "--json", "--quiet"]
 
 
@@ -126,11 +127,13 @@ def keys_at(admin: AdminClient) -> Counter[Key]:
     )
 
 
-@pytest.mark.parametrize("at_a_uri", [False, True])
+@pytest.mark.parametrize(("engine", "at_a_uri"), [(LOCAL, False), (SPARK, False), (SPARK, True)])
 def test_each_message_is_in_the_table_once_through_kills(
     services: tuple[ServiceProcess, ServiceProcess],
     admin: AdminClient,
     tmp_path: Path,
+    *,
+    engine: str,
     at_a_uri: bool,
     campaign: Campaign,
 ) -> None:
@@ -138,7 +141,7 @@ def test_each_message_is_in_the_table_once_through_kills(
         pytest.skip("in the long campaign: the commits of both are tried by the contract of tables")
     namesrv, broker = services
     table = tmp_path / "table"
-    arguments = landing(namesrv.address, table.as_uri() if at_a_uri else table)
+    arguments = landing(namesrv.address, table.as_uri() if at_a_uri else table, engine)
     send(namesrv.address, 500, "first")
     killed("writing", 0, arguments)
     assert keys_in(table) == Counter()
@@ -155,10 +158,12 @@ def test_each_message_is_in_the_table_once_through_kills(
     assert (result["lost"], result["away"], len(result["queues"])) == (0, [], 5)
 
 
+@pytest.mark.parametrize("engine", [LOCAL, SPARK])
 def test_kills_at_random_places_land_each_message_once(
     services: tuple[ServiceProcess, ServiceProcess],
     admin: AdminClient,
     tmp_path: Path,
+    engine: str,
     campaign: Campaign,
 ) -> None:
     if not campaign.long:
@@ -168,7 +173,7 @@ def test_kills_at_random_places_land_each_message_once(
     chance = random.Random(seed)
     table, home = tmp_path / "table", tmp_path / "broker-b"
     home.mkdir()
-    arguments = landing(namesrv.address, table)
+    arguments = landing(namesrv.address, table, engine)
     places = chance.sample(["writing", "written", "broker"] * KILLS, 3 * KILLS)
     with broker_process(home, "--set=brokerName=broker-b", namesrv=namesrv.address) as second:
         queues = 3
@@ -178,7 +183,7 @@ def test_kills_at_random_places_land_each_message_once(
                 queues += 1
                 admin.update_topic(TOPIC, queues=queues)
             if number in FORGETS:
-                shutil.rmtree(table / "_checkpoint")
+                shutil.rmtree(table / "_checkpoint", ignore_errors=engine == LOCAL)
             if number in AWAY:
                 second.kill()
             if number in BACK:
@@ -197,6 +202,6 @@ def test_kills_at_random_places_land_each_message_once(
         assert keys_in(table) == keys_at(admin), f"seed {seed}"
     assert (result["lost"], result["away"]) == (0, []), f"seed {seed}"
     campaign.report(
-        f"seed {seed}: {len(found):,} messages; {KILLS} kills in the middle of a write, {KILLS} "
-        f"between output and commit, {KILLS} of the broker; each in the table once"
+        f"{engine}, seed {seed}: {len(found):,} messages; {KILLS} kills in the middle of a write, "
+        f"{KILLS} between output and commit, {KILLS} of the broker; each in the table once"
     )

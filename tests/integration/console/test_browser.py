@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 
+from aerobee_client import AdminClient
 from support.console.browser import chromium, picture, problems_of_accessibility, running
 from support.console.shop import DECLINED, Shop, shop
 
@@ -109,6 +110,10 @@ def test_a_stranger_finds_who_died_of_what_by_mouse(page: Page) -> None:
     page.locator("table.rows tbody a").first.click()
     expect(page.get_by_text("the bank did not answer for payment").first).to_be_visible()
     expect(page.get_by_label("Body")).to_contain_text('"customer": "Zoë"')
+    expect(page.get_by_label("Track")).to_contain_text("billing")
+    expect(page.get_by_label("Track")).to_contain_text("dead lettered")
+    page.get_by_role("link", name="dead letter", exact=True).click()
+    expect(page.get_by_text("%DLQ%billing, broker-")).to_be_visible()
 
 
 def test_keys_alone_reach_a_row_of_a_list(page: Page) -> None:
@@ -192,15 +197,42 @@ def test_a_page_refreshes_and_keeps_focus_and_chosen_row(page: Page, the_shop: S
     expect(page.locator("tr.chosen a")).to_be_focused()
 
 
+def test_an_open_page_follows_and_keeps_focus_choice_and_scroll(page: Page, the_shop: Shop) -> None:
+    page.goto("/topics")
+    page.set_viewport_size({"width": WIDE, "height": 300})
+    page.keyboard.press("j")
+    page.evaluate("scrollTo(0, 90)")
+    with AdminClient(the_shop.namesrv) as admin:
+        admin.create_topic("a-new-topic", queues=1)
+        expect(page.get_by_role("link", name="a-new-topic")).to_be_visible()
+        expect(page.get_by_role("link", name="emails")).to_be_focused()
+        assert page.evaluate("scrollY") == 90
+        page.get_by_label("Name contains").fill("nothing yet")
+        admin.delete_topic("a-new-topic")
+    expect(page.get_by_role("link", name="a-new-topic")).not_to_be_visible()
+    expect(page.get_by_label("Name contains")).to_have_value("nothing yet")
+
+
+def test_a_hidden_tab_has_no_stream(page: Page) -> None:
+    hide = """hidden => {
+        Object.defineProperty(document, "hidden", {value: hidden, configurable: true});
+        document.dispatchEvent(new Event("visibilitychange"));
+    }"""
+    with page.expect_request("**/live?page=*"):
+        page.goto("/groups")
+    with page.expect_event("requestfailed", lambda request: "/live" in request.url):
+        page.evaluate(hide, True)
+    with page.expect_request("**/live?page=%2Fgroups"):
+        page.evaluate(hide, False)
+
+
 def test_a_console_that_stops_is_shown_as_lost_and_comes_back(page: Page, the_shop: Shop) -> None:
     page.goto("/clients")
     the_shop.console.kill()
     try:
-        page.keyboard.press("r")
         expect(page.get_by_text("connection lost")).to_be_visible()
     finally:
         the_shop.console.start()
-    page.keyboard.press("r")
     expect(page.get_by_text("connection lost")).not_to_be_visible()
 
 

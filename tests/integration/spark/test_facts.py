@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from aerobee_client import AdminClient
+from aerobee_spark.report.request import LOCAL, SPARK
 from aerobee_spark.table.files import FactsFiles
 from support.client.fake_broker import FakeCluster
 from support.clock.polling import until_sync
@@ -36,16 +37,20 @@ def run(command: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.spark
-@pytest.mark.slow
+@pytest.mark.parametrize(
+    "engine", [LOCAL, pytest.param(SPARK, marks=[pytest.mark.spark, pytest.mark.slow])]
+)
 def test_a_job_that_goes_on_lands_what_comes_until_it_is_stopped(
-    cluster: FakeCluster, tmp_path: Path
+    cluster: FakeCluster, tmp_path: Path, engine: str
 ) -> None:
     broker, table = cluster["broker-a"], tmp_path / "table"
     landing = ["--namesrv", cluster.namesrv, "--topic", "t", "--table", str(table)]
     broker.put("t", b"first")
     command = [sys.executable, "-m", "aerobee_spark", "facts", *landing, "--every", "1s", "--quiet"]
-    environment = {**os.environ, class_archive.VARIABLE: class_archive.java_options()}
+    command += ["--engine", engine]
+    environment = dict(os.environ)
+    if engine == SPARK:
+        environment[class_archive.VARIABLE] = class_archive.java_options()
     job = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment)
     try:
         until_sync(lambda: rows_in(table) == 1, "the first message is landed", timeout_s=START_S)

@@ -29,6 +29,7 @@ from aerobee_client import (
     PushConsumer,
     ReceivedMessage,
 )
+from aerobee_client.admin.letters import LetterJobSpec
 from aerobee_wire import topics
 from support.client.fake_broker import FakeCluster
 from support.clock.polling import until_sync
@@ -44,8 +45,12 @@ STAGE_S = 120.0
 
 
 def report(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    return aerobee_spark("report", *arguments, **environ)
+
+
+def aerobee_spark(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "aerobee_spark", "report", *arguments],
+        [sys.executable, "-m", "aerobee_spark", *arguments],
         capture_output=True,
         text=True,
         timeout=240,
@@ -184,6 +189,35 @@ def test_all_groups_of_real_services(namesrv: str, tmp_path: Path) -> None:
     summary = json.loads((tmp_path / "summary.json").read_text("utf-8"))
     (line,) = [each for each in summary["groups"] if each["group"] == GROUP]
     assert (line["dead_letters"], line["retries"], line["expire_within_24h"]) == (30, 60, 0)
+
+
+def test_facts_without_java_keep_what_became_of_each_letter(namesrv: str, tmp_path: Path) -> None:
+    table = tmp_path / "table"
+    landing = ["facts", "--group", GROUP, "--table", str(table), "--json", "--quiet"]
+
+    def land() -> dict[str, Any]:
+        environ = {"JAVA_HOME": str(tmp_path / "nowhere"), "NAMESRV_ADDR": namesrv}
+        made = aerobee_spark(*landing, **environ)
+        assert (made.returncode, made.stderr) == (0, "")
+        result: dict[str, Any] = json.loads(made.stdout)
+        return result
+
+    first = land()
+    assert (first["rows"], first["lost"], first["away"]) == (90, 0, [])
+    assert first["states"] == {"open": 30}
+    with AdminClient(namesrv) as admin:
+        (broker,) = admin.cluster().brokers
+        spec = LetterJobSpec(consumer_group=GROUP, limit=7)
+        admin.start_letter_job(broker.broker_name, "dismissed", spec)
+        until_sync(lambda: admin.letter_jobs(job_id="dismissed")[0].state == "done")
+    second = land()
+    assert (second["rows"], second["states"]) == (0, {"dismissed": 7, "open": 23})
+    out = tmp_path / "report"
+    made = report("--group", GROUP, "--facts", str(table), "--out", str(out), "--json", "--quiet")
+    assert made.returncode == 0, made.stderr
+    summary = json.loads(made.stdout)
+    assert summary["dead_letters_by_state"] == {"open": 23, "dismissed": 7}
+    assert summary["clusters"][0]["open"] == 23
 
 
 @pytest.mark.spark

@@ -210,3 +210,29 @@ async def test_a_page_that_is_not_permitted_is_no_silence(
     visitor.transport.errors[method] = MqError(Code.NO_PERMISSION, f"you may not call {method}")
     response = await visitor.get(page)
     assert response.status == 403 and f"you may not call {method}" in response.words
+
+
+async def test_a_message_shows_its_state_in_each_group(visitor: Visitor) -> None:
+    named = {properties.UNIQUE_KEY: "C00002023D65006101A28F6593060018"}
+    await visitor.brokers["a"].send("orders", b"x", properties=named)
+    await visitor.member("billing", "orders")
+    page = await visitor.get("/messages/C00002023D65006101A28F6593060018")
+    assert "billing not yet" in page.words and 'href="/groups/billing"' in page.text
+    await visitor.admin.commit_offsets("billing", {("orders", "a", 0): 1})
+    page = await visitor.get("/messages/C00002023D65006101A28F6593060018")
+    assert "billing unknown" in page.words and "it consumed or skipped it" in page.words
+    visitor.transport.errors["TrackMessage"] = MqError(Code.FLOW_CONTROL, "too many searches")
+    page = await visitor.get("/messages/C00002023D65006101A28F6593060018")
+    assert page.status == 200 and "Unknown too many searches" in page.words
+
+
+async def test_the_track_of_a_dead_letter_links_to_it(visitor: Visitor) -> None:
+    named = {properties.UNIQUE_KEY: "C00002023D65006101A28F6593060018"}
+    await visitor.brokers["a"].send("orders", b"x", properties=named)
+    await visitor.member("billing", "orders")
+    origin = {properties.ORIGIN_MESSAGE_ID: named[properties.UNIQUE_KEY]}
+    dead = {**named, **origin, properties.DLQ_REASON: "TimeoutError"}
+    await visitor.brokers["a"].send("%DLQ%billing", b"x", properties=dead)
+    page = await visitor.get("/messages/C00002023D65006101A28F6593060018")
+    assert "billing dead lettered dead letter" in page.words and "TimeoutError" in page.words
+    assert "topic=%25DLQ%25billing&amp;broker=a&amp;queue=0&amp;offset=0" in page.text

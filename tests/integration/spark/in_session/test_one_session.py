@@ -79,12 +79,13 @@ def figures(summary: dict[str, Any]) -> dict[str, Any]:
 def test_a_facts_table_reports_what_the_brokers_had(
     run: Run, cluster: FakeCluster, tmp_path: Path
 ) -> None:
+    """Spark writes the first part of the table, and the local engine the second one."""
     a, b = cluster["broker-a"], cluster["broker-b"]
     for number in range(20):
         died(b if number % 4 == 0 else a, number)
     table = tmp_path / "table"
     landing = ["--namesrv", cluster.namesrv, "--group", GROUP, "--table", str(table)]
-    first = run("facts", *landing, "--quiet", "--json")
+    first = run("facts", *landing, "--engine", SPARK, "--quiet", "--json")
     assert first.returncode == 0, first.stderr
     assert json.loads(first.stdout)["rows"] == 40
     assert 0 < len(list(table.glob("run=*/batch=*/*.parquet"))) <= 2, "a file for each core"
@@ -114,6 +115,12 @@ def test_a_facts_table_reports_what_the_brokers_had(
     window = ["--since", "1760000020000", "--kind", "dlq", "--no-bodies"]
     newest = report(run, tmp_path / "four", "--facts", str(table), *window)
     assert (newest["complete"], newest["dead_letters"]) == (True, 3)
+    died(a, 25)
+    assert run("facts", *landing, "--quiet").returncode == 3
+    joined = run("facts", "compact", "--table", str(table), "--json")
+    assert json.loads(joined.stdout)["rows"] == 48, joined.stderr
+    again = report(run, tmp_path / "five", "--facts", str(table), code=3)
+    assert (again["dead_letters"], again["retries"]["records"]) == (24, 26)
 
 
 def test_a_job_without_its_checkpoint_lands_everything_again_and_each_message_is_there_once(
@@ -121,6 +128,7 @@ def test_a_job_without_its_checkpoint_lands_everything_again_and_each_message_is
 ) -> None:
     broker, table = cluster["broker-a"], tmp_path / "table"
     landing = ["--namesrv", cluster.namesrv, "--topic", "t", "--table", str(table), "--quiet"]
+    landing += ["--engine", SPARK]
 
     def lands(count: int, *, rows: int) -> None:
         for _ in range(count):

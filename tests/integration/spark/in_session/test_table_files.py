@@ -58,6 +58,9 @@ def test_a_file_is_created_whole_and_once(files: TableFiles, tmp_path: Path) -> 
     assert not files.create("_commits/r-0.json", b"other")
     assert files.read("_commits/r-0.json") == content
     assert files.names("_commits") == ["r-0.json"]
+    for newer in (b"one", content):
+        files.replace("states.parquet", newer)
+        assert files.read("states.parquet") == newer
     hidden = {path.name for path in (tmp_path / "table/_commits").glob(".*")}
     assert hidden <= {".r-0.json.crc"}  # Hadoop's checksum
     with pytest.raises(FileNotFoundError):

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 from aerobee_client import AdminClient
 from aerobee_client.admin.letters import LetterState, LetterStatus
-from aerobee_spark.report.data.states import PAGE, LetterStates
+from aerobee_spark.report.data.states import PAGE, BrokerStates, LetterStates
 from aerobee_wire.status import Code, MqError
 
 TOPIC = "%DLQ%billing"
@@ -28,7 +28,7 @@ class Brokers:
 
 def test_states_are_fetched_by_pages_and_counted() -> None:
     brokers = Brokers()
-    states = LetterStates(cast(AdminClient, brokers))
+    states = LetterStates(BrokerStates(cast(AdminClient, brokers)))
     found = [states.look_up(TOPIC, "broker-a", 0, n) for n in (0, 1, 2, PAGE)]
     assert [status and status.state.value for status in found] == [
         *("open", "redriven", "open", "open")
@@ -42,7 +42,7 @@ def test_states_are_fetched_by_pages_and_counted() -> None:
 
 def test_states_of_a_silent_broker_are_unknown_and_asked_for_once() -> None:
     brokers = Brokers()
-    states = LetterStates(cast(AdminClient, brokers))
+    states = LetterStates(BrokerStates(cast(AdminClient, brokers)))
     assert [states.look_up(TOPIC, "broker-b", 0, n) for n in (1, PAGE)] == [None, None]
     assert len(brokers.calls) == 1
     assert states.counts == {"unknown": 2}

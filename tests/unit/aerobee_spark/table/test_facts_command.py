@@ -8,7 +8,8 @@ import pytest
 
 from aerobee_spark.__main__ import main
 from aerobee_spark.errors import Code, MqError, ReportError
-from aerobee_spark.landing.job import LandRequest, check_not_made_again
+from aerobee_spark.landing.job import check_not_made_again
+from aerobee_spark.landing.request import LandRequest
 from aerobee_spark.reading.offsets import Bounds, Queue
 from aerobee_spark.reading.options import ReadOptions
 from aerobee_spark.table.commits import Span
@@ -69,7 +70,7 @@ def test_a_queue_that_was_made_again_needs_a_new_table() -> None:
 
 def test_the_options_of_a_job_are_those_of_the_stream() -> None:
     group = LandRequest("h:1", Path("t"), consumer_group="g", include_bodies=False)
-    options = ReadOptions.parse(group.options())
+    options = ReadOptions.parse(group.stream_options())
     options.check_stream()
     assert (options.consumer_group, options.kinds) == ("g", ("dlq", "retry"))
     assert not options.include_body and not options.fail_on_data_loss

@@ -18,8 +18,10 @@ import pytest
 from aerobee_spark.errors import ReportError
 from aerobee_spark.landing.compaction import compact
 from aerobee_spark.reading.offsets import Queue
+from aerobee_spark.table import letter_states
 from aerobee_spark.table.commits import Commit, Landed, active, spans
 from aerobee_spark.table.files import FactsFiles
+from aerobee_spark.table.letter_states import QueueStates
 from aerobee_spark.table.local_files import LocalFiles
 from aerobee_spark.table.rows import landed_in, read
 
@@ -360,3 +362,31 @@ def test_the_next_seq_is_known_from_the_newest_commit_of_each_run(files: FactsFi
     for batch in range(10):
         (Path(files.where) / "_commits" / f"one-a-{batch}.json").write_text("not opened")
     assert files.next_seq() == 13
+
+
+# ---- states of dead letters ----
+
+
+def test_states_are_replaced_and_those_of_expired_letters_stay(files: FactsFiles) -> None:
+    assert letter_states.read(files) is None
+    one, other = Queue("%DLQ%g", "a", 0), Queue("%DLQ%g", "b", 0)
+    sent = ("redriven", EPOCH_MS, "job", "origin", "ops")
+    states = [QueueStates(one, 0, 4, EPOCH_MS, {1: sent}), QueueStates(other, 0, 2, EPOCH_MS)]
+    assert letter_states.update(files, states) == {"open": 5, "redriven": 1}
+    # Letters 0 and 1 have expired, 2 was dismissed, 4 is new; broker b does not answer.
+    dismissed = ("dismissed", EPOCH_MS + 5, "job-2", "", "ops")
+    fresh = QueueStates(one, 2, 5, EPOCH_MS + DAY_MS, {2: dismissed})
+    counts = letter_states.update(files, [fresh])
+    assert counts == {"open": 5, "redriven": 1, "dismissed": 1}
+    found = letter_states.read(files)
+    assert found is not None and found.schema.equals(letter_states.SCHEMA)
+    rows = {(row["brokerName"], row["queueOffset"]): row for row in found.to_pylist()}
+    assert [rows["a", n]["state"] for n in range(5)] == [
+        *("open", "redriven", "dismissed", "open", "open")
+    ]
+    assert rows["a", 1]["stateTimestamp"] == EPOCH
+    assert (rows["a", 1]["target"], rows["a", 3]["stateTimestamp"]) == ("origin", None)
+    assert rows["a", 4]["stateAsOf"] == EPOCH + timedelta(days=1)
+    assert rows["b", 0]["stateAsOf"] == EPOCH
+    assert len(rows) == 7
+    files.create(ABOUT)  # its file belongs to the table

@@ -10,6 +10,7 @@ from aerobee_client.admin.descriptions import QueueStatus, SearchResult
 from aerobee_client.message import ReceivedMessage
 from aerobee_console.reading.source import Answer, Asking, Silent, Source
 from aerobee_console.reading.text import Body, body_of
+from aerobee_console.reading.track import Track, track
 from aerobee_wire.status import Code, MqError
 
 MAX_FOUND = 100
@@ -86,7 +87,11 @@ class QueuePage(Answer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessagePage(Answer):
-    """One message. `body` is None if bodies are not shown, or if it cannot be decompressed."""
+    """One message, and its state in each consumer group.
+
+    `body` is None if bodies are not shown, or if it cannot be decompressed. `tracks` is None if the
+    states are unknown; `track_problem` is the reason then.
+    """
 
     row: MessageRow
     origin_topic: str
@@ -98,6 +103,8 @@ class MessagePage(Answer):
     properties: Mapping[str, str]
     body: Body | None
     body_problem: str
+    tracks: tuple[Track, ...] | None
+    track_problem: str
 
 
 async def message_page(
@@ -115,6 +122,7 @@ async def message_page(
             body = body_of(message.body, body_format)
         except MqError as error:
             problem = error.message
+    tracks, track_problem = await track(source, asking, message)
     return MessagePage(
         row=MessageRow.of(message),
         origin_topic=message.origin_topic,
@@ -126,6 +134,8 @@ async def message_page(
         properties=dict(sorted(message.properties.items())),
         body=body,
         body_problem=problem,
+        tracks=tracks,
+        track_problem=track_problem,
         silent=asking.silent,
         asked_at_ms=asking.at_ms,
     )

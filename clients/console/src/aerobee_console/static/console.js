@@ -2,7 +2,7 @@
 "use strict";
 
 (() => {
-  const REFRESH_MS = 5000;
+  const LOST_MS = 6000; // the console sends an event each second
   const KEY_PAUSE_MS = 1200;
   const content = () => document.getElementById("content");
 
@@ -150,18 +150,14 @@
       }
     } else if (event.key === "j") choose(1);
     else if (event.key === "k") choose(-1);
-    else if (event.key === "r") refresh(true);
+    else if (event.key === "r") refresh();
     else if (event.key === "?") go("/keys");
   }
 
-  // ---- live pages: ask again, and change only what differs ----
+  // ---- live pages: an event stream, of which only the differences are shown ----
 
-  let asking = false;
-
-  function isBusy() {
-    const active = document.activeElement;
-    return (active && isTyping(active)) || content().querySelector("form[method=post]") !== null;
-  }
+  let stream = null;
+  let heardAt = 0;
 
   function report(lost) {
     const place = document.getElementById("connection");
@@ -170,39 +166,107 @@
     if (place.textContent !== text) place.textContent = text;
   }
 
-  // A search by text reads the messages of a topic, so it is repeated only by hand.
-  const isSearch = () => location.pathname === "/messages" && new URLSearchParams(location.search).get("text");
+  function isEdited(field) {
+    if (field.type === "checkbox") return field.checked !== field.defaultChecked;
+    if (field.tagName === "SELECT") return [...field.options].some((each) => each.defaultSelected) && !field.options[field.selectedIndex]?.defaultSelected;
+    return field.value !== field.defaultValue;
+  }
 
-  async function refresh(always) {
-    if (asking || document.hidden || isBusy() || (!always && (!document.getElementById("age") || isSearch()))) return;
-    asking = true;
+  // A form that somebody fills in stays as it is, and so do the chosen rows.
+  function mayMorph(old, fresh) {
+    if (old.nodeType !== Node.ELEMENT_NODE) return true;
+    if (old.dataset.plot) return false;
+    if (old.matches("input[type=checkbox]")) return old.value !== fresh.value;
+    if (!old.matches("form.filter, form.form")) return true;
+    return !old.contains(document.activeElement) && ![...old.elements].some((each) => each.type !== "hidden" && isEdited(each));
+  }
+
+  // Rows are matched by what they link to, so that focus goes with its row.
+  function nameRows(root) {
+    const known = new Map();
+    root.querySelectorAll("table.rows").forEach((table, number) => {
+      for (const row of table.tBodies[0].rows) {
+        const name = `row-${number}-${row.querySelector("a")?.getAttribute("href") ?? ""}`;
+        known.set(name, (known.get(name) ?? 0) + 1);
+        row.id = `${name}-${known.get(name)}`;
+      }
+    });
+  }
+
+  function show(text) {
+    const page = new DOMParser().parseFromString(text, "text/html");
+    const fresh = page.getElementById("content");
+    if (!fresh) throw new Error("no content");
+    showTimes(page);
+    nameRows(content());
+    nameRows(fresh);
+    Idiomorph.morph(content(), fresh, {
+      callbacks: {
+        beforeNodeMorphed: mayMorph,
+        beforeAttributeUpdated: (name, node) => !(name === "class" && node.tagName === "TR") && !(name === "open" && node.tagName === "DETAILS"),
+      },
+    });
+    showPlots();
+  }
+
+  function showRates(event) {
+    for (const place of content().querySelectorAll("[data-rate]")) {
+      const value = event.rates[place.dataset.rate];
+      if (value !== undefined && place.textContent !== value) place.textContent = value;
+    }
+    const time = document.querySelector("footer time");
+    if (!time || !event.asked || event.asked === askedAt) return;
+    askedAt = event.asked;
+    const fresh = document.createElement("time");
+    fresh.dateTime = new Date(askedAt).toISOString();
+    fresh.title = fresh.dateTime.replace("T", " ").replace(/\..*/, " UTC");
+    time.replaceWith(fresh);
+    showTimes(document);
+  }
+
+  function silence() {
+    if (stream) stream.close();
+    stream = null;
+  }
+
+  function listen() {
+    silence();
+    heardAt = Date.now();
+    if (document.hidden || !content().hasAttribute("data-live")) return;
+    const opened = new EventSource(`/live?page=${encodeURIComponent(location.pathname + location.search)}`);
+    const hear = (act) => (event) => {
+      if (opened !== stream) return;
+      heardAt = Date.now();
+      report(false);
+      act(JSON.parse(event.data));
+    };
+    opened.addEventListener("page", hear((event) => show(event.content)));
+    opened.addEventListener("rates", hear(showRates));
+    opened.onerror = () => {
+      if (opened === stream) report(true);
+    };
+    stream = opened;
+  }
+
+  function watchStream() {
+    showAge();
+    if (!stream || Date.now() - heardAt < LOST_MS) return;
+    report(true);
+    listen();
+  }
+
+  // The key r: ask now, also on a page that has no stream.
+  async function refresh() {
     const address = location.href;
     try {
-      const answer = await fetch(address, { headers: { "X-Refresh": "yes" } });
+      const answer = await fetch(address);
       const text = await answer.text();
-      if (location.href !== address || isBusy()) return;
-      const page = new DOMParser().parseFromString(text, "text/html");
-      const fresh = page.getElementById("content");
-      if (!fresh) throw new Error("no content");
-      showTimes(page);
-      page.querySelectorAll("tr").forEach((row) => row.classList.remove("chosen"));
-      Idiomorph.morph(content(), fresh, {
-        ignoreActiveValue: true,
-        callbacks: {
-          beforeNodeMorphed: (node) => !(node.dataset && node.dataset.plot),
-          beforeAttributeUpdated: (name, node) => !(name === "class" && node.tagName === "TR"),
-        },
-      });
-      showPlots();
-      const footer = document.querySelector("footer time");
-      const asked = page.querySelector("footer time");
-      if (footer && asked) footer.replaceWith(asked);
+      if (location.href !== address || content().querySelector("form[method=post]")) return;
+      show(text);
       askedAt = Date.now();
       report(false);
     } catch {
       report(true);
-    } finally {
-      asking = false;
     }
   }
 
@@ -214,6 +278,7 @@
     showTimes(document);
     showPlots();
     showAge();
+    listen();
     const tab = document.querySelector("div.bar nav [aria-current]");
     if (tab) tab.parentElement.scrollLeft = tab.offsetLeft - tab.parentElement.offsetLeft - 60;
   }
@@ -224,16 +289,15 @@
   document.addEventListener("htmx:afterRequest", (event) => {
     if (event.detail.successful) report(false);
   });
-  document.addEventListener("visibilitychange", () => {
-    if (!document.hidden) refresh(false);
-  });
+  document.addEventListener("visibilitychange", listen);
+  window.addEventListener("pagehide", silence);
+  window.addEventListener("pageshow", (event) => event.persisted && listen());
   window.addEventListener("resize", resizePlots);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
     plots.forEach((plot) => plot.destroy());
     plots.clear();
     showPlots();
   });
-  setInterval(showAge, 1000);
-  setInterval(() => refresh(false), REFRESH_MS);
+  setInterval(watchStream, 1000);
   prepare();
 })();

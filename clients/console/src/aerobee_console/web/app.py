@@ -18,6 +18,7 @@ from aerobee_console.web import api
 from aerobee_console.web.actions import ACTIONS, Action, show
 from aerobee_console.web.console import Console, status_of
 from aerobee_console.web.fields import BadField
+from aerobee_console.web.live import stream
 from aerobee_console.web.pages import PAGES, Page
 from aerobee_console.web.security import Refused, SecurityMiddleware
 from aerobee_wire.status import MqError
@@ -50,7 +51,9 @@ def application(console: Console) -> Starlette:
         Route(path, _endpoint(console, _page_of(action)), methods=["GET", "POST"])
         for path, action in ACTIONS.items()
     ]
-    routes += [Route(path, _endpoint(console, page)) for path, page in PAGES.items()]
+    pages = [Route(path, _endpoint(console, page)) for path, page in PAGES.items()]
+    routes += pages
+    routes.append(Route("/live", stream(console.live, pages)))
     routes += _api_routes(console)
     routes.append(Route("/static/{path:path}", static))
     return Starlette(

@@ -12,6 +12,8 @@ from starlette.responses import HTMLResponse, Response
 from aerobee_console.options import Options
 from aerobee_console.reading.overview import Doctor
 from aerobee_console.reading.source import Source
+from aerobee_console.reading.watch import Watch
+from aerobee_console.web.live import Live
 from aerobee_console.web.render import environment
 from aerobee_console.web.security import Guard
 from aerobee_wire.status import Code, MqError
@@ -44,14 +46,32 @@ class Console:
         self.source = source
         self.doctor = doctor
         self.guard = Guard(options)
+        self.live = Live(Watch(source), source.now_ms)
         self._templates: Environment = environment()
 
     def page(
-        self, request: Request, template: str, *, status: int = 200, tab: str, **context: Any
+        self,
+        request: Request,
+        template: str,
+        *,
+        status: int = 200,
+        tab: str,
+        live: bool = False,
+        **context: Any,
     ) -> Response:
-        """Render a page. `tab` is the tab of the menu that is marked."""
+        """Render a page.
+
+        Args:
+            request: The request.
+            template: The name of the template.
+            status: The HTTP status.
+            tab: The tab of the menu that is marked.
+            live: Whether an open page is read again.
+            **context: The values of the template.
+        """
         text = self._templates.get_template(template).render(
             tab=tab,
+            live=live,
             tabs=TABS,
             query=dict(request.query_params),
             path=request.url.path,
@@ -65,7 +85,7 @@ class Console:
         """Render a page about an error."""
         return self.page(
             request, "problem.html.j2", status=status, tab="", page=None, message=message,
-            title=title or HTTPStatus(status).phrase,
+            title=title or HTTPStatus(status).phrase, live=status == HTTPStatus.BAD_GATEWAY,
         )  # fmt: skip
 
 

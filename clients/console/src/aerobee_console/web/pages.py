@@ -18,6 +18,19 @@ from aerobee_console.web.fields import BadField, Fields
 from aerobee_console.web.render import link, part
 
 Page = Callable[[Request, Console], Awaitable[Response]]
+# The class of each state of a message in a group.
+TRACK_STATES = {
+    "UNKNOWN": "unknown",
+    "NOT_YET": "soft",
+    "READY": "soft",
+    "ON_LEASE": "warn",
+    "RETRYING": "warn",
+    "CONSUMED": "yes",
+    "FILTERED": "soft",
+    "SKIPPED": "warn",
+    "DEAD_LETTERED": "no",
+    "EXPIRED": "no",
+}
 
 
 def fields_of(request: Request) -> Fields:
@@ -26,7 +39,9 @@ def fields_of(request: Request) -> Fields:
 
 async def show_overview(request: Request, console: Console) -> Response:
     found = await overview_of(console, fields_of(request))
-    return console.page(request, "overview.html.j2", tab="overview", page=found, periods=PERIODS)
+    return console.page(
+        request, "overview.html.j2", tab="overview", live=True, page=found, periods=PERIODS
+    )
 
 
 def period_of(fields: Fields) -> str:
@@ -39,12 +54,12 @@ async def overview_of(console: Console, fields: Fields) -> overview.Overview:
 
 async def show_brokers(request: Request, console: Console) -> Response:
     found = await brokers.broker_list(console.source)
-    return console.page(request, "brokers.html.j2", tab="brokers", page=found)
+    return console.page(request, "brokers.html.j2", tab="brokers", live=True, page=found)
 
 
 async def show_broker(request: Request, console: Console) -> Response:
     found = await brokers.broker_page(console.source, request.path_params["broker"])
-    return console.page(request, "broker.html.j2", tab="brokers", page=found)
+    return console.page(request, "broker.html.j2", tab="brokers", live=True, page=found)
 
 
 async def show_topics(request: Request, console: Console) -> Response:
@@ -52,6 +67,7 @@ async def show_topics(request: Request, console: Console) -> Response:
         request,
         "topics.html.j2",
         tab="topics",
+        live=True,
         page=await topics_of(console, fields_of(request)),
         types=MESSAGE_TYPES,
         sorts=topics.SORTS,
@@ -71,7 +87,9 @@ async def topics_of(console: Console, fields: Fields) -> topics.TopicList:
 
 async def show_topic(request: Request, console: Console) -> Response:
     found = await topic_of(console, request.path_params["topic"], fields_of(request))
-    return console.page(request, "topic.html.j2", tab="topics", page=found, periods=PERIODS)
+    return console.page(
+        request, "topic.html.j2", tab="topics", live=True, page=found, periods=PERIODS
+    )
 
 
 async def topic_of(console: Console, topic: str, fields: Fields) -> topics.TopicPage:
@@ -80,7 +98,9 @@ async def topic_of(console: Console, topic: str, fields: Fields) -> topics.Topic
 
 async def show_groups(request: Request, console: Console) -> Response:
     found = await groups_of(console, fields_of(request))
-    return console.page(request, "groups.html.j2", tab="groups", page=found, sorts=groups.SORTS)
+    return console.page(
+        request, "groups.html.j2", tab="groups", live=True, page=found, sorts=groups.SORTS
+    )
 
 
 async def groups_of(console: Console, fields: Fields) -> groups.GroupList:
@@ -94,7 +114,9 @@ async def groups_of(console: Console, fields: Fields) -> groups.GroupList:
 
 async def show_group(request: Request, console: Console) -> Response:
     found = await group_of(console, request.path_params["group"], fields_of(request))
-    return console.page(request, "group.html.j2", tab="groups", page=found, periods=PERIODS)
+    return console.page(
+        request, "group.html.j2", tab="groups", live=True, page=found, periods=PERIODS
+    )
 
 
 async def group_of(console: Console, group: str, fields: Fields) -> groups.GroupPage:
@@ -115,7 +137,14 @@ async def show_messages(request: Request, console: Console) -> Response:
     elif topic:
         found = await messages_of(console, fields)
     return console.page(
-        request, "messages.html.j2", tab="messages", page=found or queue, found=found, queue=queue
+        request,
+        "messages.html.j2",
+        tab="messages",
+        # A search by text reads the messages of a topic, so it is repeated only by hand.
+        live=bool(topic) and not fields.text("text"),
+        page=found or queue,
+        found=found,
+        queue=queue,
     )
 
 
@@ -155,7 +184,10 @@ def _moment(console: Console, fields: Fields, name: str) -> int:
 
 async def show_message(request: Request, console: Console) -> Response:
     found = await message_of(console, request.path_params["message_id"], fields_of(request))
-    return console.page(request, "message.html.j2", tab="messages", page=found, formats=FORMATS)
+    return console.page(
+        request, "message.html.j2", tab="messages", page=found, formats=FORMATS,
+        track_states=TRACK_STATES,
+    )  # fmt: skip
 
 
 async def message_of(console: Console, message_id: str, fields: Fields) -> messages.MessagePage:
@@ -179,7 +211,7 @@ async def download_body(request: Request, console: Console) -> Response:
 
 async def show_letter_groups(request: Request, console: Console) -> Response:
     found = await letter_groups_of(console, fields_of(request))
-    return console.page(request, "letter_groups.html.j2", tab="dead-letters", page=found)
+    return console.page(request, "letter_groups.html.j2", tab="dead-letters", live=True, page=found)
 
 
 async def letter_groups_of(console: Console, fields: Fields) -> letters.LetterGroups:
@@ -188,7 +220,7 @@ async def letter_groups_of(console: Console, fields: Fields) -> letters.LetterGr
 
 async def show_letters(request: Request, console: Console) -> Response:
     found = await letters_of(console, request.path_params["group"], fields_of(request))
-    return console.page(request, "letters.html.j2", tab="dead-letters", page=found)
+    return console.page(request, "letters.html.j2", tab="dead-letters", live=True, page=found)
 
 
 async def letters_of(console: Console, group: str, fields: Fields) -> letters.Letters:
@@ -202,7 +234,7 @@ async def letters_of(console: Console, group: str, fields: Fields) -> letters.Le
 
 async def show_clients(request: Request, console: Console) -> Response:
     found = await clients_of(console, fields_of(request))
-    return console.page(request, "clients.html.j2", tab="clients", page=found)
+    return console.page(request, "clients.html.j2", tab="clients", live=True, page=found)
 
 
 async def clients_of(console: Console, fields: Fields) -> clients.ClientList:

@@ -23,12 +23,13 @@ from typing import TYPE_CHECKING, Any
 from aerobee_spark import environment
 from aerobee_spark.errors import MqError
 from aerobee_spark.reading.options import KINDS
+from aerobee_spark.report.request import AUTO, ENGINES
 from aerobee_spark.table import opening
 from aerobee_spark.table.storage import Table
 from aerobee_wire.topics import check_group, check_topic
 
 if TYPE_CHECKING:
-    from aerobee_spark.landing.job import LandResult
+    from aerobee_spark.landing.request import LandResult
 
 INCOMPLETE = 3
 USAGE = 2
@@ -42,7 +43,7 @@ def add_parser(commands: Any) -> None:
         prog="aerobee facts",
         help="write dead letters, retries or topics into a Parquet table, each message once",
         description="Write the messages of a consumer group's dead-letter and retry topics, or of "
-        "other topics, into the table DIR with Spark. The next run continues where this one ends. "
+        "other topics, into the table DIR. The next run continues where this one ends. "
         "The command consumes nothing. `aerobee facts compact --table DIR` joins the files of "
         "each day.",
         epilog="Example: aerobee facts --group billing --table facts. "
@@ -87,6 +88,12 @@ def add_parser(commands: Any) -> None:
     )
     add("--no-bodies", action="store_true", help="leave message bodies out of the table")
     add(
+        "--engine",
+        choices=ENGINES,
+        default=AUTO,
+        help="local needs no Java; auto: local for a path, spark for a URI (auto)",
+    )
+    add(
         "--keep",
         type=checked(_width),
         metavar="TIME",
@@ -118,8 +125,9 @@ def _land(given: argparse.Namespace) -> int:
 
     keep_out_pandas()
     from aerobee_spark.landing import job
+    from aerobee_spark.landing.request import LandRequest
 
-    request = job.LandRequest(
+    request = LandRequest(
         name_server,
         given.table,
         consumer_group=given.group or "",
@@ -128,9 +136,12 @@ def _land(given: argparse.Namespace) -> int:
         every_ms=given.every or 0,
         batch_size=given.batch_size,
         include_bodies=not given.no_bodies,
+        engine=given.engine,
     )
     result = job.land(request, reporter("facts", given.quiet))
     print(json.dumps(_as_json(result), indent=2) if given.json else _shown(result, given.table))
+    for broker, problem in result.states_unknown.items():
+        print(f"warning: {broker} did not return states of letters: {problem}", file=sys.stderr)
     for problem in result.away:
         print(f"error: {problem}", file=sys.stderr)
     if result.lost:
@@ -163,6 +174,8 @@ def _as_json(result: LandResult) -> dict[str, Any]:
         "lost": result.lost,
         "batches": result.batches,
         "away": list(result.away),
+        "states": dict(result.states),
+        "states_unknown": dict(result.states_unknown),
         "queues": [
             {
                 **span.queue._asdict(),
@@ -178,7 +191,8 @@ def _as_json(result: LandResult) -> dict[str, Any]:
 
 def _shown(result: LandResult, table: Table) -> str:
     ends = [f"  {span.queue}: up to queue offset {span.end}" for span in result.queues]
-    return "\n".join([f"{result.rows:,} rows written to {table}", *ends])
+    states = [f"  {count:,} {state}" for state, count in sorted(result.states.items())]
+    return "\n".join([f"{result.rows:,} rows written to {table}", *ends, *states])
 
 
 def reporter(command: str, quiet: bool) -> Callable[[str], None]:

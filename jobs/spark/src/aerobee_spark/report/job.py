@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from aerobee_spark.reading import planning
 from aerobee_spark.report import publishing
@@ -18,12 +19,15 @@ from aerobee_spark.report.data import plan
 from aerobee_spark.report.data.clusters import Clusters
 from aerobee_spark.report.data.coverage import Coverage, QueueCoverage, with_rows
 from aerobee_spark.report.data.forecast import Forecast
-from aerobee_spark.report.data.states import LetterStates
+from aerobee_spark.report.data.states import BrokerStates, LetterStates, TableStates
 from aerobee_spark.report.data.summary import PreviousReport, Summary, build, check_extra
 from aerobee_spark.report.encodable import encodable
 from aerobee_spark.report.engines import choice, local_engine, spark_engine
 from aerobee_spark.report.request import DLQ, LOCAL, SPARK, ReportRequest
 from aerobee_spark.table.storage import Table
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 ProgressSink = Callable[[str], None]
 _ENGINES = {LOCAL: local_engine.make, SPARK: spark_engine.make}
@@ -45,22 +49,25 @@ def run(request: ReportRequest, on_step: ProgressSink) -> Summary:
     publishing.check_target(request.out)
     previous = PreviousReport.read(request.out / publishing.SUMMARY, request.consumer_group)
     planned: Sequence[QueueCoverage] = ()
+    states: pa.Table | None = None
     if not request.table:
         planned = plan.queues(request, previous.queues(request.kinds))
     with publishing.scratch_folder(request.out) as folder:
         if request.table:
-            planned = _from_table(request, request.table, folder, on_step)
+            planned, states = _from_table(request, request.table, folder, on_step)
         summary = _make(request, planned, previous, folder, on_step)
+        on_step("writing tables and page")
+        _write(summary, request, folder, states)
         publishing.publish(folder, request.out)
     return summary
 
 
 def _from_table(
     request: ReportRequest, table: Table, folder: Path, on_step: ProgressSink
-) -> Sequence[QueueCoverage]:
+) -> tuple[Sequence[QueueCoverage], pa.Table | None]:
     """Write the messages of a facts table into `folder`, so that the engine only computes figures.
 
-    Return the queues of the report and the number of their messages.
+    Return the queues of the report with the number of their messages, and the states of letters.
     """
     from aerobee_spark.report.engines import from_table
 
@@ -88,7 +95,7 @@ def _make(
     if not request.table:
         coverage = with_rows(planned, rows, plan.reasons(request, planned, rows))
         forecast = plan.forecast(request, planned, folder / publishing.FACTS, now_ms)
-    summary = build(
+    return build(
         request,
         coverage,
         figures,
@@ -98,18 +105,24 @@ def _make(
         bucket_ms=bucket_ms,
         earlier=previous.earlier,
     )
-    on_step("writing tables and page")
-    _write(summary, request, folder)
-    return summary
 
 
-def _write(summary: Summary, request: ReportRequest, folder: Path) -> None:
+def _write(
+    summary: Summary, request: ReportRequest, folder: Path, table_states: pa.Table | None
+) -> None:
     from aerobee_spark.report.view import listing, page, tables
 
     csv_folder = folder / publishing.TABLES
     csv_folder.mkdir()
     with planning.connect(request.name_server) if not request.table else nullcontext() as admin:
-        states, clusters = LetterStates(admin), Clusters(request.consumer_group)
+        source = (
+            BrokerStates(admin)
+            if admin is not None
+            else None
+            if table_states is None
+            else TableStates(table_states)
+        )
+        states, clusters = LetterStates(source), Clusters(request.consumer_group)
         listing.write(
             folder / publishing.FACTS,
             csv_folder / "dead_letters.csv",

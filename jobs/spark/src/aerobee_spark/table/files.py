@@ -4,6 +4,7 @@ TABLE/_facts.json                      description of the table: its group or to
 TABLE/_commits/<run>-<n>.json          a commit; the complete file appears in one step
 TABLE/run=<query id>/batch=<n>/        the Parquet files of a batch
 TABLE/compact=<n>/day=<yyyy-mm-dd>/    files that a compaction joined
+TABLE/states.parquet                   the last known state of each dead letter
 TABLE/_checkpoint/                     Spark's checkpoint
 TABLE/_lock, TABLE/_compact.lock       locks of the job and of a compaction; at a URI: _locks/
 """
@@ -24,7 +25,8 @@ from aerobee_spark.table.storage import TableFiles
 CHECKPOINT = "_checkpoint"
 COMMITS = "_commits"
 ABOUT = "_facts.json"
-_OURS = (ABOUT, COMMITS, CHECKPOINT, "_lock", "_compact.lock", "_locks")
+STATES = "states.parquet"
+_OURS = (ABOUT, COMMITS, STATES, CHECKPOINT, "_lock", "_compact.lock", "_locks")
 
 
 class FactsFiles:

@@ -89,6 +89,15 @@ class HadoopFiles:
             raise
         return True
 
+    def replace(self, name: str, content: bytes) -> None:
+        if not self._conditional:
+            self._rename_into_place(name, content, replaces=True)
+            return
+        with self._failures():  # the object exists when it is closed
+            stream = self._system.create(self._path(name), True)
+            stream.write(content)
+            stream.close()
+
     def _create_if_none(self, name: str, content: bytes) -> None:
         with self._failures():
             builder = self._system.createFile(self._path(name)).recursive().overwrite(True)
@@ -96,8 +105,8 @@ class HadoopFiles:
             stream.write(content)
             stream.close()
 
-    def _rename_into_place(self, name: str, content: bytes) -> None:
-        """Write a file under a hidden name and rename it.
+    def _rename_into_place(self, name: str, content: bytes, *, replaces: bool = False) -> None:
+        """Write a file under a hidden name and rename it. With `replaces`, the target may exist.
 
         If the job is killed in between, the hidden file stays.
         """
@@ -110,7 +119,8 @@ class HadoopFiles:
             stream.hsync()
             stream.close()
             options = self._gateway.new_array(fs.Options.Rename, 1)
-            options[0] = fs.Options.Rename.NONE
+            rename = fs.Options.Rename
+            options[0] = rename.OVERWRITE if replaces else rename.NONE
             context = fs.FileContext.getFileContext(target.toUri(), self._configuration)
             try:
                 context.rename(beside, target, options)

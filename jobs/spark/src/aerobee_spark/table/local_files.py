@@ -44,15 +44,18 @@ class LocalFiles:
 
         Only the lock prevents that two writers create the same file.
         """
-        path = self.path / name
-        if path.exists():
+        if (self.path / name).exists():
             return False
+        self.replace(name, content)
+        return True
+
+    def replace(self, name: str, content: bytes) -> None:
+        path = self.path / name
         beside = path.with_name(f".{path.name}.new")
         beside.write_bytes(content)
         _sync(beside)
         beside.replace(path)
         _sync(path.parent)
-        return True
 
     def names(self, folder: str = "") -> list[str]:
         return sorted(path.name for path in (self.path / folder).glob("[!.]*"))

@@ -28,7 +28,7 @@ KEY = ("topic", "brokerName", "queueId")
 def read(
     files: FactsFiles, commits: Sequence[Commit], topics: Collection[str] = ()
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of commits, each message once.
+    """Yield the rows of commits, each message once. All batches have the schema of the first one.
 
     Offsets are kept in memory only for queues of which several commits may have the same messages.
 
@@ -42,11 +42,14 @@ def read(
             deleted files in the meantime.
     """
     seen: dict[Queue, list[Offsets]] = {}
+    schema: pa.Schema | None = None
     for commit, older in zip(commits, _older_too(commits), strict=True):
         landed: dict[Queue, list[Offsets]] = {}
         rows = 0
         for name in files.files(commit):
-            for batch in _batches(files, name):
+            for found in _batches(files, name):
+                schema = schema or found.schema
+                batch = found if found.schema.equals(schema) else _cast(found, schema)
                 rows += batch.num_rows
                 yield from _new(batch, seen, landed, older, topics)
         if rows != commit.rows:
@@ -71,6 +74,12 @@ def _batches(files: FactsFiles, name: str) -> Iterator[pa.RecordBatch]:
         except FileNotFoundError:
             raise _incomplete(files, f"{name} is missing") from None
         yield from file.iter_batches(batch_size=ROWS)
+
+
+def _cast(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Cast a batch, because the engines name the parts of a map differently."""
+    (made,) = pa.Table.from_batches([batch]).cast(schema).combine_chunks().to_batches()
+    return made
 
 
 def _older_too(commits: Sequence[Commit]) -> list[set[Queue]]:

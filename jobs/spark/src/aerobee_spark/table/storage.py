@@ -37,6 +37,9 @@ class TableFiles(Protocol):
         Return False, and keep the existing file, if the file exists already.
         """
 
+    def replace(self, name: str, content: bytes) -> None:
+        """Create or replace a complete, durable file in one step."""
+
     def names(self, folder: str = "") -> list[str]:
         """Return the sorted names of the files and folders in a folder, without hidden ones.
 

@@ -20,6 +20,7 @@ from aerobee_spark.reading.redaction import Redaction, redacted
 from aerobee_spark.report.data.coverage import QueueCoverage, kind_of
 from aerobee_spark.report.engines import local_facts
 from aerobee_spark.report.request import ReportRequest
+from aerobee_spark.table import letter_states
 from aerobee_spark.table.commits import Commit, Span, spans
 from aerobee_spark.table.files import FactsFiles
 from aerobee_spark.table.opening import opened
@@ -29,8 +30,12 @@ from aerobee_spark.table.storage import Table
 SCHEMA = local_facts.SCHEMA
 
 
-def write(request: ReportRequest, table: Table, folder: Path) -> list[QueueCoverage]:
+def write(
+    request: ReportRequest, table: Table, folder: Path
+) -> tuple[list[QueueCoverage], pa.Table | None]:
     """Write the messages of a report to a Parquet file, and count them for each queue.
+
+    Also return the states of the dead letters in the table; None if it has none.
 
     Args:
         request: the request for the report.
@@ -42,7 +47,7 @@ def write(request: ReportRequest, table: Table, folder: Path) -> list[QueueCover
             Spark, which is not installed.
     """
     with opened(table) as files:
-        return _write(request, files, folder)
+        return _write(request, files, folder), letter_states.read(files)
 
 
 def _write(request: ReportRequest, files: FactsFiles, folder: Path) -> list[QueueCoverage]:

@@ -6,7 +6,7 @@ group, but not on the number of messages.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from aerobee_spark.errors import ReportError
 from aerobee_spark.reading import columns, planning
-from aerobee_spark.reading.chunks import read_ranges
+from aerobee_spark.reading.chunks import Chunk, read_ranges
 from aerobee_spark.reading.offsets import OffsetRange
 from aerobee_spark.reading.options import ReadOptions
 from aerobee_spark.reading.redaction import Redaction, redacted
@@ -40,11 +40,16 @@ def write(request: ReportRequest, ranges: Sequence[OffsetRange], folder: Path) -
         MqError: the messages cannot be read.
         ReportError: a record cannot be decoded.
     """
-    folder.mkdir()
+    write_batches(_batches(request, ranges), folder)
+
+
+def write_batches(batches: Iterable[pa.RecordBatch], folder: Path) -> None:
+    """Write batches with the columns of `SCHEMA` to a Parquet file in a new folder."""
+    folder.mkdir(parents=True)
     with pq.ParquetWriter(folder / FILE, SCHEMA) as writer:
         waiting: list[pa.RecordBatch] = []
-        for batch in _batches(request, ranges):
-            waiting.append(with_history(batch, request.consumer_group))
+        for batch in batches:
+            waiting.append(batch)
             rows, size = sum(each.num_rows for each in waiting), sum(map(_size, waiting))
             if rows >= GROUP_ROWS or size >= GROUP_BYTES:
                 writer.write_table(pa.Table.from_batches(waiting, SCHEMA), row_group_size=rows)
@@ -65,29 +70,37 @@ def _batches(request: ReportRequest, ranges: Sequence[OffsetRange]) -> Iterator[
     redaction = Redaction.of(options.redact, options.redact_key)
     with planning.connect(request.name_server) as admin:
         for wanted, chunk in read_ranges(admin, ranges, options):
-            try:
-                batch = columns.decode(
-                    chunk.records,
-                    wanted.queue.broker_name,
-                    include_body=options.include_body,
-                )
-            except CorruptRecord as error:
-                problem = f"{wanted.queue}: cannot decode a record: {error.reason}"
-                raise ReportError(problem, str(wanted.queue)) from None
-            yield redacted(batch, redaction) if options.redact else batch
+            batch = decoded(wanted, chunk, include_body=options.include_body)
+            rows = redacted(batch, redaction) if options.redact else batch
+            yield with_history(rows, request.consumer_group)
+
+
+def decoded(wanted: OffsetRange, chunk: Chunk, *, include_body: bool) -> pa.RecordBatch:
+    """Decode a chunk of a range. Raise ReportError if a record cannot be decoded."""
+    try:
+        return columns.decode(chunk.records, wanted.queue.broker_name, include_body=include_body)
+    except CorruptRecord as error:
+        problem = f"{wanted.queue}: cannot decode a record: {error.reason}"
+        raise ReportError(problem, str(wanted.queue)) from None
 
 
 def with_history(rows: pa.RecordBatch, consumer_group: str) -> pa.RecordBatch:
-    """Add the columns of a report's Parquet files that the data source does not have."""
+    """Add the columns of a report's Parquet files that the data source does not have.
+
+    Without a group, `kind` and `consumerGroup` are null.
+    """
     properties = rows.column("properties")
 
     def first_of(names: Sequence[str]) -> pa.Array:
         return pc.coalesce(*(pc.map_lookup(properties, name, "first") for name in names))
 
-    dead = pc.equal(rows.column("topic"), topics.dead_letter_topic(consumer_group))
+    kind = group = pa.nulls(rows.num_rows, pa.string())
+    if consumer_group:
+        dead = pc.equal(rows.column("topic"), topics.dead_letter_topic(consumer_group))
+        kind, group = pc.if_else(dead, DLQ, RETRY), pa.repeat(consumer_group, rows.num_rows)
     added = [
-        pc.if_else(dead, DLQ, RETRY),
-        pa.repeat(consumer_group, rows.num_rows),
+        kind,
+        group,
         *(first_of(names) for names in facts.HISTORY.values()),
         pc.replace_substring_regex(rows.column("bornHost"), facts.PORT, ""),
     ]
