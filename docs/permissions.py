@@ -61,8 +61,9 @@ def _right(right: Right) -> str:
         return f"{actions} Cluster"
     if right.field == EACH:
         return f"{actions} {right.kind} of each entry"
+    free = f"; none for {right.free}" if right.free else ""
     empty = "; if it is empty, Get Cluster" if right.or_cluster else ""
-    return f"{actions} {right.kind} (`{right.field}`{empty})"
+    return f"{actions} {right.kind} (`{right.field}`{empty}{free})"
 
 
 def page(text: str) -> str:

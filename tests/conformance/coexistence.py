@@ -122,6 +122,22 @@ def unmet() -> list[str]:
     return [str(need) for need in needs if metadata.version(need.name) not in need.specifier]
 
 
+def clients_of(namesrv: str) -> list[Any]:
+    """Whether each client uses the proxy, its topics and its groups, as brokers know them."""
+    from aerobee_client import AdminClient
+
+    found: list[Any] = []
+    ends = time.monotonic() + WAIT_S
+    with AdminClient(namesrv) as admin:
+        while len([each for each in found if each[1]]) < 2 and time.monotonic() < ends:
+            found = sorted(
+                [bool(each.proxy), [*each.published_topics], [*each.consumer_groups]]
+                for each in admin.client_page().rows
+                if each.language == "python"
+            )
+    return found
+
+
 def received_by(receive: Any) -> list[str]:
     found: list[str] = []
     ends = time.monotonic() + WAIT_S
@@ -142,7 +158,8 @@ def main(first: str, data: str, packages: str) -> None:
         send()
         their_send()
         received = {"ours": received_by(receive), "theirs": received_by(their_receive)}
-    print(json.dumps({"received": received, "unmet": unmet()}))
+        clients = clients_of(addresses["namesrv"])
+    print(json.dumps({"received": received, "clients": clients, "unmet": unmet()}))
 
 
 if __name__ == "__main__":

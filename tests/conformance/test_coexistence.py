@@ -35,5 +35,11 @@ def test_both_clients_and_the_services_share_a_process(
     both = ["ours", "theirs"]
     assert json.loads(ended.stdout.splitlines()[-1]) == {
         "received": {"ours": both, "theirs": both},
+        "clients": [
+            [False, [], ["of-ours"]],
+            [False, [coexistence.TOPIC], []],
+            [True, [], ["of-theirs"]],
+            [True, [coexistence.TOPIC], []],
+        ],
         "unmet": [],
     }

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 NAMESRV, BROKER, PROXY = "namesrv", "broker", "proxy"
 CONSOLE, ADMIN, CLIENT = "console", "admin", "client"
-ROLES = (NAMESRV, BROKER, PROXY, CONSOLE, ADMIN, CLIENT)
+USER = "user"  # may open a connection, and no more: its holder signs each call as a user
+ROLES = (NAMESRV, BROKER, PROXY, CONSOLE, ADMIN, CLIENT, USER)
 
 URI_SCHEME = "aerobee"
 # A name is also a part of a DNS name and of the name of a file.

@@ -2,8 +2,9 @@
 
 A row names the roles whose certificates may call the RPC, and the rights that a user needs. Both
 are checked in two steps, so that a server does not read the request of a caller without the role:
-`admit` before the request is read, and `authorize` with the request. This module does no I/O, and
-does not know the generated code: it reads fields of requests by their names.
+`admit` before the request is read, and `authorize` with the request. If a user has signed the call,
+the user's policies decide, and the role of the certificate does not count. This module does no I/O,
+and does not know the generated code: it reads fields of requests by their names.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from aerobee_wire import topics
+from aerobee_wire.access.caller import Caller
 from aerobee_wire.access.policies import (
     CLUSTER,
     CREATE,
@@ -25,9 +26,11 @@ from aerobee_wire.access.policies import (
     TOPIC,
     UPDATE,
     Need,
+    topic_need,
 )
-from aerobee_wire.identity import ADMIN, BROKER, CLIENT, CONSOLE, PROXY, Identity
+from aerobee_wire.identity import ADMIN, BROKER, CLIENT, CONSOLE, PROXY, USER, Identity
 from aerobee_wire.status import Code, MqError
+from aerobee_wire.topics import AUTO_CREATE_TOPIC
 
 # In place of a field: the right is needed for each resource that the answer contains.
 EACH = "*"
@@ -39,13 +42,14 @@ class Right:
 
     `field` is a path such as "topic" or "leases[].topic", where [] is each element. It is empty for
     the cluster. If the field of a request is empty, no right is needed, or Get on the cluster if
-    `or_cluster` is true: then the request is about all resources.
+    `or_cluster` is true: then the request is about all resources. `free` needs no right.
     """
 
     actions: tuple[str, ...]
     kind: str
     field: str = ""
     or_cluster: bool = False
+    free: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +136,14 @@ TABLE: Mapping[str, Row] = {
             "BrokerHeartbeat": _of_brokers_only(own="broker_name"),
             "QueryDataVersion": _of_brokers_only(own="broker_name"),
             "WatchRegistration": _of_brokers_only(own="broker_name"),
-            "GetTopicRoute": _row(*_READERS, BROKER, rights=_on("Pub|Sub|Get", TOPIC, "topic")),
+            "RegisterProxy": Row(frozenset({PROXY})),
+            "UnregisterProxy": Row(frozenset({PROXY})),
+            # A producer reads which brokers create the topics that are missing.
+            "GetTopicRoute": _row(
+                *_READERS,
+                BROKER,
+                rights=(Right((PUB, SUB, GET), TOPIC, "topic", free=AUTO_CREATE_TOPIC),),
+            ),
             "ListTopics": _row(*_READERS, rights=_on(LIST, TOPIC, EACH)),
             "GetClusterInfo": _row(*_READERS),
             "WatchBrokers": _row(*_READERS, BROKER),
@@ -342,23 +353,37 @@ class Permissions:
         """Return whether other callers are rejected even if calls are only observed."""
         return self.table[path].always_rejects
 
-    def admit(self, caller: Identity | None, path: str) -> None:
-        """Check the role of a caller, before the request is read.
+    def admit(self, caller: Caller, path: str) -> None:
+        """Check the role of a caller, or whether users may call, before the request is read.
+
+        The role of a caller that signed as a user does not count.
 
         Args:
-            caller: The holder of the verified certificate, or None if it has no role.
+            caller: The caller.
             path: "/package.Service/Method".
 
         Raises:
-            NotPermitted: The caller has no role, is of another cluster, or its role may not call.
+            NotPermitted: No user may call; or the caller has no role, is of another cluster, or
+                its role may not call.
         """
         row = self.table[path]
         if row.is_open:
             return
+        if caller.user is None:
+            self._admit_role(row, caller.identity, path)
+        elif row.rights is None:
+            raise NotPermitted(
+                f"user {caller.user.name!r} may not call {rpc_name(path)}: it is for processes of "
+                "the cluster only",
+                path,
+            )
+
+    def _admit_role(self, row: Row, caller: Identity | None, path: str) -> None:
         if caller is None:
             raise NotPermitted(
                 f"{rpc_name(path)} needs a role, and the certificate of the caller has no URI "
-                "aerobee://CLUSTER/ROLE/NAME: use one of 'aerobee certs issue', or add the URI",
+                "aerobee://CLUSTER/ROLE/NAME: use one of 'aerobee certs issue', or add the URI; or "
+                "sign the call as a user, if this service has authenticationEnabled=true",
                 path,
             )
         if caller.cluster != self.cluster:
@@ -368,6 +393,13 @@ class Permissions:
                 path,
             )
         if caller.role not in row.roles:
+            if caller.role == USER:
+                raise NotPermitted(
+                    f"{rpc_name(path)} needs a signature, because the certificate {caller} only "
+                    "opens connections: give the client the access key and the secret key of a "
+                    "user, and set authenticationEnabled=true at the server",
+                    path,
+                )
             allowed = ", ".join(sorted(row.roles))
             raise NotPermitted(
                 f"role {caller.role!r} ({caller}) may not call {rpc_name(path)}: use a "
@@ -381,28 +413,30 @@ class Permissions:
                 path,
             )
 
-    def authorize(self, caller: Identity | None, path: str, request: Any) -> None:
+    def authorize(self, caller: Caller, path: str, request: Any) -> None:
         """Check what the caller asks for. `admit` has admitted the caller.
 
         Raises:
-            NotPermitted: The caller names another broker than itself.
+            NotPermitted: A user lacks a right, or a broker names another one than itself.
         """
-        own = self.table[path].own
-        if own and caller is not None and getattr(request, own) != caller.name:
+        row = self.table[path]
+        if caller.user is not None:
+            for need in needs_of(row, request, self.cluster):
+                if not caller.may(need):
+                    raise NotPermitted(f"user {caller.user.name!r} lacks {need}", path)
+            return
+        own, holder = row.own, caller.identity
+        if own and holder is not None and getattr(request, own) != holder.name:
             given = str(getattr(request, own))[:64]
             raise NotPermitted(
-                f"{caller} may not call {rpc_name(path)} for broker {given!r}: use a certificate "
+                f"{holder} may not call {rpc_name(path)} for broker {given!r}: use a certificate "
                 f"with that name ('aerobee certs issue --role broker --name {given}')",
                 path,
             )
 
 
 def needs_of(row: Row, request: Any, cluster: str) -> list[Need]:
-    """Return the rights that a user needs for a request, each once.
-
-    A retry or dead-letter topic belongs to its group: the right is needed on the group, and Sub in
-    place of Pub. The caller has checked that `row.rights` is not None.
-    """
+    """Return the rights that a user needs for a request, each once."""
     found: dict[Need, None] = {}
     for right in row.rights or ():
         if right.field == EACH:
@@ -410,19 +444,18 @@ def needs_of(row: Row, request: Any, cluster: str) -> list[Need]:
         if right.kind == CLUSTER:
             found[Need(CLUSTER, cluster, right.actions)] = None
             continue
-        names = [name for name in _values(request, right.field.split(".")) if name]
+        # A batch has a topic for each message, but few different ones.
+        names = dict.fromkeys(name for name in _values(request, right.field.split(".")) if name)
         if not names and right.or_cluster:
             found[Need(CLUSTER, cluster, (GET,))] = None
         for name in names:
-            found[_need(right, name)] = None
+            if name == right.free:
+                continue
+            if right.kind == TOPIC:
+                found[topic_need(name, *right.actions)] = None
+            else:
+                found[Need(right.kind, name, right.actions)] = None
     return list(found)
-
-
-def _need(right: Right, name: str) -> Need:
-    if right.kind == TOPIC and (group := topics.group_of(name)) is not None:
-        actions = (SUB if action == PUB else action for action in right.actions)
-        return Need(GROUP, group, tuple(dict.fromkeys(actions)))
-    return Need(right.kind, name, right.actions)
 
 
 def _values(message: Any, parts: list[str]) -> Iterator[str]:

@@ -86,12 +86,12 @@ class Target:
         Raises MqError with the code INVALID_PARAMETER for an invalid target or a topic that refuses
         sends.
         """
-        if text in (_RETRY, _ORIGIN):
-            return cls(text)
+        if text in (_RETRY, _ORIGIN, _GROUP):
+            return cls(_RETRY if text == _GROUP else text)
         kind, _, topic = text.partition(":")
         if kind != "topic" or not topic:
             raise invalid_parameter(
-                f"invalid target {text!r} of a redrive: give retry, origin, or topic:NAME",
+                f"invalid target {text!r} of a redrive: give group, origin, or topic:NAME",
                 about="target",
             )
         topics.check_topic(topic)
@@ -111,7 +111,7 @@ class Target:
         return self.name == _RETRY  # comparing targets takes five times as long
 
 
-_RETRY, _ORIGIN = "retry", "origin"
+_RETRY, _ORIGIN, _GROUP = "retry", "origin", "group"  # "group" is another name of "retry"
 Target.RETRY = Target(_RETRY)
 Target.ORIGIN = Target(_ORIGIN)
 

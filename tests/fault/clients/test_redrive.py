@@ -1,11 +1,17 @@
-"""A redrive through SIGKILLs of the broker and of the command at random times: each letter once.
+"""A redrive through SIGKILLs at random times: each letter once, and its state is always true.
 
-`--campaign` redrives 100,000 and kills twenty times.
+The kills hit the broker, the command, and the job that keeps the states in a facts table.
+`--campaign` kills twenty times each: `make fault-letters`.
 """
 
 from __future__ import annotations
 
+import json
 import random
+import subprocess
+import sys
+import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,6 +19,8 @@ import pytest
 
 from aerobee_client import AdminClient
 from aerobee_client.admin.letters import LetterJobDescription, LetterJobSpec
+from aerobee_spark.table import letter_states
+from aerobee_spark.table.files import FactsFiles
 from aerobee_wire.status import MqError
 from fault.conftest import Campaign
 from support.clock.polling import until_sync
@@ -22,19 +30,26 @@ from support.processes.service import namesrv_and_broker
 
 pytestmark = pytest.mark.slow
 
-COUNT = {False: 6_000, True: 100_000}
-KILLS = {False: 4, True: 20}
-GROUP, ORIGIN = "large", "large-orders"
+COUNT = {False: 6_000, True: 24_000}
+KINDS = ("broker", "command", "facts")
+KILLS = {False: ("broker", "command"), True: 20 * KINDS}
+PAGE = 4_096  # states of one request
+GROUP, ORIGIN, BROKER = "large", "large-orders", "broker-a"
 
 
 def test_each_dead_letter_arrives_once_through_kills(tmp_path: Path, campaign: Campaign) -> None:
     seed = random.randrange(1 << 32) if campaign.seed is None else campaign.seed
     print(f"seed {seed}")
-    rng, count, kills = random.Random(seed), COUNT[campaign.long], KILLS[campaign.long]
+    rng, count = random.Random(seed), COUNT[campaign.long]
+    kills = rng.sample(KILLS[campaign.long], len(KILLS[campaign.long]))
+    table = tmp_path / "facts"
     with namesrv_and_broker(tmp_path) as (namesrv, broker):
         redriving.fill(namesrv.address, GROUP, ORIGIN, count)
-        redrive = Redrive(namesrv.address, GROUP, "origin", "job")
-        with redrive.started() as command, AdminClient(namesrv.address) as admin:
+        letters = redriving.dead_letters_by_id(namesrv.address, GROUP)
+        order = list(letters)
+        redrive = Redrive(namesrv.address, GROUP, "origin", "job", rate=count // len(kills))
+        command = redrive.start()
+        with AdminClient(namesrv.address) as admin:
 
             def sent() -> int:
                 try:
@@ -45,22 +60,77 @@ def test_each_dead_letter_arrives_once_through_kills(tmp_path: Path, campaign: C
             def passed(aim: int) -> Callable[[], bool]:
                 return lambda: sent() > aim
 
-            for number in range(kills):
-                aim = rng.randrange(count * number // kills, count * (number + 1) // kills) // 2
-                until_sync(passed(aim), f"{aim} are sent", timeout_s=120)
-                if number % 2:
-                    command.kill()
-                broker.kill()
-                broker.start()
+            for number, kind in enumerate(kills):
+                aim = rng.randrange(
+                    count * number // len(kills), count * (number + 1) // len(kills)
+                )
+                until_sync(passed(aim // 2), f"{aim // 2} are sent", timeout_s=120)
+                if kind == "broker":
+                    broker.kill()
+                    broker.start()
+                elif kind == "command":
+                    stop(command)
+                    command = redrive.start()
+                else:
+                    facts = landing(namesrv.address, table)
+                    time.sleep(rng.random())
+                    stop(facts)
+                problem = untrue(admin, namesrv.address, order)
+                assert not problem, f"seed {seed}, kill {number} ({kind}): {problem}"
+            stop(command)
         result = redrive.finish()  # the same id: the job that the broker has resumed
         found = redriving.message_ids(namesrv.address, ORIGIN)
-        letters = redriving.dead_letters_by_id(namesrv.address, GROUP)
         second = Redrive(namesrv.address, GROUP, "origin", "second").finish()
+        output, _ = landing(namesrv.address, table).communicate(timeout=120)
     assert (result["sent"], result["failed"], result["cancelled"]) == (count, 0, False)
     assert found.keys() == letters.keys(), "each arrives, under its message id"
     assert found.total() == count, "none arrives twice"
     assert (second["sent"], second["already"]) == (0, count)
-    campaign.report(f"{count:,} dead letters, {kills} kills (seed {seed}): 0 lost, 0 doubled")
+    assert json.loads(output)["states"] == {"redriven": count}
+    states = letter_states.read(FactsFiles(table))
+    assert states is not None
+    assert sorted(states.column("queueOffset").to_pylist()) == list(range(count))
+    by_kind = ", ".join(f"{killed} of the {kind}" for kind, killed in Counter(kills).items())
+    campaign.report(
+        f"seed {seed}: {count:,} dead letters, kills: {by_kind}; 0 lost, 0 doubled, each state true"
+    )
+
+
+def stop(process: subprocess.Popen[str]) -> None:
+    process.kill()
+    process.communicate()
+
+
+def landing(namesrv: str, table: Path) -> subprocess.Popen[str]:
+    """Start the job that writes dead letters and their states into a table."""
+    given = ("facts", "--namesrv", namesrv, "--group", GROUP, "--table", str(table), "--json")
+    return subprocess.Popen(
+        [sys.executable, "-m", "aerobee_spark", *given, "--quiet"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def untrue(admin: AdminClient, namesrv: str, order: list[str]) -> str:
+    """Return what a state says wrongly while the job runs; "" if all are true.
+
+    `order` has the message ids of the letters by queue offset. A letter that is not open has its
+    message, and each message that was sent has a letter that is not open.
+    """
+    before = redriving.message_ids(namesrv, ORIGIN)
+    handled = {
+        order[offset]
+        for begin in range(0, len(order), PAGE)
+        for offset in admin.letter_states(GROUP, BROKER, 0, begin, min(begin + PAGE, len(order)))
+    }
+    after = redriving.message_ids(namesrv, ORIGIN)
+    if missing := handled - after.keys():
+        return f"{len(missing)} letters are sent by their state, but have no message"
+    if still_open := before.keys() - handled:
+        return f"{len(still_open)} letters are open by their state, but have a message"
+    doubled = [each for each, times in after.items() if times > 1]
+    return f"{len(doubled)} letters have two messages" if doubled else ""
 
 
 def test_a_start_that_is_repeated_through_kills_begins_one_job(tmp_path: Path) -> None:

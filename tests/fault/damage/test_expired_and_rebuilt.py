@@ -1,6 +1,7 @@
 """F6, F24: log files expire, topics are deleted and made again, derived files are lost and rebuilt,
 and the process or the power goes in the middle: of a deletion, of a start. Every message that has
-not expired is there, at its offset; no queue counts from 0 again but that of a deleted topic.
+not expired is there, at its offset; no queue counts from 0 again but that of a deleted topic. Some
+topics have a retention time of their own, which is raised: an expired message never comes back.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from aerobee_broker.store.derived.checkpoint import decode
 from aerobee_broker.store.message_store import MessageStore
 from aerobee_broker.store.messages import NewMessage
 from aerobee_broker.store.options import StoreOptions
+from aerobee_broker.store.retention.topic_times import TopicTime
 from aerobee_wire import properties
 from fault.conftest import Campaign
 from support.clock.manual_clock import ManualClock
@@ -41,13 +43,20 @@ class History:
         )
         self.clock = ManualClock()
         self.disk = SimulatedDisk(seed)
-        self.sent: dict[Queue, list[tuple[bytes, int]]] = {}  # body, physical offset
+        # Body, physical offset, store time.
+        self.sent: dict[Queue, list[tuple[bytes, int, int]]] = {}
         self.low = 0  # of the log, at most
+        limited = rng.sample(TOPICS, rng.choice([0, 1, 2, len(TOPICS)]))
+        self.times = {topic: TopicTime(rng.randint(1, 20) * 1_000) for topic in limited}
+        self.lows: dict[Queue, int] = {}  # the highest minimum offset
+        self.expired = 0
         self.lost = self.rebuilt = 0
         self.start()
 
     def start(self) -> None:
         self.store: MessageStore = open_store(self.disk, self.options, self.clock, self._hear)
+        self.store.topic_times.use(self.times, ())
+        self.store.topic_times.expire_all(self.clock.now_ms())
         self._may_clean(False)
 
     def _hear(self, event: str, _: object) -> None:
@@ -63,6 +72,7 @@ class History:
             (30, self.send),
             (25, self.tick),
             (4, self.delete),
+            (4, self.raise_a_time),
             (4, self.kill),
             (4, self.cut_power),
             (4, self.close),
@@ -81,7 +91,7 @@ class History:
         for message, stored in zip(messages, send(self.store, messages), strict=True):
             queue = self.sent.setdefault((message.topic, message.queue_id), [])
             claim(stored.queue_offset == len(queue), "a queue does not count on")
-            queue.append((message.body, stored.physical_offset))
+            queue.append((message.body, stored.physical_offset, self.clock.now_ms()))
 
     def _message(self) -> NewMessage:
         topic = self.rng.choices(TOPICS, (10, 10, 3, 1))[0]
@@ -114,6 +124,19 @@ class History:
     def _forget(self, topic: str) -> None:
         for queue in [queue for queue in self.sent if queue[0] == topic]:
             del self.sent[queue]
+            self.lows.pop(queue, None)
+
+    def raise_a_time(self) -> None:
+        """Or remove it. What has expired under the shorter one stays so."""
+        for topic, time in list(self.times.items())[:1]:
+            before_ms = time.threshold_ms(self.clock.now_ms())
+            more_ms = self.rng.choice([None, 5_000])
+            reserved_ms = time.reserved_ms
+            if reserved_ms is not None:
+                reserved_ms = None if more_ms is None else reserved_ms + more_ms
+            self.times[topic] = TopicTime(reserved_ms, before_ms)
+            self.store.topic_times.use(self.times, ())
+            self.store.topic_times.expire_all(self.clock.now_ms())
 
     def crash_in_deletion(self) -> None:
         topic = self.rng.choice(TOPICS)
@@ -178,7 +201,7 @@ class History:
 
     def _is_in(self, path: Path, low: int) -> bool:
         queue = self.sent.get((path.parts[-3], int(path.parts[-2])), [])
-        return any(place >= low for _, place in queue)
+        return any(place >= low for _, place, _ in queue)
 
     def crash_in_start(self) -> None:
         self._go()
@@ -203,15 +226,20 @@ class History:
             claim(high == len(messages), f"{queue} goes on at {high}, not {len(messages)}")
             expected = {offset: messages[offset][0] for offset in range(low, high)}
             claim(shown.get(queue, {}) == expected, f"{queue} shows other messages")
-            gone = [place for _, place in messages[:low]]
+            time = self.times.get(queue[0], TopicTime())
+            threshold_ms = time.threshold_ms(self.clock.now_ms())
+            gone = [place for _, place, stored_ms in messages[:low] if stored_ms >= threshold_ms]
             claim(max(gone, default=-1) < self.low, f"{queue} has lost what has not expired")
+            claim(low >= self.lows.get(queue, 0), f"{queue} shows what had expired")
+            self.expired += any(place >= self.low for _, place, _ in messages[:low])
+            self.lows[queue] = low
             if low < high:
                 key = messages[-1][0].split(b"|")[0].decode()
                 claim(len(store.query(queue[0], key)) == 1, "the newest key is not found")
 
 
 def test_unexpired_messages_survive_rebuilds_deletions_and_crashes(campaign: Campaign) -> None:
-    lost = rebuilt = steps = 0
+    lost = rebuilt = steps = expired = 0
     for seed in campaign.seeds(15, 1_000):
         history = History(seed)
         try:
@@ -222,5 +250,6 @@ def test_unexpired_messages_survive_rebuilds_deletions_and_crashes(campaign: Cam
             error.add_note(f"seed {seed}")
             raise
         lost, rebuilt = lost + history.lost, rebuilt + history.rebuilt
-    assert rebuilt > 0 or campaign.seed is not None
+        expired += history.expired
+    assert (rebuilt > 0 and expired > 0) or campaign.seed is not None
     campaign.report(f"{steps} steps, {lost} losses, {rebuilt} rebuilds, 0 messages lost")

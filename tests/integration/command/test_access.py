@@ -174,6 +174,8 @@ def test_stream_and_long_poll_end_when_the_user_is_disabled(cluster: Cluster) ->
         settings.client_type = d.ClientType.PRODUCER
         commands.put(s.TelemetryCommand(settings=settings))
         assert next(stream).status.code == Code.OK
+        (client,) = cluster.command("client", "list", "--user", "parted")
+        assert client["user"] == "parted" and client["proxy"]
         cluster.command("user", "update", "parted", "--disable")
         found = [each for each in received if each.HasField("status")]
         assert [each.status.code for each in found] == [Code.UNAUTHORIZED]
@@ -261,6 +263,10 @@ def test_import_creates_users_and_names_what_has_no_equivalent(
     assert "would be updated" in done.stdout
 
 
+def states(cluster: Cluster) -> list[str]:
+    return [each["state"] for each in cluster.command("proxy", "list")]
+
+
 def test_processes_that_were_down_get_the_change(cluster: Cluster) -> None:
     namesrv, broker, proxy = cluster.namesrvs[1], cluster.brokers[1], cluster.proxies[1]
     for process in (namesrv, broker, proxy):
@@ -270,12 +276,18 @@ def test_processes_that_were_down_get_the_change(cluster: Cluster) -> None:
     )
     made = json.loads(done.stdout)
     assert done.returncode == 3 and f"name server {namesrv.address}" in made["lacking"]
+    until_sync(lambda: "missing" in states(cluster), "the dead proxy")
+    listed = aerobee("client", "list", namesrv=cluster.namesrv)
+    assert listed.returncode == INCOMPLETE
+    assert "broker-1 is not registered any more" in listed.stderr
+    assert f":{proxy.address.rpartition(':')[2]} is missing since" in listed.stderr
     for file in (cluster.data / "namesrv-1").rglob("accessTable.json"):
         file.unlink()  # an empty disk
     for process in (namesrv, broker, proxy):
         process.restart()
     until_sync(lambda: cluster.everywhere("user/late"), "the user at all processes")
     until_sync(lambda: admitted(cluster, "late", made["secret_key"]), "the user at both proxies")
+    until_sync(lambda: states(cluster) == ["up", "up"], "both proxies")
 
 
 def test_proxy_is_not_serving_until_a_name_server_sends_the_table(tmp_path: Path) -> None:

@@ -1,5 +1,5 @@
-"""`aerobee clients`, `group members`, `group show`, `lite`: classic clients, those behind a proxy,
-and those of lite topics."""
+"""`aerobee client list`, `group members`, `group show`, `lite`: classic clients, those behind a
+proxy, and those of lite topics."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def consumer(expression: str) -> d.Settings:
 
 
 def listed(up: Up, *options: str) -> dict[str, Any]:
-    found = aerobee_json("clients", *options, namesrv=up.namesrv)
+    found = aerobee_json("client", "list", *options, namesrv=up.namesrv)
     return {client["client_id"]: client for client in found}
 
 
@@ -80,7 +80,12 @@ def test_clients_of_both_kinds_are_listed(up: Up) -> None:
         Producer("shop", namesrv=up.namesrv) as classic,
     ):
         classic.send(Message(TOPIC, b"x"))
+
+        def found_own() -> list[Any]:
+            return [each for each in listed(up).values() if each["producer_groups"] == ["shop"]]
+
         until_sync(lambda: "go-producer" in listed(up), "the producer is registered")
+        until_sync(lambda: found_own()[0]["published_topics"] == [TOPIC], "its topic is known")
         found = listed(up)
         assert found["go-consumer"]["subscriptions"] == {TOPIC: "paid"}
         assert found["go-producer"]["published_topics"] == [TOPIC]
@@ -90,11 +95,15 @@ def test_clients_of_both_kinds_are_listed(up: Up) -> None:
             assert client["proxy"].endswith(":" + up.proxy.rpartition(":")[2])
             assert client["address"].startswith("127.0.0.1:")
             assert 0 < client["since_timestamp_ms"] <= client["last_update_timestamp_ms"]
-        (own,) = [each for each in found.values() if each["producer_groups"] == ["shop"]]
+        (own,) = found_own()
         assert (own["language"], own["proxy"]) == ("python", "")
-        assert listed(up, "--topic", TOPIC).keys() == {"go-consumer", "go-producer"}
+        of_topic = {"go-consumer", "go-producer", own["client_id"]}
+        assert listed(up, "--topic", TOPIC).keys() == of_topic
         assert listed(up, "--group", GROUP).keys() == {"go-consumer"}
-        table = aerobee("clients", namesrv=up.namesrv).stdout
+        assert listed(up, "--match", "GO 5.1", "--top", "1").keys() == {"go-consumer"}
+        (running,) = aerobee_json("proxy", "list", namesrv=up.namesrv)
+        assert listed(up, "--proxy", running["name"]).keys() == {"go-consumer", "go-producer"}
+        table = aerobee("client", "list", namesrv=up.namesrv).stdout
         assert f"{TOPIC}=paid" in table and "go 5.1.4" in table
     until_sync(lambda: not {"go-producer", "go-consumer"} & listed(up).keys(), "they are gone")
 

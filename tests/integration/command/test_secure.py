@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from pathlib import Path
 
 import grpc
@@ -14,6 +16,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from aerobee_client import (
     AdminClient,
+    Credentials,
     Message,
     MqError,
     NamesrvUnreachable,
@@ -21,6 +24,7 @@ from aerobee_client import (
     SimpleConsumer,
     Tls,
 )
+from aerobee_client.admin.descriptions import PolicyDescription
 from aerobee_wire.status import Code
 from support.clock.polling import until_sync
 from support.codes import raises_code
@@ -89,6 +93,58 @@ def test_a_client_that_is_not_admin_sends_and_receives_and_no_more(closed: Close
             with raises_code(Code.NO_PERMISSION):
                 change()
     until_sync(lambda: "call_rejected" in closed.up.stderr)
+
+
+def test_a_user_does_what_its_policies_allow(closed: Closed) -> None:
+    """The user signs calls to name servers and brokers; its certificate only opens connections."""
+    namesrv, tls = closed.up.namesrv, certificates(closed.directory, "user")
+    credentials = Credentials("trains", "a secret key")
+    with AdminClient(namesrv, tls=closed.tls) as admin:
+        admin.create_topic("trains")
+        admin.create_topic("planes")
+        admin.create_group("station")
+        admin.create_user("trains", "a secret key")
+        rights = (("Topic:trains", ("Pub", "Sub", "List")), ("Group:station", ("Sub",)))
+        admin.create_policies("trains", [PolicyDescription(*each) for each in rights])
+        with Producer(namesrv=namesrv, tls=tls, credentials=credentials) as producer:
+            until_sync(lambda: sent(producer, "trains"))
+            for topic in ("planes", "missing", "TBW102"):
+                with raises_code(Code.NO_PERMISSION):
+                    producer.send(Message(topic, b"42"))
+        with AdminClient(namesrv, tls=tls, credentials=credentials) as own:
+            assert own.topic_names() == ["trains"]
+            assert [each.topic for each in own.list_topics()] == ["trains"]
+            with raises_code(Code.NO_PERMISSION):
+                own.delete_topic("trains")
+        for wrong in (None, Credentials("trains", "another key"), Credentials("x", "a secret key")):
+            with (
+                AdminClient(namesrv, tls=tls, credentials=wrong) as stranger,
+                raises_code(Code.NO_PERMISSION),
+            ):
+                stranger.topic_route("trains")
+        with SimpleConsumer(
+            "station", namesrv=namesrv, tls=tls, credentials=credentials
+        ) as consumer:
+            consumer.subscribe("trains")
+            (message,) = until_sync(consumer.receive)
+            consumer.ack(message)
+            # A poll that waits ends with its user, and is not answered without messages.
+            with ThreadPoolExecutor() as pool:
+                poll = pool.submit(consumer.receive, wait=timedelta(seconds=2))
+                admin.update_user("trains", enabled=False)
+                with raises_code(Code.NO_PERMISSION):
+                    poll.result()
+
+
+def sent(producer: Producer, topic: str) -> bool:
+    """Whether a message was sent: a user and its policies arrive at brokers within 2 s."""
+    try:
+        producer.send(Message(topic, b"42"))
+    except MqError as error:
+        if error.code is not Code.NO_PERMISSION:
+            raise
+        return False
+    return True
 
 
 def test_the_proxy_serves_users_and_no_unsigned_call(closed: Closed) -> None:

@@ -31,11 +31,11 @@ def test_a_topic_is_updated_and_never_replaced(up: Up) -> None:
     assert refused.returncode == 1
     for part in ("broker-a", "read_queue_count", "DELAY"):
         assert part in refused.stderr
-    change = ("topic", "update", "crates", "--write-queues", "1", "--attribute", "reserve.time=-1")
+    change = ("topic", "update", "crates", "--write-queues", "1", "--attribute", "reserve.time=48")
     would = json_of(up, *change, "--dry-run")
     assert [(each["setting"], each["before"], each["after"]) for each in would] == [
         ("write_queue_count", 3, 1),
-        ("attributes.reserve.time", None, "-1"),
+        ("attributes.reserve.time", None, "48"),
     ]
     assert json_of(up, *change) == would and json_of(up, *change) == []
     assert "nothing to change" in aerobee(*change, namesrv=up.namesrv).stderr

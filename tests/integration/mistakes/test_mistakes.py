@@ -78,8 +78,8 @@ def test_an_offset_beyond_the_end_is_refused_and_what_is_skipped_is_said(up: Up)
     "arguments",
     [
         ("group", "progress", "present", "--topic", "absent"),
-        ("clients", "--topic", "absent"),
-        ("clients", "--group", "absent"),
+        ("client", "list", "--topic", "absent"),
+        ("client", "list", "--group", "absent"),
         ("group", "forget", "absent", "present", "--yes"),
     ],
 )
@@ -96,7 +96,10 @@ def test_an_absent_name_is_an_error_and_not_an_empty_table(
 
 def test_a_group_without_members_is_an_empty_table(up: Up) -> None:
     waiting(up, "idle")
-    assert aerobee_json("clients", "--group", "idle", "--topic", "idle", namesrv=up.namesrv) == []
+    assert (
+        aerobee_json("client", "list", "--group", "idle", "--topic", "idle", namesrv=up.namesrv)
+        == []
+    )
 
 
 def test_a_property_given_twice_is_refused_by_its_name(up: Up) -> None:

@@ -7,11 +7,12 @@ import csv
 import itertools
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
 import threading
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -159,6 +160,43 @@ def test_a_report_has_every_dead_letter_and_is_complete(namesrv: str, tmp_path: 
     assert "Mean delay by tag" in page and "Complete" in page
     names = sorted(path.name for path in out.iterdir())
     assert names == ["csv", "facts", "redrive.jsonl", "report.html", "summary.json"]
+
+
+def test_a_generated_set_with_thirty_reasons_is_reported_as_it_is(
+    cluster: FakeCluster, tmp_path: Path
+) -> None:
+    rng, sent = random.Random(30), []
+    for number in range(3_000):
+        cause = min(rng.randrange(30), rng.randrange(30))
+        reason, tag, key = f"Failure{cause:02}", f"tag-{cause % 5}", f"key-{rng.randrange(400)}"
+        sent.append((reason, tag, key))
+        named = {"DLQ_REASON": reason, "TAGS": tag, "KEYS": key, "UNIQ_KEY": f"ID{number}"}
+        named |= {"DLQ_ORIGIN_TOPIC": "flights"}
+        named |= {"DLQ_REASON_DESCRIPTION": f"order {number} of step {chr(97 + cause)} is late"}
+        cluster[rng.choice(("broker-a", "broker-b"))].put(DEAD, b"{}", named=named)
+    made = report(
+        *("--namesrv", cluster.namesrv, "--group", GROUP, "--out", str(tmp_path)),
+        *("--engine", "local", "--top", "1000", "--json", "--quiet"),
+    )
+    assert made.returncode == 0, made.stderr
+    summary: dict[str, Any] = json.loads(made.stdout)
+    by_reason = Counter(reason for reason, _, _ in sent)
+    assert len(by_reason) == 30 and summary["dead_letters_by_reason"] == by_reason
+    assert summary["dead_letters_by_tag"] == Counter(tag for _, tag, _ in sent)
+    assert {each["reason"]: each["dead_letters"] for each in summary["clusters"]} == by_reason
+    assert {each["reason"] for each in summary["samples"]} == by_reason.keys()
+    reasons_of: dict[str, Counter[str]] = defaultdict(Counter)
+    for reason, _, key in sent:
+        reasons_of[key][reason] += 1
+    shared = {key: counts for key, counts in reasons_of.items() if counts.total() > 1}
+    assert {each["key"]: each["messages"] for each in summary["poison_keys"]} == {
+        key: counts.total() for key, counts in shared.items()
+    }
+    for each in summary["poison_keys"]:
+        counts = shared[each["key"]]
+        assert each["number_of_reasons"] == len(counts)
+        chosen = sorted((counts[reason] for reason in each["reasons"]), reverse=True)
+        assert chosen == [count for _, count in counts.most_common(5)]
 
 
 def test_a_broker_that_is_down_makes_the_report_incomplete(

@@ -55,6 +55,12 @@ def offsets(**topics: Any) -> Offsets:
     return {"v": 1, "topics": topics}
 
 
+def behind(least: float, most: float, mean: float) -> dict[str, float]:
+    """Return the metrics of a progress, with the names of Kafka's connector."""
+    values = {"min": least, "max": most, "avg": mean}
+    return {f"{name}OffsetsBehindLatest": value for name, value in values.items()}
+
+
 def rows(reader: RocketMqStreamReader, start: Offsets, end: Offsets) -> list[tuple[str, int, int]]:
     found = []
     for partition in reader.partitions(start, end):
@@ -75,11 +81,16 @@ def test_a_stream_reads_what_is_there_then_what_comes(cluster: FakeCluster, make
         *(("broker-a", 0, i) for i in range(3)),
         *(("broker-b", 0, i) for i in range(2)),
     ]
-    assert reader.reportLatestOffset() == second
+    latest = reader.reportLatestOffset()
+    assert latest == second | {"metrics": behind(0, 0, 0)}
     assert json.dumps(reader.latestOffset(second, ALL)) == json.dumps(second)
     put(cluster["broker-b"], 1)
     third = reader.latestOffset(second, ALL)
     assert rows(reader, second, third) == [("broker-b", 0, 2)]
+    put(cluster["broker-a"], 9)
+    reader.latestOffset(third, ReadMaxRows(1))
+    latest = reader.reportLatestOffset()
+    assert latest is not None and latest["metrics"] == behind(0, 8, 4)
 
 
 def test_one_call_asks_for_all_queues_of_a_topic_on_a_broker(

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from aerobee_chassis.rpc.services import Method
+from aerobee_wire.access.caller import ANYBODY
 from aerobee_wire.status import MqError
 from support.broker.harness import BrokerHarness
 
@@ -19,6 +20,7 @@ class FakeCall:
     metadata: Mapping[str, str] = {}
     peer = "10.0.0.7:4711"
     certificate_uris: tuple[str, ...] = ()
+    caller = ANYBODY
 
     def __init__(self) -> None:
         self.written: asyncio.Queue[Any] = asyncio.Queue()

@@ -79,7 +79,7 @@ class PopConsumer:
                 attempt,
                 LeaseName(
                     self.group,
-                    self.topic,
+                    record.topic,
                     record.queue_id,
                     record.queue_offset,
                     popped.lease_id,

@@ -90,22 +90,27 @@ class Redrive:
     group: str
     target: str
     job_id: str
+    rate: int = 0  # messages a second; 0 for no limit
 
     @property
     def command(self) -> tuple[str, ...]:
-        given = ("--all", "--to", self.target, "--job", self.job_id, "--json")
+        given = ["--all", "--to", self.target, "--job", self.job_id, "--json"]
+        given += ["--rate", str(self.rate)] if self.rate else []
         return ("dlq", "redrive", self.group, *given, "--namesrv", self.namesrv)
 
-    @contextmanager
-    def started(self) -> Iterator[subprocess.Popen[str]]:
-        """The process; killed at the latest on leaving."""
-        process = subprocess.Popen(
+    def start(self) -> subprocess.Popen[str]:
+        return subprocess.Popen(
             [*COMMAND, *self.command],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
         )
+
+    @contextmanager
+    def started(self) -> Iterator[subprocess.Popen[str]]:
+        """The process; killed at the latest on leaving."""
+        process = self.start()
         try:
             yield process
         finally:

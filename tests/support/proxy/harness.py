@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from typing import Any
 
 import pytest
+from aerobee.broker.v1.client_pb2 import HeartbeatResponse
 from aerobee.broker.v1.message_pb2 import SendResponse, SendResult
 from aerobee.namesrv.v1.namesrv_pb2 import (
     BrokerData,
@@ -21,6 +22,7 @@ from google.protobuf.message import Message
 from aerobee_proxy.config import ProxyOptions
 from aerobee_proxy.proxy import Proxy
 from aerobee_proxy.v2.status import Refused
+from aerobee_wire.access.caller import ANYBODY
 from aerobee_wire.status import Code, MqError
 from support.clock.manual_clock import ManualClock
 from support.proxy.fake_transport import FakeTransport
@@ -46,6 +48,7 @@ class Cluster:
             GetTopicRoute=self._route,
             GetClusterInfo=GetClusterInfoResponse(brokers=[BROKER]),
             GetGroup=MqError(Code.SUBSCRIPTION_GROUP_NOT_EXIST, "no such group"),
+            Heartbeat=HeartbeatResponse(),
             Send=_send,
         )
 
@@ -78,6 +81,7 @@ class FakeCall:
         self.metadata = {"x-mq-client-id": CLIENT_ID} if metadata is None else metadata
         self.peer = "192.0.2.1:5123"
         self.certificate_uris: tuple[str, ...] = ()
+        self.caller = ANYBODY
         self.written: list[Any] = []
         self._time_remaining_s = time_remaining_s
         self._answer = answer

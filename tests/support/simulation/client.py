@@ -98,13 +98,17 @@ class SimulatedClient:
 
     # ---- tables ----
 
-    async def put_topic(self, topic: str, message_type: str = "NORMAL", queues: int = 2) -> None:
+    async def put_topic(
+        self, topic: str, message_type: str = "NORMAL", queues: int = 2, **attributes: str
+    ) -> None:
+        """Attributes by name, `_` for each dot."""
+        dotted = {name.replace("_", "."): value for name, value in attributes.items()}
         config = namesrv_pb2.TopicConfig(
             topic=topic,
             read_queue_count=queues,
             write_queue_count=queues,
             permission=6,
-            attributes={"message.type": message_type},
+            attributes={"message.type": message_type, **dotted},
         )
         await self.call(rpcs.PUT_TOPIC, admin_pb2.PutTopicRequest(topic=config))
 

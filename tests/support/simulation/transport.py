@@ -20,6 +20,7 @@ from aerobee_broker.errors import StreamBroken
 from aerobee_chassis.rpc.call import Failure
 from aerobee_chassis.rpc.services import Method, Service
 from aerobee_chassis.rpc.transport import CHANNEL_CLOSED, CallFailed, Run, parsed_each, serialized
+from aerobee_wire.access.caller import ANYBODY
 from support.replication.network import End, SimulatedNetwork, Stream
 from support.simulation.process_loop import PROCESS, Process
 
@@ -302,6 +303,7 @@ class SimulatedCall:
     metadata: Mapping[str, str] = {}
     peer = "10.0.0.7:4711"
     certificate_uris: tuple[str, ...] = ()
+    caller = ANYBODY
 
     def __init__(self, end: End) -> None:
         self._end = end

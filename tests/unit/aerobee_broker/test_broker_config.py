@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from aerobee_broker.cluster.identity import advertised_host, store_ip
 from aerobee_broker.config import DELAY_LEVELS, BrokerOptions, parse_delay_levels
 from aerobee_broker.store.options import MAX_BODY
 from aerobee_broker.wiring.store import store_options
+from aerobee_chassis.addresses import advertised_host, ip_of
 from aerobee_chassis.config import load
 from aerobee_chassis.errors import ConfigError
 from support.codes import raises_about
@@ -68,7 +68,6 @@ def test_broker_conf_of_a_public_cluster_is_taken(path: Path) -> None:
         ("dledger", "enableDLegerCommitLog"),
         ("controller", "enableControllerMode"),
         ("acl", "aclEnable"),
-        ("auth", "authenticationEnabled"),
         ("tiered", "messageStorePlugIn"),
         ("path", "storePathCommitLog"),
     ],
@@ -77,6 +76,12 @@ def test_broker_conf_that_promises_more_is_refused_with_the_key(kind: str, key: 
     with pytest.raises(ConfigError, match="remove the key") as caught:
         load(BrokerOptions, file=samples.refused("broker", kind))
     assert key in [problem.about for problem in caught.value.problems]
+
+
+def test_access_control_needs_a_port_that_requires_certificates() -> None:
+    with pytest.raises(ConfigError, match="tlsServerMode=enforcing") as caught:
+        load(BrokerOptions, file=samples.refused("broker", "auth"))
+    assert [problem.about for problem in caught.value.problems] == ["authenticationEnabled"]
 
 
 def test_keys_of_tutorials_have_no_effect_but_one_warning() -> None:
@@ -301,9 +306,9 @@ def test_a_broker_on_all_addresses_advertises_the_one_towards_its_name_server() 
 
 
 def test_message_ids_hold_an_ip_address() -> None:
-    assert store_ip("10.0.0.5") == "10.0.0.5"
-    assert store_ip("[::1]") == "::1"
-    assert store_ip("localhost") == "127.0.0.1"
+    assert ip_of("10.0.0.5") == "10.0.0.5"
+    assert ip_of("[::1]") == "::1"
+    assert ip_of("localhost") == "127.0.0.1"
 
 
 def test_the_crc_over_the_whole_record_is_on_and_can_be_left_out() -> None:

@@ -16,6 +16,7 @@ from aerobee_broker.store.format import (
     SHRUNK_TOPICS,
     TABLE_CHANGES,
     THIS_BUILD,
+    TOPIC_TIMES,
     Build,
     FormatFile,
     StoreTooNew,
@@ -42,12 +43,17 @@ async def shrink_a_topic(harness: BrokerHarness) -> None:
         await harness.broker.topics.put(TopicConfig("orders", queues, queues))
 
 
+async def limit_a_topic(harness: BrokerHarness) -> None:
+    await harness.broker.topics.put(TopicConfig("t", 1, 1, attributes={"reserve.time": "1"}))
+
+
 ALL_USES = pytest.mark.parametrize(
     ("uses", "feature"),
     [
         (make_parent, LITE_TOPICS),
         (retry_exponentially, EXPONENTIAL_RETRY),
         (shrink_a_topic, SHRUNK_TOPICS),
+        (limit_a_topic, TOPIC_TIMES),
     ],
 )
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ CLIENT = "aerobee://prod/client/billing"
 class PeerCall:
     peer: str
     certificate_uris: tuple[str, ...] = ()
+    metadata: Mapping[str, str] = field(default_factory=dict)
 
 
 def logged(*calls: tuple[str, PeerCall]) -> list[tuple[str, str]]:

@@ -41,6 +41,7 @@ GROUPS = (
     "broker",
     "broker diverged",
     "broker config",
+    "client",
     "namesrv",
     "namesrv config",
 )
@@ -130,7 +131,8 @@ COMMANDS = {
     "certs renew",
     "certs show",
     "cluster list",
-    "clients",
+    "client list",
+    "proxy list",
     "top",
     "doctor",
     "group members",

@@ -31,6 +31,7 @@ from aerobee_cli.commands import (
     letter_jobs,
     lite,
     message,
+    proxy,
     top,
     topic,
     transaction,
@@ -163,6 +164,7 @@ MEMBERS = [
         "software": "python 0.1.0",
         "address": f"10.0.3.17:4{n}311",
         "proxy": "",
+        "user": "billing" * n,
         "since_timestamp_ms": BORN_MS,
         "last_update_timestamp_ms": STORED_MS,
         "way": "push",
@@ -343,7 +345,28 @@ LISTINGS: dict[str, tuple[Sequence[Column], Sequence[dict[str, Any]]]] = {
             }
         ],
     ),
-    "clients": (connected.CLIENT_COLUMNS, MEMBERS),
+    "client-list": (connected.CLIENT_COLUMNS, MEMBERS),
+    "proxy-list": (
+        proxy.PROXY_COLUMNS,
+        [
+            {
+                "name": "proxy-1:8081",
+                "state": "up",
+                "version": "0.1.0",
+                "start_timestamp_ms": BORN_MS,
+                "away_since_ms": None,
+                "admin_address": "10.0.3.17:8083",
+            },
+            {
+                "name": "proxy-2:8081",
+                "state": "missing",
+                "version": None,
+                "start_timestamp_ms": None,
+                "away_since_ms": STORED_MS,
+                "admin_address": None,
+            },
+        ],
+    ),
     "lite-list": (
         lite.TOPIC_COLUMNS,
         [

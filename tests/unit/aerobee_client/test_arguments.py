@@ -75,6 +75,7 @@ MAKERS: dict[str, Callable[[], Any]] = {
     "SelectMachineRoom": partial(client.SelectMachineRoom, ["room"]),
     "SelectRandom": client.SelectRandom,
     "Sql": partial(client.Sql, "a = 1"),
+    "Credentials": partial(client.Credentials, "billing", "s3cret"),
     "Tls": partial(client.Tls, "ca.crt"),
 }
 # Results and errors, which programs do not create; enumerations; and what programs implement.

@@ -7,12 +7,13 @@ import pickle
 import pytest
 
 from aerobee_spark.errors import OptionError
-from aerobee_spark.reading.offsets import EARLIEST, LATEST, Position, Queue
+from aerobee_spark.reading.offsets import EARLIEST, LATEST, Position, Queue, check_known
 from aerobee_spark.reading.options import ALIASES, OPTIONS, ReadOptions
 from aerobee_spark.reading.redaction import Redaction
 from support.codes import raises_about
 
 TOPIC = {"nameServer": "h:9876", "topic": "flights"}
+ONE_TIME = '{"t": {"a": {"0": 5}}}'
 A0, A1 = Queue("t", "a", 0), Queue("t", "a", 1)
 
 
@@ -26,6 +27,15 @@ def test_the_defaults_read_a_topic_from_end_to_end() -> None:
     assert (options.starting, options.ending) == (Position(EARLIEST), Position(LATEST))
     assert options.fail_on_data_loss and options.include_body and options.include_properties
     assert (options.max_records_per_partition, options.pull_batch_size) == (100_000, 4096)
+
+
+def test_single_queues_start_at_times_and_all_others_at_their_ends() -> None:
+    options = parse(startingOffsetsByTimestamp=ONE_TIME, endingOffsetsByTimestamp=ONE_TIME)
+    assert (options.starting.ms_of(A0), options.ending.ms_of(A0)) == (5, 5)
+    assert (options.starting.ms_of(A1), options.starting.of(A1)) == (None, EARLIEST)
+    assert (options.ending.ms_of(A1), options.ending.of(A1)) == (None, LATEST)
+    with raises_about(OptionError, "startingOffsetsByTimestamp"):
+        check_known(options.starting, [A1], "startingOffsets")
 
 
 def test_names_may_come_in_lower_case_as_spark_gives_them() -> None:
@@ -80,6 +90,15 @@ def test_an_unknown_option_is_refused_with_the_nearest_name(unknown: str, near: 
         (TOPIC | {"kind": "dlq"}, "kind"),
         (TOPIC | {"startingOffsets": "earliest", "startingTimestamp": "1"}, "startingTimestamp"),
         (TOPIC | {"endingOffsets": "latest", "endingTimestamp": "1"}, "endingTimestamp"),
+        (
+            TOPIC | {"startingTimestamp": "1", "startingOffsetsByTimestamp": ONE_TIME},
+            "startingOffsetsByTimestamp",
+        ),
+        (
+            TOPIC | {"startingOffsetsByTimestamp": ONE_TIME, "endingTimestamp": "4"},
+            "endingOffsetsByTimestamp",
+        ),
+        (TOPIC | {"includeHeaders": "true", "includeProperties": "false"}, "includeHeaders"),
         ({"nameServer": "h:1", "consumerGroup": "g", "kind": "dead"}, "kind"),
         (TOPIC | {"startingTimestamp": "2", "endingTimestamp": "1"}, "endingTimestamp"),
         (
@@ -105,6 +124,9 @@ def test_missing_or_contradictory_options_are_refused(options: dict[str, str], a
         ("pullBatchSize", "9999999999"),
         ("includeBody", "yes"),
         ("startingOffsets", "first"),
+        ("startingOffsetsByTimestamp", "5"),
+        ("startingOffsetsByTimestamp", '{"t": {"0": 5}}'),
+        ("endingOffsetsByTimestamp", '{"t": {"a": {"0": -1}}}'),
         ("startingOffsets", "[1]"),
         ("startingOffsets", '{"t": {"a": {"x": 1}}}'),
         ("endingOffsets", '{"t": {"a": {"0": -3}}}'),

@@ -15,7 +15,11 @@ from google.protobuf import message_factory
 from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 from google.protobuf.descriptor_pool import Default
 
-from aerobee_wire.access.policies import Need
+from aerobee_wire.access.caller import Caller as CallOf
+from aerobee_wire.access.policies import ACTIONS, ALL_ACTIONS, GROUP, TOPIC, Need, policy
+from aerobee_wire.access.policies import CLUSTER as POLICY_CLUSTER
+from aerobee_wire.access.signature import Signed
+from aerobee_wire.access.users import User
 from aerobee_wire.identity import ROLES, Identity, identity_of
 from aerobee_wire.permissions import (
     EACH,
@@ -29,6 +33,7 @@ from aerobee_wire.rpcs import (
     DELETE_TOPIC,
     FOLLOW,
     GET_MESSAGE,
+    GET_TOPIC,
     HEARTBEAT,
     LIST_CLIENTS,
     POP,
@@ -42,7 +47,19 @@ from aerobee_wire.rpcs import (
 from aerobee_wire.status import Code
 from aerobee_wire.topics import dead_letter_topic, retry_topic
 from support.codes import raises_code
-from support.permissions.page import BROKER, CALLERS, CLUSTER, Caller, may_call, read
+from support.permissions.page import (
+    BROKER,
+    CALLERS,
+    CLUSTER,
+    SYSTEM_TOPICS,
+    Caller,
+    Expected,
+    Grant,
+    may_call,
+    read,
+    request_for,
+    user_may,
+)
 from support.repository.tree import GENERATED, docs_script
 
 
@@ -65,8 +82,9 @@ def is_ours(path: str) -> bool:
 def allows(permissions: Permissions, path: str, caller: Caller) -> bool:
     """Whether the caller may call, for broker-a where the request names one."""
     try:
-        permissions.admit(caller.identity, path)
-        permissions.authorize(caller.identity, path, SimpleNamespace(broker_name=BROKER))
+        who = CallOf(caller.identity)
+        permissions.admit(who, path)
+        permissions.authorize(who, path, SimpleNamespace(broker_name=BROKER))
     except NotPermitted:
         return False
     return True
@@ -154,6 +172,144 @@ def test_each_change_of_a_row_is_noticed() -> None:
     assert not missed
 
 
+# ---- rights of users ----
+
+EACH_ACTION = sorted(ACTIONS - ALL_ACTIONS)
+OWN, FOREIGN = "team-a-orders", "orders"
+
+# The rights of a user: none, each action alone on each kind, and some that belong together.
+GRANTS: Mapping[str, tuple[Grant, ...]] = {
+    "no policy": (),
+    **{
+        f"{action} on each {kind}": (Grant(kind, (action,)),)
+        for kind in (TOPIC, GROUP, POLICY_CLUSTER)
+        for action in EACH_ACTION
+    },
+    "publisher": (Grant(TOPIC, ("Pub",), OWN),),
+    "consumer": (Grant(TOPIC, ("Sub",), OWN), Grant(GROUP, ("Sub",), OWN)),
+    "everything on topics": (Grant(TOPIC, tuple(EACH_ACTION)),),
+    "everything on groups": (Grant(GROUP, tuple(EACH_ACTION)),),
+    "changes on a prefix": tuple(
+        Grant(kind, ("Create", "Update", "Delete"), "team-a-") for kind in (TOPIC, GROUP)
+    ),
+    "reader": tuple(Grant(kind, ("Get", "List")) for kind in (TOPIC, GROUP, POLICY_CLUSTER)),
+    "administrator of the cluster": (Grant(POLICY_CLUSTER, tuple(EACH_ACTION)),),
+}
+
+
+def signed_by(user: User) -> CallOf:
+    return CallOf(None, Signed(user, b"s3cret", ""))
+
+
+def user_with(grants: tuple[Grant, ...]) -> User:
+    policies = (policy(f"{each.kind}:{each.prefix}*", each.actions) for each in grants)
+    return User("app", (b"s3cret",), policies=tuple(policies))
+
+
+USERS = {name: signed_by(user_with(grants)) for name, grants in GRANTS.items()}
+SUPER = signed_by(User("root", (b"s3cret",), super=True))
+
+
+def fields_of(expected: Expected) -> list[str]:
+    return [right.field for right in expected.rights or () if right.field]
+
+
+def may_user(permissions: Permissions, path: str, caller: CallOf, request: Any) -> bool:
+    try:
+        permissions.admit(caller, path)
+        permissions.authorize(caller, path, request)
+    except NotPermitted:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("name", [OWN, FOREIGN, *SYSTEM_TOPICS])
+def test_the_page_says_what_users_may(name: str) -> None:
+    """Each RPC is called by each user with an own, a foreign or a system resource."""
+    checks = permissions()
+    for path, expected in read().items():
+        names = dict.fromkeys(fields_of(expected), name)
+        request = request_for(path, names)
+        for kind, caller in USERS.items():
+            may = user_may(expected, GRANTS[kind], names)
+            assert may_user(checks, path, caller, request) is may, (path, kind)
+        everything = expected.open or expected.rights is not None
+        assert may_user(checks, path, SUPER, request) is everything, path
+
+
+def user_mutants(row: Row) -> Iterator[Row]:
+    """The row with one right changed: dropped, or with one action more or less."""
+    if row.is_open:
+        return
+    yield replace(row, rights=() if row.rights is None else None)
+    for index, right in enumerate(row.rights or ()):
+        if right.field == EACH:
+            continue
+        before, after = row.rights[:index], row.rights[index + 1 :]  # type: ignore[index]
+        yield replace(row, rights=before + after)
+        changed = [replace(right, or_cluster=False), replace(right, free="")]
+        for action in EACH_ACTION:
+            actions = set(right.actions) ^ {action}
+            changed.append(replace(right, actions=tuple(actions)))
+        for each in changed:
+            if each != right:
+                yield replace(row, rights=(*before, each, *after))
+
+
+def test_each_change_of_a_right_is_noticed() -> None:
+    """A mutation of the table that the comparison with the page would miss."""
+    missed = []
+    for path, expected in read().items():
+        # Requests that name one resource each, and one that names none.
+        fields = fields_of(expected)
+        named = [{field: name} for field in fields for name in (OWN, "TBW102")] + [{}]
+        calls = [
+            (request_for(path, names), caller, user_may(expected, GRANTS[kind], names))
+            for names in named
+            for kind, caller in USERS.items()
+        ]
+        for mutant in user_mutants(TABLE[path]):
+            changed = permissions({path: mutant})
+            if all(
+                may_user(changed, path, caller, request) is may for request, caller, may in calls
+            ):
+                missed.append((path, mutant.rights))
+    assert not missed
+
+
+def test_a_user_may_not_do_what_its_role_may() -> None:
+    """The role of a certificate does not count for a signed call."""
+    admin = Identity(CLUSTER, "admin", "admin")
+    caller = CallOf(admin, Signed(user_with(()), b"s3cret", ""))
+    request = admin_pb2.DeleteTopicRequest(topic=OWN)
+    permissions().authorize(CallOf(admin), DELETE_TOPIC.path, request)
+    with pytest.raises(NotPermitted, match="'app' lacks Delete on Topic:team-a-orders"):
+        permissions().authorize(caller, DELETE_TOPIC.path, request)
+
+
+def test_a_missing_and_a_forbidden_topic_are_answered_alike() -> None:
+    """The right is checked before a handler can look for the topic."""
+    texts = set()
+    for name in (FOREIGN, "missing"):
+        with pytest.raises(NotPermitted) as caught:
+            permissions().authorize(
+                USERS["publisher"], GET_TOPIC.path, admin_pb2.GetTopicRequest(topic=name)
+            )
+        texts.add(caught.value.message.replace(name, "NAME"))
+    assert len(texts) == 1
+
+
+def test_a_list_contains_what_the_user_may_see() -> None:
+    caller = signed_by(
+        user_with((Grant(TOPIC, ("List",), "team-a-"), Grant(GROUP, ("List",), "team-a-")))
+    )
+    names = (OWN, FOREIGN, "TBW102", retry_topic("team-a-billing"), retry_topic("other"))
+    assert [name for name in names if caller.sees(TOPIC, name)] == [OWN, names[3]]
+    assert caller.sees(GROUP, "team-a-billing") and not caller.sees(GROUP, "other")
+    assert all(SUPER.sees(TOPIC, name) for name in names)
+    assert all(CallOf().sees(TOPIC, name) for name in names)
+
+
 def test_a_row_that_is_missing_is_noticed() -> None:
     for path in TABLE:
         without = {key: row for key, row in TABLE.items() if key != path}
@@ -167,13 +323,13 @@ def test_a_row_that_is_missing_is_noticed() -> None:
 def test_the_error_names_role_rpc_and_remedy() -> None:
     client = Identity(CLUSTER, "client", "billing")
     with raises_code(Code.NO_PERMISSION, DELETE_TOPIC.path) as caught:
-        permissions().admit(client, DELETE_TOPIC.path)
+        permissions().admit(CallOf(client), DELETE_TOPIC.path)
     for part in ("'client'", "AdminService/DeleteTopic", "admin"):
         assert part in caught.value.message
 
 
 def test_a_broker_registers_itself_only() -> None:
-    broker = Identity(CLUSTER, "broker", BROKER)
+    broker = CallOf(Identity(CLUSTER, "broker", BROKER))
     request = namesrv_pb2.RegisterBrokerRequest(cluster="any", broker_name=BROKER)
     permissions().authorize(broker, REGISTER_BROKER.path, request)
     request.broker_name = "broker-b"
@@ -182,14 +338,14 @@ def test_a_broker_registers_itself_only() -> None:
 
 
 def test_a_broker_of_another_name_follows_no_master() -> None:
-    permissions().admit(Identity(CLUSTER, "broker", BROKER), FOLLOW.path)
+    permissions().admit(CallOf(Identity(CLUSTER, "broker", BROKER)), FOLLOW.path)
     with pytest.raises(NotPermitted, match="broker-b"):
-        permissions().admit(Identity(CLUSTER, "broker", "broker-b"), FOLLOW.path)
+        permissions().admit(CallOf(Identity(CLUSTER, "broker", "broker-b")), FOLLOW.path)
 
 
 @pytest.mark.parametrize("rpc", [PULL, GET_MESSAGE, QUERY_MESSAGES, SEARCH_MESSAGES])
 def test_the_console_may_read_messages(rpc: Rpc[Any, Any]) -> None:
-    permissions().admit(Identity(CLUSTER, "console", "console"), rpc.path)
+    permissions().admit(CallOf(Identity(CLUSTER, "console", "console")), rpc.path)
 
 
 # ---- identities ----

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from functools import partial
 from importlib import import_module
 
@@ -20,7 +21,10 @@ COMMANDS = {
         "Run a name server in the foreground, or administer running ones.",
     ),
     "broker": ("broker", "Run a broker in the foreground, or administer a running one."),
-    "proxy": ("services", "Run a proxy in the foreground, to which the official SDKs connect."),
+    "proxy": (
+        "proxy",
+        "Run a proxy in the foreground, to which the official SDKs connect, or list running ones.",
+    ),
     "console": ("services", "Serve the console: pages about the cluster for a browser."),
     "demo": (
         "services",
@@ -46,10 +50,7 @@ COMMANDS = {
     "certs": ("certs", "Certificates for TLS between services and clients."),
     "user": ("user", "Users of the cluster, who sign their calls."),
     "acl": ("acl", "Policies: what users may do."),
-    "clients": (
-        "clients",
-        "List all clients: producers and consumers, connected to brokers or through a proxy.",
-    ),
+    "client": ("client", "Connected producers and consumers."),
     "top": ("top", "Show live rates of brokers, and of the busiest topics and groups."),
     "doctor": ("doctor", "Look for problems of clients and operators."),
     "completion": (
@@ -79,6 +80,16 @@ def _show_version(context: click.Context, _: click.Parameter, wanted: bool) -> N
         context.exit()
 
 
+def _use(namesrv: str | None, access_key: str | None, secret_key_file: str | None) -> None:
+    """Pass the user to the clients of this process. Commands read `namesrv` from the context."""
+    for variable, value in (
+        ("AEROBEE_ACCESS_KEY", access_key),
+        ("AEROBEE_SECRET_KEY_FILE", secret_key_file),
+    ):
+        if value is not None:
+            os.environ[variable] = value
+
+
 class Aerobee(CommandGroup):
     """The command `aerobee`. To the name of a command of mqadmin, it answers with ours."""
 
@@ -106,6 +117,20 @@ app = Aerobee(
             help="Name servers, for all commands. Default: 127.0.0.1:9876.",
         ),
         click.Option(
+            ["--access-key"],
+            metavar="USER",
+            envvar="AEROBEE_ACCESS_KEY",
+            show_envvar=True,
+            help="The user who signs the calls to name servers and brokers.",
+        ),
+        click.Option(
+            ["--secret-key-file"],
+            metavar="FILE",
+            envvar="AEROBEE_SECRET_KEY_FILE",
+            show_envvar=True,
+            help="The secret key of the user.",
+        ),
+        click.Option(
             ["--version"],
             is_flag=True,
             is_eager=True,
@@ -114,7 +139,7 @@ app = Aerobee(
             help="Show version and commit.",
         ),
     ],
-    callback=lambda namesrv: None,  # commands read it from the context
+    callback=_use,
 )
 
 

@@ -31,9 +31,18 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from aerobee_cli.errors import CommandError
 from aerobee_wire.certificates import certificate_name
-from aerobee_wire.identity import ADMIN, BROKER, CLIENT, NAMESRV, PROXY, Identity, identity_of
+from aerobee_wire.identity import (
+    ADMIN,
+    BROKER,
+    CLIENT,
+    NAMESRV,
+    PROXY,
+    USER,
+    Identity,
+    identity_of,
+)
 
-FIRST_ROLES = (NAMESRV, BROKER, PROXY, ADMIN, CLIENT)  # which `init` makes certificates for
+FIRST_ROLES = (NAMESRV, BROKER, PROXY, ADMIN, CLIENT, USER)  # which `init` makes certificates for
 SERVERS = (NAMESRV, BROKER, PROXY)  # roles with a port of their own
 AUTHORITY_DAYS = 3650
 DAYS = 90
@@ -77,13 +86,13 @@ def settings_of(directory: Path, holder: Identity, file: str = "") -> dict[str, 
     `file` is the name of its files without an extension. By default, it is the role.
     """
     at, file = directory.absolute(), file or holder.role
-    mode = {"tlsServerMode": "enforcing"} if holder.role in SERVERS else {}
     own = {"brokerName": holder.name} if holder.role == BROKER else {}
+    if holder.role in SERVERS:
+        own |= {"authenticationEnabled": "true", "tlsServerMode": "enforcing"}
     if holder.role == PROXY:
-        own = {"authenticationEnabled": "true", "authorizationEnabled": "true"}
+        own["authorizationEnabled"] = "true"
     return {
         **own,
-        **mode,
         "tlsCertPath": str(at / f"{file}.crt"),
         "tlsKeyPath": str(at / f"{file}.key"),
         "tlsTrustCertPath": str(at / "ca.crt"),

@@ -1,8 +1,8 @@
-"""Show connected clients and their conflicts, for several commands."""
+"""Show connected clients, their conflicts, and missing proxies, for several commands."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from aerobee_cli import output
@@ -11,6 +11,7 @@ from aerobee_cli.table import Column, Table, number
 
 if TYPE_CHECKING:
     from aerobee_client.admin.descriptions import (
+        AwayProxy,
         ClientDescription,
         MemberConflict,
         SubscriptionConflict,
@@ -25,6 +26,7 @@ CLIENT_COLUMNS = (
     Column("last seen", "last_update_timestamp_ms", extra=True),
     Column("address", "address", extra=True),
     Column("proxy", "proxy", extra=True),
+    Column("user", "user", extra=True),
     Column("since", "since_timestamp_ms", extra=True),
 )
 
@@ -159,3 +161,13 @@ def conflict_text(conflict: SubscriptionConflict, group: str) -> str:
 def _some(names: Sequence[str], limit: int = 3) -> str:
     more = f" and {len(names) - limit} more" if len(names) > limit else ""
     return ", ".join(names[:limit]) + more
+
+
+def proxies_away(away: Iterable[AwayProxy]) -> Iterator[str]:
+    """Yield a problem for each proxy that is missing."""
+    for each in away:
+        since = output.iso_time(each.since_timestamp_ms, milliseconds=False)
+        yield (
+            f"the proxy {each.name} is missing since {since}: its clients are listed for two "
+            "minutes after that, and then only if they use another proxy; start it again"
+        )

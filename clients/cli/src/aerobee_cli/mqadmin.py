@@ -91,9 +91,9 @@ COMMANDS: Mapping[str, Mapping[str, Counterpart]] = {
     "cluster and clients": {
         "clusterList": _ours("cluster list"),
         "clusterRT": _none("metrics have the time of sends; `make bench` measures a machine"),
-        "producerConnection": _ours("clients"),
+        "producerConnection": _ours("client list"),
         "consumerConnection": _ours("group members"),
-        "producer": _ours("clients"),
+        "producer": _ours("client list"),
         "statsAll": _none("metrics have the rates: metricsExporterType=PROM"),
     },
     "groups and offsets": {

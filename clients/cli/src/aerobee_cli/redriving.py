@@ -132,8 +132,8 @@ class _Run:
             return
         if not reads_retries(await admin.list_clients(group), group):
             raise CommandError(
-                f"the consumers of {group} do not read its retry topic, as those of the official "
-                "SDKs never do: send with --to origin"
+                f"the connected consumers of {group} do not read its retry topic: send with --to "
+                "origin"
             )
 
     async def _with_bounds(self, admin: AsyncAdminClient) -> LetterJobSpec:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from aerobee_client.admin.client import AdminClient, AsyncAdminClient
     from aerobee_client.admin.descriptions import AlreadyExists
     from aerobee_client.consume_result import ConsumeResult, DeadLetter, ReconsumeLater
+    from aerobee_client.credentials import Credentials
     from aerobee_client.errors import (
         BrokerUnreachable,
         ClientClosed,
@@ -77,6 +78,7 @@ __all__ = [
     "ConsumeOrder",
     "ConsumeResult",
     "ConsumerStatistics",
+    "Credentials",
     "DeadLetter",
     "DroppedReplies",
     "ExponentialRetryPolicy",
@@ -119,6 +121,7 @@ _MODULES = {
     "admin.descriptions": ("AlreadyExists",),
     "admin.groups": ("ConsumeOrder", "ExponentialRetryPolicy"),
     "consume_result": ("ConsumeResult", "DeadLetter", "ReconsumeLater"),
+    "credentials": ("Credentials",),
     "options.consumer": ("ConsumeFromWhere", "MessageModel", "Sql"),
     "options.lease_consumer": ("OffsetOption",),
     "observing.consume_failure": ("ConsumeFailure",),

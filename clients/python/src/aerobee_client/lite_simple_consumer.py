@@ -90,7 +90,11 @@ class AsyncLiteSimpleConsumer(LeaseConsumer[LiteMember]):
 
     def _new_member(self) -> tuple[ClientInstance, LiteMember]:
         instance = ClientInstance(
-            self._namesrv, tls=self.options.tls, transport=self._transport, clock=self._clock
+            self._namesrv,
+            tls=self.options.tls,
+            credentials=self.options.credentials,
+            transport=self._transport,
+            clock=self._clock,
         )
         return instance, LiteMember(self.consumer_group, self.topic, instance, self.options)
 

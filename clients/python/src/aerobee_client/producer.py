@@ -128,6 +128,7 @@ class AsyncProducer(StartedClient):
             self._namesrv,
             default_queue_count=self._options.default_queue_count,
             tls=self._options.tls,
+            credentials=self._options.credentials,
             transport=self._transport,
             clock=self._clock,
         )
@@ -194,7 +195,7 @@ class AsyncProducer(StartedClient):
     def statistics(self) -> ProducerStatistics:
         """Return the statistics of this producer since its start; zeros while it is not started.
 
-        Each heartbeat reports them to the brokers, and `aerobee clients --json` shows them.
+        Each heartbeat reports them to the brokers, and `aerobee client list --json` shows them.
         """
         if self._sender is None:
             return ProducerStatistics()

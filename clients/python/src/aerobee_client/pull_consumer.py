@@ -539,6 +539,7 @@ class AsyncPullConsumer(Replier):
             self._namesrv,
             machine_room=self.options.machine_room,
             tls=self.options.tls,
+            credentials=self.options.credentials,
             transport=self._transport,
             clock=self._clock,
         )

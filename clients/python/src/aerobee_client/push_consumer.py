@@ -273,6 +273,7 @@ class AsyncPushConsumer(Replier):
             self._namesrv,
             machine_room=self.options.machine_room,
             tls=self.options.tls,
+            credentials=self.options.credentials,
             transport=self._transport,
             clock=self._clock,
         )

@@ -146,6 +146,7 @@ class AsyncSimpleConsumer(LeaseConsumer[SimpleMember]):
             self._namesrv,
             machine_room=self.options.machine_room,
             tls=self.options.tls,
+            credentials=self.options.credentials,
             transport=self._transport,
             clock=self._clock,
         )

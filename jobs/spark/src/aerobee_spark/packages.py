@@ -10,7 +10,9 @@ import functools
 import gc
 import socket
 import sys
+import traceback
 from importlib.util import find_spec
+from types import SimpleNamespace
 
 from aerobee_spark.errors import MissingPackageError
 
@@ -50,3 +52,23 @@ def _is_there(module: str) -> bool:
         return find_spec(module) is not None
     except ModuleNotFoundError:  # the parent package is missing
         return False
+
+
+@functools.cache
+def accept_closed_pipes() -> None:
+    """Let a worker of Spark end without a traceback if Spark has closed its pipe.
+
+    Spark closes the pipe when it has enough rows, as after LIMIT. The next write of the worker
+    fails, and PySpark's daemon prints the BrokenPipeError with `traceback.print_exc`. A worker
+    calls this function; it has no effect in any other process.
+    """
+    main = sys.modules["__main__"]
+    spec = getattr(main, "__spec__", None)
+    if spec is None or spec.name != "pyspark.daemon":
+        return
+
+    def print_exc() -> None:
+        if not isinstance(sys.exception(), BrokenPipeError):
+            traceback.print_exc()
+
+    vars(main)["traceback"] = SimpleNamespace(**{**vars(traceback), "print_exc": print_exc})

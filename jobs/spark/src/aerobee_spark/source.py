@@ -129,14 +129,14 @@ class RocketMqSource(DataSource):
 
     def schema(self) -> StructType:
         """Return the schema of a read. Spark also calls this for a view that is only written."""
-        if not self._is_of_a_write():
-            ReadOptions.parse(self.options)
-        return schemas.SCHEMA
+        if self._is_of_a_write():
+            return schemas.SCHEMA
+        return schemas.of(include_headers=ReadOptions.parse(self.options).include_headers)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         options = ReadOptions.parse(self.options)
         options.check_batch()
-        schemas.check(schema)
+        schemas.check(schema, include_headers=options.include_headers)
         kind = NarrowingReader if options.pushdown else RocketMqReader
         return kind(options, tuple(schema.names))
 
@@ -146,7 +146,7 @@ class RocketMqSource(DataSource):
         try:
             options = ReadOptions.parse(self.options)
             options.check_stream()
-            schemas.check(schema)
+            schemas.check(schema, include_headers=options.include_headers)
         except OptionError as error:
             return RefusedStreamReader(error)
         return RocketMqStreamReader(options, tuple(schema.names))

@@ -149,6 +149,26 @@ class Policy:
         return found
 
 
+def topic_need(stored: str, *actions: str) -> Need:
+    """Return the right that actions on a topic need, by its stored name.
+
+    A retry or dead-letter topic belongs to its group: the right is needed on the group, and Sub in
+    place of Pub.
+    """
+    group = topics.group_of(stored)
+    if group is None:
+        return Need(TOPIC, stored, actions)
+    of_group = (SUB if action == PUB else action for action in actions)
+    return Need(GROUP, group, tuple(dict.fromkeys(of_group)))
+
+
+def is_of_system(need: Need) -> bool:
+    """Return whether the resource is the system's: no policy counts there."""
+    if need.kind == TOPIC:
+        return topics.is_system(need.name)
+    return need.kind == GROUP and topics.is_system_group(need.name)
+
+
 def namespace_of(stored: str) -> str:
     """Return the namespace in the stored name of a topic or group, or "" without one."""
     group = topics.group_of(stored)

@@ -12,14 +12,25 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from ipaddress import IPv4Address, IPv6Address
 from typing import Any
 
-from aerobee_wire.access.policies import Policy, policies_of
+from aerobee_wire.access.policies import (
+    Need,
+    Policy,
+    address_of,
+    allowed,
+    is_of_system,
+    policies_of,
+)
 from aerobee_wire.status import MqError, invalid_parameter
 
 MAX_SECRETS = 2  # the current one, and the former one while clients change
 MAX_SECRET_BYTES = 1_024
+MAX_DECISIONS = 10_000  # that a user keeps; an entry takes some 200 bytes
 NAME_RULE = "1 to 128 characters, no blanks and none of , / ="
+
+Address = IPv4Address | IPv6Address | None
 
 # The characters that end a name in an authorization header are not allowed.
 _USERNAME = re.compile(r"[^\s,/=]{1,128}")
@@ -33,6 +44,27 @@ class User:
     enabled: bool = True
     super: bool = False  # may do everything
     policies: tuple[Policy, ...] = ()
+    # Decisions by need and address. A user with other policies is another object.
+    _decisions: dict[tuple[Need, Address], bool] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+
+    def may(self, need: Need, source: str = "") -> bool:
+        """Return whether this user has a right, for a call from the "host:port" `source`.
+
+        A SUPER user has each right. For other users, no policy counts for topics and groups of the
+        system.
+        """
+        if self.super:
+            return True
+        key = need, address_of(source)
+        decision = self._decisions.get(key)
+        if decision is None:
+            if len(self._decisions) >= MAX_DECISIONS:
+                self._decisions.clear()
+            decision = not is_of_system(need) and allowed(self.policies, need, source)
+            self._decisions[key] = decision
+        return decision
 
 
 def check_name(name: str) -> None:

@@ -41,8 +41,11 @@ def check_handle(handle: ReceiptHandle, topic: str, consumer_group: str) -> None
 
 
 def is_of(handle: ReceiptHandle, topic: str) -> bool:
-    """Return whether the message of a handle belongs to `topic`, or to a lite topic under it."""
-    if handle.topic == topic:
+    """Return whether the message of a handle belongs to `topic`, or to a lite topic under it.
+
+    A message of the group's retry topic may have any origin topic.
+    """
+    if handle.topic == topic or handle.of_retry_topic:
         return True
     found = lite_topic_of(handle.topic) if is_line(handle.topic) else None
     return found is not None and found.parent == topic

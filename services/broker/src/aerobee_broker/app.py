@@ -18,7 +18,7 @@ from aerobee.broker.v1 import config_pb2
 from prometheus_client import CollectorRegistry
 
 from aerobee_broker.broker import Broker
-from aerobee_broker.cluster.identity import Identity, advertised_host, free_port, store_ip
+from aerobee_broker.cluster.identity import Identity, free_port
 from aerobee_broker.cluster.peers import Peers, broker_caller
 from aerobee_broker.commit.worker_thread import Worker, WorkerThread
 from aerobee_broker.config import BrokerOptions
@@ -38,7 +38,7 @@ from aerobee_broker.wiring.name_server_registration import NameServerRegistratio
 from aerobee_broker.wiring.store import open_store, store_options
 from aerobee_broker.wiring.tables import Tables
 from aerobee_chassis import logs
-from aerobee_chassis.addresses import join_address
+from aerobee_chassis.addresses import advertised_host, ip_of, join_address
 from aerobee_chassis.background import BackgroundTask, PeriodicTask
 from aerobee_chassis.clock import Clock, SystemClock, real_time
 from aerobee_chassis.errors import PortInUse, StartError
@@ -54,7 +54,6 @@ from aerobee_chassis.rpc.in_flight import (
 from aerobee_chassis.rpc.peer_tls import watch_expiry
 from aerobee_chassis.rpc.server import Server
 from aerobee_chassis.rpc.services import Adapt, Service, bind
-from aerobee_wire.permissions import Permissions
 from aerobee_wire.status import Code, MqError, grpc_status_of, trailers_of
 
 STOP_GRACE_S = 5.0  # seconds, the limit of a flush; long polls and streams are ended before that
@@ -116,7 +115,7 @@ class BrokerApp(App):
         host = await asyncio.to_thread(
             advertised_host, options.broker_ip1, options.bind_address, options.namesrvs
         )
-        store_host = join_address(await asyncio.to_thread(store_ip, host), port)
+        store_host = join_address(await asyncio.to_thread(ip_of, host), port)
         identity = self._identity(join_address(host, port), store_host)
         access = BrokerAccess(options, self._clock)
         if options.is_replicated:
@@ -151,7 +150,7 @@ class BrokerApp(App):
             grace_s=STOP_GRACE_S,
             in_flight=environment.in_flight,
             tls=options.server_tls(),
-            access=options.access(Permissions(options.tls_cluster_name, options.broker_name)),
+            access=access.checks,
         )
         self.upkeep = periodic_work(broker, tables, environment, server)
         reader = WorkerThread("scrub")
@@ -206,7 +205,7 @@ class BrokerApp(App):
             grace_s=STOP_GRACE_S,
             in_flight=environment.in_flight,
             tls=options.server_tls(),
-            access=options.access(Permissions(options.tls_cluster_name, options.broker_name)),
+            access=access.checks,
         )
         metrics = MetricsEndpoint(
             options, self._metrics.registry, ready=lambda: self.serving and replica.serves

@@ -85,6 +85,7 @@ class Broker:
         self._identity, self._table_upkeep = identity, table_upkeep
         self.store, self.commit, self.log, self.polls = store, core.commit, core.log, core.polls
         self.topics, self.groups, self.clients = core.topics, core.groups, core.clients
+        self.topic_retention = core.topic_retention
         self.locks, self.replies = core.locks, core.replies
         self.permission = core.permission
         self.delay = Delay(core)

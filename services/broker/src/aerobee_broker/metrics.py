@@ -133,6 +133,11 @@ class BrokerMetrics:
         self._gauges = {
             name: gauge(name, text).labels(*self._node) for name, text in _GAUGES.items()
         }
+        self._expired = gauge(
+            "consumer_expired_messages",
+            "Messages that retention removed before the group consumed them, until it continues.",
+            *("topic", "consumer_group"),
+        )
         self._lag = gauge(
             "consumer_lag_messages", "Messages behind.", "topic", "consumer_group", "is_retry"
         )
@@ -253,6 +258,9 @@ class BrokerMetrics:
     def set(self, name: str, value: float) -> None:
         """Set a gauge that has no labels of its own. `name` is its name without the prefix."""
         self._gauges[name].set(value)
+
+    def expired(self, topic: str, consumer_group: str, messages: int) -> None:
+        self._expired.labels(*self._node, topic, consumer_group).set(messages)
 
     def lag(self, topic: str, consumer_group: str, messages: int) -> None:
         retry = _flag(names.is_retry(topic))

@@ -36,7 +36,9 @@ def periodic_work(
             structlog.get_logger().info("clients_expired", clients=silent)
 
     async def keep_store() -> None:
-        store.maintain(environment.clock.now_ms())
+        now_ms = environment.clock.now_ms()
+        broker.topic_retention.refresh(now_ms)
+        store.maintain(now_ms)
         while store.has_file_work and await environment.flusher(store.maintain_files):
             pass
 

@@ -1,8 +1,8 @@
 """Run the process of a name server: background work, and the order of start and stop.
 
-The start order is: files, background work, metrics, port. The stop order is the
-reverse, except that the streams of brokers and clients end before the port closes. Open streams
-would use up the grace period, because they last as long as their clients.
+The start order is: files, background work, metrics, port. The stop order is the reverse, except
+that the streams of brokers, proxies and clients end before the port closes. Open streams would use
+up the grace period, because they last as long as their clients.
 """
 
 from __future__ import annotations
@@ -32,9 +32,11 @@ from aerobee_namesrv.config import NamesrvOptions
 from aerobee_namesrv.kv_config import KVConfigManager
 from aerobee_namesrv.metrics import NamesrvCollector, RouteCounts
 from aerobee_namesrv.routing.broker_live_table import BrokerLiveTable, RemovalQueue
+from aerobee_namesrv.routing.proxies import ProxyTable
 from aerobee_namesrv.routing.route_info_manager import Conflicts, RouteInfoManager
 from aerobee_namesrv.rpc.admin import EditRpcs, KvRpcs, RuntimeRpcs
 from aerobee_namesrv.rpc.brokers import BrokerRpcs
+from aerobee_namesrv.rpc.proxies import ProxyRpcs
 from aerobee_namesrv.rpc.routes import RouteRpcs
 from aerobee_namesrv.runtime_config import RuntimeConfig
 from aerobee_wire.permissions import Permissions
@@ -88,11 +90,16 @@ class NamesrvApp(App):
         self.removals = RemovalQueue(options.un_register_broker_queue_capacity)
         self.broker_live_table = BrokerLiveTable(self.clock, self.removals)
         self.manager = RouteInfoManager(self.options, self.broker_live_table, Conflicts(self.clock))
+        self.proxies = ProxyTable(self.clock)
+        self._proxy_rpcs = ProxyRpcs(self.proxies)
         self._counts = RouteCounts()
         self._in_flight = bounds_of(options)
         self._access_path = options.kv_config_path.with_name("accessTable.json")
         self.access = AccessStore(
             f"namesrv-{secrets.token_hex(4)}", self.clock.now_ms, save_in(self._access_path)
+        )
+        self._checks = options.access(
+            Permissions(options.tls_cluster_name), self.access.user, self.clock
         )
         self._server = Server(
             adapt([self._service(), self._access_service(options)]),
@@ -102,7 +109,7 @@ class NamesrvApp(App):
             grace_s=STOP_GRACE_S,
             in_flight=self._in_flight,
             tls=options.server_tls(),
-            access=options.access(Permissions(options.tls_cluster_name)),
+            access=self._checks,
         )
         self._metrics = MetricsEndpoint(
             options,
@@ -116,6 +123,7 @@ class NamesrvApp(App):
             Step(start=self._restore_options),
             Step(start=self._restore_access),  # after the lock of the key-value file is held
             PeriodicTask("access table", KEEP_CURRENT_S, self.access.keep_current),
+            BackgroundTask("access recheck", partial(self.access.notify, self._checks.recheck)),
             BackgroundTask("expiry scan", self._scan),
             BackgroundTask("certificates", partial(watch_expiry, self.options.now, self.clock)),
             BackgroundTask("removal", partial(remove_in_batches, self.manager, self.removals)),
@@ -123,6 +131,7 @@ class NamesrvApp(App):
             self._server,
             Step(stop=self.broker_live_table.close_watches),
             Step(stop=self.manager.close_broker_watches),
+            Step(stop=self._proxy_rpcs.close),
             Step(stop=self.access.close),
         )
         return {"address": self._server.address, **self._metrics.ready_fields}
@@ -131,7 +140,15 @@ class NamesrvApp(App):
         return bind(
             namesrv_pb2.DESCRIPTOR.services_by_name["NamesrvService"],
             BrokerRpcs(self.manager, self.removals, self.kv_config, self.options),
-            RouteRpcs(self.manager, self.kv_config, self.options, self.clock, self._counts),
+            RouteRpcs(
+                self.manager,
+                self.kv_config,
+                self.options,
+                self.clock,
+                self._counts,
+                proxies=self.proxies,
+            ),
+            self._proxy_rpcs,
             EditRpcs(self.manager),
             KvRpcs(self.kv_config),
             RuntimeRpcs(self.options),

@@ -95,6 +95,8 @@ class ProxyApp(App):
             self._metrics,
             self._server,
             self._watch_readiness(),
+            BackgroundTask("registration", self.proxy.registration.run),
+            Step(stop=self.proxy.registration.leave),
             Step(stop=self._end_long_calls_soon),
         )
         return {

@@ -5,12 +5,15 @@ This module does not start any background work.
 
 from __future__ import annotations
 
+import secrets
+import socket
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
 import structlog
+from aerobee.namesrv.v1.namesrv_pb2 import RegisterProxyRequest
 from aerobee_foreign.apache.rocketmq.v2 import service_pb2 as pb
 
 from aerobee_chassis.background import Background
@@ -27,6 +30,7 @@ from aerobee_proxy.cluster.leasing.acknowledge import Acknowledgements
 from aerobee_proxy.cluster.leasing.lease_renewal import LeaseRenewal
 from aerobee_proxy.cluster.leasing.lite_subscriptions import LiteSubscriptions
 from aerobee_proxy.cluster.leasing.receive import Receiver
+from aerobee_proxy.cluster.registration import Registration
 from aerobee_proxy.cluster.route_cache import RouteCache
 from aerobee_proxy.cluster.send import MessageSender
 from aerobee_proxy.cluster.topic_creation import TopicCreation
@@ -55,6 +59,7 @@ from aerobee_proxy.v2.rpc.send import end_transaction, recall_message, send_mess
 from aerobee_proxy.v2.rpc.telemetry import Telemetry
 from aerobee_proxy.v2.sessions import Session, Sessions
 from aerobee_proxy.v2.transaction_checks import TransactionChecks
+from aerobee_wire.version import VERSION
 
 
 class Proxy:
@@ -74,6 +79,9 @@ class Proxy:
     ) -> None:
         self.options = options
         self.clock = clock
+        self._listen_port = listen_port
+        self._started_ms = clock.real.now_ms()
+        self._process_id = secrets.token_hex(8)
         self.in_flight = bounds_of(options)
         self.counts = ProxyCounts()
         self.sessions = sessions = Sessions()
@@ -91,7 +99,8 @@ class Proxy:
         self.calls = calls = BrokerCalls(transport, self.route_cache, self._introduce_clients)
         self.batches = BrokerBatches(self.calls, self.route_cache)
         self.group_configs = GroupConfigCache(self.calls, self.route_cache, clock)
-        self.heartbeats = ClientHeartbeats(self.calls, self.route_cache, clock, listen_port)
+        self.heartbeats = ClientHeartbeats(self.calls, self.route_cache, clock, self._name)
+        self.registration = Registration(transport, options.namesrvs, self._process)
         self.broker_watch = broker_watch(
             transport, options.namesrvs, self.route_cache, calls.availability
         )
@@ -138,8 +147,21 @@ class Proxy:
             counts=self.counts,
             clock=clock,
             departures=self.departures,
+            announce=self.heartbeats.announce,
         )
-        self.rpcs = self._rpcs(listen_port)
+        self.rpcs = self._rpcs()
+
+    def _name(self) -> str:
+        """Return the name of this proxy. Call it only after the port is bound."""
+        return f"{socket.gethostname()}:{self._listen_port()}"
+
+    def _process(self) -> RegisterProxyRequest:
+        return RegisterProxyRequest(
+            name=self._name(),
+            process_id=self._process_id,
+            version=VERSION,
+            start_timestamp_ms=self._started_ms,
+        )
 
     def _make_transaction_checks(self, transport: Transport) -> TransactionChecks:
         return TransactionChecks(
@@ -210,10 +232,10 @@ class Proxy:
             user, topic, session.source
         )
 
-    def _rpcs(self, listen_port: Callable[[], int]) -> SimpleNamespace:
+    def _rpcs(self) -> SimpleNamespace:
         """Return the handlers of the RPCs of MessagingService. Their names are in snake_case."""
         options, clock, calls = self.options, self.clock, self.calls
-        endpoints = partial(endpoints_for, options, listen_port)
+        endpoints = partial(endpoints_for, options, self._listen_port)
         acks = self.acknowledgements
         unary, streaming = self._pipeline.unary, self._pipeline.streaming
         named = partial(unary, failure_named=True)

@@ -9,8 +9,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import datetime
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,11 +31,24 @@ from aerobee_chassis.rpc.services import Service, declare
 from aerobee_chassis.rpc.standard_services import HEALTH, REFLECTION
 from aerobee_cli.authority import Authority
 from aerobee_namesrv.app import failure_of
+from aerobee_wire.access.policies import policies_of
+from aerobee_wire.access.signature import AUTHORIZATION_KEY, Signatures, Signer
+from aerobee_wire.access.users import User
 from aerobee_wire.certificates import CertificateFiles
 from aerobee_wire.permissions import TABLE, Permissions
 from aerobee_wire.rpcs import DELETE_TOPIC, GET_TOPIC, SEND
 from aerobee_wire.status import Code, error_from
-from support.permissions.page import BROKER, CALLERS, CLUSTER, Caller, may_call, read
+from support.permissions.page import (
+    BROKER,
+    CALLERS,
+    CLUSTER,
+    Caller,
+    Grant,
+    may_call,
+    read,
+    request_for,
+    user_may,
+)
 from support.processes import certificates
 
 SERVICES = sorted(
@@ -85,8 +100,12 @@ def handler_of(path: str) -> Handler:
     return handle
 
 
-def services() -> list[Service]:
-    return [declare(Default().FindServiceByName(name), handler_of) for name in SERVICES]
+def services(handler: Handler | None = None) -> list[Service]:
+    """Each service, whose RPCs have this handler, or one that does nothing."""
+    return [
+        declare(Default().FindServiceByName(name), lambda path: handler or handler_of(path))
+        for name in SERVICES
+    ]
 
 
 def access(**settings: Any) -> Access:
@@ -95,14 +114,17 @@ def access(**settings: Any) -> Access:
 
 @asynccontextmanager
 async def serving(
-    root: Path, checks: Access, in_flight: InFlight | None = None
+    root: Path,
+    checks: Access,
+    in_flight: InFlight | None = None,
+    handler: Handler | None = None,
 ) -> AsyncIterator[str]:
     own = root / "0"
     files = CertificateFiles(
         str(root / "ca.crt"), str(own / f"{FILE}.crt"), str(own / f"{FILE}.key")
     )
     server = Server(
-        services(),
+        services(handler),
         host="127.0.0.1",
         port=0,
         failure_of=failure_of,
@@ -236,6 +258,176 @@ async def test_secrets_are_not_open_to_observed_calls(directories: Path) -> None
             for method in ("ListTable", "PutUser", "MergeTable"):
                 path = f"/aerobee.access.v1.{service}AccessService/{method}"
                 assert await refusal(opened, path), path
+
+
+# ---- calls that users sign ----
+
+SECRET = b"s3cret"
+READER = User(
+    "reader",
+    (SECRET,),
+    policies=tuple(
+        policies_of({"resource": ["Topic:*", "Group:*", "Cluster:*"], "actions": ["Get", "List"]})
+    ),
+)
+ALL_READING = tuple(Grant(kind, ("Get", "List")) for kind in ("Topic", "Group", "Cluster"))
+NOBODY = User("nobody", (SECRET,))
+ROOT = User("root", (SECRET,), super=True)
+
+
+class Users:
+    """The users of a server."""
+
+    def __init__(self) -> None:
+        users = (READER, NOBODY, ROOT, replace(READER, name="gone", enabled=False))
+        self.by_name = {user.name: user for user in users}
+
+    def access(self, **settings: Any) -> Access:
+        return access(signatures=Signatures(self.by_name.get, now_ms), **settings)
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def signer(name: str, secret: bytes = SECRET) -> Signer:
+    return Signer(name, lambda: secret, now_ms)
+
+
+async def outcome(opened: Any, path: str, header: str, request: bytes = b"") -> str:
+    """ "" if the handler was called, else what the error is about: the RPC, or "authorization"."""
+    metadata = ((AUTHORIZATION_KEY, header),) if header else ()
+    call = opened.unary_stream(path)(request, timeout=20, metadata=metadata)
+    try:
+        await call.read()
+        code = await call.code()
+    except grpc.aio.AioRpcError as error:
+        code = error.code()
+    if code is grpc.StatusCode.OK:
+        return ""
+    found = error_from(await call.details(), await call.trailing_metadata())
+    assert found is not None and found.code is Code.NO_PERMISSION, (path, code, found)
+    return found.about
+
+
+OURS = sorted(
+    f"/{service}/{method.name}"
+    for service in SERVICES
+    for method in Default().FindServiceByName(service).methods
+    if not method.client_streaming
+)
+
+
+async def test_each_rpc_is_called_by_users_as_the_page_says(directories: Path) -> None:
+    """A certificate without a role opens the connection, and the signature decides."""
+    (without,) = (caller for caller in CALLERS if caller.name == "without a role")
+    expected, name = read(), "orders"
+    async with (
+        serving(directories, Users().access()) as address,
+        channel(directories, address, without) as opened,
+    ):
+        for path in OURS:
+            names = {right.field: name for right in expected[path].rights or () if right.field}
+            request = request_for(path, names).SerializeToString()
+            header = signer("root").sign(path, request)
+            served = expected[path].rights is not None
+            assert await outcome(opened, path, header, request) == ("" if served else path)
+            # Used before, not signed, not this request, another RPC, a wrong secret, a disabled
+            # and an unknown user.
+            assert await outcome(opened, path, header, request) == AUTHORIZATION_KEY
+            assert await outcome(opened, path, "", request) == path
+            for wrong in (
+                signer("root").sign(path, request + b"\0"),
+                signer("root").sign(f"{path}2", request),
+                signer("root", b"wrong").sign(path, request),
+                signer("gone").sign(path, request),
+                signer("stranger").sign(path, request),
+            ):
+                found = await outcome(opened, path, wrong, request)
+                assert found in (AUTHORIZATION_KEY, "" if served else path), path
+                assert found, path
+            # Rights.
+            for user in (NOBODY, READER):
+                grants = () if user is NOBODY else ALL_READING
+                header = signer(user.name).sign(path, request)
+                may = user_may(expected[path], grants, names)
+                assert await outcome(opened, path, header, request) == ("" if may else path), path
+
+
+async def test_a_user_with_the_role_admin_is_a_user(directories: Path) -> None:
+    (admin,) = (caller for caller in CALLERS if caller.name == "admin")
+    async with (
+        serving(directories, Users().access()) as address,
+        channel(directories, address, admin) as opened,
+    ):
+        assert not await outcome(opened, DELETE_TOPIC.path, "")
+        header = signer("nobody").sign(DELETE_TOPIC.path, b"\n\6orders")
+        assert await outcome(opened, DELETE_TOPIC.path, header, b"\n\6orders")
+
+
+async def test_a_port_without_authentication_serves_roles_only(directories: Path) -> None:
+    (without,) = (caller for caller in CALLERS if caller.name == "without a role")
+    async with (
+        serving(directories, access()) as address,
+        channel(directories, address, without) as opened,
+    ):
+        header = signer("root").sign(GET_TOPIC.path)
+        assert await outcome(opened, GET_TOPIC.path, header) == GET_TOPIC.path
+
+
+async def test_observed_users_are_logged_and_not_refused(directories: Path) -> None:
+    (without,) = (caller for caller in CALLERS if caller.name == "without a role")
+    checks = Users().access(observe_only=True)
+    with structlog.testing.capture_logs() as logs:
+        async with (
+            serving(directories, checks) as address,
+            channel(directories, address, without) as opened,
+        ):
+            path, request = SEND.path, b"\x12\x08\n\6orders"
+            for name, secret in (("root", SECRET), ("nobody", SECRET), ("root", b"wrong")):
+                header = signer(name, secret).sign(path, request)
+                assert not await outcome(opened, path, header, request)
+            secrets = "/aerobee.access.v1.BrokerAccessService/ListTable"
+            assert await outcome(opened, secrets, signer("nobody").sign(secrets)) == secrets
+    events = [line["event"] for line in logs if line["log_level"] == "warning"]
+    assert events == ["call_would_be_rejected", "call_would_be_rejected", "call_rejected"]
+
+
+async def test_a_lasting_call_ends_with_its_user(directories: Path) -> None:
+    """Polls and streams end when the user is disabled, or loses the right or the secret."""
+    users = Users()
+    checks = users.access()
+    started: asyncio.Queue[str] = asyncio.Queue()
+
+    async def wait(request: Any, call: Call) -> None:
+        started.put_nowait(call.caller.user.name if call.caller.user else "")
+        await asyncio.Event().wait()
+
+    (without,) = (caller for caller in CALLERS if caller.name == "without a role")
+    path, request = GET_TOPIC.path, b"\n\6orders"
+    changed = (
+        replace(READER, enabled=False),
+        replace(READER, policies=()),
+        replace(READER, secrets=(b"another",)),
+    )
+    async with (
+        serving(directories, checks, handler=wait) as address,
+        channel(directories, address, without) as opened,
+    ):
+        for user in changed:
+            users.by_name["reader"] = READER
+            header = signer("reader").sign(path, request)
+            lasting = asyncio.create_task(outcome(opened, path, header, request))
+            other = asyncio.create_task(
+                outcome(opened, path, signer("root").sign(path, request), request)
+            )
+            assert {await started.get(), await started.get()} == {"reader", "root"}
+            checks.recheck({"reader", "root"})  # nothing has changed
+            users.by_name["reader"] = user
+            checks.recheck({"reader"})
+            assert await lasting in (AUTHORIZATION_KEY, path)
+            assert not other.done()
+            other.cancel()
 
 
 def test_a_server_with_an_rpc_without_a_row_is_not_made() -> None:

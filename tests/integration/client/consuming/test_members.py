@@ -47,7 +47,7 @@ def test_members_are_shown_with_queues_and_statistics(
 
             member, described = until_sync(consumed)
             table = aerobee("group", "members", group, namesrv=namesrv).stdout
-            shown = aerobee_json("clients", namesrv=namesrv)
+            shown = aerobee_json("client", "list", namesrv=namesrv)
     queues = [f"{topic}/broker-a/{n}" for n in range(4)]
     assert set(queues) <= set(described["queues"])
     assert set(described["locks"]) == (set(described["queues"]) if orderly else set())
@@ -118,7 +118,7 @@ def test_members_that_pull_and_pop_are_shown_with_statistics(
             assert member["address"] and member["version"] and "pop" in table
 
         def reported() -> Any:
-            shown = aerobee_json("clients", "--group", "counted-kinds-p", namesrv=namesrv)
+            shown = aerobee_json("client", "list", "--group", "counted-kinds-p", namesrv=namesrv)
             return [each for each in shown if each["producer_statistics"].get("sent") == 100]
 
         (sender,) = until_sync(reported)

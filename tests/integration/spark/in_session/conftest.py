@@ -25,6 +25,7 @@ class Jvm:
     def __init__(self) -> None:
         self._until_closed = ExitStack()
         self._session: SparkSession | None = None
+        self.log = Path()
 
     def session(self, scratch: Path) -> SparkSession:
         from aerobee_spark.jvm.session import session
@@ -32,7 +33,8 @@ class Jvm:
         if self._session is None:
             before = of_this_process()
             self._until_closed.callback(self._check, before)
-            self._session = self._until_closed.enter_context(session(scratch, scratch / "log"))
+            self.log = scratch / "log"
+            self._session = self._until_closed.enter_context(session(scratch, self.log))
         return self._session
 
     def close(self) -> None:
@@ -68,3 +70,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> SparkSession:
     running = _jvm.session(tmp_path_factory.mktemp("spark")).newSession()
     source.register(running)
     return running
+
+
+@pytest.fixture
+def spark_log(spark: SparkSession) -> Path:
+    """What Java and the workers print."""
+    return _jvm.log

@@ -48,6 +48,38 @@ def offsets(rows: DataFrame) -> list[tuple[str, int, int]]:
     return sorted(tuple(row) for row in found)
 
 
+# ---- on the fake cluster ----
+
+
+def test_a_read_that_has_enough_rows_prints_no_traceback(
+    read: Read, cluster: FakeCluster, spark_log: Path
+) -> None:
+    for number in range(20_000):
+        cluster["broker-a"].put("many", b"x" * 300, named={"KEYS": f"k{number}"})
+    printed = len(spark_log.read_text())
+    for _ in range(2):
+        assert len(read(topic="many", pullBatchSize="512").take(3)) == 3
+    assert read(topic="many").count() == 20_000
+    assert "Traceback" not in spark_log.read_text()[printed:]
+
+
+def test_kafkas_options_select_by_time_and_add_headers(read: Read, cluster: FakeCluster) -> None:
+    broker = cluster["broker-a"]
+    for number in range(6):
+        named = {"TAGS": "UA", "color": "é"}
+        broker.put("t", b"x", queue_id=number % 2, named=named, store_timestamp_ms=1000 * number)
+    by_time = json.dumps({"t": {"broker-a": {"1": 2000}}})
+    rows = read(topic="t", startingOffsetsByTimestamp=by_time, includeHeaders="true")
+    assert offsets(rows) == [("broker-a", 0, n) for n in range(3)] + [
+        ("broker-a", 1, n) for n in (1, 2)
+    ]
+    (first, *_) = rows.select("headers", "properties").collect()
+    assert {each.key: bytes(each.value) for each in first.headers} == {
+        name: value.encode() for name, value in first.properties.items()
+    }
+    assert {each.key for each in first.headers} >= {"TAGS", "color"}
+
+
 # ---- the data source, on real services ----
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -13,6 +14,7 @@ from aerobee_broker.registry.clients import (
     GATHERING_MS,
     CheckNotice,
     Client,
+    ClientFilter,
     Clients,
     Watch,
 )
@@ -110,6 +112,45 @@ def test_a_producer_behind_a_proxy_is_live_and_takes_nobody_s_place(
     assert clients.members("g") == ["c"]
     clients.unregister("p", publishing=True)
     assert [each.client_id for each in clients.all()] == ["c"]
+
+
+def test_classic_client_that_consumes_and_publishes_is_updated(clients: Clients) -> None:
+    clients.heartbeat(client("c", "g"))
+    both = replace(client("c", "g"), published_topics=frozenset({"t"}))
+    clients.heartbeat(both)
+    (found,) = clients.all()
+    assert (found.published_topics, clients.members("g")) == (frozenset({"t"}), ["c"])
+
+
+@pytest.mark.parametrize(
+    ("wanted", "found"),
+    [
+        ({}, "abc"),
+        ({"group": "g"}, "b"),
+        ({"group": "shop"}, "c"),
+        ({"topic": "t"}, "ab"),
+        ({"user": "billing"}, "a"),
+        ({"proxy": "host:8081"}, "a"),
+        ({"text": "GO 5.1"}, "a"),
+        ({"text": "10.0.0.7"}, "c"),
+        ({"text": "5.1", "group": "g"}, ""),
+    ],
+)
+def test_filter_chooses_clients(clients: Clients, wanted: dict[str, str], found: str) -> None:
+    clients.heartbeat(
+        Client(
+            "a",
+            proxy="host:8081",
+            user="billing",
+            language="go",
+            version="5.1.4",
+            published_topics=frozenset({"t"}),
+        )
+    )
+    clients.heartbeat(client("b", "g"))
+    clients.heartbeat(Client("c", address="10.0.0.7:4711", producer_groups=frozenset({"shop"})))
+    chosen = ClientFilter(**wanted)
+    assert "".join(each.client_id for each in clients.all() if chosen.matches(each)) == found
 
 
 def test_setting_the_time_of_day_expires_no_client(clients: Clients, clock: ManualClock) -> None:

@@ -201,7 +201,14 @@ async def test_put_answers_with_unreachable_name_servers(harness: BrokerHarness)
         ({"attributes": {"message.type": "MIXED"}}, Code.INVALID_PARAMETER),
         ({"attributes": {"cleanup.policy": "COMPACTION"}}, Code.INVALID_PARAMETER),
         ({"attributes": {"colour": "red"}}, Code.INVALID_PARAMETER),
-        ({"attributes": {"reserve.time": "24"}}, Code.INVALID_PARAMETER),
+        *(
+            ({"attributes": {"reserve.time": hours}}, Code.INVALID_PARAMETER)
+            for hours in ("0", "-2", "1.5", "87601", "", "24h")
+        ),
+        (
+            {"attributes": {"reserve.time": "24", "message.type": "LITE"}},
+            Code.INVALID_PARAMETER,
+        ),
     ],
 )
 async def test_an_invalid_topic_is_refused(

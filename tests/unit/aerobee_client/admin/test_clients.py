@@ -63,6 +63,27 @@ async def test_the_broker_that_heard_of_a_client_last_describes_it(
     )
 
 
+async def test_page_of_clients_merges_brokers_and_names_those_that_are_away(
+    admin: AsyncAdminClient, cluster: MemoryCluster, brokers: list[MemoryBroker]
+) -> None:
+    ids = {brokers[0].address: ["c", "p", "x"], brokers[1].address: ["c", "q"]}
+
+    def clients(address: str, request: Any) -> Any:
+        found = ids[address]
+        response = client_pb2.ListClientsResponse(total=len(found), names=found)
+        for client_id in found[request.offset : request.offset + request.limit]:
+            response.clients.add(client_id=client_id)
+        return response
+
+    cluster.answers["ListClients"] = clients
+    page = await admin.client_page(offset=1, limit=2)
+    assert ([each.client_id for each in page.rows], page.total) == (["p", "q"], 4)
+    cluster.down.add(brokers[1].address)
+    page = await admin.client_page(limit=2)
+    assert ([each.client_id for each in page.rows], page.total) == (["c", "p"], None)
+    assert list(page.unanswered) == ["b"]
+
+
 def test_members_that_subscribe_differently_are_distinguished() -> None:
     def member(name: str, **subscriptions: str) -> ClientDescription:
         return ClientDescription(

@@ -235,3 +235,16 @@ def test_compressed_bodies_are_plain_and_damaged_ones_as_they_are_stored() -> No
     as_stored = columns.decode(stored, "broker-a", inflate=False)
     assert as_stored.column("body").to_pylist() == bodies
     assert as_stored.column("sysFlag").to_pylist() == sys_flags
+
+
+def test_headers_are_the_properties_as_keys_and_bytes() -> None:
+    records = b"".join(
+        encoded(properties=properties.encode(each))
+        for each in ({"é": "1", "b": ""}, {}, {"c": "3"})
+    )
+    batch = columns.decode(records, "broker-a")
+    found = columns.with_headers(batch).column("headers")
+    assert [[(each["key"], each["value"]) for each in row] for row in found.to_pylist()] == [
+        [(name, value.encode()) for name, value in row] for row in batch["properties"].to_pylist()
+    ]
+    assert found.to_pylist()[2] == [{"key": "c", "value": b"3"}]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -9,6 +11,7 @@ import pytest
 from aerobee_spark.report.data import clusters
 from aerobee_spark.report.data.clusters import Clusters, masked, own_frame
 
+NOW_MS = 1_767_225_600_000 + 3_600_000  # an hour after the first letter
 TRACE = (
     '  File "/app/orders/charge.py", line 7, in handle\n    pay(order)\n'
     '  File "/app/orders/cards.py", line 12, in pay\n    client.post(url)\n'
@@ -52,7 +55,7 @@ def test_the_frame_is_the_innermost_call_of_the_application() -> None:
 
 
 def test_letters_of_one_cause_are_counted_together() -> None:
-    found = Clusters("billing")
+    found = Clusters("billing", NOW_MS)
     for number in range(5):
         found.add(row(number), TRACE, is_open=number > 2)
     found.add(row(7), "", is_open=True)
@@ -72,7 +75,7 @@ def test_letters_of_one_cause_are_counted_together() -> None:
 
 
 def test_open_letters_are_unknown_if_a_state_is() -> None:
-    found = Clusters("billing")
+    found = Clusters("billing", NOW_MS)
     found.add(row(1), "", is_open=True)
     found.add(row(2), "", is_open=None)
     assert [(each["dead_letters"], each["open"]) for each in found.top(9)] == [(2, None)]
@@ -80,7 +83,42 @@ def test_open_letters_are_unknown_if_a_state_is() -> None:
 
 def test_too_many_causes_become_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(clusters, "MOST", 2)
-    found = Clusters("billing")
+    found = Clusters("billing", NOW_MS)
     for word in ("a", "b", "c", "d"):
         found.add(row(1, text=word), "", is_open=True)
     assert [each["dead_letters"] for each in found.top(9)] == [2, 1, 1]
+
+
+def test_a_cluster_has_its_new_letters_and_its_trend() -> None:
+    found = Clusters("billing", NOW_MS, {("broker-a", 0): 2})
+    days = (
+        "2026-01-01T00:59:00",
+        "2025-12-31T00:30:00",
+        "2025-12-30T23:00:00",
+        "2025-12-01T00:00:00",
+    )
+    for number, stored_at in enumerate(days):
+        found.add(row(number) | {"stored_at": f"{stored_at}.000Z"}, "", is_open=True)
+    found.add(row(1) | {"broker_name": "broker-b"}, "", is_open=True)
+    (cluster,) = found.top(9)
+    assert (cluster["dead_letters"], cluster["new"]) == (5, 3)
+    assert (cluster["last_24h"], cluster["before_24h"]) == (2, 2)
+
+
+def test_thirty_generated_causes_are_the_truth() -> None:
+    """Each cause has its own reason, place and text, and its letters have different values."""
+    rng = random.Random(30)
+    found, truth = Clusters("billing", NOW_MS), Counter[tuple[str, str]]()
+    for number in range(3_000):
+        cause = min(rng.randrange(30), rng.randrange(30))
+        reason, word = f"Error{chr(65 + cause % 15)}", ("late", "lost")[cause // 15]
+        trace = TRACE.replace("in pay", f"in step_{cause}")
+        text = f"order {{}} of {rng.randrange(10**6)} is {word}"
+        found.add(row(number, reason=reason, text=text), trace, is_open=number % 2 == 0)
+        truth[reason, f"cards.py in step_{cause}"] += 1
+    clusters = found.top(100)
+    assert {(each["reason"], each["frame"]): each["dead_letters"] for each in clusters} == truth
+    assert found.count == len(truth) == 30
+    assert [each["open"] for each in clusters] == sorted(
+        (c["open"] for c in clusters), reverse=True
+    )

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -16,7 +18,7 @@ from aerobee_spark.report.data.coverage import Coverage, QueueCoverage
 from aerobee_spark.report.data.figures import Figures
 from aerobee_spark.report.data.forecast import Forecast
 from aerobee_spark.report.data.summary import build
-from aerobee_spark.report.formats import iso
+from aerobee_spark.report.formats import iso, moment
 from aerobee_spark.report.request import DLQ, ReportRequest
 from aerobee_spark.report.view import charts, page
 from aerobee_wire import topics
@@ -138,6 +140,24 @@ def test_a_page_is_well_formed_and_self_contained() -> None:
     assert not {"script", "link", "img", "iframe"} & seen.met
     assert "http:" not in html and "https:" not in html and "url(" not in html
     assert "All 3 messages in 1 queue were read." in html
+
+
+def test_each_cell_has_its_heading_for_a_phone() -> None:
+    """On a narrow screen each row becomes a block, and the headings stand before the values."""
+    html = rendered(figures("UA"), extra={"list": [{"a": "x", "b": 1}]})
+    tables = re.findall(r"<table>.*?</table>", html, re.DOTALL)
+    assert len(tables) >= 3
+    for table in tables:
+        headings = re.findall(r"<th[^>]*>([^<]*)</th>", table)
+        cells = re.findall(r'<td data-label="([^"]*)"', table)
+        assert table.count("<td") == len(cells) > 0
+        assert cells == headings * (len(cells) // len(headings))
+
+
+def test_times_are_those_of_the_machine() -> None:
+    at = "2026-01-31T08:00:00.000Z"
+    assert moment(at) == "2026-01-31 08:00:00 UTC"
+    assert moment(at, ZoneInfo("Europe/Berlin")) == "2026-01-31 09:00:00 CET"
 
 
 def test_user_text_is_escaped_everywhere() -> None:

@@ -249,9 +249,9 @@ To = Annotated[
     Target,
     Option(
         parser=_target,
-        metavar="retry|origin|topic:NAME",
-        help="retry: only this group gets them, by its retry topic, which the official SDKs do "
-        "not read. origin: every group of the topic does. topic:NAME: all go to this topic.",
+        metavar="group|origin|topic:NAME",
+        help="group (or retry): only this group gets them, by its retry topic. origin: every "
+        "group of the topic does. topic:NAME: all go to this topic.",
     ),
 ]
 

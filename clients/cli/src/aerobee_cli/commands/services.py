@@ -1,6 +1,6 @@
 """Define the commands that run services, the demo, and jobs of other packages.
 
-The services are `up`, `proxy` and `console`. The jobs are `report`, `facts` and `store`.
+The services are `up` and `console`. The jobs are `report`, `facts` and `store`.
 """
 
 from __future__ import annotations
@@ -29,10 +29,14 @@ PROXY_PORT = 8_081
 DEFAULT_MESSAGES = 20_000
 DEFAULT_OUT = Path("report")
 COPIES = 3  # with --failover
-# Unknown arguments are passed on to the service.
-PASS_ON = {"context_settings": {"allow_extra_args": True, "ignore_unknown_options": True}}
-# The program of a job prints its own help.
-PASS_ON_HELP = {"context_settings": {**PASS_ON["context_settings"], "help_option_names": []}}
+# Unknown arguments are passed on to the program, which prints its own help.
+PASS_ON_HELP = {
+    "context_settings": {
+        "allow_extra_args": True,
+        "ignore_unknown_options": True,
+        "help_option_names": [],
+    }
+}
 
 app = CommandGroup()
 
@@ -134,16 +138,6 @@ def _broker_name(sets: Sequence[str]) -> str:
         if service == BROKER and key.lower() in ("brokername", "broker_name"):
             given = value
     return given
-
-
-@app.add(epilog="Example: aerobee proxy --port 8081 --namesrv 127.0.0.1:9876", settings=PASS_ON)
-def proxy(context: click.Context) -> None:
-    """Run a proxy in the foreground, to which the official SDKs connect.
-
-    Options: --port P, --host H, --namesrv H:P;H:P, --config FILE, --set key=value, --print-config.
-    """
-    inherit_namesrv(context)
-    become("aerobee_proxy", context.args)
 
 
 @app.add(epilog="Example: aerobee console --port 8082", settings=PASS_ON_HELP)

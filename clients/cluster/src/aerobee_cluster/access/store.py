@@ -13,6 +13,7 @@ from typing import Any
 
 from aerobee_wire.access import table_file
 from aerobee_wire.access.table import HORIZON_MS, AccessTable, Key, Record, tombstone
+from aerobee_wire.access.users import User
 from aerobee_wire.status import Code, MqError
 
 # Makes the content of the file durable. The argument returns the content, which takes a while.
@@ -192,7 +193,17 @@ class AccessStore:
         task.add_done_callback(self._running.discard)
         return await asyncio.shield(task)
 
+    def user(self, name: str) -> User | None:
+        """Return a user with all policies, or None if there is no such user."""
+        return self.table.user(name)
+
     # ---- watchers ----
+
+    async def notify(self, on_change: Callable[[set[str]], None]) -> None:
+        """Call `on_change` with the names of users that have changed, until `close`."""
+        with self.watch() as changes:
+            while changed := await changes.next():
+                on_change({record.username for record in changed})
 
     @contextmanager
     def watch(self) -> Iterator[Changes]:

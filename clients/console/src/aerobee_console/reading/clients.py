@@ -4,43 +4,56 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from aerobee_client.admin.descriptions import ClientDescription
-from aerobee_console.reading.source import Listing, Source, page_of
+from aerobee_client.admin.descriptions import AwayProxy, ClientDescription
+from aerobee_console.reading.source import PAGE_ROWS, Listing, Source, pages_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientList(Listing):
-    """A page of clients."""
+    """A page of clients. `away_proxies` are missing, and so may be their clients."""
 
     rows: tuple[ClientDescription, ...]
+    away_proxies: tuple[AwayProxy, ...]
 
 
 async def client_list(
-    source: Source, *, text: str = "", group: str = "", topic: str = "", page: int = 1
+    source: Source,
+    *,
+    text: str = "",
+    group: str = "",
+    topic: str = "",
+    user: str = "",
+    page: int = 1,
 ) -> ClientList:
     """Return a page of clients, with one call to each broker.
 
     Args:
         source: The cluster.
-        text: Only clients whose id, address, proxy or language contains this text.
-        group: Only clients of this consumer group.
+        text: Only clients whose id, address, proxy, user or software contains this text.
+        group: Only producers and consumers of this group.
         topic: Only clients that subscribe or publish to this topic.
+        user: Only clients whose calls this user signs.
         page: The number of the page, from 1 on.
     """
     asking = await source.ask()
-    found = await asking.of(lambda silent: source.admin.list_clients(group, topic, silent=silent))
-    wanted = text.lower()
-    rows = [
-        client
-        for client in found or ()
-        if wanted in f"{client.client_id} {client.address} {client.proxy} {client.language}".lower()
-    ]
-    shown, page, pages = page_of(rows, page)
+    found = await asking.merged(
+        lambda: source.admin.client_page(
+            text=text,
+            group=group,
+            topic=topic,
+            user=user,
+            offset=(page - 1) * PAGE_ROWS,
+            limit=PAGE_ROWS,
+        )
+    )
+    rows = found.rows if found else ()
+    total = found.total if found else None
     return ClientList(
-        rows=tuple(shown),
+        rows=rows,
+        away_proxies=asking.cluster.away_proxies,
         page=page,
-        pages=pages,
-        total=len(rows),
+        pages=pages_of(total, page, len(rows)),
+        total=total,
         silent=asking.silent,
         asked_at_ms=asking.at_ms,
     )

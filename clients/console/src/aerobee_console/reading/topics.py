@@ -54,8 +54,8 @@ class TopicList(Listing):
 class TopicPage(Answer):
     """One topic.
 
-    `queues` and `groups` are None if no broker answered. `producers` are the ids of clients of the
-    official SDKs that publish to it; other clients do not report their topics.
+    `queues` and `groups` are None if no broker answered. `producers` are the ids of the connected
+    clients that publish to it.
     """
 
     topic: TopicDescription

@@ -163,9 +163,10 @@ ENDPOINTS: dict[str, Endpoint] = {
         clients.ClientList,
         lambda console, _, given: pages.clients_of(console, given),
         {
-            "text": "Only clients whose id, address, proxy or language contains this text.",
-            "group": "Only clients of this group.",
+            "text": "Only clients whose id, address, proxy, user or software contains this text.",
+            "group": "Only producers and consumers of this group.",
             "topic": "Only clients that subscribe or publish to this topic.",
+            "user": "Only clients whose calls this user signs.",
             **PAGE,
         },
     ),

@@ -243,6 +243,7 @@ async def clients_of(console: Console, fields: Fields) -> clients.ClientList:
         text=fields.text("text"),
         group=fields.text("group"),
         topic=fields.text("topic"),
+        user=fields.text("user"),
         page=fields.page(),
     )
 

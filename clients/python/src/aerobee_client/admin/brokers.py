@@ -15,6 +15,7 @@ from aerobee.namesrv.v1 import namesrv_pb2
 from google.protobuf.message import Message
 
 from aerobee_client.cluster.client_instance import ClientInstance
+from aerobee_client.credentials import Credentials
 from aerobee_client.errors import BrokerUnreachable
 from aerobee_client.runtime.facade import AsyncClient
 from aerobee_client.runtime.kinds import checked_class
@@ -275,9 +276,12 @@ class BrokerAdmin(AsyncClient):
         *,
         timeout: timedelta = DEFAULT_TIMEOUT,
         tls: Tls | None = None,
+        credentials: Credentials | None = None,
         transport: Transport | None = None,
     ) -> None:
-        self._instance = ClientInstance(namesrv, tls=tls, transport=transport)
+        self._instance = ClientInstance(
+            namesrv, tls=tls, credentials=credentials, transport=transport
+        )
         self._brokers = Brokers(self._instance, timeout.total_seconds())
 
     async def close(self) -> None:

@@ -27,6 +27,7 @@ from aerobee_client.admin.search import SearchAdmin
 from aerobee_client.admin.stats import StatsAdmin, StatsSample
 from aerobee_client.admin.topics import TopicAdmin
 from aerobee_client.admin.waiting import WaitingAdmin
+from aerobee_client.credentials import Credentials
 from aerobee_client.errors import BrokerUnreachable
 from aerobee_client.message import ReceivedMessage
 from aerobee_client.runtime.facade import Facade, blocking, like
@@ -68,6 +69,7 @@ class AsyncAdminClient(
             NAMESRV_ADDR of the environment.
         timeout: The time limit of each call to a broker.
         tls: The certificates for TLS. Default: those of the environment, else plaintext.
+        credentials: The user who signs the calls. Default: that of the environment, else none.
         transport: Replaces the transport in tests.
 
     Example:
@@ -533,6 +535,7 @@ class AdminClient(Facade[AsyncAdminClient]):
             NAMESRV_ADDR of the environment.
         timeout: The time limit of each call to a broker.
         tls: The certificates for TLS. Default: those of the environment, else plaintext.
+        credentials: The user who signs the calls. Default: that of the environment, else none.
 
     Example:
         with AdminClient("127.0.0.1:9876") as admin:
@@ -545,8 +548,10 @@ class AdminClient(Facade[AsyncAdminClient]):
         *,
         timeout: timedelta = DEFAULT_TIMEOUT,
         tls: Tls | None = None,
+        credentials: Credentials | None = None,
     ) -> None:
-        super().__init__(AsyncAdminClient(namesrv, timeout=timeout, tls=tls), "aerobee admin")
+        client = AsyncAdminClient(namesrv, timeout=timeout, tls=tls, credentials=credentials)
+        super().__init__(client, "aerobee admin")
         self._loop.start()
 
     create_topic = blocking(AsyncAdminClient.create_topic)
@@ -569,6 +574,7 @@ class AdminClient(Facade[AsyncAdminClient]):
     groups_of_brokers = blocking(AsyncAdminClient.groups_of_brokers)
     delete_group = blocking(AsyncAdminClient.delete_group)
     list_clients = blocking(AsyncAdminClient.list_clients)
+    client_page = blocking(AsyncAdminClient.client_page)
     consume_progress = blocking(AsyncAdminClient.consume_progress)
     blocked_message_groups = blocking(AsyncAdminClient.blocked_message_groups)
     skip_message = blocking(AsyncAdminClient.skip_message)

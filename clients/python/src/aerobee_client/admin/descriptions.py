@@ -211,12 +211,33 @@ class BrokerConflict:
 
 
 @dataclass(frozen=True, slots=True)
+class ProxyProcess:
+    """A process of a proxy. Workers of one proxy have one name."""
+
+    # The "host:port" that the clients of the proxy have in `ClientDescription.proxy`.
+    name: str
+    version: str
+    start_timestamp_ms: int
+    # The address of its port for administration; "" if it has none.
+    admin_address: str
+
+
+@dataclass(frozen=True, slots=True)
+class AwayProxy:
+    name: str
+    since_timestamp_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class ClusterDescription:
     brokers: tuple[BrokerDescription, ...]
     live: tuple[LiveBroker, ...]
     conflicts: tuple[BrokerConflict, ...] = ()
     # Names of brokers that were registered and are not any more, without those that were drained.
     away: tuple[str, ...] = ()
+    # The processes of proxies, and when proxies disappeared that did not stop in order.
+    proxies: tuple[ProxyProcess, ...] = ()
+    away_proxies: tuple[AwayProxy, ...] = ()
 
     @classmethod
     def of(cls, info: namesrv_pb2.GetClusterInfoResponse) -> Self:
@@ -226,6 +247,8 @@ class ClusterDescription:
             tuple(live),
             tuple(map(BrokerConflict.of, info.conflicts)),
             tuple(each.broker_name for each in info.away_brokers),
+            tuple(_like(ProxyProcess, each) for each in info.proxies),
+            tuple(_like(AwayProxy, each) for each in info.away_proxies),
         )
 
 
@@ -749,8 +772,10 @@ class ClientDescription:
     since_timestamp_ms: int = 0
     last_update_timestamp_ms: int = 0
     producer_groups: tuple[str, ...] = ()
-    # Topics to which the client sends. Only producers of the official SDKs report them.
+    # Topics to which the client sends, at most 1,000 of a classic client.
     published_topics: tuple[str, ...] = ()
+    # The user that signs its calls to the proxy; "" without authentication.
+    user: str = ""
     consumer_groups: tuple[str, ...] = ()
     # The description of the client as a consumer, by group.
     consumers: Mapping[str, ConsumerDescription] = field(default_factory=dict)
@@ -780,6 +805,10 @@ class ClientDescription:
             brokers=(broker_name,),
         )
 
+    def uses(self, topic: str) -> bool:
+        """Return whether the client subscribes or publishes to a topic."""
+        return topic in self.subscriptions or topic in self.published_topics
+
     def merged(self, other: ClientDescription) -> ClientDescription:
         """Merge the descriptions of the same client from two brokers.
 
@@ -795,6 +824,19 @@ class ClientDescription:
             for group, consumer in newer.consumers.items()
         }
         return replace(newer, since_timestamp_ms=since, brokers=brokers, consumers=consumers)
+
+
+def merged_clients(
+    answers: Mapping[str, Iterable[client_pb2.ClientInfo]],
+) -> list[ClientDescription]:
+    """Return the clients that brokers list (by name), each once, sorted by client id."""
+    found: dict[str, ClientDescription] = {}
+    for name, clients in answers.items():
+        for info in clients:
+            client = ClientDescription.of(name, info)
+            known = found.get(client.client_id)
+            found[client.client_id] = known.merged(client) if known else client
+    return [found[client_id] for client_id in sorted(found)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -245,22 +245,12 @@ class GroupAdmin(BrokerAdmin):
         Returns:
             The clients.
         """
-        request = client_pb2.ListClientsRequest(group=group)
+        request = client_pb2.ListClientsRequest(group=group, topic=topic)
         masters = await self._brokers.masters()
         answers = await self._brokers.ask_each(masters, rpcs.LIST_CLIENTS, request, silent=silent)
-        found: dict[str, d.ClientDescription] = {}
-        for name, answer in answers.items():
-            for info in answer.clients:
-                client = d.ClientDescription.of(name, info)
-                known = found.get(client.client_id)
-                found[client.client_id] = known.merged(client) if known else client
-        return [
-            found[client_id]
-            for client_id in sorted(found)
-            if not topic
-            or topic in found[client_id].subscriptions
-            or topic in found[client_id].published_topics
-        ]
+        found = d.merged_clients({name: each.clients for name, each in answers.items()})
+        # A broker of an earlier version does not filter by topic.
+        return [each for each in found if not topic or each.uses(topic)]
 
     async def consume_progress(
         self, group: str, topic: str = "", *, silent: list[MqError] | None = None

@@ -1,14 +1,14 @@
-"""List and describe topics and groups with their statistics: part of AsyncAdminClient.
+"""List and describe topics, groups and clients: part of AsyncAdminClient.
 
-Each method asks each master once, whatever the number of topics or groups.
+Each method asks each master once, whatever the number of topics, groups or clients.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
-from aerobee.broker.v1 import admin_pb2
+from aerobee.broker.v1 import admin_pb2, client_pb2
 
 from aerobee_client.admin import descriptions as d
 from aerobee_client.admin import statistics as s
@@ -23,9 +23,21 @@ TOPIC_ORDERS = ("name", "stored_messages", "messages_in_rate", "messages_out_rat
 GROUP_ORDERS = ("name", "lag", "messages_out_rate", "members", "retries", "dead_letters")
 CONSUME_TYPES = ("pull", "push", "pop")
 
-A = TypeVar("A", admin_pb2.ListTopicsResponse, admin_pb2.ListGroupsResponse)
+A = TypeVar(
+    "A",
+    admin_pb2.ListTopicsResponse,
+    admin_pb2.ListGroupsResponse,
+    client_pb2.ListClientsResponse,
+)
 B = TypeVar("B", admin_pb2.DescribeTopicResponse, admin_pb2.DescribeGroupResponse)
-R = TypeVar("R", s.TopicRow, s.GroupRow)
+R = TypeVar("R", s.TopicRow, s.GroupRow, d.ClientDescription)
+
+
+class Order(NamedTuple):
+    """The order of the rows of a page."""
+
+    sort: str
+    descending: bool = False
 
 
 @checked_class
@@ -76,7 +88,9 @@ class ListingAdmin(BrokerAdmin):
                 offset=offset,
                 limit=limit,
             )
-        answers, unanswered, is_page = await self._listed(rpcs.LIST_TOPICS, request)
+        answers, unanswered, is_page = await self._listed(
+            rpcs.LIST_TOPICS, request, by_name=sort == NAME
+        )
         found: dict[str, dict[str, tuple[d.TopicOnBroker, s.TopicStatistics]]] = {}
         for name, (address, answer) in answers.items():
             for config, statistics in zip(answer.topics, answer.statistics, strict=True):
@@ -85,7 +99,14 @@ class ListingAdmin(BrokerAdmin):
                     s.TopicStatistics.of(statistics),
                 )
         rows = [_topic_row(topic, on, complete=not unanswered) for topic, on in found.items()]
-        return _page(rows, request, answers, unanswered, sort=sort, is_page=is_page)
+        return _page(
+            rows,
+            request,
+            answers,
+            unanswered,
+            order=Order(sort, descending),
+            is_page=is_page,
+        )
 
     async def group_page(
         self,
@@ -132,14 +153,69 @@ class ListingAdmin(BrokerAdmin):
                 offset=offset,
                 limit=limit,
             )
-        answers, unanswered, is_page = await self._listed(rpcs.LIST_GROUPS, request)
+        answers, unanswered, is_page = await self._listed(
+            rpcs.LIST_GROUPS, request, by_name=sort == NAME
+        )
         found: dict[str, dict[str, tuple[admin_pb2.GroupConfig, s.GroupStatistics]]] = {}
         for name, (_, answer) in answers.items():
             for config, statistics in zip(answer.groups, answer.statistics, strict=True):
                 entry = config, s.GroupStatistics.of(statistics)
                 found.setdefault(config.consumer_group, {})[name] = entry
         rows = [_group_row(group, on, complete=not unanswered) for group, on in found.items()]
-        return _page(rows, request, answers, unanswered, sort=sort, is_page=is_page)
+        return _page(
+            rows,
+            request,
+            answers,
+            unanswered,
+            order=Order(sort, descending),
+            is_page=is_page,
+        )
+
+    async def client_page(
+        self,
+        *,
+        text: str = "",
+        group: str = "",
+        topic: str = "",
+        user: str = "",
+        proxy: str = "",
+        offset: int = 0,
+        limit: int = 100,
+    ) -> s.Page[d.ClientDescription]:
+        """Return a page of the connected clients, sorted by client id. Asks each broker once.
+
+        These are classic clients, and the clients of official SDKs that proxies announce. If a
+        broker does not answer, `Page.unanswered` has the reason.
+
+        Args:
+            text: A part of the client id, address, proxy, user, language or version, in upper or
+                lower case.
+            group: Only producers and consumers of this group.
+            topic: Only clients that subscribe or publish to this topic.
+            user: Only clients whose calls this user signs.
+            proxy: Only clients of this proxy, as "host:port".
+            offset: The number of clients before the page.
+            limit: The highest number of clients of the page; 0 for all.
+
+        Returns:
+            The page.
+
+        Raises:
+            MqError: INVALID_PARAMETER, or the failure of a broker if no broker answers.
+        """
+        with numbers_fit():
+            request = client_pb2.ListClientsRequest(
+                text=text,
+                group=group,
+                topic=topic,
+                user=user,
+                proxy=proxy,
+                offset=offset,
+                limit=limit,
+            )
+        answers, unanswered, is_page = await self._listed(rpcs.LIST_CLIENTS, request, by_name=True)
+        rows = d.merged_clients({name: a.clients for name, (_, a) in answers.items()})
+        return _page(rows, request, answers, unanswered, order=Order(NAME), is_page=is_page)
 
     async def describe_topic(self, topic: str) -> s.TopicDetails:
         """Return a topic with its statistics, its queues and the groups that read it.
@@ -208,12 +284,7 @@ class ListingAdmin(BrokerAdmin):
             for name, (_, answer) in answers.items()
         }
         row = _group_row(group, found, complete=not unanswered)
-        members: dict[str, d.ClientDescription] = {}
-        for name, (_, answer) in answers.items():
-            for info in answer.members:
-                client = d.ClientDescription.of(name, info)
-                known = members.get(client.client_id)
-                members[client.client_id] = known.merged(client) if known else client
+        members = d.merged_clients({name: a.members for name, (_, a) in answers.items()})
         queues = [
             s.GroupQueue(
                 progress=d.QueueProgress.of(name, queue.progress),
@@ -241,13 +312,13 @@ class ListingAdmin(BrokerAdmin):
                     ),
                 )
             ),
-            members=tuple(members[client_id] for client_id in sorted(members)),
+            members=tuple(members),
             unanswered=_reasons(unanswered),
             **sums,
         )
 
     async def _listed(
-        self, rpc: Rpc[Any, A], request: Any
+        self, rpc: Rpc[Any, A], request: Any, *, by_name: bool
     ) -> tuple[dict[str, tuple[str, A]], dict[str, MqError], bool]:
         """Ask all masters for the rows that a page may have.
 
@@ -264,8 +335,8 @@ class ListingAdmin(BrokerAdmin):
             raise invalid_parameter("offset and limit are 0 or more")
         if not alone:
             sent = type(request).FromString(request.SerializeToString())
-            by_name = not request.order and request.limit
-            sent.offset, sent.limit = 0, request.offset + request.limit if by_name else 0
+            cut = by_name and request.limit
+            sent.offset, sent.limit = 0, request.offset + request.limit if cut else 0
             sent.with_names = True
         else:
             sent = request
@@ -382,7 +453,7 @@ def _page(
     answers: Mapping[str, tuple[str, Any]],
     unanswered: Mapping[str, MqError],
     *,
-    sort: str,
+    order: Order,
     is_page: bool,
 ) -> s.Page[R]:
     """Sort merged rows and cut the page out of them. If they are the page, keep their order."""
@@ -392,10 +463,10 @@ def _page(
         total = next(iter(answers.values()))[1].total
     else:
         rows.sort(key=_name_of)
-        if sort == NAME and request.descending:
+        if order.sort == NAME and order.descending:
             rows.reverse()
-        elif sort != NAME:
-            rows.sort(key=_sort_key(sort, descending=request.descending))
+        elif order.sort != NAME:
+            rows.sort(key=_sort_key(order))
         end = request.offset + request.limit if request.limit else None
         shown = rows[request.offset : end]
         total = len({name for _, answer in answers.values() for name in answer.names})
@@ -406,24 +477,27 @@ def _page(
     )
 
 
-def _name_of(row: s.TopicRow | s.GroupRow) -> str:
-    return row.topic if isinstance(row, s.TopicRow) else row.consumer_group
+def _name_of(row: s.TopicRow | s.GroupRow | d.ClientDescription) -> str:
+    match row:
+        case s.TopicRow():
+            return row.topic
+        case s.GroupRow():
+            return row.consumer_group
+    return row.client_id
 
 
-def _sort_key(
-    sort: str, *, descending: bool
-) -> Callable[[s.TopicRow | s.GroupRow], tuple[bool, float]]:
+def _sort_key(order: Order) -> Callable[[Any], tuple[bool, float]]:
     """Return a key that sorts by the value of the cluster, unknown values last.
 
     If a broker did not answer, the values of the others decide.
     """
 
     def key(row: s.TopicRow | s.GroupRow) -> tuple[bool, float]:
-        values = [getattr(each, sort) for each in row.by_broker.values()]
+        values = [getattr(each, order.sort) for each in row.by_broker.values()]
         known = [value for value in values if value is not None]
         if not known:
             return True, 0.0
-        value = max(known) if sort == "members" else sum(known)
-        return False, -value if descending else value
+        value = max(known) if order.sort == "members" else sum(known)
+        return False, -value if order.descending else value
 
     return key

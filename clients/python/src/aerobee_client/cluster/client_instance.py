@@ -17,7 +17,8 @@ from aerobee.namesrv.v1 import namesrv_pb2
 from aerobee_client.cluster.broker_link import BrokerLink, OnLink, OnNotice, ignore_link
 from aerobee_client.cluster.namesrv import NamesrvClient, namesrv_addresses
 from aerobee_client.cluster.route_cache import RouteCache
-from aerobee_client.cluster.transport import Channels, GrpcTransport
+from aerobee_client.cluster.transport import GrpcTransport
+from aerobee_client.credentials import Credentials
 from aerobee_client.errors import BrokerUnreachable
 from aerobee_client.runtime.clock import Clock, SystemClock
 from aerobee_client.runtime.fork import PROCESS
@@ -41,6 +42,9 @@ EXPECTANT_REFRESH_INTERVAL_S = 2.0
 EXPECTANT_TOPICS = 20
 FIRST_MS = 60_000
 CLUSTER_RETRY_S = 1.0  # while no name server answers
+# Topics that a heartbeat reports: 250 KB with the longest names, every 30 s.
+MAX_PUBLISHED = 1_000
+ANNOUNCE_AFTER_S = 1.0  # so that a client that sends to many topics reports them together
 LANGUAGE = "python"
 
 
@@ -76,6 +80,7 @@ class ClientInstance:
         default_queue_count: int = 4,
         machine_room: str = "",
         tls: Tls | None = None,
+        credentials: Credentials | None = None,
         transport: Transport | None = None,
         clock: Clock | None = None,
     ) -> None:
@@ -83,7 +88,7 @@ class ClientInstance:
         addresses = namesrv_addresses(namesrv)
         self.client_id = new_client_id(machine_room)
         self.clock = clock or SystemClock()
-        self.transport = transport or GrpcTransport(None if tls is None else Channels(tls=tls))
+        self.transport = transport or GrpcTransport.of(tls, credentials)
         self.namesrv = NamesrvClient(self.transport, addresses)
         self.routes = RouteCache(
             self.namesrv,
@@ -97,6 +102,8 @@ class ClientInstance:
         self._on_routes: Callable[[], None] = lambda: None
         self._watches = False
         self._links: dict[str, BrokerLink] = {}
+        self._published: set[str] = set()
+        self._announcement: asyncio.Task[None] | None = None
         self._closing: set[asyncio.Task[None]] = set()
         self._refresher: asyncio.Task[None] | None = None
         self._broker_left = asyncio.Event()
@@ -105,8 +112,22 @@ class ClientInstance:
 
     def new_heartbeat(self) -> client_pb2.HeartbeatRequest:
         return client_pb2.HeartbeatRequest(
-            client_id=self.client_id, language=LANGUAGE, version=VERSION
+            client_id=self.client_id,
+            language=LANGUAGE,
+            version=VERSION,
+            published_topics=sorted(self._published),
         )
+
+    def publishes(self, topic: str) -> None:
+        """Report to brokers that this client has sent a message to a topic, about a second later.
+
+        Further calls for the same topic do nothing. At most MAX_PUBLISHED topics are reported.
+        """
+        if topic in self._published or len(self._published) >= MAX_PUBLISHED:
+            return
+        self._published.add(topic)
+        if self._announcement is None or self._announcement.done():
+            self._announcement = asyncio.create_task(self._announce_soon(), name="announcement")
 
     def start(
         self,
@@ -259,7 +280,7 @@ class ClientInstance:
 
     async def _leave(self) -> None:
         self._heartbeat = None  # routes that are fetched from now on do not open links
-        for task in (self._refresher, self._broker_watcher):
+        for task in (self._refresher, self._broker_watcher, self._announcement):
             if task is not None:
                 task.cancel()
                 await asyncio.gather(task, return_exceptions=True)
@@ -268,6 +289,13 @@ class ClientInstance:
         await asyncio.gather(*(link.close(request) for link in links.values()), *self._closing)
         await self.routes.close()
         await self.transport.close()
+
+    async def _announce_soon(self) -> None:
+        await asyncio.sleep(ANNOUNCE_AFTER_S)
+        if self._heartbeat is not None:
+            # A link that fails here sends its heartbeat again when it is reopened.
+            links = [link for link in self._links.values() if not link.refusal]
+            await asyncio.gather(*(link.beat() for link in links), return_exceptions=True)
 
     def _routes_changed(self) -> None:
         if self.routes.expects_broker():

@@ -16,11 +16,13 @@ from typing import Any, NamedTuple, cast
 import grpc
 from google.protobuf import empty_pb2
 
+from aerobee_client.credentials import Credentials
 from aerobee_client.errors import BrokerUnreachable, RequestTimeout
 from aerobee_client.runtime.fork import PROCESS
 from aerobee_client.tls import Tls, read
 from aerobee_cluster.transport import CODE_OF_STATUS, Q, R
 from aerobee_wire import rpcs
+from aerobee_wire.access.signature import AUTHORIZATION_KEY, Signer
 from aerobee_wire.certificates import (
     NAME,
     CallerCertificates,
@@ -234,7 +236,12 @@ class GrpcTransport:
     """
 
     def __init__(self, channels: Channels | None = None) -> None:
-        self._channels = channels or Channels(tls=Tls.from_environment())
+        self._channels = channels or _channels(None, None)
+
+    @classmethod
+    def of(cls, tls: Tls | None, credentials: Credentials | None) -> GrpcTransport:
+        """Return a transport with these options of a client. None: those of the environment."""
+        return cls(_channels(tls, credentials))
 
     async def call(self, address: str, rpc: Rpc[Q, R], request: Q, *, timeout_s: float) -> R:
         if PROCESS.is_child:
@@ -306,6 +313,19 @@ class GrpcTransport:
 
     async def close(self) -> None:
         await self._channels.close()
+
+
+def _channels(tls: Tls | None, credentials: Credentials | None) -> Channels:
+    credentials = credentials or Credentials.from_environment()
+    metadata = None if credentials is None else _signing(credentials.signer())
+    return Channels(metadata=metadata, tls=tls or Tls.from_environment())
+
+
+def _signing(signer: Signer) -> CallMetadata:
+    def metadata(path: str, request: bytes) -> Sequence[tuple[str, str | bytes]]:
+        return ((AUTHORIZATION_KEY, signer.sign(path, request)),)
+
+    return metadata
 
 
 def _is_cancelled() -> bool:

@@ -16,6 +16,7 @@ from typing import ClassVar, Literal, TypedDict
 from aerobee.broker.v1 import client_pb2
 
 from aerobee_client import rebalance
+from aerobee_client.credentials import Credentials
 from aerobee_client.observing.assignment_callbacks import OnQueues
 from aerobee_client.observing.consume_failure import OnError
 from aerobee_client.observing.interceptors import Interceptor
@@ -75,6 +76,7 @@ class ReadingSettings(TypedDict, total=False):
     consume_concurrently_max_span: int
     interceptors: Sequence[Interceptor]
     tls: Tls | None
+    credentials: Credentials | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,6 +124,8 @@ class ReadingOptions:
     # The certificates for TLS to name servers and brokers. Default: those of the environment, else
     # plaintext.
     tls: Tls | None = None
+    # The user who signs the calls. Default: that of the environment, else calls are not signed.
+    credentials: Credentials | None = None
 
     def __post_init__(self) -> None:
         """Check the options.

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import ClassVar, Literal, TypedDict
 
+from aerobee_client.credentials import Credentials
 from aerobee_client.observing.interceptors import Interceptor
 from aerobee_client.options.bounds import (
     MAX_INT64,
@@ -39,6 +40,7 @@ class SimpleConsumerSettings(TypedDict, total=False):
     machine_room: str
     interceptors: Sequence[Interceptor]
     tls: Tls | None
+    credentials: Credentials | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +68,8 @@ class SimpleConsumerOptions:
     # The certificates for TLS to name servers and brokers. Default: those of the environment, else
     # plaintext.
     tls: Tls | None = None
+    # The user who signs the calls. Default: that of the environment, else calls are not signed.
+    credentials: Credentials | None = None
 
     def __post_init__(self) -> None:
         check_bounds(self, _BOUNDS)
@@ -164,6 +168,7 @@ class LiteConsumerSettings(TypedDict, total=False):
     request_timeout: timedelta
     interceptors: Sequence[Interceptor]
     tls: Tls | None
+    credentials: Credentials | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,6 +190,8 @@ class LiteConsumerOptions:
     # The certificates for TLS to name servers and brokers. Default: those of the environment, else
     # plaintext.
     tls: Tls | None = None
+    # The user who signs the calls. Default: that of the environment, else calls are not signed.
+    credentials: Credentials | None = None
 
     def __post_init__(self) -> None:
         check_bounds(self, _BOUNDS)

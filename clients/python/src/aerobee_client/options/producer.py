@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TypedDict
 
+from aerobee_client.credentials import Credentials
 from aerobee_client.observing.interceptors import Interceptor
 from aerobee_client.options.bounds import MAX_INT32, MAX_INT64, MIB, Bounds, check_bounds
 from aerobee_client.tls import Tls
@@ -43,6 +44,7 @@ class ProducerSettings(TypedDict, total=False):
     accumulate: bool
     interceptors: Sequence[Interceptor]
     tls: Tls | None
+    credentials: Credentials | None
     compression: str | None
     compress_over: int
     compression_level: int
@@ -92,6 +94,8 @@ class ProducerOptions:
     # The certificates for TLS to name servers and brokers. Default: those of the environment, else
     # plaintext.
     tls: Tls | None = None
+    # The user who signs the calls. Default: that of the environment, else calls are not signed.
+    credentials: Credentials | None = None
     # "zlib", "lz4" or "zstd" compresses bodies if that makes them shorter. The last two need the
     # extra: pip install 'aerobee-client[compression]'.
     compression: str | None = None

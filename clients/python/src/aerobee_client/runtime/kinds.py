@@ -32,6 +32,7 @@ _SHOWN.maxother = _SHOWN.maxstring = 60
 # Examples of classes of this package, by name, because this module does not import them.
 _EXAMPLES = {
     "ConsumeOrder": "ConsumeOrder.CONCURRENT",
+    "Credentials": 'Credentials("billing", secret_key_file="billing.secret")',
     "ExponentialRetryPolicy": "ExponentialRetryPolicy()",
     "HeldLease": "one that list_leases() returned",
     "Interceptor": "Interceptor()",

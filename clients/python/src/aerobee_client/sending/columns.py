@@ -92,7 +92,9 @@ class AsyncColumnSender(StartedClient):
         """
         if self._instance is not None:
             return
-        self._instance = ClientInstance(self._namesrv, tls=self._options.tls)
+        self._instance = ClientInstance(
+            self._namesrv, tls=self._options.tls, credentials=self._options.credentials
+        )
         self._instance.start(partial(self._heartbeat, self._instance), watches=False)
         self._sender = Sender(
             self._instance,

@@ -328,6 +328,8 @@ class Sender:
         elapsed_s = self._time_s() - began_s
         stored = 0 if error is not None else messages
         self.tally.add(stored, messages - stored, int(elapsed_s * 1000))
+        if stored:
+            self._instance.publishes(topic)
         try:
             self._on_request(topic, messages, elapsed_s, error)
         except (SystemExit, KeyboardInterrupt) as left:  # raised by an interceptor

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import InputPartition
 
-from aerobee_spark.packages import check_packages, leave_out_imports
+from aerobee_spark.packages import accept_closed_pipes, check_packages, leave_out_imports
+from aerobee_spark.reading.message_columns import HEADERS
 from aerobee_spark.reading.offsets import OffsetRange, shared
 from aerobee_spark.reading.options import PLAIN, ReadOptions
 
@@ -71,6 +72,7 @@ def _read(
     redaction = Redaction.of(options.redact, options.redact_key)
     client = _client(options.name_server)
     leave_out_imports()
+    accept_closed_pipes()
     for wanted, chunk in read_ranges(client, partition.ranges, options, partition.addresses):
         batch = columns.decode(
             chunk.records,
@@ -84,6 +86,8 @@ def _read(
             batch = columns.with_tags(batch, options.tags)
         if options.redact:
             batch = redacted(batch, redaction)
+        if HEADERS in names:
+            batch = columns.with_headers(batch)
         yield batch.select(list(names))
 
 

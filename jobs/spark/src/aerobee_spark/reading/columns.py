@@ -111,6 +111,15 @@ def decode(
     )
 
 
+def with_headers(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Add the properties as a list of keys and values, as Kafka's connector returns headers."""
+    maps = batch.column("properties")
+    values = maps.items.cast(pa.binary())
+    entries = pa.StructArray.from_arrays([maps.keys, values], ["key", "value"])
+    headers = pa.ListArray.from_arrays(maps.offsets, entries)
+    return batch.append_column(kinds.HEADERS, headers)
+
+
 def with_tags(batch: pa.RecordBatch, tags: Collection[str]) -> pa.RecordBatch:
     """Return the rows whose tag is one of `tags`."""
     return batch.filter(pc.is_in(batch.column("tags"), value_set=arrays.strings(tags)))

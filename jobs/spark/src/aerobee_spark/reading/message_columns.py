@@ -6,13 +6,14 @@ module of its own so that `schema.py` does not import Arrow. This module does no
 
 from __future__ import annotations
 
-STRING, INT, LONG, BINARY, TIMESTAMP, STRING_MAP = (
+STRING, INT, LONG, BINARY, TIMESTAMP, STRING_MAP, HEADER_LIST = (
     "string",
     "int",
     "bigint",
     "binary",
     "timestamp",
     "map<string,string>",
+    "array<struct<key:string,value:binary>>",
 )
 
 # name → kind
@@ -41,3 +42,5 @@ COLUMNS = {
     "reconsumeTimes": INT,
     "properties": STRING_MAP,
 }
+# The column of the option includeHeaders: the properties in the form of Kafka's connector.
+HEADERS = "headers"

@@ -52,17 +52,22 @@ class OffsetRange:
 class Position:
     """The start or the end of a read, as the user sets it.
 
-    The offset `everywhere` applies to all queues except those in `by_queue`. If `timestamp_ms`
-    (milliseconds since the epoch) is set, the position in each queue is instead the first message
-    stored at or after that time.
+    The offset `everywhere` applies to all queues except those in `by_queue`. If a queue has a time
+    (milliseconds since the epoch), its position is instead the first message stored at or after
+    that time. `timestamp_ms` is the time of all queues, and `ms_by_queue` that of single ones.
     """
 
     everywhere: int
     by_queue: Mapping[Queue, int] | None = None
     timestamp_ms: int | None = None
+    ms_by_queue: Mapping[Queue, int] | None = None
 
     def of(self, queue: Queue) -> int:
         return (self.by_queue or {}).get(queue, self.everywhere)
+
+    def ms_of(self, queue: Queue) -> int | None:
+        """Return the time of a queue, or None if its position is an offset."""
+        return (self.ms_by_queue or {}).get(queue, self.timestamp_ms)
 
 
 AT_EARLIEST = Position(EARLIEST)
@@ -91,8 +96,11 @@ def nested(offsets: Iterable[tuple[Queue, Any]]) -> dict[str, dict[str, dict[str
 
 
 def check_known(position: Position, queues: Iterable[Queue], option: str) -> None:
-    """Raise OptionError if `position` sets an offset for a queue that is not read."""
-    unknown = sorted(set(position.by_queue or {}) - set(queues))
+    """Raise OptionError if `position` sets an offset or time of a queue that is not read."""
+    named = {*(position.by_queue or {}), *(position.ms_by_queue or {})}
+    if position.ms_by_queue is not None:
+        option = f"{option}ByTimestamp"
+    unknown = sorted(named - set(queues))
     if unknown:
         raise OptionError(
             f"{option} names {unknown[0]}, which is not among the queues to read: "

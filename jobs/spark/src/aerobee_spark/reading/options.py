@@ -48,7 +48,13 @@ ALIASES = {
     "group": "consumerGroup",
     "tags": "subExpression",
 }
-BATCH_ONLY = ("endingOffsets", "endingTimestamp", "failOnUnreachableBroker", "pushdown")
+BATCH_ONLY = (
+    "endingOffsets",
+    "endingTimestamp",
+    "endingOffsetsByTimestamp",
+    "failOnUnreachableBroker",
+    "pushdown",
+)
 STREAM_ONLY = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
 PLAIN, STORED = "plain", "stored"
 _DURATION = re.compile(r"(\d+) ?(ms|s|m|h|d)")
@@ -59,6 +65,7 @@ KINDS = {"dlq": ("dlq",), "retry": ("retry",), "both": ("dlq", "retry")}
 ALL_GROUPS = "*"
 _EPOCH_MS = re.compile(r"-?\d+")
 _MAX_MS = (1 << 63) - 1
+_TIMES_SHAPE = 'write {"topic": {"broker": {"0": 1769846400000}}} (milliseconds since the epoch)'
 _OFFSETS_SHAPE = 'write earliest, latest or {"topic": {"broker": {"0": 23, "1": -2}}}'
 
 
@@ -87,6 +94,7 @@ class ReadOptions:
     include_body: bool = True
     max_body_bytes: int | None = None
     include_properties: bool = True
+    include_headers: bool = False
     # Tags of the messages to keep; empty keeps all.
     tags: frozenset[str] = frozenset()
     # PLAIN decompresses bodies; STORED returns them as the broker stores them.
@@ -131,8 +139,9 @@ class ReadOptions:
         _check_of_read(given)
         values = with_name_server(named(given, _NAMES), environ)
         _check_alone(values, "topic", "topicPattern", "assign", "consumerGroup", needed=True)
-        _check_alone(values, "startingOffsets", "startingTimestamp")
-        _check_alone(values, "endingOffsets", "endingTimestamp")
+        for end in ("starting", "ending"):
+            ways = (f"{end}Offsets", f"{end}Timestamp", f"{end}OffsetsByTimestamp")
+            _check_alone(values, *ways)
         if "kind" in values and "consumerGroup" not in values:
             problem = "the option kind requires consumerGroup: set consumerGroup, or remove kind"
             raise OptionError(problem, "kind")
@@ -152,6 +161,12 @@ class ReadOptions:
                 f"the options redact and {other} exclude each other: redaction needs the whole, "
                 "decompressed body; remove one of them",
                 "redact",
+            )
+        if options.include_headers and not options.include_properties:
+            raise OptionError(
+                "includeHeaders needs the properties: remove includeProperties=false, or "
+                "includeHeaders",
+                "includeHeaders",
             )
         if "maxTriggerDelay" in values and least is None:
             problem = "maxTriggerDelay requires minOffsetsPerTrigger: set that option, or remove it"
@@ -204,6 +219,14 @@ def _check_forwards(starting: Position, ending: Position) -> None:
     if first_ms is not None and last_ms is not None and first_ms > last_ms:
         problem = "startingTimestamp is later than endingTimestamp: swap them"
         raise OptionError(problem, "endingTimestamp")
+    for queue in {*(starting.ms_by_queue or {}), *(ending.ms_by_queue or {})}:
+        first_ms, last_ms = starting.ms_of(queue), ending.ms_of(queue)
+        if first_ms is not None and last_ms is not None and first_ms > last_ms:
+            raise OptionError(
+                f"{queue} starts at {first_ms} and ends at {last_ms} (milliseconds since the "
+                "epoch): swap them",
+                "endingOffsetsByTimestamp",
+            )
     ends = ending.by_queue or {}
     for queue, first in (starting.by_queue or {}).items():
         if 0 <= ends.get(queue, LATEST) < first:
@@ -340,22 +363,40 @@ def _offsets(loaded: Any) -> OffsetsByTopic:
                 f"{OFFSETS_VERSION}"
             )
         loaded = loaded.get("topics")
-    try:
-        parsed = {
-            topic: {
-                broker: {int(queue_id): offset for queue_id, offset in queues.items()}
-                for broker, queues in brokers.items()
-            }
-            for topic, brokers in loaded.items()
-        }
-    except (AttributeError, ValueError):
-        raise ValueError(_OFFSETS_SHAPE) from None
+    parsed = _nested(loaded, _OFFSETS_SHAPE)
     for offset in by_queue(parsed).values():
         if not isinstance(offset, int) or isinstance(offset, bool) or offset < EARLIEST:
             raise ValueError(
                 f"invalid queue offset {offset!r}: use 0 or more, -2 (earliest) or -1 (latest)"
             )
     return parsed
+
+
+def _nested(loaded: Any, shape: str) -> OffsetsByTopic:
+    """Return numbers by topic, broker and queue id. Raise ValueError for another shape."""
+    try:
+        return {
+            topic: {
+                broker: {int(queue_id): number for queue_id, number in queues.items()}
+                for broker, queues in brokers.items()
+            }
+            for topic, brokers in loaded.items()
+        }
+    except (AttributeError, ValueError):
+        raise ValueError(shape) from None
+
+
+def _times_position(everywhere: int) -> Callable[[str], Position]:
+    """Return a parser for the times of single queues. Other queues are read from `everywhere`."""
+
+    def parse(value: str) -> Position:
+        times = by_queue(_nested(_json(value), _TIMES_SHAPE))
+        for ms in times.values():
+            if not isinstance(ms, int) or isinstance(ms, bool) or not 0 <= ms <= _MAX_MS:
+                raise ValueError(_TIMES_SHAPE)
+        return Position(everywhere, ms_by_queue=times)
+
+    return parse
 
 
 def _timestamp_position(everywhere: int) -> Callable[[str], Position]:
@@ -388,8 +429,10 @@ OPTIONS: Mapping[str, tuple[str, Callable[[str], object]]] = {
     "kind": ("kinds", _kinds),
     "startingOffsets": ("starting", _position(EARLIEST)),
     "startingTimestamp": ("starting", _timestamp_position(EARLIEST)),
+    "startingOffsetsByTimestamp": ("starting", _times_position(EARLIEST)),
     "endingOffsets": ("ending", _position(LATEST)),
     "endingTimestamp": ("ending", _timestamp_position(LATEST)),
+    "endingOffsetsByTimestamp": ("ending", _times_position(LATEST)),
     "maxRecordsPerPartition": ("max_records_per_partition", count),
     "minPartitions": ("min_partitions", count),
     "failOnDataLoss": ("fail_on_data_loss", boolean),
@@ -400,6 +443,7 @@ OPTIONS: Mapping[str, tuple[str, Callable[[str], object]]] = {
     "includeBody": ("include_body", boolean),
     "maxBodyBytes": ("max_body_bytes", count),
     "includeProperties": ("include_properties", boolean),
+    "includeHeaders": ("include_headers", boolean),
     "subExpression": ("tags", tags.parse_expression),
     "redact": ("redact", parse_names),
     "bodyEncoding": ("body_encoding", _encoding),

@@ -212,10 +212,11 @@ def ranges_of(
 
 
 def _offset(admin: AdminClient, position: Position, queue: Queue, bounds: Bounds) -> int:
-    if position.timestamp_ms is None:
+    timestamp_ms = position.ms_of(queue)
+    if timestamp_ms is None:
         return position.of(queue)
     if bounds.min_offset == bounds.max_offset:
         return bounds.max_offset
-    found = admin.search_offset(*queue, position.timestamp_ms)
+    found = admin.search_offset(*queue, timestamp_ms)
     # Retention may raise the minimum offset between the two calls. That does not lose wanted data.
     return min(max(found, bounds.min_offset), bounds.max_offset)

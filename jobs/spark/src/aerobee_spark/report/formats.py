@@ -6,7 +6,7 @@ This module does no I/O.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, tzinfo
 
 _STEPS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1000, "s"))
 _SIZES = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
@@ -21,6 +21,16 @@ def iso(ms: int | None) -> str | None:
         return None
     moment = datetime.fromtimestamp(ms / 1000, UTC)
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def moment(value: str | None, zone: tzinfo | None = None) -> str:
+    """Convert a time of the summary (ISO 8601) to the form "2026-01-31 09:00:00 CET".
+
+    `zone` is the time zone; None is that of this machine, which the variable TZ sets.
+    """
+    if value is None:
+        return "–"
+    return datetime.fromisoformat(value).astimezone(zone).strftime("%Y-%m-%d %H:%M:%S %Z")
 
 
 def duration(ms: int | None) -> str:

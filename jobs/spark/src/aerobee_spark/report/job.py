@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,8 +19,8 @@ from aerobee_spark.report.data import plan
 from aerobee_spark.report.data.clusters import Clusters
 from aerobee_spark.report.data.coverage import Coverage, QueueCoverage, with_rows
 from aerobee_spark.report.data.forecast import Forecast
-from aerobee_spark.report.data.states import BrokerStates, LetterStates, TableStates
-from aerobee_spark.report.data.summary import PreviousReport, Summary, build, check_extra
+from aerobee_spark.report.data.states import BrokerStates, LetterStates, StateSource, TableStates
+from aerobee_spark.report.data.summary import PreviousReport, Summary, build, check_extra, new_from
 from aerobee_spark.report.encodable import encodable
 from aerobee_spark.report.engines import choice, local_engine, spark_engine
 from aerobee_spark.report.request import DLQ, LOCAL, SPARK, ReportRequest
@@ -28,6 +28,8 @@ from aerobee_spark.table.storage import Table
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from aerobee_client import AdminClient
 
 ProgressSink = Callable[[str], None]
 _ENGINES = {LOCAL: local_engine.make, SPARK: spark_engine.make}
@@ -57,7 +59,9 @@ def run(request: ReportRequest, on_step: ProgressSink) -> Summary:
             planned, states = _from_table(request, request.table, folder, on_step)
         summary = _make(request, planned, previous, folder, on_step)
         on_step("writing tables and page")
-        _write(summary, request, folder, states)
+        _write(
+            summary, request, folder, states, new_from(Coverage(tuple(planned)), previous.earlier)
+        )
         publishing.publish(folder, request.out)
     return summary
 
@@ -108,21 +112,19 @@ def _make(
 
 
 def _write(
-    summary: Summary, request: ReportRequest, folder: Path, table_states: pa.Table | None
+    summary: Summary,
+    request: ReportRequest,
+    folder: Path,
+    table_states: pa.Table | None,
+    new: Mapping[tuple[str, int], int],
 ) -> None:
     from aerobee_spark.report.view import listing, page, tables
 
     csv_folder = folder / publishing.TABLES
     csv_folder.mkdir()
     with planning.connect(request.name_server) if not request.table else nullcontext() as admin:
-        source = (
-            BrokerStates(admin)
-            if admin is not None
-            else None
-            if table_states is None
-            else TableStates(table_states)
-        )
-        states, clusters = LetterStates(source), Clusters(request.consumer_group)
+        states = LetterStates(_states_from(admin, table_states))
+        clusters = Clusters(request.consumer_group, summary["generated_timestamp_ms"], new)
         listing.write(
             folder / publishing.FACTS,
             csv_folder / "dead_letters.csv",
@@ -142,3 +144,10 @@ def _write(
     )
     text = json.dumps(summary, indent=2, ensure_ascii=False)
     (folder / publishing.SUMMARY).write_text(text + "\n", encoding="utf-8")
+
+
+def _states_from(admin: AdminClient | None, table_states: pa.Table | None) -> StateSource | None:
+    """Return the source of the states: the brokers, or the facts table; None if it has none."""
+    if admin is not None:
+        return BrokerStates(admin)
+    return None if table_states is None else TableStates(table_states)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -114,13 +114,18 @@ class RocketMqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._report_losses(found)
         end = self._admitted(before, found, limit)
         latest = {queue: at.max_offset for queue, at in seen.bounds.items() if queue in end}
-        self._latest = Positions({**end, **latest}, before.topics).as_json()
+        behind = [max(0, latest.get(queue, at) - at) for queue, at in end.items()]
+        self._latest = {
+            **Positions({**end, **latest}, before.topics).as_json(),
+            "metrics": _metrics(behind),
+        }
         return Positions(end, frozenset(named_topics(self.options))).as_json()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """Return the ends of the queues at the last call of `latestOffset`.
+        """Return the ends of the queues at the last call of `latestOffset`, and metrics.
 
-        Spark puts them into its query progress.
+        Spark puts them into its query progress. It does not ask a Python source for metrics, so
+        they are part of this value.
         """
         return self._latest
 
@@ -206,6 +211,18 @@ class RocketMqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._admin is None:
             self._admin = connect(self.options.name_server)
         return self._admin
+
+
+def _metrics(behind: Sequence[int]) -> dict[str, float]:
+    """Return metrics with the names of Kafka's connector, from the unread messages of each queue.
+
+    The messages are those after the end of the batch.
+    """
+    return {
+        "minOffsetsBehindLatest": min(behind, default=0),
+        "maxOffsetsBehindLatest": max(behind, default=0),
+        "avgOffsetsBehindLatest": sum(behind) / len(behind) if behind else 0.0,
+    }
 
 
 class RefusedStreamReader(DataSourceStreamReader):

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from aerobee_spark.errors import OptionError
 from aerobee_spark.reading.message_columns import COLUMNS as READ_COLUMNS
+from aerobee_spark.reading.message_columns import HEADERS
 
 # column → the types that it may have
 COLUMNS: Mapping[str, tuple[str, ...]] = {
@@ -30,7 +31,7 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
     "sysFlag": ("int",),
 }
 # Columns that a read returns but a write ignores. A row with a queue offset comes from a read.
-LEFT_OUT = tuple(name for name in READ_COLUMNS if name not in COLUMNS)
+LEFT_OUT = (*(name for name in READ_COLUMNS if name not in COLUMNS), HEADERS)
 ROW_OF_A_READ = "queueOffset"
 # Columns that rows of a facts table have besides those of a read. A write ignores them too.
 OF_FACTS = (

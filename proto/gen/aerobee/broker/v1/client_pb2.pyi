@@ -113,7 +113,7 @@ class ProducerStatistics(_message.Message):
     def __init__(self, sent: _Optional[int] = ..., failed: _Optional[int] = ..., retries: _Optional[int] = ..., sent_per_second: _Optional[float] = ..., failed_per_second: _Optional[float] = ..., average_ms: _Optional[float] = ..., waiting: _Optional[int] = ..., waiting_bytes: _Optional[int] = ...) -> None: ...
 
 class HeartbeatRequest(_message.Message):
-    __slots__ = ("client_id", "producer_groups", "consumers", "language", "version", "address", "proxy", "published_topics", "producer_statistics")
+    __slots__ = ("client_id", "producer_groups", "consumers", "language", "version", "address", "proxy", "published_topics", "producer_statistics", "user")
     CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
     PRODUCER_GROUPS_FIELD_NUMBER: _ClassVar[int]
     CONSUMERS_FIELD_NUMBER: _ClassVar[int]
@@ -123,6 +123,7 @@ class HeartbeatRequest(_message.Message):
     PROXY_FIELD_NUMBER: _ClassVar[int]
     PUBLISHED_TOPICS_FIELD_NUMBER: _ClassVar[int]
     PRODUCER_STATISTICS_FIELD_NUMBER: _ClassVar[int]
+    USER_FIELD_NUMBER: _ClassVar[int]
     client_id: str
     producer_groups: _containers.RepeatedScalarFieldContainer[str]
     consumers: _containers.RepeatedCompositeFieldContainer[ConsumerData]
@@ -132,7 +133,8 @@ class HeartbeatRequest(_message.Message):
     proxy: str
     published_topics: _containers.RepeatedScalarFieldContainer[str]
     producer_statistics: ProducerStatistics
-    def __init__(self, client_id: _Optional[str] = ..., producer_groups: _Optional[_Iterable[str]] = ..., consumers: _Optional[_Iterable[_Union[ConsumerData, _Mapping]]] = ..., language: _Optional[str] = ..., version: _Optional[str] = ..., address: _Optional[str] = ..., proxy: _Optional[str] = ..., published_topics: _Optional[_Iterable[str]] = ..., producer_statistics: _Optional[_Union[ProducerStatistics, _Mapping]] = ...) -> None: ...
+    user: str
+    def __init__(self, client_id: _Optional[str] = ..., producer_groups: _Optional[_Iterable[str]] = ..., consumers: _Optional[_Iterable[_Union[ConsumerData, _Mapping]]] = ..., language: _Optional[str] = ..., version: _Optional[str] = ..., address: _Optional[str] = ..., proxy: _Optional[str] = ..., published_topics: _Optional[_Iterable[str]] = ..., producer_statistics: _Optional[_Union[ProducerStatistics, _Mapping]] = ..., user: _Optional[str] = ...) -> None: ...
 
 class HeartbeatResponse(_message.Message):
     __slots__ = ("capabilities", "now_timestamp_ms")
@@ -278,19 +280,37 @@ class UnlockQueuesResponse(_message.Message):
     def __init__(self) -> None: ...
 
 class ListClientsRequest(_message.Message):
-    __slots__ = ("group",)
+    __slots__ = ("group", "text", "topic", "user", "proxy", "offset", "limit", "with_names")
     GROUP_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    USER_FIELD_NUMBER: _ClassVar[int]
+    PROXY_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    WITH_NAMES_FIELD_NUMBER: _ClassVar[int]
     group: str
-    def __init__(self, group: _Optional[str] = ...) -> None: ...
+    text: str
+    topic: str
+    user: str
+    proxy: str
+    offset: int
+    limit: int
+    with_names: bool
+    def __init__(self, group: _Optional[str] = ..., text: _Optional[str] = ..., topic: _Optional[str] = ..., user: _Optional[str] = ..., proxy: _Optional[str] = ..., offset: _Optional[int] = ..., limit: _Optional[int] = ..., with_names: _Optional[bool] = ...) -> None: ...
 
 class ListClientsResponse(_message.Message):
-    __slots__ = ("clients",)
+    __slots__ = ("clients", "total", "names")
     CLIENTS_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_FIELD_NUMBER: _ClassVar[int]
+    NAMES_FIELD_NUMBER: _ClassVar[int]
     clients: _containers.RepeatedCompositeFieldContainer[ClientInfo]
-    def __init__(self, clients: _Optional[_Iterable[_Union[ClientInfo, _Mapping]]] = ...) -> None: ...
+    total: int
+    names: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, clients: _Optional[_Iterable[_Union[ClientInfo, _Mapping]]] = ..., total: _Optional[int] = ..., names: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class ClientInfo(_message.Message):
-    __slots__ = ("client_id", "address", "language", "version", "last_update_timestamp_ms", "producer_groups", "consumers", "silent_ms", "proxy", "published_topics", "since_timestamp_ms", "queues", "producer_statistics")
+    __slots__ = ("client_id", "address", "language", "version", "last_update_timestamp_ms", "producer_groups", "consumers", "silent_ms", "proxy", "published_topics", "since_timestamp_ms", "queues", "producer_statistics", "user")
     CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
     LANGUAGE_FIELD_NUMBER: _ClassVar[int]
@@ -304,6 +324,7 @@ class ClientInfo(_message.Message):
     SINCE_TIMESTAMP_MS_FIELD_NUMBER: _ClassVar[int]
     QUEUES_FIELD_NUMBER: _ClassVar[int]
     PRODUCER_STATISTICS_FIELD_NUMBER: _ClassVar[int]
+    USER_FIELD_NUMBER: _ClassVar[int]
     client_id: str
     address: str
     language: str
@@ -317,7 +338,8 @@ class ClientInfo(_message.Message):
     since_timestamp_ms: int
     queues: _containers.RepeatedCompositeFieldContainer[PulledQueue]
     producer_statistics: ProducerStatistics
-    def __init__(self, client_id: _Optional[str] = ..., address: _Optional[str] = ..., language: _Optional[str] = ..., version: _Optional[str] = ..., last_update_timestamp_ms: _Optional[int] = ..., producer_groups: _Optional[_Iterable[str]] = ..., consumers: _Optional[_Iterable[_Union[ConsumerData, _Mapping]]] = ..., silent_ms: _Optional[int] = ..., proxy: _Optional[str] = ..., published_topics: _Optional[_Iterable[str]] = ..., since_timestamp_ms: _Optional[int] = ..., queues: _Optional[_Iterable[_Union[PulledQueue, _Mapping]]] = ..., producer_statistics: _Optional[_Union[ProducerStatistics, _Mapping]] = ...) -> None: ...
+    user: str
+    def __init__(self, client_id: _Optional[str] = ..., address: _Optional[str] = ..., language: _Optional[str] = ..., version: _Optional[str] = ..., last_update_timestamp_ms: _Optional[int] = ..., producer_groups: _Optional[_Iterable[str]] = ..., consumers: _Optional[_Iterable[_Union[ConsumerData, _Mapping]]] = ..., silent_ms: _Optional[int] = ..., proxy: _Optional[str] = ..., published_topics: _Optional[_Iterable[str]] = ..., since_timestamp_ms: _Optional[int] = ..., queues: _Optional[_Iterable[_Union[PulledQueue, _Mapping]]] = ..., producer_statistics: _Optional[_Union[ProducerStatistics, _Mapping]] = ..., user: _Optional[str] = ...) -> None: ...
 
 class PulledQueue(_message.Message):
     __slots__ = ("consumer_group", "topic", "queue_id", "locked")

@@ -131,7 +131,7 @@ class ClientServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ListClients(self, request, context):
-        """Who is connected.
+        """The live clients, sorted by client id: those that call this broker, and those that proxies announce.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -76,7 +76,8 @@ class PopServiceServicer:
 
     def Pop(self, request, context):
         """Leases messages of a topic to a consumer of a group: first those that come again, then new ones,
-        from one message queue or round all that the topic has here. With `poll_duration_ms` above 0 the call
+        from one message queue or round all that the topic has here. Without a queue id, messages of the group's
+        retry topic come before all others, whatever their origin topic and the filter. With `poll_duration_ms` above 0 the call
         is held until there is a message or the time is over; an answer without messages is no error.
         When the call is cancelled, what it leased is given back and does not count as a delivery.
         NO_PERMISSION (16): broker, topic or group is not readable.

@@ -213,6 +213,36 @@ class MinBrokerIdChanged(_message.Message):
     ha_broker_address: str
     def __init__(self, min_broker_id: _Optional[int] = ..., min_broker_address: _Optional[str] = ..., offline_broker_address: _Optional[str] = ..., ha_broker_address: _Optional[str] = ...) -> None: ...
 
+class RegisterProxyRequest(_message.Message):
+    __slots__ = ("name", "process_id", "version", "start_timestamp_ms", "admin_address")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    PROCESS_ID_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    START_TIMESTAMP_MS_FIELD_NUMBER: _ClassVar[int]
+    ADMIN_ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    process_id: str
+    version: str
+    start_timestamp_ms: int
+    admin_address: str
+    def __init__(self, name: _Optional[str] = ..., process_id: _Optional[str] = ..., version: _Optional[str] = ..., start_timestamp_ms: _Optional[int] = ..., admin_address: _Optional[str] = ...) -> None: ...
+
+class RegisterProxyResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class UnregisterProxyRequest(_message.Message):
+    __slots__ = ("name", "process_id")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    PROCESS_ID_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    process_id: str
+    def __init__(self, name: _Optional[str] = ..., process_id: _Optional[str] = ...) -> None: ...
+
+class UnregisterProxyResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
 class GetTopicRouteRequest(_message.Message):
     __slots__ = ("topic", "zone_name")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
@@ -333,7 +363,7 @@ class GetClusterInfoRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class GetClusterInfoResponse(_message.Message):
-    __slots__ = ("brokers", "clusters", "live_brokers", "conflicts", "away_brokers")
+    __slots__ = ("brokers", "clusters", "live_brokers", "conflicts", "away_brokers", "proxies", "away_proxies")
     class ClustersEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -346,12 +376,36 @@ class GetClusterInfoResponse(_message.Message):
     LIVE_BROKERS_FIELD_NUMBER: _ClassVar[int]
     CONFLICTS_FIELD_NUMBER: _ClassVar[int]
     AWAY_BROKERS_FIELD_NUMBER: _ClassVar[int]
+    PROXIES_FIELD_NUMBER: _ClassVar[int]
+    AWAY_PROXIES_FIELD_NUMBER: _ClassVar[int]
     brokers: _containers.RepeatedCompositeFieldContainer[BrokerData]
     clusters: _containers.MessageMap[str, BrokerNames]
     live_brokers: _containers.RepeatedCompositeFieldContainer[LiveBroker]
     conflicts: _containers.RepeatedCompositeFieldContainer[BrokerConflict]
     away_brokers: _containers.RepeatedCompositeFieldContainer[AwayBroker]
-    def __init__(self, brokers: _Optional[_Iterable[_Union[BrokerData, _Mapping]]] = ..., clusters: _Optional[_Mapping[str, BrokerNames]] = ..., live_brokers: _Optional[_Iterable[_Union[LiveBroker, _Mapping]]] = ..., conflicts: _Optional[_Iterable[_Union[BrokerConflict, _Mapping]]] = ..., away_brokers: _Optional[_Iterable[_Union[AwayBroker, _Mapping]]] = ...) -> None: ...
+    proxies: _containers.RepeatedCompositeFieldContainer[ProxyData]
+    away_proxies: _containers.RepeatedCompositeFieldContainer[AwayProxy]
+    def __init__(self, brokers: _Optional[_Iterable[_Union[BrokerData, _Mapping]]] = ..., clusters: _Optional[_Mapping[str, BrokerNames]] = ..., live_brokers: _Optional[_Iterable[_Union[LiveBroker, _Mapping]]] = ..., conflicts: _Optional[_Iterable[_Union[BrokerConflict, _Mapping]]] = ..., away_brokers: _Optional[_Iterable[_Union[AwayBroker, _Mapping]]] = ..., proxies: _Optional[_Iterable[_Union[ProxyData, _Mapping]]] = ..., away_proxies: _Optional[_Iterable[_Union[AwayProxy, _Mapping]]] = ...) -> None: ...
+
+class ProxyData(_message.Message):
+    __slots__ = ("name", "version", "start_timestamp_ms", "admin_address")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    START_TIMESTAMP_MS_FIELD_NUMBER: _ClassVar[int]
+    ADMIN_ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    version: str
+    start_timestamp_ms: int
+    admin_address: str
+    def __init__(self, name: _Optional[str] = ..., version: _Optional[str] = ..., start_timestamp_ms: _Optional[int] = ..., admin_address: _Optional[str] = ...) -> None: ...
+
+class AwayProxy(_message.Message):
+    __slots__ = ("name", "since_timestamp_ms")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    SINCE_TIMESTAMP_MS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    since_timestamp_ms: int
+    def __init__(self, name: _Optional[str] = ..., since_timestamp_ms: _Optional[int] = ...) -> None: ...
 
 class AwayBroker(_message.Message):
     __slots__ = ("cluster", "broker_name")

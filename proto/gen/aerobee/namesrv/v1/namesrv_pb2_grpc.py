@@ -60,6 +60,16 @@ class NamesrvServiceStub:
                 request_serializer=aerobee_dot_namesrv_dot_v1_dot_namesrv__pb2.WatchRegistrationRequest.SerializeToString,
                 response_deserializer=aerobee_dot_namesrv_dot_v1_dot_namesrv__pb2.BrokerNotice.FromString,
                 _registered_method=True)
+        self.RegisterProxy = channel.unary_stream(
+                '/aerobee.namesrv.v1.NamesrvService/RegisterProxy',
+                request_serializer=aerobee_dot_namesrv_dot_v1_dot_namesrv__pb2.RegisterProxyRequest.SerializeToString,
+                response_deserializer=aerobee_dot_namesrv_dot_v1_dot_namesrv__pb2.RegisterProxyResponse.FromString,
+                _registered_method=True)
+        self.UnregisterProxy = channel.unary_unary(
+                '/aerobee.namesrv.v1.NamesrvService/UnregisterProxy',
+                request_serializer=aerobee_dot_namesrv_dot_v1_dot_namesrv__pb2.UnregisterProxyRequest.SerializeToString,
+                response_deserializer=aerobee_dot_namesrv_dot_v1_dot_namesrv__pb2.UnregisterProxyResponse.FromString,
+                _registered_method=True)
         self.GetTopicRoute = channel.unary_unary(
                 '/aerobee.namesrv.v1.NamesrvService/GetTopicRoute',
                 request_serializer=aerobee_dot_namesrv_dot_v1_dot_namesrv__pb2.GetTopicRouteRequest.SerializeToString,
@@ -182,6 +192,23 @@ class NamesrvServiceServicer:
         """A stream that a broker holds open while it lives. When it ends, the name server treats the broker as
         gone at once, as it would a closed connection. Carries notices of membership changes.
         BROKER_NOT_EXIST (211): register first.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RegisterProxy(self, request, context):
+        """---- proxies ----
+
+        A stream that a proxy holds open while it lives. Its answer comes once, when the proxy is registered. When the
+        stream ends without UnregisterProxy, the proxy counts as missing until it registers again, or for 24 h.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def UnregisterProxy(self, request, context):
+        """Says that a process of a proxy stops. Idempotent.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -335,6 +362,16 @@ def add_NamesrvServiceServicer_to_server(servicer, server):
                     servicer.WatchRegistration,
                     request_deserializer=aerobee_dot_namesrv_dot_v1_dot_namesrv__pb2.WatchRegistrationRequest.FromString,
                     response_serializer=aerobee_dot_namesrv_dot_v1_dot_namesrv__pb2.BrokerNotice.SerializeToString,
+            ),
+            'RegisterProxy': grpc.unary_stream_rpc_method_handler(
+                    servicer.RegisterProxy,
+                    request_deserializer=aerobee_dot_namesrv_dot_v1_dot_namesrv__pb2.RegisterProxyRequest.FromString,
+                    response_serializer=aerobee_dot_namesrv_dot_v1_dot_namesrv__pb2.RegisterProxyResponse.SerializeToString,
+            ),
+            'UnregisterProxy': grpc.unary_unary_rpc_method_handler(
+                    servicer.UnregisterProxy,
+                    request_deserializer=aerobee_dot_namesrv_dot_v1_dot_namesrv__pb2.UnregisterProxyRequest.FromString,
+                    response_serializer=aerobee_dot_namesrv_dot_v1_dot_namesrv__pb2.UnregisterProxyResponse.SerializeToString,
             ),
             'GetTopicRoute': grpc.unary_unary_rpc_method_handler(
                     servicer.GetTopicRoute,
@@ -548,6 +585,60 @@ class NamesrvService:
             '/aerobee.namesrv.v1.NamesrvService/WatchRegistration',
             aerobee_dot_namesrv_dot_v1_dot_namesrv__pb2.WatchRegistrationRequest.SerializeToString,
             aerobee_dot_namesrv_dot_v1_dot_namesrv__pb2.BrokerNotice.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RegisterProxy(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/aerobee.namesrv.v1.NamesrvService/RegisterProxy',
+            aerobee_dot_namesrv_dot_v1_dot_namesrv__pb2.RegisterProxyRequest.SerializeToString,
+            aerobee_dot_namesrv_dot_v1_dot_namesrv__pb2.RegisterProxyResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def UnregisterProxy(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/aerobee.namesrv.v1.NamesrvService/UnregisterProxy',
+            aerobee_dot_namesrv_dot_v1_dot_namesrv__pb2.UnregisterProxyRequest.SerializeToString,
+            aerobee_dot_namesrv_dot_v1_dot_namesrv__pb2.UnregisterProxyResponse.FromString,
             options,
             channel_credentials,
             insecure,

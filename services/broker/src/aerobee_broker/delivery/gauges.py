@@ -79,6 +79,8 @@ class Gauges:
         self.metrics.half_messages(backlog.transactions.table.by_topic())
         for consumer_group, topic, lag in self.offset_queries.lags():
             self.metrics.lag(topic, consumer_group, lag)
+            expired = self.offset_queries.expired(consumer_group, topic)
+            self.metrics.expired(topic, consumer_group, expired)
 
 
 @dataclass(slots=True, eq=False)

@@ -7,13 +7,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from aerobee_broker.metadata.config_table import ConfigTable
-from aerobee_broker.store.format import LITE_TOPICS, SHRUNK_TOPICS
+from aerobee_broker.store.format import LITE_TOPICS, SHRUNK_TOPICS, TOPIC_TIMES
+from aerobee_broker.store.options import HOUR_MS
+from aerobee_wire.properties import whole_number
 from aerobee_wire.queues.lite import LITE
 from aerobee_wire.route import READ, READ_WRITE, WRITE
 
 PRIORITY = 8
 
 MESSAGE_TYPE = "message.type"  # name of an attribute
+RESERVE_TIME = "reserve.time"  # name of an attribute: hours, or -1
 UNSPECIFIED = "UNSPECIFIED"  # value of this attribute until a message states its type
 
 
@@ -29,6 +32,9 @@ class TopicConfig:
     # Number of queues before the topic was shrunk, or 0 if it was not. Messages in the queues that
     # were removed are unreadable by intent.
     shrunk_from: int = 0
+    # Store time (ms since the epoch): older messages expired before the retention time of the topic
+    # was raised or removed, and stay expired. 0 if it was not.
+    expired_before_ms: int = 0
 
     @property
     def name(self) -> str:
@@ -48,6 +54,12 @@ class TopicConfig:
         return self.attributes.get(MESSAGE_TYPE, "")
 
     @property
+    def reserved_ms(self) -> int | None:
+        """The retention time of the topic in ms, or None if it is that of the broker."""
+        hours = whole_number(self.attributes.get(RESERVE_TIME, ""))
+        return hours * HOUR_MS if hours is not None and hours > 0 else None
+
+    @property
     def by_priority(self) -> bool:
         """Return whether the queue id is a priority, so that higher ids are popped first."""
         return self.message_type == "PRIORITY"
@@ -56,7 +68,11 @@ class TopicConfig:
     def features(self) -> set[str]:
         """Return the format features (`store/format.py`) that this topic uses."""
         found = {LITE_TOPICS} if self.message_type == LITE else set()
-        return found | {SHRUNK_TOPICS} if self.shrunk_from else found
+        if self.shrunk_from:
+            found.add(SHRUNK_TOPICS)
+        if self.reserved_ms is not None or self.expired_before_ms:
+            found.add(TOPIC_TIMES)
+        return found
 
     @property
     def queue_count(self) -> int:
@@ -73,8 +89,9 @@ class TopicConfig:
             "topicSysFlag": self.topic_sys_flag,
             "order": self.order,
             "attributes": dict(self.attributes),
-            # A key that RocketMQ does not have.
+            # Keys that RocketMQ does not have.
             **({"shrunkFrom": self.shrunk_from} if self.shrunk_from else {}),
+            **({"expiredBefore": self.expired_before_ms} if self.expired_before_ms else {}),
         }
 
     @classmethod
@@ -88,6 +105,7 @@ class TopicConfig:
             order=bool(content.get("order", False)),
             attributes=dict(content.get("attributes") or {}),
             shrunk_from=int(content.get("shrunkFrom", 0)),
+            expired_before_ms=int(content.get("expiredBefore", 0)),
         )
 
 

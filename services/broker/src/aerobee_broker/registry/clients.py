@@ -33,8 +33,8 @@ class Client:
     version: str = ""
     producer_groups: frozenset[str] = frozenset()
     consumers: Mapping[str, Consumer] = field(default_factory=dict)
-    # For a client behind a proxy: the address of the proxy, and the topics that it publishes to.
-    proxy: str = ""
+    proxy: str = ""  # its address; empty for a client that connects directly
+    user: str = ""  # the user that signs its calls to the proxy
     published_topics: frozenset[str] = frozenset()
     producer_statistics: Statistics = field(default_factory=dict)
     since_timestamp_ms: int = 0  # time of its first heartbeat
@@ -51,6 +51,37 @@ class Client:
 CONFLICT_INTERVAL_MS = 60_000
 GATHERING_MS = 5_000  # the time in which clients register with a new master
 MAX_PENDING_CHECKS = 1_000  # per client
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientFilter:
+    """Choose clients. An empty field does not filter; `text` ignores the case."""
+
+    group: str = ""
+    topic: str = ""
+    user: str = ""
+    proxy: str = ""
+    text: str = ""
+
+    def matches(self, client: Client) -> bool:
+        wanted = ((self.user, client.user), (self.proxy, client.proxy))
+        if any(value and value != given for value, given in wanted):
+            return False
+        if self.group and self.group not in client.producer_groups | client.consumers.keys():
+            return False
+        if self.topic and not (
+            self.topic in client.published_topics
+            or any(self.topic in each.subscriptions for each in client.consumers.values())
+        ):
+            return False
+        texts = (
+            client.client_id,
+            client.address,
+            client.proxy,
+            client.user,
+            f"{client.language} {client.version}",
+        )
+        return not self.text or self.text.lower() in "\n".join(texts).lower()
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,7 +278,8 @@ class Clients:
         consumer. Then the consumer stays.
         """
         before = self._clients.get(client.client_id)
-        if before is not None and before.consumers and client.published_topics:
+        is_producer = client.published_topics and not client.consumers
+        if before is not None and before.consumers and is_producer:
             return
         if before is not None:
             client = replace(

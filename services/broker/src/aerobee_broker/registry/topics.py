@@ -18,11 +18,13 @@ from aerobee_broker.errors import InvalidParameter, NoPermission, TopicNotExist
 from aerobee_broker.metadata.persistent_table import PersistentTable
 from aerobee_broker.metadata.topics import (
     MESSAGE_TYPE,
+    RESERVE_TIME,
     UNSPECIFIED,
     TopicConfig,
     Topics,
 )
 from aerobee_wire import topics as names
+from aerobee_wire.properties import whole_number
 from aerobee_wire.queues import lite
 from aerobee_wire.route import ALL_PERMISSIONS, INHERIT, READ, READ_WRITE
 from aerobee_wire.status import Code, MqError
@@ -45,7 +47,8 @@ MESSAGE_TYPES = (
     "MIXED",
 )
 # Attributes with one possible value.
-FIXED_ATTRIBUTES = {"queue.type": "SimpleCQ", "cleanup.policy": "DELETE", "reserve.time": "-1"}
+FIXED_ATTRIBUTES = {"queue.type": "SimpleCQ", "cleanup.policy": "DELETE"}
+MAX_RESERVE_HOURS = 87_600  # ten years
 _ALLOWED = {
     MESSAGE_TYPE: (
         f"use one of {', '.join(MESSAGE_TYPES[:-1])} (MIXED with enableMixedMessageType)"
@@ -55,9 +58,8 @@ _ALLOWED = {
         "no topic keeps the last message of each key; remove it, or write DELETE, and let an "
         "application keep the last messages"
     ),
-    "reserve.time": (
-        "the topics of a broker share one log and its retention; remove it, or write -1, and set "
-        "fileReservedTime of the broker, or create the topic on a broker with another one"
+    RESERVE_TIME: (
+        f"use 1 to {MAX_RESERVE_HOURS:,} hours, or -1 for the fileReservedTime of the broker"
     ),
 }
 TOPIC_ATTRIBUTES = frozenset([*_ALLOWED, lite.TTL_ATTRIBUTE])
@@ -80,6 +82,7 @@ class TopicRegistry:
         *,
         announce: Announce,
         spread: Spread,
+        now_ms: Callable[[], int],
         on_parent: Callable[[str], None] = lambda topic: None,
     ) -> None:
         """Create a registry. `on_parent` is called with a LITE topic before it is published."""
@@ -89,6 +92,7 @@ class TopicRegistry:
         self._options = options
         self._announce = announce
         self._spread = spread
+        self._now_ms = now_ms
         # Topics created or changed and not published yet, with the task that publishes them. None:
         # the task failed, and the next use of the topic retries it.
         self._publishing: dict[str, asyncio.Task[list[str]] | None] = {}
@@ -189,7 +193,11 @@ class TopicRegistry:
             if config.topic in self._publishing:
                 await self._ensure_published(config.topic)
             return PutResult(created=False, unreachable_namesrvs=[])
-        config = replace(config, shrunk_from=_shrunk_from(known, config))
+        config = replace(
+            config,
+            shrunk_from=_shrunk_from(known, config),
+            expired_before_ms=_expired_before(known, config, self._now_ms()),
+        )
         self._check_type_change(known, config)
         if config.message_type == lite.LITE:
             self._on_parent(config.topic)
@@ -288,6 +296,12 @@ class TopicRegistry:
                 f"topic {config.topic} is of the type {config.message_type or 'NORMAL'}: "
                 f"{lite.TTL_ATTRIBUTE}, the TTL of lite topics, needs the type LITE (--type lite)"
             )
+        if config.reserved_ms is not None and config.message_type == lite.LITE:
+            raise InvalidParameter(
+                f"topic {config.topic} is of the type LITE: remove {RESERVE_TIME}, and use "
+                f"{lite.TTL_ATTRIBUTE}, the TTL of its lite topics",
+                about=RESERVE_TIME,
+            )
         for name, value in config.attributes.items():
             if name == MESSAGE_TYPE:
                 allowed = value in MESSAGE_TYPES and (
@@ -295,6 +309,8 @@ class TopicRegistry:
                 )
             elif name == lite.TTL_ATTRIBUTE:
                 allowed = True  # checked above
+            elif name == RESERVE_TIME:
+                allowed = _is_reserve_time(value)
             else:
                 allowed = value == FIXED_ATTRIBUTES.get(name)
             if not allowed:
@@ -422,6 +438,25 @@ def _auto_create_topic(options: BrokerOptions) -> TopicConfig | None:
     if not options.auto_create_topic_enable:
         return None
     return TopicConfig(names.AUTO_CREATE_TOPIC, count, count, READ_WRITE | INHERIT)
+
+
+def _is_reserve_time(value: str) -> bool:
+    hours = whole_number(value)
+    return hours is not None and (hours == -1 or 1 <= hours <= MAX_RESERVE_HOURS)
+
+
+def _expired_before(known: TopicConfig | None, config: TopicConfig, now_ms: int) -> int:
+    """Return the store time (ms) before which messages of the topic have expired for good.
+
+    A longer retention time applies to the messages that are readable when it is set. 0 means that
+    no message has expired for good.
+    """
+    if known is None:
+        return 0
+    before, after = known.reserved_ms, config.reserved_ms
+    if before is None or (after is not None and after <= before):
+        return known.expired_before_ms
+    return max(known.expired_before_ms, now_ms - before)
 
 
 def _shrunk_from(known: TopicConfig | None, config: TopicConfig) -> int:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 
 from aerobee.broker.v1 import admin_pb2 as pb
@@ -36,6 +37,7 @@ from aerobee_broker.store.message_store import MessageStore
 from aerobee_broker.store.options import HOUR_MS
 from aerobee_chassis.clock import Clock
 from aerobee_chassis.rpc.call import Call
+from aerobee_wire.access.policies import GROUP, TOPIC
 from aerobee_wire.status import Code, MqError
 
 
@@ -62,7 +64,7 @@ class StatusReport:
         usage = self.disk.usage(self.store_path)
         identity, metrics, store = self.identity, self.metrics, self.store
         options, now_ms = self.options, self.clock.now_ms()
-        expiries = store.cleaning.retention.expiries(physical_offsets, now_ms)
+        expiries = store.expiries(physical_offsets, now_ms)
         return pb.GetBrokerStatusResponse(
             cluster=identity.cluster,
             broker_name=identity.broker_name,
@@ -168,6 +170,7 @@ class AdminRpcs:
             message_types=request.message_types,
             include_system=request.include_system,
             exclude_derived=request.exclude_derived,
+            visible=partial(call.caller.sees, TOPIC),
         )
         return pb.ListTopicsResponse(
             topics=map(to_message, found.configs),
@@ -226,6 +229,7 @@ class AdminRpcs:
             name_part=request.name_part,
             consume_types=convert.consume_types(request.consume_types),
             include_system=request.include_system,
+            visible=partial(call.caller.sees, GROUP),
         )
         return pb.ListGroupsResponse(
             groups=map(convert.to_group, found.configs),

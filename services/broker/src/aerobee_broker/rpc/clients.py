@@ -17,7 +17,7 @@ from aerobee.broker.v1 import client_pb2 as pb
 from aerobee_broker.delivery.pull.long_polls import LongPolls
 from aerobee_broker.delivery.transaction.check_back import TransactionChecks
 from aerobee_broker.errors import InvalidParameter
-from aerobee_broker.registry.clients import CheckNotice, Clients
+from aerobee_broker.registry.clients import CheckNotice, ClientFilter, Clients
 from aerobee_broker.registry.groups import GroupRegistry
 from aerobee_broker.registry.queue_locks import QueueLocks
 from aerobee_broker.registry.reply_streams import Reply, ReplyStreams
@@ -122,12 +122,22 @@ class ClientRpcs:
     async def list_clients(
         self, request: pb.ListClientsRequest, call: Call
     ) -> pb.ListClientsResponse:
+        if request.offset < 0 or request.limit < 0:
+            raise InvalidParameter("offset and limit are 0 or more")
+        wanted = ClientFilter(
+            group=request.group,
+            topic=request.topic,
+            user=request.user,
+            proxy=request.proxy,
+            text=request.text,
+        )
+        found = [client for client in self._clients.all() if wanted.matches(client)]
+        end = request.offset + request.limit if request.limit else None
         return pb.ListClientsResponse(
             clients=[
                 convert.client_info(client, self._clients, self._locks)
-                for client in self._clients.all()
-                if not request.group
-                or request.group in client.producer_groups
-                or request.group in client.consumers
-            ]
+                for client in found[request.offset : end]
+            ],
+            total=len(found),
+            names=[client.client_id for client in found] if request.with_names else (),
         )

@@ -32,6 +32,7 @@ from aerobee_broker.errors import InvalidParameter
 from aerobee_broker.registry.reply_streams import ReplyStreams
 from aerobee_broker.rpc import convert
 from aerobee_chassis.rpc.call import Call
+from aerobee_wire.access.policies import SUB, topic_need
 from aerobee_wire.handles import recall_handle
 from aerobee_wire.handles.recall_handle import RecallHandle
 from aerobee_wire.message_id import offset_message_id, pack_host
@@ -128,7 +129,11 @@ class MessageRpcs:
 
     async def send_back(self, request: pb.SendBackRequest, call: Call) -> pb.SendBackResponse:
         entries = [convert.send_back_entry(entry) for entry in request.entries]
-        outcomes = await self._send_back.send_back(request.consumer_group, entries)
+        outcomes = await self._send_back.send_back(
+            request.consumer_group,
+            entries,
+            readable=lambda topic: call.caller.may(topic_need(topic, SUB)),
+        )
         return pb.SendBackResponse(results=map(_send_back_result, outcomes))
 
 

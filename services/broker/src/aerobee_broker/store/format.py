@@ -26,6 +26,7 @@ REPLICATED_LOG = "replicated-log"  # epochs, an unconfirmed tail, the metadata j
 LITE_TOPICS = "lite-topics"  # units with codes of lite topics, their journal
 EXPONENTIAL_RETRY = "exponential-retry"  # a groupRetryPolicy of the type EXPONENTIAL
 SHRUNK_TOPICS = "shrunk-topics"  # shrunkFrom: queues that must not be adopted again
+TOPIC_TIMES = "topic-times"  # reserve.time, and expiredBefore: messages that stay expired
 TABLE_CHANGES = "table-changes"  # tables whose last changes are in a file beside the JSON file
 
 # Feature → the version of Aerobee that introduced it; the next version if it is unreleased.
@@ -34,6 +35,7 @@ FEATURES: Mapping[str, str] = {
     LITE_TOPICS: "0.2.0",
     EXPONENTIAL_RETRY: "0.2.0",
     SHRUNK_TOPICS: "0.2.0",
+    TOPIC_TIMES: "0.2.0",
     TABLE_CHANGES: "0.2.0",
 }
 # Features of files that each replica writes for itself: a master and its slave may differ in them.

@@ -124,7 +124,9 @@ class MessageStore:
         log, dispatch, deleted_topics = self._log, self._dispatch, self._deleted_topics
         checkpoint_file, replicated = self._checkpoint_file, options.replicated
         self._derived_flush = DerivedFlush(disk, log, dispatch, checkpoint_file, options)
-        self._retention = Retention(disk, path, log, options)
+        reader = Reader(log, dispatch, deleted_topics, self.damage, clock.monotonic_ms)
+        self.topic_times = reader.topic_times
+        self._retention = Retention(disk, path, log, options, self.topic_times)
         self.flush = Flush(
             log, dispatch, checkpoint_file, deleted_topics, on_event, replicated=replicated
         )
@@ -147,7 +149,6 @@ class MessageStore:
 
         self.topics, self.queues = self._queues.topics, self._queues.queue_ids
         self.deleted_below = self._deleted_topics.deleted_below
-        reader = Reader(log, dispatch, deleted_topics, self.damage, clock.monotonic_ms)
         self.enable_read_retries = reader.enable_retries
         self.read, self.get, self.query = reader.read, reader.get, reader.query
         self.units, self.store_timestamp = reader.units, reader.store_timestamp
@@ -335,6 +336,28 @@ class MessageStore:
         if refused:
             raise DiskFull(refused)
 
+    def expiries(self, physical_offsets: Sequence[int], now_ms: int) -> list[int]:
+        """Return for each record the earliest time at which age alone removes it.
+
+        Times are in milliseconds since the epoch. A time of 0 means never. The time of a topic with
+        its own retention time is exact; otherwise the record goes with its file. Size limits and
+        protected files are ignored.
+        """
+        by_file = self._retention.expiries(physical_offsets, now_ms)
+        if not self.topic_times.in_use:
+            return by_file
+        return [
+            self._own_expiry(offset, expiry)
+            for offset, expiry in zip(physical_offsets, by_file, strict=True)
+        ]
+
+    def _own_expiry(self, physical_offset: int, by_file: int) -> int:
+        found = self.indexed_record(physical_offset)
+        if found is None:
+            return by_file
+        own = self.topic_times.expiry_ms(found.topic, found.store_timestamp_ms)
+        return by_file if own is None else own
+
     def set_tags_code(self, topic: str, code: TagsCode) -> None:
         """Let the consume queues of a new topic contain this code instead of the hash of TAGS.
 
@@ -446,10 +469,11 @@ class MessageStore:
     # ---- upkeep ----
 
     def maintain(self, now_ms: int) -> None:
-        """Do a bounded amount of work for checkpoint and retention.
+        """Do a bounded amount of work for retention and the checkpoint.
 
         Call it on the event loop, once a second.
         """
+        self.topic_times.step(now_ms)
         if self.flush.read_only_reason:
             return
         try:

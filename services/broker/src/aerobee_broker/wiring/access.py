@@ -6,6 +6,7 @@ A replica has a table of its own in each role. It is not part of the replicated 
 from __future__ import annotations
 
 import secrets
+from functools import partial
 
 import structlog
 from aerobee.access.v1 import access_pb2
@@ -21,13 +22,17 @@ from aerobee_chassis.rpc.services import Service, bind
 from aerobee_cluster.access.exchange import TableExchange
 from aerobee_cluster.access.handlers import AccessHandlers
 from aerobee_cluster.access.store import KEEP_CURRENT_S, AccessStore, save_in
+from aerobee_wire.permissions import Permissions
 from aerobee_wire.status import Code, MqError
 
 _SERVICE = access_pb2.DESCRIPTOR.services_by_name["BrokerAccessService"]
 
 
 class BrokerAccess:
-    """The access table of one broker process. `service` is a service of its port."""
+    """The access table of one broker process.
+
+    `service` is a service of its port, and `checks` checks the callers of all services.
+    """
 
     def __init__(self, options: BrokerOptions, clock: Clock) -> None:
         root = options.store_path_root_dir.expanduser()
@@ -35,6 +40,9 @@ class BrokerAccess:
         self._options = options
         node = f"broker-{secrets.token_hex(4)}"
         self.store = AccessStore(node, clock.now_ms, save_in(self._path))
+        self.checks = options.access(
+            Permissions(options.tls_cluster_name, options.broker_name), self.store.user, clock
+        )
         self.service: Service = bind(
             _SERVICE,
             AccessHandlers(self.store, private=options.is_closed, log=structlog.get_logger().info),
@@ -52,8 +60,9 @@ class BrokerAccess:
 
     def components(self) -> tuple[Component, ...]:
         """Return the components to start after the server, on real time."""
+        recheck = BackgroundTask("access recheck", partial(self.store.notify, self.checks.recheck))
         if not self._options.namesrvs:
-            return (Step(stop=self.store.close),)
+            return (recheck, Step(stop=self.store.close))
         error_of = unreachable(Code.NAMESRV_UNREACHABLE, "name server")
         caller = Caller(error_of, self._options.peer_tls())
         exchange = TableExchange(
@@ -63,6 +72,7 @@ class BrokerAccess:
             Step(stop=caller.close),
             PeriodicTask("access table", KEEP_CURRENT_S, self.store.keep_current),
             BackgroundTask("access exchange", exchange.run),
+            recheck,
             Step(stop=self.store.close),
         )
 

@@ -7,7 +7,7 @@ from aerobee_broker.delivery.pop.lease_journal import LeaseJournal
 from aerobee_broker.delivery.pop.lease_journal_format import QUEUE_ID
 from aerobee_broker.delivery.pop.lease_space import LeaseSpace
 from aerobee_broker.delivery.pop.lease_table import LeaseTable
-from aerobee_broker.delivery.pop.pop import Notifications, Pop
+from aerobee_broker.delivery.pop.pop import Notifications, Pop, Retries
 from aerobee_broker.delivery.pull.access import ReadAccess
 from aerobee_broker.delivery.pull.offsets import OffsetQueries
 from aerobee_broker.delivery.pull.pull import Pull
@@ -42,16 +42,19 @@ class Consuming:
             metrics=core.environment.metrics,
         )
         self.leases = self._make_leases(core)
+        retries = Retries(leases=self.leases, access=access, store=core.store)
         self.notifications = Notifications(
             leases=self.leases,
             polls=core.polls,
             access=access,
+            retries=retries,
             long_polling=options.long_polling_enable,
         )
         self.pop = Pop(
             leases=self.leases,
             polls=core.polls,
             access=access,
+            retries=retries,
             metrics=core.environment.metrics,
             long_polling=options.long_polling_enable,
         )

@@ -11,6 +11,7 @@ from aerobee_broker.commit.interval_commit import FlushTiming, IntervalCommit
 from aerobee_broker.delivery.lite.lines import LiteLines, Parents
 from aerobee_broker.delivery.metadata_journal import MetadataJournal
 from aerobee_broker.delivery.pull.long_polls import Arrivals, LongPolls
+from aerobee_broker.delivery.topic_retention import TopicRetention
 from aerobee_broker.registry.broker_permission import BrokerPermission
 from aerobee_broker.registry.clients import Clients
 from aerobee_broker.registry.consumers import Differences
@@ -62,8 +63,10 @@ class Core:
             options,
             announce=announce,
             spread=spread,
+            now_ms=environment.clock.now_ms,
             on_parent=self.parents,
         )
+        self.topic_retention = TopicRetention(store, tables.topics, tables.offsets)
         self.groups = GroupRegistry(tables.groups, tables.saved_groups, self.topics, options)
         self.clients = Clients(
             environment.clock.real,
@@ -76,7 +79,10 @@ class Core:
         self.replies = ReplyStreams(environment.clock.real, options.max_message_size)
 
     def restore_registries(self) -> None:
-        """Add system topics, predefined groups and topics of the store to the loaded tables."""
+        """Add system topics, predefined groups and topics of the store to the loaded tables.
+
+        Then expire messages, because components that start next read the store.
+        """
         self.topics.create_system_topics(journalled=self.journal is not None)
         self.groups.create_predefined()
         stored = [(topic, self.store.queues(topic)) for topic in self.store.topics()]
@@ -85,6 +91,7 @@ class Core:
             structlog.get_logger().warning(
                 "topics_adopted", topics=adopted, reason="in the commit log and not in topics.json"
             )
+        self.topic_retention.restore(self.environment.clock.now_ms())
 
     def _on_new_parent(self, parent: str) -> None:
         """Prepare for the first message of a parent topic, before the message is sent.

@@ -1,4 +1,4 @@
-"""Check the certificates of callers, for a server whose port requires one.
+"""Check callers, for a server whose port requires certificates or signatures.
 
 A policy decides (`aerobee_wire.permissions`). This module finds out who calls, logs rejected calls,
 and lets them pass if they are only to be observed.
@@ -6,13 +6,17 @@ and lets them pass if they are only to be observed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache
 from typing import Any, Protocol
 
 import structlog
 
 from aerobee_chassis.rpc.call import Call
+from aerobee_chassis.rpc.held_calls import HeldCalls
+from aerobee_wire.access.caller import Caller
+from aerobee_wire.access.signature import AUTHORIZATION_KEY, NotAuthenticated, Signatures
 from aerobee_wire.identity import Identity, identity_of
 from aerobee_wire.status import MqError
 
@@ -28,25 +32,34 @@ class Policy(Protocol):
     def always_rejects(self, path: str) -> bool:
         """Return whether other callers are rejected even if calls are only observed."""
 
-    def admit(self, caller: Identity | None, path: str) -> None:
+    def admit(self, caller: Caller, path: str) -> None:
         """Check a caller before its request is read. Raises MqError."""
 
-    def authorize(self, caller: Identity | None, path: str, request: Any) -> None:
+    def authorize(self, caller: Caller, path: str, request: Any) -> None:
         """Check the request of a caller that `admit` has admitted. Raises MqError."""
 
 
 class Access:
     """Check the calls of one server.
 
-    If `enforced` is false, no call is checked, because the port does not require certificates.
-    With `observe_only`, calls are checked and logged, but not rejected, unless the policy always
-    rejects them.
+    If `enforced` is false, no call is checked, because the port does not require certificates. With
+    `observe_only`, calls are checked and logged, but not rejected, unless the policy always rejects
+    them. `signatures` checks calls that users have signed; if it is None, the port serves no users.
     """
 
-    def __init__(self, policy: Policy, *, enforced: bool, observe_only: bool = False) -> None:
+    def __init__(
+        self,
+        policy: Policy,
+        *,
+        enforced: bool,
+        observe_only: bool = False,
+        signatures: Signatures | None = None,
+    ) -> None:
         self.enforced = enforced
         self._policy = policy
         self._observe_only = observe_only
+        self._signatures = signatures
+        self._held = HeldCalls(MqError)
         self._logged: set[tuple[Identity | str, str]] = set()
         self.rejected = 0  # calls that were rejected, or would be
 
@@ -55,37 +68,75 @@ class Access:
         if missing := self._policy.missing(paths):
             raise TypeError(f"no row in the table of permissions: {', '.join(missing)}")
 
-    def admit(self, path: str, call: Call) -> None:
-        """Check a caller before its request is read. Raises MqError."""
-        self._check(self._policy.admit, path, call)
-
-    def authorize(self, path: str, call: Call, request: Any) -> None:
-        """Check a request after it was read. Raises MqError."""
-
-        def authorize(caller: Identity | None, path: str) -> None:
-            self._policy.authorize(caller, path, request)
-
-        self._check(authorize, path, call)
-
-    def _check(self, check: Callable[[Identity | None, str], None], path: str, call: Call) -> None:
-        caller = _identity_of(call.certificate_uris)
+    def admit(self, path: str, call: Call) -> Caller:
+        """Check a caller before its request is read, and return it. Raises MqError."""
+        caller = Caller(_identity_of(call.certificate_uris), None, call.peer)
         try:
-            check(caller, path)
+            if self._signatures is not None:
+                header = call.metadata.get(AUTHORIZATION_KEY, "")
+                signed = self._signatures.check(header, path)
+                caller = Caller(caller.identity, signed, caller.source)
+            self._policy.admit(caller, path)
         except MqError as error:
-            self.rejected += 1
-            passes = self._observe_only and not self._policy.always_rejects(path)
-            self._log(caller, path, call.peer, error.message, passes=passes)
-            if not passes:
-                raise
+            self._reject(caller, path, error)
+        return caller
 
-    def _log(
-        self, caller: Identity | None, path: str, peer: str, reason: str, *, passes: bool
-    ) -> None:
+    def check_request(self, path: str, caller: Caller, data: bytes) -> None:
+        """Check that a user has signed this request. Raises MqError."""
+        if caller.signed is not None and not caller.signed.covers(data):
+            error = NotAuthenticated("the request is not the one that was signed")
+            self._reject(caller, path, error)
+
+    def authorize(self, path: str, caller: Caller, request: Any) -> None:
+        """Check a request after it was parsed. Raises MqError."""
+        try:
+            self._policy.authorize(caller, path, request)
+        except MqError as error:
+            self._reject(caller, path, error)
+
+    # ---- calls that last ----
+
+    def hold(self, path: str, caller: Caller, request: Any | None) -> AbstractContextManager[None]:
+        """Return a block in which a call ends if its user loses the right to make it.
+
+        `request` is None for a stream of requests. The block then raises MqError.
+        """
+        signatures, signed = self._signatures, caller.signed
+        if signatures is None or signed is None:
+            return nullcontext()
+
+        def check() -> None:
+            try:
+                now = Caller(caller.identity, signatures.renewed(signed), caller.source)
+                self._policy.admit(now, path)
+                if request is not None:
+                    self._policy.authorize(now, path, request)
+            except MqError as error:
+                self._reject(caller, path, error)
+
+        return self._held.hold(signed.user.name, check)
+
+    def recheck(self, users: Collection[str]) -> None:
+        """End the running calls of these users that are not allowed any more."""
+        self._held.recheck(users)
+
+    # ---- calls that are rejected ----
+
+    def _reject(self, caller: Caller, path: str, error: MqError) -> None:
+        """Raise the error, or only log it if calls are observed."""
+        self.rejected += 1
+        passes = self._observe_only and not self._policy.always_rejects(path)
+        self._log(caller, path, error.message, passes=passes)
+        if not passes:
+            raise error
+
+    def _log(self, caller: Caller, path: str, reason: str, *, passes: bool) -> None:
         """Log a rejected call once for each caller and RPC: a rejected client may retry forever.
 
         A caller without an identity is known by its host, because its port changes.
         """
-        key = caller or peer.rpartition(":")[0], path
+        user = "" if caller.user is None else f"user {caller.user.name}"
+        key = user or caller.identity or caller.source.rpartition(":")[0], path
         if key in self._logged:
             return
         if len(self._logged) >= _MOST_LOGGED:
@@ -93,7 +144,11 @@ class Access:
         self._logged.add(key)
         event = "call_would_be_rejected" if passes else "call_rejected"
         structlog.get_logger().warning(
-            event, caller=str(caller or ""), rpc=path, peer=peer, reason=reason
+            event,
+            caller=user or str(caller.identity or ""),
+            rpc=path,
+            peer=caller.source,
+            reason=reason,
         )
 
 

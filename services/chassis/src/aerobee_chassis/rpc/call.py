@@ -20,6 +20,8 @@ from typing import Any, Protocol
 
 from google.protobuf.message import Message
 
+from aerobee_wire.access.caller import Caller
+
 
 class Call(Protocol):
     """An RPC in progress."""
@@ -35,6 +37,10 @@ class Call(Protocol):
     @property
     def certificate_uris(self) -> tuple[str, ...]:
         """Return the URIs in the caller's certificate that TLS has verified; () without one."""
+
+    @property
+    def caller(self) -> Caller:
+        """Return who calls, as the server's access check has found out."""
 
     def time_remaining_s(self) -> float | None:
         """Return the seconds until the caller's deadline, or None without a deadline."""

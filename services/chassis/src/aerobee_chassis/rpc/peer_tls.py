@@ -23,6 +23,8 @@ from aerobee_chassis.config import Options
 from aerobee_chassis.errors import CertificateError, ConfigError
 from aerobee_chassis.rpc.access import Access, Policy
 from aerobee_chassis.rpc.transport import ChannelTls
+from aerobee_wire.access.signature import Signatures
+from aerobee_wire.access.users import User
 from aerobee_wire.certificates import (
     NAME,
     CallerCertificates,
@@ -128,7 +130,10 @@ class ServerTlsOptions(PortOptions):
     # "permissive" is for the proxy alone. Here it is plaintext, like "disabled".
     tls_server_mode: Literal["disabled", "permissive", "enforcing"] = "disabled"
     tls_server_need_client_auth: Literal["none", "require"] = "require"
-    # Not in RocketMQ: check the roles of callers, but log calls instead of rejecting them.
+    # Whether callers may sign as users, whose policies then decide.
+    authentication_enabled: bool = False
+    authorization_enabled: bool = False  # policies decide in any case; RocketMQ has two options
+    # Not in RocketMQ: check callers, but log calls instead of rejecting them.
     access_observe_only: bool = False
 
     def server_tls(self) -> ServerTls | None:
@@ -137,12 +142,22 @@ class ServerTlsOptions(PortOptions):
             return None
         return ServerTls(self._certificate_files(), require_client=self._requires_client)
 
-    def access(self, policy: Policy) -> Access:
-        """Return the check of callers. It is enforced if the port requires their certificates."""
+    def access(
+        self,
+        policy: Policy,
+        user_of: Callable[[str], User | None],
+        clock: Clock,
+    ) -> Access:
+        """Return the check of callers. It is enforced if the port requires their certificates.
+
+        `user_of` returns the user of a name, for calls that users sign.
+        """
+        signatures = Signatures(user_of, clock.real.now_ms) if self.authentication_enabled else None
         return Access(
             policy,
             enforced=self.is_closed,
             observe_only=self.access_observe_only,
+            signatures=signatures,
         )
 
     @property
@@ -160,6 +175,16 @@ class ServerTlsOptions(PortOptions):
 
     def conflicts(self) -> Iterator[ConfigError]:
         yield from super().conflicts()
+        if self.authorization_enabled and not self.authentication_enabled:
+            problem = "authorizationEnabled needs authenticationEnabled=true"
+            yield ConfigError(problem, "authenticationEnabled")
+        if self.authentication_enabled and not self.is_closed:
+            yield ConfigError(
+                "authenticationEnabled=true needs a port that requires certificates, because "
+                "brokers and proxies prove their roles by them: set tlsServerMode=enforcing and "
+                "tlsServerNeedClientAuth=require",
+                "authenticationEnabled",
+            )
         if self.tls_server_mode != "enforcing":
             if self.tls_trust_cert_path:
                 yield ConfigError(

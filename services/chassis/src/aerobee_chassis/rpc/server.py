@@ -29,6 +29,7 @@ from aerobee_chassis.rpc.standard_services import (
     ServiceNotFound,
 )
 from aerobee_chassis.rpc.transport import Listener, UnreadableRequest, admit_all, parsed
+from aerobee_wire.access.caller import Caller
 
 FailureOf = Callable[[Exception], Failure | None]
 # Return the answer of an RPC when too many bytes are in flight, or None to let it fail.
@@ -136,26 +137,36 @@ class Server(Component):
             await self._listener.stop(0)
             self._listener = None
 
-    def _admit(self, service: str, method: Method, call: Call) -> Failure | None:
+    def _admit(self, service: str, method: Method, call: Call) -> Failure | Caller:
         assert self._access is not None
         path = f"/{service}/{method.name}"
         try:
-            self._access.admit(path, call)
+            return self._access.admit(path, call)
         except Exception as error:
             return self._failure(path[1:], error)
-        return None
 
     async def _run(
         self, service: str, method: Method, request: Any, call: Call
     ) -> Message | Failure | None:
         try:
+            if self._access is not None:
+                return await self._run_checked(self._access, service, method, request, call)
             if not method.client_streams:
                 request = parsed(method, request)
-                if self._access is not None:
-                    self._access.authorize(f"/{service}/{method.name}", call, request)
             return await method.handler(request, call)
         except Exception as error:
             return self._failure(f"{service}/{method.name}", error)
+
+    async def _run_checked(
+        self, access: Access, service: str, method: Method, request: Any, call: Call
+    ) -> Message | None:
+        path, caller, checked = f"/{service}/{method.name}", call.caller, None
+        if not method.client_streams:
+            access.check_request(path, caller, request)
+            request = checked = parsed(method, request)
+            access.authorize(path, caller, request)
+        with access.hold(path, caller, checked):
+            return await method.handler(request, call)
 
     def _refuse(self, method: Method) -> Message | Failure:
         answer = self._busy_answer(method)

@@ -17,6 +17,7 @@ from google.protobuf.message import DecodeError, Message
 from aerobee_chassis.rpc.call import Call, Failure
 from aerobee_chassis.rpc.in_flight import LOOKAHEAD_BYTES, MAX_MESSAGE_BYTES, InFlight
 from aerobee_chassis.rpc.services import Method
+from aerobee_wire.access.caller import ANYBODY, Caller
 
 CHANNEL_CLOSED = "CANCELLED", "the channel is closed"  # status and message of a later call
 CALL_ENDED = "UNAVAILABLE", "the other side has ended the call"  # of a later write
@@ -66,12 +67,13 @@ Run = Callable[[str, Method, Any, Call], Awaitable[Message | Failure | None]]
 Refuse = Callable[[Method], Message | Failure]
 
 
-# Return the failure of a call that may not be made, before its request is read. None admits it.
-Admit = Callable[[str, Method, Call], Failure | None]
+# Return the caller of a call before its request is read, or the failure if it may not call.
+Admit = Callable[[str, Method, Call], Failure | Caller]
 
 
-def admit_all(_service: str, _method: Method, _call: Call) -> None:
+def admit_all(_service: str, _method: Method, _call: Call) -> Caller:
     """Admit each call (`Admit`)."""
+    return ANYBODY
 
 
 def server_options(in_flight: InFlight, max_age_ms: int | None) -> tuple[tuple[str, int], ...]:

@@ -12,6 +12,7 @@ SYSTEM_ERROR.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 
 from aerobee.namesrv.v1 import namesrv_pb2 as pb
 
@@ -19,9 +20,11 @@ from aerobee_chassis.clock import Clock
 from aerobee_chassis.rpc.call import Call
 from aerobee_namesrv.kv_config import KVConfigManager
 from aerobee_namesrv.metrics import RouteCounts
+from aerobee_namesrv.routing.proxies import ProxyTable
 from aerobee_namesrv.routing.route_info_manager import RouteInfoManager
 from aerobee_namesrv.rpc import checks, convert
 from aerobee_namesrv.runtime_config import RuntimeConfig
+from aerobee_wire.access.policies import TOPIC
 from aerobee_wire.status import Code, MqError
 
 Scope = pb.ListTopicsRequest.Scope
@@ -35,8 +38,11 @@ class RouteRpcs:
         options: RuntimeConfig,
         clock: Clock,
         counts: RouteCounts,
+        *,
+        proxies: ProxyTable,
     ) -> None:
         self._manager = manager
+        self._proxies = proxies
         self._kv_config = kv_config
         self._options = options
         self._clock = clock
@@ -81,8 +87,10 @@ class RouteRpcs:
         self._check_list_is_on(request.scope)
         if request.scope == Scope.SYSTEM:
             topics, address = self._manager.system_topics()
-            return pb.ListTopicsResponse(topics=topics, broker_address=address)
-        return pb.ListTopicsResponse(topics=self._topics(request))
+        else:
+            topics, address = self._topics(request), ""
+        visible = filter(partial(call.caller.sees, TOPIC), topics)
+        return pb.ListTopicsResponse(topics=visible, broker_address=address)
 
     async def get_cluster_info(
         self, request: pb.GetClusterInfoRequest, call: Call
@@ -104,6 +112,19 @@ class RouteRpcs:
             away_brokers=[
                 pb.AwayBroker(cluster=each.cluster, broker_name=each.broker_name)
                 for each in self._manager.missing_brokers()
+            ],
+            proxies=[
+                pb.ProxyData(
+                    name=each.name,
+                    version=each.version,
+                    start_timestamp_ms=each.start_timestamp_ms,
+                    admin_address=each.admin_address,
+                )
+                for each in self._proxies.open()
+            ],
+            away_proxies=[
+                pb.AwayProxy(name=name, since_timestamp_ms=since_ms)
+                for name, since_ms in self._proxies.away()
             ],
         )
 

@@ -1,8 +1,8 @@
 """Check that a user has the rights that a request needs. This module does no I/O.
 
-Policies refer to stored names, which include the namespace. A retry topic belongs to its group: to
-send to the retry topic or to read from it, a user needs the right Sub on that group. Rights on
-topics do not count there. A request whose type is missing in NEEDS fails.
+Policies refer to stored names, which include the namespace. What a right is, and that a retry or
+dead-letter topic belongs to its group, is decided where name servers and brokers decide it
+(`aerobee_wire.access`). A request whose type is missing in NEEDS fails.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ from aerobee_foreign.apache.rocketmq.v2.definition_pb2 import Code, Resource, Se
 
 from aerobee_proxy.v2.resources import stored_name
 from aerobee_proxy.v2.status import Refused
-from aerobee_wire import topics
-from aerobee_wire.access.policies import GROUP, PUB, SUB, TOPIC, Need, allowed
+from aerobee_wire.access.policies import GROUP, PUB, SUB, Need, topic_need
 from aerobee_wire.access.users import User
 
 
@@ -25,31 +24,22 @@ def check(user: User, request: object, source: str = "") -> None:
 
     `source` is the "host:port" of the caller.
     """
-    if user.super:
-        return
     for need in NEEDS[type(request)](request):
-        if not allowed(user.policies, need, source):
+        if not user.may(need, source):
             raise Refused(Code.UNAUTHORIZED, f"user {user.name!r} lacks {need}")
 
 
 def may_publish(user: User, topic: str, source: str) -> bool:
     """Return whether this user may publish to a stored topic from the "host:port" `source`."""
-    return user.super or allowed(user.policies, _topic(topic, PUB), source)
-
-
-def _topic(stored: str, *actions: str) -> Need:
-    group = topics.group_of(stored)
-    if group is not None and topics.is_retry(stored):
-        return Need(GROUP, group, (SUB,))
-    return Need(TOPIC, stored, actions)
+    return user.may(topic_need(topic, PUB), source)
 
 
 def _publishes(*of_topics: Resource) -> list[Need]:
-    return [_topic(stored_name(topic), PUB) for topic in of_topics]
+    return [topic_need(stored_name(topic), PUB) for topic in of_topics]
 
 
 def _subscribes(group: Resource, *of_topics: Resource) -> list[Need]:
-    needs = [_topic(stored_name(topic), SUB) for topic in of_topics]
+    needs = [topic_need(stored_name(topic), SUB) for topic in of_topics]
     return [Need(GROUP, stored_name(group), (SUB,)), *needs]
 
 
@@ -81,7 +71,7 @@ def _settings(settings: Settings) -> list[Need]:
 
 
 NEEDS: Mapping[type, Callable[[Any], list[Need]]] = {
-    s.QueryRouteRequest: lambda r: [_topic(stored_name(r.topic), PUB, SUB)],
+    s.QueryRouteRequest: lambda r: [topic_need(stored_name(r.topic), PUB, SUB)],
     s.HeartbeatRequest: _of_group_if_any,
     s.SendMessageRequest: _send,
     s.QueryAssignmentRequest: _of_group_and_topic,
@@ -92,7 +82,7 @@ NEEDS: Mapping[type, Callable[[Any], list[Need]]] = {
     s.PullMessageRequest: _of_group_and_queue,
     s.UpdateOffsetRequest: _of_group_and_queue,
     s.GetOffsetRequest: _of_group_and_queue,
-    s.QueryOffsetRequest: lambda r: [_topic(stored_name(r.message_queue.topic), SUB)],
+    s.QueryOffsetRequest: lambda r: [topic_need(stored_name(r.message_queue.topic), SUB)],
     s.EndTransactionRequest: lambda r: _publishes(r.topic),
     s.RecallMessageRequest: lambda r: _publishes(r.topic),
     s.NotifyClientTerminationRequest: _of_group_if_any,

@@ -7,7 +7,6 @@ heartbeat of the client follows soon.
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections.abc import Callable, Sequence
 
 import structlog
@@ -38,7 +37,7 @@ LANGUAGE_KEY, VERSION_KEY = "x-mq-language", "x-mq-client-version"
 class ClientHeartbeats:
     """Sends heartbeats of clients to brokers.
 
-    `listen_port` returns the port of this proxy. Heartbeats can be sent only after the port is
+    `proxy_name` returns the name of this proxy. Heartbeats can be sent only after its port is
     bound.
     """
 
@@ -47,11 +46,11 @@ class ClientHeartbeats:
         calls: BrokerCalls,
         route_cache: RouteCache,
         clock: Clock,
-        listen_port: Callable[[], int],
+        proxy_name: Callable[[], str],
     ) -> None:
         self._calls = calls
         self._route_cache = route_cache
-        self._listen_port = listen_port
+        self._proxy_name = proxy_name
         self._log_throttle = LogThrottle(clock)
 
     async def of_consumer(self, session: Session, consumer_group: str, call: Call) -> None:
@@ -81,6 +80,25 @@ class ClientHeartbeats:
         except MqError as error:
             structlog.get_logger().warning("heartbeat_failed", reason=error.message)
 
+    async def announce(self, session: Session, call: Call) -> None:
+        """Send a heartbeat for a client with new settings, if brokers have another. Log failures.
+
+        So brokers know a client from its settings on, and not only from its next heartbeat, which
+        may be 30 s later.
+        """
+        known, group = session.heartbeat, session.consumer_group
+        if not group:
+            if known is None or list(known.published_topics) != sorted(session.published()):
+                await self.of_producer(session, call)
+        elif known is None or list(known.consumers) != [_consumer(session, group)]:
+            try:
+                await self.of_consumer(session, group, call)
+            except MqError as error:
+                if self._log_throttle.allow(group) is not None:
+                    structlog.get_logger().warning(
+                        "heartbeat_failed", group=group, reason=error.message
+                    )
+
     def _heartbeat(self, session: Session, call: Call) -> HeartbeatRequest:
         metadata = call.metadata
         return HeartbeatRequest(
@@ -88,7 +106,8 @@ class ClientHeartbeats:
             language=metadata.get(LANGUAGE_KEY, "").lower(),
             version=metadata.get(VERSION_KEY, ""),
             address=call.peer,
-            proxy=f"{socket.gethostname()}:{self._listen_port()}",
+            proxy=self._proxy_name(),
+            user=session.user,
         )
 
     async def _send(self, request: HeartbeatRequest) -> None:

@@ -26,8 +26,10 @@ from aerobee_broker.registry.clients import Client
 from aerobee_broker.registry.consumers import ConsumeType, MessageModel
 from aerobee_chassis.clock import real_time
 from aerobee_proxy.app import ProxyApp
+from aerobee_proxy.v2.sessions import Session
 from aerobee_suite.broker_runner import BrokerRunner
 from aerobee_wire.status import Code, MqError
+from aerobee_wire.topics import retry_topic
 
 POLL_S = 0.005
 TIMEOUT_MS = 10_000
@@ -86,7 +88,10 @@ class Settlement:
                     break
 
     def _popped(self) -> set[tuple[str, str]]:
-        """Return the pairs (group, topic) of the push consumers that are connected to the proxy."""
+        """Return the pairs (group, topic) of the push consumers that are connected to the proxy.
+
+        A pop of a topic also takes messages of the group's retry topic.
+        """
         app = self.proxy()
         if app is None:
             return set()
@@ -96,8 +101,15 @@ class Settlement:
             if session.streams
             and session.settings is not None
             and session.settings.client_type in PUSH_CLIENTS
-            for topic in session.subscriptions
+            for topic in (*session.subscriptions, *_retry_topics(session))
         }
+
+
+def _retry_topics(session: Session) -> Iterator[str]:
+    """Yield the retry topic of a consumer, unless it consumes lite topics."""
+    settings = session.settings
+    if settings is not None and settings.client_type == ClientType.PUSH_CONSUMER:
+        yield retry_topic(session.consumer_group)
 
 
 def _left_by_pull(broker: Broker, consumer_group: str) -> Iterator[Unsettled]:

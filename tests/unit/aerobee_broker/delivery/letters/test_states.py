@@ -42,6 +42,11 @@ def test_states_are_those_of_a_table(
         for offset, each in sorted(expected.items())
         if low <= offset and begin <= offset < end
     }
+    is_handled = {
+        offset for offset, (mark, _) in expected.items() if mark is SENT and offset >= low
+    }
+    open_ones = (offset for offset in range(begin, end) if offset not in is_handled)
+    assert states.handled_end(GROUP, 0, begin, end) == next(open_ones, max(begin, end))
     for offset in (begin, end):
         found_mark = states.mark(GROUP, 0, offset)
         assert found_mark == (expected[offset][0] if offset in expected and offset >= low else None)

@@ -6,11 +6,12 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, TypeAlias, cast
 
+import pytest
 from aerobee.broker.v1 import dead_letter_pb2 as pb
 
 from aerobee_client import AsyncAdminClient
 from aerobee_client.admin.dead_letters import PATIENCE_S
-from aerobee_client.admin.letters import LetterJobDescription, LetterJobSpec
+from aerobee_client.admin.letters import LetterJobDescription, LetterJobSpec, LetterPreview
 from aerobee_client.admin.redriving.letter_job import GroupLetterJob
 from support.clock.virtual_loop import VirtualLoop
 
@@ -42,6 +43,38 @@ def followed(jobs_at: Callable[[float], Jobs]) -> tuple[GroupLetterJob, dict[str
 
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
         return job, *runner.run(follow())
+
+
+class ThreeBrokers:
+    """Broker a has ended its share, b runs with its share, and c has not begun."""
+
+    def __init__(self, jobs: Jobs) -> None:
+        self._jobs = jobs
+        self.started: dict[str, int] = {}
+
+    async def letter_jobs(self, **_: Any) -> list[LetterJobDescription]:
+        return [LetterJobDescription.of(name, job) for name, job in self._jobs.items()]
+
+    async def start_letter_job(self, broker: str, job_id: str, spec: LetterJobSpec) -> None:
+        self.started[broker] = spec.limit
+
+
+@pytest.mark.parametrize(("limit", "last"), [(100, {"c": 70}), (20, {}), (35, {"c": 5})])
+def test_a_job_that_is_started_again_keeps_its_limit(limit: int, last: dict[str, int]) -> None:
+    share = pb.LetterJobSpec(limit=20)
+    brokers = ThreeBrokers(
+        {
+            "a": pb.LetterJob(state=DONE, sent=10, spec=pb.LetterJobSpec(limit=15)),
+            "b": pb.LetterJob(state=RUNNING, sent=3, spec=share),
+        }
+    )
+    spec = LetterJobSpec(consumer_group="billing", limit=limit)
+    job = GroupLetterJob(cast("AsyncAdminClient", brokers), "j", spec)
+    preview = LetterPreview.of(pb.PreviewLetterJobResponse(selected=80, would_send=80))
+    job.previews = dict.fromkeys(("a", "b", "c"), preview)
+    asyncio.run(job.start())
+    assert brokers.started == last
+    assert job.started == ["a", "b", *last]
 
 
 def test_a_broker_that_leaves_with_a_running_job_is_lost() -> None:

@@ -13,6 +13,7 @@ from aerobee_foreign.apache.rocketmq.v2.service_pb2 import TelemetryCommand
 from aerobee_proxy.proxy import Proxy
 from aerobee_proxy.v2.rpc import telemetry
 from aerobee_proxy.v2.status import Refused
+from aerobee_wire.rpcs import HEARTBEAT
 from aerobee_wire.status import Code, MqError
 from support.clock.polling import until
 from support.proxy.harness import CLIENT_ID, Cluster, FakeCall, Requests, route
@@ -206,6 +207,22 @@ async def test_client_that_ends_its_requests_is_still_answered(proxy: Proxy) -> 
     stream.requests.put(producer())
     await stream.end()
     assert [answer.status.code for answer in stream.call.written] == [d.Code.OK]
+
+
+async def test_new_settings_announce_the_client_to_brokers_once() -> None:
+    cluster = Cluster()
+    stream = Stream(cluster.proxy())
+    await stream.send(consumer("a"))
+    await until(lambda: len(cluster.transport.requests(HEARTBEAT)) == 1, "a heartbeat")
+    await stream.send(consumer("a"))
+    await stream.send(consumer("b"))
+    await until(lambda: len(cluster.transport.requests(HEARTBEAT)) == 2, "a second heartbeat")
+    expressions = [
+        [each.expression for each in request.consumers[0].subscriptions]
+        for request in cluster.transport.requests(HEARTBEAT)
+    ]
+    assert expressions == [["a"], ["b"]]
+    await stream.end()
 
 
 async def test_subscription_conflict_is_logged(proxy: Proxy) -> None:

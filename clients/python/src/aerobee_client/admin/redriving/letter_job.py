@@ -28,12 +28,20 @@ Listed = Mapping[str, Mapping[int, Sequence[int]]]
 
 
 def reads_retries(clients: Sequence[ClientDescription], consumer_group: str) -> bool:
-    """Return whether a connected client of a group subscribes to the group's retry topic.
+    """Return whether a connected client of a group reads the group's retry topic.
 
-    Return True if no client is connected.
+    A client that leases messages reads it with any other topic, as those of the official SDKs do. A
+    client that pulls subscribes to it. Return True if no client is connected.
     """
     topic = retry_topic(consumer_group)
-    return not clients or any(topic in client.subscriptions for client in clients)
+    return not clients or any(
+        topic in client.subscriptions
+        or (
+            (found := client.consumers.get(consumer_group)) is not None
+            and found.consume_type == "pop"
+        )
+        for client in clients
+    )
 
 
 @dataclass(slots=True)
@@ -73,12 +81,18 @@ class GroupLetterJob:
             error.at_broker(broker)
             raise
 
-    def shares(self) -> dict[str, int]:
-        """Return how many letters the job would send within its limit, by broker name."""
-        left = self.spec.limit or sum(found.would_send for found in self.previews.values())
+    def shares(self, begun: Sequence[LetterJobDescription] = ()) -> dict[str, int]:
+        """Return how many letters the job would send within its limit, by broker name.
+
+        Brokers on which it has begun are left out: the limits of `begun` are used up.
+        """
+        names = self.previews.keys() - {job.broker_name for job in begun}
+        left = self.spec.limit or sum(self.previews[name].would_send for name in names)
+        if self.spec.limit:
+            left = max(0, left - sum(map(_used, begun)))
         shares = {}
-        for name, found in self.previews.items():
-            shares[name] = min(left, found.would_send)
+        for name in sorted(names):
+            shares[name] = min(left, self.previews[name].would_send)
             left -= shares[name]
         return shares
 
@@ -92,8 +106,8 @@ class GroupLetterJob:
 
         Raises MqError.
         """
-        begun = {job.broker_name for job in await self.admin.letter_jobs(job_id=self.job_id)}
-        shares = self.shares()
+        jobs = await self.admin.letter_jobs(job_id=self.job_id)
+        begun, shares = {job.broker_name for job in jobs}, self.shares(jobs)
         busy = {name: found for name, found in self.previews.items() if found.selected}
         self.started += sorted(begun)
         total = sum(found.would_send for found in busy.values())
@@ -149,3 +163,8 @@ class GroupLetterJob:
                 if not may_come_back or loop.time() + delay_s > deadline:
                     raise
             await asyncio.sleep(delay_s)
+
+
+def _used(job: LetterJobDescription) -> int:
+    """Return how much of the limit of the whole job a job at one broker takes."""
+    return int(job.filters.get("limit", job.total)) if job.state == "running" else job.sent

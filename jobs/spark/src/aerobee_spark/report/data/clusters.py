@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, NamedTuple
 
 # More fingerprints are counted as one, so that texts that differ in words need no memory.
 MOST = 10_000
 MAX_TEXT = 300
 MASK = "#"
+DAY_MS = 86_400_000
 
 # An id in hex with or without hyphens, or a number. The longer forms come first.
 _VALUE = re.compile(
@@ -70,13 +73,22 @@ class _Cluster:
     dead_letters: int = 0
     open: int = 0
     unknown: int = 0
+    new: int = 0
+    last_day: int = 0
+    day_before: int = 0
 
 
 @dataclass(slots=True)
 class Clusters:
-    """Counts the dead letters of one group by fingerprint."""
+    """Counts the dead letters of one group by fingerprint.
+
+    `now_ms` is the time of the report, in milliseconds since the epoch. `new_from` has the first
+    queue offset that the previous report did not read, by (broker name, queue id).
+    """
 
     consumer_group: str
+    now_ms: int
+    new_from: Mapping[tuple[str, int], int] = field(default_factory=dict)
     _found: dict[Fingerprint, _Cluster] = field(default_factory=dict)
 
     def add(self, row: dict[str, Any], stack_trace: str, *, is_open: bool | None) -> None:
@@ -91,6 +103,11 @@ class Clusters:
         cluster.dead_letters += 1
         cluster.open += is_open is True
         cluster.unknown += is_open is None
+        queue = row["broker_name"], row["queue_id"]
+        cluster.new += row["queue_offset"] >= self.new_from.get(queue, 0)
+        age_ms = self.now_ms - round(datetime.fromisoformat(stored_at).timestamp() * 1000)
+        cluster.last_day += age_ms <= DAY_MS
+        cluster.day_before += DAY_MS < age_ms <= 2 * DAY_MS
         cluster.first = min(cluster.first, stored_at)
         if stored_at >= cluster.last:
             cluster.last, cluster.example = stored_at, _place(row)
@@ -113,6 +130,9 @@ class Clusters:
                 **key._asdict(),
                 "dead_letters": cluster.dead_letters,
                 "open": None if cluster.unknown else cluster.open,
+                "new": cluster.new,
+                "last_24h": cluster.last_day,
+                "before_24h": cluster.day_before,
                 "first": cluster.first,
                 "last": cluster.last,
                 "example": cluster.example,

@@ -168,20 +168,33 @@ def _moment(ms: int | None, now_ms: int) -> Summary | None:
 def _new(request: ReportRequest, coverage: Coverage, earlier: Earlier | None) -> Summary:
     """Count the dead letters that the previous report did not read.
 
-    Without a previous report, all dead letters are new. If a queue ends before the offset up to
-    which the previous report read, the queue was purged, and all its dead letters are new.
+    Without a previous report, all dead letters are new.
     """
     if DLQ not in request.kinds:
         return {"new_dead_letters": None, "new_since": None}
     new = 0
+    read_to = new_from(coverage, earlier)
     for covered in coverage.queues:
         if covered.wanted is None or kind_of(covered.queue.topic) != DLQ:
             continue
-        read_to = earlier.read_to.get(covered.queue[1:], 0) if earlier else 0
-        if covered.bounds is not None and covered.bounds.max_offset < read_to:
-            read_to = 0
-        new += max(covered.wanted.end - max(covered.wanted.start, read_to), 0)
+        first = read_to.get(covered.queue[1:], 0)
+        new += max(covered.wanted.end - max(covered.wanted.start, first), 0)
     return {"new_dead_letters": new, "new_since": earlier.generated_at if earlier else None}
+
+
+def new_from(coverage: Coverage, earlier: Earlier | None) -> dict[tuple[str, int], int]:
+    """Return the first offset that the previous report did not read, by (broker name, queue id).
+
+    If a queue ends before the offset up to which the previous report read, the queue was purged,
+    and all its dead letters are new.
+    """
+    found = dict(earlier.read_to) if earlier else {}
+    for covered in coverage.queues:
+        queue = covered.queue[1:]
+        is_purged = covered.bounds is not None and covered.bounds.max_offset < found.get(queue, 0)
+        if is_purged and kind_of(covered.queue.topic) == DLQ:
+            found[queue] = 0
+    return found
 
 
 def _retries(request: ReportRequest, figures: Figures) -> Summary | None:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, tzinfo
 from typing import Any
 
 from aerobee_spark.report.data.buckets import DAY, HOUR, MINUTE, SECOND
+from aerobee_spark.report.formats import moment
 
 MOST_BARS = 16
 
@@ -99,6 +100,8 @@ class Timeline:
     y_ticks: list[Tick]
     # The bucket with the most dead letters. Without dead letters, the bucket with the most retries.
     peak: Column
+    # The name of the time zone of the labels.
+    zone: str
 
     width: int = WIDTH
     height: int = HEIGHT
@@ -114,6 +117,7 @@ def timeline(buckets: Sequence[Mapping[str, Any]], bucket_ms: int) -> Timeline |
     """
     if not buckets:
         return None
+    zone = UTC if bucket_ms >= DAY else None  # a bucket of a day begins at midnight UTC
     first, last = buckets[0]["start_ms"], buckets[-1]["start_ms"]
     count = (last - first) // bucket_ms + 1
     slot = (WIDTH - LEFT - RIGHT) / max(count, 6)  # limits the width of the columns of few buckets
@@ -122,7 +126,8 @@ def timeline(buckets: Sequence[Mapping[str, Any]], bucket_ms: int) -> Timeline |
     top = -(-most // step) * step
     scale = (HEIGHT - TOP - BOTTOM) / top
     columns = [
-        _column(each, (each["start_ms"] - first) // bucket_ms, slot, scale) for each in buckets
+        _column(each, (each["start_ms"] - first) // bucket_ms, slot, scale, zone)
+        for each in buckets
     ]
     every = -(-count // MOST_X_LABELS)
     x_ticks = [
@@ -133,10 +138,13 @@ def timeline(buckets: Sequence[Mapping[str, Any]], bucket_ms: int) -> Timeline |
         Tick(HEIGHT - BOTTOM - value * scale, f"{value:,}") for value in range(0, top + 1, step)
     ]
     peak = max(columns, key=lambda column: (column.dead_letters, column.retries))
-    return Timeline(columns, x_ticks, y_ticks, peak)
+    zone_name = datetime.fromtimestamp(first / 1000, UTC).astimezone(zone).strftime("%Z")
+    return Timeline(columns, x_ticks, y_ticks, peak, zone_name)
 
 
-def _column(bucket: Mapping[str, Any], position: int, slot: float, scale: float) -> Column:
+def _column(
+    bucket: Mapping[str, Any], position: int, slot: float, scale: float, zone: tzinfo | None
+) -> Column:
     dead, retries = bucket["dead_letters"], bucket["retries"]
     dead_height, retry_height = dead * scale, retries * scale
     floor = HEIGHT - BOTTOM
@@ -150,7 +158,7 @@ def _column(bucket: Mapping[str, Any], position: int, slot: float, scale: float)
         dead_height,
         floor - dead_height - retry_height,
         retry_height,
-        bucket["start"].replace("T", " ").replace(".000", "").replace("Z", " UTC"),
+        moment(bucket["start"], zone),
     )
 
 
@@ -168,15 +176,15 @@ def nice_step(most: int) -> int:
 
 
 def time_label(ms: int, bucket_ms: int, span_ms: int) -> str:
-    """Return the label of a time on the x axis, in UTC.
+    """Return the label of a time on the x axis: a date in UTC, or a local time.
 
     The label is short if the bucket width and the time span of the axis allow it.
     """
-    moment = datetime.fromtimestamp(ms / 1000, UTC)
+    at = datetime.fromtimestamp(ms / 1000, UTC)
     if bucket_ms >= DAY:
-        return moment.strftime("%Y-%m-%d")
+        return at.strftime("%Y-%m-%d")
     clock = "%H:%M" if bucket_ms >= MINUTE else "%H:%M:%S"
     if span_ms >= 20 * HOUR:
         clock = f"%m-%d {clock}"
-    text = moment.strftime(clock)
+    text = at.astimezone().strftime(clock)
     return f"{text}.{ms % SECOND // 100}" if bucket_ms < SECOND else text

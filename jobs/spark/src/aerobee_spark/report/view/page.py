@@ -14,7 +14,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from aerobee_spark.report.data.summary import Summary
-from aerobee_spark.report.formats import duration, size
+from aerobee_spark.report.formats import duration, moment, size
 from aerobee_spark.report.view import charts
 
 TEMPLATE = "page.html.j2"
@@ -165,11 +165,6 @@ def number(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:,.2f}"
     return str(value)
-
-
-def moment(value: str | None) -> str:
-    """Convert a time of the summary (ISO 8601) to the form "2026-01-31 08:00:00 UTC"."""
-    return "–" if value is None else f"{value[:10]} {value[11:19]} UTC"
 
 
 def percent(value: float | None) -> str:

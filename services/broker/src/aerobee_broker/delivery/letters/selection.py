@@ -60,6 +60,10 @@ class Selection:
     until_ms: int = 0
     listed: Mapping[int, Sequence[Run]] = field(default_factory=dict)
 
+    @property
+    def is_everything(self) -> bool:
+        return self == EVERYTHING
+
     def selects(self, letter: OpenedLetter) -> bool:
         stored_ms = letter.record.store_timestamp_ms
         handled = letter.handled
@@ -112,3 +116,6 @@ class Selection:
                 for queue_id, runs in found["listed"].items()
             },
         )
+
+
+EVERYTHING = Selection()

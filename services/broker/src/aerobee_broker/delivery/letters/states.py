@@ -8,7 +8,7 @@ bounded by the letters that the log has.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -103,6 +103,25 @@ class QueueStates:
         page = self._pages.get(queue_offset // PAGE_LETTERS) if queue_offset >= self.base else None
         return page.marks[queue_offset % PAGE_LETTERS] if page else 0
 
+    def run_end(self, begin: int, end: int, wanted: Callable[[int], bool]) -> int:
+        """Return the end of the run of letters from `begin` on whose marks are `wanted`.
+
+        `wanted` gets the number of a mark. The result is at most `end`.
+        """
+        at = begin
+        while at < end and at >= self.base:
+            page = self._pages.get(at // PAGE_LETTERS)
+            if page is None:
+                return at
+            low = at % PAGE_LETTERS
+            numbers = page.marks[low : min(low + end - at, PAGE_LETTERS)]
+            chosen = {number for number in set(numbers) if wanted(number)}
+            for number in numbers:
+                if number not in chosen:
+                    return at
+                at += 1
+        return at
+
     def pages(self, begin: int, end: int) -> Iterator[list[tuple[int, int, int, int]]]:
         """Yield lists of (queue offset, number of the mark, ms, outcome) of letters with a mark.
 
@@ -176,6 +195,18 @@ class LetterStates:
     def mark(self, consumer_group: str, queue_id: int, queue_offset: int) -> Mark | None:
         queue = self._queues.get((consumer_group, queue_id))
         return self._marks[queue.number(queue_offset)] if queue else None
+
+    def handled_end(self, consumer_group: str, queue_id: int, begin: int, end: int) -> int:
+        """Return the end of the run of letters from `begin` on that are not open."""
+        queue = self._queues.get((consumer_group, queue_id))
+        if queue is None:
+            return begin
+
+        def is_handled(number: int) -> bool:
+            mark = self._marks[number]
+            return mark is not None and mark.state is not LetterState.OPEN
+
+        return queue.run_end(begin, end, is_handled)
 
     def pages(
         self, consumer_group: str, queue_id: int, begin: int = 0, end: int = 1 << 63

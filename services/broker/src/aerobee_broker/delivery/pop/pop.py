@@ -2,6 +2,9 @@
 
 Both can wait for messages with a long poll. Leases are durable before the messages are sent.
 
+A pop first takes messages of the group's retry topic, whatever their origin topic: redriven dead
+letters, and messages that members of an earlier kind sent back.
+
 There are several differences from RocketMQ. A redelivered message stays in its queue at its offset,
 and is not copied to a retry topic. The delivery attempt is part of the lease. The group's offset is
 the offset below which all messages are settled, not delivered. The broker, not the proxy, creates
@@ -19,13 +22,16 @@ from aerobee_broker.delivery.pop.selector import PopBatch, PopRequest
 from aerobee_broker.delivery.pull.access import ReadAccess
 from aerobee_broker.delivery.pull.long_polls import LongPolls
 from aerobee_broker.errors import InvalidParameter
+from aerobee_broker.filter.filter import compile_filter
 from aerobee_broker.metadata.subscription_groups import SubscriptionGroup
 from aerobee_broker.metrics import BrokerMetrics
+from aerobee_broker.store.messages import LeasableQueues
 
 MAX_MESSAGES = 32  # as in RocketMQ
 DEFAULT_BYTES = 4 * 1024 * 1024
 MAX_BYTES = 16 * 1024 * 1024
 MAX_POLL_MS = 30_000
+EVERYTHING = compile_filter("TAG", "*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +56,44 @@ class PopResult:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Retries:
+    """Finds the retry topic from which a pop of a group also takes messages."""
+
+    leases: LeaseSpace
+    access: ReadAccess
+    store: LeasableQueues
+
+    def select(self, request: PopRequest) -> tuple[PopRequest, PopBatch] | None:
+        """Lease messages of the retry topic in memory, and return the pop of that topic with them.
+
+        Return None if it has none, or if the pop is of one queue or repeats an earlier one. The
+        filter of the pop does not apply: the group received these messages before. Raises the
+        errors of MessageSelector.select.
+        """
+        config = self.access.retry_topic(request.consumer_group)
+        if config is None or request.queue_id is not None or self._is_repeated(request):
+            return None
+        count = config.read_queue_count
+        if not any(self.store.max_offset(config.topic, queue_id) for queue_id in range(count)):
+            return None
+        wanted = replace(request, topic=config.topic, filter=EVERYTHING, start="earliest")
+        ordered = self.access.is_ordered(request.consumer_group, config)
+        batch = self.leases.selector.select(wanted, count, by_priority=False, ordered=ordered)
+        return (wanted, batch) if batch.runs or batch.scan_unfinished else None
+
+    def _is_repeated(self, request: PopRequest) -> bool:
+        if not request.attempt_id:
+            return False
+        group = self.leases.table.group(request.consumer_group, request.topic)
+        return request.attempt_id in group.attempts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Pop:
     leases: LeaseSpace
     polls: LongPolls
     access: ReadAccess
+    retries: Retries
     metrics: BrokerMetrics
     long_polling: bool
 
@@ -74,11 +114,14 @@ class Pop:
             wanted = self.access.filter_in(topic, request.filter)
             if wanted is not request.filter:
                 request = replace(request, filter=wanted)
-            batch = self.leases.selector.select(
+            chosen, batch = self.retries.select(request) or (
                 request,
-                topic.read_queue_count,
-                by_priority=topic.by_priority,
-                ordered=self.access.is_ordered(request.consumer_group, topic),
+                self.leases.selector.select(
+                    request,
+                    topic.read_queue_count,
+                    by_priority=topic.by_priority,
+                    ordered=self.access.is_ordered(request.consumer_group, topic),
+                ),
             )
             if batch.is_repeated:
                 await self.leases.journal.flush()  # the first response may not be durable yet
@@ -87,11 +130,11 @@ class Pop:
             if batch.runs:
                 if not batch.is_repeated:
                     try:
-                        await self.leases.grant([(request, batch)], self.access.in_flight)
+                        await self.leases.grant([(chosen, batch)], self.access.in_flight)
                     except asyncio.CancelledError:
-                        self.polls.wake_pop(request.consumer_group, request.topic)
+                        self.polls.wake_pop(chosen.consumer_group, chosen.topic)
                         raise
-                return self._hand_out(batch, request)
+                return self._hand_out(batch, chosen)
             if batch.scan_unfinished:
                 await asyncio.sleep(0)
                 continue
@@ -160,6 +203,7 @@ class Notifications:
     leases: LeaseSpace
     polls: LongPolls
     access: ReadAccess
+    retries: Retries
     long_polling: bool
 
     async def is_repeated(self, request: PopRequest) -> bool:
@@ -200,12 +244,17 @@ class Notifications:
     def _peek(self, request: PopRequest) -> PopBatch:
         """Return the batch that a pop of one message would lease, without leasing the message."""
         topic = self.access.topic(request.topic, None)
-        wanted = self.access.filter_in(topic, request.filter)
-        batch = self.leases.selector.select(
-            replace(request, max_messages=1, filter=wanted),
-            topic.read_queue_count,
-            by_priority=False,
-            ordered=self.access.is_ordered(request.consumer_group, topic),
+        request = replace(
+            request, max_messages=1, filter=self.access.filter_in(topic, request.filter)
+        )
+        _, batch = self.retries.select(request) or (
+            request,
+            self.leases.selector.select(
+                request,
+                topic.read_queue_count,
+                by_priority=False,
+                ordered=self.access.is_ordered(request.consumer_group, topic),
+            ),
         )
         for queue, message in batch.messages():
             message.uncounted = True

@@ -16,6 +16,7 @@ from aerobee_chassis.rpc.in_flight import WAIT_S, InFlight
 from aerobee_wire.consume_order import ConsumeOrder
 from aerobee_wire.queues.lite import LITE
 from aerobee_wire.status import Code, MqError
+from aerobee_wire.topics import retry_topic
 
 
 class ReadAccess:
@@ -70,6 +71,11 @@ class ReadAccess:
                 f"{count - 1} to read here"
             )
         return config
+
+    def retry_topic(self, consumer_group: str) -> TopicConfig | None:
+        """Return the retry topic of a group if it exists and can be read."""
+        config = self._topics.table.get(retry_topic(consumer_group))
+        return config if config is not None and config.readable else None
 
     def is_ordered(self, consumer_group: str, topic: TopicConfig) -> bool:
         """Return whether the group consumes the topic in order, by the settings of both."""

@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from aerobee_broker.store.messages import Arrival
 from aerobee_wire.status import Code, MqError
+from aerobee_wire.topics import RETRY_PREFIX, is_retry
 
 REPAIR_LOOK_S = 1.0
 MAX_PARKED_POPS = 100_000  # RocketMQ's maxPopPollingSize
@@ -248,6 +249,9 @@ class LongPolls:
                 for group, calls in groups.items():
                     if left.get(group, 1):
                         _wake(calls, arrival, len(calls))
+            if is_retry(arrival.topic):
+                most = arrival.max_offset - arrival.first_offset
+                self._wake_for_retry(arrival.topic, most)
 
     def wake_pulls(self, topic: str, queue_id: int) -> None:
         """Wake all pulls of a queue, because its offsets were reset or its topic was deleted."""
@@ -265,14 +269,30 @@ class LongPolls:
         """Wake the longest waiting pop, because a message of its queue is available again.
 
         If `queue_id` is None, the message may be in any queue. If no pop waits for the message,
-        wakes all notifications of the group.
+        wakes all notifications of the group. Pops of any topic take messages of the retry topic.
         """
+        if is_retry(topic):
+            self._wake_for_retry(topic, 1)
+            return
         for future, call in self._pops.calls(topic, consumer_group).items():
             if not future.done() and (queue_id is None or call.queue_id in {None, queue_id}):
                 _end(future, True)
                 return
         for future in self._notifications.calls(topic, consumer_group):
             _end(future, True)
+
+    def _wake_for_retry(self, topic: str, most: int) -> None:
+        """Wake up to `most` pops of a group, because its retry topic has messages.
+
+        If there are fewer pops, also wake all notifications of the group.
+        """
+        consumer_group = topic.removeprefix(RETRY_PREFIX)
+        for parked in (self._pops, self._notifications):
+            for lines in parked.topics.values():
+                for future, call in lines.get(consumer_group, {}).items():
+                    if most > 0 and call.queue_id is None and not future.done():
+                        _end(future, True)
+                        most -= parked is self._pops
 
     def close(self) -> None:
         """End all parked calls, and return from later ones at once, because the broker stops."""

@@ -369,6 +369,17 @@ class OffsetQueries(QueueQueries):
             behind += max(0, self.store.max_offset(topic, queue_id) - start)
         return behind
 
+    def expired(self, consumer_group: str, topic: str) -> int:
+        """Return the number of messages that retention removed before a group consumed them.
+
+        It counts the messages from the group's offset up to the first readable message of each
+        queue, until the group continues there.
+        """
+        return sum(
+            max(0, self.store.min_offset(topic, queue_id) - offset)
+            for queue_id, offset in self.offsets.of(consumer_group, topic).items()
+        )
+
     def _progress(self, consumer_group: str, topic: str, queue_id: int, client_id: str) -> Progress:
         offset = self.offsets.get(consumer_group, topic, queue_id)
         low = self.store.min_offset(topic, queue_id)

@@ -7,7 +7,7 @@ stored. The stored messages are durable before the response, so the consumer may
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import structlog
@@ -16,7 +16,7 @@ from aerobee_broker.commit.durable_log import DurableLog
 from aerobee_broker.delivery.delay.router import DelayRouter
 from aerobee_broker.delivery.retry import policy
 from aerobee_broker.delivery.retry.policy import Failure
-from aerobee_broker.errors import InvalidParameter
+from aerobee_broker.errors import InvalidParameter, MessageNotFound
 from aerobee_broker.metadata.subscription_groups import SubscriptionGroup
 from aerobee_broker.metrics import BrokerMetrics
 from aerobee_broker.registry.broker_permission import BrokerPermission
@@ -66,8 +66,17 @@ class SendBack:
     permission: BrokerPermission
     rng: random.Random
 
-    async def send_back(self, consumer_group: str, entries: Sequence[Entry]) -> list[Outcome]:
+    async def send_back(
+        self,
+        consumer_group: str,
+        entries: Sequence[Entry],
+        *,
+        readable: Callable[[str], bool] = lambda topic: True,
+    ) -> list[Outcome]:
         """Store the messages of the entries again; return an outcome for each entry, in order.
+
+        `readable` returns whether the caller may read a topic. Otherwise, a message of any topic
+        could be copied to the retry topic of the caller's own group.
 
         Raises GroupNotExist, NoPermission, TooFewReplicas, TooMuchUnflushed, and the errors of
         MessageStore.append and Commit.sent.
@@ -83,7 +92,7 @@ class SendBack:
         messages: list[NewMessage] = []
         for entry in entries:
             try:
-                message, is_dead = self._next(group, entry)
+                message, is_dead = self._next(group, entry, readable)
             except MqError as error:
                 outcomes.append(Outcome(_read_error(entry, error)))
             else:
@@ -95,13 +104,18 @@ class SendBack:
             self._count_dead_letters(group, outcomes)
         return outcomes
 
-    def _next(self, group: SubscriptionGroup, entry: Entry) -> tuple[NewMessage, bool]:
+    def _next(
+        self, group: SubscriptionGroup, entry: Entry, readable: Callable[[str], bool]
+    ) -> tuple[NewMessage, bool]:
         """Return the message to store, and whether it is a dead letter.
 
-        Raises the errors of MessageStore.get, and InvalidParameter, MessageIllegal or TooManyTimers
+        A record that the caller may not read counts as missing. Raises the errors of
+        MessageStore.get, and InvalidParameter, MessageIllegal or TooManyTimers
         if the delay is not accepted.
         """
         record = self.log.store.get(entry.physical_offset)
+        if not readable(record.topic):
+            raise MessageNotFound(f"there is no record at physical offset {entry.physical_offset}")
         attempt = max(record.reconsume_times + 1, entry.reconsume_times)
         if entry.delay_level < 0 or (
             entry.counted and policy.is_last_attempt(attempt, group, entry.max_reconsume_times)

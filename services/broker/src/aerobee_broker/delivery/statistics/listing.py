@@ -175,6 +175,7 @@ class Listing:
         message_types: Collection[str] = (),
         include_system: bool = False,
         exclude_derived: bool = False,
+        visible: Callable[[str], bool] = lambda name: True,
     ) -> Listed[TopicConfig, TopicStatistics]:
         """Return a page of the topics that match.
 
@@ -184,6 +185,7 @@ class Listing:
             message_types: The message types; empty for all.
             include_system: Whether topics of the system match.
             exclude_derived: Whether retry and dead-letter topics do not match.
+            visible: Returns whether the caller may see a topic.
         """
         topics, part = self.queries.topics, name_part.lower()
         found = [
@@ -193,6 +195,7 @@ class Listing:
             and (include_system or not topics.is_system(config.topic))
             and not (exclude_derived and names.group_of(config.topic) is not None)
             and (not message_types or config.message_type in message_types)
+            and visible(config.topic)
         ]
         readers = self._readers()
 
@@ -323,6 +326,7 @@ class Listing:
         name_part: str = "",
         consume_types: Collection[ConsumeType] = (),
         include_system: bool = False,
+        visible: Callable[[str], bool] = lambda name: True,
     ) -> Listed[SubscriptionGroup, GroupStatistics]:
         """Return a page of the groups that match.
 
@@ -331,6 +335,7 @@ class Listing:
             name_part: A part of the name, in upper or lower case.
             consume_types: The ways in which members consume; empty for all groups.
             include_system: Whether groups of the system match.
+            visible: Returns whether the caller may see a group.
         """
         groups, part = self.queries.groups, name_part.lower()
         found = [
@@ -338,6 +343,7 @@ class Listing:
             for group in groups.table.all()
             if part in group.consumer_group.lower()
             and (include_system or not groups.is_system(group.consumer_group))
+            and visible(group.consumer_group)
             and (
                 not consume_types
                 or not self._consume_types(group.consumer_group).isdisjoint(consume_types)

@@ -12,6 +12,7 @@ import structlog
 from aerobee_broker.delivery.metadata_replay import MetadataReplay
 from aerobee_broker.delivery.pop.lease_table import LeaseTable
 from aerobee_broker.delivery.standby import WarmLeases
+from aerobee_broker.delivery.topic_retention import TopicRetention
 from aerobee_broker.errors import ReplicaRefused
 from aerobee_broker.metadata.table_journal import SavedTables, TableUpkeep
 from aerobee_broker.replication.identity import IdentityFile, Replica
@@ -60,6 +61,7 @@ class ReplicaStore:
         self._table_upkeep: TableUpkeep | None = None
         self._leases: WarmLeases | None = None
         self._lite: WarmLite | None = None
+        self._topic_retention: TopicRetention | None = None
         self.enrollment = EnrollmentFile(disk, config / "enrollment.json")
         self._current_epoch = 0
         self._needed_from: Callable[[], int | None] = lambda: 0
@@ -98,6 +100,12 @@ class ReplicaStore:
         """Return the lite topics that a slave keeps. A master loads its own from their files."""
         assert self._lite is not None, "it is opened first"
         return self._lite
+
+    @property
+    def topic_retention(self) -> TopicRetention:
+        """Return the object that gives the store the retention times of topics."""
+        assert self._topic_retention is not None, "it is opened first"
+        return self._topic_retention
 
     @property
     def table_upkeep(self) -> TableUpkeep:
@@ -141,6 +149,9 @@ class ReplicaStore:
             lite.load(self._replay.parents())
             self._lite = lite
             self._leases = self._warm_leases(store)
+            retention = TopicRetention(store, self.tables.topics, self.tables.offsets)
+            retention.restore(environment.clock.now_ms())
+            self._topic_retention = retention
             self._table_upkeep = TableUpkeep(store, self.saved, environment.clock.real)
         except BaseException:
             store.abandon()

@@ -171,7 +171,9 @@ class SlaveRole:
             await environment.writer(passed)
         async with self._own.in_use:
             store = self._own.store
-            store.maintain(environment.clock.now_ms())
+            now_ms = environment.clock.now_ms()
+            self._own.topic_retention.refresh(now_ms)
+            store.maintain(now_ms)
             while await environment.flusher(store.maintain_files):
                 pass
 

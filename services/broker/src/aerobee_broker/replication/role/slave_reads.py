@@ -149,5 +149,10 @@ def _known_topics(own: ReplicaStore) -> TopicRegistry:
 
     tables, options = own.tables, own.environment.options
     return TopicRegistry(
-        tables.topics, tables.saved_topics, options, announce=announce, spread=spread
+        tables.topics,
+        tables.saved_topics,
+        options,
+        announce=announce,
+        spread=spread,
+        now_ms=own.environment.clock.now_ms,
     )

@@ -34,7 +34,9 @@ Fronts = Mapping[tuple[str, int], int]
 class ConsumeQueue:
     """The units of one message queue. All offsets are queue offsets.
 
-    The offsets are ordered: `first` ≤ `min_offset`, and `written` ≤ `visible` ≤ `next_offset`.
+    The offsets are ordered: `first` ≤ `kept_from` ≤ `min_offset`, and `written` ≤ `visible` ≤
+    `next_offset`. The log has the records from `kept_from` on. Those below `min_offset` have
+    expired, if their topic has a retention time of its own, and are not read.
     Files have the units from `first` to below `written`, and `tail` has the units from `written` to
     below `next_offset`.
     """
@@ -42,6 +44,7 @@ class ConsumeQueue:
     __slots__ = (
         "deleted",
         "first",
+        "kept_from",
         "last_path",
         "min_offset",
         "next_offset",
@@ -60,14 +63,15 @@ class ConsumeQueue:
         self.tail = bytearray()
         self.deleted = False  # whether its topic was deleted
         self.last_path = -1, Path()  # first offset and path of the file used last
-        self.trimmed_to = 0  # the start of the log when `min_offset` was last raised
+        self.trimmed_to = 0  # the start of the log when `kept_from` was last raised
         name = f"{queue_id}@{topic.name}".encode()
         self.weight = int.from_bytes(hashlib.blake2b(name, digest_size=8).digest(), "big") | 1
         self.start_at(0)
 
     def start_at(self, offset: int) -> None:
         """Make the queue empty. Its next message gets this offset."""
-        self.first = self.min_offset = self.written = self.visible = self.next_offset = offset
+        self.first = self.kept_from = self.min_offset = offset
+        self.written = self.visible = self.next_offset = offset
         self.tail.clear()
 
     def rewind(self, next_offset: int) -> None:
@@ -264,15 +268,16 @@ class ConsumeQueues:
             file.pwrite(UNIT.pack(0, LOST_SIZE, 0) * lost, 0)
 
     def trim_to(self, queue: ConsumeQueue, physical_offset: int) -> None:
-        """Raise `min_offset` to the first record at or after this physical offset.
+        """Raise `kept_from` to the first record at or after this physical offset.
 
-        List the files below `min_offset` in `expired`. Keep the file with the unit before
-        `min_offset`. This unit shows a later start that no file is missing, and at which offset an
+        List the files below `kept_from` in `expired`. Keep the file with the unit before
+        `kept_from`. This unit shows a later start that no file is missing, and at which offset an
         empty queue continues.
         """
-        if self.physical_offset_of(queue, queue.min_offset) < physical_offset:
-            queue.min_offset = self.first_at_or_after(queue, physical_offset)
-            while queue.first + self._units_per_file <= min(queue.min_offset - 1, queue.written):
+        if self.physical_offset_of(queue, queue.kept_from) < physical_offset:
+            queue.kept_from = self.first_at_or_after(queue, physical_offset)
+            queue.min_offset = max(queue.min_offset, queue.kept_from)
+            while queue.first + self._units_per_file <= min(queue.kept_from - 1, queue.written):
                 start = queue.first - queue.first % self._units_per_file
                 path = self._path(queue, start)
                 self._open_files.forget(path)
@@ -394,7 +399,7 @@ class ConsumeQueues:
             else:
                 high = middle
         queue.written = queue.visible = queue.next_offset = low
-        queue.min_offset = queue.first
+        queue.kept_from = queue.min_offset = queue.first
 
     def _extend(self, path: Path) -> None:
         """Extend the last file of a queue to full size if a crash in `wipe_after_end` cut it."""

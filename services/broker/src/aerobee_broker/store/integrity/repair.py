@@ -114,7 +114,7 @@ class LogRepair:
             queue = queues.get(each.topic, each.queue_id)
             if queue is None or each.sys_flag & record.TRANSACTION_MASK in _WITHOUT_UNIT:
                 continue
-            if not queue.min_offset <= each.queue_offset < queue.visible:
+            if not queue.kept_from <= each.queue_offset < queue.visible:
                 continue
             if queues.unit(queue, each.queue_offset)[1] == LOST_SIZE:
                 self._replace_unit(queue, each)

@@ -27,6 +27,7 @@ from aerobee_broker.store.reading.log_reader import MAX_RUN_BYTES, LogReader
 from aerobee_broker.store.reading.record_check import Run, all_whole, check
 from aerobee_broker.store.reading.unit_repair import UnitRepair
 from aerobee_broker.store.retention.deleted_topics import DeletedTopics
+from aerobee_broker.store.retention.topic_times import TopicTimes
 from aerobee_wire import properties as props
 from aerobee_wire.record import Record
 from aerobee_wire.status import MqError
@@ -73,7 +74,7 @@ class Reader:
         self._log_reader = LogReader(log, dispatch, damage, monotonic_ms)
         self._unit_repair = UnitRepair(log, dispatch, self._log_reader, damage.report)
         self.enable_retries = self._log_reader.enable_retries
-        self.get = self._log_reader.get
+        self.topic_times = TopicTimes(log, dispatch, self.store_timestamp, self.search_offset)
 
     def _queue(self, topic: str, queue_id: int) -> ConsumeQueue | None:
         """Return a queue after raising its minimum offset to the start of the log."""
@@ -81,6 +82,21 @@ class Reader:
         if queue is not None and queue.trimmed_to < self._log.min_offset:
             self._queues.trim_to(queue, self._log.min_offset)
         return queue
+
+    def get(self, physical_offset: int, size: int | None = None) -> Record:
+        """Return the record at this physical offset.
+
+        `size` is the size in its consume queue unit, or None if the caller has no unit. Raises
+        MessageNotFound, also if the record has expired by the retention time of its topic,
+        MessageCorrupted if it is damaged, or TransientReadError.
+        """
+        found = self._log_reader.get(physical_offset, size)
+        if self.topic_times.has_expired(found.topic, found.queue_id, found.queue_offset):
+            raise MessageNotFound(
+                f"the record at physical offset {physical_offset} has expired: it is older than "
+                f"reserve.time of the topic {found.topic}"
+            )
+        return found
 
     # ---- by queue offset ----
 
@@ -366,16 +382,18 @@ class Reader:
     def indexed_record(
         self, physical_offset: int, damaged: list[MessageCorrupted] | None = None
     ) -> Record | None:
-        """Return a record that the index names, or None if it cannot be read.
+        """Return a record that the index names, or None if it cannot be read or has expired.
 
         If the record is visible and damaged, the list `damaged` receives the error.
         """
         try:
-            return self.get(physical_offset)
+            found = self._log_reader.get(physical_offset)
         except (MessageNotFound, MessageCorrupted) as error:
             if damaged is not None and self._log_reader.is_visible(physical_offset):
                 damaged.append(self._indexed_damage(physical_offset, error))
             return None
+        has_expired = self.topic_times.has_expired(found.topic, found.queue_id, found.queue_offset)
+        return None if has_expired else found
 
     def _indexed_damage(self, physical_offset: int, error: MqError) -> MessageCorrupted:
         if isinstance(error, MessageCorrupted):

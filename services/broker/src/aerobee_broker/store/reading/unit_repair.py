@@ -75,7 +75,7 @@ class UnitRepair:
         from aerobee_broker.store.recovery.scan import find_record  # numpy: only in case of damage
 
         at = self._log.min_offset
-        if queue_offset > queue.min_offset:
+        if queue_offset > queue.kept_from:
             before = self._queues.unit(queue, queue_offset - 1)
             data = self._log_reader.read(before[0], before[1])
             if check(data, 0, before, queue, queue_offset - 1):

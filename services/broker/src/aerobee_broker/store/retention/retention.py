@@ -2,6 +2,10 @@
 
 This module does not delete files. A file has expired if the first record of the next file is older
 than the retention time. Modification times would be wrong for copied and restored files.
+
+A topic with a longer time of its own keeps the files that have its messages (`topic_times.py`). A
+file that no topic needs is deleted at any age. Neither applies above the forcible mark of the disk
+or beyond `retain_bytes`.
 """
 
 from __future__ import annotations
@@ -14,6 +18,7 @@ from pathlib import Path
 from aerobee_broker.disk import Disk, Usage
 from aerobee_broker.store.log.commit_log import CommitLog
 from aerobee_broker.store.options import HOUR_MS, StoreOptions
+from aerobee_broker.store.retention.topic_times import TopicTimes
 from aerobee_wire import record
 
 # At least a day, including a day on which the clocks change.
@@ -35,7 +40,14 @@ def deletion_hint(usage: Usage, options: StoreOptions) -> str:
 
 
 class Retention:
-    def __init__(self, disk: Disk, path: Path, log: CommitLog, options: StoreOptions) -> None:
+    def __init__(
+        self,
+        disk: Disk,
+        path: Path,
+        log: CommitLog,
+        options: StoreOptions,
+        topic_times: TopicTimes,
+    ) -> None:
         self.full = ""  # reason to refuse producers, or ""
         self.stop = ""  # reason to refuse every append, or ""
         self.forced = False  # the disk is above the forcible mark: files are deleted at any age
@@ -43,6 +55,7 @@ class Retention:
         self._path = path
         self._log = log
         self._options = options
+        self._topic_times = topic_times
 
     def use(self, options: StoreOptions) -> None:
         """Use other times, sizes and marks from the next evaluation on."""
@@ -130,14 +143,18 @@ class Retention:
         hour = time.localtime(now_ms / 1000).tm_hour
         count = 0
         if tight or hour in options.delete_when:
-            count = self._expired(now_ms - options.file_reserved_time_ms)
+            count = self._topic_times.released(
+                self._expired(now_ms - options.file_reserved_time_ms)
+            )
+        most = min(options.delete_file_batch_max, len(self._log.starts) - 1)
+        count = max(count, self._topic_times.unneeded(most))
         if options.retain_bytes:
             count = max(count, self._beyond(options.retain_bytes))
         above = usage is not None and usage.percent > options.disk_clean_forcibly_ratio
         self.forced = above and options.clean_file_forcibly
         if self.forced:
             count = options.delete_file_batch_max
-        return min(count, options.delete_file_batch_max, len(self._log.starts) - 1)
+        return min(count, most)
 
     def _beyond(self, retain_bytes: int) -> int:
         """Return the number of oldest files to delete so that the log keeps `retain_bytes`."""

@@ -26,6 +26,7 @@ from aerobee_chassis.rpc.transport import (
     serialized,
     server_options,
 )
+from aerobee_wire.access.caller import ANYBODY
 
 LOOK_S = 1.0
 _NO_REQUEST = Failure("INVALID_ARGUMENT", "the request is missing")
@@ -106,8 +107,7 @@ class AioListener:
     async def _outcome(
         self, service: str, method: Method, requests: Any, call: AioCall
     ) -> Message | Failure | None:
-        refusal = self._admit(service, method, call)
-        if refusal is not None:
+        if (refusal := call.admit(self._admit, service, method)) is not None:
             return refusal
         if method.client_streams:
             # Some callers wait for the headers of the answer before they send a request.
@@ -170,7 +170,7 @@ class Admission:
 class AioCall:
     """Implement `Call` on a `grpc.aio` context."""
 
-    __slots__ = ("_context", "_in_flight", "_writing")
+    __slots__ = ("_context", "_in_flight", "_writing", "caller")
 
     def __init__(
         self,
@@ -180,8 +180,17 @@ class AioCall:
     ) -> None:
         self._context = context
         self._in_flight = in_flight
+        self.caller = ANYBODY  # until it is admitted
         # grpc.aio loses messages when two tasks write at once.
         self._writing = asyncio.Lock() if streams else None
+
+    def admit(self, admit: Admit, service: str, method: Method) -> Failure | None:
+        """Find out who calls. Return the failure of a call that may not be made."""
+        admitted = admit(service, method, self)
+        if isinstance(admitted, Failure):
+            return admitted
+        self.caller = admitted
+        return None
 
     @property
     def metadata(self) -> Mapping[str, str]:

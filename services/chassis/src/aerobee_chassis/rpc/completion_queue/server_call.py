@@ -24,6 +24,7 @@ from aerobee_chassis.rpc.completion_queue.loop import CompletionQueueLoop
 from aerobee_chassis.rpc.in_flight import InFlight
 from aerobee_chassis.rpc.services import Method
 from aerobee_chassis.rpc.transport import Admit, Refuse, Run, parsed_each, serialized
+from aerobee_wire.access.caller import ANYBODY
 
 STATUS_CODES = {status.name: status.value[0] for status in grpc.StatusCode}
 _MORE_FOLLOWS = int(cygrpc.WriteFlag.buffer_hint)
@@ -74,6 +75,7 @@ class CompletionQueueCall:
         "_sent_size",
         "_service",
         "_unsent",
+        "caller",
         "task",
     )
 
@@ -99,6 +101,7 @@ class CompletionQueueCall:
         self._unsent = 0  # bytes of answers
         self._looks = 0  # checks by the listener since the caller took or sent something
         self.task: asyncio.Task[None] | None = None
+        self.caller = ANYBODY  # until it is admitted
 
     # ---- view of the handler ----
 
@@ -159,10 +162,12 @@ class CompletionQueueCall:
     def begin(self) -> None:
         start = self._core.start_server_batch
         start((cygrpc.ReceiveCloseOnServerOperation(0),), self._on_close)
-        refusal = self._listener.admit(self._service, self._method, self)
-        if refusal is not None:
-            self._end(refusal)
-        elif self._method.client_streams:
+        admitted = self._listener.admit(self._service, self._method, self)
+        if isinstance(admitted, Failure):
+            self._end(admitted)
+            return
+        self.caller = admitted
+        if self._method.client_streams:
             # Some callers wait for the headers of the answer before they send a request.
             start((self._headers(),), nothing)
             self._requests = _Requests(self._core, self._listener.loop)

@@ -6,9 +6,8 @@ telemetry stream may end with a gRPC error.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar, TypeVarTuple
 
@@ -17,6 +16,7 @@ from google.protobuf.message import Message
 
 from aerobee_chassis.clock import Clock
 from aerobee_chassis.rpc.call import Call
+from aerobee_chassis.rpc.held_calls import HeldCalls
 from aerobee_proxy.counts import ProxyCounts
 from aerobee_proxy.v2 import authorization
 from aerobee_proxy.v2.authentication import Authentication
@@ -46,49 +46,6 @@ class NotAdmitted(Refused):
     """
 
 
-class HeldCalls:
-    """The calls in progress that last: receives and telemetry streams."""
-
-    def __init__(self) -> None:
-        self._calls: dict[asyncio.Task[Any], _HeldCall] = {}
-
-    @contextmanager
-    def hold(self, user: str, check: Callable[[], None]) -> Iterator[None]:
-        """Let `recheck` end the call of the running task, in this block.
-
-        `check` raises NotAdmitted if the call is not allowed any more. Then the block raises it.
-        """
-        task = asyncio.current_task()
-        assert task is not None, "a handler runs in a task"
-        held = self._calls[task] = _HeldCall(user, check)
-        try:
-            yield
-        except asyncio.CancelledError:
-            if held.refusal is None:
-                raise
-            task.uncancel()
-            raise held.refusal from None
-        finally:
-            del self._calls[task]
-
-    def recheck(self, users: Collection[str] | None = None) -> None:
-        """End the calls of these users that are not allowed any more. None: of all users."""
-        for task, held in list(self._calls.items()):
-            if held.refusal is None and (users is None or held.user in users):
-                try:
-                    held.check()
-                except NotAdmitted as refusal:
-                    held.refusal = refusal
-                    task.cancel()
-
-
-@dataclass(slots=True)
-class _HeldCall:
-    user: str
-    check: Callable[[], None]
-    refusal: NotAdmitted | None = None
-
-
 @dataclass(frozen=True, slots=True)
 class Pipeline:
     """Wraps handlers with the steps of every RPC.
@@ -102,7 +59,7 @@ class Pipeline:
     counts: ProxyCounts
     authentication: Authentication | None
     checks_rights: bool
-    held: HeldCalls = field(default_factory=HeldCalls)
+    held: HeldCalls = field(default_factory=lambda: HeldCalls(NotAdmitted))
 
     def admit(self, call: Call) -> Caller:
         """Authenticate the caller of an RPC, and create its session or keep its session alive.

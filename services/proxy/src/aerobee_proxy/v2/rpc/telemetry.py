@@ -20,8 +20,9 @@ The stream stays open until the client ends it, with these exceptions:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Coroutine
 from functools import partial
+from typing import Any
 
 import structlog
 from aerobee_foreign.apache.rocketmq.v2.definition_pb2 import Settings
@@ -36,7 +37,7 @@ from aerobee_proxy.counts import ProxyCounts
 from aerobee_proxy.v2.lite_clients import LiteDepartures, check_binding
 from aerobee_proxy.v2.resources import stored_name
 from aerobee_proxy.v2.rpc.pipeline import Caller, NotAdmitted, Pipeline
-from aerobee_proxy.v2.sessions import Sessions, conflicts
+from aerobee_proxy.v2.sessions import Session, Sessions, conflicts
 from aerobee_proxy.v2.settings import PUSH_CONSUMERS, check_settings, negotiate
 from aerobee_proxy.v2.status import status
 from aerobee_wire.consume_order import ConsumeOrder
@@ -102,6 +103,8 @@ class TelemetryStream:
 
 
 class Telemetry:
+    """The telemetry streams. `announce` registers a client with the brokers."""
+
     def __init__(
         self,
         pipeline: Pipeline,
@@ -112,8 +115,10 @@ class Telemetry:
         counts: ProxyCounts,
         clock: Clock,
         departures: LiteDepartures,
+        announce: Callable[[Session, Call], Coroutine[Any, Any, None]],
     ) -> None:
         self._departures = departures
+        self._announce = announce
         self._pipeline = pipeline
         self._sessions = sessions
         self._group_configs = group_configs
@@ -209,6 +214,7 @@ class Telemetry:
         self._sessions.set_settings(caller.session, answer)
         caller.session.answer_fifo(fifo, first_counts=settings.client_type in PUSH_CONSUMERS)
         stream.offer_twice(TelemetryCommand(status=status(), settings=answer))
+        self._departures.background.run(self._announce(caller.session, caller.call))
         self._check_conflicts(caller)
         return True
 

@@ -1,0 +1,39 @@
+"""Describe who makes a call: the holder of a certificate, or a user who signed the call."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from aerobee_wire.access.policies import LIST, TOPIC, Need, topic_need
+from aerobee_wire.access.signature import Signed
+from aerobee_wire.access.users import User
+from aerobee_wire.identity import Identity
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """The caller of an RPC. If it signed the call as a user, its role does not count.
+
+    `identity` is the holder of the verified certificate, or None if it has no role. `source` is the
+    "host:port" of the caller.
+    """
+
+    identity: Identity | None = None
+    signed: Signed | None = None
+    source: str = ""
+
+    @property
+    def user(self) -> User | None:
+        return None if self.signed is None else self.signed.user
+
+    def may(self, need: Need) -> bool:
+        """Return whether the caller's policies allow something. Each role has each right."""
+        return self.signed is None or self.signed.user.may(need, self.source)
+
+    def sees(self, kind: str, name: str) -> bool:
+        """Return whether a list for this caller contains a topic or a group."""
+        return self.may(topic_need(name, LIST) if kind == TOPIC else Need(kind, name, (LIST,)))
+
+
+# A caller whose role alone counts, as on a port that checks no users.
+ANYBODY = Caller()

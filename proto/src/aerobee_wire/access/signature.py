@@ -1,0 +1,228 @@
+"""Sign a call with a secret key, and check the signature. This module does no I/O.
+
+    authorization: AEROBEE-HMAC-SHA256 NAME/SESSION COUNTER TIME DIGEST SIGNATURE
+
+- NAME is the user, with characters outside of ASCII as %XX.
+- SESSION is a random number of the signing client, in hex.
+- COUNTER is greater for each call of the session, from 1 on.
+- TIME is the time of the call, in milliseconds since the epoch.
+- DIGEST is the SHA-256 of the serialized request, in hex. An RPC with a stream of requests has the
+  digest of no bytes.
+- SIGNATURE is the HMAC-SHA256 of the path of the RPC and all of these fields, in hex.
+
+A signature counts once, on one path, for one request, and within VALID_MS. A server keeps one
+window of counters for each session, as IPsec does (RFC 4303, 3.4.3), and not each signature.
+"""
+
+from __future__ import annotations
+
+import hmac
+import itertools
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
+from urllib.parse import quote, unquote
+
+from aerobee_wire.access.users import User
+from aerobee_wire.status import Code, MqError
+
+AUTHORIZATION_KEY = "authorization"
+SCHEME = "AEROBEE-HMAC-SHA256"
+VALID_MS = 30_000  # how far the clocks of client and server may differ
+
+MAX_HEADER = 2_048  # characters; a name of 128 characters may take 1,536 of them
+WINDOW = 4_096  # calls of one session that may overtake each other
+MAX_SESSIONS = 10_000  # of one user
+
+_SEEN = (1 << WINDOW) - 1
+NO_BODY = sha256(b"").hexdigest()
+
+# The secret of this user replaces that of an unknown user, so that the response time does not
+# reveal which users exist.
+_NOBODY = User("", (b"nobody",), enabled=False)
+
+
+class NotAuthenticated(MqError):
+    """The signature of a call does not count. The error is about the key of the metadata."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(Code.NO_PERMISSION, message, about=AUTHORIZATION_KEY)
+
+
+class Signer:
+    """Sign the calls of one client. Use the object on one thread.
+
+    Args:
+        name: The user.
+        secret: Returns the present secret key.
+        now_ms: The clock, in milliseconds since the epoch.
+    """
+
+    def __init__(self, name: str, secret: Callable[[], bytes], now_ms: Callable[[], int]) -> None:
+        self._secret = secret
+        self._now_ms = now_ms
+        self._prefix = f"{quote(name)}/{os.urandom(8).hex()}"
+        self._counter = itertools.count(1)
+
+    def sign(self, path: str, request: bytes = b"") -> str:
+        """Return the header of one call. `path` is "/package.Service/Method"."""
+        fields = (
+            f"{self._prefix} {next(self._counter)} {self._now_ms()} {sha256(request).hexdigest()}"
+        )
+        return f"{SCHEME} {fields} {_signature(self._secret(), path, fields)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Signed:
+    """A call whose signature counts.
+
+    `secret` is the key that signed, and `digest` is the SHA-256 of the request in hex.
+    """
+
+    user: User
+    secret: bytes = field(repr=False)
+    digest: str
+
+    def covers(self, request: bytes) -> bool:
+        """Return whether this is the request that was signed."""
+        return sha256(request).hexdigest() == self.digest
+
+
+class Signatures:
+    """Check the signatures of calls to one server.
+
+    Args:
+        user_of: Returns the user of a name, or None.
+        now_ms: The clock, in milliseconds since the epoch.
+    """
+
+    def __init__(self, user_of: Callable[[str], User | None], now_ms: Callable[[], int]) -> None:
+        self._user_of = user_of
+        self._now_ms = now_ms
+        self._sessions: dict[str, _Session] = {}  # by NAME/SESSION
+        self._counts: dict[str, int] = {}  # of the sessions, by name
+        self._next_purge_ms = 0
+
+    def check(self, header: str, path: str) -> Signed | None:
+        """Return who signed a call. None if the header is empty or has another scheme.
+
+        Raises:
+            NotAuthenticated: The signature is wrong, too old, or was used before. An unknown user,
+                a disabled one and a wrong secret key are answered alike.
+            MqError: SYSTEM_BUSY, the user has too many sessions.
+        """
+        scheme, _, fields = header.partition(" ")
+        if scheme != SCHEME:
+            return None
+        parts = fields.split(" ")
+        if len(header) > MAX_HEADER or len(parts) != 5:
+            raise _malformed()
+        credential, counter, time_ms, digest, given = parts
+        if not _is_number(counter) or not _is_number(time_ms):
+            raise _malformed()
+        name = unquote(credential.partition("/")[0])
+        now_ms = self._now_ms()
+        late_ms = now_ms - int(time_ms)
+        if abs(late_ms) > VALID_MS:
+            raise NotAuthenticated(
+                f"the call was signed {abs(late_ms) / 1_000:.0f} s "
+                f"{'ago' if late_ms > 0 else 'in the future'}, by the clock of this server: set "
+                f"the clocks; they may differ by {VALID_MS // 1_000} s"
+            )
+        user = self._user_of(name)
+        signed = fields[: -len(given) - 1]
+        secret = None
+        for each in (user or _NOBODY).secrets:
+            if hmac.compare_digest(_signature(each, path, signed).encode(), given.encode()):
+                secret = each
+        if secret is None or user is None or not user.enabled:
+            raise _refused(name)
+        self._take(credential, name, int(counter), int(time_ms), now_ms)
+        return Signed(user, secret, digest)
+
+    def renewed(self, signed: Signed) -> Signed:
+        """Return the signature of a running call, with its user as it is now.
+
+        Raises:
+            NotAuthenticated: The user was deleted or disabled, or does not have the secret key any
+                more.
+        """
+        user = self._user_of(signed.user.name)
+        if user is None or not user.enabled or signed.secret not in user.secrets:
+            raise _refused(signed.user.name)
+        return replace(signed, user=user)
+
+    def _take(self, credential: str, name: str, counter: int, time_ms: int, now_ms: int) -> None:
+        """Note that a signature was used. Raises the errors of `check`."""
+        session = self._sessions.get(credential)
+        if session is None:
+            self._purge(now_ms)
+            if self._counts.get(name, 0) >= MAX_SESSIONS:
+                raise MqError(
+                    Code.SYSTEM_BUSY,
+                    f"user {name!r} has {MAX_SESSIONS} clients: close some, or use more users",
+                )
+            self._counts[name] = self._counts.get(name, 0) + 1
+            self._sessions[credential] = _Session(name, counter, time_ms)
+        elif not session.take(counter, time_ms):
+            raise NotAuthenticated("this signature was used before: sign each call of its own")
+
+    def _purge(self, now_ms: int) -> None:
+        """Forget sessions whose signatures are all too old."""
+        if now_ms < self._next_purge_ms:
+            return
+        self._next_purge_ms = now_ms + VALID_MS
+        ended = [
+            (credential, session)
+            for credential, session in self._sessions.items()
+            if session.newest_ms + VALID_MS < now_ms
+        ]
+        for credential, session in ended:
+            del self._sessions[credential]
+            self._counts[session.name] -= 1
+            if not self._counts[session.name]:
+                del self._counts[session.name]
+
+
+class _Session:
+    """The signatures of one session that were used. Bit n is the counter `highest - n`."""
+
+    __slots__ = ("_highest", "_seen", "name", "newest_ms")
+
+    def __init__(self, name: str, counter: int, time_ms: int) -> None:
+        self.name = name
+        self.newest_ms = time_ms
+        self._highest = counter
+        self._seen = 1
+
+    def take(self, counter: int, time_ms: int) -> bool:
+        """Return whether a counter is new, and note that it was used."""
+        ahead = counter - self._highest
+        if ahead > 0:
+            self._seen = ((self._seen << ahead) | 1) & _SEEN if ahead < WINDOW else 1
+            self._highest = counter
+        elif -ahead >= WINDOW or self._seen >> -ahead & 1:
+            return False
+        else:
+            self._seen |= 1 << -ahead
+        self.newest_ms = max(self.newest_ms, time_ms)
+        return True
+
+
+def _signature(secret: bytes, path: str, fields: str) -> str:
+    return hmac.digest(secret, f"{SCHEME} {path} {fields}".encode(), "sha256").hex()
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) < 20
+
+
+def _refused(name: str) -> NotAuthenticated:
+    return NotAuthenticated(
+        f"user {name[:64]!r} is unknown or disabled, or the secret key is wrong"
+    )
+
+
+def _malformed() -> NotAuthenticated:
+    return NotAuthenticated(f"the metadata {AUTHORIZATION_KEY!r} is malformed: use this client")

@@ -1,0 +1,55 @@
+"""Retention times of topics in a group of brokers, in a virtual loop."""
+
+from __future__ import annotations
+
+import asyncio
+
+from aerobee_broker.store.options import HOUR_MS
+from support.simulation.client import SimulatedClient
+from support.simulation.cluster import SimulatedCluster, simulate
+
+STRICT = {"brokerRole": "SYNC_MASTER", "inSyncReplicas": 2}
+TOPIC = "orders"
+
+
+async def pass_time(cluster: SimulatedCluster, ms: int) -> None:
+    """On the clock of each machine, and enough upkeep for every queue."""
+    for node in cluster.nodes:
+        node.clock.ahead_ms += ms
+    await asyncio.sleep(65)
+
+
+def min_offsets(cluster: SimulatedCluster) -> list[int]:
+    return [node.store.min_offset(TOPIC, 0) for node in cluster.nodes if node.store]
+
+
+def test_minimum_offsets_are_those_of_each_replica_and_of_a_new_master() -> None:
+    """Also where the time of the topic was raised after messages had expired. A slave that learned
+    of it late had expired one more, and shows it again."""
+
+    async def scenario(cluster: SimulatedCluster) -> None:
+        await cluster.begin(2, STRICT, elected=False)
+        await cluster.settle()
+        slave = cluster.nodes[1]
+        cluster.vanishing.add(TOPIC)
+        client = SimulatedClient(cluster)
+        await client.put_topic(TOPIC, queues=1, reserve_time="1")
+        for number in range(3):
+            await client.send(TOPIC, b"early %d" % number)
+        await pass_time(cluster, HOUR_MS // 2)
+        await client.send(TOPIC, b"late")
+        await pass_time(cluster, HOUR_MS // 2)
+        assert min_offsets(cluster) == [3, 3]
+        await client.put_topic(TOPIC, queues=1, reserve_time="5")
+        await pass_time(cluster, HOUR_MS)
+        assert min_offsets(cluster) == [3, 3]
+        slave.kill()
+        slave.start()
+        await cluster.settle()
+        assert min_offsets(cluster) == [3, 3]
+        assert await cluster.promote(slave) is None
+        await pass_time(cluster, 4 * HOUR_MS)
+        assert min_offsets(cluster) == [4, 4]
+        cluster.check_alike(await cluster.settle())
+
+    simulate(1, scenario)

@@ -1,0 +1,56 @@
+"""The proxies that a name server knows: processes with a stream, and missing proxies."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+
+from aerobee_namesrv.routing.proxies import FORGET_AFTER_MS, MOST_AWAY, ProxyProcess, ProxyTable
+from support.clock.manual_clock import ManualClock
+
+
+def process(number: int, name: str = "host:8081") -> ProxyProcess:
+    return ProxyProcess(name, "", f"process-{number}")
+
+
+def test_proxy_is_away_when_its_last_worker_has_disappeared() -> None:
+    clock = ManualClock()
+    table = ProxyTable(clock)
+    with table.register(process(1)):
+        with table.register(process(2)):
+            assert table.open() == [process(1), process(2)]
+        assert (table.open(), table.away()) == ([process(1)], [])
+    assert (table.open(), table.away()) == ([], [("host:8081", clock.now_ms())])
+    with table.register(process(3)):
+        assert table.away() == []
+
+
+def test_second_stream_of_a_process_replaces_its_first() -> None:
+    table = ProxyTable(ManualClock())
+    first, second = ExitStack(), ExitStack()
+    first.enter_context(table.register(process(1)))
+    second.enter_context(table.register(process(1)))
+    assert table.open() == [process(1)]
+    first.close()
+    assert (table.open(), table.away()) == ([process(1)], [])
+
+
+def test_proxy_that_stops_in_order_is_not_away() -> None:
+    table = ProxyTable(ManualClock())
+    with table.register(process(1)):
+        table.unregister("host:8081", "process-1")
+    assert table.away() == []
+    with table.register(process(2)):
+        pass
+    table.unregister("host:8081", "process-2")  # after the end of its stream
+    assert table.away() == []
+
+
+def test_proxies_that_are_away_are_forgotten() -> None:
+    clock = ManualClock()
+    table = ProxyTable(clock)
+    for number in range(MOST_AWAY + 1):
+        with table.register(process(number, f"pod-{number:02}:8081")):
+            pass
+    assert [name for name, _ in table.away()] == [f"pod-{n:02}:8081" for n in range(1, 65)]
+    clock.advance(FORGET_AFTER_MS + 1)
+    assert table.away() == []

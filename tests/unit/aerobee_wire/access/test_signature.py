@@ -1,0 +1,183 @@
+"""Signatures of calls: what they cover, how long they count, and that each counts once."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+
+from aerobee_wire.access import signature
+from aerobee_wire.access.signature import (
+    SCHEME,
+    VALID_MS,
+    WINDOW,
+    NotAuthenticated,
+    Signatures,
+    Signed,
+    Signer,
+)
+from aerobee_wire.access.users import User
+from aerobee_wire.status import Code
+from support.codes import raises_code
+
+PATH, REQUEST = "/aerobee.broker.v1.MessageService/Send", b"a request"
+BILLING = User("billing", (b"new", b"former"))
+
+
+class Service:
+    """A server and the clock that it shares with its clients."""
+
+    def __init__(self, *users: User) -> None:
+        self.users = {user.name: user for user in users or (BILLING,)}
+        self.now_ms = 1_000_000
+        self.signatures = Signatures(self.users.get, lambda: self.now_ms)
+
+    def signer(self, name: str = "billing", secret: bytes = b"new", late_ms: int = 0) -> Signer:
+        return Signer(name, lambda: secret, lambda: self.now_ms - late_ms)
+
+    def check(self, header: str, path: str = PATH) -> Signed | None:
+        return self.signatures.check(header, path)
+
+
+def test_a_signature_names_its_user_and_covers_the_request() -> None:
+    service = Service()
+    signed = service.check(service.signer().sign(PATH, REQUEST))
+    assert signed is not None and signed.user is BILLING
+    assert signed.covers(REQUEST) and not signed.covers(b"another request")
+    assert "new" not in repr(signed)
+
+
+@pytest.mark.parametrize("secret", [b"new", b"former"])
+def test_each_secret_of_a_user_counts(secret: bytes) -> None:
+    service = Service()
+    signed = service.check(service.signer(secret=secret).sign(PATH))
+    assert signed is not None and signed.secret == secret
+
+
+def test_a_name_may_have_characters_outside_of_ascii() -> None:
+    service = Service(User("Müller" * 20, (b"s",)))
+    header = service.signer("Müller" * 20, b"s").sign(PATH)
+    assert header.isascii() and service.check(header) is not None
+
+
+@pytest.mark.parametrize("header", ["", "MQv2-HMAC-SHA1 Credential=billing", "Bearer x"])
+def test_other_schemes_name_no_user(header: str) -> None:
+    assert Service().check(header) is None
+
+
+def test_wrong_secret_unknown_and_disabled_users_are_answered_alike() -> None:
+    service = Service(BILLING, replace(BILLING, name="gone", enabled=False))
+    texts = set()
+    for name, secret in (("billing", b"wrong"), ("stranger", b"new"), ("gone", b"new")):
+        with pytest.raises(NotAuthenticated) as caught:
+            service.check(service.signer(name, secret).sign(PATH))
+        assert caught.value.code is Code.NO_PERMISSION and caught.value.about == "authorization"
+        texts.add(caught.value.message.replace(name, "NAME"))
+    assert len(texts) == 1
+
+
+def test_a_signature_counts_once() -> None:
+    service = Service()
+    header = service.signer().sign(PATH, REQUEST)
+    service.check(header)
+    with pytest.raises(NotAuthenticated, match="used before"):
+        service.check(header)
+
+
+def test_a_signature_counts_on_one_path() -> None:
+    service = Service()
+    with pytest.raises(NotAuthenticated):
+        service.check(service.signer().sign(PATH), "/aerobee.broker.v1.AdminService/DeleteTopic")
+
+
+@pytest.mark.parametrize("late_ms", [VALID_MS + 1, -VALID_MS - 1])
+def test_a_signature_counts_for_30_seconds(late_ms: int) -> None:
+    service = Service()
+    assert service.check(service.signer(late_ms=late_ms // 2).sign(PATH)) is not None
+    with pytest.raises(NotAuthenticated, match="clock"):
+        service.check(service.signer(late_ms=late_ms).sign(PATH))
+
+
+def test_each_changed_field_is_noticed() -> None:
+    service = Service()
+    parts = service.signer().sign(PATH, REQUEST).split(" ")
+    for index in range(1, len(parts)):
+        changed = [*parts]
+        last = "1" if changed[index][-1] != "1" else "2"
+        changed[index] = changed[index][:-1] + last
+        with pytest.raises(NotAuthenticated):
+            service.check(" ".join(changed))
+    assert service.check(" ".join(parts)) is not None
+
+
+@pytest.mark.parametrize(
+    "fields",
+    ["", "a", "a/b 1 2 3", "a/b x 2 d s", "a/b 1 -2 d s", "a/b 1 ² d s", "a/b 1 2 d s more"],
+)
+def test_a_malformed_header_is_rejected(fields: str) -> None:
+    with raises_code(Code.NO_PERMISSION, "authorization"):
+        Service().check(f"{SCHEME} {fields}")
+
+
+def test_calls_may_overtake_each_other() -> None:
+    """Each counter of a window is taken once, in any order."""
+    service, signer = Service(), Service().signer()
+    headers = [signer.sign(PATH) for _ in range(WINDOW // 8)]
+    rng = random.Random(7)
+    rng.shuffle(headers)
+    for header in headers:
+        assert service.check(header) is not None
+    for header in headers:
+        with pytest.raises(NotAuthenticated):
+            service.check(header)
+
+
+def test_a_call_that_is_a_window_late_is_rejected() -> None:
+    service = Service()
+    signer = service.signer()
+    late = signer.sign(PATH)
+    for _ in range(WINDOW):
+        last = signer.sign(PATH)
+    service.check(last)
+    with pytest.raises(NotAuthenticated):
+        service.check(late)
+
+
+def test_sessions_are_forgotten_when_their_signatures_are_too_old() -> None:
+    service = Service()
+    old = service.signer().sign(PATH)
+    service.check(old)
+    service.now_ms += 2 * VALID_MS + 1
+    service.check(service.signer().sign(PATH))
+    assert len(service.signatures._sessions) == 1
+    with pytest.raises(NotAuthenticated):
+        service.check(old)
+
+
+def test_the_sessions_of_a_user_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(signature, "MAX_SESSIONS", 3)
+    service = Service(BILLING, User("other", (b"new",)))
+    for _ in range(3):
+        service.check(service.signer().sign(PATH))
+    with raises_code(Code.SYSTEM_BUSY):
+        service.check(service.signer().sign(PATH))
+    assert service.check(service.signer("other").sign(PATH)) is not None
+    service.now_ms += 2 * VALID_MS + 1
+    assert service.check(service.signer().sign(PATH)) is not None
+
+
+def test_a_running_call_ends_with_its_user_or_its_secret() -> None:
+    service = Service()
+    signed = service.check(service.signer(secret=b"former").sign(PATH))
+    assert signed is not None
+    changed = replace(BILLING, super=True)
+    service.users["billing"] = changed
+    assert service.signatures.renewed(signed).user is changed
+    for user in (replace(BILLING, enabled=False), replace(BILLING, secrets=(b"new",))):
+        service.users["billing"] = user
+        with pytest.raises(NotAuthenticated):
+            service.signatures.renewed(signed)
+    del service.users["billing"]
+    with pytest.raises(NotAuthenticated):
+        service.signatures.renewed(signed)
