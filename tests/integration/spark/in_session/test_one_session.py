@@ -3,6 +3,7 @@ that both engines give the same report."""
 
 from __future__ import annotations
 
+import csv
 import json
 import random
 import shutil
@@ -186,3 +187,41 @@ def test_both_engines_give_the_same_report(run: Run, cluster: FakeCluster, tmp_p
             for engine in (LOCAL, SPARK)
         ]
         assert lines[0] == lines[1]
+
+
+@pytest.mark.parametrize("engine", [LOCAL, SPARK])
+def test_dead_letters_of_one_cause_are_a_cluster_and_retries_in_place_are_unknown(
+    run: Run, cluster: FakeCluster, tmp_path: Path, engine: str
+) -> None:
+    trace = '  File "/app/cards.py", line 12, in pay\n    post(url)\n'
+    for i in range(3):
+        failure = {
+            "DLQ_REASON": "Timeout",
+            "DLQ_REASON_DESCRIPTION": f"order {i} took {i}.5 s",
+            "DLQ_STACK_TRACE": trace,
+        }
+        cluster["broker-a"].put(DEAD, b"{}", named=failure, reconsume_times=2)
+    summary = report(run, tmp_path, "--namesrv", cluster.namesrv, "--engine", engine)
+    (found,) = summary["clusters"]
+    assert (found["reason"], found["frame"], found["text"], found["dead_letters"]) == (
+        *("Timeout", "cards.py in pay", "order # took # s", 3),
+    )
+    page = (tmp_path / "report.html").read_text("utf-8")
+    assert page.index("<h2>Why</h2>") < page.index("<h2>Timeline</h2>")
+    assert found["redrive"] in page
+    assert summary["retries"]["messages"] is None
+
+
+@pytest.mark.parametrize("engine", [LOCAL, SPARK])
+def test_a_dead_letter_names_its_lite_topic(
+    run: Run, cluster: FakeCluster, tmp_path: Path, engine: str
+) -> None:
+    cluster["broker-a"].put(DEAD, b"{}", named={"UNIQ_KEY": "ID0", "__LITE_TOPIC": "s-4711"})
+    cluster["broker-a"].put(DEAD, b"{}", named={"UNIQ_KEY": "ID1"})
+    summary = report(run, tmp_path, "--namesrv", cluster.namesrv, "--engine", engine)
+    lite_topics = {"ID0": "s-4711", "ID1": ""}
+    assert {each["message_id"]: each["lite_topic"] for each in summary["samples"]} == lite_topics
+    with (tmp_path / "csv" / "dead_letters.csv").open(encoding="utf-8-sig", newline="") as file:
+        rows = {row["message_id"]: row["lite_topic"] for row in csv.DictReader(file)}
+    assert rows == lite_topics
+    assert "<dd>s-4711</dd>" in (tmp_path / "report.html").read_text("utf-8")
