@@ -13,7 +13,6 @@ from aerobee_broker import traces as tracing
 from aerobee_broker.delivery.pull.reading import PullRequest
 from aerobee_broker.delivery.retry.send_back import Entry
 from aerobee_broker.delivery.send.batch import SendBatch
-from aerobee_broker.delivery.send.send import SendMessage
 from aerobee_broker.filter.filter import Filter
 from aerobee_broker.store.messages import NewMessage
 from aerobee_broker.traces import BrokerTraces, context_of
@@ -21,7 +20,7 @@ from aerobee_chassis.traces.exporter import SpanExporter
 from aerobee_chassis.traces.spans import Span
 from aerobee_wire import properties as props
 from aerobee_wire.record import encode, iter_records
-from support.broker.harness import BrokerHarness
+from support.broker.harness import BORN_HOST, BrokerHarness, message
 
 SAMPLED = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 TRACED = props.encode({"UNIQ_KEY": "1", "traceparent": SAMPLED})
@@ -56,7 +55,7 @@ async def broker(tmp_path: Path, kept: Kept) -> AsyncIterator[BrokerHarness]:
 
 
 def test_traceparent_stands_above_trace_context() -> None:
-    other = SAMPLED.replace("b7", "c7")
+    other = SAMPLED.replace("-b7", "-c7")
     found = context_of(props.encode({"TRACE_CONTEXT": other, "traceparent": SAMPLED}))
     assert found is not None and found.span_id.hex() == "b7ad6b7169203331"
     found = context_of(props.encode({"TRACE_CONTEXT": other}))
@@ -68,11 +67,21 @@ async def test_each_path_of_a_send_has_spans_of_sampled_messages(
     broker: BrokerHarness, kept: Kept
 ) -> None:
     sending = broker.broker.sending
-    await sending.sender.send([SendMessage("one", b"x", {"traceparent": SAMPLED}, 0)])
-    await sending.sender.send([SendMessage("late", b"x", {"traceparent": SAMPLED, "DELAY": "1"})])
+    await sending.sender.send([message("one", b"x", properties={"traceparent": SAMPLED})])
+    await sending.sender.send(
+        [message("late", b"x", properties={"traceparent": SAMPLED, "DELAY": "1"})]
+    )
     fast = [NewMessage("fast", 0, b"x", TRACED), NewMessage("fast", 0, b"x", UNSAMPLED)]
     assert await sending.sender.send_fast(fast) is not None
-    batch = SendBatch("batch", [1, 1], b"xy", [len(UNSAMPLED), len(TRACED)], UNSAMPLED + TRACED)
+    sizes = [len(UNSAMPLED), len(TRACED)]
+    batch = SendBatch(
+        "batch",
+        [1, 1],
+        b"xy",
+        sizes,
+        UNSAMPLED + TRACED,
+        born_host=BORN_HOST,
+    )
     await sending.batch_sender.send(batch)
     topics = ["one", "late", "fast", "batch"]
     assert kept.names == [f"{name} {topic}" for topic in topics for name in ("send", "store")]
@@ -84,8 +93,8 @@ async def test_each_path_of_a_send_has_spans_of_sampled_messages(
 async def test_a_pull_and_its_send_backs_have_spans(broker: BrokerHarness, kept: Kept) -> None:
     await broker.group("g", retry_max_times=1)
     sender = broker.broker.sending.sender
-    await sender.send([SendMessage("t", b"x", {"traceparent": SAMPLED}, 0)])
-    await sender.send([SendMessage("t", b"y", {}, 0)])
+    await sender.send([message("t", b"x", properties={"traceparent": SAMPLED})])
+    await sender.send([message("t", b"y", properties={})])
     del kept.spans[:]
     request = PullRequest("g", "t", 0, 0, filter=Filter("TAG", "*"))
     result, _ = await broker.broker.consuming.pull.pull(request)

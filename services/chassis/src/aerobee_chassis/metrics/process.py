@@ -51,7 +51,7 @@ SCRAPES_REFUSED = Metric(
 SPANS = Metric(
     "aerobee_spans_total",
     Kind.COUNTER,
-    "Spans of traces that were exported or dropped.",
+    "Spans of traces that were sent or dropped. Only with `otlpEndpoint`, which name servers lack.",
     ("result",),
 )
 
