@@ -1,4 +1,4 @@
-"""Metrics and spans that are pushed: to a receiver of OTLP that comes, goes and rejects, and to the log."""
+"""Metrics and spans that are pushed: to a receiver that comes, goes and rejects, or to the log."""
 
 from __future__ import annotations
 
