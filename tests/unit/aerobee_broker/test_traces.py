@@ -21,6 +21,7 @@ from aerobee_chassis.traces.spans import Span
 from aerobee_wire import properties as props
 from aerobee_wire.record import encode, iter_records
 from support.broker.harness import BORN_HOST, BrokerHarness, message
+from support.broker.letters import letter, make_topics, run, spec
 
 SAMPLED = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 TRACED = props.encode({"UNIQ_KEY": "1", "traceparent": SAMPLED})
@@ -105,6 +106,13 @@ async def test_a_pull_and_its_send_backs_have_spans(broker: BrokerHarness, kept:
     await broker.broker.sending.send_back.send_back("g", entries)
     assert kept.names == ["deliver t", "retry %RETRY%g", "dead_letter %DLQ%g"]
     assert {span.parent_id.hex() for span in kept.spans} == {"b7ad6b7169203331"}
+
+
+async def test_a_redriven_letter_has_a_span(broker: BrokerHarness, kept: Kept) -> None:
+    make_topics(broker)
+    await broker.broker.log.put_accepted([letter(0, traceparent=SAMPLED), letter(1)])
+    await run(broker, "job", spec())
+    assert kept.names == ["redrive orders"]
 
 
 def test_contexts_of_leased_messages_are_bounded(

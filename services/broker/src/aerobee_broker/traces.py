@@ -109,11 +109,11 @@ class BrokerTraces(MessageTraces):
     def stored_again(
         self, operation: str, topic: str, consumer_group: str, encoded: bytes, begin_ns: int
     ) -> None:
-        """Record a span for a message that became a retry or a dead letter, if it is sampled.
+        """Record a span for a message that was stored again, if it is sampled.
 
         Args:
-            operation: "retry" or "dead_letter".
-            topic: The retry topic or dead-letter topic.
+            operation: "retry", "dead_letter" or "redrive".
+            topic: The topic of the new message.
             consumer_group: The group whose attempt failed.
             encoded: The encoded properties of the new message.
             begin_ns: The begin of the span.
