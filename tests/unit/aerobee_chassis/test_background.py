@@ -73,7 +73,7 @@ async def test_work_that_fails_is_restarted_after_a_pause() -> None:
 
 
 async def test_work_that_returns_has_ended() -> None:
-    runs = []
+    runs: list[int] = []
 
     async def end() -> None:
         runs.append(len(runs))
