@@ -162,7 +162,6 @@ class ProxyApp(App):
             self._plain.set_serving(users.complete)
             await users.wait_until_complete()
             self._plain.set_serving(True)
-            await asyncio.Event().wait()
 
         return BackgroundTask("readiness", report)
 
