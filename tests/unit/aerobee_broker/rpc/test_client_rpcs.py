@@ -10,6 +10,7 @@ from aerobee.broker.v1 import client_pb2, message_pb2
 
 from aerobee_broker.metadata.topics import TopicConfig
 from aerobee_wire.access.caller import Caller
+from aerobee_wire.access.policies import PUB, TOPIC, Policy
 from aerobee_wire.access.signature import Signed
 from aerobee_wire.access.users import User
 from aerobee_wire.status import Code
@@ -179,3 +180,15 @@ async def test_client_of_another_user_cannot_be_replaced(handlers: Handlers) -> 
     await handlers("Heartbeat", heartbeat(), call_of("shop"))
     watch.cancel()
     await asyncio.wait([watch])
+
+
+async def test_topic_without_the_right_to_publish_does_not_end_a_client(handlers: Handlers) -> None:
+    request = heartbeat()
+    request.published_topics.extend(["own", "lost"])
+    policy = Policy(TOPIC, "own", frozenset({PUB}), allow=True)
+    call = FakeCall()
+    user = User("shop", (b"s3cret",), policies=(policy,))
+    call.caller = Caller(None, Signed(user, b"s3cret", ""))
+    await handlers("Heartbeat", request, call)
+    (found,) = (await handlers("ListClients", client_pb2.ListClientsRequest())).clients
+    assert list(found.published_topics) == ["own"]

@@ -43,6 +43,7 @@ from aerobee_broker.registry.reply_streams import Reply
 from aerobee_broker.store.messages import NewMessage, ReadResult, ReadStatus
 from aerobee_chassis.rpc.call import Call
 from aerobee_wire import properties as props
+from aerobee_wire.access.policies import PUB, topic_need
 from aerobee_wire.consume_order import ConsumeOrder
 from aerobee_wire.identity import PROXY
 from aerobee_wire.message_id import pack_host
@@ -354,7 +355,10 @@ def client(request: client_pb2.HeartbeatRequest, call: Call) -> Client:
         version=request.version,
         proxy=request.proxy,
         user=user_of(call) or (request.user if request.proxy else ""),
-        published_topics=frozenset(request.published_topics),
+        # A producer that lost the right to one topic stays a client for the others.
+        published_topics=frozenset(
+            topic for topic in request.published_topics if call.caller.may(topic_need(topic, PUB))
+        ),
         producer_statistics=numbers(request.producer_statistics),
         producer_groups=frozenset(request.producer_groups),
         consumers=consumers,
