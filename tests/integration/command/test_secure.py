@@ -255,3 +255,33 @@ def test_users_reach_all_processes_with_certificates_only(
         raises_code(Code.NO_PERMISSION),
     ):
         client.list_users()
+
+
+@pytest.mark.parametrize("closed", ["--one-process"], indirect=True)
+def test_a_user_logs_in_to_the_console(closed: Closed, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = {"TRUST_CERT": "ca.crt", "CERT": "user.crt", "KEY": "user.key"}
+    for name, file in files.items():
+        monkeypatch.setenv(f"AEROBEE_TLS_{name}_PATH", str(closed.directory / file))
+    with AdminClient(closed.up.namesrv, tls=closed.tls) as admin:
+        admin.create_topic("parcels")
+        admin.create_user("reader", "a secret key")
+        rights = (("Cluster:*", ("Get",)), ("Topic:*", ("Get", "List")))
+        admin.create_policies("reader", [PolicyDescription(*each) for each in rights])
+    arguments = ("--port", "0", "--namesrv", closed.up.namesrv, "--login")
+    with ServiceProcess("aerobee_console", *arguments) as console:
+        url = f"http://{console.address}"
+        with httpx.Client(base_url=url, headers={"origin": url}) as browser:
+
+            def log_in(secret: str) -> httpx.Response:
+                token = browser.get("/login").text.partition('csrf_token" value="')[2]
+                fields = {"user": "reader", "secret": secret, "csrf_token": token.partition('"')[0]}
+                return browser.post("/login", data=fields)
+
+            assert browser.get("/api/v1/topics").status_code == 401
+            assert log_in("another key").status_code == 403
+            assert log_in("a secret key").status_code == 303
+            page = browser.get("/topics")
+            assert "parcels" in page.text and "/topics/new" not in page.text
+            assert "rejected" not in browser.get("/").text
+            refused = browser.get("/groups/billing")
+            assert refused.status_code == 403 and "reader" in refused.text

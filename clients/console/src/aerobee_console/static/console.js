@@ -243,6 +243,7 @@
     };
     opened.addEventListener("page", hear((event) => show(event.content)));
     opened.addEventListener("rates", hear(showRates));
+    opened.addEventListener("ended", () => location.reload());
     opened.onerror = () => {
       if (opened === stream) report(true);
     };

@@ -138,8 +138,17 @@ def _event(name: str, data: Any) -> bytes:
     return f"event: {name}\ndata: {json.dumps(data)}\n\n".encode()
 
 
-def stream(live: Live, routes: list[Route]) -> Callable[[Request], Awaitable[Response]]:
-    """Return the endpoint of the streams. `routes` are those of the pages."""
+def stream(
+    live_of: Callable[[Request], Live], routes: list[Route]
+) -> Callable[[Request], Awaitable[Response]]:
+    """Return the endpoint of the streams.
+
+    A stream ends with its session: the browser then loads the page again, which is the login.
+
+    Args:
+        live_of: Returns the pages of the user of a request.
+        routes: The routes of the pages.
+    """
 
     async def endpoint(request: Request) -> Response:
         try:
@@ -156,8 +165,12 @@ def stream(live: Live, routes: list[Route]) -> Callable[[Request], Awaitable[Res
             return bytes(answer.body)
 
         async def events() -> AsyncGenerator[bytes, None]:
-            async with aclosing(live.events(address, render)) as found:
+            session = request.scope.get("session")
+            async with aclosing(live_of(request).events(address, render)) as found:
                 async for event in found:
+                    if session is not None and not session.live:
+                        yield _event("ended", {})
+                        return
                     yield event
 
         return StreamingResponse(events(), media_type="text/event-stream")
