@@ -220,8 +220,7 @@ TABLE: Mapping[str, Row] = {
             "Heartbeat": _row(
                 *_MESSAGING,
                 rights=_on(SUB, GROUP, "consumers[].consumer_group")
-                + _on(SUB, TOPIC, "consumers[].subscriptions[].topic")
-                + _on(PUB, TOPIC, "published_topics[]"),
+                + _on(SUB, TOPIC, "consumers[].subscriptions[].topic"),
             ),
             "UnregisterClient": _consumes("consumer_group"),
             "WatchClient": _row(*_MESSAGING),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-import urllib.request
 from pathlib import Path
 
 import grpc
@@ -16,6 +15,7 @@ from aerobee_wire.status import Code, MqError
 from support.broker.calls import BrokerCaller
 from support.chassis.http2 import begun_request
 from support.clock.polling import until
+from support.observing.scrape import scrape
 from support.processes.service import METRICS, ServiceProcess, broker_process
 
 MIB = 1024 * 1024
@@ -82,8 +82,8 @@ async def test_good_client_is_served_while_others_flood(tmp_path: Path) -> None:
             with pytest.raises(MqError) as caught:
                 await bad.call(bad.messages.Pull, bomb)
             assert caught.value.code is Code.SUBSCRIPTION_PARSE_FAILED
-            await until(lambda: counts(broker)["connections_refused_total"] >= FLOOD)
-            await until(lambda: counts(broker)["late_requests_total"] >= 1)
+            await until(lambda: scrape(broker)["aerobee_connections_refused_total"] >= FLOOD)
+            await until(lambda: scrape(broker)["aerobee_late_requests_total"] >= 1)
             seen = served
             await until(lambda: served >= seen + 20, "the good client is served")
             assert not serving.done()
@@ -92,11 +92,3 @@ async def test_good_client_is_served_while_others_flood(tmp_path: Path) -> None:
                 writer.close()
             assert resident(broker) - before < 64 * MIB
             await good.send("good", b"x")
-
-
-def counts(broker: ServiceProcess) -> dict[str, float]:
-    url = f"http://{broker.ready['metrics']}/metrics"
-    with urllib.request.urlopen(url, timeout=10) as answer:
-        lines = answer.read().decode().splitlines()
-    pairs = (line.rpartition(" ") for line in lines if line.startswith("aerobee_"))
-    return {name.removeprefix("aerobee_"): float(value) for name, _, value in pairs}

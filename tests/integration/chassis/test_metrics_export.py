@@ -1,11 +1,13 @@
-"""Metrics that are pushed: to a receiver of OTLP that comes, goes and rejects, and to the log."""
+"""Metrics and spans that are pushed: to a receiver that comes, goes and rejects, or to the log."""
 
 from __future__ import annotations
 
 import socket
 from pathlib import Path
 
+import grpc
 import structlog
+from aerobee.broker.v1.message_pb2 import Message, SendRequest, SendResponse
 from structlog.testing import capture_logs
 
 from aerobee_chassis.clock import SystemClock
@@ -17,6 +19,11 @@ from support.observing.otlp import CLASSES, attributes, metrics_of, otlp_receive
 from support.processes.service import broker_process
 
 SENT = Metric("sent_total", Kind.COUNTER, "Sent.", ("topic",))
+TRACED = Message(
+    topic="orders",
+    body=b"x",
+    properties={"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"},
+)
 
 
 def free_port() -> int:
@@ -60,23 +67,38 @@ def test_an_export_that_fails_is_logged_once_and_its_changes_arrive_later() -> N
     structlog.reset_defaults()
 
 
-def test_a_broker_exports_by_otlp_and_once_more_when_it_stops(tmp_path: Path) -> None:
+def test_a_broker_exports_metrics_and_spans_also_when_it_stops(tmp_path: Path) -> None:
     with otlp_receiver() as (receiver, port):
         arguments = (
             "--set=metricsExporterType=OTLP_GRPC",
             f"--set=metricsGrpcExporterTarget=http://127.0.0.1:{port}",
             "--set=metricGrpcExporterIntervalInMills=100",
             "--set=metricsLabel=zone:a",
+            f"--set=otlpEndpoint=http://127.0.0.1:{port}",
+            "--set=otlpHeader=X-Token: secret",
         )
         with broker_process(tmp_path, *arguments) as broker:
             until_sync(lambda: bool(receiver.requests), "an export")
             assert "metrics" not in broker.ready
             before = len(receiver.requests)
+            with grpc.insecure_channel(broker.address) as channel:
+                send = channel.unary_unary(
+                    "/aerobee.broker.v1.MessageService/Send",
+                    SendRequest.SerializeToString,
+                    SendResponse.FromString,
+                )
+                send(SendRequest(messages=[TRACED]))
+        assert [span.name for span in receiver.spans] == ["send orders", "store orders"]
+        send_span, store_span = receiver.spans
+        assert store_span.parent_span_id == send_span.span_id
+        assert send_span.parent_span_id.hex() == "b7ad6b7169203331"
         assert len(receiver.requests) > before
     found = metrics_of(receiver.requests[-1][0])
     [point] = found["aerobee_insecure"].gauge.data_points
     assert attributes(point)["zone"] == "a"
     assert attributes(point)["node_id"] == "broker-a"
+    counted = {attributes(each)["result"] for each in found["aerobee_spans_total"].sum.data_points}
+    assert counted == {"exported", "dropped_full", "dropped_failed"}
     assert "rocketmq_in_flight_bytes" not in found  # former names are for Prometheus
 
 

@@ -6,7 +6,6 @@ no port of these tests is open to other machines.
 
 from __future__ import annotations
 
-import urllib.request
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,6 +14,7 @@ import pytest
 
 from aerobee_chassis.command_line import EXIT_BAD_OPTIONS
 from aerobee_cli.authority import Authority
+from support.observing.scrape import scrape
 from support.processes.service import METRICS, SMALL_LOG, ServiceProcess, run
 
 HOST = "LOCALHOST"
@@ -39,11 +39,6 @@ def test_it_names_three_ways_forward(service: str, tmp_path: Path) -> None:
         assert way in done.stderr
 
 
-def metrics(process: ServiceProcess) -> str:
-    with urllib.request.urlopen(f"http://{process.ready['metrics']}/metrics", timeout=10) as answer:
-        return str(answer.read().decode())
-
-
 @pytest.mark.parametrize("way", ["--insecure", "AEROBEE_INSECURE"])
 def test_an_insecure_service_says_so_in_log_and_metric(way: str, tmp_path: Path) -> None:
     options, env = ((way,), {}) if way.startswith("--") else ((), {way: "true"})
@@ -53,7 +48,7 @@ def test_an_insecure_service_says_so_in_log_and_metric(way: str, tmp_path: Path)
     ) as namesrv:
         (warning,) = (line for line in namesrv.log if line["level"] == "warning")
         assert (warning["event"], warning["listening_on"]) == ("insecure", HOST)
-        assert "\naerobee_insecure 1.0\n" in metrics(namesrv)
+        assert scrape(namesrv)["aerobee_insecure"] == 1
 
 
 def test_a_certificate_that_expires_soon_is_in_log_and_metric(tmp_path: Path) -> None:
@@ -65,13 +60,13 @@ def test_a_certificate_that_expires_soon_is_in_log_and_metric(tmp_path: Path) ->
         (warning,) = (line for line in namesrv.log if line["level"] == "warning")
         assert (warning["event"], warning["option"]) == ("certificate_expires", "tlsCertPath")
         assert warning["days_left"] == 4
-        text = metrics(namesrv)
+        found = scrape(namesrv)
         for option in ("tlsCertPath", "tlsTrustCertPath"):
-            assert f'aerobee_certificate_expiry_timestamp_seconds{{option="{option}"}} ' in text
+            assert f'aerobee_certificate_expiry_timestamp_seconds{{option="{option}"}}' in found
 
 
 def test_a_service_on_loopback_says_nothing(tmp_path: Path) -> None:
     given = arguments("aerobee_namesrv", tmp_path)
     with ServiceProcess("aerobee_namesrv", *given, *METRICS) as namesrv:
         assert not [line for line in namesrv.log if line["level"] == "warning"]
-        assert "\naerobee_insecure 0.0\n" in metrics(namesrv)
+        assert scrape(namesrv)["aerobee_insecure"] == 0

@@ -40,7 +40,8 @@ def test_the_table_has_the_figures_of_the_csv() -> None:
     failed = wanted.dead_letters + wanted.retried
     for what, read in (
         ("`report --engine local`", failed),
-        ("`facts`: the landing", failed),
+        ("`facts --engine spark`", failed),
+        ("`facts --engine local`", failed),
         ("`report --facts`", failed),
         ("SQL over the topics", MESSAGES + failed),
     ):

@@ -13,6 +13,7 @@ from aerobee.namesrv.v1 import namesrv_pb2 as pb
 
 from support.clock.polling import until_sync
 from support.namesrv.calls import Caller
+from support.observing.scrape import scrape
 from support.processes.service import METRICS, ServiceProcess, StartFailure, namesrv_process, run
 
 
@@ -160,11 +161,10 @@ def test_metrics_count_brokers_topics_and_queries(tmp_path: Path) -> None:
             caller.register()
             assert caller.brokers("orders") and not caller.brokers("nowhere")
         address = namesrv.ready["metrics"]
-        with urllib.request.urlopen(f"http://{address}/metrics", timeout=10) as answer:
-            lines = answer.read().decode().splitlines()
+        found = scrape(namesrv)
         with urllib.request.urlopen(f"http://{address}/readyz", timeout=10) as answer:
             assert answer.read() == b"ready\n"
-    assert "aerobee_namesrv_brokers 1.0" in lines
-    assert "aerobee_namesrv_topics 2.0" in lines
-    assert 'aerobee_namesrv_route_queries_total{outcome="found"} 1.0' in lines
-    assert 'aerobee_namesrv_route_queries_total{outcome="missed"} 1.0' in lines
+    assert found["aerobee_namesrv_brokers"] == 1
+    assert found["aerobee_namesrv_topics"] == 2
+    assert found['aerobee_namesrv_route_queries_total{outcome="found"}'] == 1
+    assert found['aerobee_namesrv_route_queries_total{outcome="missed"}'] == 1

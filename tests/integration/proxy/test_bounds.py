@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
@@ -23,6 +22,7 @@ from aerobee_foreign.apache.rocketmq.v2 import service_pb2_grpc
 from aerobee_foreign.apache.rocketmq.v2.definition_pb2 import Code
 
 from support.clock.polling import until_sync
+from support.observing.scrape import scrape
 from support.processes.service import METRICS, ServiceProcess, namesrv_and_broker, proxy_process
 from support.proxy.client import Client
 
@@ -59,16 +59,6 @@ def proxy(namesrv: ServiceProcess) -> Iterator[ServiceProcess]:
         yield proxy
 
 
-def metrics(proxy: ServiceProcess) -> Mapping[str, float]:
-    with urllib.request.urlopen(f"http://{proxy.ready['metrics']}/metrics", timeout=20) as page:
-        lines = page.read().decode().splitlines()
-    return {
-        name: float(value)
-        for name, value in (line.rsplit(" ", 1) for line in lines[1:])
-        if not name.startswith("#")
-    }
-
-
 def resident(pid: int) -> int:
     """Bytes."""
     status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
@@ -92,7 +82,7 @@ def test_large_sends_at_once_stay_within_the_bound(proxy: ServiceProcess) -> Non
     codes = send_large(proxy, "large", SENDS)
     assert set(codes) <= {Code.OK, Code.TOO_MANY_REQUESTS}
     assert Code.OK in codes
-    found = metrics(proxy)
+    found = scrape(proxy)
     assert LIMIT / 2 < found["aerobee_proxy_in_flight_bytes_peak"] <= LIMIT
     assert found["aerobee_proxy_calls_refused_total"] == codes.count(Code.TOO_MANY_REQUESTS)
 
@@ -104,14 +94,12 @@ def test_clients_that_do_not_read_are_cut_off_and_their_messages_come_again(
         queue = client.queue("unread")
         sent = sum(send_large(proxy, "unread", 1)[0] == Code.OK for _ in range(READERS))
         assert sent == READERS
-        cut_before = metrics(proxy)["aerobee_proxy_calls_cut_total"]
+        cut_before = scrape(proxy)["aerobee_proxy_calls_cut_total"]
         with ExitStack() as stack:
             streams = [unread(stack, proxy.address, queue, n) for n in range(READERS)]
+            until_sync(lambda: scrape(proxy)["aerobee_proxy_calls_cut_total"] > cut_before, "a cut")
             until_sync(
-                lambda: metrics(proxy)["aerobee_proxy_calls_cut_total"] > cut_before, "a cut"
-            )
-            until_sync(
-                lambda: metrics(proxy)['aerobee_proxy_in_flight_bytes{kind="answers"}'] == 0,
+                lambda: scrape(proxy)['aerobee_proxy_in_flight_bytes{kind="answers"}'] == 0,
                 "no answer is held",
             )
             # Leases last for a minute: the messages were given back.
@@ -127,7 +115,7 @@ def test_clients_that_do_not_read_are_cut_off_and_their_messages_come_again(
             until_sync(all_received, "every message", timeout_s=40)
             for stream in streams:
                 stream.cancel()
-    assert metrics(proxy)["aerobee_proxy_in_flight_bytes_peak"] <= LIMIT
+    assert scrape(proxy)["aerobee_proxy_in_flight_bytes_peak"] <= LIMIT
 
 
 def unread(stack: ExitStack, address: str, queue: d.MessageQueue, number: int) -> Any:
@@ -179,8 +167,8 @@ def test_nothing_is_kept_of_clients_that_are_gone(namesrv: ServiceProcess) -> No
         with ThreadPoolExecutor(AT_ONCE) as threads:
             list(threads.map(lambda n: come_and_go(proxy.address, n), range(CHURN)))
         most = resident(proxy.pid)
-        assert metrics(proxy)["aerobee_proxy_clients"] > 0
-        until_sync(lambda: metrics(proxy)["aerobee_proxy_clients"] == 0, "none", timeout_s=120)
+        assert scrape(proxy)["aerobee_proxy_clients"] > 0
+        until_sync(lambda: scrape(proxy)["aerobee_proxy_clients"] == 0, "none", timeout_s=120)
         if CHURN >= MANY:
             until_sync(lambda: resident(proxy.pid) <= 1.3 * before, "memory is given back")
         figures = [before, most, resident(proxy.pid)]

@@ -7,7 +7,6 @@ import signal
 import socket
 import ssl
 import tempfile
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from aerobee_foreign.apache.rocketmq.v2 import service_pb2_grpc
 
 from aerobee_wire import record
 from support.clock.polling import until_sync
+from support.observing.scrape import scrape
 from support.processes import certificates
 from support.processes.command import children
 from support.processes.service import METRICS, ServiceProcess, namesrv_and_broker, proxy_process
@@ -104,17 +104,9 @@ def test_connections_are_counted_by_kind(services: tuple[ServiceProcess, ...]) -
     ssl.get_server_certificate(("127.0.0.1", proxy.port))
 
     def counted() -> bool:
-        with urllib.request.urlopen(f"http://{proxy.ready['metrics']}/metrics") as answer:
-            lines = answer.read().decode().splitlines()
-        [line] = [
-            line
-            for line in lines
-            if line.startswith("aerobee_proxy_connections_total{s") and "tls" in line
-        ]
-        assert any(
-            line.startswith("aerobee_proxy_certificate_reload_failures_total 0") for line in lines
-        )
-        return float(line.split()[1]) >= 1
+        found = scrape(proxy)
+        assert found["aerobee_proxy_certificate_reload_failures_total"] == 0
+        return found['aerobee_proxy_connections_total{security="tls"}'] >= 1
 
     until_sync(counted, "a connection in TLS")
 
@@ -170,8 +162,7 @@ def test_failed_certificate_reload_is_logged_and_counted(tmp_path: Path) -> None
         [line] = until_sync(lambda: proxy.events(event), "an error in the log")
         assert line["level"] == "error" and str(certificate) in line["error"]
         assert certificates.shown(proxy.port) == before
-        with urllib.request.urlopen(f"http://{proxy.ready['metrics']}/metrics") as answer:
-            assert "aerobee_proxy_certificate_reload_failures_total 1.0" in answer.read().decode()
+        assert scrape(proxy)["aerobee_proxy_certificate_reload_failures_total"] == 1
 
 
 def test_tls_can_be_turned_off(scratch: Path) -> None:

@@ -23,6 +23,7 @@ from aerobee_broker.metadata.subscription_groups import SubscriptionGroup
 from aerobee_broker.metadata.topics import TopicConfig
 from aerobee_broker.metrics import BrokerMetrics
 from aerobee_broker.store.format import THIS_BUILD, Build, FormatFile
+from aerobee_broker.traces import BrokerTraces
 from aerobee_broker.wiring.environment import Environment
 from aerobee_broker.wiring.store import open_store
 from aerobee_broker.wiring.tables import Tables
@@ -106,6 +107,7 @@ class BrokerHarness:
         replicas: Replicas = ALONE,
         journalled: bool = False,
         build: Build = THIS_BUILD,
+        traces: BrokerTraces | None = None,
     ) -> None:
         self.options = BrokerOptions.from_values(
             {**SMALL, "brokerName": "broker-a", "storePathRootDir": path, **options}
@@ -129,6 +131,7 @@ class BrokerHarness:
             rng=random.Random(1),
             metrics=self.metrics,
             format=FormatFile(disk, path, build),
+            traces=traces,
         )
         self.in_flight = environment.in_flight
         self.store = open_store(environment, STORE_HOST)
@@ -165,6 +168,7 @@ class BrokerHarness:
         replicas: Replicas = ALONE,
         journalled: bool = False,
         build: Build = THIS_BUILD,
+        traces: BrokerTraces | None = None,
         **options: Any,
     ) -> BrokerHarness:
         clock, disk, flusher = clock or LoopClock(), disk or RealDisk(), flusher or InlineWorker()
@@ -177,6 +181,7 @@ class BrokerHarness:
             replicas=replicas,
             journalled=journalled,
             build=build,
+            traces=traces,
         )
         if journalled:  # what a replica does before it has a role
             harness.tables.restore()

@@ -1,6 +1,6 @@
-"""OTLP's messages for metrics, made from their field numbers, and a receiver of them.
+"""OTLP's messages for metrics and spans, made from their field numbers, and a receiver of them.
 
-It states the numbers a second time, beside `aerobee_chassis.metrics.otlp`, for protobuf to read.
+It states the numbers a second time, beside those of `aerobee_chassis`, for protobuf to read.
 """
 
 from __future__ import annotations
@@ -25,7 +25,10 @@ MESSAGES: dict[str, dict[str, tuple[int, Any, bool]]] = {
     "ScopeMetrics": {"scope": (1, "Scope", False), "metrics": (2, "Metric", True)},
     "Scope": {"name": (1, _F.TYPE_STRING, False)},
     "KeyValue": {"key": (1, _F.TYPE_STRING, False), "value": (2, "AnyValue", False)},
-    "AnyValue": {"string_value": (1, _F.TYPE_STRING, False)},
+    "AnyValue": {
+        "string_value": (1, _F.TYPE_STRING, False),
+        "int_value": (3, _F.TYPE_INT64, False),
+    },
     "Metric": {
         "name": (1, _F.TYPE_STRING, False),
         "description": (2, _F.TYPE_STRING, False),
@@ -60,6 +63,24 @@ MESSAGES: dict[str, dict[str, tuple[int, Any, bool]]] = {
         "explicit_bounds": (7, _F.TYPE_DOUBLE, True),
         "attributes": (9, "KeyValue", True),
     },
+    "ExportSpans": {"resource_spans": (1, "ResourceSpans", True)},
+    "ResourceSpans": {
+        "resource": (1, "Resource", False),
+        "scope_spans": (2, "ScopeSpans", True),
+    },
+    "ScopeSpans": {"scope": (1, "Scope", False), "spans": (2, "Span", True)},
+    "Span": {
+        "trace_id": (1, _F.TYPE_BYTES, False),
+        "span_id": (2, _F.TYPE_BYTES, False),
+        "parent_span_id": (4, _F.TYPE_BYTES, False),
+        "name": (5, _F.TYPE_STRING, False),
+        "kind": (6, _F.TYPE_INT32, False),
+        "start_time_unix_nano": (7, _F.TYPE_FIXED64, False),
+        "end_time_unix_nano": (8, _F.TYPE_FIXED64, False),
+        "attributes": (9, "KeyValue", True),
+        "status": (15, "Status", False),
+    },
+    "Status": {"message": (2, _F.TYPE_STRING, False), "code": (3, _F.TYPE_INT32, False)},
     "Partial": {
         "rejected_data_points": (1, _F.TYPE_INT64, False),
         "error_message": (2, _F.TYPE_STRING, False),
@@ -105,20 +126,35 @@ def metrics_of(request: bytes) -> dict[str, Any]:
     }
 
 
+def spans_of(request: bytes) -> list[Any]:
+    """The spans of a request, in order."""
+    return [
+        span
+        for resource in CLASSES["ExportSpans"].FromString(request).resource_spans
+        for scope in resource.scope_spans
+        for span in scope.spans
+    ]
+
+
 def attributes(message: Any) -> dict[str, str]:
     return {each.key: each.value.string_value for each in message.attributes}
 
 
 class Receiver:
-    """A MetricsService. `requests` has what arrived, with the metadata of each call."""
+    """A MetricsService and a TraceService. `requests` and `spans` have what arrived."""
 
     def __init__(self) -> None:
-        self.requests: list[tuple[bytes, dict[str, Any]]] = []
+        self.requests: list[tuple[bytes, dict[str, Any]]] = []  # with the metadata of each call
+        self.spans: list[Any] = []
         self.answer = b""
 
     def export(self, request: bytes, context: grpc.ServicerContext) -> bytes:
         metadata = dict(context.invocation_metadata())
         self.requests.append((request, metadata))
+        return self.answer
+
+    def export_spans(self, request: bytes, context: grpc.ServicerContext) -> bytes:
+        self.spans += spans_of(request)
         return self.answer
 
 
@@ -128,8 +164,13 @@ def otlp_receiver(port: int = 0) -> Iterator[tuple[Receiver, int]]:
     server = grpc.server(ThreadPoolExecutor(1))
     handler = grpc.unary_unary_rpc_method_handler(receiver.export)
     service = "opentelemetry.proto.collector.metrics.v1.MetricsService"
+    spans = grpc.unary_unary_rpc_method_handler(receiver.export_spans)
+    traces = "opentelemetry.proto.collector.trace.v1.TraceService"
     server.add_generic_rpc_handlers(
-        (grpc.method_handlers_generic_handler(service, {"Export": handler}),)
+        (
+            grpc.method_handlers_generic_handler(service, {"Export": handler}),
+            grpc.method_handlers_generic_handler(traces, {"Export": spans}),
+        )
     )
     bound = server.add_insecure_port(f"127.0.0.1:{port}")
     server.start()

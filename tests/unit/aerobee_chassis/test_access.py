@@ -1,4 +1,4 @@
-"""Rejected calls are logged once for each caller and RPC."""
+"""Rejected calls are logged once for each caller and RPC; rights are those of the present."""
 
 from __future__ import annotations
 
@@ -11,6 +11,9 @@ import structlog
 
 from aerobee_chassis.rpc import access
 from aerobee_chassis.rpc.access import Access
+from aerobee_wire.access.caller import Caller
+from aerobee_wire.access.signature import NotAuthenticated, Signatures, Signed
+from aerobee_wire.access.users import User
 from aerobee_wire.permissions import Permissions
 from aerobee_wire.rpcs import DELETE_TOPIC, SEND
 
@@ -53,3 +56,24 @@ def test_memory_of_logged_callers_is_bounded(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(access, "_MOST_LOGGED", 2)
     calls = [(SEND.path, PeerCall(f"10.0.0.{host}:1")) for host in (1, 2, 3, 3, 1)]
     assert [peer for _, peer in logged(*calls)] == [f"10.0.0.{host}:1" for host in (1, 2, 3, 1)]
+
+
+@pytest.mark.parametrize(
+    "now",
+    [None, User("billing", (b"s3cret",), enabled=False), User("billing", (b"other",))],
+    ids=["deleted", "disabled", "other-secret"],
+)
+def test_user_that_changed_after_the_headers_may_not_call(now: User | None) -> None:
+    """The request of an admitted call may arrive half a minute after its headers."""
+    user = User("billing", (b"s3cret",), super=True)
+    users: dict[str, User | None] = {"billing": user}
+    checks = Access(
+        Permissions("prod", "broker-a"),
+        enforced=True,
+        signatures=Signatures(lambda name: users[name], lambda: 0),
+    )
+    caller = Caller(None, Signed(user, b"s3cret", ""), "10.0.0.1:4711")
+    assert checks.renewed(SEND.path, caller).user is user
+    users["billing"] = now
+    with pytest.raises(NotAuthenticated):
+        checks.renewed(SEND.path, caller)

@@ -72,6 +72,21 @@ async def test_work_that_fails_is_restarted_after_a_pause() -> None:
     assert [time - began for time in failing.runs] == [0, RESTART_S]
 
 
+async def test_work_that_returns_has_ended() -> None:
+    runs: list[int] = []
+
+    async def end() -> None:
+        runs.append(len(runs))
+        if len(runs) > 1:  # otherwise, a restart without a pause would not end
+            await asyncio.Event().wait()
+
+    task = BackgroundTask("sample", end)
+    await task.start()
+    await asyncio.sleep(10)
+    await task.stop()
+    assert runs == [0]
+
+
 async def test_stop_without_start_does_nothing() -> None:
     await BackgroundTask("sample", Work()).stop()
 

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+import errno
 from collections.abc import Iterator
+
+import pytest
 
 from aerobee_chassis.per_minute import MAX_KEYS, PerMinute
 from aerobee_chassis.port_limits import PortLimits
+from aerobee_chassis.rpc import connections as counter
 from aerobee_chassis.rpc.connections import Connections
 from support.clock.manual_clock import ManualClock
+from support.clock.polling import until_sync
 
 
 class Sockets:
@@ -54,6 +60,26 @@ def test_newest_connections_above_the_limit_of_an_address_are_closed() -> None:
     del sockets.hosts[4]
     sockets.hosts[9] = "10.0.0.1"
     assert connections.look() == {}, "another one has ended"
+
+
+def test_connections_are_counted_again_after_a_look_without_a_free_descriptor(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("LOOK_S", "NO_DESCRIPTOR_PAUSE_S"):
+        monkeypatch.setattr(counter, name, 0.001)
+    sockets, failures = Sockets(), [OSError(errno.EMFILE, "Too many open files")]
+    connections, limits = watched(sockets, 2)
+
+    def opened() -> Iterator[tuple[int, int]]:
+        if failures:
+            raise failures.pop()
+        return Sockets.open(sockets)
+
+    sockets.open = opened  # type: ignore[method-assign]
+    sockets.hosts = {4: "10.0.0.1"}
+    asyncio.run(connections.start())
+    until_sync(lambda: limits.counts.open == 1, "a second look")
+    asyncio.run(connections.stop())
 
 
 def test_descriptor_that_was_closed_and_opened_between_two_looks_is_another_connection() -> None:

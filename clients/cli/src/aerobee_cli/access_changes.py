@@ -21,4 +21,4 @@ def show(done: str, change: AccessChange, more: Mapping[str, str], *, as_json: b
         print(done)
         for key, value in more.items():
             print(f"{key.replace('_', ' ')}: {value}")
-    end(f"{process} does not have it yet: {reason}" for process, reason in change.lacking.items())
+    end(f"{process} does not have it: {reason}" for process, reason in change.lacking.items())

@@ -13,7 +13,16 @@ from aerobee_spark import environment
 from aerobee_spark.errors import MqError, OptionError
 
 # Options that only writes support. `reading/options.py` lists those that only reads support.
-SHARED = ("nameServer", "topic")
+SHARED = (
+    "nameServer",
+    "topic",
+    "accessKey",
+    "secretKeyFile",
+    "tlsCa",
+    "tlsCert",
+    "tlsKey",
+    "tlsCluster",
+)
 WRITE_ONLY = (
     "createTopic",
     "maxMessagesPerSecond",

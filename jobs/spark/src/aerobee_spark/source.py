@@ -182,7 +182,7 @@ class RocketMqReader(DataSourceReader):
         """
         from aerobee_spark.reading.planning import connect, plan
 
-        with connect(self.options.name_server) as admin:
+        with connect(self.options.name_server, self.options.access) as admin:
             ranges = plan(admin, self.options, self.narrowing)
         return batches.partitions(ranges, self.options)
 

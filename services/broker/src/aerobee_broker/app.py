@@ -12,6 +12,7 @@ import random
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
+from typing import TYPE_CHECKING
 
 import structlog
 from aerobee.broker.v1 import config_pb2
@@ -66,6 +67,9 @@ from aerobee_chassis.rpc.server import Server
 from aerobee_chassis.rpc.services import Adapt, Service, bind
 from aerobee_wire.status import CODE_KEY, Code, MqError, grpc_status_of, trailers_of
 
+if TYPE_CHECKING:
+    from aerobee_chassis.traces.exporter import SpanExporter
+
 STOP_GRACE_S = 5.0  # seconds, the limit of a flush; long polls and streams are ended before that
 PORT_ATTEMPTS = 5  # another process may take the free port first
 
@@ -106,6 +110,12 @@ class BrokerApp(App):
         registry.register(quota_source(self._quotas))
         registry.register(in_flight_source("aerobee_", self._in_flight, former="rocketmq_"))
         registry.register(self._calls_waiting)
+        self._span_exporter: SpanExporter | None = None
+        if options.otlp_endpoint:
+            from aerobee_chassis.traces.exporter import exporter_of
+
+            self._span_exporter = exporter_of(options, NODE_TYPE)
+            registry.register(self._span_exporter.collect)
         self._call_times: CallTimes | None = None
         if options.exports_metrics:
             times = self._call_times = CallTimes(declared.RPC_LATENCY, outcome_of)
@@ -302,7 +312,14 @@ class BrokerApp(App):
         config = RuntimeConfig(self._given, self._disk, path, writer)
         config.load()
         self._take(config.options)
+        traces = None
+        if self._span_exporter is not None:
+            from aerobee_broker.traces import BrokerTraces
+
+            await self.lifecycle.start(self._span_exporter)
+            traces = BrokerTraces(self._span_exporter)
         return Environment(
+            traces=traces,
             config=config,
             clock=self._clock,
             disk=self._disk,

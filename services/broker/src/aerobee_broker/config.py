@@ -22,7 +22,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, field_validator
 
-from aerobee_chassis.config import KnownKeys, Milliseconds, Port
+from aerobee_chassis.config import KnownKeys, Milliseconds, Port, TraceOptions
 from aerobee_chassis.errors import ConfigError
 from aerobee_chassis.rpc.loops import Transport
 from aerobee_chassis.rpc.peer_tls import ServerTlsOptions
@@ -39,7 +39,7 @@ _UNITS_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _DELAY = re.compile(r"(\d+)([smhd])")
 
 
-class BrokerOptions(ServerTlsOptions):
+class BrokerOptions(ServerTlsOptions, TraceOptions):
     # ---- identity and addresses ----
     broker_cluster_name: str = Field(default="DefaultCluster", min_length=1)
     broker_name: str = Field(default_factory=socket.gethostname, min_length=1)

@@ -13,7 +13,7 @@ import structlog
 
 from aerobee_chassis.lifecycle import Component
 
-RESTART_S = 1.0  # between a failure of work that should not end and its next run
+RESTART_S = 1.0  # between a failure of a BackgroundTask's work and its next run
 GRACE_S = 2.0  # time for running tasks of a Background when the service stops
 
 Work = Callable[[], Awaitable[None]]
@@ -30,7 +30,7 @@ async def pause(seconds: float) -> None:
 
 
 class BackgroundTask(Component):
-    """Run `work`, which does not end by itself, and restart it if it fails."""
+    """Run `work` once, and restart it if it fails. Work that returns has ended."""
 
     def __init__(self, name: str, work: Work) -> None:
         self.name = name
@@ -47,8 +47,9 @@ class BackgroundTask(Component):
 
     async def _run(self) -> None:
         while True:
-            if not await self._succeeds():
-                await asyncio.sleep(RESTART_S)
+            if await self._succeeds():
+                return
+            await asyncio.sleep(RESTART_S)
 
     async def _succeeds(self) -> bool:
         try:

@@ -376,6 +376,21 @@ class Options(BaseModel):
         return made
 
 
+class TraceOptions(Options):
+    """The options of a service that emits spans."""
+
+    # Not in RocketMQ: the OTLP receiver of spans: "http://host:port" in plaintext, else with TLS.
+    # Empty: no spans.
+    otlp_endpoint: str = ""
+    otlp_header: SecretStr = SecretStr("")  # "name:value,name:value"
+
+    @field_validator("otlp_header")
+    @classmethod
+    def _otlp_headers(cls, value: SecretStr) -> SecretStr:
+        pairs_of(value.get_secret_value())
+        return value
+
+
 def load(
     model: type[OptionsType],
     *,

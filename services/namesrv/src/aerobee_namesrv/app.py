@@ -7,7 +7,6 @@ up the grace period, because they last as long as their clients.
 
 from __future__ import annotations
 
-import asyncio
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
@@ -154,7 +153,6 @@ class NamesrvApp(App):
             Step(stop=self.manager.close_broker_watches),
             Step(stop=self._proxy_rpcs.close),
             Step(stop=self.access.close),
-            # It stops before the table closes: its work ends at once then, and would run again.
             BackgroundTask("access recheck", partial(self.access.notify, self._checks.recheck)),
         )
         return {"address": self._server.address, **self._metrics.ready_fields}
@@ -210,11 +208,10 @@ class NamesrvApp(App):
             structlog.get_logger().warning("access_table_stale", path=str(path))
 
     async def _create_first_user(self) -> None:
-        """Create the first user if there is no user. Run until cancelled."""
+        """Create the first user if there is no user."""
         user = self._first_user
         if user is not None and await self.access.create_first(user):
             structlog.get_logger().info("first_user_created", user=user.name)
-        await asyncio.Event().wait()  # background work does not end
 
     async def _scan(self) -> None:
         interval_ms = self.options.now.scan_not_active_broker_interval

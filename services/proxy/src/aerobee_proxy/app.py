@@ -89,6 +89,14 @@ class ProxyApp(App):
         registry.register(in_flight_source(PREFIX, self.proxy.in_flight))
         registry.register(port_source(self._limits.counts))
         registry.register(quota_source(lambda: self.proxy.quotas))
+        self._span_exporter = Component()
+        if options.otlp_endpoint:
+            from aerobee_chassis.traces.exporter import exporter_of
+            from aerobee_proxy.traces import ProxyTraces
+
+            spans = self._span_exporter = exporter_of(options, "proxy")
+            registry.register(spans.collect)
+            self.proxy.sender.traces = ProxyTraces(spans)
         self._exporter = PushExporter(options, registry, self._clock)
         self._metrics = MetricsEndpoint(
             options,
@@ -98,6 +106,7 @@ class ProxyApp(App):
 
     async def _start_components(self) -> Mapping[str, object]:
         await self.lifecycle.start(
+            self._span_exporter,
             Step(stop=self._transport.close),
             Step(stop=self.proxy.close),
             *self._background_work(),
@@ -153,7 +162,6 @@ class ProxyApp(App):
             self._plain.set_serving(users.complete)
             await users.wait_until_complete()
             self._plain.set_serving(True)
-            await asyncio.Event().wait()
 
         return BackgroundTask("readiness", report)
 

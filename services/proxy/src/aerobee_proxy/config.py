@@ -19,7 +19,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field, SecretStr, field_validator
 
-from aerobee_chassis.config import MIB, KnownKeys, Milliseconds, Port
+from aerobee_chassis.config import MIB, KnownKeys, Milliseconds, Port, TraceOptions
 from aerobee_chassis.errors import ConfigError
 from aerobee_chassis.rpc.loops import Transport
 from aerobee_chassis.rpc.peer_tls import PortOptions
@@ -27,7 +27,7 @@ from aerobee_chassis.rpc.peer_tls import PortOptions
 _KNOWN_KEYS = Path(__file__).with_name("rocketmq_keys.toml")
 
 
-class ProxyOptions(PortOptions):
+class ProxyOptions(PortOptions, TraceOptions):
     # ---- addresses ----
     grpc_server_port: Port = 8_081
     namesrv_addr: str = ""

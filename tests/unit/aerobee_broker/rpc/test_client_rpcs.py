@@ -9,8 +9,13 @@ import pytest
 from aerobee.broker.v1 import client_pb2, message_pb2
 
 from aerobee_broker.metadata.topics import TopicConfig
+from aerobee_wire.access.caller import Caller
+from aerobee_wire.access.policies import PUB, TOPIC, Policy
+from aerobee_wire.access.signature import Signed
+from aerobee_wire.access.users import User
 from aerobee_wire.status import Code
 from support.broker.handlers import FakeCall, Handlers
+from support.codes import raises_code
 
 
 def heartbeat(client_id: str = "c1", group: str = "g", expression: str = "*") -> Any:
@@ -148,3 +153,42 @@ async def test_a_reply_is_passed_on_along_the_stream_of_its_client(handlers: Han
     for name in ("client_id", "correlation_id"):
         request.ClearField(name)
         assert (await handlers.refused("SendReply", request)).code is Code.INVALID_PARAMETER
+
+
+def call_of(name: str) -> FakeCall:
+    call = FakeCall()
+    call.caller = Caller(None, Signed(User(name, (b"s3cret",), super=True), b"s3cret", ""))
+    return call
+
+
+async def test_client_of_another_user_cannot_be_replaced(handlers: Handlers) -> None:
+    shop = call_of("shop")
+    await handlers("Heartbeat", heartbeat(), shop)
+    watched = client_pb2.WatchClientRequest(client_id="c1")
+    watch = asyncio.create_task(handlers("WatchClient", watched, shop))
+    assert (await shop.written.get()).WhichOneof("notice") == "watching"
+    for name, request in (
+        ("Heartbeat", heartbeat()),
+        ("WatchClient", watched),
+        ("UnregisterClient", client_pb2.UnregisterClientRequest(client_id="c1")),
+    ):
+        with raises_code(Code.NO_PERMISSION):
+            await handlers(name, request, call_of("mallory"))
+    assert not watch.done()
+    (found,) = (await handlers("ListClients", client_pb2.ListClientsRequest())).clients
+    assert (found.client_id, found.user) == ("c1", "shop")
+    await handlers("Heartbeat", heartbeat(), call_of("shop"))
+    watch.cancel()
+    await asyncio.wait([watch])
+
+
+async def test_topic_without_the_right_to_publish_does_not_end_a_client(handlers: Handlers) -> None:
+    request = heartbeat()
+    request.published_topics.extend(["own", "lost"])
+    policy = Policy(TOPIC, "own", frozenset({PUB}), allow=True)
+    call = FakeCall()
+    user = User("shop", (b"s3cret",), policies=(policy,))
+    call.caller = Caller(None, Signed(user, b"s3cret", ""))
+    await handlers("Heartbeat", request, call)
+    (found,) = (await handlers("ListClients", client_pb2.ListClientsRequest())).clients
+    assert list(found.published_topics) == ["own"]

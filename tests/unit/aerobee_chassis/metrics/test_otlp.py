@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from aerobee_chassis.metrics.otlp import POINTS, Deltas, Snapshot, rejection, requests
-from aerobee_chassis.metrics.push import otlp_target
+from aerobee_chassis.metrics.otlp import POINTS, Deltas, Snapshot, requests
 from aerobee_chassis.metrics.series import Distribution, Kind, Labels, Metric, Registry, Value
+from aerobee_chassis.otlp.encoding import rejection
+from aerobee_chassis.otlp.receiver import otlp_target
 from support.observing.otlp import CLASSES, attributes, decode, metrics_of
 
 AGE = Metric("age", Kind.GAUGE, "Age.", ("topic",), "milliseconds")
@@ -99,7 +100,7 @@ def test_a_rejection_is_read() -> None:
     assert rejection(answer.SerializeToString()) == ""
     answer.partial_success.rejected_data_points = 300
     answer.partial_success.error_message = "too old"
-    assert rejection(answer.SerializeToString()) == "300 data points rejected: too old"
+    assert rejection(answer.SerializeToString()) == "300 rejected: too old"
 
 
 def test_a_target_without_http_is_called_with_tls() -> None:

@@ -10,8 +10,8 @@ import pytest
 from aerobee_client.errors import ClientClosed
 from aerobee_client.leasing.leased_message import LeasedMessage
 from aerobee_client.options.consumer import Sql
-from aerobee_cluster.receiving import VISIT_S
-from aerobee_wire.status import Code
+from aerobee_cluster.receiving import HELD_S, VISIT_S
+from aerobee_wire.status import Code, MqError
 from support.client.leasing import (
     GROUP,
     LEASE,
@@ -200,6 +200,31 @@ async def test_where_every_broker_fails_until_the_end_the_receive_does(two: Leas
     assert caught.value.retryable and loop.time() - began_s >= 5
     two.transport.away.remove("b")
     assert not await consumer.receive(32, LEASE, seconds(5))
+
+
+def refuse(*_: object) -> None:
+    raise MqError(Code.NO_PERMISSION, "the user has no right to this")
+
+
+async def test_receive_without_a_right_fails_at_once(leasing: Leasing) -> None:
+    consumer = await leasing.started()
+    leasing.transport.answers["GetTopicRoute"] = refuse  # by the name server
+    consumer.subscribe("secret")
+    async with asyncio.timeout(1):
+        with raises_code(Code.NO_PERMISSION):
+            await consumer.receive(32, LEASE, seconds(60), topic="secret")
+
+
+async def test_right_that_is_lost_ends_all_waiting_receives(leasing: Leasing) -> None:
+    consumer = await leasing.started()
+    waiting = [asyncio.create_task(consumer.receive(32, LEASE, seconds(60))) for _ in range(2)]
+    await asyncio.sleep(3)
+    error = MqError(Code.NO_PERMISSION, "the user has no right to this")
+    leasing.transport.errors |= {"Pop": error, "Notification": error}
+    async with asyncio.timeout(HELD_S):  # until the long poll in progress ends
+        for task in waiting:
+            with raises_code(Code.NO_PERMISSION):
+                await task
 
 
 async def test_a_topic_is_received_from_as_soon_as_it_exists(leasing: Leasing) -> None:

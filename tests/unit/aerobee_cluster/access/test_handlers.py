@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Any
 
 import pytest
 from aerobee.access.v1 import access_pb2 as pb
 
+from aerobee_chassis.background import BackgroundTask
 from aerobee_cluster.access.handlers import AccessHandlers
 from aerobee_cluster.access.store import AccessStore
 from aerobee_wire.rpcs import NAMESRV_ACCESS
@@ -277,14 +279,15 @@ async def test_plaintext_serves_callers_on_this_machine_only(
         assert (code is not Code.NO_PERMISSION) is served, method
 
 
-async def test_notifications_do_not_end_when_the_table_closes(server: Server) -> None:
-    """They are background work, which would be restarted without a pause."""
+async def test_notifications_end_when_the_table_closes(server: Server) -> None:
     notified: list[set[str]] = []
-    task = asyncio.create_task(server.store.notify(notified.append))
-    await asyncio.sleep(0)
+    recheck = BackgroundTask("access recheck", partial(server.store.notify, notified.append))
+    await recheck.start()
+    await asyncio.sleep(0.1)
     await server.user()
+    await asyncio.sleep(0.1)
+    assert notified == [{"app"}]
     server.store.close()
-    for _ in range(5):
-        await asyncio.sleep(0)
-    assert not task.done()
-    task.cancel()
+    await asyncio.sleep(0.1)
+    assert "access recheck" not in {task.get_name() for task in asyncio.all_tasks()}
+    await recheck.stop()

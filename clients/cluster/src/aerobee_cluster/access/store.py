@@ -218,11 +218,10 @@ class AccessStore:
     # ---- watchers ----
 
     async def notify(self, on_change: Callable[[set[str]], None]) -> None:
-        """Call `on_change` with the names of users that have changed, until cancelled."""
+        """Call `on_change` with the names of users that have changed, until `close`."""
         with self.watch() as changes:
             while changed := await changes.next():
                 on_change({record.username for record in changed})
-        await asyncio.Event().wait()  # after `close`, there are no more changes
 
     @contextmanager
     def watch(self) -> Iterator[Changes]:

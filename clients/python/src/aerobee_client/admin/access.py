@@ -22,6 +22,9 @@ R = TypeVar("R", bound=Message)
 CALL_TIMEOUT_S = 3.0
 SPREAD_S = 2.0  # within which a change reaches each process
 LOOK_S = 0.05
+OVERTAKEN = (
+    "another command changed it at the same time: read it, and repeat this change if it is lost"
+)
 
 
 @checked_class
@@ -342,7 +345,11 @@ class AccessAdmin(BrokerAdmin):
         rpc: Rpc[pb.ListTableRequest, pb.ListTableResponse],
         written: dict[str, tuple[int, str]],
     ) -> str | None:
-        """Wait until a process has the records. Return the reason if it has not after SPREAD_S."""
+        """Wait until a process has the records.
+
+        Return the reason if it has not after SPREAD_S, or if it has a newer change of another
+        process, which may not contain this one.
+        """
         request = pb.ListTableRequest(keys=written)
         reason: str | None = None
         try:
@@ -359,9 +366,19 @@ class AccessAdmin(BrokerAdmin):
                             record.key: (record.version.time_ms, record.version.node)
                             for record in answer.records
                         }
+                        if any(_is_of_another(found.get(key), at) for key, at in written.items()):
+                            return OVERTAKEN
                         if all(found.get(key, (0, "")) >= at for key, at in written.items()):
                             return None
                         reason = f"it does not have the change after {SPREAD_S:g} s"
                     await asyncio.sleep(LOOK_S)
         except TimeoutError:
             return reason or f"no answer within {SPREAD_S:g} s"
+
+
+def _is_of_another(found: tuple[int, str] | None, written: tuple[int, str]) -> bool:
+    """Return whether another process made a newer change.
+
+    A newer change by the process that wrote this one contains it.
+    """
+    return found is not None and found > written and found[1] != written[1]

@@ -1368,7 +1368,8 @@ class AccessChange:
     """A change of users or policies.
 
     `changed_at` is the name server that stored it. `lacking` has the reason for each process that
-    does not have the change yet; such a process gets it when it is reachable again.
+    does not have the change yet; such a process gets it when it is reachable again. If another
+    command made a newer change at the same time, the reason says so: this one may be lost.
     """
 
     changed_at: str

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import InputPartition
 
+from aerobee_spark.access import Access
 from aerobee_spark.packages import accept_closed_pipes, check_packages, leave_out_imports
 from aerobee_spark.reading.message_columns import HEADERS
 from aerobee_spark.reading.offsets import OffsetRange, shared
@@ -70,7 +71,7 @@ def _read(
     from aerobee_spark.reading.redaction import Redaction, redacted
 
     redaction = Redaction.of(options.redact, options.redact_key)
-    client = _client(options.name_server)
+    client = _client(options.name_server, options.access)
     leave_out_imports()
     accept_closed_pipes()
     for wanted, chunk in read_ranges(client, partition.ranges, options, partition.addresses):
@@ -93,13 +94,13 @@ def _read(
 
 # One client per worker process, which Spark reuses for several tasks. The process id is part of
 # the key because no connection survives a fork.
-_clients: dict[tuple[int, str], AdminClient] = {}
+_clients: dict[tuple[int, str, Access], AdminClient] = {}
 
 
-def _client(name_server: str) -> AdminClient:
+def _client(name_server: str, access: Access) -> AdminClient:
     from aerobee_spark.reading.planning import connect
 
-    key = (os.getpid(), name_server)
+    key = (os.getpid(), name_server, access)
     if key not in _clients:
-        _clients[key] = connect(name_server)
+        _clients[key] = connect(name_server, access)
     return _clients[key]

@@ -15,6 +15,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from aerobee_spark import environment
+from aerobee_spark.access import FROM_ENVIRONMENT, Access
+from aerobee_spark.access import OPTIONS as ACCESS_OPTIONS
 from aerobee_spark.errors import OptionError
 from aerobee_spark.options import (
     SHARED_ALIASES,
@@ -72,6 +74,8 @@ _OFFSETS_SHAPE = 'write earliest, latest or {"topic": {"broker": {"0": 23, "1": 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
     name_server: str
+    # The user and the certificates of the calls.
+    access: Access = FROM_ENVIRONMENT
     # Exactly one of these four fields is set. It selects the queues to read.
     topics: tuple[str, ...] = ()
     topic_pattern: str = ""
@@ -146,7 +150,9 @@ class ReadOptions:
             problem = "the option kind requires consumerGroup: set consumerGroup, or remove kind"
             raise OptionError(problem, "kind")
         key = environment.redact_key(environ)
-        options = cls(given=frozenset(values), redact_key=key, **fields_of(values, OPTIONS))
+        found = fields_of(values, OPTIONS)
+        access = Access.take(found)
+        options = cls(given=frozenset(values), redact_key=key, access=access, **found)
         _check_forwards(options.starting, options.ending)
         least, most = options.min_per_trigger, options.max_per_trigger
         if least is not None and most is not None and least > most:
@@ -422,6 +428,7 @@ def _assigned(value: str) -> frozenset[Queue]:
 # name → (field of ReadOptions, parser)
 OPTIONS: Mapping[str, tuple[str, Callable[[str], object]]] = {
     "nameServer": ("name_server", text),
+    **ACCESS_OPTIONS,
     "topic": ("topics", _topics),
     "topicPattern": ("topic_pattern", _pattern),
     "assign": ("assigned", _assigned),

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+from aerobee_spark.access import FROM_ENVIRONMENT, Access
 from aerobee_spark.errors import Code, MqError, OptionError
 from aerobee_spark.packages import check_packages
 from aerobee_spark.reading.offsets import (
@@ -34,15 +35,16 @@ EVERYTHING = Narrowing()
 CALL_TIMEOUT = timedelta(seconds=10)
 
 
-def connect(name_server: str) -> AdminClient:
+def connect(name_server: str, access: Access = FROM_ENVIRONMENT) -> AdminClient:
     """Return a client for these name servers.
 
-    Raise MqError if the address is malformed or a Python package is missing.
+    Raise MqError if the address is malformed, a Python package is missing, or the secret key cannot
+    be read.
     """
     check_packages()
     from aerobee_client import AdminClient
 
-    return AdminClient(name_server, timeout=CALL_TIMEOUT)
+    return AdminClient(name_server, timeout=CALL_TIMEOUT, **access.settings())
 
 
 def plan(

@@ -209,7 +209,7 @@ class RocketMqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         from aerobee_spark.reading.planning import connect
 
         if self._admin is None:
-            self._admin = connect(self.options.name_server)
+            self._admin = connect(self.options.name_server, self.options.access)
         return self._admin
 
 

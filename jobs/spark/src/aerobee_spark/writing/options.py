@@ -10,6 +10,8 @@ import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from aerobee_spark.access import FROM_ENVIRONMENT, Access
+from aerobee_spark.access import OPTIONS as ACCESS_OPTIONS
 from aerobee_spark.errors import OptionError
 from aerobee_spark.options import (
     SHARED_ALIASES,
@@ -33,6 +35,8 @@ SPARKS_OWN = frozenset({"checkpointlocation", "queryname"})
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
     name_server: str
+    # The user and the certificates of the calls.
+    access: Access = FROM_ENVIRONMENT
     # If empty, the column topic names the topic of each row.
     topic: str = ""
     create_topic: bool = False
@@ -73,13 +77,14 @@ class WriteOptions:
         _check_of_write(given)
         values = with_name_server(named(given, _NAMES), environ)
         fields = {"write_id": str(uuid.uuid4())} | fields_of(values, OPTIONS)
+        access = Access.take(fields)
         if "redrive" in values and "topic" in values:
             raise OptionError(
                 "redrive selects where dead letters go: remove the option topic, or set redrive to "
                 "topic:NAME",
                 "topic",
             )
-        return cls(**fields)
+        return cls(access=access, **fields)
 
 
 def _check_of_write(given: Mapping[str, str]) -> None:
@@ -108,6 +113,7 @@ def _topic(value: str) -> str:
 # name → (field of WriteOptions, parser)
 OPTIONS: Mapping[str, tuple[str, Callable[[str], object]]] = {
     "nameServer": ("name_server", text),
+    **ACCESS_OPTIONS,
     "topic": ("topic", _topic),
     "createTopic": ("create_topic", boolean),
     "maxMessagesPerSecond": ("max_per_second", count),

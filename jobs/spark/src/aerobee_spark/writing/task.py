@@ -57,7 +57,8 @@ class Task:
         group = producer_group(self.job)
         with ExitStack() as open_parts:
             options = ProducerOptions(
-                send_timeout=timedelta(milliseconds=self.options.send_timeout_ms)
+                send_timeout=timedelta(milliseconds=self.options.send_timeout_ms),
+                **self.options.access.settings(),
             )
             sender = open_parts.enter_context(
                 ColumnSender(group, namesrv=self.options.name_server, options=options)
@@ -65,7 +66,9 @@ class Task:
             topics = Topics(self.options, sender)
             pace = None
             if self.options.max_per_second is not None:
-                admin = open_parts.enter_context(connect(self.options.name_server))
+                admin = open_parts.enter_context(
+                    connect(self.options.name_server, self.options.access)
+                )
                 sharers = partial(_senders, admin, group)
                 pace = Pace(self.options.max_per_second, sharers)
             sends = TaskSends(sender, topics.ready, pace)
@@ -138,11 +141,11 @@ class Topics:
         self.sender.queues(topic, fresh=True)
 
     def _has_brokers(self) -> bool:
-        with connect(self.options.name_server) as admin:
+        with connect(self.options.name_server, self.options.access) as admin:
             return bool(admin.cluster().brokers)
 
     def _create(self, topic: str) -> None:
-        with connect(self.options.name_server) as admin:
+        with connect(self.options.name_server, self.options.access) as admin:
             try:
                 admin.create_topic(topic)
             except MqError as error:

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from aerobee_broker.errors import MembersNotKnown
+from aerobee_broker.errors import MembersNotKnown, NoPermission
 from aerobee_broker.registry.consumers import (
     NONE,
     Consumer,
@@ -34,7 +34,7 @@ class Client:
     producer_groups: frozenset[str] = frozenset()
     consumers: Mapping[str, Consumer] = field(default_factory=dict)
     proxy: str = ""  # its address; empty for a client that connects directly
-    user: str = ""  # the user that signs its calls to the proxy
+    user: str = ""  # the user that signs its calls
     published_topics: frozenset[str] = frozenset()
     producer_statistics: Statistics = field(default_factory=dict)
     since_timestamp_ms: int = 0  # time of its first heartbeat
@@ -97,8 +97,19 @@ class CheckNotice:
 class Watch:
     """The pending notices of one client. A notice that is pending already is not added again."""
 
-    def __init__(self, client_id: str) -> None:
+    def __init__(
+        self,
+        client_id: str,
+        user: str = "",
+        may_end: Callable[[str], bool] = lambda _: True,
+    ) -> None:
+        """Create a watch of a user's client. The user is "" for a caller that signs no calls.
+
+        `may_end` returns whether the client may end transactions of a topic.
+        """
         self.client_id = client_id
+        self.user = user
+        self.may_end = may_end
         self._groups: set[str] = set()
         self._checks: dict[int, None] = {}
         self._pending = asyncio.Event()
@@ -358,14 +369,34 @@ class Clients:
             self.forget(client_id)
         return silent
 
+    def check_user(self, client_id: str, user: str) -> None:
+        """Raise NoPermission if a live client of this id belongs to another user.
+
+        `user` is "" for a caller that signs no calls: it is a process of the cluster, or the port
+        checks no users.
+        """
+        if not user:
+            return
+        client, watch = self._clients.get(client_id), self._watches.get(client_id)
+        if any(each is not None and each.user not in ("", user) for each in (client, watch)):
+            raise NoPermission(
+                f"client id {client_id!r} belongs to a client of another user: choose another id",
+                client_id,
+            )
+
     # ---- notices ----
 
-    def watch(self, client_id: str) -> Watch:
+    def watch(
+        self,
+        client_id: str,
+        user: str = "",
+        may_end: Callable[[str], bool] = lambda _: True,
+    ) -> Watch:
         """Return a new watch for the notices to this client, and end its earlier watch."""
         earlier = self._watches.get(client_id)
         if earlier is not None:
             earlier.end()
-        watch = self._watches[client_id] = Watch(client_id)
+        watch = self._watches[client_id] = Watch(client_id, user, may_end)
         return watch
 
     def end_watch(self, watch: Watch) -> None:

@@ -24,6 +24,7 @@ from aerobee_broker.registry.reply_streams import Reply, ReplyStreams
 from aerobee_broker.rpc import convert
 from aerobee_chassis.clock import Clock
 from aerobee_chassis.rpc.call import Call
+from aerobee_wire.access.policies import PUB, topic_need
 
 
 class ClientRpcs:
@@ -47,7 +48,8 @@ class ClientRpcs:
         self._clock = clock
 
     async def heartbeat(self, request: pb.HeartbeatRequest, call: Call) -> pb.HeartbeatResponse:
-        client = convert.client(request, call.peer)
+        client = convert.client(request, call)
+        self._clients.check_user(client.client_id, convert.user_of(call))
         for consumer_group in client.consumers:
             group = await self._groups.for_client(consumer_group, convert.creator(call))
             await self._groups.ensure_retry_topic(group)
@@ -59,6 +61,7 @@ class ClientRpcs:
     async def unregister_client(
         self, request: pb.UnregisterClientRequest, call: Call
     ) -> pb.UnregisterClientResponse:
+        self._clients.check_user(request.client_id, convert.user_of(call))
         self._clients.unregister(
             request.client_id,
             producer_group=request.producer_group,
@@ -76,7 +79,11 @@ class ClientRpcs:
         async def write_reply(reply: Reply) -> None:
             await call.write(convert.reply_notice(reply))
 
-        watch = self._clients.watch(request.client_id)
+        user = convert.user_of(call)
+        self._clients.check_user(request.client_id, user)
+        watch = self._clients.watch(
+            request.client_id, user, lambda topic: call.caller.may(topic_need(topic, PUB))
+        )
         replies = self._replies.open(request.client_id, write_reply)
         try:
             await call.write(pb.ClientNotice(watching=pb.Watching()))

@@ -43,6 +43,7 @@ from aerobee_broker.registry.reply_streams import Reply
 from aerobee_broker.store.messages import NewMessage, ReadResult, ReadStatus
 from aerobee_chassis.rpc.call import Call
 from aerobee_wire import properties as props
+from aerobee_wire.access.policies import PUB, topic_need
 from aerobee_wire.consume_order import ConsumeOrder
 from aerobee_wire.identity import PROXY
 from aerobee_wire.message_id import pack_host
@@ -72,6 +73,11 @@ def code_and_message(error: MqError | None) -> dict[str, Any]:
 
 
 # ---- messages in ----
+
+
+def user_of(call: Call) -> str:
+    """Return the name of the user that signed a call, or "" if no user did."""
+    return "" if call.caller.user is None else call.caller.user.name
 
 
 def creator(call: Call) -> str:
@@ -335,7 +341,7 @@ def numbers(
     return {field.name: value for field, value in statistics.ListFields()}
 
 
-def client(request: client_pb2.HeartbeatRequest, peer: str) -> Client:
+def client(request: client_pb2.HeartbeatRequest, call: Call) -> Client:
     if not request.client_id:
         raise InvalidParameter('client_id is empty: give a unique one, e.g. "10.0.0.7@4711#1"')
     try:
@@ -344,12 +350,15 @@ def client(request: client_pb2.HeartbeatRequest, peer: str) -> Client:
         raise InvalidParameter(f"the heartbeat has an unknown enum value: {error}") from None
     return Client(
         client_id=request.client_id,
-        address=request.address or peer,
+        address=request.address or call.peer,
         language=request.language,
         version=request.version,
         proxy=request.proxy,
-        user=request.user if request.proxy else "",
-        published_topics=frozenset(request.published_topics),
+        user=user_of(call) or (request.user if request.proxy else ""),
+        # A producer that lost the right to one topic stays a client for the others.
+        published_topics=frozenset(
+            topic for topic in request.published_topics if call.caller.may(topic_need(topic, PUB))
+        ),
         producer_statistics=numbers(request.producer_statistics),
         producer_groups=frozenset(request.producer_groups),
         consumers=consumers,

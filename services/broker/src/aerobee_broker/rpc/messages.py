@@ -32,7 +32,7 @@ from aerobee_broker.errors import InvalidParameter
 from aerobee_broker.registry.reply_streams import ReplyStreams
 from aerobee_broker.rpc import convert
 from aerobee_chassis.rpc.call import Call
-from aerobee_wire.access.policies import SUB, topic_need
+from aerobee_wire.access.policies import PUB, SUB, topic_need
 from aerobee_wire.handles import recall_handle
 from aerobee_wire.handles.recall_handle import RecallHandle
 from aerobee_wire.message_id import offset_message_id, pack_host
@@ -145,8 +145,9 @@ def _send_back_result(outcome: Outcome) -> pb.SendBackResult:
 class TransactionRpcs:
     """Implement TransactionService: EndTransaction.
 
-    Codes of an entry: SUCCESS, INVALID_TRANSACTION_ID, TOPIC_NOT_EXIST, MESSAGE_CORRUPTED. Codes of
-    the RPC: INVALID_PARAMETER, FLUSH_DISK_TIMEOUT, SERVICE_NOT_AVAILABLE, DISK_FULL.
+    Codes of an entry: SUCCESS, INVALID_TRANSACTION_ID, NO_PERMISSION, TOPIC_NOT_EXIST,
+    MESSAGE_CORRUPTED. Codes of the RPC: INVALID_PARAMETER, FLUSH_DISK_TIMEOUT,
+    SERVICE_NOT_AVAILABLE, DISK_FULL.
 
     Differences from Apache's server: a request ends any number of transactions, and has one result
     for each. It is answered after the ends are durable. An end after the immunity time is valid
@@ -160,7 +161,8 @@ class TransactionRpcs:
         self, request: transaction_pb2.EndTransactionRequest, call: Call
     ) -> transaction_pb2.EndTransactionResponse:
         outcomes = await self._transactions.end(
-            [convert.transaction_end(end) for end in request.ends]
+            [convert.transaction_end(end) for end in request.ends],
+            may_end=lambda topic: call.caller.may(topic_need(topic, PUB)),
         )
         return transaction_pb2.EndTransactionResponse(
             results=[

@@ -5,7 +5,6 @@ A replica has a table of its own in each role. It is not part of the replicated 
 
 from __future__ import annotations
 
-import asyncio
 import secrets
 from functools import partial
 
@@ -73,7 +72,6 @@ class BrokerAccess:
 
     def components(self) -> tuple[Component, ...]:
         """Return the components to start after the server, on real time."""
-        # It stops before the table closes: its work ends at once then, and would run again.
         recheck = BackgroundTask("access recheck", partial(self.store.notify, self.checks.recheck))
         if not self._options.namesrvs:
             first = BackgroundTask("first user", self._create_first_user)
@@ -93,13 +91,12 @@ class BrokerAccess:
         )
 
     async def _create_first_user(self, exchange: TableExchange | None = None) -> None:
-        """Create the first user if name servers have none either. Run until cancelled."""
+        """Create the first user if name servers have none either."""
         if exchange is not None:
             await exchange.complete.wait()
         user = self._first_user
         if user is not None and await self.store.create_first(user):
             structlog.get_logger().info("first_user_created", user=user.name)
-        await asyncio.Event().wait()  # background work does not end
 
 
 _REMEDY = "restore it, or move it away: the name servers have the table too"

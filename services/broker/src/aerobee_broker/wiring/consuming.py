@@ -40,6 +40,7 @@ class Consuming:
             clients=core.clients,
             locks=core.locks,
             metrics=core.environment.metrics,
+            traces=core.environment.traces,
         )
         self.leases = self._make_leases(core)
         retries = Retries(leases=self.leases, access=access, store=core.store)
@@ -57,6 +58,7 @@ class Consuming:
             retries=retries,
             metrics=core.environment.metrics,
             long_polling=options.long_polling_enable,
+            traces=core.environment.traces,
         )
         self.offset_queries = OffsetQueries(
             store=core.store,
@@ -110,6 +112,7 @@ class Consuming:
             groups=core.groups,
             metrics=core.environment.metrics,
             levels_ms=core.environment.options.delay_levels_ms,
+            traces=core.environment.traces,
         )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from aerobee_broker.commit.worker_thread import Worker
 from aerobee_broker.config import BrokerOptions
@@ -17,6 +18,9 @@ from aerobee_broker.metrics import BrokerMetrics
 from aerobee_broker.store.format import FormatFile
 from aerobee_chassis.clock import Clock
 from aerobee_chassis.rpc.in_flight import InFlight
+
+if TYPE_CHECKING:
+    from aerobee_broker.traces import BrokerTraces
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +33,7 @@ class Environment:
     - `flusher` is the thread that flushes the log and maintains the store.
     - `writer` is the thread that writes the tables.
     - `in_flight` counts the memory that the server holds for calls.
+    - `traces` creates spans; None without otlpEndpoint.
     """
 
     config: RuntimeConfig
@@ -41,6 +46,7 @@ class Environment:
     metrics: BrokerMetrics
     format: FormatFile
     in_flight: InFlight = field(default_factory=InFlight)
+    traces: BrokerTraces | None = None
 
     @property
     def options(self) -> BrokerOptions:

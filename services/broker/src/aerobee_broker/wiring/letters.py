@@ -17,4 +17,5 @@ def letter_jobs(core: Core, consuming: Consuming) -> LetterJobs:
         outcomes=Outcomes(core.store, core.tables.offsets, consuming.leases.table.find),
         metrics=core.environment.metrics,
         clock=core.environment.clock,
+        traces=core.environment.traces,
     )

@@ -143,6 +143,7 @@ class Sending:
             transactions=transactions,
             metrics=metrics,
             clock=clock,
+            traces=environment.traces,
         )
         self.batch_sender = BatchSender(
             log=core.log,
@@ -151,6 +152,7 @@ class Sending:
             delays=delay.router,
             metrics=metrics,
             clock=clock,
+            traces=environment.traces,
         )
         self.send_back = SendBack(
             log=core.log,
@@ -160,6 +162,7 @@ class Sending:
             metrics=metrics,
             permission=core.permission,
             rng=environment.rng,
+            traces=environment.traces,
         )
 
 

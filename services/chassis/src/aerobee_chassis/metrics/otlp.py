@@ -12,45 +12,21 @@ from dataclasses import dataclass, field
 from itertools import chain
 
 from aerobee_chassis.metrics.series import Distribution, Kind, Labels, Metric, Value
+from aerobee_chassis.otlp.encoding import (
+    VARINT,
+    attribute,
+    bytes_field,
+    double_field,
+    export_request,
+    fixed_field,
+    text_field,
+    varint,
+)
 
 EXPORT = "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export"
 # Data points of one request: about 1 MB. Receivers accept at most 4 MiB by default.
 POINTS = 5_000
-SCOPE = b"aerobee"
 DELTA, CUMULATIVE = 1, 2  # enum AggregationTemporality
-
-# Wire types.
-_VARINT, _FIXED64, _BYTES = 0, 1, 2
-
-
-def _varint(value: int) -> bytes:
-    found = bytearray()
-    while value > 0x7F:
-        found.append(value & 0x7F | 0x80)
-        value >>= 7
-    found.append(value)
-    return bytes(found)
-
-
-def _bytes(number: int, content: bytes) -> bytes:
-    return _varint(number << 3 | _BYTES) + _varint(len(content)) + content
-
-
-def _text(number: int, content: str) -> bytes:
-    return _bytes(number, content.encode()) if content else b""
-
-
-def _fixed(number: int, value: int) -> bytes:
-    return _varint(number << 3 | _FIXED64) + struct.pack("<q", value)
-
-
-def _double(number: int, value: float) -> bytes:
-    return _varint(number << 3 | _FIXED64) + struct.pack("<d", value)
-
-
-def _attribute(number: int, name: str, value: str) -> bytes:
-    """Encode a KeyValue {key = 1, value = 2} whose AnyValue is a string {string_value = 1}."""
-    return _bytes(number, _text(1, name) + _bytes(2, _text(1, value)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,9 +106,6 @@ def requests(
             the changes.
         now_ns: The end of the interval.
     """
-    shared = b"".join(_attribute(1, name, value) for name, value in resource.items())
-    # ResourceMetrics {resource = 1, scope_metrics = 2}, ScopeMetrics {scope = 1, metrics = 2}
-    before = _bytes(1, shared)
     metrics: list[bytes] = []
     points = 0
     for snapshot in snapshots:
@@ -140,17 +113,12 @@ def requests(
         for begin in range(0, len(items), POINTS):
             part = items[begin : begin + POINTS]
             if points + len(part) > POINTS and metrics:
-                yield _request(before, metrics)
+                yield export_request(resource, metrics)
                 metrics, points = [], 0
             points += len(part)
             metrics.append(_metric(snapshot, part, process, begin_ns, now_ns))
     if metrics:
-        yield _request(before, metrics)
-
-
-def _request(resource: bytes, metrics: list[bytes]) -> bytes:
-    scope = _bytes(1, _bytes(1, SCOPE)) + b"".join(_bytes(2, metric) for metric in metrics)
-    return _bytes(1, resource + _bytes(2, scope))
+        yield export_request(resource, metrics)
 
 
 def _metric(
@@ -162,31 +130,31 @@ def _metric(
 ) -> bytes:
     """Encode a Metric: name = 1, description = 2, unit = 3, gauge = 5, sum = 7, histogram = 9."""
     metric = snapshot.metric
-    head = _text(1, metric.name) + _text(2, metric.text) + _text(3, metric.unit)
-    times = _fixed(2, begin_ns) + _fixed(3, now_ns)
+    head = text_field(1, metric.name) + text_field(2, metric.text) + text_field(3, metric.unit)
+    times = fixed_field(2, begin_ns) + fixed_field(3, now_ns)
     is_histogram = metric.kind is Kind.HISTOGRAM
     number = 9 if is_histogram else 7  # the field `attributes` of a data point
-    own = b"".join(_attribute(number, name, value) for name, value in process.items() if value)
+    own = b"".join(attribute(number, name, value) for name, value in process.items() if value)
     points = bytearray()
     for labels, value in items:
         point = times + own
         for name, text in zip(metric.labels, labels, strict=True):
             if text:
-                point += _attribute(number, name, text)
-        points += _bytes(1, point + (_counts(value) if is_histogram else _number(value)))
-    temporality = _varint(2 << 3 | _VARINT) + _varint(DELTA if snapshot.delta else CUMULATIVE)
+                point += attribute(number, name, text)
+        points += bytes_field(1, point + (_counts(value) if is_histogram else _number(value)))
+    temporality = varint(2 << 3 | VARINT) + varint(DELTA if snapshot.delta else CUMULATIVE)
     if is_histogram:
-        return head + _bytes(9, bytes(points) + temporality)
+        return head + bytes_field(9, bytes(points) + temporality)
     if metric.kind is Kind.COUNTER:
-        monotonic = _varint(3 << 3 | _VARINT) + b"\x01"
-        return head + _bytes(7, bytes(points) + temporality + monotonic)
-    return head + _bytes(5, bytes(points))
+        monotonic = varint(3 << 3 | VARINT) + b"\x01"
+        return head + bytes_field(7, bytes(points) + temporality + monotonic)
+    return head + bytes_field(5, bytes(points))
 
 
 def _number(value: Value) -> bytes:
     """Encode the value of a NumberDataPoint: as_double = 4, as_int = 6."""
     assert not isinstance(value, Distribution)
-    return _double(4, value) if isinstance(value, float) else _fixed(6, int(value))
+    return double_field(4, value) if isinstance(value, float) else fixed_field(6, int(value))
 
 
 def _counts(value: Value) -> bytes:
@@ -195,50 +163,8 @@ def _counts(value: Value) -> bytes:
     counts = list(value.counts)
     return b"".join(
         chain(
-            (_fixed(4, sum(counts)), _double(5, value.sum)),
-            (_bytes(6, struct.pack(f"<{len(counts)}q", *counts)),),
-            (_bytes(7, struct.pack(f"<{len(value.bounds)}d", *value.bounds)),),
+            (fixed_field(4, sum(counts)), double_field(5, value.sum)),
+            (bytes_field(6, struct.pack(f"<{len(counts)}q", *counts)),),
+            (bytes_field(7, struct.pack(f"<{len(value.bounds)}d", *value.bounds)),),
         )
     )
-
-
-def rejection(answer: bytes) -> str:
-    """Return the problem in an ExportMetricsServiceResponse, or "" if all points were accepted.
-
-    The message has partial_success = 1 {rejected_data_points = 1, error_message = 2}.
-    """
-    partial = dict(_fields(answer)).get(1, b"")
-    if not isinstance(partial, bytes):
-        return ""
-    fields = dict(_fields(partial))
-    rejected, message = fields.get(1, 0), fields.get(2, b"")
-    text = message.decode(errors="replace") if isinstance(message, bytes) else ""
-    return f"{rejected!r} data points rejected: {text}" if rejected or text else ""
-
-
-def _fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """Yield (number, value) of the varints and byte fields of a message."""
-    at = 0
-
-    def varint() -> int:
-        nonlocal at
-        value = shift = 0
-        while at < len(message):
-            byte = message[at]
-            at += 1
-            value |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                break
-            shift += 7
-        return value
-
-    while at < len(message):
-        tag = varint()
-        if tag & 7 == _VARINT:
-            yield tag >> 3, varint()
-        elif tag & 7 == _BYTES:
-            size = varint()
-            yield tag >> 3, message[at : at + size]
-            at += size
-        else:  # no field of this message has another type
-            return

@@ -48,6 +48,13 @@ SCRAPES_REFUSED = Metric(
     "Requests for metrics that were refused because too many ran.",
 )
 
+SPANS = Metric(
+    "aerobee_spans_total",
+    Kind.COUNTER,
+    "Spans of traces that were sent or dropped. Only with `otlpEndpoint`, which name servers lack.",
+    ("result",),
+)
+
 
 class QuotaCounts(Protocol):
     """The numbers of calls that were beyond a quota."""

@@ -6,13 +6,9 @@ The exporter has a thread of its own, so that neither encoding nor a slow receiv
 from __future__ import annotations
 
 import asyncio
-import os
-import socket
 import threading
 from collections.abc import Callable, Mapping
-from typing import cast
 
-import grpc
 import structlog
 
 from aerobee_chassis.clock import Clock
@@ -24,20 +20,16 @@ from aerobee_chassis.metrics.otlp import (
     EXPORT,
     Deltas,
     Snapshot,
-    rejection,
     requests,
 )
 from aerobee_chassis.metrics.series import Distribution, Registry
+from aerobee_chassis.otlp.receiver import Receiver, resource_of
 
 NS_PER_MS = 1_000_000
 STOP_S = 2.0  # how long a stop waits for the last export
 # Sends all metrics of one interval: snapshots, begin and end in ns since the epoch. Raises OSError
 # if the receiver did not get them.
 Send = Callable[[list[Snapshot], int, int], None]
-
-
-class ExportFailed(OSError):
-    """The receiver did not accept the metrics."""
 
 
 class PushExporter(Component):
@@ -131,57 +123,25 @@ class PushExporter(Component):
 
 
 class OtlpSender:
-    """Sends metrics to the receiver at metricsGrpcExporterTarget.
-
-    Each export opens a connection of its own: exports are rare, and in this process gRPC does not
-    notice by itself that an idle connection is gone.
-    """
+    """Sends metrics to the receiver at metricsGrpcExporterTarget."""
 
     def __init__(self, options: Options, process: Mapping[str, str]) -> None:
-        self._target, self._secure = otlp_target(options.metrics_grpc_exporter_target)
         header = options.metrics_grpc_exporter_header.get_secret_value()
-        self._metadata = tuple((name.lower(), value) for name, value in pairs_of(header).items())
-        self._timeout_s = options.metric_grpc_exporter_time_out_in_mills / 1_000
+        timeout_s = options.metric_grpc_exporter_time_out_in_mills / 1_000
+        self._receiver = Receiver(
+            options.metrics_grpc_exporter_target, pairs_of(header), timeout_s=timeout_s
+        )
         self._process = process
-        # Workers of one proxy have the same labels: the resource distinguishes them.
-        self._resource = {
-            "service.name": f"aerobee-{process.get('node_type', 'service')}",
-            "service.instance.id": f"{socket.gethostname()}:{os.getpid()}",
-        }
+        self._resource = resource_of(process.get("node_type", "service"))
 
     def __call__(self, snapshots: list[Snapshot], begin_ns: int, now_ns: int) -> None:
         """Send all metrics. Raises ExportFailed."""
-        with self._channel() as channel:
-            # Without serializers, gRPC passes bytes.
-            export = channel.unary_unary(EXPORT, None, None)
-            for request in requests(
-                snapshots,
-                process=self._process,
-                resource=self._resource,
-                begin_ns=begin_ns,
-                now_ns=now_ns,
-            ):
-                try:
-                    answer = export(request, timeout=self._timeout_s, metadata=self._metadata)
-                except grpc.RpcError as error:
-                    # The stubs do not say that the error of a unary call is also its grpc.Call.
-                    call = cast(grpc.Call, error)
-                    problem = f"{self._target}: {call.code().name}: {call.details()}"
-                    raise ExportFailed(problem) from None
-                if problem := rejection(answer):
-                    structlog.get_logger().warning("metrics_rejected", reason=problem)
-
-    def _channel(self) -> grpc.Channel:
-        if self._secure:
-            return grpc.secure_channel(self._target, grpc.ssl_channel_credentials())
-        return grpc.insecure_channel(self._target)
-
-
-def otlp_target(target: str) -> tuple[str, bool]:
-    """Return the "host:port" of an OTLP receiver, and whether it is called with TLS.
-
-    As in RocketMQ, a target without "http://" is called with TLS.
-    """
-    scheme, found, rest = target.strip().partition("://")
-    address = (rest if found else scheme).rstrip("/")
-    return address, scheme.lower() != "http" or not found
+        encoded = requests(
+            snapshots,
+            process=self._process,
+            resource=self._resource,
+            begin_ns=begin_ns,
+            now_ns=now_ns,
+        )
+        for problem in self._receiver.export(EXPORT, encoded):
+            structlog.get_logger().warning("metrics_rejected", reason=problem)

@@ -94,6 +94,22 @@ class Access:
         except MqError as error:
             self._reject(caller, path, error)
 
+    def renewed(self, path: str, caller: Caller) -> Caller:
+        """Return a caller with its user as it is now. Raises MqError if it may not call any more.
+
+        A user may have changed since `admit`, because a request may arrive long after its headers.
+        """
+        signatures, signed = self._signatures, caller.signed
+        if signatures is None or signed is None:
+            return caller
+        now = caller
+        try:
+            now = Caller(caller.identity, signatures.renewed(signed), caller.source)
+            self._policy.admit(now, path)
+        except MqError as error:
+            self._reject(caller, path, error)
+        return now
+
     # ---- calls that last ----
 
     def hold(self, path: str, caller: Caller, request: Any | None) -> AbstractContextManager[None]:
@@ -101,18 +117,14 @@ class Access:
 
         `request` is None for a stream of requests. The block then raises MqError.
         """
-        signatures, signed = self._signatures, caller.signed
-        if signatures is None or signed is None:
+        signed = caller.signed
+        if self._signatures is None or signed is None:
             return nullcontext()
 
         def check() -> None:
-            try:
-                now = Caller(caller.identity, signatures.renewed(signed), caller.source)
-                self._policy.admit(now, path)
-                if request is not None:
-                    self._policy.authorize(now, path, request)
-            except MqError as error:
-                self._reject(caller, path, error)
+            now = self.renewed(path, caller)
+            if request is not None:
+                self.authorize(path, now, request)
 
         return self._held.hold(signed.user.name, check)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import errno
 import os
 import socket
 import stat
@@ -31,6 +32,7 @@ MIN_PING_INTERVAL_MS = 1_000
 LOOK_S = 1.0
 # A look takes at most this part of the time: it takes some 50 ms for 20,000 connections.
 LOOK_SHARE = 0.02
+NO_DESCRIPTOR_PAUSE_S = 10.0  # after a look that found no free descriptor
 LOG_MS = 60_000  # between two lines about refused connections
 DESCRIPTORS = "/dev/fd"  # exists on macOS too
 
@@ -107,7 +109,12 @@ class Connections(Component):
         now_ms, pause_s, logged_ms = SystemClock().monotonic_ms, LOOK_S, None
         while not self._stopping.wait(pause_s):
             began_ms = now_ms()
-            refused = self.look()
+            try:
+                refused = self.look()
+            except OSError as error:  # no descriptor is free: look again later
+                structlog.get_logger().warning("connections_not_counted", reason=error.strerror)
+                pause_s = NO_DESCRIPTOR_PAUSE_S
+                continue
             pause_s = max(LOOK_S, (now_ms() - began_ms) / 1_000 / LOOK_SHARE)
             if refused and (logged_ms is None or began_ms - logged_ms >= LOG_MS):
                 logged_ms = began_ms
@@ -156,9 +163,14 @@ class ProcessSockets:
                     yield int(name), found.st_ino
 
     def peer(self, descriptor: int, port: int) -> str | None:
-        with suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as copy:
-            if copy.family in (socket.AF_INET, socket.AF_INET6) and copy.getsockname()[1] == port:
-                return str(copy.getpeername()[0]).removeprefix("::ffff:")
+        try:
+            with socket.socket(fileno=os.dup(descriptor)) as copy:
+                family = copy.family
+                if family in (socket.AF_INET, socket.AF_INET6) and copy.getsockname()[1] == port:
+                    return str(copy.getpeername()[0]).removeprefix("::ffff:")
+        except OSError as error:
+            if error.errno in (errno.EMFILE, errno.ENFILE):
+                raise  # the socket may be a connection of the port
         return None
 
     def hang_up(self, descriptor: int) -> None:

@@ -207,7 +207,8 @@ class Server(Component):
     async def _run_checked(
         self, access: Access, service: str, method: Method, request: Any, call: Call
     ) -> Message | None:
-        path, caller, checked = f"/{service}/{method.name}", call.caller, None
+        path, checked = f"/{service}/{method.name}", None
+        caller = access.renewed(path, call.caller)
         if not method.client_streams:
             access.check_request(path, caller, request)
             request = checked = parsed(method, request)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from aerobee.broker.v1.message_pb2 import Message
 from aerobee.namesrv.v1.namesrv_pb2 import TopicRoute
@@ -31,6 +31,9 @@ from aerobee_wire.queues.choice import queue_of_group, queues_of_priority
 from aerobee_wire.queues.group_queues import GroupQueues, being_elected
 from aerobee_wire.status import Code, MqError
 from aerobee_wire.tags import java_hash
+
+if TYPE_CHECKING:
+    from aerobee_proxy.traces import ProxyTraces
 
 T = TypeVar("T")
 
@@ -81,6 +84,7 @@ class MessageSender:
         self._batches = batches
         self._counts = counts
         self._round_robin = RoundRobin()
+        self.traces: ProxyTraces | None = None  # set if there is a receiver of spans
         self._send_routes: dict[str, tuple[TopicRoute, SendRoute]] = {}
 
     async def route(self, topic: str, creator: str = "") -> SendRoute:
@@ -163,6 +167,8 @@ class MessageSender:
         self, messages: Sequence[tuple[BrokerQueue, Message]]
     ) -> list[SendOutcome | Exception]:
         """Send messages to their queues. Return the broker's answer or the failure of each."""
+        traces = self.traces
+        begin_ns = traces.now_ns() if traces is not None else 0
         if self._availability.any_away:
             for broker_name in {queue.broker_name for queue, _ in messages}:
                 await self._calls.wait_until_back(broker_name)
@@ -182,6 +188,10 @@ class MessageSender:
             for future in futures[len(outcomes) :]:
                 future.cancel()
         self._counts.sent += len(outcomes) - failed
+        if traces is not None:
+            for (_, message), outcome in zip(messages, outcomes, strict=True):
+                reason = str(outcome) if isinstance(outcome, Exception) else ""
+                traces.sent(message, begin_ns, reason)
         return outcomes
 
 

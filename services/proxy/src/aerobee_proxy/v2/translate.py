@@ -31,7 +31,6 @@ from aerobee_wire.record import COMPRESSED, Record
 from aerobee_wire.status import MqError
 
 BORN_HOST = "__BORNHOST"
-TRACE_CONTEXT = "TRACE_CONTEXT"
 # Aerobee's own property; RocketMQ's brokers do not know it.
 LITE_TOPIC = "__LITE_TOPIC"
 
@@ -46,7 +45,7 @@ _NORMAL, _TRANSACTION = MessageType.NORMAL, MessageType.TRANSACTION
 _FIELDS = {
     names.TAGS: "tag",
     names.SHARDING_KEY: "message_group",
-    TRACE_CONTEXT: "trace_context",
+    names.TRACE_CONTEXT: "trace_context",
     LITE_TOPIC: "lite_topic",
 }
 _UNIQUE_KEY = names.UNIQUE_KEY.encode() + names.NAME_END.encode()
@@ -107,7 +106,7 @@ def _properties(message: Message, message_type: str, topic: str) -> dict[str, st
     for name, text in (
         (names.TAGS, system.tag),
         (names.SHARDING_KEY, system.message_group),
-        (TRACE_CONTEXT, system.trace_context),
+        (names.TRACE_CONTEXT, system.trace_context),
         (BORN_HOST, system.born_host),
         (LITE_TOPIC, system.lite_topic),
     ):

@@ -267,6 +267,20 @@ async def test_a_slow_producer_has_a_bounded_number_of_checks(begin: Begin) -> N
     assert len(await watch.next()) == 100, "the others a second later"
 
 
+async def test_only_clients_that_may_publish_to_the_topic_get_checks(begin: Begin) -> None:
+    harness = await begin()
+    clients = harness.broker.clients
+    other = clients.watch("a", "mallory", lambda topic: topic != "t")
+    own = clients.watch("b", "shop")
+    for client_id in ("a", "b"):
+        clients.heartbeat(Client(client_id, producer_groups=frozenset({"producers"})))
+    await half(harness)
+    await asyncio.sleep(10)
+    assert len(await own.next()) == 1
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(other.next(), 100)
+
+
 async def test_metrics_count_transactions(begin: Begin) -> None:
     harness = await begin(transactionCheckMax=1)
     Producer(harness, "p")

@@ -35,6 +35,15 @@ async def test_a_half_message_is_invisible_until_its_commit(harness: BrokerHarne
     assert await visible(harness) == [b"a"]
 
 
+async def test_who_may_not_publish_to_the_topic_ends_nothing(harness: BrokerHarness) -> None:
+    stored = await half(harness, b"a")
+    ends = [End(stored.transaction_id, stored.queue_offset, each) for each in (COMMIT, ROLLBACK)]
+    for outcome in await harness.broker.transactions.end(ends, may_end=lambda topic: topic != "t"):
+        assert outcome is not None and outcome.code is Code.NO_PERMISSION
+    assert await visible(harness) == []
+    assert await end(harness, stored) is Code.SUCCESS
+
+
 async def test_an_op_record_may_exceed_maxMessageSize(begin: Begin) -> None:
     """The op record of 20 ends has more bytes than a body may have."""
     harness = await begin(maxMessageSize=1)

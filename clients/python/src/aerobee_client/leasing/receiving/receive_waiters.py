@@ -22,7 +22,7 @@ from typing import NamedTuple
 from aerobee_client.leasing.receiving.answers import Popped, Source
 from aerobee_cluster.receiving import RETRY_S
 from aerobee_cluster.waiting_receives import WaitingReceives
-from aerobee_wire.status import MqError
+from aerobee_wire.status import Code, MqError
 
 log = logging.getLogger(__name__)
 
@@ -44,8 +44,8 @@ Ask = Callable[[Source, int, float], Awaitable[Popped | bool]]
 # A function that returns whether a source that failed has messages now. Raises MqError if the
 # source still fails.
 Probe = Callable[[Source], Awaitable[bool]]
-# The source at which to pop, or the popped messages; None after the deadline.
-ReceiveOutcome = Source | Popped | None
+# The source at which to pop, or the popped messages, or a refusal; None after the deadline.
+ReceiveOutcome = Source | Popped | MqError | None
 
 
 @dataclass(slots=True)
@@ -72,7 +72,7 @@ class ReceiveWaiters:
         self._ask = ask
         self._probe = probe
         self._give_back = give_back
-        self._receives: WaitingReceives[ReceiveRequest, Source | Popped]
+        self._receives: WaitingReceives[ReceiveRequest, Source | Popped | MqError]
         self._receives = WaitingReceives(self._hand_over)
         self._states: dict[Source, _State] = {}
         self._numbers = itertools.count(1)  # numbers of visits
@@ -130,17 +130,20 @@ class ReceiveWaiters:
             self._listen(source)
 
     async def wait(self, sources: Sequence[Source], wanted: ReceiveRequest) -> ReceiveOutcome:
-        """Wait for a source to visit, or for messages. Return None after the deadline."""
+        """Wait for a source to visit, for messages, or for a refusal.
+
+        Return None after the deadline.
+        """
         for source in sources:
             if not self._state(source).visits:
                 self._listen(source)
         return await self._receives.wait(wanted, wanted.deadline_s)
 
-    def _hand_over(self, found: Source | Popped) -> None:
+    def _hand_over(self, found: Source | Popped | MqError) -> None:
         """Handle the outcome of a receive that was cancelled before it got the outcome."""
         if isinstance(found, Source):  # another receive may pop there
             self.end(found)
-        else:
+        elif isinstance(found, Popped):
             self.deliver(found)
 
     def deliver(self, popped: Popped) -> None:
@@ -237,8 +240,7 @@ class ReceiveWaiters:
                     found = await self._ask(source, size, hold_s)
                     state.failure = None
                 except MqError as error:
-                    state.failure = error
-                    state.retry_s = _now_s() + RETRY_S
+                    self._fail(state, error)
                 except Exception:
                     log.exception("receive from broker %s failed", source.broker_name)
                     state.retry_s = _now_s() + RETRY_S
@@ -260,6 +262,14 @@ class ReceiveWaiters:
         if self._receives.any_waits and not state.visits:
             self._listen(source)
 
+    def _fail(self, state: _State, error: MqError) -> None:
+        """Pause the calls of a source. If it refused the caller, end all waits with the error."""
+        state.failure = error
+        state.retry_s = _now_s() + RETRY_S
+        if is_refusal(error):
+            while self._receives.give(error):
+                pass
+
     def _send(self, source: Source, count: int) -> int:
         """Let up to `count` waiting receives pop at a source. Return their number."""
         for sent in range(count):
@@ -275,6 +285,11 @@ class ReceiveWaiters:
             return None
         last_s = max(wanted.deadline_s for wanted in self._receives.wanted())
         return ReceiveRequest(longest.max_messages, last_s)
+
+
+def is_refusal(error: MqError) -> bool:
+    """Return whether the caller may not receive, which a retry does not change."""
+    return error.code is Code.NO_PERMISSION and not error.retryable
 
 
 def _now_s() -> float:

@@ -28,7 +28,11 @@ from aerobee_client.leasing.lease_calls import Change, LeaseCalls
 from aerobee_client.leasing.leased_message import LeasedMessage
 from aerobee_client.leasing.receiving.answers import Popped, Source
 from aerobee_client.leasing.receiving.pops import Attempt, Pops, Receive
-from aerobee_client.leasing.receiving.receive_waiters import ReceiveRequest, ReceiveWaiters
+from aerobee_client.leasing.receiving.receive_waiters import (
+    ReceiveRequest,
+    ReceiveWaiters,
+    is_refusal,
+)
 from aerobee_client.leasing.receiving.sources import Sources
 from aerobee_cluster.leases import is_over
 from aerobee_cluster.receiving import ANSWER_S, HELD_S, LEFT_OUT, VISIT_S, holder
@@ -160,8 +164,8 @@ class Receiver:
         while not self._closed:
             try:
                 sources = await self.sources.of(asked.subscriptions)
-            except MqError:
-                if asked.deadline_s <= time():
+            except MqError as error:
+                if asked.deadline_s <= time() or is_refusal(error):
                     raise
                 sources = ()
             if sources:
@@ -205,6 +209,8 @@ class Receiver:
             if isinstance(found, Source):
                 source = found
                 continue
+            if isinstance(found, MqError):
+                raise found
             ended = found is None and not self._closed and self.sources.changes == changes
             if ended and (failure := waiters.failure(sources)):
                 raise failure

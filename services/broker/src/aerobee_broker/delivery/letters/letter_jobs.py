@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
+from typing import TYPE_CHECKING
 
 import structlog
 
@@ -54,6 +55,9 @@ from aerobee_wire import topics as names
 from aerobee_wire.record import Record, iter_records
 from aerobee_wire.redrive import Target
 from aerobee_wire.status import MqError
+
+if TYPE_CHECKING:
+    from aerobee_broker.traces import BrokerTraces
 
 CHUNK_LETTERS = 1_024  # read at once, and sent by one append
 CHUNK_BYTES = 4 * 1024 * 1024
@@ -118,6 +122,7 @@ class LetterJobs(Component):
         outcomes: Outcomes,
         metrics: BrokerMetrics,
         clock: Clock,
+        traces: BrokerTraces | None = None,
     ) -> None:
         self._log = log
         self._store = log.store
@@ -127,6 +132,7 @@ class LetterJobs(Component):
         self._outcomes = outcomes
         self._metrics = metrics
         self._clock = clock
+        self._traces = traces
         self.table = LetterTable(self._min_offset)
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._is_stopped = False
@@ -740,6 +746,7 @@ class LetterJobs(Component):
         now_ms = self._clock.now_ms()
         unlogged, self._unlogged = self._unlogged, []
         entry = journal_records.encode(record, now_ms)
+        begin_ns = self._traces.now_ns() if self._traces is not None else 0
         try:
             appended = await self._log.put_accepted([*unlogged, entry, *chunk.messages])
         except MqError:
@@ -749,6 +756,12 @@ class LetterJobs(Component):
         if place < self._store.deleted_below(names.dead_letter_topic(job.spec.consumer_group)):
             return  # the letters were deleted meanwhile
         self.table.apply(record, now_ms, place)
+        if self._traces is not None:
+            group = job.spec.consumer_group
+            for message in chunk.messages:
+                self._traces.stored_again(
+                    "redrive", message.topic, group, message.properties, begin_ns
+                )
         for topic, bodies in self._by_topic(chunk.messages).items():
             self._metrics.stored(topic, len(bodies), sum(map(len, bodies)))
 

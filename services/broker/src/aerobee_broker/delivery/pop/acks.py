@@ -8,9 +8,9 @@ change in memory is rolled back.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from aerobee_broker.delivery.pop.expiry import LeaseDeadlines, Wakes
 from aerobee_broker.delivery.pop.in_flight import InFlightMessage, InFlightQueue
@@ -30,6 +30,9 @@ from aerobee_broker.metadata.consumer_offsets import ConsumerOffsets
 from aerobee_broker.store.messages import NewMessage
 from aerobee_chassis.clock import Clock
 from aerobee_wire.status import MqError
+
+if TYPE_CHECKING:
+    from aerobee_broker.traces import BrokerTraces
 
 
 class AckFailure(NamedTuple):
@@ -87,6 +90,12 @@ class Settlement:
         """Record that one of the messages became a dead letter."""
         self._dead.append((*queue.key, offset))
 
+    def ended(self) -> Iterator[tuple[tuple[str, str, int], int]]:
+        """Yield the queue and the offset of each message whose lease has ended."""
+        for settlement in self._queues.values():
+            for message in settlement.ended:
+                yield settlement.queue.key, message.offset
+
     def journal_record(self) -> SettleRecord:
         queues = [settlement.journal_record() for settlement in self._queues.values()]
         return SettleRecord(queues, self._dead)
@@ -103,12 +112,14 @@ class Acknowledgements:
     polls: Wakes
     offsets: ConsumerOffsets
     clock: Clock
+    traces: BrokerTraces | None = None
 
     async def ack(self, lease_sets: Sequence[LeaseSet]) -> list[AckFailure]:
         """Acknowledge leases, and return a failure for each lease that could not be acknowledged.
 
         The failures are in the order of the leases. Raises the errors of LeaseJournal.write.
         """
+        begin_ns = self.traces.now_ns() if self.traces is not None else 0
         settlement = Settlement()
         failures = [
             AckFailure(set_index, index, invalid_lease(lease_set, lease_set.queue_offsets[index]))
@@ -117,6 +128,8 @@ class Acknowledgements:
         ]
         if settlement:
             await self.settle(settlement)
+            if self.traces is not None:
+                self.traces.settled(settlement.ended(), begin_ns)
         elif len(failures) < sum(len(lease_set.queue_offsets) for lease_set in lease_sets):
             # All valid acknowledgements are repeated, and the first ones may not be durable yet.
             await self.journal.flush()

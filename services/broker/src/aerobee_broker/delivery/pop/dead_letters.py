@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from aerobee_broker.delivery.pop.acks import Acknowledgements, Settlement
 from aerobee_broker.delivery.pop.lease_table import (
@@ -28,6 +28,9 @@ from aerobee_broker.store.messages import LeasableQueues, NewMessage
 from aerobee_wire import topics as names
 from aerobee_wire.record import decode
 from aerobee_wire.status import MqError
+
+if TYPE_CHECKING:
+    from aerobee_broker.traces import BrokerTraces
 
 
 class DeadLetterRequest(NamedTuple):
@@ -55,6 +58,7 @@ class DeadLetters:
     topics: TopicRegistry
     groups: GroupRegistry
     metrics: BrokerMetrics
+    traces: BrokerTraces | None = None
 
     async def dead_letter(self, requests: Sequence[DeadLetterRequest]) -> list[MqError | None]:
         """Dead-letter leased messages, and return for each request None or its error.
@@ -136,6 +140,7 @@ class DeadLetters:
         The dead-letter topics must exist. A message that cannot be read stays on lease, and its
         error is raised after all other messages are settled.
         """
+        begin_ns = self.traces.now_ns() if self.traces is not None else 0
         settlement = Settlement()
         dead_letters: list[NewMessage] = []
         counts: Counter[str] = Counter()
@@ -157,6 +162,12 @@ class DeadLetters:
             settlement.add(queue, [message], queue.drop(message))
         if settlement:
             await self.acks.settle(settlement, dead_letters)
+        if self.traces is not None:
+            for letter in dead_letters:
+                consumer_group = names.group_of(letter.topic) or ""
+                self.traces.stored_again(
+                    "dead_letter", letter.topic, consumer_group, letter.properties, begin_ns
+                )
         for consumer_group, count in counts.items():
             self.metrics.dead_lettered(consumer_group, count)
         if unreadable is not None:

@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from itertools import count
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import structlog
 
@@ -22,6 +22,9 @@ from aerobee_broker.delivery.retry import policy
 from aerobee_broker.metrics import BrokerMetrics
 from aerobee_broker.registry.groups import GroupRegistry
 from aerobee_chassis.clock import Clock
+
+if TYPE_CHECKING:
+    from aerobee_broker.traces import BrokerTraces
 
 RETRY_AFTER_MS = 1_000
 # The approximate number of leases that end before the event loop runs other tasks.
@@ -163,6 +166,7 @@ class LeaseExpiry:
     clock: Clock
     metrics: BrokerMetrics
     attempts_used_up: Callable[[Sequence[LeasedMessage]], Awaitable[None]]
+    traces: BrokerTraces | None = None
 
     async def run(self) -> None:
         """End expired leases, until this task is cancelled."""
@@ -187,6 +191,8 @@ class LeaseExpiry:
             leased.queue.expire(leased.message)
             self.table.touch()
             self.metrics.lease_expired(leased.queue.consumer_group, leased.queue.topic)
+            if self.traces is not None:
+                self.traces.lease_ended(leased.queue.key, leased.message.offset)
             self.polls.wake_pop(*leased.queue.key)
         if dying:
             await self.attempts_used_up(dying)

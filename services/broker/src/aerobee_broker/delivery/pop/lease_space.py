@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Se
 from dataclasses import dataclass
 from heapq import nsmallest
 from operator import itemgetter
-from typing import NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import structlog
 
@@ -49,6 +49,9 @@ from aerobee_chassis.rpc.in_flight import InFlight
 from aerobee_wire.queues.lite import is_line
 from aerobee_wire.record import decode
 from aerobee_wire.status import MqError
+
+if TYPE_CHECKING:
+    from aerobee_broker.traces import BrokerTraces
 
 Q = TypeVar("Q")
 R = TypeVar("R")
@@ -93,6 +96,7 @@ class LeaseSpace(Component):
         offsets: The offsets of the consumer groups in these queues.
         polls: Wakes receives when messages can be leased.
         whole_batches: See InvisibleDurations.
+        traces: Creates spans; None if there is no receiver of spans.
     """
 
     def __init__(
@@ -107,6 +111,7 @@ class LeaseSpace(Component):
         metrics: BrokerMetrics,
         levels_ms: Sequence[int],
         whole_batches: bool = False,
+        traces: BrokerTraces | None = None,
     ) -> None:
         self.journal = journal
         table, clock = self.table, self._clock = journal.table, journal.clock
@@ -122,6 +127,7 @@ class LeaseSpace(Component):
             polls=polls,
             offsets=offsets,
             clock=clock,
+            traces=traces,
         )
         self.durations = InvisibleDurations(
             table=table,
@@ -133,7 +139,13 @@ class LeaseSpace(Component):
             whole_batches=whole_batches,
         )
         self.dead_letters = DeadLetters(
-            store=store, table=table, acks=self.acks, topics=topics, groups=groups, metrics=metrics
+            store=store,
+            table=table,
+            acks=self.acks,
+            topics=topics,
+            groups=groups,
+            metrics=metrics,
+            traces=traces,
         )
         self.expiry = LeaseExpiry(
             deadlines=deadlines,
@@ -143,6 +155,7 @@ class LeaseSpace(Component):
             clock=clock,
             metrics=metrics,
             attempts_used_up=self.dead_letters.attempts_used_up,
+            traces=traces,
         )
 
     # ---- pops ----

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from aerobee_broker.delivery.pop.invisible_duration import MAX_INVISIBLE_DURATION_MS
 from aerobee_broker.delivery.pop.lease_space import LeaseSpace
@@ -26,6 +27,9 @@ from aerobee_broker.filter.filter import compile_filter
 from aerobee_broker.metadata.subscription_groups import SubscriptionGroup
 from aerobee_broker.metrics import BrokerMetrics
 from aerobee_broker.store.messages import LeasableQueues
+
+if TYPE_CHECKING:
+    from aerobee_broker.traces import BrokerTraces
 
 MAX_MESSAGES = 32  # as in RocketMQ
 DEFAULT_BYTES = 4 * 1024 * 1024
@@ -96,6 +100,7 @@ class Pop:
     retries: Retries
     metrics: BrokerMetrics
     long_polling: bool
+    traces: BrokerTraces | None = None
 
     async def pop(self, request: PopRequest, poll_ms: int = 0) -> PopResult | None:
         """Lease messages, and wait up to `poll_ms` for the first one.
@@ -128,13 +133,14 @@ class Pop:
                 if not self.leases.selector.is_leased(batch):
                     continue
             if batch.runs:
+                begin_ns = self.traces.now_ns() if self.traces is not None else 0
                 if not batch.is_repeated:
                     try:
                         await self.leases.grant([(chosen, batch)], self.access.in_flight)
                     except asyncio.CancelledError:
                         self.polls.wake_pop(chosen.consumer_group, chosen.topic)
                         raise
-                return self._hand_out(batch, chosen)
+                return self._hand_out(batch, chosen, begin_ns)
             if batch.scan_unfinished:
                 await asyncio.sleep(0)
                 continue
@@ -152,7 +158,7 @@ class Pop:
             if not woken:
                 return None
 
-    def _hand_out(self, batch: PopBatch, request: PopRequest) -> PopResult:
+    def _hand_out(self, batch: PopBatch, request: PopRequest, begin_ns: int) -> PopResult:
         # There may be more messages for another pop.
         if len(batch.attempts) >= request.max_messages or batch.is_cut:
             self.polls.wake_pop(request.consumer_group, request.topic)
@@ -163,6 +169,9 @@ class Pop:
             batch.size,
             redelivered=batch.redelivered,
         )
+        if self.traces is not None:
+            messages = [(queue.key, message.offset) for queue, message in batch.messages()]
+            self.traces.leased(messages, batch.records, batch.attempts, begin_ns)
         return PopResult.of(batch)
 
     async def _checked(self, request: PopRequest) -> PopRequest:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from aerobee_broker.delivery.pull.access import ReadAccess
 from aerobee_broker.delivery.pull.reading import PullRequest, QueueReading, SlowReaders
@@ -25,6 +26,9 @@ from aerobee_broker.store.message_store import MessageStore
 from aerobee_broker.store.messages import ReadResult, ReadStatus
 from aerobee_wire.route import MASTER_ID
 
+if TYPE_CHECKING:
+    from aerobee_broker.traces import BrokerTraces
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pull:
@@ -36,6 +40,7 @@ class Pull:
     clients: Clients
     locks: QueueLocks
     metrics: BrokerMetrics
+    traces: BrokerTraces | None = None
 
     async def pull(self, request: PullRequest) -> tuple[ReadResult, int]:
         """Return the messages that were read, and the id of the broker to pull from next time.
@@ -77,6 +82,8 @@ class Pull:
             self.metrics.delivered(
                 request.topic, request.consumer_group, result.message_count, len(result.records)
             )
+            if self.traces is not None:
+                self.traces.delivered(request.consumer_group, result.records)
             self.clients.pulled(
                 request.consumer_group, request.topic, request.queue_id, result.next_begin_offset
             )

@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import structlog
 
@@ -26,6 +27,9 @@ from aerobee_broker.store.messages import NewMessage
 from aerobee_wire import properties as props
 from aerobee_wire import topics as names
 from aerobee_wire.status import Code, MqError
+
+if TYPE_CHECKING:
+    from aerobee_broker.traces import BrokerTraces
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +69,7 @@ class SendBack:
     metrics: BrokerMetrics
     permission: BrokerPermission
     rng: random.Random
+    traces: BrokerTraces | None = None
 
     async def send_back(
         self,
@@ -81,6 +86,7 @@ class SendBack:
         Raises GroupNotExist, NoPermission, TooFewReplicas, TooMuchUnflushed, and the errors of
         MessageStore.append and Commit.sent.
         """
+        begin_ns = self.traces.now_ns() if self.traces is not None else 0
         group = self.groups.get(consumer_group)
         self.permission.check_send_back()
         if group.retry_queue_count <= 0:  # the group has no retries: the message is dropped
@@ -102,6 +108,16 @@ class SendBack:
             self.log.store.append(messages, reserve=True)
             await self.log.sent()
             self._count_dead_letters(group, outcomes)
+            if self.traces is not None:
+                stored = [each.dead_lettered for each in outcomes if each.error is None]
+                for message, is_dead in zip(messages, stored, strict=True):
+                    if is_dead:
+                        operation, topic = "dead_letter", names.dead_letter_topic(consumer_group)
+                    else:
+                        operation, topic = "retry", names.retry_topic(consumer_group)
+                    self.traces.stored_again(
+                        operation, topic, consumer_group, message.properties, begin_ns
+                    )
         return outcomes
 
     def _next(

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
+from typing import TYPE_CHECKING
 
 from aerobee_broker.commit.durable_log import DurableLog
 from aerobee_broker.delivery.delay.router import DelayRouter
@@ -29,6 +30,9 @@ from aerobee_chassis.clock import Clock
 from aerobee_wire import properties as props
 from aerobee_wire import topics as names
 from aerobee_wire.record import TRANSACTION_MASK
+
+if TYPE_CHECKING:
+    from aerobee_broker.traces import BrokerTraces
 
 MAX_BATCH_MESSAGES = 65_536
 
@@ -78,6 +82,7 @@ class BatchSender:
     delays: DelayRouter
     metrics: BrokerMetrics
     clock: Clock
+    traces: BrokerTraces | None = None
 
     async def send(
         self, batch: SendBatch, queue_count: int = 0, creator: str = ""
@@ -86,10 +91,13 @@ class BatchSender:
 
         If the topic does not exist, it is created with `queue_count` queues for `creator`.
         """
+        traces = self.traces
+        begin_ns = traces.now_ns() if traces is not None else 0
         _check(batch, self.admission.max_body_size)
         config = await self.admission.topic(batch.topic, queue_count, creator)
         queue_id = self.admission.queue(config, batch.queue_id)
         columns = self._columns(batch, queue_id)
+        store_begin_ns = traces.now_ns() if traces is not None else 0
         if asks_for_rules(batch.properties):
             count = len(columns.bodies)
             messages = [self._with_rules(columns.message(number)) for number in range(count)]
@@ -98,6 +106,12 @@ class BatchSender:
             physical = [offsets.physical_offset for offsets in appended]
         else:
             first, physical = await self.log.put_batch(columns)
+        if traces is not None:
+            traces.sent(
+                [(batch.topic, properties) for properties in columns.properties],
+                begin_ns=begin_ns,
+                store_begin_ns=store_begin_ns,
+            )
         self.metrics.stored(batch.topic, len(physical), len(batch.bodies), metric_type(config))
         return BatchSendResult(queue_id, first, physical)
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from aerobee_broker.commit.durable_log import DurableLog
 from aerobee_broker.delivery.delay.router import DelayRouter
@@ -39,6 +40,9 @@ from aerobee_chassis.clock import Clock
 from aerobee_wire import properties as props
 from aerobee_wire import topics as names
 from aerobee_wire.record import TRANSACTION_MASK
+
+if TYPE_CHECKING:
+    from aerobee_broker.traces import BrokerTraces
 
 # The message type in the metrics, by the topic in which a message is stored.
 _MESSAGE_TYPES = {
@@ -100,6 +104,7 @@ class Sender:
     transactions: Transactions
     metrics: BrokerMetrics
     clock: Clock
+    traces: BrokerTraces | None = None
 
     async def send(
         self, messages: Sequence[SendMessage], queue_count: int = 0, creator: str = ""
@@ -108,6 +113,8 @@ class Sender:
 
         Topics that do not exist are created with `queue_count` queues for `creator`.
         """
+        traces = self.traces
+        begin_ns = traces.now_ns() if traces is not None else 0
         routed: list[NewMessage] = []
         queue_ids = []
         completed = []
@@ -120,10 +127,20 @@ class Sender:
             routed.append(await self._route(message, queue_id, properties))
             queue_ids.append(queue_id)
             completed.append(properties)
+        store_begin_ns = traces.now_ns() if traces is not None else 0
         if any(stored.topic == names.HALF_TOPIC for stored in routed):
             appended = await self.transactions.begin(routed, completed)
         else:
             appended = await self.log.put(routed, wait=not all(map(_does_not_wait, messages)))
+        if traces is not None:
+            traces.sent(
+                [
+                    (message.topic, stored.properties)
+                    for message, stored in zip(messages, routed, strict=True)
+                ],
+                begin_ns=begin_ns,
+                store_begin_ns=store_begin_ns,
+            )
         for message, stored, decoded in zip(messages, routed, completed, strict=True):
             usual = "fifo" if props.SHARDING_KEY in decoded else "normal"
             message_type = _MESSAGE_TYPES.get(stored.topic, usual)
@@ -152,6 +169,8 @@ class Sender:
         """
         if not self.properties.fit_fast_path(messages):
             return None
+        traces = self.traces
+        begin_ns = traces.now_ns() if traces is not None else 0
         admission, max_body_size = self.admission, self.admission.max_body_size
         topic, config = "", None
         # (topic, message type) → messages, bytes of their bodies
@@ -172,7 +191,14 @@ class Sender:
             message.born_timestamp_ms = message.born_timestamp_ms or now_ms
             total[0] += 1
             total[1] += size
+        store_begin_ns = traces.now_ns() if traces is not None else 0
         appended = await self.log.put(messages)
+        if traces is not None:
+            traces.sent(
+                [(message.topic, message.properties) for message in messages],
+                begin_ns=begin_ns,
+                store_begin_ns=store_begin_ns,
+            )
         for (topic, message_type), (count, size) in totals.items():
             self.metrics.stored(topic, count, size, message_type)
         return appended

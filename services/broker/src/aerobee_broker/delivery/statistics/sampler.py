@@ -26,7 +26,7 @@ from aerobee_chassis.clock import Clock
 
 SECOND_MS = 1_000
 # Figures of all subjects together. With their rings of 912 bytes, they take less than 10 MB.
-MAX_FIGURES = 8_800
+MAX_FIGURES = 8_200
 # A subject whose values have not changed for this long gives way to an active one.
 STILL_SECONDS = 60
 SLICE = 200  # subjects sampled, or lags computed, before other work runs: about 1 ms

@@ -111,6 +111,7 @@ class TransactionChecks:
 
     def _ask(self, transaction: Transaction, producers: Sequence[Watch]) -> None:
         half = transaction.half
+        producers = [each for each in producers if each.may_end(half.topic)]
         if not producers:
             left_ms = self.reserved_ms - self.schedule.age_ms(half)
             self.schedule.put_without_producer(half, left_ms)

@@ -8,7 +8,7 @@ A message is therefore neither lost nor committed twice.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -26,7 +26,12 @@ from aerobee_broker.delivery.transaction.open_transactions import (
     Transaction,
 )
 from aerobee_broker.delivery.transaction.recovery import MAX_COMMITS_AN_APPEND
-from aerobee_broker.errors import TopicNotExist, TransactionNotOpen, TransientReadError
+from aerobee_broker.errors import (
+    NoPermission,
+    TopicNotExist,
+    TransactionNotOpen,
+    TransientReadError,
+)
 from aerobee_broker.metrics import BrokerMetrics
 from aerobee_broker.registry.topics import TopicRegistry
 from aerobee_broker.store.messages import Appended, NewMessage
@@ -157,9 +162,12 @@ class Transactions:
 
     # ---- commit, roll back ----
 
-    async def end(self, ends: Sequence[End]) -> list[MqError | None]:
+    async def end(
+        self, ends: Sequence[End], *, may_end: Callable[[str], bool] = lambda _: True
+    ) -> list[MqError | None]:
         """Commit or roll back transactions, and return for each request None or its error.
 
+        `may_end` returns whether the caller may end transactions of a topic.
         The ends of the transactions are durable on return. Raises the errors of the store.
         """
         named = (self.table.get(end.queue_offset) for end in ends)
@@ -169,7 +177,7 @@ class Transactions:
         batch = _EndBatch()
         for index, end in enumerate(ends):
             try:
-                self._add_end(batch, index, end)
+                self._add_end(batch, index, end, may_end)
             except MqError as error:
                 outcomes[index] = error
             if batch.is_full:
@@ -181,7 +189,9 @@ class Transactions:
             await (self.log.sent() if committed else self.log.settled())
         return outcomes
 
-    def _add_end(self, batch: _EndBatch, index: int, end: End) -> None:
+    def _add_end(
+        self, batch: _EndBatch, index: int, end: End, may_end: Callable[[str], bool]
+    ) -> None:
         """Add a request to the batch. Raises MqError if its transaction cannot be ended."""
         transaction = self.get(end.queue_offset)
         if (
@@ -190,6 +200,12 @@ class Transactions:
             or end.producer_group not in ("", transaction.half.producer_group)
         ):
             raise TransactionNotOpen(end.transaction_id)
+        if not may_end(transaction.half.topic):
+            raise NoPermission(
+                f"the user lacks Pub on topic {transaction.half.topic!r}, so it cannot end its "
+                "transactions: ask an administrator for a policy",
+                transaction.half.topic,
+            )
         if end.resolution is Resolution.UNKNOWN:
             return
         if end.resolution is Resolution.COMMIT:

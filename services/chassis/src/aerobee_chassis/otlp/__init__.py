@@ -1,0 +1,1 @@
+"""OTLP: its encoding, and calls to a receiver, for metrics and traces."""

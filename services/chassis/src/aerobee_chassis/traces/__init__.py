@@ -1,0 +1,1 @@
+"""Traces: the context of a producer, spans of this process, and their export by OTLP."""

@@ -1,0 +1,35 @@
+"""Changes of users: which processes have them, and which change won."""
+
+from __future__ import annotations
+
+import pytest
+from aerobee.access.v1 import access_pb2 as pb
+
+from aerobee_client import AsyncAdminClient
+from aerobee_client.admin.access import OVERTAKEN
+from support.client.memory import MemoryCluster
+
+KEY, WRITTEN = "user/app", (100, "namesrv-a")
+
+
+def versions(time_ms: int, node: str) -> list[pb.RecordVersion]:
+    return [pb.RecordVersion(key=KEY, version=pb.Version(time_ms=time_ms, node=node))]
+
+
+@pytest.mark.parametrize(
+    ("found", "reasons"),
+    [
+        (WRITTEN, set()),
+        ((101, "namesrv-a"), set()),  # a later change at the same process contains this one
+        ((101, "namesrv-b"), {OVERTAKEN}),
+        ((100, "namesrv-b"), {OVERTAKEN}),  # in the same millisecond
+    ],
+)
+async def test_change_that_loses_against_another_one_is_reported(
+    admin: AsyncAdminClient, cluster: MemoryCluster, found: tuple[int, str], reasons: set[str]
+) -> None:
+    cluster.answers["PutUser"] = lambda *_: pb.ChangeResponse(written=versions(*WRITTEN))
+    cluster.answers["ListTable"] = lambda *_: pb.ListTableResponse(records=versions(*found))
+    change = await admin.update_user("app", enabled=False)
+    assert set(change.lacking.values()) == reasons
+    assert len(change.lacking) == 2 * len(reasons), "each broker was asked"
