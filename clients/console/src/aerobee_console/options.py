@@ -45,7 +45,7 @@ class Options:
 
     @property
     def secure(self) -> bool:
-        """Whether browsers use HTTPS."""
+        """Return whether browsers use HTTPS."""
         return self.tls or bool(self.trusted_proxies)
 
     @property
