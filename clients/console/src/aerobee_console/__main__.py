@@ -179,7 +179,7 @@ def _serve(
         server_header=False,
         timeout_graceful_shutdown=STOP_S,
     )
-    _Server(config, listener, idle_exit_s).run(sockets=[listener])
+    _Server(config, listener, idle_exit_s, options).run(sockets=[listener])
 
 
 def _application(options: Options) -> Starlette:
@@ -217,14 +217,20 @@ class _Server(uvicorn.Server):
     It ends after `idle_exit_s` without a request; 0 for never.
     """
 
-    def __init__(self, config: uvicorn.Config, listener: socket.socket, idle_exit_s: float) -> None:
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        listener: socket.socket,
+        idle_exit_s: float,
+        options: Options,
+    ) -> None:
         super().__init__(config)
         self._idle_exit_s = idle_exit_s
         self._requests = 0
         self._visited_s = time.monotonic()
         host, port, *_ = listener.getsockname()
         self._address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-        self._is_insecure = not needs_no_tls(host)
+        self._is_insecure = not needs_no_tls(host) and not (options.login and options.secure)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
