@@ -127,6 +127,33 @@ async def test_memory_of_buckets_is_bounded(monkeypatch: pytest.MonkeyPatch) -> 
     assert len(buckets._buckets) <= 4
 
 
+async def test_callers_above_the_bound_share_a_bucket(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A caller cannot fill the memory, or get more, by client ids that it makes up."""
+    monkeypatch.setattr(quota_buckets, "MAX_BUCKETS", 3)
+    looks: list[float] = []
+    is_full = quota_buckets._Bucket.is_full
+
+    def look(bucket: quota_buckets._Bucket, now_s: float) -> bool:
+        looks.append(now_s)
+        return is_full(bucket, now_s)
+
+    monkeypatch.setattr(quota_buckets._Bucket, "is_full", look)
+    buckets = buckets_of(
+        Quota("Client", "*", Rates(bytes_in=1)), Quota("Client", "vip", Rates(bytes_in=1_000))
+    )
+    for number in range(3):
+        await buckets.send(Client("", f"c{number}", ""), 1, 1_000)
+    await buckets.send(Client("", "c3", ""), 1, 1_000)
+    for number in range(4, 100):
+        with raises_code(Code.FLOW_CONTROL):
+            await buckets.send(Client("", f"c{number}", ""), 1, 1)
+    assert len(buckets._buckets) == 4 and len(looks) == 3, "one look in a second"
+    assert await waits(buckets.send(Client("", "vip", ""), 1, 1_000)) == 0, "has a quota of its own"
+    await asyncio.sleep(1_000)
+    assert await waits(buckets.send(Client("", "c100", ""), 1, 1_000)) == 0
+    assert len(buckets._buckets) == 1
+
+
 # ---- another client ----
 
 

@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from typing import NamedTuple
 
-from aerobee_wire.access.quotas import ADDRESS, CLIENT, USER, Quota, Rates
+from aerobee_wire.access.quotas import ADDRESS, CLIENT, DEFAULT, USER, Quota, Rates
 from aerobee_wire.access.table import AccessTable
 from aerobee_wire.status import Code, MqError
 
@@ -21,7 +21,10 @@ BURST_S = 2.0
 SEND_WAIT_S = 1.0
 # Other calls are slowed by at most this time.
 WAIT_S = 5.0
-MAX_BUCKETS = 100_000  # full ones are then forgotten; a bucket takes some 200 bytes
+# Full buckets are then forgotten. If none is full, further callers without a quota of their own
+# share one bucket for each rate of their kind. A bucket takes some 200 bytes.
+MAX_BUCKETS = 100_000
+FORGET_S = 1.0  # between two looks for full buckets, which take some 20 ms
 
 
 class Client(NamedTuple):
@@ -68,6 +71,7 @@ class QuotaBuckets:
         self._now_s = now_s
         self._sleep = sleep
         self._buckets: dict[tuple[str, str, str], _Bucket] = {}  # by kind, name and rate
+        self._forgot_s: float | None = None  # when full buckets were forgotten
 
     @property
     def active(self) -> bool:
@@ -136,22 +140,29 @@ class QuotaBuckets:
                 continue
             for name in Rates.__slots__:
                 if rate := getattr(quota.rates, name):
-                    yield quota, self._bucket((kind, caller, name), rate, now_s), name
+                    yield quota, self._bucket(quota, caller, name, rate, now_s), name
 
-    def _bucket(self, key: tuple[str, str, str], rate: int, now_s: float) -> _Bucket:
-        bucket = self._buckets.get(key)
+    def _bucket(self, quota: Quota, caller: str, name: str, rate: int, now_s: float) -> _Bucket:
+        bucket = self._buckets.get((quota.kind, caller, name))
         if bucket is None:
-            if len(self._buckets) >= MAX_BUCKETS:
-                self._forget_full(now_s)
-            bucket = self._buckets[key] = _Bucket(rate, now_s)
-        else:
-            bucket.refill(rate, now_s)
+            # A caller chooses its client id, and may have many addresses. Other quotas are few.
+            if quota.name == DEFAULT and self._is_full(now_s):
+                caller = ""
+            key = quota.kind, caller, name
+            bucket = self._buckets.get(key) or self._buckets.setdefault(key, _Bucket(rate, now_s))
+        bucket.refill(rate, now_s)
         return bucket
 
-    def _forget_full(self, now_s: float) -> None:
-        self._buckets = {
-            key: bucket for key, bucket in self._buckets.items() if not bucket.is_full(now_s)
-        }
+    def _is_full(self, now_s: float) -> bool:
+        """Return whether there are too many buckets, after full ones were forgotten."""
+        if len(self._buckets) < MAX_BUCKETS:
+            return False
+        if self._forgot_s is None or now_s - self._forgot_s >= FORGET_S:
+            self._forgot_s = now_s
+            self._buckets = {
+                key: bucket for key, bucket in self._buckets.items() if not bucket.is_full(now_s)
+            }
+        return len(self._buckets) >= MAX_BUCKETS
 
 
 def _over(quota: Quota, name: str, wait_s: float) -> MqError:
