@@ -89,6 +89,25 @@ async def test_receives_wait_for_what_former_ones_received() -> None:
     assert await waits(buckets.call(GREEDY, receives=True)) == 2.0
 
 
+async def test_receives_are_delayed_but_not_refused() -> None:
+    """ADR 43. A consumer that is refused would poll more often."""
+    buckets = buckets_of(user("greedy", bytes_out=100))
+    for _ in range(8):
+        buckets.received(GREEDY, 1, 1_000_000)
+    times = [await waits(buckets.call(GREEDY, receives=True)) for _ in range(13)]
+    assert times == [5.0] * 12 + [0], "at most a minute of the excess counts"
+    assert (buckets.refused, buckets.delayed) == (0, 12)
+
+
+async def test_other_calls_are_delayed_but_not_refused() -> None:
+    buckets = buckets_of(user("greedy", calls=10))
+    begin = asyncio.get_running_loop().time()
+    await asyncio.gather(*(buckets.call(GREEDY) for _ in range(500)))
+    assert asyncio.get_running_loop().time() - begin == pytest.approx(5)
+    assert buckets.refused == 0
+    assert await waits(buckets.send(GREEDY, 1, 1)) == 0, "the debt was at most 5 s"
+
+
 async def test_calls_have_a_rate_of_their_own() -> None:
     buckets = buckets_of(user("greedy", calls=1))
     assert [await waits(buckets.call(GREEDY)) for _ in range(4)] == [0, 0, 0, 1.0]
