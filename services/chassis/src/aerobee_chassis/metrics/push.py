@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 import structlog
 
 from aerobee_chassis.clock import Clock
-from aerobee_chassis.config import Options, pairs_of
+from aerobee_chassis.config import Options, metadata_of
 from aerobee_chassis.lifecycle import Component
 from aerobee_chassis.metrics.otlp import (
     CUMULATIVE,
@@ -22,6 +22,7 @@ from aerobee_chassis.metrics.otlp import (
     Snapshot,
     requests,
 )
+from aerobee_chassis.metrics.process import EXPORTS
 from aerobee_chassis.metrics.series import Distribution, Registry
 from aerobee_chassis.otlp.receiver import Receiver, resource_of
 
@@ -35,8 +36,8 @@ Send = Callable[[list[Snapshot], int, int], None]
 class PushExporter(Component):
     """Export the metrics of `registry` at intervals, and once more when the service stops.
 
-    An export that fails is logged. The next one has the same totals and more, and changes since the
-    last success.
+    An export that fails for any reason is logged and counted. The next one has the same totals and
+    more, and changes since the last success.
     """
 
     def __init__(self, options: Options, registry: Registry, clock: Clock) -> None:
@@ -73,21 +74,29 @@ class PushExporter(Component):
         self.export(send)
 
     def export(self, send: Send) -> None:
-        """Export the present values. Log a failure."""
+        """Export the present values. Log a failure, and count the export."""
+        try:
+            self._export(send)
+        except Exception as error:  # the thread must outlive each of them
+            if not self._failing:  # once, because each interval fails until the receiver is back
+                unforeseen = None if isinstance(error, OSError) else error
+                structlog.get_logger().warning(
+                    "metrics_not_exported", reason=str(error), exc_info=unforeseen
+                )
+            self._failing = True
+            self._registry.series(EXPORTS).add(1, "failed")
+        else:
+            self._failing = False
+            self._registry.series(EXPORTS).add(1, "exported")
+
+    def _export(self, send: Send) -> None:
         collected = self._registry.collect()
         if self._deltas is None:
             snapshots = [Snapshot(metric, items) for metric, items in collected]
         else:
             snapshots = self._deltas.of(collected)
         now_ns = self._clock.now_ms() * NS_PER_MS
-        try:
-            send(snapshots, self._begin_ns, now_ns)
-        except OSError as error:
-            if not self._failing:  # once, because each interval fails until the receiver is back
-                structlog.get_logger().warning("metrics_not_exported", reason=str(error))
-            self._failing = True
-            return
-        self._failing = False
+        send(snapshots, self._begin_ns, now_ns)
         if self._deltas is not None:
             self._deltas.exported()
             self._begin_ns = now_ns
@@ -129,7 +138,7 @@ class OtlpSender:
         header = options.metrics_grpc_exporter_header.get_secret_value()
         timeout_s = options.metric_grpc_exporter_time_out_in_mills / 1_000
         self._receiver = Receiver(
-            options.metrics_grpc_exporter_target, pairs_of(header), timeout_s=timeout_s
+            options.metrics_grpc_exporter_target, metadata_of(header), timeout_s=timeout_s
         )
         self._process = process
         self._resource = resource_of(process.get("node_type", "service"))

@@ -24,13 +24,13 @@ class Receiver:
 
     Args:
         target: "http://host:port" for plaintext. Any other target is called with TLS.
-        headers: The metadata of each call.
+        headers: The metadata of each call, with names in lower case.
         timeout_s: How long a call may take, in seconds.
     """
 
     def __init__(self, target: str, headers: Mapping[str, str], *, timeout_s: float) -> None:
         self._target, self._secure = otlp_target(target)
-        self._metadata = tuple((name.lower(), value) for name, value in headers.items())
+        self._metadata = tuple(headers.items())
         self._timeout_s = timeout_s
 
     def export(self, method: str, requests: Iterable[bytes]) -> Iterator[str]:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import structlog
 
-from aerobee_chassis.config import TraceOptions, pairs_of
+from aerobee_chassis.config import TraceOptions, metadata_of
 from aerobee_chassis.lifecycle import Component
 from aerobee_chassis.metrics.process import SPANS
 from aerobee_chassis.metrics.series import Series
@@ -111,6 +111,6 @@ class SpanExporter(Component):
 
 def exporter_of(options: TraceOptions, node_type: str) -> SpanExporter:
     """Return the exporter to `otlpEndpoint`, which must not be empty."""
-    headers = pairs_of(options.otlp_header.get_secret_value())
+    headers = metadata_of(options.otlp_header.get_secret_value())
     receiver = Receiver(options.otlp_endpoint, headers, timeout_s=TIMEOUT_S)
     return SpanExporter(lambda encoded: receiver.export(EXPORT, [encoded]), resource_of(node_type))
