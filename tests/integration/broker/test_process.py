@@ -354,9 +354,9 @@ def get(address: str, path: str) -> tuple[int, str]:
         return error.code, error.read().decode()
 
 
-# Metrics without a series in the test below: nothing of their kind happens there.
 # Spans are counted only with an otlpEndpoint, and exports only with an exporter that sends.
 OPTIONAL = {"aerobee_spans_total", "aerobee_metrics_exports_total"}
+# Metrics without a series in the test below: nothing of their kind happens there.
 WITHOUT_SERIES = {
     "rocketmq_pop_revive_retry_messages_total",
     "aerobee_consumer_group_subscriptions_differ",

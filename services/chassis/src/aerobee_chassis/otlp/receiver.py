@@ -34,7 +34,7 @@ class Receiver:
         self._timeout_s = timeout_s
 
     def export(self, method: str, requests: Iterable[bytes]) -> Iterator[str]:
-        """Send requests to the path `method`, and yield what the receiver rejects.
+        """Send requests to the path `method`. For each, yield what the receiver rejects, or "".
 
         Raises:
             ExportFailed: The receiver cannot be reached, or refuses a request.
@@ -50,8 +50,7 @@ class Receiver:
                     failed = cast(grpc.Call, error)
                     problem = f"{self._target}: {failed.code().name}: {failed.details()}"
                     raise ExportFailed(problem) from None
-                if problem := rejection(answer):
-                    yield problem
+                yield rejection(answer)
 
     def _channel(self) -> grpc.Channel:
         if self._secure:
