@@ -102,7 +102,7 @@ async def _each(
 
 
 def _missing(found: held.Held, rows: int, keys: Sequence[str]) -> list[str]:
-    """Return a sentence for each key that is not in a list of so many rows."""
+    """Return a sentence for each key that is not in a list of `rows` rows."""
     return [f"{key}: {found.why_missing(key, rows)}" for key in keys]
 
 

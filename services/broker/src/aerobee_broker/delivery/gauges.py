@@ -63,13 +63,43 @@ class Backlog:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StoreGauges:
+    """Measures a store and its disk. Each role of a replica does, so that alerts see a slave's."""
+
+    metrics: BrokerMetrics
+    disk: Disk
+    path: Path
+    clock: Clock
+
+    def measure(self, store: MessageStore) -> None:
+        """Update the gauges of the store. It must be open."""
+        metrics, end = self.metrics, store.end_offset
+        metrics.set(declared.COMMIT_LOG, end - store.min_physical_offset)
+        metrics.set(declared.STORE_READ_ONLY, bool(store.flush.read_only_reason))
+        metrics.set(declared.DISK_FULL, bool(store.disk_full_reason))
+        metrics.set(declared.STORAGE_FLUSH_BEHIND, end - store.flushed_offset, *STORAGE)
+        metrics.set(declared.STORAGE_DISPATCH_BEHIND, end - store.confirmed_offset, *STORAGE)
+        with suppress(OSError):
+            usage = self.disk.usage(self.path)
+            metrics.set(declared.STORAGE_SIZE, usage.used, *STORAGE)
+            metrics.set(declared.DISK_FREE, usage.free)
+            metrics.set(declared.DISK_SIZE, usage.used + usage.free)
+        stored_ms = None
+        with suppress(OSError, MqError):
+            stored_ms = store.log_timestamp(store.min_physical_offset)
+        age: dict[Labels, float] = {}
+        if stored_ms is not None:
+            age[STORAGE] = max(0, self.clock.now_ms() - stored_ms)
+        metrics.replace(declared.STORAGE_RESERVE_TIME, age)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Gauges:
     """Measures what is known at once: sizes, counts and ages of what waits."""
 
     metrics: BrokerMetrics
     store: MessageStore
-    disk: Disk
-    store_path: Path
+    store_gauges: StoreGauges
     backlog: Backlog
     leases: LeaseSpace
     topics: TopicRegistry
@@ -79,7 +109,7 @@ class Gauges:
 
     def measure(self, broker_permission: int) -> None:
         """Update all gauges. This is fast enough to be called every few seconds."""
-        store, backlog = self.store, self.backlog
+        backlog = self.backlog
         leases, table = self.leases.counts(), backlog.transactions.table
         overdue, late_ms = self.leases.deadlines.overdue()
         oldest = table.first()
@@ -88,7 +118,6 @@ class Gauges:
             (declared.BROKER_PERMISSION, broker_permission),
             (declared.TOPIC_NUMBER, len(self.topics.table)),
             (declared.CONSUMER_GROUP_NUMBER, len(self.groups.table)),
-            (declared.COMMIT_LOG, store.end_offset - store.min_physical_offset),
             (declared.PARKED_PULLS, backlog.polls.parked_pulls),
             (declared.PARKED_POPS, backlog.polls.parked_pops),
             (declared.LEASED_MESSAGES, leases.leased),
@@ -98,14 +127,12 @@ class Gauges:
             (declared.POP_REVIVE_LATENCY, late_ms),
             (declared.BLOCKED_GROUPS, leases.blocked_groups),
             (declared.BLOCKED_SECONDS, self._blocked_ms() / 1_000),
-            (declared.STORE_READ_ONLY, bool(store.flush.read_only_reason)),
-            (declared.DISK_FULL, bool(store.disk_full_reason)),
             (declared.OLDEST_HALF_MESSAGE, half_ms / 1_000),
         )
         for metric, value in values:
             self.metrics.set(metric, value)
         self.metrics.half_messages(table.by_topic())
-        self._measure_storage()
+        self.store_gauges.measure(self.store)
         self._measure_timers()
         self._measure_clients()
 
@@ -118,24 +145,6 @@ class Gauges:
             for _, group, first in queue.blocked_groups()
         ]
         return max(0, self.clock.now_ms() - min(since_ms)) if since_ms else 0
-
-    def _measure_storage(self) -> None:
-        metrics, store = self.metrics, self.store
-        end = store.end_offset
-        metrics.set(declared.STORAGE_FLUSH_BEHIND, end - store.flushed_offset, *STORAGE)
-        metrics.set(declared.STORAGE_DISPATCH_BEHIND, end - store.confirmed_offset, *STORAGE)
-        with suppress(OSError):
-            usage = self.disk.usage(self.store_path)
-            metrics.set(declared.STORAGE_SIZE, usage.used, *STORAGE)
-            metrics.set(declared.DISK_FREE, usage.free)
-            metrics.set(declared.DISK_SIZE, usage.used + usage.free)
-        stored_ms = None
-        with suppress(OSError, MqError):
-            stored_ms = store.log_timestamp(store.min_physical_offset)
-        age: dict[Labels, float] = {}
-        if stored_ms is not None:
-            age[STORAGE] = max(0, self.clock.now_ms() - stored_ms)
-        metrics.replace(declared.STORAGE_RESERVE_TIME, age)
 
     def _measure_timers(self) -> None:
         metrics, timers = self.metrics, self.backlog.timers
@@ -190,9 +199,6 @@ MEASURED = (
     *(declared.TIMER_DEQUEUE_LAG, declared.TIMER_DEQUEUE_LATENCY, declared.TIMER_ENQUEUE_LAG),
     *(declared.TIMER_ENQUEUE_LATENCY, declared.TIMER_SNAPSHOT, declared.PRODUCER_CONNECTIONS),
     *(declared.CONSUMER_CONNECTIONS, declared.GROUP_MEMBERS, declared.SUBSCRIPTIONS_DIFFER),
-    *(declared.STORAGE_FLUSH_BEHIND, declared.STORAGE_DISPATCH_BEHIND, declared.STORAGE_SIZE),
-    *(declared.STORAGE_RESERVE_TIME, declared.DISK_FREE, declared.DISK_SIZE),
-    *(declared.DISK_FULL, declared.STORE_READ_ONLY, declared.COMMIT_LOG),
     *(declared.CONSUMER_LAG_LATENCY, declared.CONSUMER_INFLIGHT_MESSAGES),
     *(declared.CONSUMER_QUEUEING_LATENCY, declared.CONSUMER_READY_MESSAGES),
     *(declared.QUEUE_LAG, declared.EXPIRED_UNCONSUMED),
