@@ -182,12 +182,13 @@
     return !old.contains(document.activeElement) && ![...old.elements].some((each) => each.type !== "hidden" && isEdited(each));
   }
 
-  // Rows are matched by what they link to, so that focus goes with its row.
+  // Rows are matched by what they are chosen by, or else link to, so that focus and ticks go along.
   function nameRows(root) {
     const known = new Map();
     root.querySelectorAll("table.rows").forEach((table, number) => {
       for (const row of table.tBodies[0].rows) {
-        const name = `row-${number}-${row.querySelector("a")?.getAttribute("href") ?? ""}`;
+        const own = row.querySelector("td.choose input")?.value ?? row.querySelector("a")?.getAttribute("href");
+        const name = `row-${number}-${own ?? ""}`;
         known.set(name, (known.get(name) ?? 0) + 1);
         row.id = `${name}-${known.get(name)}`;
       }
