@@ -65,6 +65,56 @@ async def test_what_a_member_has_pulled_is_in_flight_until_it_is_committed(begin
     assert await measured(harness, "g", "t", (*LAGS, *AGES)) == [0, 0, 0, 0, 0]
 
 
+async def pulled(harness: BrokerHarness, count: int) -> None:
+    await harness.broker.consuming.pull.pull(
+        PullRequest("g", "t", 0, 0, client_id="c", max_messages=count)
+    )
+
+
+@pytest.fixture
+async def pulling(begin: Begin) -> BrokerHarness:
+    """Return a broker whose group g has pulled and committed 2 messages."""
+    harness = await begin()
+    await harness.broker.topics.put(TopicConfig("t", 1, 1))
+    await harness.group("g")
+    member(harness, "t")
+    await harness.send("t", b"a")
+    await harness.send("t", b"b")
+    await pulled(harness, 2)
+    harness.broker.consuming.offset_queries.update("g", [QueueOffset("t", 0, 2)])
+    return harness
+
+
+async def test_nothing_is_in_flight_after_a_reset_until_the_next_pull(
+    pulling: BrokerHarness,
+) -> None:
+    await pulling.broker.consuming.offset_queries.reset("g", "t", [], queue_offset=0)
+    assert await measured(pulling, "g", "t", LAGS) == [2, 0, 2]
+    await pulled(pulling, 1)  # gets the new offset
+    await pulled(pulling, 1)
+    assert await measured(pulling, "g", "t", LAGS) == [2, 1, 1]
+
+
+async def test_nothing_is_in_flight_in_a_topic_that_is_created_again(
+    pulling: BrokerHarness,
+) -> None:
+    await pulling.broker.administration.delete_topic("t")
+    await pulling.broker.topics.put(TopicConfig("t", 1, 1))
+    for body in (b"c", b"d", b"e"):
+        await pulling.send("t", body)
+    pulling.broker.consuming.offset_queries.update("g", [QueueOffset("t", 0, 0)])
+    assert await measured(pulling, "g", "t", LAGS) == [3, 0, 3]
+
+
+async def test_nothing_is_in_flight_in_a_group_that_is_created_again(
+    pulling: BrokerHarness,
+) -> None:
+    await pulling.broker.administration.delete_group("g", remove_offsets=True)
+    await pulling.group("g")
+    pulling.broker.consuming.offset_queries.update("g", [QueueOffset("t", 0, 0)])
+    assert await measured(pulling, "g", "t", LAGS) == [2, 0, 2]
+
+
 async def test_leased_messages_are_in_flight(begin: Begin) -> None:
     harness = await begin()
     consumer = PopConsumer(harness)

@@ -325,7 +325,7 @@ class ConsumerGauges:
         if queue is not None:
             held, next_offset = queue.leased_count, max(first, queue.cursor)
         else:
-            pulled = queries.clients.pulled_to(group).get((topic, queue_id), first)
+            pulled = queries.clients.pulled_to(group, topic).get(queue_id, first)
             next_offset = min(max(first, pulled), max(first, high))
             held = next_offset - first
         return _Lag(unsettled, min(held, unsettled), first, next_offset)
