@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -142,3 +143,32 @@ async def test_clients_are_counted_by_sdk(begin: Begin) -> None:
     assert values(harness, declared.GROUP_MEMBERS)["g",] == 1
     await harness.broker.gauges.clear()
     assert values(harness, declared.CONSUMER_CONNECTIONS) == {}
+
+
+@pytest.mark.parametrize(("topics", "queues"), [(1, 60), (20, 3)])
+async def test_other_work_runs_after_a_few_reads_of_a_measurement(
+    begin: Begin, monkeypatch: pytest.MonkeyPatch, topics: int, queues: int
+) -> None:
+    harness = await begin()
+    await harness.group("g")
+    offsets, tables = harness.broker.consuming.offset_queries, harness.tables
+    for topic in (f"t{number}" for number in range(topics)):
+        tables.topics.put(TopicConfig(topic, queues, queues))
+        for queue_id in range(queues):
+            await harness.send(topic, b"a", queue_id=queue_id)
+        offsets.update("g", [QueueOffset(topic, queue_id, 0) for queue_id in range(queues)])
+    reads, read = 0, harness.store.store_timestamp
+
+    def counted(*place: Any) -> int:
+        nonlocal reads
+        reads += 1
+        return read(*place)
+
+    monkeypatch.setattr(harness.store, "store_timestamp", counted)
+    measuring = asyncio.create_task(harness.broker.consumer_gauges.measure())
+    most = total = 0
+    while not measuring.done():
+        await asyncio.sleep(0)
+        most, total, reads = max(most, reads), total + reads, 0
+    assert total == 2 * topics * queues
+    assert most <= 16

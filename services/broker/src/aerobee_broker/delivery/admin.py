@@ -22,7 +22,7 @@ from aerobee_broker.store.message_store import MessageStore
 from aerobee_wire import topics as names
 
 # The fields of a TopicConfig that an update cannot change.
-_NO_SETTINGS = ("topic", "shrunk_from", "expired_before_ms")
+_NO_SETTINGS = ("topic", "shrunk_from", "expired_before_ms", "inherited_ms")
 
 
 @dataclass(frozen=True, slots=True)
