@@ -99,10 +99,13 @@ def test_a_client_that_is_not_admin_sends_and_receives_and_no_more(closed: Close
     until_sync(lambda: "call_rejected" in closed.up.stderr)
 
 
-def test_a_user_does_what_its_policies_allow(closed: Closed) -> None:
+def test_a_user_does_what_its_policies_allow(closed: Closed, tmp_path: Path) -> None:
     """The user signs calls to name servers and brokers; its certificate only opens connections."""
     namesrv, tls = closed.up.namesrv, certificates(closed.directory, "user")
-    credentials = Credentials("trains", "a secret key")
+    secret = tmp_path / "trains.secret"
+    secret.write_text("a secret key\n", encoding="ascii")
+    secret.chmod(0o600)
+    credentials = Credentials("trains", secret_key_file=str(secret))
     with AdminClient(namesrv, tls=closed.tls) as admin:
         admin.create_topic("trains")
         admin.create_topic("planes")

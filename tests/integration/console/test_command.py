@@ -75,10 +75,11 @@ def test_other_addresses_need_insecure(host: str) -> None:
 
 
 def test_a_console_with_login_and_tls_is_not_insecure(tmp_path: Path) -> None:
+    """The command of docs/console.md, "Login". The name LOCALHOST counts as a foreign address."""
     certificate, key = certificates.write(tmp_path)
     process = subprocess.Popen(
         [
-            *(sys.executable, "-m", "aerobee_console", "--host", "0.0.0.0", "--port", "0"),
+            *(sys.executable, "-m", "aerobee_console", "--host", "LOCALHOST", "--port", "0"),
             *("--login", "--tls-cert", str(certificate), "--tls-key", str(key)),
         ],
         stdout=subprocess.PIPE,

@@ -94,10 +94,13 @@ class SpanExporter(Component):
             spans = [self._waiting.popleft() for _ in range(min(BATCH, len(self._waiting)))]
             try:
                 problems = list(self._send(request(spans, self._resource)))
-            except OSError as error:
+            except Exception as error:  # the thread must outlive each of them
                 self.failed += len(spans)
                 if not self._failing:  # once, because each batch fails until the receiver is back
-                    structlog.get_logger().warning("spans_not_exported", reason=str(error))
+                    unforeseen = None if isinstance(error, OSError) else error
+                    structlog.get_logger().warning(
+                        "spans_not_exported", reason=str(error), exc_info=unforeseen
+                    )
                 self._failing = True
             else:
                 self._failing = False
