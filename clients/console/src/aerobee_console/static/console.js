@@ -160,10 +160,10 @@
   let stream = null;
   let heardAt = 0;
 
-  function report(lost) {
+  function report(lost, problem = "connection lost, retrying") {
     const place = document.getElementById("connection");
     place.classList.toggle("lost", lost);
-    const text = lost ? "connection lost, retrying" : "";
+    const text = lost ? problem : "";
     if (place.textContent !== text) place.textContent = text;
   }
 
@@ -235,14 +235,15 @@
     heardAt = Date.now();
     if (document.hidden || !content().hasAttribute("data-live")) return;
     const opened = new EventSource(`/live?page=${encodeURIComponent(location.pathname + location.search)}`);
-    const hear = (act) => (event) => {
+    const hear = (act, problem) => (event) => {
       if (opened !== stream) return;
       heardAt = Date.now();
-      report(false);
+      report(Boolean(problem), problem);
       act(JSON.parse(event.data));
     };
     opened.addEventListener("page", hear((event) => show(event.content)));
     opened.addEventListener("rates", hear(showRates));
+    opened.addEventListener("stale", hear(() => {}, "this page is old: the console cannot read it, retrying"));
     opened.addEventListener("ended", () => location.reload());
     opened.onerror = () => {
       if (opened === stream) report(true);
