@@ -368,7 +368,8 @@ class TopicRegistry:
                 for topic, (count, open_) in inherit.items()
             ),
         ]
-        if options.trace_topic_enable:
+        # Users may change the trace topic, for example its retention time.
+        if options.trace_topic_enable and names.TRACE_TOPIC not in self.table:
             configs.append(TopicConfig(names.TRACE_TOPIC, 1, 1))
         if journalled:
             configs.append(TopicConfig(names.METADATA_LOG_TOPIC, 2, 2, READ))
