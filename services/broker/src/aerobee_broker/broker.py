@@ -106,6 +106,7 @@ class Broker:
             store=store,
             topics=core.topics,
             groups=core.groups,
+            clients=core.clients,
             offsets=tables.offsets,
             saved_offsets=tables.saved_offsets,
             polls=core.polls,

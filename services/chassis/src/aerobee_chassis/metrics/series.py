@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 from threading import Lock
+from typing import TypeVar
 
 Labels = tuple[str, ...]  # the values of a metric's labels, in their order
 
@@ -75,47 +76,91 @@ class Distribution:
 
 
 Value = float | Distribution
+V = TypeVar("V", bound=Value)
 
 
 class Series:
     """The values of a metric, by the values of its labels."""
 
-    __slots__ = ("metric", "values")
+    __slots__ = ("_hidden", "_index", "metric", "values")
 
     def __init__(self, metric: Metric, values: Mapping[Labels, Value] | None = None) -> None:
         self.metric = metric
         self.values: dict[Labels, Value] = dict(values or {})
+        # Position of a label → its value → the labels of the series.
+        self._index: dict[int, dict[str, set[Labels]]] = {}
+        # Position of a label → its values whose series are hidden.
+        self._hidden: dict[int, set[str]] = {}
 
     def add(self, amount: float, *labels: str) -> None:
         """Add to a counter."""
-        before = self.values.get(labels, 0)
+        before = self.values.get(labels)
+        if before is None:
+            before = self._added(labels, 0)
         assert not isinstance(before, Distribution)
         self.values[labels] = before + amount
 
     def set(self, value: float, *labels: str) -> None:
         """Set a gauge, or the total of a counter that is counted elsewhere."""
+        if self._index and labels not in self.values:
+            self._added(labels, value)
         self.values[labels] = value
 
     def observe(self, value: float, *labels: str, count: int = 1) -> None:
         """Add a value to a histogram."""
         found = self.values.get(labels)
         if found is None:
-            found = self.values[labels] = Distribution(self.metric.buckets)
+            found = self._added(labels, Distribution(self.metric.buckets))
         assert isinstance(found, Distribution)
         found.observe(value, count)
 
     def replace(self, values: Mapping[Labels, float]) -> None:
         """Replace all values, so that series that `values` lacks disappear."""
         self.values = dict(values)
+        self._index, self._hidden = {}, {}
 
     def remove(self, label: str, value: str) -> None:
-        """Remove the series whose label has this value."""
+        """Remove the series whose label has this value.
+
+        The first removal makes an index of the series by this label. The cost of a later one
+        depends only on the number of removed series.
+        """
         at = self.metric.labels.index(label)
-        self.values = {labels: each for labels, each in self.values.items() if labels[at] != value}
+        index = self._index.get(at)
+        if index is None:
+            index = self._index[at] = {}
+            for labels in self.values:
+                index.setdefault(labels[at], set()).add(labels)
+        for labels in index.pop(value, ()):
+            del self.values[labels]
+            for position, other in self._index.items():
+                if position != at:
+                    other[labels[position]].discard(labels)
+                    if not other[labels[position]]:
+                        del other[labels[position]]
+
+    def hide(self, label: str, value: str) -> None:
+        """Leave out the series whose label has this value, until the next `replace`.
+
+        Use it instead of `remove` for series that only `replace` changes. It examines none of them.
+        """
+        if self.values:
+            self._hidden.setdefault(self.metric.labels.index(label), set()).add(value)
+
+    def _added(self, labels: Labels, value: V) -> V:
+        """Add a series, and return its value."""
+        self.values[labels] = value
+        for at, index in self._index.items():
+            index.setdefault(labels[at], set()).add(labels)
+        return value
 
     def items(self) -> list[tuple[Labels, Value]]:
         """Return a copy of the values, which another thread may iterate."""
-        return list(self.values.items())
+        hidden = list(self._hidden.items())  # first: `replace` changes the values first
+        found = list(self.values.items())
+        for at, values in hidden:
+            found = [each for each in found if each[0][at] not in values]
+        return found
 
 
 Source = Callable[[], Iterable[Series]]
