@@ -125,7 +125,8 @@ async def test_a_page_whose_read_fails_is_stale_until_it_is_read_again(
 async def test_rates_recover_after_an_unexpected_error(
     visitor: Visitor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    admin, failures = visitor.admin, []
+    admin = visitor.admin
+    failures: list[Any] = []
     watch_stats = admin.watch_stats
 
     def fail_once(**names: Any) -> Any:
