@@ -37,6 +37,7 @@ TABS = (
     ("dead-letters", "/dead-letters", "Dead letters", "d"),
     ("waiting", "/delayed", "Waiting", "w"),
     ("clients", "/clients", "Clients", "c"),
+    ("users", "/users", "Users", "u"),
 )
 
 
