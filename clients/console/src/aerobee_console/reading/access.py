@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from aerobee_cli.output import counted
 from aerobee_client.admin.descriptions import (
     AccessDecision,
     PolicyDescription,
@@ -68,7 +67,7 @@ class QuotaList(Listing):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Right(Answer):
-    """What the policies decide about a call; None if nothing was asked."""
+    """A decision of the policies about a call; None if nothing was asked."""
 
     decision: AccessDecision | None
 
@@ -196,10 +195,10 @@ async def right(
 
 def _clients(page: UserPage) -> str:
     """Return how many clients sign as a user at the moment."""
-    if page.clients is None or (page.silent and not page.clients):
-        return f"an unknown number of clients sign as {page.username} now"
-    least = "at least " if page.silent else ""
-    return f"{least}{counted(page.clients, 'client')} signed as {page.username} now"
+    known = page.clients is not None and (page.clients or not page.silent)
+    number = f"{page.clients:,}" if known else "unknown"
+    least = "at least " if known and page.silent else ""
+    return f"clients that sign as {page.username} now: {least}{number}"
 
 
 def _effects(page: UserPage, texts: Iterable[str], *facts: object) -> Effects:
@@ -224,9 +223,7 @@ async def user_change(source: Source, username: str) -> tuple[UserPage, Effects]
 async def user_deletion(source: Source, username: str) -> Effects:
     """Return the effects of deleting a user. Raises MqError like `user_page`."""
     page = await user_page(source, username)
-    many = "policies are" if len(page.policies) != 1 else "policy is"
-    texts = [_clients(page), f"{len(page.policies)} {many} deleted"]
-    texts += map(str, page.policies)
+    texts = [_clients(page), *(f"the policy {each} is deleted" for each in page.policies)]
     if page.quota is not None and page.quota.subject == OF_USER + username:
         texts.append(f"the quota of {page.quota.subject} stays")
     return _effects(page, texts, _state(page.user), sorted(map(str, page.policies)))
@@ -260,7 +257,7 @@ async def policy_deletion(
     left = len(policies) - len(gone)
     many = "policy is" if left == 1 else "policies are"
     return Effects(
-        texts=(*(f"{each} is deleted" for each in gone), f"{left} {many} left"),
+        texts=(*(f"the policy {each} is deleted" for each in gone), f"{left} {many} left"),
         seen=digest(sorted(map(str, gone))),
         silent=(),
         asked_at_ms=at_ms,
