@@ -362,6 +362,30 @@ def test_a_hidden_tab_has_no_stream(page: Page) -> None:
         page.evaluate(hide, False)
 
 
+LATE = """() => {
+    const streams = [], Real = EventSource;
+    window.EventSource = class extends Real {
+        constructor(address) { super(address); streams.push(this); }
+    };
+    document.addEventListener("htmx:afterSwap", () => {
+        const content = '<main id="content" tabindex="-1"><h1>The former page</h1></main>';
+        const data = JSON.stringify({content});
+        for (const each of streams) each.dispatchEvent(new MessageEvent("page", {data}));
+    });
+}"""
+
+
+def test_a_late_event_of_the_former_page_does_not_replace_the_next_one(page: Page) -> None:
+    page.add_init_script(f"({LATE})()")
+    with page.expect_request("**/live?page=*"):
+        page.goto("/topics")
+    page.get_by_role("link", name="Create a topic").click()
+    expect(page.get_by_role("heading", name="Create a topic", level=1)).to_be_visible()
+    page.get_by_label("Name").fill("x")
+    expect(page.get_by_text("The former page")).to_have_count(0)
+    expect(page.get_by_role("button", name="Create")).to_be_visible()
+
+
 def test_a_console_that_stops_is_shown_as_lost_and_comes_back(page: Page, the_shop: Shop) -> None:
     page.goto("/clients")
     the_shop.console.kill()

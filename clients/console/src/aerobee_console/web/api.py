@@ -322,9 +322,12 @@ async def change(request: Request, console: Console, action: Action) -> Response
         return _problem(status_of(error), f"{error.message}; {CAVEAT}", error.about)
 
 
-async def description(_: Request, __: Console) -> Response:
+async def description(_: Request, console: Console) -> Response:
     """Return the description of the API."""
-    text = resources.files("aerobee_console").joinpath(FILE).read_bytes()
+    text = resources.files("aerobee_console").joinpath(FILE).read_text(encoding="utf-8")
+    base = console.options.base_path
+    if base:
+        return JSONResponse({**json.loads(text), "servers": [{"url": base}]})
     return Response(text, media_type="application/json")
 
 
