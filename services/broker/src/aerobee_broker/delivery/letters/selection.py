@@ -36,7 +36,7 @@ _MESSAGE_ID = props.UNIQUE_KEY.encode()
 class OpenedLetter:
     """A dead letter with its ids and its properties.
 
-    `names` and `values` are those of `props.fields`; they are empty if it cannot tell. `handled`
+    `names` and `values` are those of `props.fields`; they are empty if it returns None. `handled`
     are the properties that the rules of a redrive use; `others` is the encoded text of all others.
     """
 
