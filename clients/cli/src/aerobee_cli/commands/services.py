@@ -96,7 +96,7 @@ def up(
     ] = LogFormat.AUTO,
     secure: Annotated[
         bool,
-        Option("--secure", help="TLS on all ports; name server and broker require a certificate."),
+        Option("--secure", help="TLS on all ports, which serve users and certificates only."),
     ] = False,
 ) -> None:
     """Run a name server, a broker and a proxy as local processes, or as one process.
@@ -145,8 +145,8 @@ def _closed_ports(data: Path, sets: Sequence[str]) -> list[str]:
     authority = Authority(directory, datetime.now(UTC))
     authority.keep(DEFAULT_CLUSTER, broker, default_hosts(), DAYS)
     note(
-        f"for the command: . {directory}/admin.env; for programs that send and receive: "
-        f". {directory}/client.env; for official SDKs: aerobee user create NAME --generate"
+        f"for the command: . {directory}/admin.env; for programs: {directory}/ca.crt, and a user "
+        "of 'aerobee user create NAME --generate'"
     )
     return [
         f"{role}.{key}={value}"
