@@ -28,7 +28,7 @@ from aerobee_wire.access.policies import (
     Need,
     topic_need,
 )
-from aerobee_wire.identity import ADMIN, BROKER, CLIENT, CONSOLE, PROXY, USER, Identity
+from aerobee_wire.identity import ADMIN, BROKER, CLIENT, CONSOLE, PROXY, Identity
 from aerobee_wire.status import Code, MqError
 from aerobee_wire.topics import AUTO_CREATE_TOPIC
 
@@ -381,9 +381,9 @@ class Permissions:
     def _admit_role(self, row: Row, caller: Identity | None, path: str) -> None:
         if caller is None:
             raise NotPermitted(
-                f"{rpc_name(path)} needs a role, and the certificate of the caller has no URI "
-                "aerobee://CLUSTER/ROLE/NAME: use one of 'aerobee certs issue', or add the URI; or "
-                "sign the call as a user, if this service has authenticationEnabled=true",
+                f"{rpc_name(path)} needs a signature or a role: sign the call as a user, if this "
+                "service has authenticationEnabled=true; or present a certificate with a URI "
+                "aerobee://CLUSTER/ROLE/NAME, such as one of 'aerobee certs issue'",
                 path,
             )
         if caller.cluster != self.cluster:
@@ -393,13 +393,6 @@ class Permissions:
                 path,
             )
         if caller.role not in row.roles:
-            if caller.role == USER:
-                raise NotPermitted(
-                    f"{rpc_name(path)} needs a signature, because the certificate {caller} only "
-                    "opens connections: give the client the access key and the secret key of a "
-                    "user, and set authenticationEnabled=true at the server",
-                    path,
-                )
             allowed = ", ".join(sorted(row.roles))
             raise NotPermitted(
                 f"role {caller.role!r} ({caller}) may not call {rpc_name(path)}: use a "
