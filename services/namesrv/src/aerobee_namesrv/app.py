@@ -112,8 +112,9 @@ class NamesrvApp(App):
             f"namesrv-{secrets.token_hex(4)}", self.clock.now_ms, save_in(self._access_path)
         )
         self._first_user: User | None = None
+        self._audit = options.audit(self.clock)
         self._checks = options.access(
-            Permissions(options.tls_cluster_name), self.access.user, self.clock
+            Permissions(options.tls_cluster_name), self.access.user, self.clock, self._audit
         )
         quotas = QuotaBuckets(self.access.table, lambda: self.clock.monotonic_ms() / 1_000)
         self._server = Server(
@@ -127,6 +128,7 @@ class NamesrvApp(App):
             tls=options.server_tls(),
             access=self._checks,
             meter=CallMeter(quotas),
+            audit=self._audit,
         )
         registry = make_registry(options, "", "nameserver", "")
         registry.register(NamesrvMetrics(self.manager, self.removals, self._counts).collect)
@@ -148,6 +150,7 @@ class NamesrvApp(App):
             BackgroundTask("removal", partial(remove_in_batches, self.manager, self.removals)),
             self._metrics,
             self._exporter,
+            *([] if self._audit is None else [self._audit]),
             self._server,
             Step(stop=self.broker_live_table.close_watches),
             Step(stop=self.manager.close_broker_watches),

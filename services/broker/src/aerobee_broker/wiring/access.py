@@ -36,7 +36,7 @@ class BrokerAccess:
     """The access table of one broker process.
 
     `service` is a service of its port. `checks` checks the callers of all services, and `meter`
-    holds them to their quotas.
+    holds them to their quotas. `audit` is the audit log, or None; it starts before the server.
     """
 
     def __init__(self, options: BrokerOptions, clock: Clock) -> None:
@@ -46,8 +46,12 @@ class BrokerAccess:
         self._first_user: User | None = None
         node = f"broker-{secrets.token_hex(4)}"
         self.store = AccessStore(node, clock.now_ms, save_in(self._path))
+        self.audit = options.audit(clock)
         self.checks = options.access(
-            Permissions(options.tls_cluster_name, options.broker_name), self.store.user, clock
+            Permissions(options.tls_cluster_name, options.broker_name),
+            self.store.user,
+            clock,
+            self.audit,
         )
         self.meter = CallMeter(QuotaBuckets(self.store.table, lambda: clock.monotonic_ms() / 1_000))
         self.service: Service = bind(
