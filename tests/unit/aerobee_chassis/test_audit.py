@@ -10,7 +10,7 @@ from concurrent.futures import Executor, Future
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from aerobee.access.v1 import access_pb2
@@ -60,8 +60,7 @@ def audit_at(path: Path) -> Audit:
 
 
 def call() -> Call:
-    made: Any = OpenCall()
-    return made
+    return cast(Call, OpenCall())
 
 
 def records(*paths: Path) -> list[dict[str, Any]]:
