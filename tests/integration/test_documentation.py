@@ -144,6 +144,10 @@ RUN_ELSEWHERE = {
 SECTIONS_ELSEWHERE = {
     ("docs/backup.md", "A copy"): ("tests/integration/command/test_backup.py", '"store", "check"'),
     ("docs/backup.md", "A restore"): ("tests/integration/command/test_backup.py", "Up(restored)"),
+    ("docs/console.md", "Login"): (
+        "tests/integration/console/test_command.py",
+        '"--login", "--tls-cert"',
+    ),
     ("docs/security.md", "Try it"): ("tests/integration/command/test_secure.py", '"admin.env"'),
     ("docs/replication.md", "A failover to try"): (
         "tests/integration/broker/replication/test_failover_to_try.py",
@@ -154,6 +158,10 @@ SECTIONS_ELSEWHERE = {
 # text in a program → the same
 PROGRAMS_ELSEWHERE = {
     "spark.jars.packages": ("tests/cluster/test_delta.py", '"orders-delta"'),
+    "secret_key_file=": (
+        "tests/integration/command/test_secure.py",
+        'Credentials("trains", secret_key_file=',
+    ),
 }
 
 

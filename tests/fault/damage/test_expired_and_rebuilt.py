@@ -55,7 +55,7 @@ class History:
 
     def start(self) -> None:
         self.store: MessageStore = open_store(self.disk, self.options, self.clock, self._hear)
-        self.store.topic_times.use(self.times, ())
+        self.store.topic_times.use(self.times)
         self.store.topic_times.expire_all(self.clock.now_ms())
         self._may_clean(False)
 
@@ -135,7 +135,7 @@ class History:
             if reserved_ms is not None:
                 reserved_ms = None if more_ms is None else reserved_ms + more_ms
             self.times[topic] = TopicTime(reserved_ms, before_ms)
-            self.store.topic_times.use(self.times, ())
+            self.store.topic_times.use(self.times)
             self.store.topic_times.expire_all(self.clock.now_ms())
 
     def crash_in_deletion(self) -> None:

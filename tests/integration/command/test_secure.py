@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
+from urllib.error import HTTPError
+from urllib.parse import urlencode
+from urllib.request import HTTPCookieProcessor, Request, build_opener
 
 import grpc
 import pytest
@@ -29,6 +32,7 @@ from aerobee_wire.status import Code
 from support.clock.polling import until_sync
 from support.codes import raises_code
 from support.processes.command import Up, aerobee, aerobee_json, found_by_doctor
+from support.processes.service import ServiceProcess
 from support.proxy.client import METADATA, Client, signed
 
 TOPIC, GROUP = "orders", "billing"
@@ -95,10 +99,13 @@ def test_a_client_that_is_not_admin_sends_and_receives_and_no_more(closed: Close
     until_sync(lambda: "call_rejected" in closed.up.stderr)
 
 
-def test_a_user_does_what_its_policies_allow(closed: Closed) -> None:
+def test_a_user_does_what_its_policies_allow(closed: Closed, tmp_path: Path) -> None:
     """The user signs calls to name servers and brokers; its certificate only opens connections."""
     namesrv, tls = closed.up.namesrv, certificates(closed.directory, "user")
-    credentials = Credentials("trains", "a secret key")
+    secret = tmp_path / "trains.secret"
+    secret.write_text("a secret key\n", encoding="ascii")
+    secret.chmod(0o600)
+    credentials = Credentials("trains", secret_key_file=str(secret))
     with AdminClient(namesrv, tls=closed.tls) as admin:
         admin.create_topic("trains")
         admin.create_topic("planes")
@@ -255,3 +262,47 @@ def test_users_reach_all_processes_with_certificates_only(
         raises_code(Code.NO_PERMISSION),
     ):
         client.list_users()
+
+
+class Browser:
+    """Requests with cookies to a console."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._opener = build_opener(HTTPCookieProcessor())
+
+    def get(self, address: str, fields: Mapping[str, str] | None = None) -> tuple[int, str]:
+        """Return the status and text of an address; `fields` are those of a form to send."""
+        data = urlencode(fields).encode() if fields else None
+        request = Request(self._url + address, data, {"origin": self._url})
+        try:
+            with self._opener.open(request, timeout=30) as answer:
+                return answer.status, answer.read().decode()
+        except HTTPError as error:
+            return error.code, error.read().decode()
+
+
+@pytest.mark.parametrize("closed", ["--one-process"], indirect=True)
+def test_a_user_logs_in_to_the_console(closed: Closed, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = {"TRUST_CERT": "ca.crt", "CERT": "user.crt", "KEY": "user.key"}
+    for name, file in files.items():
+        monkeypatch.setenv(f"AEROBEE_TLS_{name}_PATH", str(closed.directory / file))
+    with AdminClient(closed.up.namesrv, tls=closed.tls) as admin:
+        admin.create_topic("parcels")
+        admin.create_user("reader", "a secret key")
+        rights = (("Cluster:*", ("Get",)), ("Topic:*", ("Get", "List")))
+        admin.create_policies("reader", [PolicyDescription(*each) for each in rights])
+    arguments = ("--port", "0", "--namesrv", closed.up.namesrv, "--login")
+    with ServiceProcess("aerobee_console", *arguments) as console:
+        browser = Browser(f"http://{console.address}")
+        token = browser.get("/login")[1].partition('csrf_token" value="')[2].partition('"')[0]
+        fields = {"user": "reader", "csrf_token": token}
+        assert browser.get("/api/v1/topics")[0] == 401
+        assert browser.get("/login", fields | {"secret": "another key"})[0] == 403
+        # The browser follows the answer to the overview.
+        status, overview = browser.get("/login", fields | {"secret": "a secret key"})
+        assert status == 200 and "Overview" in overview
+        status, topics = browser.get("/topics")
+        assert status == 200 and "parcels" in topics and "/topics/new" not in topics
+        status, refused = browser.get("/groups/billing")
+        assert status == 403 and "reader" in refused

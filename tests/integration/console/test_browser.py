@@ -218,6 +218,20 @@ def test_chosen_transactions_are_rolled_back_by_mouse(page: Page) -> None:
     expect(page.locator("table.rows tbody tr")).to_have_count(OPEN - 1)
 
 
+def test_a_tick_stays_with_its_transaction_when_an_older_one_ends(
+    page: Page, the_shop: Shop
+) -> None:
+    page.goto("/transactions")
+    boxes = page.get_by_role("checkbox")
+    before = boxes.count()
+    value = boxes.nth(1).get_attribute("value")
+    boxes.nth(1).check()
+    with AdminClient(the_shop.namesrv) as admin:
+        admin.end_transaction(admin.list_transactions().rows[0], commit=False)
+    expect(boxes).to_have_count(before - 1, timeout=LIVE_MS)
+    assert [box.get_attribute("value") for box in page.locator("input:checked").all()] == [value]
+
+
 def test_chosen_leases_are_released_without_scripts(browser: Browser, the_shop: Shop) -> None:
     context = browser.new_context(base_url=the_shop.url, java_script_enabled=False)
     page = context.new_page()

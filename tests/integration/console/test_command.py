@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import ssl
 import subprocess
 import sys
 import urllib.error
@@ -11,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from support.processes import certificates
 from support.processes.command import COMMAND, aerobee
 from support.processes.service import ServiceProcess
 
@@ -69,6 +72,31 @@ def test_other_addresses_need_insecure(host: str) -> None:
     )
     assert done.returncode == 2 and "--insecure" in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+def test_a_console_with_login_and_tls_is_not_insecure(tmp_path: Path) -> None:
+    """The command of docs/console.md, "Login". The name LOCALHOST counts as a foreign address."""
+    certificate, key = certificates.write(tmp_path)
+    process = subprocess.Popen(
+        [
+            *(sys.executable, "-m", "aerobee_console", "--host", "LOCALHOST", "--port", "0"),
+            *("--login", "--tls-cert", str(certificate), "--tls-key", str(key)),
+        ],
+        stdout=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"AEROBEE_TLS_TRUST_CERT_PATH": str(certificate)},
+    )
+    try:
+        assert process.stdout is not None
+        ready = json.loads(process.stdout.readline())
+        assert ready["event"] == "ready"
+        url = f"https://127.0.0.1:{ready['address'].rpartition(':')[2]}/login"
+        context = ssl.create_default_context(cafile=str(certificate))
+        with urllib.request.urlopen(url, timeout=10, context=context) as answer:
+            assert "Secret key" in answer.read().decode()
+    finally:
+        process.terminate()
+        assert process.wait(15) == 0
 
 
 def test_a_port_in_use_is_one_line() -> None:

@@ -24,7 +24,7 @@ from support.processes.service import SMALL_LOG, ServiceProcess
 
 PAYMENTS = 60
 DECLINED = 20  # every third payment
-OPEN = 2  # transactions
+OPEN = 3  # transactions
 HELD, HOLD = 3, timedelta(hours=1)  # payments that "packing" holds
 JOB = "an-old-redrive"
 

@@ -70,7 +70,7 @@ def test_user_that_changed_after_the_headers_may_not_call(now: User | None) -> N
     checks = Access(
         Permissions("prod", "broker-a"),
         enforced=True,
-        signatures=Signatures(lambda name: users[name], lambda: 0),
+        signatures=Signatures(lambda name: users[name], lambda: 0, lambda: 0),
     )
     caller = Caller(None, Signed(user, b"s3cret", ""), "10.0.0.1:4711")
     assert checks.renewed(SEND.path, caller).user is user

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import itertools
+import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from aerobee_chassis.per_minute import MAX_KEYS, PerMinute
 from aerobee_chassis.port_limits import PortLimits
 from aerobee_chassis.rpc import connections as counter
-from aerobee_chassis.rpc.connections import Connections
+from aerobee_chassis.rpc.connections import Connections, ProcessSockets
 from support.clock.manual_clock import ManualClock
 from support.clock.polling import until_sync
 
@@ -80,6 +83,41 @@ def test_connections_are_counted_again_after_a_look_without_a_free_descriptor(
     asyncio.run(connections.start())
     until_sync(lambda: limits.counts.open == 1, "a second look")
     asyncio.run(connections.stop())
+
+
+def test_looks_that_wait_for_a_core_are_not_rarer(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Busy:
+        """The clock of a machine on which each look takes a minute."""
+
+        passed_ms = itertools.count(0, 60_000)
+
+        def monotonic_ms(self) -> int:
+            return next(self.passed_ms)
+
+    monkeypatch.setattr(counter, "LOOK_S", 0.001)
+    monkeypatch.setattr(counter, "SystemClock", Busy)
+    sockets = Sockets()
+    connections, limits = watched(sockets, 2)
+    asyncio.run(connections.start())
+    sockets.hosts = {3: "10.0.0.1"}
+    until_sync(lambda: limits.counts.open == 1, "a look")
+    sockets.hosts = {3: "10.0.0.1", 4: "10.0.0.1"}
+    until_sync(lambda: limits.counts.open == 2, "another look")
+    asyncio.run(connections.stop())
+
+
+def test_descriptor_that_is_not_a_socket_any_more_leaves_no_copy() -> None:
+    """Another thread closed the connection, and opened a file."""
+    ends = os.pipe()
+    before = len(list(Path(counter.DESCRIPTORS).iterdir()))
+    sockets = ProcessSockets()
+    for _ in range(9):
+        assert sockets.peer(ends[0], 9876) is None
+        sockets.hang_up(ends[0])
+    after = len(list(Path(counter.DESCRIPTORS).iterdir()))
+    for end in ends:
+        os.close(end)
+    assert after == before
 
 
 def test_descriptor_that_was_closed_and_opened_between_two_looks_is_another_connection() -> None:

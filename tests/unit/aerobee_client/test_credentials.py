@@ -19,7 +19,8 @@ PATH = "/aerobee.broker.v1.MessageService/Send"
 
 def counts(header: str, secret: bytes) -> bool:
     user = User("billing", (secret,))
-    signatures = Signatures({"billing": user}.get, lambda: time.time_ns() // 1_000_000)
+    clocks = lambda: time.time_ns() // 1_000_000, lambda: time.monotonic_ns() // 1_000_000
+    signatures = Signatures({"billing": user}.get, *clocks)
     try:
         return signatures.check(header, PATH) is not None
     except MqError:

@@ -72,6 +72,61 @@ async def test_a_transaction_that_ended_meanwhile_is_not_called_done(visitor: Vi
     assert "The change failed" in bad.words and "it has ended" in bad.words
 
 
+async def test_a_transaction_of_a_silent_broker_is_unknown_and_not_ended(visitor: Visitor) -> None:
+    ends = transactions(visitor, "t1")
+    (key,) = chosen((await visitor.get("/transactions")).text)
+    visitor.transport.away = {"b"}
+    fields = {"transactions": f"{key} b/3/t9 a/9/gone", "outcome": "commit", "confirm": "commit"}
+    form = await visitor.get(f"/transactions/end?transactions={key}+b/3/t9&outcome=commit")
+    assert "b/3/t9: unknown, because b did not answer" in form.words
+    done = await visitor.post("/transactions/end", fields)
+    assert "b/3/t9: unknown, because b did not answer" in done.words and len(ends) == 1
+    assert "a/9/gone: it had ended before" in done.words
+    none = await visitor.post("/transactions/end", {**fields, "transactions": "b/3/t9"})
+    assert none.status == 409 and "b/3/t9: unknown, because b did not answer" in none.words
+
+
+async def test_rows_are_looked_for_with_the_filters_of_their_list(visitor: Visitor) -> None:
+    asked: list[Any] = []
+
+    def listed(address: str, request: Any) -> Any:
+        asked.append(request)
+        answer = pb.ListTransactionsResponse(total=5_000 if address == "a" else 0)
+        if address == "a":
+            answer.transactions.add(
+                topic="orders", transaction_id="t1", producer_group="shop",
+                stored_timestamp_ms=NOW_MS,
+            )  # fmt: skip
+        return answer
+
+    visitor.transport.answers["ListTransactions"] = listed
+    page = await visitor.get("/transactions?topic=orders&group=shop")
+    pick = page.text.partition('<form class="pick"')[2]
+    assert 'name="topic" value="orders"' in pick and 'name="group" value="shop"' in pick
+    query = "transactions=a/0/t1+a/9/behind&outcome=commit&topic=orders&group=shop"
+    form = await visitor.get(f"/transactions/end?{query}")
+    assert 'name="topic" value="orders"' in form.text
+    assert "a/9/behind: unknown, because it is not among the 1 oldest" in form.words
+    assert {(each.topic, each.producer_group) for each in asked} == {("orders", "shop")}
+
+
+async def test_a_lease_of_a_silent_broker_is_unknown_and_not_ended(visitor: Visitor) -> None:
+    requests: list[Any] = []
+
+    def listed(_: str, request: Any) -> Any:
+        requests.append(request)
+        return pb.ListLeasesResponse()
+
+    visitor.transport.answers["ListLeases"] = listed
+    fields = {"leases": "b/orders/1/7/5", "topic": "orders", "client": "c-1"}
+    gone = await visitor.post("/leases/billing/release", fields)
+    assert gone.status == 409 and "it had ended before" in gone.words
+    assert {(each.topic, each.client_id) for each in requests} == {("orders", "c-1")}
+    visitor.transport.away = {"b"}
+    silent = await visitor.post("/leases/billing/release", fields)
+    assert "b/orders/1/7/5: unknown, because b did not answer" in silent.words
+
+
 async def test_nothing_that_is_chosen_is_an_error_with_its_remedy(visitor: Visitor) -> None:
     response = await visitor.get("/transactions/end?outcome=commit")
     assert response.status == 400 and "choose at least one row" in response.words

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 
-from aerobee_namesrv.routing.proxies import FORGET_AFTER_MS, MOST_AWAY, ProxyProcess, ProxyTable
+from aerobee_namesrv.routing.proxies import (
+    FORGET_AFTER_MS,
+    IGNORE_MS,
+    MOST_AWAY,
+    MOST_STOPPED,
+    ProxyProcess,
+    ProxyTable,
+)
 from support.clock.manual_clock import ManualClock
 
 
@@ -42,6 +49,38 @@ def test_proxy_that_stops_in_order_is_not_away() -> None:
     with table.register(process(2)):
         pass
     table.unregister("host:8081", "process-2")  # after the end of its stream
+    assert table.away() == []
+
+
+def test_stream_that_arrives_after_its_process_has_stopped_is_ignored() -> None:
+    """The name server was down when the stream of the proxy was to open again."""
+    clock = ManualClock()
+    table = ProxyTable(clock)
+    with table.register(process(1)):
+        table.unregister("host:8081", "process-1")
+    table.unregister("host:8082", "process-2")
+    for late in (process(1), process(2, "host:8082")):
+        with table.register(late):
+            assert table.open() == []
+    assert table.away() == []
+    with table.register(process(3)):
+        assert table.open() == [process(3)], "the next process of the proxy"
+    clock.advance(IGNORE_MS)
+    with table.register(process(1)):
+        assert table.open() == [process(1)]
+
+
+def test_stopped_processes_are_forgotten() -> None:
+    clock = ManualClock()
+    table = ProxyTable(clock)
+    for number in range(MOST_STOPPED + 9):
+        table.unregister("host:8081", f"process-{number}")
+    assert len(table._stopped) == MOST_STOPPED
+    with table.register(process(2_000)):
+        table.unregister("host:8081", "process-2000")
+        clock.advance(2 * IGNORE_MS)
+        table.unregister("host:8081", "process-2001")
+        assert list(table._stopped) == ["process-2000", "process-2001"]
     assert table.away() == []
 
 

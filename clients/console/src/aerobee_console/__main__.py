@@ -8,9 +8,12 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
+from ipaddress import IPv4Network, IPv6Network, ip_network
 from typing import Annotated
 
 import click
@@ -18,10 +21,11 @@ import uvicorn
 from starlette.applications import Starlette
 
 from aerobee_cli.command_line import Function, Option
+from aerobee_cli.doctor.cluster import diagnose
 from aerobee_cli.main import explain
 from aerobee_cli.options import DEFAULT_NAMESRV, BadOption
 from aerobee_cli.output import silence_client
-from aerobee_client import AsyncAdminClient
+from aerobee_client import AsyncAdminClient, Credentials, Tls
 from aerobee_client.cluster.namesrv import namesrv_addresses
 from aerobee_console.masking import BadMask, Mask
 from aerobee_console.options import DEFAULT_HOST, DEFAULT_PORT, Options
@@ -29,6 +33,8 @@ from aerobee_console.reading.overview import Doctor
 from aerobee_console.reading.source import Source
 from aerobee_console.web.app import application
 from aerobee_console.web.console import Console
+from aerobee_console.web.login import Entrance
+from aerobee_console.web.sessions import Sessions, reads_only_text
 from aerobee_wire.certificates import needs_no_tls
 from aerobee_wire.status import MqError
 
@@ -67,6 +73,20 @@ def console(
             "May be repeated.",
         ),
     ] = None,
+    login: Annotated[
+        bool, Option("--login", help="Visitors log in as users, whose policies decide.")
+    ] = False,
+    tls_cert: Annotated[
+        str, Option(metavar="FILE", help="Serve HTTPS with this certificate, in PEM.")
+    ] = "",
+    tls_key: Annotated[str, Option(metavar="FILE", help="The key of --tls-cert, in PEM.")] = "",
+    trusted_proxy: Annotated[
+        list[str] | None,
+        Option(
+            metavar="CIDR",
+            help="Answer only reverse proxies in this network, which serve HTTPS. May be repeated.",
+        ),
+    ] = None,
     insecure: Annotated[
         bool,
         Option("--insecure", help="Listen on other addresses than loopback, without a login."),
@@ -83,13 +103,19 @@ def console(
 ) -> None:
     """Serve the console: pages about the cluster for a browser.
 
-    The console prints one line of JSON with its address when it is ready. It has no login. It
-    therefore listens on loopback, unless --insecure is given.
+    The console prints one line of JSON with its address when it is ready. On other addresses than
+    loopback, it needs --login and HTTPS, unless --insecure is given.
     """
+    proxies = _networks(trusted_proxy or ())
+    if bool(tls_cert) != bool(tls_key):
+        raise BadOption("--tls-cert and --tls-key belong together: give both or none")
     if not needs_no_tls(host) and not insecure:
+        _check_closed(host, login, is_secure=bool(tls_cert or proxies))
+    if login and Tls.from_environment() is None:
         raise BadOption(
-            f"--host {host}: the console has no login, so that everyone who reaches this address "
-            "could change the cluster; use 127.0.0.1, or --insecure behind a firewall"
+            "--login: name servers and brokers check users only over TLS; set "
+            "AEROBEE_TLS_TRUST_CERT_PATH, AEROBEE_TLS_CERT_PATH and AEROBEE_TLS_KEY_PATH to a "
+            "certificate of the role user"
         )
     try:
         masks = Mask.of(mask or ())
@@ -103,6 +129,9 @@ def console(
         read_only=read_only,
         bodies=not no_bodies,
         mask=masks,
+        login=login,
+        tls=bool(tls_cert),
+        trusted_proxies=proxies,
     )
     silence_client()
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -110,12 +139,38 @@ def console(
         listener = socket.create_server((host, port), family=family)
     else:
         listener = socket.socket(fileno=fd)
-    _serve(options, listener, idle_exit)
+    _serve(options, listener, idle_exit, tls_cert, tls_key)
 
 
-def _serve(options: Options, listener: socket.socket, idle_exit_s: float) -> None:
+def _networks(values: Sequence[str]) -> tuple[IPv4Network | IPv6Network, ...]:
+    try:
+        return tuple(ip_network(value) for value in values)
+    except ValueError as error:
+        raise BadOption(f"--trusted-proxy: {error}: give a network such as 10.0.0.0/24") from None
+
+
+def _check_closed(host: str, login: bool, *, is_secure: bool) -> None:
+    """Raise BadOption if everyone could use a console that listens on `host`."""
+    if not login:
+        raise BadOption(
+            f"--host {host}: without --login, everyone who reaches this address could change the "
+            "cluster; give --login and --tls-cert, use 127.0.0.1, or --insecure behind a firewall"
+        )
+    if not is_secure:
+        raise BadOption(
+            f"--host {host}: secret keys would cross the network in plaintext; give --tls-cert and "
+            "--tls-key, --trusted-proxy for a reverse proxy with HTTPS, or --insecure"
+        )
+
+
+def _serve(
+    options: Options, listener: socket.socket, idle_exit_s: float, tls_cert: str, tls_key: str
+) -> None:
     config = uvicorn.Config(
         _application(options),
+        ssl_certfile=tls_cert or None,
+        ssl_keyfile=tls_key or None,
+        proxy_headers=False,  # SecurityMiddleware reads them, of trusted proxies only
         loop="asyncio",
         http="h11",
         ws="none",
@@ -124,15 +179,29 @@ def _serve(options: Options, listener: socket.socket, idle_exit_s: float) -> Non
         server_header=False,
         timeout_graceful_shutdown=STOP_S,
     )
-    _Server(config, listener, idle_exit_s).run(sockets=[listener])
+    _Server(config, listener, idle_exit_s, options).run(sockets=[listener])
 
 
 def _application(options: Options) -> Starlette:
     def now_ms() -> int:
         return time.time_ns() // 1_000_000
 
-    source = Source(AsyncAdminClient(options.namesrvs), options.namesrvs, now_ms, options.mask)
-    return application(Console(options, source, Doctor(options.namesrvs, now_ms)))
+    def opened(credentials: Credentials | None = None, reads_only: bool = False) -> Console:
+        given = options
+        if reads_only and credentials and not options.read_only:
+            given = replace(
+                options, read_only=True, read_only_reason=reads_only_text(credentials.access_key)
+            )
+        admin = AsyncAdminClient(options.namesrvs, credentials=credentials)
+        source = Source(admin, options.namesrvs, now_ms, options.mask)
+        check = partial(diagnose, credentials=credentials)
+        return Console(given, source, Doctor(options.namesrvs, now_ms, check), credentials)
+
+    entrance = None
+    if options.login:
+        sessions = Sessions(opened, time.monotonic)
+        entrance = Entrance(opened(), sessions, time.monotonic, _log)
+    return application(entrance.console if entrance else opened(), entrance)
 
 
 def _log(event: str, *, level: str = "info", **fields: str) -> None:
@@ -148,14 +217,20 @@ class _Server(uvicorn.Server):
     It ends after `idle_exit_s` without a request; 0 for never.
     """
 
-    def __init__(self, config: uvicorn.Config, listener: socket.socket, idle_exit_s: float) -> None:
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        listener: socket.socket,
+        idle_exit_s: float,
+        options: Options,
+    ) -> None:
         super().__init__(config)
         self._idle_exit_s = idle_exit_s
         self._requests = 0
         self._visited_s = time.monotonic()
         host, port, *_ = listener.getsockname()
         self._address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-        self._is_insecure = not needs_no_tls(host)
+        self._is_insecure = not needs_no_tls(host) and not (options.login and options.secure)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)

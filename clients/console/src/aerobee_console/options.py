@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from ipaddress import IPv4Network, IPv6Network
 
 from aerobee_console.masking import NO_MASK, Mask
 
@@ -21,8 +22,13 @@ class Options:
         port: The port; 0 for a free one.
         host_names: Further names under which browsers may call the console.
         read_only: Whether to refuse all changes and hide their buttons.
+        read_only_reason: Why, as a sentence for a refused change.
         bodies: Whether to show the bodies of messages.
         mask: What to mask in messages.
+        login: Whether visitors log in as users.
+        tls: Whether the port of the console serves TLS.
+        trusted_proxies: Networks of reverse proxies that serve TLS in front of the console. Other
+            callers are refused.
     """
 
     namesrvs: tuple[str, ...]
@@ -30,8 +36,17 @@ class Options:
     port: int = DEFAULT_PORT
     host_names: tuple[str, ...] = ()
     read_only: bool = False
+    read_only_reason: str = "the console runs with --read-only: it makes no changes"
     bodies: bool = True
     mask: Mask = NO_MASK
+    login: bool = False
+    tls: bool = False
+    trusted_proxies: tuple[IPv4Network | IPv6Network, ...] = ()
+
+    @property
+    def secure(self) -> bool:
+        """Return whether browsers use HTTPS."""
+        return self.tls or bool(self.trusted_proxies)
 
     @property
     def no_text_search(self) -> str:

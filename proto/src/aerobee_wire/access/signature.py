@@ -11,7 +11,9 @@
 - SIGNATURE is the HMAC-SHA256 of the path of the RPC and all of these fields, in hex.
 
 A signature counts once, on one path, for one request, and within VALID_MS. A server keeps one
-window of counters for each session, as IPsec does (RFC 4303, 3.4.3), and not each signature.
+window of counters for each session, as IPsec does (RFC 4303, 3.4.3), and not each signature. When
+all signatures of a session are too old, only its highest counter remains: the clock may be set
+back, and make them valid again.
 """
 
 from __future__ import annotations
@@ -34,6 +36,7 @@ VALID_MS = 30_000  # how far the clocks of client and server may differ
 MAX_HEADER = 2_048  # characters; a name of 128 characters may take 1,536 of them
 WINDOW = 4_096  # calls of one session that may overtake each other
 MAX_SESSIONS = 10_000  # of one user
+MAX_ENDED = 10_000  # sessions of all users; an ended one takes some 250 bytes
 
 _SEEN = (1 << WINDOW) - 1
 NO_BODY = sha256(b"").hexdigest()
@@ -95,13 +98,23 @@ class Signatures:
     Args:
         user_of: Returns the user of a name, or None.
         now_ms: The clock, in milliseconds since the epoch.
+        monotonic_ms: A clock that never goes back. Sessions end by it.
     """
 
-    def __init__(self, user_of: Callable[[str], User | None], now_ms: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        user_of: Callable[[str], User | None],
+        now_ms: Callable[[], int],
+        monotonic_ms: Callable[[], int],
+    ) -> None:
         self._user_of = user_of
         self._now_ms = now_ms
+        self._monotonic_ms = monotonic_ms
         self._sessions: dict[str, _Session] = {}  # by NAME/SESSION
         self._counts: dict[str, int] = {}  # of the sessions, by name
+        # Highest counter and time of each session that ended last, by NAME/SESSION.
+        self._ended: dict[str, tuple[int, int]] = {}
+        self._forgotten_ms = 0  # the greatest time of the sessions that ended before these
         self._next_purge_ms = 0
 
     def check(self, header: str, path: str) -> Signed | None:
@@ -155,58 +168,87 @@ class Signatures:
 
     def _take(self, credential: str, name: str, counter: int, time_ms: int, now_ms: int) -> None:
         """Note that a signature was used. Raises the errors of `check`."""
+        monotonic_ms = self._monotonic_ms()
         session = self._sessions.get(credential)
         if session is None:
-            self._purge(now_ms)
-            if self._counts.get(name, 0) >= MAX_SESSIONS:
-                raise MqError(
-                    Code.SYSTEM_BUSY,
-                    f"user {name!r} has {MAX_SESSIONS} clients: close some, or use more users",
-                )
+            self._purge(monotonic_ms)
+            session = self._opened(credential, name, counter, time_ms, now_ms)
             self._counts[name] = self._counts.get(name, 0) + 1
-            self._sessions[credential] = _Session(name, counter, time_ms)
-        elif not session.take(counter, time_ms):
-            raise NotAuthenticated("this signature was used before: sign each call of its own")
+            self._sessions[credential] = session
+        elif not session.take(counter):
+            raise _used()
+        session.newest_ms = max(session.newest_ms, time_ms)
+        session.end_ms = max(session.end_ms, monotonic_ms + VALID_MS - (now_ms - time_ms))
 
-    def _purge(self, now_ms: int) -> None:
-        """Forget sessions whose signatures are all too old."""
-        if now_ms < self._next_purge_ms:
+    def _opened(
+        self, credential: str, name: str, counter: int, time_ms: int, now_ms: int
+    ) -> _Session:
+        """Return a session in which a signature was used. Raises the errors of `check`."""
+        highest, _ = self._ended.get(credential, (None, 0))
+        if highest is None and time_ms <= self._forgotten_ms:
+            wait_s = max(1, (self._forgotten_ms - now_ms) // 1_000 + 1)
+            raise NotAuthenticated(
+                "the clock of this server was set back, and the signature may have been used: "
+                f"retry in {wait_s} s, or restart the server"
+            )
+        session = _Session(name, counter) if highest is None else _Session(name, highest, _SEEN)
+        if highest is not None and not session.take(counter):
+            raise _used()
+        if self._counts.get(name, 0) >= MAX_SESSIONS:
+            raise MqError(
+                Code.SYSTEM_BUSY,
+                f"user {name!r} has {MAX_SESSIONS} clients: close some, or use more users",
+            )
+        self._ended.pop(credential, None)
+        return session
+
+    def _purge(self, monotonic_ms: int) -> None:
+        """End sessions whose signatures are all too old."""
+        if monotonic_ms < self._next_purge_ms:
             return
-        self._next_purge_ms = now_ms + VALID_MS
+        self._next_purge_ms = monotonic_ms + VALID_MS
         ended = [
             (credential, session)
             for credential, session in self._sessions.items()
-            if session.newest_ms + VALID_MS < now_ms
+            if session.end_ms < monotonic_ms
         ]
         for credential, session in ended:
             del self._sessions[credential]
             self._counts[session.name] -= 1
             if not self._counts[session.name]:
                 del self._counts[session.name]
+            self._ended[credential] = session.highest, session.newest_ms
+        for credential in list(itertools.islice(self._ended, max(0, len(self._ended) - MAX_ENDED))):
+            _, newest_ms = self._ended.pop(credential)
+            self._forgotten_ms = max(self._forgotten_ms, newest_ms)
 
 
 class _Session:
-    """The signatures of one session that were used. Bit n is the counter `highest - n`."""
+    """The signatures of one session that were used. Bit n is the counter `highest - n`.
 
-    __slots__ = ("_highest", "_seen", "name", "newest_ms")
+    `newest_ms` is the greatest time of a signature, and `end_ms` is the monotonic time after which
+    all of them are too old.
+    """
 
-    def __init__(self, name: str, counter: int, time_ms: int) -> None:
+    __slots__ = ("_seen", "end_ms", "highest", "name", "newest_ms")
+
+    def __init__(self, name: str, highest: int, seen: int = 1) -> None:
         self.name = name
-        self.newest_ms = time_ms
-        self._highest = counter
-        self._seen = 1
+        self.newest_ms = 0
+        self.end_ms = 0
+        self.highest = highest
+        self._seen = seen
 
-    def take(self, counter: int, time_ms: int) -> bool:
+    def take(self, counter: int) -> bool:
         """Return whether a counter is new, and note that it was used."""
-        ahead = counter - self._highest
+        ahead = counter - self.highest
         if ahead > 0:
             self._seen = ((self._seen << ahead) | 1) & _SEEN if ahead < WINDOW else 1
-            self._highest = counter
+            self.highest = counter
         elif -ahead >= WINDOW or self._seen >> -ahead & 1:
             return False
         else:
             self._seen |= 1 << -ahead
-        self.newest_ms = max(self.newest_ms, time_ms)
         return True
 
 
@@ -222,6 +264,10 @@ def _refused(name: str) -> NotAuthenticated:
     return NotAuthenticated(
         f"user {name[:64]!r} is unknown or disabled, or the secret key is wrong"
     )
+
+
+def _used() -> NotAuthenticated:
+    return NotAuthenticated("this signature was used before: sign each call of its own")
 
 
 def _malformed() -> NotAuthenticated:

@@ -4,7 +4,8 @@ Each server has a table of its own. A record is a user, one policy of one user, 
 records with the same key, the one with the newer version wins, on each server alike. So merging is
 commutative, associative and idempotent, and all servers that exchange records end with the same
 table. A deleted record stays as a tombstone for HORIZON_MS, so that an older copy cannot
-restore it. This module does no I/O, and does not read a clock.
+restore it. That of a user stays: a server that has lost its file may create the first user again at
+any time. This module does no I/O, and does not read a clock.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from aerobee_wire.access.users import User
 from aerobee_wire.status import illegal_operation
 
 HORIZON_MS = 30 * 24 * 3_600_000  # a server that was away for longer replaces its table
+MAX_DELETED_USERS = 1_000  # older than HORIZON_MS; SUPER users are forgotten last
 
 Key = tuple[str, ...]
 
@@ -102,7 +104,7 @@ def key_of_item(item: Item) -> Key:
 def tombstone(item: Item, version: Version) -> Record:
     """Return the record of a deleted item, without its secrets."""
     if isinstance(item, User):
-        item = User(item.name, (), enabled=False)
+        item = User(item.name, (), enabled=False, super=item.super)
     return Record(item, version, deleted=True)
 
 
@@ -157,15 +159,23 @@ class AccessTable:
         self.merge(records)
 
     def purge(self, now_ms: int) -> int:
-        """Forget tombstones that are older than HORIZON_MS, and return their number."""
+        """Forget tombstones that are older than HORIZON_MS, and return their number.
+
+        Those of up to MAX_DELETED_USERS users remain.
+        """
         old = [each for each in self._records.values() if is_expired(each, now_ms)]
-        for record in old:
+        users = sorted(
+            (each.item.super, each.version, each.key) for each in old if isinstance(each.item, User)
+        )
+        kept = {key for _, _, key in users[-MAX_DELETED_USERS:]}
+        forgotten = [each for each in old if each.key not in kept]
+        for record in forgotten:
             del self._records[record.key]
             keys = self._keys_of[record.username]
             keys.discard(record.key)
             if not keys:
                 del self._keys_of[record.username]
-        return len(old)
+        return len(forgotten)
 
     # ---- what the records say ----
 

@@ -24,7 +24,7 @@ from aerobee_broker.commit.commit import ALONE, Replicas
 from aerobee_broker.config import BrokerOptions
 from aerobee_broker.delivery.admin import Administration
 from aerobee_broker.delivery.draining import Draining
-from aerobee_broker.delivery.gauges import Backlog, ConsumerGauges, Gauges, LiteGauges
+from aerobee_broker.delivery.gauges import Backlog, ConsumerGauges, Gauges, LiteGauges, StoreGauges
 from aerobee_broker.delivery.lite.lag import GroupProgress
 from aerobee_broker.delivery.pop.lease_space import LeaseSpaces
 from aerobee_broker.delivery.statistics.listing import Listing
@@ -106,6 +106,7 @@ class Broker:
             store=store,
             topics=core.topics,
             groups=core.groups,
+            clients=core.clients,
             offsets=tables.offsets,
             saved_offsets=tables.saved_offsets,
             polls=core.polls,
@@ -132,8 +133,12 @@ class Broker:
         self.gauges = Gauges(
             metrics=environment.metrics,
             store=store,
-            disk=environment.disk,
-            store_path=environment.path,
+            store_gauges=StoreGauges(
+                metrics=environment.metrics,
+                disk=environment.disk,
+                path=environment.path,
+                clock=environment.clock,
+            ),
             backlog=backlog,
             leases=self.consuming.leases,
             topics=core.topics,

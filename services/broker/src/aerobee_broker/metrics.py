@@ -79,13 +79,14 @@ class BrokerMetrics:
         # Counting a message adds to plain numbers. `_traffic` exports them.
         self.stored_by: dict[str, dict[str, Traffic]] = {}  # topic → message type → traffic
         self.delivered_by: dict[str, dict[str, Traffic]] = {}  # topic → consumer group → traffic
+        self._delivered_to: dict[str, set[str]] = {}  # consumer group → topics of `delivered_by`
         self.dead_lettered_by: dict[str, int] = {}  # consumer group → messages
         registry.register(self._traffic)
         self._counted = {metric: registry.series(metric) for metric in _COUNTED}
         self._gauges: dict[Metric, Series] = {}
         # The lag of groups in parents of lite topics, which is measured separately.
-        self._lite_lags: dict[Labels, float] = {}
-        self._lags: dict[Labels, float] = {}
+        self._lite_lags = Series(declared.CONSUMER_LAG_MESSAGES)
+        self._lags = Series(declared.CONSUMER_LAG_MESSAGES)
         registry.register(self._all_lags)
         self._half_topics: set[str] = set()
 
@@ -122,6 +123,7 @@ class BrokerMetrics:
         except KeyError:
             traffic = Traffic(is_retry=names.is_retry(topic))
             self.delivered_by.setdefault(topic, {})[consumer_group] = traffic
+            self._delivered_to.setdefault(consumer_group, set()).add(topic)
         if traffic.is_retry:
             redelivered = count
         traffic.messages += count
@@ -199,24 +201,25 @@ class BrokerMetrics:
     def forget_topic(self, topic: str) -> None:
         """Remove the series of a deleted topic. The totals of the broker stay."""
         self.stored_by.pop(topic, None)
-        self.delivered_by.pop(topic, None)
+        for consumer_group in self.delivered_by.pop(topic, ()):
+            self._delivered_to[consumer_group].discard(topic)
         self._half_topics.discard(topic)
         self._forget("topic", topic)
 
     def forget_group(self, consumer_group: str) -> None:
         """Remove the series of a deleted group. The totals of the broker stay."""
         self.dead_lettered_by.pop(consumer_group, None)
-        for groups in self.delivered_by.values():
-            groups.pop(consumer_group, None)
+        for topic in self._delivered_to.pop(consumer_group, ()):
+            del self.delivered_by[topic][consumer_group]
         self._forget("consumer_group", consumer_group)
 
     def _forget(self, label: str, value: str) -> None:
-        for series in (*self._counted.values(), *self._gauges.values()):
+        for series in self._counted.values():
             if label in series.metric.labels:
                 series.remove(label, value)
-        at = declared.CONSUMER_LAG_MESSAGES.labels.index(label)
-        self._lags = {each: lag for each, lag in self._lags.items() if each[at] != value}
-        self._lite_lags = {each: lag for each, lag in self._lite_lags.items() if each[at] != value}
+        for series in (*self._gauges.values(), self._lags, self._lite_lags):
+            if label in series.metric.labels:
+                series.hide(label, value)  # the next measurement replaces them
 
     # ---- the store ----
 
@@ -255,15 +258,15 @@ class BrokerMetrics:
 
     def lags(self, values: Mapping[Labels, float]) -> None:
         """Replace the lag of each group in each topic, except parents of lite topics."""
-        self._lags = dict(values)
+        self._lags.replace(values)
 
     def lite_lags(self, by_group: Mapping[tuple[str, str], int]) -> None:
         """Replace the lags in parents of lite topics: (group, parent) → lag."""
-        self._lite_lags = {lag_labels(*key): lag for key, lag in by_group.items()}
+        self._lite_lags.replace({lag_labels(*key): lag for key, lag in by_group.items()})
 
     def _all_lags(self) -> Iterator[Series]:
-        # Both dictionaries are replaced as a whole, and never changed.
-        yield Series(declared.CONSUMER_LAG_MESSAGES, {**self._lags, **self._lite_lags})
+        lags = [*self._lags.items(), *self._lite_lags.items()]
+        yield Series(declared.CONSUMER_LAG_MESSAGES, dict(lags))
 
     # ---- traffic ----
 

@@ -38,6 +38,7 @@ def periodic_work(
 
     async def keep_store() -> None:
         now_ms = environment.clock.now_ms()
+        await broker.topic_retention.inherit(now_ms)
         broker.topic_retention.refresh(now_ms)
         store.maintain(now_ms)
         while store.has_file_work and await environment.flusher(store.maintain_files):

@@ -57,6 +57,7 @@ Milliseconds = Annotated[int, Field(ge=1)]
 
 # Labels of a process: metricsLabel may not replace them.
 OWN_LABELS = frozenset({"cluster", "node_type", "node_id", "aggregation"})
+_METADATA = re.compile(r"[a-z0-9_.-]+")  # the names that gRPC sends
 _LABEL = re.compile(r"[a-zA-Z][a-zA-Z0-9_]*")
 
 OptionsType = TypeVar("OptionsType", bound="Options")
@@ -155,6 +156,23 @@ def pairs_of(text: str) -> dict[str, str]:
     return pairs
 
 
+def metadata_of(text: str) -> dict[str, str]:
+    """Return the pairs of "name:value,name:value" as metadata of gRPC.
+
+    Raises ValueError for another form, and for what gRPC does not send.
+    """
+    pairs = {name.lower(): value for name, value in pairs_of(text).items()}
+    for name, value in pairs.items():
+        if not _METADATA.fullmatch(name) or name.endswith("-bin"):
+            raise ValueError(
+                f"{name!r} is not the name of a header: use letters, digits, '-', '_' and '.', and "
+                "not the end '-bin'"
+            )
+        if not (value.isascii() and value.isprintable()):
+            raise ValueError(f"the value of {name} has other characters than printable ASCII")
+    return pairs
+
+
 class Entry(NamedTuple):
     """A key of a file with its value. `place` is the file with the line: "broker.conf:3"."""
 
@@ -238,7 +256,7 @@ class Options(BaseModel):
     @field_validator("metrics_grpc_exporter_header")
     @classmethod
     def _headers(cls, value: SecretStr) -> SecretStr:
-        pairs_of(value.get_secret_value())
+        metadata_of(value.get_secret_value())
         return value
 
     @property
@@ -387,7 +405,7 @@ class TraceOptions(Options):
     @field_validator("otlp_header")
     @classmethod
     def _otlp_headers(cls, value: SecretStr) -> SecretStr:
-        pairs_of(value.get_secret_value())
+        metadata_of(value.get_secret_value())
         return value
 
 

@@ -288,10 +288,15 @@ async def test_metrics_show_a_promotion_and_what_waits_for_replicas(
     await until(lambda: reported(master, "wait_seconds_count") > 0, "a flush has waited")
     await until(lambda: reported(slave, "received_bytes_total") > 1_000, "the slave was sent it")
     assert reported(master, "elections_total") == 1
+    # The alerts of full disks and failed flushes see a slave too.
+    health = {"aerobee_store_read_only", "aerobee_disk_full", "aerobee_disk_free_bytes"}
+    await until(lambda: health <= metrics_of(slave).keys(), "the slave measures its disk")
+    assert metrics_of(slave)["aerobee_disk_free_bytes"] > 0
     with AdminClient(group.namesrv) as admin:
         await asyncio.to_thread(admin.promote_replica, BROKER, to=slave.number)
     await until(lambda: reported(slave, "elections_total") == 1, "it was promoted")
     await until(lambda: reported(master, "following") == 1, "the old master follows", timeout_s=60)
+    assert health <= metrics_of(master).keys()
     await until(lambda: "aerobee_replica_clock_offset_seconds" in metrics_of(slave), "clocks")
 
 

@@ -283,7 +283,7 @@ class Users:
         self.by_name = {user.name: user for user in users}
 
     def access(self, **settings: Any) -> Access:
-        return access(signatures=Signatures(self.by_name.get, now_ms), **settings)
+        return access(signatures=Signatures(self.by_name.get, now_ms, now_ms), **settings)
 
 
 def now_ms() -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -62,6 +63,56 @@ async def test_what_a_member_has_pulled_is_in_flight_until_it_is_committed(begin
     assert queues == {"0": 2, "1": 0}
     harness.broker.consuming.offset_queries.update("g", [QueueOffset("t", 0, 3)])
     assert await measured(harness, "g", "t", (*LAGS, *AGES)) == [0, 0, 0, 0, 0]
+
+
+async def pulled(harness: BrokerHarness, count: int) -> None:
+    await harness.broker.consuming.pull.pull(
+        PullRequest("g", "t", 0, 0, client_id="c", max_messages=count)
+    )
+
+
+@pytest.fixture
+async def pulling(begin: Begin) -> BrokerHarness:
+    """Return a broker whose group g has pulled and committed 2 messages."""
+    harness = await begin()
+    await harness.broker.topics.put(TopicConfig("t", 1, 1))
+    await harness.group("g")
+    member(harness, "t")
+    await harness.send("t", b"a")
+    await harness.send("t", b"b")
+    await pulled(harness, 2)
+    harness.broker.consuming.offset_queries.update("g", [QueueOffset("t", 0, 2)])
+    return harness
+
+
+async def test_nothing_is_in_flight_after_a_reset_until_the_next_pull(
+    pulling: BrokerHarness,
+) -> None:
+    await pulling.broker.consuming.offset_queries.reset("g", "t", [], queue_offset=0)
+    assert await measured(pulling, "g", "t", LAGS) == [2, 0, 2]
+    await pulled(pulling, 1)  # gets the new offset
+    await pulled(pulling, 1)
+    assert await measured(pulling, "g", "t", LAGS) == [2, 1, 1]
+
+
+async def test_nothing_is_in_flight_in_a_topic_that_is_created_again(
+    pulling: BrokerHarness,
+) -> None:
+    await pulling.broker.administration.delete_topic("t")
+    await pulling.broker.topics.put(TopicConfig("t", 1, 1))
+    for body in (b"c", b"d", b"e"):
+        await pulling.send("t", body)
+    pulling.broker.consuming.offset_queries.update("g", [QueueOffset("t", 0, 0)])
+    assert await measured(pulling, "g", "t", LAGS) == [3, 0, 3]
+
+
+async def test_nothing_is_in_flight_in_a_group_that_is_created_again(
+    pulling: BrokerHarness,
+) -> None:
+    await pulling.broker.administration.delete_group("g", remove_offsets=True)
+    await pulling.group("g")
+    pulling.broker.consuming.offset_queries.update("g", [QueueOffset("t", 0, 0)])
+    assert await measured(pulling, "g", "t", LAGS) == [2, 0, 2]
 
 
 async def test_leased_messages_are_in_flight(begin: Begin) -> None:
@@ -142,3 +193,32 @@ async def test_clients_are_counted_by_sdk(begin: Begin) -> None:
     assert values(harness, declared.GROUP_MEMBERS)["g",] == 1
     await harness.broker.gauges.clear()
     assert values(harness, declared.CONSUMER_CONNECTIONS) == {}
+
+
+@pytest.mark.parametrize(("topics", "queues"), [(1, 60), (20, 3)])
+async def test_other_work_runs_after_a_few_reads_of_a_measurement(
+    begin: Begin, monkeypatch: pytest.MonkeyPatch, topics: int, queues: int
+) -> None:
+    harness = await begin()
+    await harness.group("g")
+    offsets, tables = harness.broker.consuming.offset_queries, harness.tables
+    for topic in (f"t{number}" for number in range(topics)):
+        tables.topics.put(TopicConfig(topic, queues, queues))
+        for queue_id in range(queues):
+            await harness.send(topic, b"a", queue_id=queue_id)
+        offsets.update("g", [QueueOffset(topic, queue_id, 0) for queue_id in range(queues)])
+    reads, read = 0, harness.store.store_timestamp
+
+    def counted(*place: Any) -> int:
+        nonlocal reads
+        reads += 1
+        return read(*place)
+
+    monkeypatch.setattr(harness.store, "store_timestamp", counted)
+    measuring = asyncio.create_task(harness.broker.consumer_gauges.measure())
+    most = total = 0
+    while not measuring.done():
+        await asyncio.sleep(0)
+        most, total, reads = max(most, reads), total + reads, 0
+    assert total == 2 * topics * queues
+    assert most <= 16

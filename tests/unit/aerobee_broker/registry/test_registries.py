@@ -265,6 +265,17 @@ async def test_the_topic_of_traces_exists_if_the_option_says_so(
     assert ("RMQ_SYS_TRACE_TOPIC" in harness.broker.topics.table) is enabled
 
 
+async def test_a_start_keeps_the_settings_of_the_trace_topic(begin: Begin) -> None:
+    harness = await begin(traceTopicEnable=True)
+    topics = harness.broker.topics
+    topic = topics.table.get("RMQ_SYS_TRACE_TOPIC")
+    assert topic is not None
+    changed = replace(topic, attributes={"reserve.time": "24"})
+    topics.table.put(changed)
+    topics.create_system_topics()
+    assert topics.table.get("RMQ_SYS_TRACE_TOPIC") == changed
+
+
 async def test_a_system_topic_cannot_be_deleted(harness: BrokerHarness) -> None:
     with raises_code(Code.NO_PERMISSION):
         await harness.broker.administration.delete_topic("TBW102")

@@ -86,6 +86,33 @@ def test_series_beyond_the_limit_are_one() -> None:
     assert len([each for each in found if each[0] == "age_milliseconds"]) == 2
 
 
+def test_the_sum_of_series_beyond_the_limit_never_falls() -> None:
+    registry = Registry(limit=2)
+    sizes = registry.series(
+        Metric("sizes_total", Kind.COUNTER, "Sizes.", ("topic",), former="old_total")
+    )
+    times = registry.series(TIMES)
+    for number, topic in enumerate("abcd", 1):
+        sizes.add(number, topic)
+        times.observe(number, topic)
+
+    def sums() -> list[float]:
+        found = parsed(registry)
+        names = ("sizes_total", "old_total", "times_count", "times_sum")
+        return [found[key(name, otel_metric_overflow="true")] for name in names]
+
+    assert sums() == [7, 7, 2, 7]
+    for series in (sizes, times):
+        series.remove("topic", "a")
+        series.remove("topic", "c")
+    assert sums() == [7, 7, 2, 7]  # "d" does not move into the place of "a"
+    sizes.set(1, "d")  # it began again
+    assert sums() == [8, 8, 2, 7]
+    sizes.add(5, "e")
+    assert sums() == [8, 8, 2, 7]
+    assert parsed(registry)[key("old_total", topic="e")] == 5
+
+
 def test_a_histogram_beyond_the_limit_is_merged() -> None:
     registry = Registry(limit=1)
     times = registry.series(TIMES)

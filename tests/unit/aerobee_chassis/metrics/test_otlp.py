@@ -16,7 +16,8 @@ TIMES = Metric("times", Kind.HISTOGRAM, "Times.", buckets=(1, 10))
 def encoded(*snapshots: Snapshot) -> list[bytes]:
     labels = {"cluster": "c", "node_id": ""}
     resource = {"service.name": "aerobee-broker"}
-    return list(requests(snapshots, process=labels, resource=resource, begin_ns=1, now_ns=1 << 60))
+    found = requests(snapshots, process=labels, resource=resource, now_ns=1 << 60)
+    return [request for request, _ in found]
 
 
 def registry_of(*items: tuple[Metric, Labels, float]) -> Registry:
@@ -30,9 +31,9 @@ def test_each_kind_has_its_form_and_a_name_without_its_unit() -> None:
     times = Distribution(TIMES.buckets)
     times.observe(5, count=3)
     [request] = encoded(
-        Snapshot(AGE, [(("t",), 2.5), (("",), 7)]),
-        Snapshot(SENT, [(("t",), 1 << 40)]),
-        Snapshot(TIMES, [((), times)], delta=True),
+        Snapshot(AGE, [(("t",), 2.5), (("",), 7)], 1),
+        Snapshot(SENT, [(("t",), 1 << 40)], 1),
+        Snapshot(TIMES, [((), times)], 1, delta=True),
     )
     found = metrics_of(request)
     assert (found["age"].unit, found["age"].description) == ("milliseconds", "Age.")
@@ -53,7 +54,7 @@ def test_each_kind_has_its_form_and_a_name_without_its_unit() -> None:
 
 def test_many_points_are_several_requests() -> None:
     items: list[tuple[Labels, Value]] = [((str(number),), number) for number in range(POINTS + 1)]
-    found = encoded(Snapshot(AGE, items), Snapshot(SENT, [(("t",), 1)]))
+    found = encoded(Snapshot(AGE, items, 1), Snapshot(SENT, [(("t",), 1)], 1))
     points = [
         len(metric.gauge.data_points) + len(metric.sum.data_points)
         for request in found
@@ -64,31 +65,32 @@ def test_many_points_are_several_requests() -> None:
 
 
 def test_changes_are_those_since_the_last_export_that_arrived() -> None:
-    deltas, total = Deltas(), 0
+    deltas = Deltas(1)
 
-    def change(to: float) -> object:
-        [snapshot] = deltas.of(registry_of((SENT, ("t",), to)).collect())
-        assert snapshot.delta
-        return snapshot.items[0][1]
+    def change(to: float, now_ns: int) -> list[Snapshot]:
+        return deltas.of(registry_of((SENT, ("t",), to)).collect(), now_ns)
 
-    assert change(5) == 5
-    assert change(7) == 7  # the first one did not arrive
-    deltas.exported()
-    assert change(9) == 2
-    deltas.exported()
-    assert change(3) == 3  # it began again
-    assert total == 0
+    def is_change(found: list[Snapshot], value: float, begin_ns: int) -> bool:
+        return found == [Snapshot(SENT, [(("t",), value)], begin_ns, delta=True)]
+
+    assert is_change(change(5, 10), 5, 1)
+    second = change(7, 20)
+    assert is_change(second, 7, 1)  # the first one did not arrive
+    deltas.exported(second)
+    third = change(9, 30)
+    assert is_change(third, 2, 20)
+    deltas.exported(third)
+    assert is_change(change(3, 40), 3, 30)  # it began again
 
 
 def test_changes_of_histograms_are_subtracted_and_gauges_stay() -> None:
-    registry, deltas = Registry(), Deltas()
+    registry, deltas = Registry(), Deltas(1)
     times, age = registry.series(TIMES), registry.series(AGE)
     times.observe(5)
     age.set(4, "t")
-    deltas.of(registry.collect())
-    deltas.exported()
+    deltas.exported(deltas.of(registry.collect(), 10))
     times.observe(100)
-    found = {each.metric: each for each in deltas.of(registry.collect())}
+    found = {each.metric: each for each in deltas.of(registry.collect(), 20)}
     assert not found[AGE].delta and found[AGE].items == [(("t",), 4)]
     change = found[TIMES].items[0][1]
     assert isinstance(change, Distribution)

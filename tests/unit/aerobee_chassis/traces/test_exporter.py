@@ -105,6 +105,18 @@ async def begin_and_end(exporter: SpanExporter) -> None:
     await exporter.stop()
 
 
+def test_an_unforeseen_failure_drops_the_batch_and_is_logged_with_its_cause() -> None:
+    def send(_: bytes) -> Iterator[str]:
+        raise ValueError("a header that gRPC rejects")
+
+    exporter = SpanExporter(send, {})
+    exporter.add(span())
+    with capture_logs() as logs:
+        exporter.export()
+    assert counts(exporter)["dropped_failed"] == 1
+    assert isinstance(logs[0]["exc_info"], ValueError)
+
+
 def test_a_stop_exports_what_waits() -> None:
     sent = Sent()
     exporter = SpanExporter(sent, {})

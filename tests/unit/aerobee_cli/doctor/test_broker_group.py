@@ -171,7 +171,7 @@ def knowing(monkeypatch: pytest.MonkeyPatch) -> Knowing:
         for module in ("broker", "cluster", "diverged"):
             name = f"aerobee_cli.commands.{module}.admin_client"
             monkeypatch.setattr(name, lambda *_: GroupAdmin(*given))
-        monkeypatch.setattr("aerobee_client.AdminClient", lambda *_: GroupAdmin(*given))
+        monkeypatch.setattr("aerobee_client.AdminClient", lambda *_, **__: GroupAdmin(*given))
 
     return know
 

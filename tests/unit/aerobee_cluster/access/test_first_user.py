@@ -60,3 +60,29 @@ async def test_a_table_with_only_a_first_user_does_not_replace_others() -> None:
     assert table.is_stale
     await table.merge([Record(User("app", (b"x",)), Version(NOW_MS, "a"))])
     assert not table.is_stale
+
+
+@pytest.mark.parametrize("changed", [False, True], ids=["as-created", "changed-before"])
+async def test_a_deleted_first_user_does_not_come_back_from_an_empty_disk(changed: bool) -> None:
+    """A name server that starts a year later creates the user again, and the cluster deletes it."""
+    now_ms = NOW_MS
+    cluster = AccessStore("a", lambda: now_ms)
+    await cluster.create_first(ROOT)
+    other = User("other", (b"x",), super=True)
+    put = [other, User("admin", (b"n3w",))] if changed else [other]
+    await cluster.change(lambda table, at_ms, node: table.changes(put, now_ms=at_ms, node=node))
+    await cluster.change(
+        lambda table, at_ms, node: table.changes(
+            delete=[user for user in table.users() if user.name == "admin"],
+            now_ms=at_ms,
+            node=node,
+        )
+    )
+    now_ms += 12 * HORIZON_MS
+    await cluster.keep_current()
+    empty = AccessStore("b", lambda: now_ms)
+    assert await empty.create_first(ROOT)
+    await cluster.merge(empty.table.records(), complete=True, stale=empty.is_stale)
+    await empty.merge(cluster.table.records(), complete=True, stale=cluster.is_stale)
+    assert cluster.user("admin") is None and empty.user("admin") is None
+    assert empty.user("other") == other

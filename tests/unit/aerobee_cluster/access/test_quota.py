@@ -89,6 +89,25 @@ async def test_receives_wait_for_what_former_ones_received() -> None:
     assert await waits(buckets.call(GREEDY, receives=True)) == 2.0
 
 
+async def test_receives_are_delayed_but_not_refused() -> None:
+    """ADR 43. A consumer that is refused would poll more often."""
+    buckets = buckets_of(user("greedy", bytes_out=100))
+    for _ in range(8):
+        buckets.received(GREEDY, 1, 1_000_000)
+    times = [await waits(buckets.call(GREEDY, receives=True)) for _ in range(13)]
+    assert times == [5.0] * 12 + [0], "at most a minute of the excess counts"
+    assert (buckets.refused, buckets.delayed) == (0, 12)
+
+
+async def test_other_calls_are_delayed_but_not_refused() -> None:
+    buckets = buckets_of(user("greedy", calls=10))
+    begin = asyncio.get_running_loop().time()
+    await asyncio.gather(*(buckets.call(GREEDY) for _ in range(500)))
+    assert asyncio.get_running_loop().time() - begin == pytest.approx(5)
+    assert buckets.refused == 0
+    assert await waits(buckets.send(GREEDY, 1, 1)) == 0, "the debt was at most 5 s"
+
+
 async def test_calls_have_a_rate_of_their_own() -> None:
     buckets = buckets_of(user("greedy", calls=1))
     assert [await waits(buckets.call(GREEDY)) for _ in range(4)] == [0, 0, 0, 1.0]
@@ -125,6 +144,33 @@ async def test_memory_of_buckets_is_bounded(monkeypatch: pytest.MonkeyPatch) -> 
         await buckets.call(Client("", "", f"10.0.0.{number}"))
         await asyncio.sleep(1)
     assert len(buckets._buckets) <= 4
+
+
+async def test_callers_above_the_bound_share_a_bucket(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A caller cannot fill the memory, or get more, by client ids that it makes up."""
+    monkeypatch.setattr(quota_buckets, "MAX_BUCKETS", 3)
+    looks: list[float] = []
+    is_full = quota_buckets._Bucket.is_full
+
+    def look(bucket: quota_buckets._Bucket, now_s: float) -> bool:
+        looks.append(now_s)
+        return is_full(bucket, now_s)
+
+    monkeypatch.setattr(quota_buckets._Bucket, "is_full", look)
+    buckets = buckets_of(
+        Quota("Client", "*", Rates(bytes_in=1)), Quota("Client", "vip", Rates(bytes_in=1_000))
+    )
+    for number in range(3):
+        await buckets.send(Client("", f"c{number}", ""), 1, 1_000)
+    await buckets.send(Client("", "c3", ""), 1, 1_000)
+    for number in range(4, 100):
+        with raises_code(Code.FLOW_CONTROL):
+            await buckets.send(Client("", f"c{number}", ""), 1, 1)
+    assert len(buckets._buckets) == 4 and len(looks) == 3, "one look in a second"
+    assert await waits(buckets.send(Client("", "vip", ""), 1, 1_000)) == 0, "has a quota of its own"
+    await asyncio.sleep(1_000)
+    assert await waits(buckets.send(Client("", "c100", ""), 1, 1_000)) == 0
+    assert len(buckets._buckets) == 1
 
 
 # ---- another client ----

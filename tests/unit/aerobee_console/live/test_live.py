@@ -98,6 +98,50 @@ async def test_a_page_without_an_answer_of_a_broker_says_so_and_recovers(visitor
         assert "Not complete" not in (await event(events, "page"))["content"]
 
 
+async def test_a_page_whose_read_fails_is_stale_until_it_is_read_again(
+    visitor: Visitor, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An unexpected error neither ends the reads nor leaves old content in silence."""
+    failing = True
+
+    async def render(address: str) -> bytes:
+        if failing:
+            raise KeyError("odd data")
+        return (await visitor.get(address)).body
+
+    stream = visitor.console.live.events("/topics", render)
+    async with asyncio.timeout(60), aclosing(stream) as events:
+        await event(events, "stale")
+        await asyncio.sleep(2 * READ_AGAIN_S)
+        await event(events, "stale")
+        assert caplog.text.count("the live page /topics cannot be read") == 1
+        failing = False
+        assert "orders" in (await event(events, "page"))["content"]
+        assert "rates" in await event(events, "rates")
+        failing = True
+        await event(events, "stale")
+
+
+async def test_rates_recover_after_an_unexpected_error(
+    visitor: Visitor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    admin = visitor.admin
+    failures: list[Any] = []
+    watch_stats = admin.watch_stats
+
+    def fail_once(**names: Any) -> Any:
+        if not failures:
+            failures.append(names)
+            raise ValueError("odd data")
+        return watch_stats(**names)
+
+    monkeypatch.setattr(admin, "watch_stats", fail_once)
+    async with aclosing(opened(visitor, "/topics")) as events:
+        await event(events, "page")
+        await asyncio.sleep(READ_AGAIN_S)
+    assert failures and calls(visitor, "WatchStats")
+
+
 @pytest.mark.parametrize(
     ("page", "status"),
     [("/none", 404), ("/topics/a/change", 404), ("/static/console.js", 404), ("x" * 5_000, 400)],

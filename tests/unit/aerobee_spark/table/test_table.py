@@ -10,14 +10,18 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from aerobee_client import AdminClient
+from aerobee_client.admin.letters import LetterState, LetterStatus
 from aerobee_spark.errors import ReportError
+from aerobee_spark.landing import letter_states as landed_states
 from aerobee_spark.landing.compaction import compact
-from aerobee_spark.reading.offsets import Queue
+from aerobee_spark.reading.offsets import Bounds, Queue
 from aerobee_spark.table import letter_states
 from aerobee_spark.table.commits import Commit, Landed, active, spans
 from aerobee_spark.table.files import FactsFiles
@@ -390,3 +394,21 @@ def test_states_are_replaced_and_those_of_expired_letters_stay(files: FactsFiles
     assert rows["b", 0]["stateAsOf"] == EPOCH
     assert len(rows) == 7
     files.create(ABOUT)  # its file belongs to the table
+
+
+def test_only_letters_of_the_table_have_states(files: FactsFiles) -> None:
+    """Offsets 3 and 4 arrived after the batch, and queue 1 has no batch."""
+
+    class Admin:
+        def letter_states(self, *place: Any) -> dict[int, LetterStatus]:
+            asked.append(place)
+            return {2: LetterStatus(LetterState.REDRIVEN, EPOCH_MS, "job")}
+
+    asked: list[Any] = []
+    first, second = Queue("%DLQ%g", "b", 0), Queue("%DLQ%g", "b", 1)
+    landed = Landed(*first, 1, 3, 2, 0, 1, 2, EPOCH_MS, EPOCH_MS)
+    files.commit(Commit("r", 0, files.next_seq(), "run=r/batch=0", 0, (landed,)))
+    bounds = {first: Bounds(0, 5), second: Bounds(0, 4)}
+    counts, problems = landed_states.refresh(files, cast(AdminClient, Admin()), bounds)
+    assert (counts, problems) == ({"open": 1, "redriven": 1}, {})
+    assert asked == [("g", "b", 0, 1, 3)]

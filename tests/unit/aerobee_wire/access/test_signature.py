@@ -26,12 +26,17 @@ BILLING = User("billing", (b"new", b"former"))
 
 
 class Service:
-    """A server and the clock that it shares with its clients."""
+    """A server and the wall clock that it shares with its clients."""
 
     def __init__(self, *users: User) -> None:
         self.users = {user.name: user for user in users or (BILLING,)}
-        self.now_ms = 1_000_000
-        self.signatures = Signatures(self.users.get, lambda: self.now_ms)
+        self.now_ms = 10_000_000
+        self.monotonic_ms = 5_000
+        self.signatures = Signatures(self.users.get, lambda: self.now_ms, lambda: self.monotonic_ms)
+
+    def advance(self, ms: int) -> None:
+        self.now_ms += ms
+        self.monotonic_ms += ms
 
     def signer(self, name: str = "billing", secret: bytes = b"new", late_ms: int = 0) -> Signer:
         return Signer(name, lambda: secret, lambda: self.now_ms - late_ms)
@@ -148,7 +153,7 @@ def test_sessions_are_forgotten_when_their_signatures_are_too_old() -> None:
     service = Service()
     old = service.signer().sign(PATH)
     service.check(old)
-    service.now_ms += 2 * VALID_MS + 1
+    service.advance(2 * VALID_MS + 1)
     service.check(service.signer().sign(PATH))
     assert len(service.signatures._sessions) == 1
     with pytest.raises(NotAuthenticated):
@@ -163,7 +168,59 @@ def test_the_sessions_of_a_user_are_bounded(monkeypatch: pytest.MonkeyPatch) -> 
     with raises_code(Code.SYSTEM_BUSY):
         service.check(service.signer().sign(PATH))
     assert service.check(service.signer("other").sign(PATH)) is not None
-    service.now_ms += 2 * VALID_MS + 1
+    service.advance(2 * VALID_MS + 1)
+    assert service.check(service.signer().sign(PATH)) is not None
+
+
+@pytest.mark.parametrize("step_ms", [10 * VALID_MS, 10_000 * VALID_MS])
+def test_a_step_of_the_clock_and_back_does_not_let_a_signature_count_twice(step_ms: int) -> None:
+    service = Service()
+    signer = service.signer()
+    used = [signer.sign(PATH) for _ in range(3)]
+    for header in used:
+        service.check(header)
+    service.now_ms += step_ms
+    service.advance(VALID_MS + 1)
+    service.check(service.signer().sign(PATH))  # ends sessions whose signatures are too old
+    service.now_ms -= step_ms + VALID_MS
+    for _ in range(2):
+        for header in used:
+            with pytest.raises(NotAuthenticated, match="used before"):
+                service.check(header)
+        assert service.check(signer.sign(PATH)) is not None, "the session goes on"
+
+
+def test_a_clock_that_is_set_back_does_not_keep_sessions(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(signature, "MAX_SESSIONS", 3)
+    service = Service()
+    for _ in range(9):
+        service.now_ms -= VALID_MS * 3
+        for _ in range(3):
+            assert service.check(service.signer().sign(PATH)) is not None
+        service.advance(2 * VALID_MS + 1)
+
+
+def test_ended_sessions_are_bounded_and_do_not_count_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A server that does not know which sessions ended refuses their time."""
+    monkeypatch.setattr(signature, "MAX_ENDED", 3)
+    service = Service()
+    used = [service.signer().sign(PATH) for _ in range(5)]
+    for header in used:
+        service.check(header)
+    service.advance(2 * VALID_MS + 1)
+    assert service.check(service.signer().sign(PATH)) is not None
+    assert len(service.signatures._ended) == 3
+    service.now_ms -= 2 * VALID_MS + 1
+    for header in used:
+        with pytest.raises(NotAuthenticated):
+            service.check(header)
+    with pytest.raises(NotAuthenticated, match="restart the server"):
+        service.check(service.signer().sign(PATH))
+    service.advance(1_000)
     assert service.check(service.signer().sign(PATH)) is not None
 
 

@@ -16,6 +16,7 @@ from aerobee_wire.access import table_file
 from aerobee_wire.access.policies import policy
 from aerobee_wire.access.table import (
     HORIZON_MS,
+    MAX_DELETED_USERS,
     AccessTable,
     Record,
     UserPolicy,
@@ -129,11 +130,26 @@ def test_older_copy_does_not_restore_a_deleted_user(table: AccessTable) -> None:
 
 
 def test_tombstone_has_no_secret_and_expires_after_the_horizon(table: AccessTable) -> None:
-    change(table, APP)
-    change(table, delete=[APP])
+    right = UserPolicy("app", policy("Topic:a", ["Pub"]))
+    change(table, APP, right)
+    change(table, delete=[APP, right])
     assert b"s3cret" not in table_file.encode(table.records(), NOW_MS)
-    assert table.purge(NOW_MS + HORIZON_MS) == 0 and len(table) == 1
-    assert table.purge(NOW_MS + HORIZON_MS + 2) == 1 and len(table) == 0
+    assert table.purge(NOW_MS + HORIZON_MS) == 0 and len(table) == 2
+    assert table.purge(NOW_MS + HORIZON_MS + 2) == 1
+    assert [each.key for each in table.records()] == [("user", "app")], "a user's remains"
+
+
+def test_tombstones_of_users_are_bounded_and_those_of_super_users_remain(
+    table: AccessTable,
+) -> None:
+    change(table, ADMIN, User("root", (b"root",), super=True))
+    change(table, delete=[ADMIN], now_ms=NOW_MS + 1)
+    for number in range(MAX_DELETED_USERS + 9):
+        change(table, User(f"u{number}", (b"x",)))
+        change(table, delete=[User(f"u{number}", (b"x",))], now_ms=NOW_MS + 2 + number)
+    assert table.purge(NOW_MS + 2 * HORIZON_MS) == 10
+    left = [record.key[1] for record in table.records() if record.deleted]
+    assert len(left) == MAX_DELETED_USERS and {"admin", "u10"} <= {*left} and "u9" not in left
 
 
 @pytest.mark.parametrize(

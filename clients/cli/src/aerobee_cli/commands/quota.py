@@ -56,6 +56,9 @@ def set_quota(
 ) -> None:
     """Set the quota of a subject, at each process that serves it. It replaces the former one.
 
+    Only proxies count all calls of a client. Brokers count its pulls and pops, but not its sends,
+    which do not contain its id.
+
     Exit code 3: a process does not have the quota yet.
     """
     if not any((calls, messages_in, bytes_in, messages_out, bytes_out)):
@@ -68,6 +71,11 @@ def set_quota(
             bytes_in=bytes_in,
             messages_out=messages_out,
             bytes_out=bytes_out,
+        )
+    if subject.startswith("Client:"):
+        output.note(
+            "proxies count all calls of a client; brokers count its pulls and pops, but not its "
+            "sends: to limit these, set a quota of its user or address"
         )
     access_changes.show(f"set the quota of {subject}", change, {}, as_json=json)
 

@@ -99,7 +99,8 @@ def up(
     visitor, and ends 30 minutes after the last one. The logs go to stderr. Ctrl-C and SIGTERM stop
     the services. With --replicas, N brokers run on consecutive ports, and a broker that ends is
     started again. With --secure, certificates are made under DIR/secure once, and renewed by a
-    start when they expire within 30 days. There is no console then, because it has no login.
+    start when they expire within 30 days. There is no console then: start one with
+    "aerobee console --login".
     """
     from aerobee_cli.processes.suite import Replicas, SuiteOptions, serve, set_of
 
@@ -107,7 +108,7 @@ def up(
     if replicas == 1 and etcd:
         raise BadOption("--etcd: needs --replicas 2 or more")
     if secure and console_port is not None:
-        raise BadOption("--console-port: --secure has no console")
+        raise BadOption("--console-port: --secure starts no console: run 'aerobee console --login'")
     if replicas > 1 and one_process:
         raise BadOption("--one-process and --replicas exclude each other")
     if reason := group.check(sets or ()):

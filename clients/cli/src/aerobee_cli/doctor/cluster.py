@@ -17,7 +17,7 @@ from aerobee_wire.status import MqError
 from aerobee_wire.version import VERSION
 
 if TYPE_CHECKING:
-    from aerobee_client import AdminClient
+    from aerobee_client import AdminClient, Credentials
     from aerobee_client.admin.descriptions import BrokerConflict
 
 
@@ -28,17 +28,17 @@ class Diagnosis:
     looked_at: list[str] = field(default_factory=list)
 
 
-def diagnose(namesrvs: Sequence[str]) -> Diagnosis:
-    """Check a cluster.
+def diagnose(namesrvs: Sequence[str], credentials: Credentials | None = None) -> Diagnosis:
+    """Check a cluster, as the user with these credentials or with those of the environment.
 
     Raises CommandError if no name server answers, or if no broker is registered.
     """
     from aerobee_client import AdminClient, Tls
 
     found = Diagnosis()
-    masters = _masters(namesrvs, found)
+    masters = _masters(namesrvs, credentials, found)
     reached: dict[str, Answer] = {}
-    with AdminClient(namesrvs) as admin:
+    with AdminClient(namesrvs, credentials=credentials) as admin:
         for name, address in masters.items():
             try:
                 reached[name] = _ask(admin, address)
@@ -61,7 +61,7 @@ def diagnose(namesrvs: Sequence[str]) -> Diagnosis:
         _look_at_replicas(admin, found)
         if reached:
             staying = {name for name, status in statuses.items() if not status.draining_since_ms}
-            _look_at_settings(admin, namesrvs, staying, found)
+            _look_at_settings(admin, namesrvs, credentials, staying, found)
     return found
 
 
@@ -83,7 +83,9 @@ def _look_at_replicas(admin: AdminClient, found: Diagnosis) -> None:
         found.looked_at.append(counted(number, "replica"))
 
 
-def _masters(namesrvs: Sequence[str], found: Diagnosis) -> dict[str, str]:
+def _masters(
+    namesrvs: Sequence[str], credentials: Credentials | None, found: Diagnosis
+) -> dict[str, str]:
     """Return the addresses of the masters that any name server knows, by broker name."""
     from aerobee_client import AdminClient, Tls
 
@@ -91,7 +93,7 @@ def _masters(namesrvs: Sequence[str], found: Diagnosis) -> dict[str, str]:
     conflicts: list[BrokerConflict] = []
     registered = False
     for namesrv in namesrvs:
-        with AdminClient(namesrv) as admin:
+        with AdminClient(namesrv, credentials=credentials) as admin:
             try:
                 cluster = admin.cluster()
             except MqError as error:
@@ -138,7 +140,11 @@ def _ask(admin: AdminClient, address: str) -> Answer:
 
 
 def _look_at_settings(
-    admin: AdminClient, namesrvs: Sequence[str], staying: set[str], found: Diagnosis
+    admin: AdminClient,
+    namesrvs: Sequence[str],
+    credentials: Credentials | None,
+    staying: set[str],
+    found: Diagnosis,
 ) -> None:
     """Check topics, groups and routes.
 
@@ -156,6 +162,7 @@ def _look_at_settings(
     for namesrv in namesrvs:
         found.findings += _routes(
             namesrv,
+            credentials,
             {
                 topic.topic: {there.broker_name for there in topic.brokers} & staying
                 for topic in topics
@@ -169,7 +176,9 @@ def _look_at_settings(
     ]
 
 
-def _routes(namesrv: str, wanted: dict[str, set[str]]) -> Iterator[Finding]:
+def _routes(
+    namesrv: str, credentials: Credentials | None, wanted: dict[str, set[str]]
+) -> Iterator[Finding]:
     """Report topics whose routes at a name server lack a broker.
 
     `wanted` are the brokers of each topic.
@@ -178,7 +187,7 @@ def _routes(namesrv: str, wanted: dict[str, set[str]]) -> Iterator[Finding]:
 
     brokers = sorted({name for names in wanted.values() for name in names})
     try:
-        with AdminClient(namesrv) as admin:
+        with AdminClient(namesrv, credentials=credentials) as admin:
             routed = {name: frozenset(admin.routed_topics(name)) for name in brokers}
     except MqError as error:
         advice = "update it if it is older; set enableTopicList=true if the list is turned off"

@@ -54,7 +54,7 @@ class OnDemandConsole:
                 await self._child.until_ready()
                 if await self._child.wait():
                     raise self._child.failure()
-            except ProcessEnded as failure:
+            except (ProcessEnded, OSError) as failure:  # the services run on without a console
                 self._on_line(str(failure))
                 self._refuse()
 
@@ -76,6 +76,6 @@ class OnDemandConsole:
 
     def _refuse(self) -> None:
         """Close the connections that wait, so that they do not start a failing console again."""
-        with suppress(BlockingIOError):
+        with suppress(OSError):  # none waits any more
             while True:
                 self._listener.accept()[0].close()

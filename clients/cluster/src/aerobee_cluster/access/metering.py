@@ -51,7 +51,7 @@ class CallMeter:
     async def before(self, path: str, request: Any, call: Call) -> None:
         """Wait until a call is within the quotas of its caller.
 
-        Raises MqError with the code FLOW_CONTROL.
+        Raises MqError with the code FLOW_CONTROL, for a send.
         """
         client = _client(path, request, call)
         if client is None:

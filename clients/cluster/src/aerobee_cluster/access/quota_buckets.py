@@ -3,25 +3,31 @@
 Each quota of a caller has a token bucket for each rate, which holds 2 s of the rate. A call takes
 its tokens at once and may leave the bucket with a debt, so that a request larger than a bucket is
 possible. The next call waits until the debt is paid. So calls are served in their order, and a
-caller gets its rate on average. This module does no I/O.
+caller gets its rate on average. Only sends are refused: a receive or another call waits for at most
+WAIT_S. This module does no I/O.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable, Iterator
 from typing import NamedTuple
 
-from aerobee_wire.access.quotas import ADDRESS, CLIENT, USER, Quota, Rates
+from aerobee_wire.access.quotas import ADDRESS, CLIENT, DEFAULT, USER, Quota, Rates
 from aerobee_wire.access.table import AccessTable
 from aerobee_wire.status import Code, MqError
 
 BURST_S = 2.0
 # A send that must wait longer is refused. SDKs give a call 3 s.
 SEND_WAIT_S = 1.0
-# Other calls are slowed by at most this time.
+# Other calls are slowed by at most this time, and leave no greater debt: sends wait for it, too.
 WAIT_S = 5.0
-MAX_BUCKETS = 100_000  # full ones are then forgotten; a bucket takes some 200 bytes
+RECEIVED_S = 60.0  # the greatest debt of receives; one answer may take hours of a small rate
+# Full buckets are then forgotten. If none is full, further callers without a quota of their own
+# share one bucket for each rate of their kind. A bucket takes some 200 bytes.
+MAX_BUCKETS = 100_000
+FORGET_S = 1.0  # between two looks for full buckets, which take some 20 ms
 
 
 class Client(NamedTuple):
@@ -46,6 +52,11 @@ class _Bucket:
         self.tokens = min(full, self.tokens + (now_s - self.at_s) * rate)
         self.rate, self.at_s = rate, now_s
 
+    def take(self, amount: int, most_debt_s: float) -> None:
+        """Take tokens. Afterwards the debt is at most `most_debt_s` of the rate, or as before."""
+        least = min(self.tokens, -self.rate * most_debt_s)
+        self.tokens = max(least, self.tokens - amount)
+
     def is_full(self, now_s: float) -> bool:
         return self.tokens + (now_s - self.at_s) * self.rate >= self.rate * BURST_S
 
@@ -68,6 +79,7 @@ class QuotaBuckets:
         self._now_s = now_s
         self._sleep = sleep
         self._buckets: dict[tuple[str, str, str], _Bucket] = {}  # by kind, name and rate
+        self._forgot_s: float | None = None  # when full buckets were forgotten
 
     @property
     def active(self) -> bool:
@@ -79,15 +91,14 @@ class QuotaBuckets:
 
         Raises MqError with the code FLOW_CONTROL if the wait would be longer.
         """
-        await self._take(client, Rates(1, messages, size), SEND_WAIT_S)
+        await self._take(client, Rates(1, messages, size), sends=True)
 
     async def call(self, client: Client, *, receives: bool = False) -> None:
-        """Take the token of another call, and wait for it.
+        """Take the token of another call, and wait for it up to WAIT_S.
 
-        If the call `receives` messages, it also waits for the debt of former receives. Raises
-        MqError with the code FLOW_CONTROL if the wait would be longer than WAIT_S.
+        If the call `receives` messages, it also waits for the debt of former receives.
         """
-        await self._take(client, Rates(1), WAIT_S, receives=receives)
+        await self._take(client, Rates(1), receives=receives)
 
     def received(self, client: Client, messages: int, size: int) -> None:
         """Take the tokens of messages that a client received. Later receives wait for them."""
@@ -96,12 +107,12 @@ class QuotaBuckets:
         now_s = self._now_s()
         for _, bucket, name in self._of(client, now_s):
             if name == "messages_out":
-                bucket.tokens -= messages
+                bucket.take(messages, RECEIVED_S)
             elif name == "bytes_out":
-                bucket.tokens -= size
+                bucket.take(size, RECEIVED_S)
 
     async def _take(
-        self, client: Client, amounts: Rates, most_s: float, *, receives: bool = False
+        self, client: Client, amounts: Rates, *, sends: bool = False, receives: bool = False
     ) -> None:
         if not self.active:
             return
@@ -115,14 +126,14 @@ class QuotaBuckets:
             taken.append((bucket, amount))
             if bucket.tokens < 0 and -bucket.tokens / bucket.rate > wait_s:
                 wait_s, reason = -bucket.tokens / bucket.rate, (quota, name)
-        if reason is not None and wait_s > most_s:
+        if sends and reason is not None and wait_s > SEND_WAIT_S:
             self.refused += 1
             raise _over(*reason, wait_s)
         for bucket, amount in taken:
-            bucket.tokens -= amount
+            bucket.take(amount, math.inf if sends else WAIT_S)
         if wait_s:
             self.delayed += 1
-            await self._sleep(wait_s)
+            await self._sleep(min(wait_s, WAIT_S))
 
     def _of(self, client: Client, now_s: float) -> Iterator[tuple[Quota, _Bucket, str]]:
         """Yield the buckets of a client, refilled, with their quotas and the names of rates."""
@@ -136,22 +147,29 @@ class QuotaBuckets:
                 continue
             for name in Rates.__slots__:
                 if rate := getattr(quota.rates, name):
-                    yield quota, self._bucket((kind, caller, name), rate, now_s), name
+                    yield quota, self._bucket(quota, caller, name, rate, now_s), name
 
-    def _bucket(self, key: tuple[str, str, str], rate: int, now_s: float) -> _Bucket:
-        bucket = self._buckets.get(key)
+    def _bucket(self, quota: Quota, caller: str, name: str, rate: int, now_s: float) -> _Bucket:
+        bucket = self._buckets.get((quota.kind, caller, name))
         if bucket is None:
-            if len(self._buckets) >= MAX_BUCKETS:
-                self._forget_full(now_s)
-            bucket = self._buckets[key] = _Bucket(rate, now_s)
-        else:
-            bucket.refill(rate, now_s)
+            # A caller chooses its client id, and may have many addresses. Other quotas are few.
+            if quota.name == DEFAULT and self._is_full(now_s):
+                caller = ""
+            key = quota.kind, caller, name
+            bucket = self._buckets.get(key) or self._buckets.setdefault(key, _Bucket(rate, now_s))
+        bucket.refill(rate, now_s)
         return bucket
 
-    def _forget_full(self, now_s: float) -> None:
-        self._buckets = {
-            key: bucket for key, bucket in self._buckets.items() if not bucket.is_full(now_s)
-        }
+    def _is_full(self, now_s: float) -> bool:
+        """Return whether there are too many buckets, after full ones were forgotten."""
+        if len(self._buckets) < MAX_BUCKETS:
+            return False
+        if self._forgot_s is None or now_s - self._forgot_s >= FORGET_S:
+            self._forgot_s = now_s
+            self._buckets = {
+                key: bucket for key, bucket in self._buckets.items() if not bucket.is_full(now_s)
+            }
+        return len(self._buckets) >= MAX_BUCKETS
 
 
 def _over(quota: Quota, name: str, wait_s: float) -> MqError:

@@ -117,8 +117,8 @@ class AccessStore:
         """Create a user if there is none, and return whether it was created.
 
         Each other record of the name is newer, also one that arrives later: this process may have
-        lost its file, and the cluster may have changed or deleted the user. Raises MqError with the
-        code SYSTEM_ERROR as `change` does.
+        lost its file, and the cluster may have changed or deleted the user. So tombstones of users
+        remain. Raises MqError with the code SYSTEM_ERROR as `change` does.
         """
 
         async def apply() -> list[Record]:

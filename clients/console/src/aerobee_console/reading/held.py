@@ -29,6 +29,22 @@ class Held(Answer):
     total: int | None
     known: bool
 
+    def why_missing(self, key: str, rows: int) -> str:
+        """Return why none of `rows` listed rows has the key of an action that was chosen.
+
+        The row has ended only if its broker answered and the list is whole.
+        """
+        broker_name = key.partition("/")[0]
+        if any(each.broker_name == broker_name for each in self.silent):
+            return f"unknown, because {broker_name} did not answer: retry when it runs"
+        whole = bool(self.silent) if self.total is None else self.total == rows
+        if rows >= MOST or not whole:
+            return (
+                f"unknown, because it is not among the {rows:,} oldest: filter the list by its "
+                "topic, and choose it there"
+            )
+        return "it had ended before"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DelayedList(Held):

@@ -6,6 +6,7 @@ The stream is open while a visitor looks at a page. It reports the topics and gr
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import aclosing, asynccontextmanager
@@ -18,6 +19,8 @@ from aerobee_wire.status import MqError
 RATE_SAMPLES = 10  # the rates of lists are over the last 10 s
 RETRY_S = 1.0
 REOPEN_S = 2.0  # the least time between two changes of the names
+
+log = logging.getLogger(__name__)
 
 TOPIC, GROUP = "topic", "group"
 Subject = tuple[str, str]  # (TOPIC or GROUP, its name)
@@ -75,13 +78,21 @@ class Watch:
             await asyncio.wait([task])
 
     async def _run(self) -> None:
+        failing = False
         while True:
             try:
                 await self._read(self._wanted())
+                failing = False
+                continue
             except MqError:  # the pages name what does not answer
-                self.rates.clear()
-                self._recent.clear()
-                await asyncio.sleep(RETRY_S)
+                pass
+            except Exception:
+                if not failing:  # once, because each try may fail until the cause is gone
+                    log.exception("the rates cannot be read")
+                failing = True
+            self.rates.clear()
+            self._recent.clear()
+            await asyncio.sleep(RETRY_S)
 
     async def _read(self, subjects: frozenset[Subject]) -> None:
         """Read samples until pages show other topics or groups."""

@@ -160,10 +160,10 @@
   let stream = null;
   let heardAt = 0;
 
-  function report(lost) {
+  function report(lost, problem = "connection lost, retrying") {
     const place = document.getElementById("connection");
     place.classList.toggle("lost", lost);
-    const text = lost ? "connection lost, retrying" : "";
+    const text = lost ? problem : "";
     if (place.textContent !== text) place.textContent = text;
   }
 
@@ -182,12 +182,13 @@
     return !old.contains(document.activeElement) && ![...old.elements].some((each) => each.type !== "hidden" && isEdited(each));
   }
 
-  // Rows are matched by what they link to, so that focus goes with its row.
+  // Rows are matched by what they are chosen by, or else link to, so that focus and ticks go along.
   function nameRows(root) {
     const known = new Map();
     root.querySelectorAll("table.rows").forEach((table, number) => {
       for (const row of table.tBodies[0].rows) {
-        const name = `row-${number}-${row.querySelector("a")?.getAttribute("href") ?? ""}`;
+        const own = row.querySelector("td.choose input")?.value ?? row.querySelector("a")?.getAttribute("href");
+        const name = `row-${number}-${own ?? ""}`;
         known.set(name, (known.get(name) ?? 0) + 1);
         row.id = `${name}-${known.get(name)}`;
       }
@@ -235,14 +236,16 @@
     heardAt = Date.now();
     if (document.hidden || !content().hasAttribute("data-live")) return;
     const opened = new EventSource(`/live?page=${encodeURIComponent(location.pathname + location.search)}`);
-    const hear = (act) => (event) => {
+    const hear = (act, problem) => (event) => {
       if (opened !== stream) return;
       heardAt = Date.now();
-      report(false);
+      report(Boolean(problem), problem);
       act(JSON.parse(event.data));
     };
     opened.addEventListener("page", hear((event) => show(event.content)));
     opened.addEventListener("rates", hear(showRates));
+    opened.addEventListener("stale", hear(() => {}, "this page is old: the console cannot read it, retrying"));
+    opened.addEventListener("ended", () => location.reload());
     opened.onerror = () => {
       if (opened === stream) report(true);
     };

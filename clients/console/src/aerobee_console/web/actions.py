@@ -347,7 +347,9 @@ async def _send(console: Console, names: Mapping[str, str], fields: Fields) -> R
         keys=fields.text("keys").split(),
         message_group=fields.text("message_group"),
     )
-    async with AsyncProducer(PRODUCER_GROUP, namesrv=console.options.namesrvs) as producer:
+    async with AsyncProducer(
+        PRODUCER_GROUP, namesrv=console.options.namesrvs, credentials=console.credentials
+    ) as producer:
         sent = await producer.send(message)
     return Result(
         title="The message was sent",

@@ -49,10 +49,14 @@ FILE = "openapi.json"
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """The values that a change needs. `csrf_token` is sent in the header x-csrf-token."""
+    """The values that a change needs. `csrf_token` is sent in the header x-csrf-token.
+
+    `user` is the user who has logged in, or "" if the console has no login.
+    """
 
     csrf_token: str
     read_only: bool
+    user: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,7 +255,7 @@ ENDPOINTS: dict[str, Endpoint] = {
 
 
 async def _session(console: Console) -> Session:
-    return Session(console.guard.token, console.options.read_only)
+    return Session(console.guard.token, console.options.read_only, console.user)
 
 
 # ---- requests ----

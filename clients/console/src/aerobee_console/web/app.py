@@ -20,6 +20,7 @@ from aerobee_console.web.console import Console, status_of
 from aerobee_console.web.fields import BadField
 from aerobee_console.web.forms import Action
 from aerobee_console.web.live import stream
+from aerobee_console.web.login import Entrance, LoginMiddleware, console_of
 from aerobee_console.web.pages import PAGES, Page
 from aerobee_console.web.security import Refused, SecurityMiddleware
 from aerobee_wire.status import MqError
@@ -35,37 +36,49 @@ STATIC = {
 }
 
 
-def application(console: Console) -> Starlette:
-    """Return the application. It closes the client of the console when it ends."""
+def application(console: Console, entrance: Entrance | None = None) -> Starlette:
+    """Return the application. It closes its clients when it ends.
+
+    Args:
+        console: The console of all visitors; with a login, that of its page.
+        entrance: The login; None for none.
+    """
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
         try:
             yield
         finally:
-            await console.source.admin.close()
+            if entrance is not None:
+                await entrance.sessions.close()
+            await console.close()
 
     async def static(request: Request) -> Response:
         return _static(request.path_params["path"])
 
     routes = [
-        Route(path, _endpoint(console, _page_of(action)), methods=["GET", "POST"])
+        Route(path, _endpoint(_page_of(action)), methods=["GET", "POST"])
         for path, action in ACTIONS.items()
     ]
-    pages = [Route(path, _endpoint(console, page)) for path, page in PAGES.items()]
+    pages = [Route(path, _endpoint(page)) for path, page in PAGES.items()]
     routes += pages
-    routes.append(Route("/live", stream(console.live, pages)))
-    routes += _api_routes(console)
+    routes.append(Route("/live", stream(lambda request: console_of(request).live, pages)))
+    routes += _api_routes()
+    if entrance is not None:
+        routes += entrance.routes
     routes.append(Route("/static/{path:path}", static))
     return Starlette(
         routes=routes,
         lifespan=lifespan,
-        middleware=[Middleware(SecurityMiddleware, options=console.options)],
-        exception_handlers={HTTPException: _http_error(console)},
+        middleware=[
+            Middleware(SecurityMiddleware, options=console.options),
+            Middleware(LoginMiddleware, console=console, entrance=entrance),
+        ],
+        exception_handlers={HTTPException: _http_error},
     )
 
 
-def _api_routes(console: Console) -> list[Route]:
+def _api_routes() -> list[Route]:
     def reads(endpoint: api.Endpoint) -> Page:
         return lambda request, console: api.read(request, console, endpoint)
 
@@ -77,15 +90,15 @@ def _api_routes(console: Console) -> list[Route]:
     calls += [(path, reads(endpoint), ["GET"]) for path, endpoint in api.ENDPOINTS.items()]
     calls.append((f"/{api.FILE}", api.description, ["GET"]))
     return [
-        Route(api.PREFIX + path, _api_endpoint(console, call), methods=methods)
+        Route(api.PREFIX + path, _api_endpoint(call), methods=methods)
         for path, call, methods in calls
     ]
 
 
-def _api_endpoint(console: Console, call: Page) -> Callable[[Request], Awaitable[Response]]:
+def _api_endpoint(call: Page) -> Callable[[Request], Awaitable[Response]]:
     async def endpoint(request: Request) -> Response:
         try:
-            return await call(request, console)
+            return await call(request, console_of(request))
         except Exception as error:
             answer = api.problem(error)
             if answer is None:
@@ -102,8 +115,9 @@ def _page_of(action: Action) -> Page:
     return page
 
 
-def _endpoint(console: Console, page: Page) -> Callable[[Request], Awaitable[Response]]:
+def _endpoint(page: Page) -> Callable[[Request], Awaitable[Response]]:
     async def endpoint(request: Request) -> Response:
+        console = console_of(request)
         try:
             return await page(request, console)
         except BadField as error:
@@ -120,20 +134,17 @@ def _endpoint(console: Console, page: Page) -> Callable[[Request], Awaitable[Res
     return endpoint
 
 
-def _http_error(console: Console) -> Callable[[Request, Exception], Awaitable[Response]]:
-    async def handler(request: Request, error: Exception) -> Response:
-        assert isinstance(error, HTTPException)
-        if request.url.path.startswith(f"{api.PREFIX}/"):
-            answer = api.problem(error)
-            assert answer is not None
-            return answer
-        text = {
-            404: "There is no such page: use the menu.",
-            405: "This page does not accept the method: use the menu.",
-        }.get(error.status_code, str(error.detail))
-        return console.problem(request, error.status_code, text)
-
-    return handler
+async def _http_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    if request.url.path.startswith(f"{api.PREFIX}/"):
+        answer = api.problem(error)
+        assert answer is not None
+        return answer
+    text = {
+        404: "There is no such page: use the menu.",
+        405: "This page does not accept the method: use the menu.",
+    }.get(error.status_code, str(error.detail))
+    return console_of(request).problem(request, error.status_code, text)
 
 
 def _static(path: str) -> Response:

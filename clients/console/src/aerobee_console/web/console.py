@@ -9,6 +9,7 @@ from jinja2 import Environment
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
+from aerobee_client import Credentials
 from aerobee_console.options import Options
 from aerobee_console.reading.overview import Doctor
 from aerobee_console.reading.source import Source
@@ -40,15 +41,34 @@ TABS = (
 
 
 class Console:
-    """The state of a running console: clients and options, but no data of the cluster."""
+    """The state of a running console: clients and options, but no data of the cluster.
 
-    def __init__(self, options: Options, source: Source, doctor: Doctor) -> None:
+    With a login, each user has one. `credentials` are those of its user; None if there is no login,
+    and for the page of the login.
+    """
+
+    def __init__(
+        self,
+        options: Options,
+        source: Source,
+        doctor: Doctor,
+        credentials: Credentials | None = None,
+    ) -> None:
         self.options = options
+        self.credentials = credentials
         self.source = source
         self.doctor = doctor
         self.guard = Guard(options)
         self.live = Live(Watch(source), source.now_ms)
         self._templates: Environment = environment()
+
+    @property
+    def user(self) -> str:
+        return self.credentials.access_key if self.credentials else ""
+
+    async def close(self) -> None:
+        """Close the client."""
+        await self.source.admin.close()
 
     def page(
         self,
@@ -78,6 +98,7 @@ class Console:
             path=request.url.path,
             options=self.options,
             token=self.guard.token,
+            user=self.user,
             **context,
         )
         return HTMLResponse(text, status)

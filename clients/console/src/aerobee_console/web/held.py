@@ -76,6 +76,11 @@ async def lite_of(console: Console, fields: Fields) -> held.LiteList:
 # ---- changes ----
 
 
+def _filters(fields: Fields, *names: str) -> list[Input]:
+    """Return the filters of the list in which the rows were chosen, so that it is read again."""
+    return [Input(name=name, label="", kind="hidden", value=fields.text(name)) for name in names]
+
+
 async def _each(
     rows: Sequence[R], act: Callable[[R], Awaitable[None]], name: Callable[[R], str]
 ) -> tuple[int, list[str]]:
@@ -96,25 +101,38 @@ async def _each(
     return done, failures
 
 
+def _missing(found: held.Held, rows: int, keys: Sequence[str]) -> list[str]:
+    """Return a sentence for each key that is not in a list of `rows` rows."""
+    return [f"{key}: {found.why_missing(key, rows)}" for key in keys]
+
+
 def _effects(found: held.Held, texts: Sequence[str], missing: Sequence[str]) -> Effects:
     shown = list(texts[:LISTED])
     if len(texts) > LISTED:
         shown.append(f"and {len(texts) - LISTED:,} more")
-    if missing:
-        shown.append(f"{len(missing):,} of those that were chosen are not in the list any more")
+    shown += missing[:LISTED]
+    if len(missing) > LISTED:
+        shown.append(f"and {len(missing) - LISTED:,} more that are not in the list")
     return Effects(texts=tuple(shown), seen="", silent=found.silent, asked_at_ms=found.asked_at_ms)
 
 
-def _gone(what: str) -> Changed:
-    return Changed(f"no {what} that was chosen waits any more: look at the list again")
+def _gone(what: str, missing: Sequence[str]) -> Changed:
+    found = "; ".join(missing[:LISTED])
+    return Changed(f"no {what} that was chosen is in the list, and nothing was changed: {found}")
 
 
 async def _transactions(
     console: Console, fields: Fields
 ) -> tuple[held.TransactionList, list[OpenTransaction], list[str]]:
     keys = fields.names("transactions")
-    found = await held.transaction_list(console.source, limit=held.MOST)
-    return found, *held.chosen(found.rows, held.transaction_key, keys)
+    found = await held.transaction_list(
+        console.source,
+        topic=fields.text("topic"),
+        producer_group=fields.text("group"),
+        limit=held.MOST,
+    )
+    rows, missing = held.chosen(found.rows, held.transaction_key, keys)
+    return found, rows, _missing(found, len(found.rows), missing)
 
 
 def _transaction_name(row: OpenTransaction) -> str:
@@ -139,6 +157,7 @@ async def _end_form(console: Console, __: Mapping[str, str], fields: Fields) -> 
             Input(name="transactions", label="", kind="hidden",
                   value=" ".join(map(held.transaction_key, rows))),
             Input(name="outcome", label="Outcome", kind="fixed", value=outcome),
+            *_filters(fields, "topic", "group"),
         ),
         effects=_effects(found, texts, missing),
         confirm=outcome,
@@ -152,7 +171,7 @@ async def _end(console: Console, __: Mapping[str, str], fields: Fields) -> Resul
     confirmed(fields, outcome)
     _, rows, missing = await _transactions(console, fields)
     if not rows:
-        raise _gone("transaction")
+        raise _gone("transaction", missing)
     admin = console.source.admin
     done, failures = await _each(
         rows,
@@ -162,7 +181,7 @@ async def _end(console: Console, __: Mapping[str, str], fields: Fields) -> Resul
     verb = "committed" if outcome == "commit" else "rolled back"
     return Result(
         title=f"{counted(done, 'transaction')} {verb}",
-        incomplete=[*failures, *(f"{key}: it had ended before" for key in missing)],
+        incomplete=[*failures, *missing],
         back="/transactions",
     )
 
@@ -171,8 +190,15 @@ async def _leases(
     console: Console, group: str, fields: Fields
 ) -> tuple[held.LeaseList, list[HeldLease], list[str]]:
     keys = fields.names("leases")
-    found = await held.lease_list(console.source, group, limit=held.MOST)
-    return found, *held.chosen(found.rows, held.lease_key, keys)
+    found = await held.lease_list(
+        console.source,
+        group,
+        topic=fields.text("topic"),
+        client_id=fields.text("client"),
+        limit=held.MOST,
+    )
+    rows, missing = held.chosen(found.rows, held.lease_key, keys)
+    return found, rows, _missing(found, len(found.rows), missing)
 
 
 def _lease_name(row: HeldLease) -> str:
@@ -194,6 +220,7 @@ async def _release_form(console: Console, names: Mapping[str, str], fields: Fiel
         inputs=(
             Input(name="leases", label="", kind="hidden",
                   value=" ".join(map(held.lease_key, rows))),
+            *_filters(fields, "topic", "client"),
         ),
         effects=_effects(found, texts, missing),
         notes=("If the client still works on a message, the group may consume it twice.",),
@@ -205,12 +232,12 @@ async def _release(console: Console, names: Mapping[str, str], fields: Fields) -
     group = names["group"]
     _, rows, missing = await _leases(console, group, fields)
     if not rows:
-        raise _gone("lease")
+        raise _gone("lease", missing)
     admin = console.source.admin
     done, failures = await _each(rows, lambda row: admin.release_lease(group, row), _lease_name)
     return Result(
         title=f"{counted(done, 'lease')} of {group} released",
-        incomplete=[*failures, *(f"{key}: it had ended before" for key in missing)],
+        incomplete=[*failures, *missing],
         back=f"/leases?group={part(group)}",
     )
 
@@ -222,6 +249,10 @@ PAGES = {
     "/lite": show_lite,
 }
 ACTIONS: dict[str, Action] = {
-    "/transactions/end": Action(_end_form, _end, TAB, fields=("transactions", "outcome")),
-    "/leases/{group}/release": Action(_release_form, _release, TAB, fields=("leases",)),
+    "/transactions/end": Action(
+        _end_form, _end, TAB, fields=("transactions", "outcome", "topic", "group")
+    ),
+    "/leases/{group}/release": Action(
+        _release_form, _release, TAB, fields=("leases", "topic", "client")
+    ),
 }

@@ -1,14 +1,16 @@
 """Live pages: an event stream for each open page, which the server reads for all its visitors.
 
-A page that several visitors look at is read once. A stream has two events. "page" is the content of
-the page, after it was read again and differs. "rates" has the rates of the topics and groups on the
-page, once a second; it shows the browser too that the console still runs.
+A page that several visitors look at is read once. A stream has three events. "page" is the content
+of the page, after it was read again and differs. "rates" has the rates of the topics and groups on
+the page, once a second; it shows the browser too that the console still runs. "stale" replaces
+"rates" while the page cannot be read, so that the browser says that the content is old.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import re
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
@@ -32,6 +34,8 @@ MAX_ADDRESS = 4_096
 
 Render = Callable[[str], Awaitable[bytes]]
 
+log = logging.getLogger(__name__)
+
 _CONTENT = re.compile(r'<main id="content".*</main>', re.DOTALL)
 _SUBJECT = re.compile(r'data-rate="(topic|group) ([^" ]+) ')
 
@@ -41,7 +45,7 @@ class _Page:
     """A page that some visitors look at.
 
     `content` is its latest content, and `version` counts the different ones. `subjects` are the
-    topics and groups whose rates it shows.
+    topics and groups whose rates it shows. `stale` is True while a read fails.
     """
 
     visitors: int = 0
@@ -49,6 +53,7 @@ class _Page:
     content: str = ""
     subjects: frozenset[Subject] = frozenset()
     asked_at_ms: int = 0
+    stale: bool = False
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     task: asyncio.Task[None] | None = None
 
@@ -87,7 +92,11 @@ class Live:
                         version = page.version
                         watcher.subjects = page.subjects
                         yield _event("page", {"content": page.content})
-                    yield _event("rates", {"asked": page.asked_at_ms, "rates": self._rates(page)})
+                    if page.stale:
+                        yield _event("stale", {})
+                    else:
+                        rates = self._rates(page)
+                        yield _event("rates", {"asked": page.asked_at_ms, "rates": rates})
                     await self._next(page)
             finally:
                 page.visitors -= 1
@@ -109,17 +118,27 @@ class Live:
                 each.cancel()
 
     async def _read(self, page: _Page, address: str, render: Render) -> None:
+        """Read a page again and again, also after an error that its endpoint does not expect."""
         while True:
-            asked_at_ms = self._now_ms()
-            content = _content(await render(address))
-            page.asked_at_ms = asked_at_ms
-            if content and content != page.content:
-                page.content = content
-                page.version += 1
-                page.subjects = frozenset(_SUBJECT.findall(content))
-                page.changed.set()
-                page.changed = asyncio.Event()
+            try:
+                await self._read_once(page, address, render)
+                page.stale = False
+            except Exception:
+                if not page.stale:  # once, because each read may fail until the cause is gone
+                    log.exception("the live page %s cannot be read", address)
+                page.stale = True
             await asyncio.sleep(READ_AGAIN_S)
+
+    async def _read_once(self, page: _Page, address: str, render: Render) -> None:
+        asked_at_ms = self._now_ms()
+        content = _content(await render(address))
+        page.asked_at_ms = asked_at_ms
+        if content and content != page.content:
+            page.content = content
+            page.version += 1
+            page.subjects = frozenset(_SUBJECT.findall(content))
+            page.changed.set()
+            page.changed = asyncio.Event()
 
     def _rates(self, page: _Page) -> dict[str, Any]:
         return {
@@ -138,8 +157,17 @@ def _event(name: str, data: Any) -> bytes:
     return f"event: {name}\ndata: {json.dumps(data)}\n\n".encode()
 
 
-def stream(live: Live, routes: list[Route]) -> Callable[[Request], Awaitable[Response]]:
-    """Return the endpoint of the streams. `routes` are those of the pages."""
+def stream(
+    live_of: Callable[[Request], Live], routes: list[Route]
+) -> Callable[[Request], Awaitable[Response]]:
+    """Return the endpoint of the streams.
+
+    A stream ends with its session: the browser then loads the page again, which is the login.
+
+    Args:
+        live_of: Returns the pages of the user of a request.
+        routes: The routes of the pages.
+    """
 
     async def endpoint(request: Request) -> Response:
         try:
@@ -156,8 +184,12 @@ def stream(live: Live, routes: list[Route]) -> Callable[[Request], Awaitable[Res
             return bytes(answer.body)
 
         async def events() -> AsyncGenerator[bytes, None]:
-            async with aclosing(live.events(address, render)) as found:
+            session = request.scope.get("session")
+            async with aclosing(live_of(request).events(address, render)) as found:
                 async for event in found:
+                    if session is not None and not session.live:
+                        yield _event("ended", {})
+                        return
                     yield event
 
         return StreamingResponse(events(), media_type="text/event-stream")

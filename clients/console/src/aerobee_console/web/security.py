@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import hmac
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from ipaddress import IPv4Network, IPv6Network, ip_address
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -23,6 +24,7 @@ from aerobee_console.options import Options
 
 MAX_REQUEST_BYTES = 5 * 1024 * 1024
 TOO_LARGE = f"The request is too large: send at most {MAX_REQUEST_BYTES:,} bytes."
+HSTS_S = 180 * 86_400
 TOKEN_FIELD = "csrf_token"
 TOKEN_HEADER = "x-csrf-token"
 
@@ -57,12 +59,17 @@ class Guard:
             headers: The headers of the request, with names in lower case.
         """
         if self._options.read_only:
-            raise Refused("the console runs with --read-only: it makes no changes")
+            raise Refused(self._options.read_only_reason)
+        self.check_source(headers)
+
+    def check_source(self, headers: Mapping[str, str]) -> None:
+        """Raise Refused unless a request comes from a page of the console."""
+        scheme = "https" if self._options.secure else "http"
         origin, host = headers.get("origin", ""), headers.get("host", "")
         if urlsplit(origin).netloc != host or not origin.startswith(("http://", "https://")):
             raise Refused(
                 f"a change must come from the console itself: the header Origin is {origin!r} and "
-                f"must be http://{host}"
+                f"must be {scheme}://{host}"
             )
 
     def check_token(self, token: str) -> None:
@@ -80,12 +87,37 @@ def host_of(value: str) -> str:
     return value.partition(":")[0].lower()
 
 
+def visitor_address(scope: Scope, options: Options) -> str:
+    """Return the address of a visitor: behind proxies, the last one that is not a proxy."""
+    address = scope["client"][0] if scope.get("client") else ""
+    if options.trusted_proxies:
+        hops = Headers(scope=scope).get("x-forwarded-for", "").split(",")
+        for hop in reversed([each.strip() for each in hops]):
+            if not _is_in(address, options.trusted_proxies) or not hop:
+                break
+            address = hop
+    return address
+
+
+def _is_in(address: str, networks: Sequence[IPv4Network | IPv6Network]) -> bool:
+    try:
+        found = ip_address(address)
+    except ValueError:
+        return False
+    return any(found in each for each in networks)
+
+
 class SecurityMiddleware:
-    """Refuses requests for foreign hosts and too large ones, and adds the security headers."""
+    """Refuses requests for foreign hosts and too large ones, and adds the security headers.
+
+    Behind reverse proxies, it refuses requests of other callers, and of browsers without TLS.
+    """
 
     def __init__(self, app: ASGIApp, options: Options) -> None:
         self._app = app
         self._names = options.names
+        self._proxies = options.trusted_proxies
+        self._secure = options.secure
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -97,6 +129,8 @@ class SecurityMiddleware:
                 headers = MutableHeaders(scope=message)
                 for name, value in HEADERS.items():
                     headers[name] = value
+                if self._secure:
+                    headers["strict-transport-security"] = f"max-age={HSTS_S}"
                 if "cache-control" not in headers:
                     headers["cache-control"] = "no-store"
             await send(message)
@@ -111,10 +145,23 @@ class SecurityMiddleware:
                 raise HTTPException(413, TOO_LARGE)
             return message
 
-        refusal = self._refusal(Headers(scope=scope))
+        refusal = self._refusal(scope, Headers(scope=scope))
         await (refusal or self._app)(scope, limited, protected)
 
-    def _refusal(self, headers: Headers) -> PlainTextResponse | None:
+    def _refusal(self, scope: Scope, headers: Headers) -> PlainTextResponse | None:
+        peer = scope["client"][0] if scope.get("client") else ""
+        if self._proxies and not _is_in(peer, self._proxies):
+            return PlainTextResponse(
+                f"The console answers only its reverse proxies: {peer} is not in a network of "
+                "--trusted-proxy.\n",
+                403,
+            )
+        if self._proxies and headers.get("x-forwarded-proto", "") != "https":
+            return PlainTextResponse(
+                "Open the console with https. The reverse proxy must send the header "
+                "X-Forwarded-Proto with the scheme that the browser uses.\n",
+                403,
+            )
         host = headers.get("host", "")
         if host_of(host) not in self._names:
             return PlainTextResponse(

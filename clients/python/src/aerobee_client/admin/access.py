@@ -247,7 +247,7 @@ class AccessAdmin(BrokerAdmin):
 
         Args:
             subject: "User:NAME", "Client:ID" or "Address:HOST"; the name * is the default of its
-                kind.
+                kind. Only proxies count the sends of a client by its id.
             calls: Calls a second.
             messages_in: Messages that the client sends a second.
             bytes_in: Bytes of their bodies a second.

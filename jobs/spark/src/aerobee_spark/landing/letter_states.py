@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from aerobee_spark.errors import MqError
 from aerobee_spark.reading.offsets import Bounds, Queue
 from aerobee_spark.table import letter_states
+from aerobee_spark.table.commits import spans
 from aerobee_spark.table.files import FactsFiles
 from aerobee_spark.table.letter_states import QueueStates
 from aerobee_wire import topics
@@ -22,13 +23,15 @@ PAGE = 4_096  # letters of one request
 def refresh(
     files: FactsFiles, admin: AdminClient, bounds: Mapping[Queue, Bounds | MqError]
 ) -> tuple[dict[str, int], dict[str, str]]:
-    """Replace the states of the letters that the brokers have.
+    """Replace the states of the letters that the table and the brokers have.
 
-    If a broker does not answer, its letters keep the states of the last run.
+    Letters that arrived after the last batch of their queue are left to the next run. If a broker
+    does not answer, its letters keep the states of the last run.
 
     Returns:
         The number of letters of the table by state, and the error of each broker.
     """
+    landed = {span.queue: span for span in spans(files.commits())}
     found: list[QueueStates] = []
     problems: dict[str, str] = {}
     for queue, at in sorted(bounds.items(), key=lambda each: each[0]):
@@ -37,7 +40,11 @@ def refresh(
         try:
             if isinstance(at, MqError):
                 raise at
-            found.append(_states_of(admin, queue, at))
+            if (span := landed.get(queue)) is None:
+                continue
+            within = Bounds(max(at.min_offset, span.start), min(at.max_offset, span.end))
+            if within.min_offset < within.max_offset:
+                found.append(_states_of(admin, queue, within))
         except MqError as error:
             problems[queue.broker_name] = error.message
     return letter_states.update(files, found), problems

@@ -16,13 +16,14 @@ from aerobee_broker.metadata.config_table import updated
 from aerobee_broker.metadata.consumer_offsets import ConsumerOffsets
 from aerobee_broker.metadata.persistent_table import PersistentTable
 from aerobee_broker.metadata.topics import TopicConfig
+from aerobee_broker.registry.clients import Clients
 from aerobee_broker.registry.groups import GroupRegistry
 from aerobee_broker.registry.topics import TopicRegistry
 from aerobee_broker.store.message_store import MessageStore
 from aerobee_wire import topics as names
 
 # The fields of a TopicConfig that an update cannot change.
-_NO_SETTINGS = ("topic", "shrunk_from", "expired_before_ms")
+_NO_SETTINGS = ("topic", "shrunk_from", "expired_before_ms", "inherited_ms")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,7 @@ class Administration:
     store: MessageStore
     topics: TopicRegistry
     groups: GroupRegistry
+    clients: Clients
     offsets: ConsumerOffsets
     saved_offsets: PersistentTable
     polls: LongPolls
@@ -123,6 +125,7 @@ class Administration:
             self.lite.check_forget(topic=topic)
             (self.journal or self.store).delete_topic(topic)
             self.offsets.remove_topic(topic)
+            self.clients.forget_pulled_to(topic=topic)
             if names.is_dead_letter(topic):
                 self.letters.forget_group(topic.removeprefix(names.DLQ_PREFIX))
             logged.extend([self.leases.forget(topic=topic), self.lite.forget(topic=topic)])
@@ -153,6 +156,7 @@ class Administration:
                 self.leases.check_forget(consumer_group=consumer_group)
                 self.lite.check_forget(consumer_group=consumer_group)
                 self.offsets.remove_group(consumer_group)
+                self.clients.forget_pulled_to(consumer_group=consumer_group)
                 logged.append(self.leases.forget(consumer_group=consumer_group))
                 logged.append(self.lite.forget(consumer_group=consumer_group))
 

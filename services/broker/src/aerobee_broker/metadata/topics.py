@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from aerobee_broker.metadata.config_table import ConfigTable
 from aerobee_broker.store.format import LITE_TOPICS, SHRUNK_TOPICS, TOPIC_TIMES
 from aerobee_broker.store.options import HOUR_MS
+from aerobee_broker.store.retention.topic_times import TopicTime
+from aerobee_chassis.clock import Clock
 from aerobee_wire.properties import whole_number
 from aerobee_wire.queues.lite import LITE
 from aerobee_wire.route import READ, READ_WRITE, WRITE
@@ -35,6 +37,9 @@ class TopicConfig:
     # Store time (ms since the epoch): older messages expired before the retention time of the topic
     # was raised or removed, and stay expired. 0 if it was not.
     expired_before_ms: int = 0
+    # The retention time (ms) of a retry topic without one of its own, from the topics that its
+    # group consumes. 0 if it is that of the broker.
+    inherited_ms: int = 0
 
     @property
     def name(self) -> str:
@@ -57,7 +62,33 @@ class TopicConfig:
     def reserved_ms(self) -> int | None:
         """The retention time of the topic in ms, or None if it is that of the broker."""
         hours = whole_number(self.attributes.get(RESERVE_TIME, ""))
-        return hours * HOUR_MS if hours is not None and hours > 0 else None
+        if hours is not None and hours > 0:
+            return hours * HOUR_MS
+        return self.inherited_ms or None
+
+    @property
+    def time(self) -> TopicTime | None:
+        """How long the store keeps messages, or None if nothing but the broker decides."""
+        reserved_ms = self.reserved_ms
+        if reserved_ms is None and not self.expired_before_ms:
+            return None
+        return TopicTime(reserved_ms, self.expired_before_ms)
+
+    def changed_from(self, known: TopicConfig, now_ms: int) -> TopicConfig:
+        """Return this configuration as the successor of `known`.
+
+        A longer retention time applies to the messages that are readable when it is set. The
+        others have expired for good, so the result has the store time of the last of them.
+        """
+        before, after = known.reserved_ms, self.reserved_ms
+        expired_before_ms = known.expired_before_ms
+        if before is not None and (after is None or after > before):
+            expired_before_ms = max(expired_before_ms, now_ms - before)
+        return replace(self, expired_before_ms=expired_before_ms)
+
+    def inheriting(self, reserved_ms: int | None, now_ms: int) -> TopicConfig:
+        """Return a copy that inherits this retention time from the topics of its group."""
+        return replace(self, inherited_ms=reserved_ms or 0).changed_from(self, now_ms)
 
     @property
     def by_priority(self) -> bool:
@@ -70,7 +101,7 @@ class TopicConfig:
         found = {LITE_TOPICS} if self.message_type == LITE else set()
         if self.shrunk_from:
             found.add(SHRUNK_TOPICS)
-        if self.reserved_ms is not None or self.expired_before_ms:
+        if self.time is not None:
             found.add(TOPIC_TIMES)
         return found
 
@@ -92,6 +123,7 @@ class TopicConfig:
             # Keys that RocketMQ does not have.
             **({"shrunkFrom": self.shrunk_from} if self.shrunk_from else {}),
             **({"expiredBefore": self.expired_before_ms} if self.expired_before_ms else {}),
+            **({"inheritedTime": self.inherited_ms} if self.inherited_ms else {}),
         }
 
     @classmethod
@@ -106,12 +138,41 @@ class TopicConfig:
             attributes=dict(content.get("attributes") or {}),
             shrunk_from=int(content.get("shrunkFrom", 0)),
             expired_before_ms=int(content.get("expiredBefore", 0)),
+            inherited_ms=int(content.get("inheritedTime", 0)),
         )
 
 
 class Topics(ConfigTable[TopicConfig]):
     ROWS = "topicConfigTable"
     config_from_json = TopicConfig.from_json
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__(clock)
+        self._times: dict[str, TopicTime] = {}
+        self.times_revision = 0  # of `times`
+
+    @property
+    def times(self) -> Mapping[str, TopicTime]:
+        """The topics that the store keeps by a time of their own, which are few."""
+        return self._times
+
+    def _row_changed(self, key: str) -> None:
+        super()._row_changed(key)
+        config = self._configs.get(key)
+        time = None if config is None else config.time
+        if time == self._times.get(key):
+            return
+        if time is None:
+            del self._times[key]
+        else:
+            self._times[key] = time
+        self.times_revision += 1
+
+    def _rows_replaced(self) -> None:
+        super()._rows_replaced()
+        times = {config.topic: config.time for config in self._configs.values()}
+        self._times = {topic: time for topic, time in times.items() if time is not None}
+        self.times_revision += 1
 
     def register_all(self) -> None:
         """Count every topic as changed, because the permission of this broker has changed.

@@ -171,8 +171,8 @@ class Clients:
         self._clients: dict[str, Client] = {}
         self._members: dict[str, set[str]] = {}
         self._subscriptions: dict[str, dict[str, Subscription]] = {}
-        # Group → (topic, queue id) → the offset up to which its members have pulled.
-        self._pulled: dict[str, dict[tuple[str, int], int]] = {}
+        # Group → topic → queue id → the offset up to which its members have pulled.
+        self._pulled: dict[str, dict[str, dict[int, int]]] = {}
         self._watches: dict[str, Watch] = {}
         self._on_leave: list[Callable[[str, str], None]] = []
         self._listed_from_ms = clock.monotonic_ms()
@@ -251,11 +251,21 @@ class Clients:
     def pulled(self, consumer_group: str, topic: str, queue_id: int, queue_offset: int) -> None:
         """Record the offset up to which a member has pulled a queue, for metrics."""
         if consumer_group in self._members:
-            self._pulled.setdefault(consumer_group, {})[topic, queue_id] = queue_offset
+            topics = self._pulled.setdefault(consumer_group, {})
+            topics.setdefault(topic, {})[queue_id] = queue_offset
 
-    def pulled_to(self, consumer_group: str) -> Mapping[tuple[str, int], int]:
-        """Return the offsets up to which the members have pulled: (topic, queue id) → offset."""
-        return self._pulled.get(consumer_group, {})
+    def pulled_to(self, consumer_group: str, topic: str) -> Mapping[int, int]:
+        """Return the offsets up to which the members have pulled: queue id → offset."""
+        return self._pulled.get(consumer_group, {}).get(topic, {})
+
+    def forget_pulled_to(self, *, consumer_group: str = "", topic: str = "") -> None:
+        """Forget how far members have pulled: in a topic, of a group, or of a group in a topic."""
+        for group in [consumer_group] if consumer_group else list(self._pulled):
+            topics = self._pulled.get(group, {})
+            if topic:
+                topics.pop(topic, None)
+            if not topic or not topics:
+                self._pulled.pop(group, None)
 
     def differing(self) -> list[str]:
         """Return the groups whose members differ now in settings that must be equal."""

@@ -167,7 +167,11 @@ class TopicRegistry:
         """
         config = self.table.get(topic)
         if config is None or config.queue_count < queue_count:
-            config = TopicConfig(topic, queue_count, queue_count, READ_WRITE)
+            config = replace(
+                config or TopicConfig(topic, queue_count, queue_count, READ_WRITE),
+                read_queue_count=queue_count,
+                write_queue_count=queue_count,
+            )
             self.table.put(config)
             await self._publish_change(topic, must_save=False)
         elif topic in self._publishing:
@@ -212,11 +216,10 @@ class TopicRegistry:
             return PutResult(created=False, unreachable_namesrvs=[])
         if known is None:
             self._check_count()
-        config = replace(
-            config,
-            shrunk_from=_shrunk_from(known, config),
-            expired_before_ms=_expired_before(known, config, self._now_ms()),
-        )
+        config = replace(config, shrunk_from=_shrunk_from(known, config))
+        if known is not None:
+            config = replace(config, inherited_ms=known.inherited_ms)
+            config = config.changed_from(known, self._now_ms())
         self._check_type_change(known, config)
         if config.message_type == lite.LITE:
             self._on_parent(config.topic)
@@ -365,7 +368,8 @@ class TopicRegistry:
                 for topic, (count, open_) in inherit.items()
             ),
         ]
-        if options.trace_topic_enable:
+        # Users may change the trace topic, for example its retention time.
+        if options.trace_topic_enable and names.TRACE_TOPIC not in self.table:
             configs.append(TopicConfig(names.TRACE_TOPIC, 1, 1))
         if journalled:
             configs.append(TopicConfig(names.METADATA_LOG_TOPIC, 2, 2, READ))
@@ -462,20 +466,6 @@ def _auto_create_topic(options: BrokerOptions) -> TopicConfig | None:
 def _is_reserve_time(value: str) -> bool:
     hours = whole_number(value)
     return hours is not None and (hours == -1 or 1 <= hours <= MAX_RESERVE_HOURS)
-
-
-def _expired_before(known: TopicConfig | None, config: TopicConfig, now_ms: int) -> int:
-    """Return the store time (ms) before which messages of the topic have expired for good.
-
-    A longer retention time applies to the messages that are readable when it is set. 0 means that
-    no message has expired for good.
-    """
-    if known is None:
-        return 0
-    before, after = known.reserved_ms, config.reserved_ms
-    if before is None or (after is not None and after <= before):
-        return known.expired_before_ms
-    return max(known.expired_before_ms, now_ms - before)
 
 
 def _shrunk_from(known: TopicConfig | None, config: TopicConfig) -> int:

@@ -23,6 +23,7 @@ from aerobee_broker.cluster.identity import Identity
 from aerobee_broker.cluster.registration import unreachable
 from aerobee_broker.commit.worker_thread import Worker
 from aerobee_broker.config import BrokerOptions
+from aerobee_broker.delivery.gauges import StoreGauges
 from aerobee_broker.errors import NotServed, StoreOpenError
 from aerobee_broker.replication.election.coordinators.etcd import EtcdClient
 from aerobee_broker.replication.election.coordinators.etcd_coordinator import EtcdCoordinator
@@ -46,6 +47,7 @@ from aerobee_broker.replication.rpc.replica import ReplicaCalls, ReplicaRpcs
 from aerobee_broker.scrubbing import Scrubbing
 from aerobee_broker.store.damage import DamagedRange
 from aerobee_broker.store.ship import Chunk
+from aerobee_broker.upkeep import MEASURE_MS
 from aerobee_broker.wiring.environment import Environment
 from aerobee_broker.wiring.name_server_registration import NameServerRegistration
 from aerobee_broker.wiring.store import store_options
@@ -133,6 +135,18 @@ class ReplicaProcess:
             if own.is_open:
                 self._measure(roles)
 
+        store_gauges = StoreGauges(
+            metrics=self._environment.metrics,
+            disk=self._environment.disk,
+            path=self._environment.path,
+            clock=self._environment.clock,
+        )
+
+        async def measure_store() -> None:
+            if own.is_open and roles.master is None:  # a master measures it with its other gauges
+                store_gauges.measure(own.store)
+
+        measures = PeriodicTask("store measures", MEASURE_MS / 1_000, measure_store)
         return (
             OpenedStore(own),
             closing,
@@ -141,6 +155,7 @@ class ReplicaProcess:
             BackgroundTask("scrub", scrubbing.run),
             BackgroundTask("repair of the log", repairs.run),
             PeriodicTask("health of a replica", HEALTH_S, report_health),
+            *((measures,) if options.exports_metrics else ()),
             Step(stop=self._name_servers.close),
         )
 

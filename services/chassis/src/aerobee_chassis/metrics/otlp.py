@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
+from typing import NamedTuple
 
 from aerobee_chassis.metrics.series import Distribution, Kind, Labels, Metric, Value
 from aerobee_chassis.otlp.encoding import (
@@ -33,37 +34,67 @@ DELTA, CUMULATIVE = 1, 2  # enum AggregationTemporality
 class Snapshot:
     """The series of one metric at a time, as they are exported.
 
-    With `delta`, the values are the changes since the begin of the interval.
+    `begin_ns` is the begin of the interval, in ns since the epoch: the start of the process, or
+    with `delta` the begin of the changes.
     """
 
     metric: Metric
     items: Sequence[tuple[Labels, Value]]
+    begin_ns: int
     delta: bool = False
+
+
+class _Total(NamedTuple):
+    """A total, and when it was read, in ns since the epoch."""
+
+    value: Value | None
+    at_ns: int
 
 
 @dataclass(slots=True)
 class Deltas:
-    """Turns totals into changes since the last export that succeeded."""
+    """Turns totals into changes. Each series changes since its own last export that succeeded.
 
-    _before: dict[str, dict[Labels, Value]] = field(default_factory=dict)
-    _next: dict[str, dict[Labels, Value]] = field(default_factory=dict)
+    Args:
+        begin_ns: The start of the process, in ns since the epoch.
+    """
 
-    def of(self, collected: Iterable[tuple[Metric, list[tuple[Labels, Value]]]]) -> list[Snapshot]:
-        """Return the metrics, with changes in place of the totals of counters and histograms."""
-        self._next, found = {}, []
+    begin_ns: int
+    _before: dict[str, dict[Labels, _Total]] = field(default_factory=dict, init=False)
+    _next: dict[str, dict[Labels, _Total]] = field(default_factory=dict, init=False)
+
+    def of(
+        self, collected: Iterable[tuple[Metric, list[tuple[Labels, Value]]]], now_ns: int
+    ) -> list[Snapshot]:
+        """Return the metrics, with changes in place of the totals of counters and histograms.
+
+        If some series of a metric were not exported, it has a snapshot for each begin.
+        """
+        self._next, found, first = {}, [], _Total(None, self.begin_ns)
         for metric, items in collected:
             if metric.kind is Kind.GAUGE:
-                found.append(Snapshot(metric, items))
+                found.append(Snapshot(metric, items, self.begin_ns))
                 continue
-            before = self._before.get(metric.name, {})
-            totals = self._next[metric.name] = {labels: _copy(value) for labels, value in items}
-            changed = [(labels, _since(before.get(labels), now)) for labels, now in totals.items()]
-            found.append(Snapshot(metric, changed, delta=True))
+            known = self._before.get(metric.name, {})
+            # Without the series that were removed.
+            before = {labels: known.get(labels, first) for labels, _ in items}
+            self._before[metric.name] = before
+            self._next[metric.name] = {
+                labels: _Total(_copy(value), now_ns) for labels, value in items
+            }
+            changes: dict[int, list[tuple[Labels, Value]]] = {}
+            for labels, value in items:
+                total = before[labels]
+                changes.setdefault(total.at_ns, []).append((labels, _since(total.value, value)))
+            found += [Snapshot(metric, each, at_ns, delta=True) for at_ns, each in changes.items()]
         return found
 
-    def exported(self) -> None:
-        """Begin the next interval, because the result of `of` has arrived."""
-        self._before = self._next
+    def exported(self, parts: Iterable[Snapshot]) -> None:
+        """Begin the next interval of these parts of the result of `of`, which have arrived."""
+        for part in parts:
+            if part.delta:
+                before, totals = self._before[part.metric.name], self._next[part.metric.name]
+                before.update((labels, totals[labels]) for labels, _ in part.items)
 
 
 def _copy(value: Value) -> Value:
@@ -93,50 +124,43 @@ def requests(
     *,
     process: Mapping[str, str],
     resource: Mapping[str, str],
-    begin_ns: int,
     now_ns: int,
-) -> Iterator[bytes]:
-    """Yield ExportMetricsServiceRequest messages with all metrics.
+) -> Iterator[tuple[bytes, list[Snapshot]]]:
+    """Yield ExportMetricsServiceRequest messages with all metrics, each with what it has.
 
     Args:
         snapshots: The metrics.
         process: The labels that each series has.
         resource: The attributes of the process that exports.
-        begin_ns: The begin of the interval, in ns since the epoch: the start of the process, or of
-            the changes.
-        now_ns: The end of the interval.
+        now_ns: The end of the interval, in ns since the epoch.
     """
     metrics: list[bytes] = []
+    parts: list[Snapshot] = []
     points = 0
     for snapshot in snapshots:
         items = snapshot.items
         for begin in range(0, len(items), POINTS):
-            part = items[begin : begin + POINTS]
-            if points + len(part) > POINTS and metrics:
-                yield export_request(resource, metrics)
-                metrics, points = [], 0
-            points += len(part)
-            metrics.append(_metric(snapshot, part, process, begin_ns, now_ns))
+            part = replace(snapshot, items=items[begin : begin + POINTS])
+            if points + len(part.items) > POINTS and metrics:
+                yield export_request(resource, metrics), parts
+                metrics, parts, points = [], [], 0
+            points += len(part.items)
+            metrics.append(_metric(part, process, now_ns))
+            parts.append(part)
     if metrics:
-        yield export_request(resource, metrics)
+        yield export_request(resource, metrics), parts
 
 
-def _metric(
-    snapshot: Snapshot,
-    items: Sequence[tuple[Labels, Value]],
-    process: Mapping[str, str],
-    begin_ns: int,
-    now_ns: int,
-) -> bytes:
+def _metric(snapshot: Snapshot, process: Mapping[str, str], now_ns: int) -> bytes:
     """Encode a Metric: name = 1, description = 2, unit = 3, gauge = 5, sum = 7, histogram = 9."""
     metric = snapshot.metric
     head = text_field(1, metric.name) + text_field(2, metric.text) + text_field(3, metric.unit)
-    times = fixed_field(2, begin_ns) + fixed_field(3, now_ns)
+    times = fixed_field(2, snapshot.begin_ns) + fixed_field(3, now_ns)
     is_histogram = metric.kind is Kind.HISTOGRAM
     number = 9 if is_histogram else 7  # the field `attributes` of a data point
     own = b"".join(attribute(number, name, value) for name, value in process.items() if value)
     points = bytearray()
-    for labels, value in items:
+    for labels, value in snapshot.items:
         point = times + own
         for name, text in zip(metric.labels, labels, strict=True):
             if text:

@@ -48,6 +48,12 @@ SCRAPES_REFUSED = Metric(
     "Requests for metrics that were refused because too many ran.",
 )
 
+EXPORTS = Metric(
+    "aerobee_metrics_exports_total",
+    Kind.COUNTER,
+    "Exports of all metrics. Only with `metricsExporterType` OTLP_GRPC or LOG.",
+    ("result",),
+)
 SPANS = Metric(
     "aerobee_spans_total",
     Kind.COUNTER,

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
-from itertools import islice
+from threading import Lock
+from typing import TypeVar
 
 Labels = tuple[str, ...]  # the values of a metric's labels, in their order
 
@@ -75,47 +76,91 @@ class Distribution:
 
 
 Value = float | Distribution
+V = TypeVar("V", bound=Value)
 
 
 class Series:
     """The values of a metric, by the values of its labels."""
 
-    __slots__ = ("metric", "values")
+    __slots__ = ("_hidden", "_index", "metric", "values")
 
     def __init__(self, metric: Metric, values: Mapping[Labels, Value] | None = None) -> None:
         self.metric = metric
         self.values: dict[Labels, Value] = dict(values or {})
+        # Position of a label → its value → the labels of the series.
+        self._index: dict[int, dict[str, set[Labels]]] = {}
+        # Position of a label → its values whose series are hidden.
+        self._hidden: dict[int, set[str]] = {}
 
     def add(self, amount: float, *labels: str) -> None:
         """Add to a counter."""
-        before = self.values.get(labels, 0)
+        before = self.values.get(labels)
+        if before is None:
+            before = self._added(labels, 0)
         assert not isinstance(before, Distribution)
         self.values[labels] = before + amount
 
     def set(self, value: float, *labels: str) -> None:
         """Set a gauge, or the total of a counter that is counted elsewhere."""
+        if self._index and labels not in self.values:
+            self._added(labels, value)
         self.values[labels] = value
 
     def observe(self, value: float, *labels: str, count: int = 1) -> None:
         """Add a value to a histogram."""
         found = self.values.get(labels)
         if found is None:
-            found = self.values[labels] = Distribution(self.metric.buckets)
+            found = self._added(labels, Distribution(self.metric.buckets))
         assert isinstance(found, Distribution)
         found.observe(value, count)
 
     def replace(self, values: Mapping[Labels, float]) -> None:
         """Replace all values, so that series that `values` lacks disappear."""
         self.values = dict(values)
+        self._index, self._hidden = {}, {}
 
     def remove(self, label: str, value: str) -> None:
-        """Remove the series whose label has this value."""
+        """Remove the series whose label has this value.
+
+        The first removal makes an index of the series by this label. The cost of a later one
+        depends only on the number of removed series.
+        """
         at = self.metric.labels.index(label)
-        self.values = {labels: each for labels, each in self.values.items() if labels[at] != value}
+        index = self._index.get(at)
+        if index is None:
+            index = self._index[at] = {}
+            for labels in self.values:
+                index.setdefault(labels[at], set()).add(labels)
+        for labels in index.pop(value, ()):
+            del self.values[labels]
+            for position, other in self._index.items():
+                if position != at:
+                    other[labels[position]].discard(labels)
+                    if not other[labels[position]]:
+                        del other[labels[position]]
+
+    def hide(self, label: str, value: str) -> None:
+        """Leave out the series whose label has this value, until the next `replace`.
+
+        Use it instead of `remove` for series that only `replace` changes. It examines none of them.
+        """
+        if self.values:
+            self._hidden.setdefault(self.metric.labels.index(label), set()).add(value)
+
+    def _added(self, labels: Labels, value: V) -> V:
+        """Add a series, and return its value."""
+        self.values[labels] = value
+        for at, index in self._index.items():
+            index.setdefault(labels[at], set()).add(labels)
+        return value
 
     def items(self) -> list[tuple[Labels, Value]]:
         """Return a copy of the values, which another thread may iterate."""
-        return list(self.values.items())
+        hidden = list(self._hidden.items())  # first: `replace` changes the values first
+        found = list(self.values.items())
+        for at, values in hidden:
+            found = [each for each in found if each[0][at] not in values]
+        return found
 
 
 Source = Callable[[], Iterable[Series]]
@@ -134,6 +179,8 @@ class Registry:
         self._limit = limit
         self._sources: list[Source] = []
         self._made: dict[Metric, Series] = {}
+        self._overflows: dict[Metric, _Overflow] = {}
+        self._limiting = Lock()  # readers on several threads share the overflows
 
     def register(self, source: Source) -> None:
         """Collect the series that `source` returns at each read, on the thread of the reader."""
@@ -157,10 +204,18 @@ class Registry:
         for source in list(self._sources):
             for series in source():
                 items = series.items()
-                if len(items) > self._limit:
-                    yield from _limited(series.metric, items, self._limit)
+                metric = series.metric
+                if len(items) <= self._limit and metric not in self._overflows:
+                    yield metric, items
+                elif metric.kind is Kind.GAUGE:
+                    # The others are left out, because a sum of gauges need not mean anything.
+                    kept = items[: self._limit]
+                    yield _limited(metric), [((*labels, ""), value) for labels, value in kept]
                 else:
-                    yield series.metric, items
+                    with self._limiting:
+                        overflow = self._overflows.setdefault(metric, _Overflow(metric))
+                        limited = overflow.limited(items, self._limit)
+                    yield _limited(metric), limited
 
     def value(self, name: str, labels: Mapping[str, str] | None = None) -> Value | None:
         """Return the value of a series, or None if there is no such series.
@@ -178,24 +233,62 @@ class Registry:
         return None
 
 
-def _limited(
-    metric: Metric, items: list[tuple[Labels, Value]], limit: int
-) -> Iterator[tuple[Metric, list[tuple[Labels, Value]]]]:
-    """Yield the first series of a metric, and what the others of a counter or histogram sum up to.
+def _limited(metric: Metric) -> Metric:
+    """Return a metric with the label of the overflow."""
+    return replace(metric, labels=(*metric.labels, OVERFLOW_LABEL))
 
-    Gauges beyond the limit are left out, because a sum of them need not mean anything.
+
+class _Overflow:
+    """The series of a counter or histogram with too many of them, and what the others sum up to.
+
+    The sum never falls, because Prometheus takes a fall for a restart: a series that is summed up
+    stays so, and still counts after its removal.
     """
-    own = Metric(
-        metric.name, metric.kind, metric.text, (*metric.labels, OVERFLOW_LABEL), metric.unit
-    )
-    kept: list[tuple[Labels, Value]] = [((*labels, ""), value) for labels, value in items[:limit]]
-    number, rest = 0.0, Distribution(metric.buckets)
-    for _, value in islice(items, limit, None):
+
+    def __init__(self, metric: Metric) -> None:
+        self._metric = metric
+        self._kept: set[Labels] = set()
+        self._summed: dict[Labels, Value] = {}
+        self._ended_number = 0.0  # of series that were removed, or began again
+        self._ended = Distribution(metric.buckets)
+
+    def limited(self, items: list[tuple[Labels, Value]], limit: int) -> list[tuple[Labels, Value]]:
+        """Return at most `limit` of the series, and the sum of the others."""
+        present = dict(items)
+        self._kept &= present.keys()
+        for labels in self._summed.keys() - present.keys():
+            self._end(self._summed.pop(labels))
+        for labels, value in items:
+            if labels in self._kept:
+                continue
+            before = self._summed.get(labels)
+            if before is None and len(self._kept) < limit:
+                self._kept.add(labels)
+                continue
+            if before is not None and _size(before) > _size(value):
+                self._end(before)
+            self._summed[labels] = value
+        kept: list[tuple[Labels, Value]] = [
+            ((*labels, ""), value) for labels, value in items if labels in self._kept
+        ]
+        return [*kept, (("",) * len(self._metric.labels) + ("true",), self._total())]
+
+    def _end(self, value: Value) -> None:
         if isinstance(value, Distribution):
-            rest.merge(value)
+            self._ended.merge(value)
         else:
-            number += value
-    if metric.kind is not Kind.GAUGE:
-        total = rest if metric.kind is Kind.HISTOGRAM else number
-        kept.append((("",) * len(metric.labels) + ("true",), total))
-    yield own, kept
+            self._ended_number += value
+
+    def _total(self) -> Value:
+        if self._metric.kind is Kind.COUNTER:
+            numbers = (each for each in self._summed.values() if not isinstance(each, Distribution))
+            return self._ended_number + sum(numbers)
+        total = Distribution(self._metric.buckets)
+        for each in (self._ended, *self._summed.values()):
+            assert isinstance(each, Distribution)
+            total.merge(each)
+        return total
+
+
+def _size(value: Value) -> float:
+    return sum(value.counts) if isinstance(value, Distribution) else value

@@ -24,17 +24,17 @@ class Receiver:
 
     Args:
         target: "http://host:port" for plaintext. Any other target is called with TLS.
-        headers: The metadata of each call.
+        headers: The metadata of each call, with names in lower case.
         timeout_s: How long a call may take, in seconds.
     """
 
     def __init__(self, target: str, headers: Mapping[str, str], *, timeout_s: float) -> None:
         self._target, self._secure = otlp_target(target)
-        self._metadata = tuple((name.lower(), value) for name, value in headers.items())
+        self._metadata = tuple(headers.items())
         self._timeout_s = timeout_s
 
     def export(self, method: str, requests: Iterable[bytes]) -> Iterator[str]:
-        """Send requests to the path `method`, and yield what the receiver rejects.
+        """Send requests to the path `method`. For each, yield what the receiver rejects, or "".
 
         Raises:
             ExportFailed: The receiver cannot be reached, or refuses a request.
@@ -50,8 +50,7 @@ class Receiver:
                     failed = cast(grpc.Call, error)
                     problem = f"{self._target}: {failed.code().name}: {failed.details()}"
                     raise ExportFailed(problem) from None
-                if problem := rejection(answer):
-                    yield problem
+                yield rejection(answer)
 
     def _channel(self) -> grpc.Channel:
         if self._secure:

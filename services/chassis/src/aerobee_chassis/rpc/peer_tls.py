@@ -174,7 +174,9 @@ class ServerTlsOptions(PortOptions):
         `user_of` returns the user of a name, for calls that users sign. `audit` gets a line for
         rejected calls.
         """
-        signatures = Signatures(user_of, clock.real.now_ms) if self.authentication_enabled else None
+        signatures = None
+        if self.authentication_enabled:
+            signatures = Signatures(user_of, clock.real.now_ms, clock.real.monotonic_ms)
         return Access(
             policy,
             enforced=self.is_closed,

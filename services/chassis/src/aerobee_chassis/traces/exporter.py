@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import structlog
 
-from aerobee_chassis.config import TraceOptions, pairs_of
+from aerobee_chassis.config import TraceOptions, metadata_of
 from aerobee_chassis.lifecycle import Component
 from aerobee_chassis.metrics.process import SPANS
 from aerobee_chassis.metrics.series import Series
@@ -25,7 +25,7 @@ INTERVAL_S = 1.0
 TIMEOUT_S = 3.0  # of one request
 STOP_S = 2.0  # how long a stop waits for the last export
 
-# Sends a request. Yields what the receiver rejects, and raises OSError if it got nothing.
+# Sends a request. Yields what the receiver rejects, or "". Raises OSError if it got nothing.
 Send = Callable[[bytes], Iterable[str]]
 
 
@@ -93,11 +93,14 @@ class SpanExporter(Component):
         for _ in range(0, len(self._waiting), BATCH):
             spans = [self._waiting.popleft() for _ in range(min(BATCH, len(self._waiting)))]
             try:
-                problems = list(self._send(request(spans, self._resource)))
-            except OSError as error:
+                problems = [each for each in self._send(request(spans, self._resource)) if each]
+            except Exception as error:  # the thread must outlive each of them
                 self.failed += len(spans)
                 if not self._failing:  # once, because each batch fails until the receiver is back
-                    structlog.get_logger().warning("spans_not_exported", reason=str(error))
+                    unforeseen = None if isinstance(error, OSError) else error
+                    structlog.get_logger().warning(
+                        "spans_not_exported", reason=str(error), exc_info=unforeseen
+                    )
                 self._failing = True
             else:
                 self._failing = False
@@ -108,6 +111,6 @@ class SpanExporter(Component):
 
 def exporter_of(options: TraceOptions, node_type: str) -> SpanExporter:
     """Return the exporter to `otlpEndpoint`, which must not be empty."""
-    headers = pairs_of(options.otlp_header.get_secret_value())
+    headers = metadata_of(options.otlp_header.get_secret_value())
     receiver = Receiver(options.otlp_endpoint, headers, timeout_s=TIMEOUT_S)
     return SpanExporter(lambda encoded: receiver.export(EXPORT, [encoded]), resource_of(node_type))

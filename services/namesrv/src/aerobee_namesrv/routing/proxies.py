@@ -14,6 +14,9 @@ from aerobee_chassis.clock import Clock
 
 MOST_AWAY = 64
 FORGET_AFTER_MS = 24 * 3_600_000
+# A process that stops opens no stream. One that it opened before may arrive this much later.
+IGNORE_MS = 60_000
+MOST_STOPPED = 1_024
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -33,12 +36,21 @@ class ProxyTable:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._streams: dict[object, ProxyProcess] = {}
-        self._stopped: set[str] = set()  # processes that said so, until their streams end
+        # Processes that said so, and when, in monotonic ms: until their streams end, and for
+        # IGNORE_MS.
+        self._stopped: dict[str, int] = {}
         self._away: dict[str, tuple[int, int]] = {}  # name → since: timestamp and monotonic ms
 
     @contextmanager
     def register(self, process: ProxyProcess) -> Iterator[None]:
-        """Keep a process registered while the block runs. A process may have two streams."""
+        """Keep a process registered while the block runs. A process may have two streams.
+
+        A process that has said that it stops is not registered again.
+        """
+        stopped_ms = self._stopped.get(process.process_id)
+        if stopped_ms is not None and self._clock.monotonic_ms() - stopped_ms < IGNORE_MS:
+            yield
+            return
         stream = object()
         self._streams[stream] = process
         self._away.pop(process.name, None)
@@ -50,9 +62,17 @@ class ProxyTable:
 
     def unregister(self, name: str, process_id: str) -> None:
         """Note that a process stops: its proxy is not missing when the stream ends."""
-        if any(each.process_id == process_id for each in self._streams.values()):
-            self._stopped.add(process_id)
-        elif not self._is_open(name):
+        open_ids = {each.process_id for each in self._streams.values()}
+        now_ms = self._clock.monotonic_ms()
+        self._stopped = {
+            each: since_ms
+            for each, since_ms in self._stopped.items()
+            if each in open_ids or now_ms - since_ms < IGNORE_MS
+        }
+        self._stopped[process_id] = now_ms
+        for each in list(self._stopped)[:-MOST_STOPPED]:
+            del self._stopped[each]
+        if process_id not in open_ids and not self._is_open(name):
             self._away.pop(name, None)
 
     def open(self) -> list[ProxyProcess]:
@@ -70,9 +90,7 @@ class ProxyTable:
         remaining = [each.process_id for each in self._streams.values()]
         if process.process_id in remaining:
             return
-        stopped = process.process_id in self._stopped
-        self._stopped.discard(process.process_id)
-        if stopped or self._is_open(process.name):
+        if process.process_id in self._stopped or self._is_open(process.name):
             return
         self._away.pop(process.name, None)
         self._away[process.name] = self._clock.now_ms(), self._clock.monotonic_ms()

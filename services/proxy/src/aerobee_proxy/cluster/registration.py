@@ -38,15 +38,17 @@ class Registration:
         self._transport = transport
         self._namesrvs = namesrvs
         self._process = process
+        self._leaving = False
 
     async def run(self) -> None:
-        """Hold a stream to each name server until cancelled."""
+        """Hold a stream to each name server until cancelled. After `leave`, open no other one."""
         async with asyncio.TaskGroup() as group:
             for namesrv in self._namesrvs:
                 group.create_task(self._hold(namesrv), name=f"registration with {namesrv}")
 
     async def leave(self) -> None:
         """Unregister this process, because it stops. Ignore those that do not answer."""
+        self._leaving = True  # a stream that opens later would end without a word
         process = self._process()
         request = UnregisterProxyRequest(name=process.name, process_id=process.process_id)
         answers = await asyncio.gather(
@@ -64,7 +66,7 @@ class Registration:
 
     async def _hold(self, namesrv: str) -> None:
         backoff, is_lost = Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S), False
-        while True:
+        while not self._leaving:
             reason, pause_s = "it ended the stream", None
             try:
                 stream = self._transport.stream(namesrv, REGISTER_PROXY, self._process())

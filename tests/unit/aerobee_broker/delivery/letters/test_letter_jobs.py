@@ -14,6 +14,7 @@ from aerobee_broker.delivery.letters.states import LetterState
 from aerobee_broker.delivery.retry.send_back import Entry
 from aerobee_broker.errors import DiskFull, FlushTimeout, LetterJobRefused
 from aerobee_broker.metadata.topics import TopicConfig
+from aerobee_broker.store.retention.topic_times import TopicTime
 from aerobee_wire import properties as props
 from aerobee_wire import topics as names
 from aerobee_wire.status import Code
@@ -482,3 +483,19 @@ async def test_states_take_no_memory_beyond_retention(harness: BrokerHarness) ->
     table.states.trim(GROUP, 0, 10)
     assert not table.states.queues()
     assert not table.states._numbers
+
+
+async def test_letter_that_expires_during_a_job_is_not_counted_as_handled(
+    harness: BrokerHarness,
+) -> None:
+    await fill(harness, 2)
+    await asyncio.sleep(10)
+    expired_before_ms = harness.clock.now_ms()
+    await harness.broker.log.put_accepted([letter(2), letter(3), letter(4)])
+    await run(harness, "a", spec(limit=4))
+    await harness.broker.letters.start_job("b", spec())
+    times = harness.store.topic_times
+    times.use({DLQ: TopicTime(expired_before_ms=expired_before_ms)})
+    times.expire_all(harness.clock.now_ms())
+    job = await finished(harness, "b")
+    assert (job.total, job.already, job.sent) == (5, 2, 1)

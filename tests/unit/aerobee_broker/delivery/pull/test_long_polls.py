@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Awaitable, Callable
+from types import FrameType
 
 import pytest
 
@@ -31,9 +33,13 @@ async def pull(
 
 
 async def pop(
-    polls: LongPolls, group: str = "g", queue_id: int | None = None, codes: Codes = None
+    polls: LongPolls,
+    group: str = "g",
+    queue_id: int | None = None,
+    codes: Codes = None,
+    topic: str = "t",
 ) -> asyncio.Task[bool]:
-    task = asyncio.create_task(polls.park_pop(group, "t", queue_id, codes, 10))
+    task = asyncio.create_task(polls.park_pop(group, topic, queue_id, codes, 10))
     await asyncio.sleep(0)
     return task
 
@@ -144,3 +150,51 @@ async def test_closing_ends_every_wait_now_and_later(polls: LongPolls) -> None:
     assert [await task for task in tasks] == [False, False]
     assert not await polls.park_pull("t", 0, 5, None, 10)
     assert not await polls.park_pop("g", "t", None, None, 10)
+
+
+def calls_of(work: Callable[[], None]) -> int:
+    """Return how many functions a piece of work calls, also those written in C."""
+    count = 0
+
+    def note(frame: FrameType, event: str, argument: object) -> None:
+        nonlocal count
+        count += event in {"call", "c_call"}
+
+    earlier = sys.getprofile()
+    sys.setprofile(note)
+    try:
+        work()
+    finally:
+        sys.setprofile(earlier)
+    return count
+
+
+async def test_a_retry_costs_the_same_whatever_waits_elsewhere_or_needs_no_wake(
+    polls: LongPolls,
+) -> None:
+    def retry() -> None:
+        polls.wake_pop("g", "%RETRY%g")
+
+    none_waits = calls_of(retry)
+    others = [await pop(polls, group="other", topic=f"t{number}") for number in range(50)]
+    others.append(asyncio.create_task(polls.park_notification("other", "t", None, 10)))
+    await asyncio.sleep(0)
+    assert calls_of(retry) == none_waits
+    own = [await pop(polls, topic=f"t{number}") for number in range(3)]
+    most = calls_of(retry)
+    own += [await pop(polls, topic=f"t{number}") for number in range(3, 50)]
+    assert calls_of(retry) == most
+    await asyncio.sleep(0)
+    assert [task.done() for task in own] == [True, True] + 48 * [False]
+    polls.close()
+    await asyncio.gather(*own, *others)
+    assert not polls._pops.groups and not polls._notifications.groups
+
+
+async def test_a_notification_waits_for_retries_that_no_pop_takes(polls: LongPolls) -> None:
+    notified = asyncio.create_task(polls.park_notification("g", "t", None, 10))
+    popping = await pop(polls, topic="u")
+    polls.arrived([arrival(0, 1, topic="%RETRY%g")])
+    assert await done(popping, notified) == [True, False]
+    polls.arrived([arrival(1, 1, topic="%RETRY%g")])
+    assert await notified

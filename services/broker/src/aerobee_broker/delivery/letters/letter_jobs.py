@@ -647,7 +647,8 @@ class LetterJobs(Component):
             return None
         for queue_id, (_, end) in job.bounds.items():
             begin = job.next_offsets[queue_id]
-            start = spec.selection.next_offset(queue_id, begin)
+            readable = max(begin, self._min_offset(spec.consumer_group, queue_id))
+            start = spec.selection.next_offset(queue_id, readable)
             if begin >= end:
                 continue
             if start is None or start >= end:

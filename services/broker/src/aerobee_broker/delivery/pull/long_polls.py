@@ -87,6 +87,43 @@ class _Lines:
                     _end(future, False)
 
 
+class _GroupLines(_Lines):
+    """The parked calls of consumer groups, also by group and then by topic."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.groups: dict[_Line, dict[str, _Calls]] = {}
+
+    def park(
+        self,
+        topic: str,
+        line: _Line,
+        timeout_s: float,
+        *,
+        queue_id: int | None,
+        queue_offset: int,
+        tags_codes: frozenset[int] | None,
+    ) -> asyncio.Future[bool]:
+        future = super().park(
+            topic,
+            line,
+            timeout_s,
+            queue_id=queue_id,
+            queue_offset=queue_offset,
+            tags_codes=tags_codes,
+        )
+        self.groups.setdefault(line, {})[topic] = self.topics[topic][line]
+        return future
+
+    def leave(self, topic: str, line: _Line, future: asyncio.Future[bool]) -> None:
+        super().leave(topic, line, future)
+        topics = self.groups[line]
+        if not topics[topic]:
+            del topics[topic]
+        if not topics:
+            del self.groups[line]
+
+
 class LongPolls:
     """The calls that wait for messages.
 
@@ -104,8 +141,8 @@ class LongPolls:
         self._max_of_client = max_of_client
         self._is_repairing = is_repairing
         self._pulls = _Lines()  # by topic and queue id
-        self._pops = _Lines()  # by topic and consumer group
-        self._notifications = _Lines()  # by topic and consumer group
+        self._pops = _GroupLines()  # by topic and consumer group
+        self._notifications = _GroupLines()  # by topic and consumer group
         self._pops_of: dict[str, set[asyncio.Future[bool]]] = {}  # by client id
         self.closed = False
 
@@ -299,12 +336,18 @@ class LongPolls:
         If there are fewer pops, also wake all notifications of the group.
         """
         consumer_group = topic.removeprefix(RETRY_PREFIX)
-        for parked in (self._pops, self._notifications):
-            for lines in parked.topics.values():
-                for future, call in lines.get(consumer_group, {}).items():
-                    if most > 0 and call.queue_id is None and not future.done():
-                        _end(future, True)
-                        most -= parked is self._pops
+        for calls in self._pops.groups.get(consumer_group, {}).values():
+            for future, call in calls.items():
+                if most <= 0:
+                    return
+                if call.queue_id is None and not future.done():
+                    _end(future, True)
+                    most -= 1
+        if most <= 0:
+            return
+        for calls in self._notifications.groups.get(consumer_group, {}).values():
+            for future in calls:
+                _end(future, True)
 
     def close(self) -> None:
         """End all parked calls, and return from later ones at once, because the broker stops."""

@@ -229,6 +229,7 @@ class OffsetQueries(QueueQueries):
         durable = self.on_reset(consumer_group, topic, offsets, requested_by)
         for queue_id, offset in offsets.items():
             self.offsets.reset(consumer_group, topic, queue_id, offset, Mover(requested_by, RESET))
+            self.clients.pulled(consumer_group, topic, queue_id, offset)
             self.polls.wake_pulls(topic, queue_id)
         if durable is not None:
             await asyncio.shield(durable)
@@ -252,6 +253,7 @@ class OffsetQueries(QueueQueries):
         if not dry_run:
             durable = self.on_forget(consumer_group, topic)
             self.offsets.remove(consumer_group, topic)
+            self.clients.forget_pulled_to(consumer_group=consumer_group, topic=topic)
             if durable is not None:
                 await asyncio.shield(durable)
             await self.saved_offsets.save()

@@ -10,7 +10,7 @@ restart and each replica get the same minimum offsets.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from aerobee_broker.errors import StoreReadError
@@ -71,23 +71,28 @@ class TopicTimes:
     store_timestamp: StoreTimestamp
     search_offset: SearchOffset
     _times: Mapping[str, TopicTime] = field(default_factory=dict, init=False)
-    _journals: Collection[str] = field(default=(), init=False)
+    _is_journal: Callable[[str], bool] = field(default=lambda topic: False, init=False)
     _due_ms: dict[ConsumeQueue, int] = field(default_factory=dict, init=False)
     _left: list[ConsumeQueue] = field(default_factory=list, init=False)  # to visit in this round
     _scans: dict[int, _Scan] = field(default_factory=dict, init=False)  # physical offset → scan
 
-    def use(self, times: Mapping[str, TopicTime], journals: Collection[str]) -> None:
+    def use(
+        self,
+        times: Mapping[str, TopicTime],
+        is_journal: Callable[[str], bool] = lambda topic: False,
+    ) -> None:
         """Use these times from the next step on.
 
         Args:
             times: Topic → its time. Topics of the type LITE must not be among them.
-            journals: Topics of the broker itself. What they need, they protect (`Cleaning`).
+            is_journal: Whether a topic is one of the broker itself. Such a topic protects what it
+                needs (`Cleaning`).
         """
         if times != self._times:
             self._due_ms.clear()
             self._left.clear()
             self._scans.clear()
-        self._times, self._journals = dict(times), frozenset(journals)
+        self._times, self._is_journal = dict(times), is_journal
 
     @property
     def in_use(self) -> bool:
@@ -214,7 +219,7 @@ class TopicTimes:
             time = self._times.get(topic)
             if time is not None and time.reserved_ms is not None:
                 scan.own.append(queue)
-            elif topic not in self._journals:
+            elif not self._is_journal(topic):
                 scan.others.append(queue)
         return scan
 

@@ -101,7 +101,7 @@ class Pipeline:
     async def meter(self, request: object, caller: Caller) -> None:
         """Wait until a call is within the quotas of its caller.
 
-        Raises MqError with the code FLOW_CONTROL.
+        Raises MqError with the code FLOW_CONTROL, for a send.
         """
         quotas = self.quotas
         if quotas is None or not quotas.active:

@@ -1,0 +1,180 @@
+"""Sessions of the users who have logged in. They are in memory, and end with the process.
+
+All sessions of a user with the same secret key share a console of that user, whose client signs its
+calls. So the brokers decide, and a live page is read once for the user, and never for another one.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from aerobee_client import Credentials
+from aerobee_console.web.console import Console
+from aerobee_wire.access.signature import AUTHORIZATION_KEY
+from aerobee_wire.status import Code, MqError
+
+IDLE_S = 30 * 60.0
+MAX_SESSIONS = 1_000
+CHANGES = frozenset({"All", "Any", "Pub", "Create", "Update", "Delete"})
+
+# Make the console of a user. The flag says whether the user has no right to change anything.
+Opening = Callable[[Credentials, bool], Console]
+
+
+class WrongCredentials(Exception):
+    """There is no such user, it is disabled, or the secret key is another one."""
+
+
+@dataclass(eq=False, slots=True)
+class Account:
+    """A user with at least one session."""
+
+    credentials: Credentials
+    console: Console
+    sessions: set[str] = field(default_factory=set)
+
+
+@dataclass(eq=False, slots=True)
+class Session:
+    """A login. `used_s` is when its browser asked for something last, by the clock `now_s`."""
+
+    id: str
+    account: Account
+    used_s: float
+    now_s: Callable[[], float]
+    ended: bool = False
+
+    @property
+    def live(self) -> bool:
+        return not self.ended and self.now_s() - self.used_s < IDLE_S
+
+
+class Sessions:
+    """The running sessions.
+
+    Args:
+        opening: Makes the console of a user.
+        now_s: A clock that never goes back, in seconds.
+    """
+
+    def __init__(self, opening: Opening, now_s: Callable[[], float]) -> None:
+        self._opening = opening
+        self._now_s = now_s
+        self._sessions: dict[str, Session] = {}
+        self._accounts: dict[Credentials, Account] = {}
+
+    async def begin(self, access_key: str, secret_key: str) -> Session:
+        """Begin a session of a user, after a name server has accepted a call that the user signed.
+
+        Raises:
+            WrongCredentials: The name server does not accept the signature.
+            MqError: The name servers do not answer, or do not check users.
+        """
+        credentials = await self._checked(access_key, secret_key)
+        await self._end_old_ones()
+        account = self._accounts.get(credentials)
+        if account is None:
+            reads_only = await self._reads_only(credentials)
+            made = Account(credentials, self._opening(credentials, reads_only))
+            account = self._accounts.setdefault(credentials, made)
+            if account is not made:  # another login of the user was faster
+                await made.console.close()
+        session = Session(secrets.token_urlsafe(32), account, self._now_s(), self._now_s)
+        self._sessions[session.id] = session
+        account.sessions.add(session.id)
+        return session
+
+    async def find(self, session_id: str, *, use: bool) -> Session | None:
+        """Return a session, or None if it has ended.
+
+        Args:
+            session_id: The value of the cookie.
+            use: Whether the visitor asks for something. A stream that an open page opens again does
+                not keep its session alive.
+        """
+        await self._end_old_ones()
+        session = self._sessions.get(session_id)
+        if session is not None and use:
+            session.used_s = self._now_s()
+        return session
+
+    async def end(self, session: Session) -> None:
+        """End a session, and close the client of the user with its last one."""
+        session.ended = True
+        self._sessions.pop(session.id, None)
+        account = session.account
+        account.sessions.discard(session.id)
+        if not account.sessions and self._accounts.get(account.credentials) is account:
+            del self._accounts[account.credentials]
+            await account.console.close()
+
+    async def close(self) -> None:
+        for session in list(self._sessions.values()):
+            await self.end(session)
+
+    async def _end_old_ones(self) -> None:
+        """End sessions that are idle, and the idlest ones above MAX_SESSIONS."""
+        by_use = sorted(self._sessions.values(), key=lambda each: each.used_s)
+        surplus = len(by_use) - MAX_SESSIONS + 1
+        for number, session in enumerate(by_use):
+            if number < surplus or not session.live:
+                await self.end(session)
+
+    async def _checked(self, access_key: str, secret_key: str) -> Credentials:
+        try:
+            credentials = Credentials(access_key, secret_key)
+        except MqError:
+            raise WrongCredentials from None
+        refusal = await self._refusal(credentials)
+        if refusal is None:
+            # A server that does not check signatures accepts each of them.
+            refusal = await self._refusal(Credentials(secrets.token_hex(16), secrets.token_hex(16)))
+            if refusal is not None and _is_of_signature(refusal):
+                return credentials
+        elif _is_of_signature(refusal):
+            raise WrongCredentials(refusal.message)
+        raise MqError(
+            Code.SERVICE_NOT_AVAILABLE,
+            "the name server does not check users, so no login is possible: start name servers "
+            "and brokers with authenticationEnabled=true",
+        )
+
+    async def _refusal(self, credentials: Credentials) -> MqError | None:
+        """Return why a name server refuses a call of a user. Raises MqError if none answers."""
+        console = self._opening(credentials, True)
+        try:
+            await console.source.admin.cluster()
+        except MqError as error:
+            if error.code is not Code.NO_PERMISSION:
+                raise
+            return error
+        finally:
+            await console.close()
+        return None
+
+    async def _reads_only(self, credentials: Credentials) -> bool:
+        """Return whether a user has no right to change anything. False if that is unknown."""
+        console = self._opening(credentials, True)
+        name = credentials.access_key
+        try:
+            if (await console.source.admin.get_user(name)).super:
+                return False
+            policies = (await console.source.admin.list_policies(name))[name]
+        except MqError as error:  # the brokers refuse what the user may not do
+            return error.code is Code.QUERY_NOT_FOUND
+        finally:
+            await console.close()
+        return not any(
+            each.decision == "ALLOW" and CHANGES.intersection(each.actions) for each in policies
+        )
+
+
+def reads_only_text(user: str) -> str:
+    """Return why the console of a user without a right to change anything refuses changes."""
+    return f"the policies of {user} allow no change: if they differ by now, log in again"
+
+
+def _is_of_signature(error: MqError) -> bool:
+    return error.about == AUTHORIZATION_KEY
