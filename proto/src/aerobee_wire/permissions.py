@@ -133,6 +133,7 @@ _ACCESS_ROWS: Mapping[str, Row] = {
     "MergeTable": Row(frozenset({BROKER})),
 }
 _ACCESS = {method: replace(row, always_rejects=True) for method, row in _ACCESS_ROWS.items()}
+_AUDIT = {"ListAuditLines": _row(CONSOLE, ADMIN, rights=_GET_CLUSTER)}
 
 TABLE: Mapping[str, Row] = {
     **_rpcs(
@@ -314,6 +315,8 @@ TABLE: Mapping[str, Row] = {
     ),
     **_rpcs("aerobee.access.v1.NamesrvAccessService", _ACCESS),
     **_rpcs("aerobee.access.v1.BrokerAccessService", _ACCESS),
+    **_rpcs("aerobee.audit.v1.NamesrvAuditService", _AUDIT),
+    **_rpcs("aerobee.audit.v1.BrokerAuditService", _AUDIT),
     # It moves the time of a suite and kills its broker, for tests.
     **_rpcs(
         "aerobee.suite.v1.SuiteService",

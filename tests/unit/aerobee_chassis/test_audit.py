@@ -14,7 +14,7 @@ from typing import Any, cast
 
 import pytest
 from aerobee.access.v1 import access_pb2
-from aerobee.broker.v1 import admin_pb2
+from aerobee.broker.v1 import admin_pb2, message_pb2
 
 from aerobee_chassis.clock import SystemClock
 from aerobee_chassis.errors import StartError
@@ -26,7 +26,7 @@ from aerobee_wire.access.caller import ANYBODY, Caller
 from aerobee_wire.audit import BrokenLine, Chain
 from aerobee_wire.identity import Identity
 from aerobee_wire.permissions import NotPermitted
-from aerobee_wire.rpcs import DELETE_TOPIC, SEND
+from aerobee_wire.rpcs import DELETE_TOPIC, SEND, UPDATE_TOPIC
 from aerobee_wire.status import Code, MqError
 
 PUT_USER = "/aerobee.access.v1.NamesrvAccessService/PutUser"
@@ -199,10 +199,12 @@ async def test_no_secret_is_written(tmp_path: Path) -> None:
     assert "hunter2" not in path.read_text()
 
 
-def test_sends_are_no_changes(tmp_path: Path) -> None:
+def test_sends_and_dry_runs_are_no_changes(tmp_path: Path) -> None:
     audit = audit_at(tmp_path / "audit.log")
-    assert audit.covers(DELETE_TOPIC.path)
-    assert not audit.covers(SEND.path)
+    assert audit.covers(DELETE_TOPIC.path, admin_pb2.DeleteTopicRequest())
+    assert audit.covers(UPDATE_TOPIC.path, admin_pb2.UpdateTopicRequest())
+    assert not audit.covers(UPDATE_TOPIC.path, admin_pb2.UpdateTopicRequest(dry_run=True))
+    assert not audit.covers(SEND.path, message_pb2.SendRequest())
 
 
 async def test_full_disk_refuses_the_change_before_it_is_made(

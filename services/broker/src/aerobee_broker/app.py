@@ -178,7 +178,7 @@ class BrokerApp(App):
             self._adapt(
                 [
                     *broker.services(),
-                    access.service,
+                    *access.services,
                     self._config_service(environment, broker.use),
                 ]
             ),
@@ -239,7 +239,7 @@ class BrokerApp(App):
             self._adapt(
                 [
                     *replica.services,
-                    access.service,
+                    *access.services,
                     self._config_service(environment, replica.use),
                 ]
             ),

@@ -21,8 +21,10 @@ from aerobee_chassis.clock import Clock
 from aerobee_chassis.errors import StartError
 from aerobee_chassis.lifecycle import Component
 from aerobee_chassis.rpc.audit_log import AuditLog, AuditLogDamaged
+from aerobee_chassis.rpc.audit_reader import AuditReader
 from aerobee_chassis.rpc.call import Call
 from aerobee_wire.access.caller import Caller
+from aerobee_wire.audit import CHANGE, OPENED, REJECTED, RESULT
 from aerobee_wire.identity import Identity, identity_of
 from aerobee_wire.permissions import TABLE, resources_of, rpc_name
 from aerobee_wire.status import Code, MqError
@@ -63,6 +65,7 @@ class Audit(Component):
         # One thread: lines keep their order, and a slow disk does not stop the event loop.
         self._writer = writer or ThreadPoolExecutor(1, "audit")
         self._further: dict[tuple[str, str, str], dict[str, Any]] = {}
+        self.reader = AuditReader(log.path, lambda: log.last, writer)
         self._summary: BackgroundTask = PeriodicTask("audit", MINUTE_S, self._write_further)
 
     async def start(self) -> None:
@@ -71,7 +74,7 @@ class Audit(Component):
         path = str(self._log.path)
         try:
             await loop.run_in_executor(self._writer, self._log.open)
-            await loop.run_in_executor(self._writer, self._append, {"event": "opened"}, True)
+            await loop.run_in_executor(self._writer, self._append, {"event": OPENED}, True)
         except BlockingIOError:
             raise StartError(
                 f"another process writes the audit log {path}: give each process its own "
@@ -98,10 +101,11 @@ class Audit(Component):
         # This runs after all lines that are waiting.
         await asyncio.get_running_loop().run_in_executor(self._writer, self._log.close)
         self._writer.shutdown()
+        self.reader.close()
 
-    def covers(self, path: str) -> bool:
-        """Return whether calls of "/package.Service/Method" are changes."""
-        return path in _CHANGES
+    def covers(self, path: str, request: Any) -> bool:
+        """Return whether a call of "/package.Service/Method" is a change. A dry run is none."""
+        return path in _CHANGES and not getattr(request, "dry_run", False)
 
     @asynccontextmanager
     async def change(self, path: str, request: Any, call: Call) -> AsyncIterator[None]:
@@ -113,7 +117,7 @@ class Audit(Component):
         identity = caller.identity or _identity_of(call.certificate_uris)
         resources = [each[:LONGEST_TEXT] for each in resources_of(path, request, self._cluster)]
         record: dict[str, Any] = {
-            "event": "change",
+            "event": CHANGE,
             "request_id": secrets.token_hex(8),
             **_who(caller, identity),
             "address": caller.source or call.peer,
@@ -140,7 +144,7 @@ class Audit(Component):
             result = "INTERNAL"
             raise
         finally:
-            self._write({**record, "event": "result", "result": result})
+            self._write({**record, "event": RESULT, "result": result})
 
     def rejected(self, caller: Caller, path: str, error: MqError) -> None:
         """Write a rejected call: the first one of a minute at once, and further ones as one line.
@@ -148,12 +152,13 @@ class Audit(Component):
         A caller that sends many of them can neither fill the log nor delay others.
         """
         who = _who(caller, caller.identity)
-        host = "" if any(who.values()) else caller.source.rpartition(":")[0]
+        is_known = who["user"] or who["certificate"]
+        host = "" if is_known else caller.source.rpartition(":")[0]
         key = who["user"] or who["certificate"], host, rpc_name(path)
         if key not in self._further and len(self._further) >= MOST_CALLERS:
             key, who = ("", "", "others"), _who(Caller(), None)
         record = {
-            "event": "rejected",
+            "event": REJECTED,
             **who,
             "address": caller.source,
             "rpc": key[2],
@@ -194,10 +199,10 @@ class Audit(Component):
 
 
 def _who(caller: Caller, identity: Identity | None) -> dict[str, str]:
-    return {
-        "user": "" if caller.user is None else caller.user.name[:LONGEST_TEXT],
-        "certificate": str(identity or "")[:LONGEST_TEXT],
-    }
+    user = "" if caller.user is None else caller.user.name[:LONGEST_TEXT]
+    certificate = str(identity or "")[:LONGEST_TEXT]
+    proof = "signature" if user else "certificate" if certificate else "none"
+    return {"user": user, "certificate": certificate, "proof": proof}
 
 
 @lru_cache(maxsize=1_024)

@@ -41,6 +41,11 @@ class AuditLog:
         self._last = Link()
         self._torn_bytes = 0  # of an incomplete line that was removed and is not named yet
 
+    @property
+    def last(self) -> Link:
+        """Return the link to the last line."""
+        return self._last
+
     def open(self) -> None:
         """Lock the log and find its last line.
 

@@ -232,7 +232,9 @@ class Server(Component):
         return answer
 
     async def _call(self, service: str, method: Method, request: Any, call: Call) -> Message | None:
-        if self._audit is None or not self._audit.covers(path := f"/{service}/{method.name}"):
+        if self._audit is None or not self._audit.covers(
+            path := f"/{service}/{method.name}", request
+        ):
             return await method.handler(request, call)
         async with self._audit.change(path, request, call):
             return await method.handler(request, call)
