@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import gc
 import signal
-from collections.abc import Generator
+import threading
+from collections.abc import Generator, Iterator
 
 import pytest
 from hypothesis import settings
@@ -22,6 +23,8 @@ from support.spark import class_archive
 
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
+
+LEFT_THREADS = 10  # of fixtures of the session, and of the pool of a library
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -58,3 +61,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     named_by_address = [item.nodeid for item in items if " object at 0x" in item.nodeid]
     if named_by_address:
         raise pytest.UsageError(f"give these parameters ids: {named_by_address}")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _threads_end() -> Iterator[None]:
+    """Fail if the tests of a file leave threads, which would take time from all later tests."""
+    before = set(threading.enumerate())
+    yield
+    left = [thread.name for thread in threading.enumerate() if thread not in before]
+    assert len(left) <= LEFT_THREADS, f"the tests of this file left {len(left)} threads: {left}"

@@ -150,7 +150,8 @@ class Server(Component):
             ) from None
         await listener.start()
         self._listener = listener
-        if not self._host.startswith("unix:"):  # a relay counts its own connections
+        # A relay counts its own connections.
+        if listener.has_sockets and not self._host.startswith("unix:"):
             self._connections = Connections(self.port, self._limits)
             await self._connections.start()
         self._health.set(True)
