@@ -2,6 +2,9 @@
 
 The file FILE is renamed to FILE.1 when it is full, FILE.1 to FILE.2, and so on. The lines continue
 across files and restarts (`aerobee_wire.audit`). A lock on FILE.lock keeps other processes away.
+
+A crash may leave an incomplete last line, and a power cut one with zero bytes. Both are removed at
+the next start, and its first line has the number of the removed bytes.
 """
 
 from __future__ import annotations
@@ -102,7 +105,7 @@ class AuditLog:
         try:
             self._size = os.fstat(file).st_size
             line = _tail(file, self._size)
-            if line and not line.endswith(b"\n"):
+            while line and (not line.endswith(b"\n") or b"\0" in line):
                 self._size -= len(line)
                 os.ftruncate(file, self._size)
                 self._torn_bytes += len(line)
