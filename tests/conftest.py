@@ -2,13 +2,14 @@
 
 A machine that is busy takes its time over an example. A shell that starts `make test` in the
 background has SIGINT ignored, which every process inherits: tests that interrupt one would wait.
-Workers of pytest-xdist refuse to run when they collected different ids, for which one address in an
-id is enough.
+Commands do not see the contexts of the developer. Workers of pytest-xdist refuse to run when they
+collected different ids, for which one address in an id is enough.
 """
 
 from __future__ import annotations
 
 import gc
+import os
 import signal
 import threading
 from collections.abc import Generator, Iterator
@@ -34,6 +35,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("--costs"):
         config.pluginmanager.register(Measure())
+    os.environ["AEROBEE_CONTEXT_DIR"] = "/nonexistent"
     prepared.enable()
     class_archive.share()
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

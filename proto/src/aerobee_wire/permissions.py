@@ -28,7 +28,7 @@ from aerobee_wire.access.policies import (
     Need,
     topic_need,
 )
-from aerobee_wire.identity import ADMIN, BROKER, CLIENT, CONSOLE, PROXY, USER, Identity
+from aerobee_wire.identity import ADMIN, BROKER, CLIENT, CONSOLE, PROXY, Identity
 from aerobee_wire.status import Code, MqError
 from aerobee_wire.topics import AUTO_CREATE_TOPIC
 
@@ -394,9 +394,9 @@ class Permissions:
     def _admit_role(self, row: Row, caller: Identity | None, path: str) -> None:
         if caller is None:
             raise NotPermitted(
-                f"{rpc_name(path)} needs a role, and the certificate of the caller has no URI "
-                "aerobee://CLUSTER/ROLE/NAME: use one of 'aerobee certs issue', or add the URI; or "
-                "sign the call as a user, if this service has authenticationEnabled=true",
+                f"{rpc_name(path)} needs a signature or a role: sign the call as a user, if this "
+                "service has authenticationEnabled=true; or present a certificate with a URI "
+                "aerobee://CLUSTER/ROLE/NAME, such as one of 'aerobee certs issue'",
                 path,
             )
         if caller.cluster != self.cluster:
@@ -406,7 +406,7 @@ class Permissions:
                 path,
             )
         if caller.role not in row.roles:
-            if caller.role == USER or not row.roles:
+            if not row.roles:
                 raise NotPermitted(
                     f"{rpc_name(path)} needs a signature, because the certificate {caller} does "
                     "not suffice: give the client the access key and the secret key of a "
