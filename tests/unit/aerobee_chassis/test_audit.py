@@ -161,6 +161,42 @@ def test_verify_orders_files_and_finds_a_missing_one(
     assert "were removed" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("where", ["last file", "older file"])
+def test_incomplete_last_line_is_a_crash_and_elsewhere_a_break(
+    where: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "audit.log"
+    written(path, "a", "b", "c", max_bytes=500)
+    torn = path if where == "last file" else tmp_path / "audit.log.1"
+    torn.write_bytes(torn.read_bytes() + b'{"timesta')
+    code = main.main(["audit", "verify", *map(str, tmp_path.glob("audit.log*")), "--json"])
+    shown = capsys.readouterr()
+    if where == "older file":
+        assert code == 1 and "incomplete" in shown.err
+        return
+    assert code == 0 and "incomplete" in shown.err
+    assert json.loads(shown.out)["torn_bytes"] == 9
+
+
+def test_verify_finds_removed_last_lines_by_a_known_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "audit.log"
+    written(path, "a", "b", "c")
+    assert main.main(["audit", "verify", str(path), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    known = f"{found['last']}:{found['hash']}"
+    assert main.main(["audit", "verify", str(path), "--known", known]) == 0
+    path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:-1]))
+    assert main.main(["audit", "verify", str(path)]) == 0
+    capsys.readouterr()
+    assert main.main(["audit", "verify", str(path), "--known", known]) == 1
+    assert "were removed" in capsys.readouterr().err
+    written(path, "x")  # a forged line in the place of the removed one
+    assert main.main(["audit", "verify", str(path), "--known", known]) == 1
+    assert "was replaced" in capsys.readouterr().err
+
+
 def test_tail_escapes_control_characters(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
