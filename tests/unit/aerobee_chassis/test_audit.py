@@ -112,6 +112,33 @@ def test_log_continues_after_a_crash_in_the_middle_of_a_rotation(tmp_path: Path)
     assert [each["name"] for each in records(tmp_path / "audit.log.1", path)] == ["a", "b"]
 
 
+def test_rotation_that_fails_again_and_again_keeps_old_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "audit.log"
+    log = AuditLog(path, max_bytes=500, keep=4)
+    log.open()
+    for name in "abcdef":
+        log.append({"name": name}, durable=False)
+    replace = Path.replace
+
+    def refuse(self: Path, target: Path) -> Path:
+        if self == path:
+            raise OSError(errno.EIO, "Input/output error")
+        return replace(self, target)
+
+    monkeypatch.setattr(Path, "replace", refuse)
+    for _ in range(3):
+        with pytest.raises(OSError, match="Input"):
+            log.append({"name": "x" * 500}, durable=False)
+    monkeypatch.undo()
+    log.append({"name": "g"}, durable=False)
+    log.close()
+    files = [path, *(tmp_path / f"audit.log.{number}" for number in range(1, 5))]
+    found = [each["name"] for each in records(*(file for file in reversed(files) if file.exists()))]
+    assert found == list("abcdefg")
+
+
 @pytest.mark.parametrize("torn", [b'{"name": "tor', b'{"name": "\0\0\0"}\n\0\0'])
 def test_torn_line_is_removed_and_named(tmp_path: Path, torn: bytes) -> None:
     path = tmp_path / "audit.log"

@@ -127,9 +127,11 @@ class AuditLog:
 
     def _rotate(self) -> None:
         self._close_file()
-        for number in range(self._keep - 1, 0, -1):
-            if (older := self._numbered(number)).exists():
-                older.replace(self._numbered(number + 1))
+        # Up to the first free number: a rotation that failed has left one, and must not push out
+        # one more old file each time that it is repeated.
+        free = next((n for n in range(1, self._keep) if not self._numbered(n).exists()), self._keep)
+        for number in range(free - 1, 0, -1):
+            self._numbered(number).replace(self._numbered(number + 1))
         self.path.replace(self._numbered(1))
         self._open_file()
         directory = os.open(self.path.parent, os.O_RDONLY)
