@@ -27,7 +27,7 @@ from aerobee_cli import main
 from aerobee_wire.access.caller import ANYBODY, Caller
 from aerobee_wire.access.signature import Signed
 from aerobee_wire.access.users import User
-from aerobee_wire.audit import BrokenLine, Chain
+from aerobee_wire.audit import BrokenLine, Chain, Link, linked
 from aerobee_wire.identity import Identity
 from aerobee_wire.rpcs import DELETE_TOPIC, LOG_IN, PULL, SEND, UPDATE_TOPIC
 from aerobee_wire.status import Code, MqError
@@ -159,11 +159,28 @@ def _removed(lines: list[bytes]) -> None:
     del lines[2]
 
 
+def _replaced(lines: list[bytes]) -> None:
+    """Replace a line by one that is whole in itself."""
+    record = json.loads(lines[1])
+    lines[1], _ = linked({"name": "x"}, Link(1, record["previous"]))
+
+
+def _of_another_program(lines: list[bytes]) -> None:
+    lines[2], _ = linked({"number": "x"}, Link(2, json.loads(lines[1])["hash"]))
+    lines[2] = lines[2].replace(b'"number": 3', b'"number": "3"')
+
+
+def _inserted(lines: list[bytes]) -> None:
+    lines.insert(2, lines[1])
+
+
 def _swapped(lines: list[bytes]) -> None:
     lines[2], lines[3] = lines[3], lines[2]
 
 
-@pytest.mark.parametrize("damage", [_changed, _removed, _swapped])
+@pytest.mark.parametrize(
+    "damage", [_changed, _removed, _replaced, _inserted, _swapped, _of_another_program]
+)
 def test_verify_names_the_first_broken_line(
     damage: Callable[[list[bytes]], None], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
