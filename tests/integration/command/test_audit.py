@@ -1,4 +1,4 @@
-"""Audit logs of closed processes: lines of each kind, crashes, altered lines, a full log."""
+"""*Audit log* of docs/security.md: lines of each kind, crashes, altered lines, a full log."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ class Who:
 
     @property
     def key(self) -> tuple[str, str]:
-        """Return the fields that tell callers apart. A stranger is known by its host."""
+        """Return the fields by which callers differ. A stranger is known by its host."""
         known = self.user or self.certificate
         host = "" if known else self.address.rpartition(":")[0]
         return known or host, self.claimed
