@@ -313,7 +313,11 @@ TABLE: Mapping[str, Row] = {
         "aerobee.broker.v1.ReplicationService",
         {"Follow": _of_brokers_only(), "GetSnapshot": _of_brokers_only()},
     ),
-    **_rpcs("aerobee.access.v1.NamesrvAccessService", _ACCESS),
+    # A login proves a user, so that no role suffices.
+    **_rpcs(
+        "aerobee.access.v1.NamesrvAccessService",
+        {**_ACCESS, "LogIn": Row(rights=(), always_rejects=True)},
+    ),
     **_rpcs("aerobee.access.v1.BrokerAccessService", _ACCESS),
     **_rpcs("aerobee.audit.v1.NamesrvAuditService", _AUDIT),
     **_rpcs("aerobee.audit.v1.BrokerAuditService", _AUDIT),
@@ -402,6 +406,13 @@ class Permissions:
                 path,
             )
         if caller.role not in row.roles:
+            if not row.roles:
+                raise NotPermitted(
+                    f"{rpc_name(path)} needs a signature, because the certificate {caller} does "
+                    "not suffice: give the client the access key and the secret key of a "
+                    "user, and set authenticationEnabled=true at the server",
+                    path,
+                )
             allowed = ", ".join(sorted(row.roles))
             raise NotPermitted(
                 f"role {caller.role!r} ({caller}) may not call {rpc_name(path)}: use a "
@@ -460,6 +471,21 @@ def needs_of(row: Row, request: Any, cluster: str) -> list[Need]:
     return list(found)
 
 
+# The RPCs whose answers have bodies of messages. Name servers have none.
+READS = frozenset(
+    f"/aerobee.broker.v1.{name}"
+    for name in (
+        "MessageService/Pull",
+        "MessageService/GetMessage",
+        "MessageService/QueryMessages",
+        "SearchService/SearchMessages",
+        "SearchService/FindMessage",
+        "PopService/Pop",
+        "LiteService/LitePop",
+        "ReplicaService/ReadDiverged",
+    )
+) | {f"/apache.rocketmq.v2.MessagingService/{name}" for name in ("ReceiveMessage", "PullMessage")}
+
 # The fields with the subject of a change that needs a right on the cluster, by RPC.
 _SUBJECTS: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(("PutUser", "DeleteUser", "PutAcl", "DeleteAcl"), ("User:username",)),
@@ -475,12 +501,12 @@ _SUBJECTS: Mapping[str, tuple[str, ...]] = {
 
 
 def resources_of(path: str, request: Any, cluster: str) -> list[str]:
-    """Return the resources that a change is about, each once, such as "Topic:orders".
+    """Return the resources that a call is about, each once, such as "Topic:orders".
 
     These are names only, no values. For some RPCs, it is the cluster.
 
     Args:
-        path: "/package.Service/Method" of a row with `is_change`.
+        path: "/package.Service/Method" of a row.
         request: The request.
         cluster: The cluster of this process.
     """

@@ -293,6 +293,7 @@ class AccessRpcs:
 
 NAMESRV_ACCESS = AccessRpcs("NamesrvAccessService")
 BROKER_ACCESS = AccessRpcs("BrokerAccessService")
+LOG_IN = rpc(access.LogInRequest, access.LogInResponse)
 
 # ---- audit logs ----
 

@@ -68,6 +68,7 @@ COMMANDS = {
     "export",
     "apply",
     "completion",
+    "audit list",
     "audit tail",
     "audit verify",
     "quota set",

@@ -22,7 +22,12 @@ from aerobee_chassis.clock import Clock, SystemClock
 from aerobee_chassis.errors import ConfigError
 from aerobee_chassis.lifecycle import App, Component, Step
 from aerobee_chassis.metrics.endpoint import MetricsEndpoint
-from aerobee_chassis.metrics.process import make_registry, port_source, quota_source
+from aerobee_chassis.metrics.process import (
+    audit_source,
+    make_registry,
+    port_source,
+    quota_source,
+)
 from aerobee_chassis.metrics.push import PushExporter
 from aerobee_chassis.port_limits import limits_of
 from aerobee_chassis.rpc.call import Failure
@@ -89,6 +94,7 @@ class ProxyApp(App):
         registry.register(in_flight_source(PREFIX, self.proxy.in_flight))
         registry.register(port_source(self._limits.counts))
         registry.register(quota_source(lambda: self.proxy.quotas))
+        registry.register(audit_source(lambda: self.proxy.audit))
         self._span_exporter = Component()
         if options.otlp_endpoint:
             from aerobee_chassis.traces.exporter import exporter_of
@@ -112,6 +118,7 @@ class ProxyApp(App):
             *self._background_work(),
             self._metrics,
             self._exporter,
+            *([] if self.proxy.audit is None else [self.proxy.audit]),
             self._server,
             self._watch_readiness(),
             BackgroundTask("registration", self.proxy.registration.run),

@@ -91,6 +91,7 @@ class Proxy:
         self.authentication: Authentication | None = None  # None: any client may call
         self.users: Users | TableUsers | None = None
         self.quotas: QuotaBuckets | None = None  # None: this proxy has no access table
+        self.audit = options.audit(clock)
         if options.authentication_enabled:
             if options.authentication_users_file:
                 self.users = Users(Path(options.authentication_users_file))
@@ -146,6 +147,7 @@ class Proxy:
             checks_rights=options.authorization_enabled,
             max_clients_per_user=options.max_clients_per_user,
             quotas=self.quotas,
+            audit=self.audit,
         )
         self.lite_subscriptions = LiteSubscriptions(calls, self.route_cache)
         self.departures = LiteDepartures(self.lite_subscriptions, self.background)

@@ -13,6 +13,7 @@ from aerobee.access.v1 import access_pb2 as pb
 from aerobee_cluster.access.exchange import LONGEST_PAUSE_S, TableExchange
 from aerobee_cluster.access.handlers import AccessHandlers
 from aerobee_cluster.access.store import AccessStore, Changes
+from aerobee_wire.access.caller import ANYBODY
 from aerobee_wire.access.table import HORIZON_MS
 from aerobee_wire.access.table_file import NotSynced
 from aerobee_wire.rpcs import Request, Rpc
@@ -27,6 +28,7 @@ class LocalCall:
     """A call from this machine."""
 
     peer = "127.0.0.1:40000"
+    caller = ANYBODY
 
     def __init__(self, write: Callable[[Any], None] = lambda message: None) -> None:
         self._write = write

@@ -15,6 +15,7 @@ from aerobee.access.v1 import access_pb2 as pb
 from google.protobuf.message import Message
 
 from aerobee_cluster.access.store import AccessStore
+from aerobee_wire.access.caller import Caller
 from aerobee_wire.access.messages import (
     key_of,
     policy_of,
@@ -52,6 +53,9 @@ class Call(Protocol):
 
     @property
     def peer(self) -> str: ...
+
+    @property
+    def caller(self) -> Caller: ...
 
     async def write(self, message: Message | bytes) -> None: ...
 
@@ -262,6 +266,12 @@ class AccessHandlers:
         records = [record_of(each) for each in request.records]
         taken = await self._store.merge(records, complete=request.complete)
         return pb.ChangeResponse(written=to_versions(taken))
+
+    # ---- logins ----
+
+    async def log_in(self, request: pb.LogInRequest, call: Call) -> pb.LogInResponse:
+        user = call.caller.user
+        return pb.LogInResponse(username="" if user is None else user.name)
 
     # ---- checks ----
 

@@ -136,7 +136,7 @@ class Entrance:
         self._of_address.add(place)
         self._of_user.add(user)
         try:
-            session = await self.sessions.begin(user, secret)
+            session = await self.sessions.begin(user, secret, place)
         except WrongCredentials as error:
             self._log("login_failed", level="warning", user=user, address=place, reason=str(error))
             raise

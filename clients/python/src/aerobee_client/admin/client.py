@@ -616,6 +616,7 @@ class AdminClient(Facade[AsyncAdminClient]):
     delete_user = blocking(AsyncAdminClient.delete_user)
     get_user = blocking(AsyncAdminClient.get_user)
     list_users = blocking(AsyncAdminClient.list_users)
+    log_in = blocking(AsyncAdminClient.log_in)
     create_policies = blocking(AsyncAdminClient.create_policies)
     update_policies = blocking(AsyncAdminClient.update_policies)
     delete_policies = blocking(AsyncAdminClient.delete_policies)

@@ -281,3 +281,15 @@ class MergeTableRequest(_message.Message):
     records: _containers.RepeatedCompositeFieldContainer[TableRecord]
     complete: bool
     def __init__(self, records: _Optional[_Iterable[_Union[TableRecord, _Mapping]]] = ..., complete: _Optional[bool] = ...) -> None: ...
+
+class LogInRequest(_message.Message):
+    __slots__ = ("visitor",)
+    VISITOR_FIELD_NUMBER: _ClassVar[int]
+    visitor: str
+    def __init__(self, visitor: _Optional[str] = ...) -> None: ...
+
+class LogInResponse(_message.Message):
+    __slots__ = ("username",)
+    USERNAME_FIELD_NUMBER: _ClassVar[int]
+    username: str
+    def __init__(self, username: _Optional[str] = ...) -> None: ...

@@ -138,6 +138,7 @@ class Telemetry:
             with self._pipeline.hold(caller, lambda: caller.session.settings):
                 await self._serve(requests, caller)
         except NotAdmitted as refusal:
+            self._pipeline.note_refusal("Telemetry", refusal, call)
             await call.write(TelemetryCommand(status=status(refusal.code, refusal.message)))
             raise
         except asyncio.CancelledError:
