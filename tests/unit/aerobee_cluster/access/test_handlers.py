@@ -15,8 +15,10 @@ from aerobee_cluster.access.store import AccessStore
 from aerobee_wire.access.caller import ANYBODY, Caller
 from aerobee_wire.access.signature import Signed
 from aerobee_wire.access.users import User
+from aerobee_wire.access.table import LAST_MS
 from aerobee_wire.rpcs import NAMESRV_ACCESS
 from aerobee_wire.status import Code, MqError
+from support.codes import raises_about
 
 SECRET, NEW = "s3cret", "n3w-secret"
 
@@ -302,3 +304,15 @@ async def test_login_answers_the_user_whose_signature_was_checked(server: Server
     request = pb.LogInRequest()
     assert (await server.rpc.log_in(request, FakeCall(caller=signed))).username == "ann"
     assert (await server.rpc.log_in(request, FakeCall())).username == ""
+
+
+@pytest.mark.parametrize("time_ms", [2**63 - 1, LAST_MS + 1, -1])
+async def test_record_with_an_impossible_time_is_rejected(server: Server, time_ms: int) -> None:
+    """The next change would have a version that no message can carry, and so no table could."""
+    version = pb.Version(time_ms=time_ms, node="n")
+    user = pb.TableRecord.User(secrets=[SECRET], enabled=True)
+    record = pb.TableRecord(version=version, username="app", user=user)
+    with raises_about(MqError, "time_ms"):
+        await server.rpc.merge_table(pb.MergeTableRequest(records=[record]), CALL)
+    await server.user()
+    await server.rpc.list_table(pb.ListTableRequest(), CALL)
