@@ -14,8 +14,8 @@ from aerobee_cluster.access.handlers import AccessHandlers
 from aerobee_cluster.access.store import AccessStore
 from aerobee_wire.access.caller import ANYBODY, Caller
 from aerobee_wire.access.signature import Signed
-from aerobee_wire.access.users import User
 from aerobee_wire.access.table import LAST_MS
+from aerobee_wire.access.users import User
 from aerobee_wire.rpcs import NAMESRV_ACCESS
 from aerobee_wire.status import Code, MqError
 from support.codes import raises_about
