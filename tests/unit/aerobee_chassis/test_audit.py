@@ -24,6 +24,7 @@ from aerobee_chassis.rpc.audit_log import AuditLog
 from aerobee_chassis.rpc.call import Call
 from aerobee_chassis.rpc.services import bind_part
 from aerobee_cli import main
+from aerobee_wire import files
 from aerobee_wire.access.caller import ANYBODY, Caller
 from aerobee_wire.access.signature import Signed
 from aerobee_wire.access.users import User
@@ -379,7 +380,7 @@ async def test_login_is_one_durable_line(tmp_path: Path, monkeypatch: pytest.Mon
                 LOG_IN.path, request, cast(Call, OpenCall(caller=caller)), NO_STATES
             ):
                 pass
-        monkeypatch.setattr(os, "fdatasync", raise_full)
+        monkeypatch.setattr(files, "sync_data", raise_full)
         with pytest.raises(ChangeNotAudited):
             async with audit.change(
                 LOG_IN.path, request, cast(Call, OpenCall(caller=signed)), NO_STATES
