@@ -404,8 +404,11 @@ async def test_only_a_trusted_proxy_with_https_is_served(visitor: Visitor) -> No
 
 async def test_an_unreachable_name_server_is_no_wrong_secret(house: House) -> None:
     def away(_: str, __: Any) -> Any:
-        raise MqError(Code.BROKER_UNREACHABLE, "no answer from the name server")
+        raise MqError(Code.BROKER_UNREACHABLE, "no answer from 10.0.0.5:9876")
 
     house.visitor.transport.answers["LogIn"] = away
     for _ in range(FAILURES_OF_USER + 1):
-        assert (await house.log_in()).status == 502
+        answer = await house.log_in()
+        assert answer.status == 502
+        assert "10.0.0.5" not in answer.text, "a visitor without a session sees no address"
+    assert house.log[-1]["reason"] == "no answer from 10.0.0.5:9876"

@@ -27,6 +27,10 @@ class WrongCredentials(Exception):
     """There is no such user, it is disabled, or the secret key is another one."""
 
 
+class NoLogins(MqError):
+    """Name servers do not check users, so no login is possible."""
+
+
 @dataclass(eq=False, slots=True)
 class Account:
     """A user with at least one session."""
@@ -72,7 +76,8 @@ class Sessions:
 
         Raises:
             WrongCredentials: The name server does not accept the signature.
-            MqError: The name servers do not answer, or do not check users.
+            NoLogins: The name servers do not check users.
+            MqError: The name servers do not answer.
         """
         credentials = await self._checked(access_key, secret_key, visitor)
         await self._end_old_ones()
@@ -139,7 +144,7 @@ class Sessions:
         finally:
             await console.close()
         if user != access_key:
-            raise MqError(
+            raise NoLogins(
                 Code.SERVICE_NOT_AVAILABLE,
                 "the name server does not check users, so no login is possible: start name servers "
                 "and brokers with authenticationEnabled=true",
