@@ -95,7 +95,7 @@ def _to_json(record: Record) -> dict[str, object]:
 
 
 def _of_json(entry: dict[str, Any]) -> Record:
-    version = Version(int(entry["time"]), str(entry["node"]))
+    version = Version.checked(int(entry["time"]), str(entry["node"]))
     item: Item
     if "quotaOf" in entry:
         rates = Rates(**entry["rates"])

@@ -116,6 +116,7 @@ class NamesrvAccessServiceServicer:
 
     def PutUser(self, request, context):
         """Creates or changes a user. Durable on this process when it answers.
+        QUERY_NOT_FOUND (22): there is no such user, and `expect` is EXPECT_PRESENT.
         ILLEGAL_OPERATION (604): `expect` does not hold; or the last enabled SUPER user would be gone.
         SYSTEM_ERROR (1), retryable: the table cannot be written.
         """
