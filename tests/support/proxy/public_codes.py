@@ -1,4 +1,4 @@
-"""The codes that each RPC of the public protocol may answer with, as RocketMQ's table lists them."""
+"""The codes with which each RPC of the public protocol may answer, by RocketMQ's table."""
 
 from __future__ import annotations
 
