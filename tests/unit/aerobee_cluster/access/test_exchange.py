@@ -11,10 +11,11 @@ import pytest
 from aerobee.access.v1 import access_pb2 as pb
 
 from aerobee_cluster.access.exchange import LONGEST_PAUSE_S, TableExchange
-from aerobee_cluster.access.handlers import AccessHandlers
+from aerobee_cluster.access.handlers import PART, AccessHandlers
 from aerobee_cluster.access.store import AccessStore, Changes
-from aerobee_wire.access.table import HORIZON_MS
+from aerobee_wire.access.table import HORIZON_MS, Record, Version
 from aerobee_wire.access.table_file import NotSynced
+from aerobee_wire.access.users import User
 from aerobee_wire.rpcs import Request, Rpc
 from aerobee_wire.status import Code, MqError
 from support.clock.virtual_loop import LoopClock
@@ -81,6 +82,7 @@ class Network:
         self.namesrvs = {A: Process("a", self.clock), B: Process("b", self.clock)}
         self.away: set[str] = set()
         self.lost: list[tuple[str, Exception | None]] = []
+        self.merged: list[int] = []  # the records of each request
         self._open: dict[asyncio.Queue[Any], str] = {}
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -89,6 +91,7 @@ class Network:
     ) -> Any:
         self._check(address)
         assert rpc.method == "MergeTable"
+        self.merged.append(len(request.records))  # type: ignore[attr-defined]
         return await self.namesrvs[address].handlers.merge_table(request, CALL)  # type: ignore[arg-type]
 
     async def stream(
@@ -185,6 +188,19 @@ async def test_change_at_a_name_server_reaches_all_processes(network: Network) -
     await network.namesrvs[B].delete("app")
     await settle()
     assert [each.secret_of("app") for each in everywhere] == [None] * 4
+
+
+async def test_many_changes_are_sent_in_parts(network: Network) -> None:
+    broker = network.broker()
+    await network.namesrvs[A].put("app")
+    await settle()
+    network.merged.clear()
+    users = [User(f"user-{number}", (SECRET.encode(),)) for number in range(2 * PART + 1)]
+    await broker.store.merge([Record(user, Version(network.clock.now_ms(), "x")) for user in users])
+    await settle()
+    assert max(network.merged) == PART
+    for each in network.namesrvs.values():
+        assert all(each.secret_of(user.name) == SECRET for user in users)
 
 
 async def test_change_at_a_broker_reaches_name_servers(network: Network) -> None:

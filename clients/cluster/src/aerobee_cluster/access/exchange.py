@@ -13,6 +13,7 @@ from contextlib import aclosing
 
 from aerobee.access.v1 import access_pb2 as pb
 
+from aerobee_cluster.access.handlers import parts_of
 from aerobee_cluster.access.store import AccessStore, Changes
 from aerobee_cluster.backoff import Backoff
 from aerobee_cluster.transport import Transport
@@ -163,13 +164,13 @@ class _Link:
         return [each for each in records if each.wins_over(self._known.get(each.key))]
 
     async def _merge_there(self, records: Sequence[Record], *, complete: bool = False) -> None:
-        if not records:
-            return
-        request = pb.MergeTableRequest(records=map(to_record, records), complete=complete)
-        await self._transport.call(
-            self._namesrv, NAMESRV_ACCESS.merge_table, request, timeout_s=MERGE_TIMEOUT_S
-        )
-        self._learn(records)
+        """Send records. A complete table is one message, because what it lacks is deleted."""
+        for part in [records] if complete else parts_of(records):
+            request = pb.MergeTableRequest(records=map(to_record, part), complete=complete)
+            await self._transport.call(
+                self._namesrv, NAMESRV_ACCESS.merge_table, request, timeout_s=MERGE_TIMEOUT_S
+            )
+            self._learn(part)
 
 
 def _first(failures: ExceptionGroup[Exception]) -> Exception:
