@@ -65,6 +65,8 @@ class AccessStore:
         self._now_ms = now_ms
         self._save = save
         self._saved_ms = 0  # the last time at which the file was written
+        # The records as they are in the file. Encoding 10,000 users takes 100 ms.
+        self._encoded: dict[Key, str] | None = None
         self._was_away = False  # for HORIZON_MS before the start
         self._changing = asyncio.Lock()
         self._running: set[asyncio.Task[list[Record]]] = set()
@@ -159,18 +161,27 @@ class AccessStore:
     async def _take(self, records: Collection[Record]) -> list[Record]:
         newer = AccessTable(self.table.newer(records)).records()  # each key once
         if newer:
-            await self._write([*newer, *self.table.records()])
+            await self._write(newer)
             self.table.merge(newer)
             for watcher in self._watchers:
                 watcher.add(newer)
         return newer
 
-    async def _write(self, records: Iterable[Record]) -> None:
+    async def _write(self, newer: Iterable[Record] = ()) -> None:
+        """Write the table and `newer` records into the file."""
         if self._save is None:
             return
         current_ms = self._saved_ms if self._was_away else self._now_ms()
+        former = self.table.records() if self._encoded is None else []
+        encoded: dict[Key, str] = {}
+
+        def content() -> bytes:  # in a thread; no other change runs meanwhile
+            encoded.update(self._encoded or {})
+            encoded.update((each.key, table_file.encode_record(each)) for each in (*former, *newer))
+            return table_file.joined(encoded.values(), current_ms)
+
         try:
-            await self._save(lambda: _encoded(records, current_ms))
+            await self._save(content)
         except OSError as error:
             outcome = "nothing was changed"
             if isinstance(error, table_file.NotSynced):
@@ -181,6 +192,7 @@ class AccessStore:
                 retryable=True,
             ) from error
         self._saved_ms = current_ms
+        self._encoded = encoded
 
     async def keep_current(self) -> None:
         """Forget old tombstones, and write into the file that this process runs.
@@ -190,8 +202,9 @@ class AccessStore:
 
         async def apply() -> list[Record]:
             if not self.is_stale:
-                self.table.purge(self._now_ms())
-                await self._write(self.table.records())
+                if self.table.purge(self._now_ms()):
+                    self._encoded = None
+                await self._write()
             return []
 
         await self._one_by_one(apply())
@@ -240,13 +253,6 @@ class AccessStore:
         self._closed = True
         for watcher in self._watchers:
             watcher.close()
-
-
-def _encoded(records: Iterable[Record], current_ms: int) -> bytes:
-    latest: dict[Key, Record] = {}
-    for record in records:  # the first one of a key is the newest
-        latest.setdefault(record.key, record)
-    return table_file.encode(latest.values(), current_ms)
 
 
 def save_in(path: Path) -> Save:
