@@ -219,6 +219,38 @@ async def test_proxy_does_not_send(network: Network) -> None:
     assert proxy.secret_of("app") == SECRET and network.namesrvs[B].secret_of("app") is None
 
 
+@pytest.mark.parametrize("users", [(), ("app",)], ids=["new cluster", "users"])
+async def test_proxy_waits_until_a_broker_has_filled_empty_name_servers(
+    network: Network, users: tuple[str, ...]
+) -> None:
+    proxy = Process("proxy", network.clock)
+    exchange = network.exchange(proxy, sends=False)
+    await settle()
+    assert not exchange.complete.is_set(), "name servers that lost their disks know no user"
+    broker = Process("broker", network.clock)
+    for name in users:
+        await broker.put(name)
+    network.exchange(broker)
+    await settle()
+    assert exchange.complete.is_set()
+    assert all(proxy.secret_of(name) == SECRET for name in users)
+
+
+async def test_process_that_runs_for_minutes_each_month_is_not_stale(network: Network) -> None:
+    """It writes at each exchange that its table is current, and not only every 12 hours."""
+    broker = network.broker()
+    await network.namesrvs[A].put("app")
+    await settle()
+    content = broker.content
+    for _ in range(3):
+        await network.stop()
+        network.clock.jump(HORIZON_MS * 2 // 3)
+        broker = network.broker(content)
+        assert not broker.store.is_stale
+        await settle()
+        content = broker.content
+
+
 async def test_proxy_waits_for_a_table_while_one_name_server_is_empty_and_one_away(
     network: Network,
 ) -> None:
@@ -302,7 +334,7 @@ async def test_end_of_a_name_server_is_not_a_failure(network: Network) -> None:
 async def test_closed_changes_end(network: Network) -> None:
     changes = Changes()
     changes.close()
-    assert await changes.next() == []
+    assert [each async for each in changes] == []
 
 
 async def test_change_that_cannot_be_written_is_not_visible(network: Network) -> None:

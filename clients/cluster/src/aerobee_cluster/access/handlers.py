@@ -248,19 +248,28 @@ class AccessHandlers:
 
     async def watch(self, request: pb.WatchRequest, call: Call) -> None:
         self._check_caller(call)
-        stale = self._store.is_stale
+        exchanged = self._store.exchanged
+        end = pb.TablePart(
+            complete=True, is_stale=self._store.is_stale, is_exchanged=exchanged.is_set()
+        )
         with self._store.watch() as changes:
             for part in parts_of(self._store.table.records()):
                 await call.write(pb.TablePart(records=map(to_record, part)))
-            await call.write(pb.TablePart(complete=True, is_stale=stale))
-            while changed := await changes.next():
+            await call.write(end)
+            async for changed in changes:
+                is_exchanged = exchanged.is_set()  # all records before it are in the parts
                 for part in parts_of(changed):
                     await call.write(pb.TablePart(records=map(to_record, part)))
+                if is_exchanged and not end.is_exchanged:
+                    end.is_exchanged = True
+                    await call.write(pb.TablePart(is_exchanged=True))
 
     async def merge_table(self, request: pb.MergeTableRequest, call: Call) -> pb.ChangeResponse:
         self._check_caller(call)
         records = [record_of(each) for each in request.records]
         taken = await self._store.merge(records, complete=request.complete)
+        if request.is_last:
+            await self._store.note_exchange()
         return pb.ChangeResponse(written=to_versions(taken))
 
     # ---- checks ----

@@ -40,12 +40,19 @@ class Changes:
         self._closed = True
         self._news.set()
 
-    async def next(self) -> list[Record]:
-        """Wait for changes and return them. Return an empty list after `close`."""
+    def wake(self) -> None:
+        """Let the reader continue without a changed record."""
+        self._news.set()
+
+    def __aiter__(self) -> Changes:
+        return self
+
+    async def __anext__(self) -> list[Record]:
+        """Wait for changes and return them. The iteration ends after `close`."""
         await self._news.wait()
         self._news.clear()
         if self._closed:
-            return []
+            raise StopAsyncIteration
         changed, self._changed = self._changed, {}
         return list(changed.values())
 
@@ -68,6 +75,8 @@ class AccessStore:
         # The records as they are in the file. Encoding 10,000 users takes 100 ms.
         self._encoded: dict[Key, str] | None = None
         self._was_away = False  # for HORIZON_MS before the start
+        # Set when another process had a whole table, and sent what this one lacked.
+        self.exchanged = asyncio.Event()
         self._changing = asyncio.Lock()
         self._running: set[asyncio.Task[list[Record]]] = set()
         self._watchers: set[Changes] = set()
@@ -201,13 +210,26 @@ class AccessStore:
         """
 
         async def apply() -> list[Record]:
-            if not self.is_stale:
+            if not self._was_away and len(self.table):
                 if self.table.purge(self._now_ms()):
                     self._encoded = None
                 await self._write()
             return []
 
         await self._one_by_one(apply())
+
+    async def note_exchange(self) -> None:
+        """Note that this table and that of another process are merged.
+
+        Also write into the file that this process runs: it may stop before `keep_current` does.
+        Raises MqError with the code SYSTEM_ERROR.
+        """
+        if not self.exchanged.is_set():
+            self.exchanged.set()
+            for watcher in self._watchers:
+                watcher.wake()
+        if self._now_ms() - self._saved_ms > KEEP_CURRENT_S * 1_000:
+            await self.keep_current()
 
     async def _one_by_one(self, change: Coroutine[Any, Any, list[Record]]) -> list[Record]:
         """Run a change after the ones before it.
@@ -233,7 +255,7 @@ class AccessStore:
     async def notify(self, on_change: Callable[[set[str]], None]) -> None:
         """Call `on_change` with the names of users that have changed, until `close`."""
         with self.watch() as changes:
-            while changed := await changes.next():
+            async for changed in changes:
                 on_change({record.username for record in changed})
 
     @contextmanager
