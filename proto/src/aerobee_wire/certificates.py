@@ -20,7 +20,11 @@ from aerobee_wire.identity import BROKER, NAMESRV
 
 HOST, NAME = "host", "name"  # what a caller requires of a certificate
 
-_NAMESRV_SERVICES = ("/aerobee.namesrv.", "/aerobee.access.v1.Namesrv")
+_NAMESRV_SERVICES = (
+    "/aerobee.namesrv.",
+    "/aerobee.access.v1.Namesrv",
+    "/aerobee.audit.v1.Namesrv",
+)
 
 Stamp = tuple[tuple[int, int, int], ...]
 

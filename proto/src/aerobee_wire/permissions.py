@@ -72,6 +72,12 @@ class Row:
     is_open: bool = False
     always_rejects: bool = False
 
+    @property
+    def is_change(self) -> bool:
+        """Return whether the RPC changes a resource: its rights say so. A send changes none."""
+        actions = {action for right in self.rights or () for action in right.actions}
+        return not actions.isdisjoint((CREATE, UPDATE, DELETE))
+
 
 class NotPermitted(MqError):
     """The caller may not make this call. The message names its role and the RPC."""
@@ -127,6 +133,7 @@ _ACCESS_ROWS: Mapping[str, Row] = {
     "MergeTable": Row(frozenset({BROKER})),
 }
 _ACCESS = {method: replace(row, always_rejects=True) for method, row in _ACCESS_ROWS.items()}
+_AUDIT = {"ListAuditLines": _row(CONSOLE, ADMIN, rights=_GET_CLUSTER)}
 
 TABLE: Mapping[str, Row] = {
     **_rpcs(
@@ -308,6 +315,8 @@ TABLE: Mapping[str, Row] = {
     ),
     **_rpcs("aerobee.access.v1.NamesrvAccessService", _ACCESS),
     **_rpcs("aerobee.access.v1.BrokerAccessService", _ACCESS),
+    **_rpcs("aerobee.audit.v1.NamesrvAuditService", _AUDIT),
+    **_rpcs("aerobee.audit.v1.BrokerAuditService", _AUDIT),
     # It moves the time of a suite and kills its broker, for tests.
     **_rpcs(
         "aerobee.suite.v1.SuiteService",
@@ -448,6 +457,42 @@ def needs_of(row: Row, request: Any, cluster: str) -> list[Need]:
                 found[topic_need(name, *right.actions)] = None
             else:
                 found[Need(right.kind, name, right.actions)] = None
+    return list(found)
+
+
+# The fields with the subject of a change that needs a right on the cluster, by RPC.
+_SUBJECTS: Mapping[str, tuple[str, ...]] = {
+    **dict.fromkeys(("PutUser", "DeleteUser", "PutAcl", "DeleteAcl"), ("User:username",)),
+    "PutQuota": (":quota.subject",),
+    "DeleteQuota": (":subject",),
+    **dict.fromkeys(("WipeWritePermission", "AddWritePermission"), ("Broker:broker_name",)),
+    **dict.fromkeys(("PutKvConfig", "DeleteKvConfig"), ("Key:key",)),
+    **dict.fromkeys(
+        ("UpdateConfig", "UpdateRuntimeConfig"), ("Option:entries[]", "Option:unset[]")
+    ),
+    "CancelLetterJob": ("Job:job_id",),
+}
+
+
+def resources_of(path: str, request: Any, cluster: str) -> list[str]:
+    """Return the resources that a change is about, each once, such as "Topic:orders".
+
+    These are names only, no values. For some RPCs, it is the cluster.
+
+    Args:
+        path: "/package.Service/Method" of a row with `is_change`.
+        request: The request.
+        cluster: The cluster of this process.
+    """
+    found: dict[str, None] = {}
+    for subject in _SUBJECTS.get(path.rpartition("/")[2], ()):
+        kind, _, name = subject.partition(":")
+        for value in _values(request, name.split(".")):
+            found[f"{kind}:{value}" if kind else value] = None
+    if not found:
+        found = {
+            f"{need.kind}:{need.name}": None for need in needs_of(TABLE[path], request, cluster)
+        }
     return list(found)
 
 

@@ -52,6 +52,7 @@ COMMANDS = {
     "user": ("user", "Users of the cluster, who sign their calls."),
     "acl": ("acl", "Policies: what users may do."),
     "quota": ("quota", "Quotas of users, clients and addresses."),
+    "audit": ("audit", "Audit logs: changes and rejected calls."),
     "client": ("client", "Connected producers and consumers."),
     "top": ("top", "Show live rates of brokers, and of the busiest topics and groups."),
     "doctor": ("doctor", "Look for problems of clients and operators."),

@@ -16,12 +16,14 @@ from typing import Any, ClassVar, Literal
 
 import grpc
 import structlog
-from pydantic import SecretStr, field_validator
+from pydantic import Field, SecretStr, field_validator
 
 from aerobee_chassis.clock import Clock
-from aerobee_chassis.config import Options
+from aerobee_chassis.config import MIB, Options
 from aerobee_chassis.errors import CertificateError, ConfigError
 from aerobee_chassis.rpc.access import Access, Policy
+from aerobee_chassis.rpc.audit import Audit
+from aerobee_chassis.rpc.audit_log import AuditLog
 from aerobee_chassis.rpc.transport import ChannelTls
 from aerobee_wire.access.signature import Signatures
 from aerobee_wire.access.users import User
@@ -141,6 +143,22 @@ class ServerTlsOptions(PortOptions):
     init_authentication_user: SecretStr = SecretStr("")
     # Not in RocketMQ: check callers, but log calls instead of rejecting them.
     access_observe_only: bool = False
+    # Not in RocketMQ: the file with a line for each change and each rejected call, and the files
+    # that are kept after they are full. Empty: there is none.
+    audit_log_path: str = ""
+    audit_log_max_bytes: int = Field(default=64 * MIB, ge=MIB // 16)
+    audit_log_max_files: int = Field(default=10, ge=1)
+
+    def audit(self, clock: Clock) -> Audit | None:
+        """Return the audit log of this process, or None if there is none."""
+        if not self.audit_log_path:
+            return None
+        log = AuditLog(
+            Path(self.audit_log_path).expanduser(),
+            max_bytes=self.audit_log_max_bytes,
+            keep=self.audit_log_max_files,
+        )
+        return Audit(log, self.tls_cluster_name, clock.real)
 
     def server_tls(self) -> ServerTls | None:
         """Return the certificates for the port of the service, or None for plaintext."""
@@ -153,10 +171,12 @@ class ServerTlsOptions(PortOptions):
         policy: Policy,
         user_of: Callable[[str], User | None],
         clock: Clock,
+        audit: Audit | None = None,
     ) -> Access:
         """Return the check of callers. It is enforced if the port checks their certificates.
 
-        `user_of` returns the user of a name, for calls that users sign.
+        `user_of` returns the user of a name, for calls that users sign. `audit` gets a line for
+        rejected calls.
         """
         signatures = None
         if self.authentication_enabled:
@@ -166,6 +186,7 @@ class ServerTlsOptions(PortOptions):
             enforced=self._checks_callers,
             observe_only=self.access_observe_only,
             signatures=signatures,
+            on_reject=None if audit is None else audit.rejected,
         )
 
     closing_options: ClassVar[str] = (
