@@ -225,8 +225,9 @@ class NamesrvApp(App):
             structlog.get_logger().warning("access_table_stale", path=str(path))
 
     async def _create_first_user(self) -> None:
-        """Create the first user if there is no user."""
+        """Create the first user if there is no user, and no broker has one."""
         user = self._first_user
+        await self.access.exchanged.wait()
         if user is not None and await self.access.create_first(user):
             structlog.get_logger().info("first_user_created", user=user.name)
 

@@ -190,6 +190,7 @@ class ProxyApp(App):
             tls=tls,
             limits=self._limits,
             listeners=self._listeners,
+            trusted=options.trusted_networks,
         )
 
     def _plain_server(self, host: str, port: int) -> Server:

@@ -12,6 +12,7 @@ tlsServerMode corresponds to RocketMQ's system property tls.server.mode.
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -53,6 +54,9 @@ class ProxyOptions(PortOptions, TraceOptions):
     tls_test_mode_enable: bool = True
     tls_key_password: SecretStr = SecretStr("")
     tls_cert_watch_interval_ms: Milliseconds = 10_000
+    # Not in RocketMQ, which accepts a header from each address: the networks of load balancers
+    # whose connections begin with a header of the PROXY protocol, such as "10.0.0.0/24,fd00::/64".
+    proxy_protocol_trusted: str = ""
 
     # ---- messages ---- (a size of 0 or less means no limit)
     max_message_size: int = 4 * 1024 * 1024
@@ -108,7 +112,16 @@ class ProxyOptions(PortOptions, TraceOptions):
         """Return the address ("host:port") of every name server."""
         return tuple(part.strip() for part in self.namesrv_addr.split(";") if part.strip())
 
+    @property
+    def trusted_networks(self) -> tuple[str, ...]:
+        """Return the network (CIDR) of each load balancer that sends the PROXY protocol."""
+        parts = self.proxy_protocol_trusted.split(",")
+        return tuple(part.strip() for part in parts if part.strip())
+
     def conflicts(self) -> Iterator[ConfigError]:
+        if self.trusted_networks and self.tls_server_mode == "disabled":
+            problem = "a relay reads the PROXY protocol, and tlsServerMode=disabled has none"
+            yield ConfigError(problem, "proxyProtocolTrusted")
         if self.workers > 1 and self.tls_server_mode == "disabled":
             problem = "workers share a port by relays: tlsServerMode=disabled allows one"
             yield ConfigError(problem, "workers")
@@ -132,6 +145,16 @@ class ProxyOptions(PortOptions, TraceOptions):
         if len(hosts) > 1 and not all(re.fullmatch(r"[\d.]+|\[?[\da-fA-F:]+\]?", h) for h in hosts):
             # The C++ SDK ends its process if it gets a host name and a second address.
             raise ValueError("write one host name, or several IP addresses")
+        return value
+
+    @field_validator("proxy_protocol_trusted")
+    @classmethod
+    def _networks(cls, value: str) -> str:
+        for part in filter(None, map(str.strip, value.split(","))):
+            try:
+                ipaddress.ip_network(part)
+            except ValueError as error:
+                raise ValueError(f"{error}; write it like 10.0.0.0/24,fd00::/64") from None
         return value
 
     @field_validator("namesrv_addr", "advertised_endpoints")

@@ -12,14 +12,10 @@ from aerobee.access.v1 import access_pb2 as pb
 from aerobee_chassis.background import BackgroundTask
 from aerobee_cluster.access.handlers import AccessHandlers
 from aerobee_cluster.access.store import AccessStore
-<<<<<<< ours
 from aerobee_wire.access.caller import ANYBODY, Caller
 from aerobee_wire.access.signature import Signed
 from aerobee_wire.access.table import LAST_MS
 from aerobee_wire.access.users import User
-=======
-from aerobee_wire.access.table import LAST_MS
->>>>>>> theirs
 from aerobee_wire.rpcs import NAMESRV_ACCESS
 from aerobee_wire.status import Code, MqError
 from support.codes import raises_about
@@ -303,7 +299,6 @@ async def test_notifications_end_when_the_table_closes(server: Server) -> None:
     await recheck.stop()
 
 
-<<<<<<< ours
 async def test_login_answers_the_user_whose_signature_was_checked(server: Server) -> None:
     signed = Caller(None, Signed(User("ann", (b"s",)), b"s", ""))
     request = pb.LogInRequest()
@@ -311,8 +306,6 @@ async def test_login_answers_the_user_whose_signature_was_checked(server: Server
     assert (await server.rpc.log_in(request, FakeCall())).username == ""
 
 
-=======
->>>>>>> theirs
 @pytest.mark.parametrize("time_ms", [2**63 - 1, LAST_MS + 1, -1])
 async def test_record_with_an_impossible_time_is_rejected(server: Server, time_ms: int) -> None:
     """The next change would have a version that no message can carry, and so no table could."""
