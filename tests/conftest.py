@@ -2,15 +2,17 @@
 
 A machine that is busy takes its time over an example. A shell that starts `make test` in the
 background has SIGINT ignored, which every process inherits: tests that interrupt one would wait.
-Workers of pytest-xdist refuse to run when they collected different ids, for which one address in an
-id is enough.
+Commands do not see the contexts of the developer. Workers of pytest-xdist refuse to run when they
+collected different ids, for which one address in an id is enough.
 """
 
 from __future__ import annotations
 
 import gc
+import os
 import signal
-from collections.abc import Generator
+import threading
+from collections.abc import Generator, Iterator
 
 import pytest
 from hypothesis import settings
@@ -23,6 +25,8 @@ from support.spark import class_archive
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
 
+LEFT_THREADS = 10  # of fixtures of the session, and of the pool of a library
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--costs", action="store_true", help="write tests/costs.tsv, for the schedule")
@@ -31,6 +35,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("--costs"):
         config.pluginmanager.register(Measure())
+    os.environ["AEROBEE_CONTEXT_DIR"] = "/nonexistent"
     prepared.enable()
     class_archive.share()
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -58,3 +63,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     named_by_address = [item.nodeid for item in items if " object at 0x" in item.nodeid]
     if named_by_address:
         raise pytest.UsageError(f"give these parameters ids: {named_by_address}")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _threads_end() -> Iterator[None]:
+    """Fail if the tests of a file leave threads, which would take time from all later tests."""
+    before = set(threading.enumerate())
+    yield
+    left = [thread.name for thread in threading.enumerate() if thread not in before]
+    assert len(left) <= LEFT_THREADS, f"the tests of this file left {len(left)} threads: {left}"

@@ -47,7 +47,8 @@ ROWS = {
     "F9": "a push consumer gets each message once; its lease is renewed while a listener works for"
     " longer",
     "F10": "a failed message is delivered again, not before the retry delay of its group",
-    "F11": "after the maximum of attempts it is a dead letter",
+    "F11": "after the maximum of attempts it is a dead letter, with the reason that its consumer"
+    " gave in headers",
     "F12": "order by message group, with one group and three, also when messages fail",
     "F13": "a message that its consumer gives up is dead-lettered, and the next is delivered",
     "F14": "redelivery to an ordered group begins with its first message that is not acknowledged",

@@ -157,6 +157,7 @@ SECTIONS_ELSEWHERE = {
 
 # text in a program → the same
 PROGRAMS_ELSEWHERE = {
+    '("x-aerobee-reason"': ("tests/conformance/sdk/python/agent.py", '("x-aerobee-reason"'),
     "spark.jars.packages": ("tests/cluster/test_delta.py", '"orders-delta"'),
     "secret_key_file=": (
         "tests/integration/command/test_secure.py",

@@ -20,7 +20,11 @@ from aerobee_wire.identity import BROKER, NAMESRV
 
 HOST, NAME = "host", "name"  # what a caller requires of a certificate
 
-_NAMESRV_SERVICES = ("/aerobee.namesrv.", "/aerobee.access.v1.Namesrv")
+_NAMESRV_SERVICES = (
+    "/aerobee.namesrv.",
+    "/aerobee.access.v1.Namesrv",
+    "/aerobee.audit.v1.Namesrv",
+)
 
 Stamp = tuple[tuple[int, int, int], ...]
 
@@ -194,6 +198,43 @@ def _element(der: bytes, at: int) -> tuple[int, int, int]:
     return der[at], begin, begin + size
 
 
+# ---- callers without a certificate ----
+
+# gRPC for Python either requires a certificate of each caller, or asks for none. So a caller
+# without one presents this one, and a server that also serves such callers accepts it. Its key is
+# public: it proves nothing, names no holder, and cannot sign certificates. It does not expire.
+_ANYBODY_CERTIFICATE = (
+    "MIIBjjCCATOgAwIBAgIBATAKBggqhkjOPQQDAjAyMTAwLgYDVQQDDCdhZXJvYmVlOiBhIGNhbGxlciB3aXRob3V0"
+    "IGEgY2VydGlmaWNhdGUwIBcNMjAwMTAxMDAwMDAwWhgPOTk5OTEyMzEyMzU5NTlaMDIxMDAuBgNVBAMMJ2Flcm9i"
+    "ZWU6IGEgY2FsbGVyIHdpdGhvdXQgYSBjZXJ0aWZpY2F0ZTBZMBMGByqGSM49AgEGCCqGSM49AwEHA0IABGjBTkgY"
+    "hxInqFSdTOmB+OXUt8UOBbybOTOeeObOmSle7dMQ+730/QXl0IwxsSPPjgvtHX2T5abJaF5vS0+oqGGjODA2MAwG"
+    "A1UdEwEB/wQCMAAwDgYDVR0PAQH/BAQDAgeAMBYGA1UdJQEB/wQMMAoGCCsGAQUFBwMCMAoGCCqGSM49BAMCA0kA"
+    "MEYCIQDEuohO1HOVKD9A39/WXPr+VaIIa+AfdnI6YzqDtLq3+AIhAId6xCFxZv0DpdgKR1Q0Vfh9fyO3v+5w6vmy"
+    "c/dhKCcq"
+)
+_ANYBODY_KEY = (
+    "MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQgrLxxfCkad/QaW7P2zHo+8Kq8Qj9ySZBOf5AH9H77"
+    "NIOhRANCAARowU5IGIcSJ6hUnUzpgfjl1LfFDgW8mzkznnjmzpkpXu3TEPu99P0F5dCMMbEjz44L7R19k+WmyWhe"
+    "b0tPqKhh"
+)
+
+
+def _armored(kind: str, text: str) -> bytes:
+    lines = [text[at : at + 64] for at in range(0, len(text), 64)]
+    return "\n".join([f"-----BEGIN {kind}-----", *lines, f"-----END {kind}-----", ""]).encode()
+
+
+ANYBODY_CERTIFICATE = _armored("CERTIFICATE", _ANYBODY_CERTIFICATE)
+ANYBODY_KEY = _armored("PRIVATE KEY", _ANYBODY_KEY)
+
+
+def _presented(pem: Pem) -> Pem:
+    """Return what a caller with these files presents."""
+    return (
+        pem if pem.certificate else pem._replace(certificate=ANYBODY_CERTIFICATE, key=ANYBODY_KEY)
+    )
+
+
 @dataclass(slots=True)
 class CallerCertificates:
     """The certificates with which one process calls name servers and brokers.
@@ -209,7 +250,7 @@ class CallerCertificates:
     def pem(self) -> Pem:
         """Return the certificates. The first call reads them. Raises UnusableCertificate."""
         if self._pem is None:
-            self._pem = self.files.load()
+            self._pem = _presented(self.files.load())
         return self._pem
 
     def server_name(self, path: str) -> str:
@@ -223,8 +264,10 @@ class CallerCertificates:
         then stay.
         """
         changed = self.files.changed()
-        self._pem = changed or self._pem
-        return changed is not None
+        if changed is None:
+            return False
+        self._pem = _presented(changed)
+        return True
 
 
 # gRPC reports this for a peer that closed a connection before its first answer.
@@ -243,7 +286,8 @@ _CAUSES: Mapping[str, str] = {
     "WRONG_VERSION_NUMBER": "it does not use TLS: remove tlsTrustCertPath, or set tlsServerMode = "
     "enforcing there",
     "CERTIFICATE_REQUIRED": "it requires a certificate: give tlsCertPath and tlsKeyPath",
-    "UNKNOWN_CA": "it does not accept the certificate of this process: another authority signed it",
+    "UNKNOWN_CA": "it does not accept the certificate of this process: another authority signed "
+    "it, or tlsCertPath and tlsKeyPath are missing",
 }
 
 

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 
 NAMESRV, BROKER, PROXY = "namesrv", "broker", "proxy"
 CONSOLE, ADMIN, CLIENT = "console", "admin", "client"
-USER = "user"  # may open a connection, and no more: its holder signs each call as a user
-ROLES = (NAMESRV, BROKER, PROXY, CONSOLE, ADMIN, CLIENT, USER)
+ROLES = (NAMESRV, BROKER, PROXY, CONSOLE, ADMIN, CLIENT)
 
 URI_SCHEME = "aerobee"
 # A name is also a part of a DNS name and of the name of a file.

@@ -28,7 +28,7 @@ from aerobee_wire.access.policies import (
     Need,
     topic_need,
 )
-from aerobee_wire.identity import ADMIN, BROKER, CLIENT, CONSOLE, PROXY, USER, Identity
+from aerobee_wire.identity import ADMIN, BROKER, CLIENT, CONSOLE, PROXY, Identity
 from aerobee_wire.status import Code, MqError
 from aerobee_wire.topics import AUTO_CREATE_TOPIC
 
@@ -71,6 +71,12 @@ class Row:
     same_name: bool = False
     is_open: bool = False
     always_rejects: bool = False
+
+    @property
+    def is_change(self) -> bool:
+        """Return whether the RPC changes a resource: its rights say so. A send changes none."""
+        actions = {action for right in self.rights or () for action in right.actions}
+        return not actions.isdisjoint((CREATE, UPDATE, DELETE))
 
 
 class NotPermitted(MqError):
@@ -127,6 +133,7 @@ _ACCESS_ROWS: Mapping[str, Row] = {
     "MergeTable": Row(frozenset({BROKER})),
 }
 _ACCESS = {method: replace(row, always_rejects=True) for method, row in _ACCESS_ROWS.items()}
+_AUDIT = {"ListAuditLines": _row(CONSOLE, ADMIN, rights=_GET_CLUSTER)}
 
 TABLE: Mapping[str, Row] = {
     **_rpcs(
@@ -311,6 +318,8 @@ TABLE: Mapping[str, Row] = {
     ),
     **_rpcs("aerobee.access.v1.NamesrvAccessService", _ACCESS),
     **_rpcs("aerobee.access.v1.BrokerAccessService", _ACCESS),
+    **_rpcs("aerobee.audit.v1.NamesrvAuditService", _AUDIT),
+    **_rpcs("aerobee.audit.v1.BrokerAuditService", _AUDIT),
     # It moves the time of a suite and kills its broker, for tests.
     **_rpcs(
         "aerobee.suite.v1.SuiteService",
@@ -384,9 +393,9 @@ class Permissions:
     def _admit_role(self, row: Row, caller: Identity | None, path: str) -> None:
         if caller is None:
             raise NotPermitted(
-                f"{rpc_name(path)} needs a role, and the certificate of the caller has no URI "
-                "aerobee://CLUSTER/ROLE/NAME: use one of 'aerobee certs issue', or add the URI; or "
-                "sign the call as a user, if this service has authenticationEnabled=true",
+                f"{rpc_name(path)} needs a signature or a role: sign the call as a user, if this "
+                "service has authenticationEnabled=true; or present a certificate with a URI "
+                "aerobee://CLUSTER/ROLE/NAME, such as one of 'aerobee certs issue'",
                 path,
             )
         if caller.cluster != self.cluster:
@@ -396,13 +405,6 @@ class Permissions:
                 path,
             )
         if caller.role not in row.roles:
-            if caller.role == USER:
-                raise NotPermitted(
-                    f"{rpc_name(path)} needs a signature, because the certificate {caller} only "
-                    "opens connections: give the client the access key and the secret key of a "
-                    "user, and set authenticationEnabled=true at the server",
-                    path,
-                )
             allowed = ", ".join(sorted(row.roles))
             raise NotPermitted(
                 f"role {caller.role!r} ({caller}) may not call {rpc_name(path)}: use a "
@@ -458,6 +460,42 @@ def needs_of(row: Row, request: Any, cluster: str) -> list[Need]:
                 found[topic_need(name, *right.actions)] = None
             else:
                 found[Need(right.kind, name, right.actions)] = None
+    return list(found)
+
+
+# The fields with the subject of a change that needs a right on the cluster, by RPC.
+_SUBJECTS: Mapping[str, tuple[str, ...]] = {
+    **dict.fromkeys(("PutUser", "DeleteUser", "PutAcl", "DeleteAcl"), ("User:username",)),
+    "PutQuota": (":quota.subject",),
+    "DeleteQuota": (":subject",),
+    **dict.fromkeys(("WipeWritePermission", "AddWritePermission"), ("Broker:broker_name",)),
+    **dict.fromkeys(("PutKvConfig", "DeleteKvConfig"), ("Key:key",)),
+    **dict.fromkeys(
+        ("UpdateConfig", "UpdateRuntimeConfig"), ("Option:entries[]", "Option:unset[]")
+    ),
+    "CancelLetterJob": ("Job:job_id",),
+}
+
+
+def resources_of(path: str, request: Any, cluster: str) -> list[str]:
+    """Return the resources that a change is about, each once, such as "Topic:orders".
+
+    These are names only, no values. For some RPCs, it is the cluster.
+
+    Args:
+        path: "/package.Service/Method" of a row with `is_change`.
+        request: The request.
+        cluster: The cluster of this process.
+    """
+    found: dict[str, None] = {}
+    for subject in _SUBJECTS.get(path.rpartition("/")[2], ()):
+        kind, _, name = subject.partition(":")
+        for value in _values(request, name.split(".")):
+            found[f"{kind}:{value}" if kind else value] = None
+    if not found:
+        found = {
+            f"{need.kind}:{need.name}": None for need in needs_of(TABLE[path], request, cluster)
+        }
     return list(found)
 
 

@@ -21,6 +21,7 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 # All bytes that cannot be part of a control character, and the two separators. 0xC2 begins the
 # control characters of two bytes.
 _PLAIN_BYTES = bytes({*range(256)} - {*range(32), 0x7F, 0xC2} | {1, 2})
+_WITHOUT_SEPARATORS = bytes({*range(256)} - {NAME_END_CODE, VALUE_END_CODE})
 _WHOLE_NUMBER = re.compile(r"-?[0-9]{1,18}")
 KEY_SEPARATOR = " "
 
@@ -243,6 +244,22 @@ def split(encoded: bytes, chosen: frozenset[str]) -> tuple[dict[str, str], str]:
                 others.append(entry)
     others.append("")
     return found, VALUE_END.join(others)
+
+
+def fields(encoded: bytes) -> tuple[tuple[bytes, ...], list[bytes]] | None:
+    """Return the names and the values of a properties string, in their order.
+
+    Return None if a name occurs twice, a name or value is empty, or a separator is out of place:
+    `decode` has rules for these. This takes a third of the time of `decode`.
+    """
+    parts = encoded.replace(NAME_END_BYTES, VALUE_END_BYTES).split(VALUE_END_BYTES)
+    names, values = tuple(parts[:-1:2]), parts[1::2]
+    is_regular = (
+        encoded.translate(None, _WITHOUT_SEPARATORS) == b"\x01\x02" * len(names)
+        and parts.count(b"") == 1  # after the last 0x02
+        and len(set(names)) == len(names)
+    )
+    return (names, values) if is_regular else None
 
 
 def get(encoded: bytes, name: bytes) -> bytes | None:

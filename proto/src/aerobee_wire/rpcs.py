@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from aerobee.access.v1 import access_pb2 as access
+from aerobee.audit.v1 import audit_pb2 as audit
 from aerobee.broker.v1 import admin_pb2 as admin
 from aerobee.broker.v1 import client_pb2 as client
 from aerobee.broker.v1 import config_pb2 as config
@@ -292,6 +293,13 @@ class AccessRpcs:
 
 NAMESRV_ACCESS = AccessRpcs("NamesrvAccessService")
 BROKER_ACCESS = AccessRpcs("BrokerAccessService")
+
+# ---- audit logs ----
+
+NAMESRV_AUDIT = rpc(
+    audit.ListAuditLinesRequest, audit.ListAuditLinesResponse, "NamesrvAuditService"
+)
+BROKER_AUDIT = rpc(audit.ListAuditLinesRequest, audit.ListAuditLinesResponse, "BrokerAuditService")
 
 # ---- test control of a suite ----
 

@@ -16,7 +16,9 @@ from support.proxy.sdk_cluster import (
     dead_letters,
     delivered,
     reasons,
+    receive,
     send,
+    simple,
 )
 
 CLOCK_S = 0.2  # by which the SDK may see a delivery later than the broker made it
@@ -65,6 +67,34 @@ def f11_a_message_that_always_fails_is_dead_lettered(cluster: Cluster, sdk: Comm
     # The SDK had shortened its last lease, because the listener failed.
     assert reason == "ConsumeFailed"
     assert "delivery attempt 3" in description and "client" in description
+
+
+BECAUSE = ("CardStolen", "in Köln: 100 %")
+
+
+@scenario(needs="push reason")
+def f11_a_listener_gives_the_reason_of_a_dead_letter(cluster: Cluster, sdk: Commands) -> None:
+    topic, group = cluster.topic(), cluster.group(retry_max_times=1)
+    subscriptions = {topic: ALL}
+    sdk.do(
+        "push", id="f", group=group, subscriptions=subscriptions, succeed_from=99, because=BECAUSE
+    )
+    (body,) = send(sdk, topic, 1)
+    assert dead_letters(cluster, sdk, group) == [body]
+    assert reasons(cluster, group) == [BECAUSE]
+
+
+@scenario(needs="reason")
+def f11_a_simple_consumer_gives_the_reason_of_a_dead_letter(
+    cluster: Cluster, sdk: Commands
+) -> None:
+    topic, group = cluster.topic(), cluster.group(retry_max_times=0)
+    simple(sdk, group, topic)
+    (body,) = send(sdk, topic, 1)
+    (message,) = receive(sdk, 1, ack=False, most=1)
+    sdk.do("change", id="c", message_id=message["message_id"], invisible_s=1, because=BECAUSE)
+    assert dead_letters(cluster, sdk, group) == [body]
+    assert reasons(cluster, group) == [BECAUSE]
 
 
 @scenario({"groups": 1}, {"groups": 3}, needs="push")

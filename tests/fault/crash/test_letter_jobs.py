@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
+from aerobee_broker.delivery.letters import letter_jobs
 from aerobee_broker.delivery.letters.journal_records import JobState
 from aerobee_broker.delivery.letters.states import LetterState
 from aerobee_wire.status import MqError
@@ -26,27 +27,29 @@ PATH = Path("/broker")
 OPTIONS: dict[str, Any] = {"mappedFileSizeCommitLog": 64 << 10, "mappedFileSizeConsumeQueue": 2_000}
 PATIENCE_S = 8.0  # of made-up time; a broker that lost its disk never answers
 COUNT, RATE = 40, 24
+CHUNK = 6  # letters in an append, of this rate and of a job without one
 BODY_BYTES = 300  # so that an append covers several sectors
 
 
 class History:
     """What was acknowledged."""
 
-    def __init__(self) -> None:
+    def __init__(self, rate: int) -> None:
+        self.rate = rate
         self.is_filled = False
         self.is_started = False
 
     async def run(self, harness: BrokerHarness) -> None:
         await letters.fill(harness, COUNT, body_bytes=BODY_BYTES)
         self.is_filled = True
-        await harness.broker.letters.start_job("a", letters.spec(rate=RATE))
+        await harness.broker.letters.start_job("a", letters.spec(rate=self.rate))
         self.is_started = True
         await letters.finished(harness, "a")
 
 
-async def crashed(disk: SimulatedDisk) -> History:
+async def crashed(disk: SimulatedDisk, rate: int) -> History:
     """Runs the history until the power goes, or to its end."""
-    history = History()
+    history = History(rate)
     try:
         harness = await BrokerHarness.begin(PATH, disk=disk, **OPTIONS)
         letters.make_topics(harness)
@@ -75,7 +78,7 @@ async def check(history: History, disk: SimulatedDisk) -> bool:
         assert job.state is JobState.DONE
     elif history.is_filled:
         # The caller repeats a start that was not acknowledged, with the same id.
-        job = await letters.run(harness, "a", letters.spec(rate=RATE))
+        job = await letters.run(harness, "a", letters.spec(rate=history.rate))
     else:
         await harness.end()
         return torn
@@ -91,10 +94,10 @@ async def check(history: History, disk: SimulatedDisk) -> bool:
     return torn
 
 
-async def steps() -> int:
+async def steps(rate: int) -> int:
     disk = SimulatedDisk(1)
     disk.crash_at = 1 << 30
-    history = await crashed(disk)
+    history = await crashed(disk, rate)
     assert history.is_started
     assert not await check(history, disk.after_kill())
     return disk.steps
@@ -102,15 +105,19 @@ async def steps() -> int:
 
 @pytest.mark.parametrize("power", [True, False], ids=["power cut", "kill"])
 def test_each_letter_is_sent_once_through_a_crash_in_any_call(
-    campaign: Campaign, power: bool
+    campaign: Campaign, power: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Without a rate, the job examines the next letters while the disk writes."""
+    monkeypatch.setattr(letter_jobs, "CHUNK_LETTERS", CHUNK)
+
     async def run() -> None:
         histories = torn = started = 0
         for seed in campaign.seeds(3, 20):
-            for crash_at in range(1, await steps()):
+            rate = RATE if seed % 2 else 0
+            for crash_at in range(1, await steps(rate)):
                 disk = SimulatedDisk(crash_at + 1_000 * seed)
                 disk.crash_at = crash_at
-                history = await crashed(disk)
+                history = await crashed(disk, rate)
                 left = disk.after_power_cut(crash_at + seed) if power else disk.after_kill()
                 torn += await check(history, left)
                 histories += 1

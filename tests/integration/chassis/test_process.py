@@ -17,6 +17,8 @@ from aerobee_chassis.errors import PortInUse
 from aerobee_chassis.metrics import endpoint as metrics
 from aerobee_chassis.metrics.endpoint import MetricsEndpoint
 from aerobee_chassis.metrics.series import Kind, Metric, Registry
+from support.clock.manual_clock import ManualClock
+from support.clock.polling import until
 from support.codes import raises_about
 
 PROGRAM = """
@@ -116,18 +118,29 @@ async def test_metrics_that_are_off_open_no_port(registry: Registry) -> None:
 async def test_silent_scrapers_are_ended_and_others_get_a_503(
     registry: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(metrics, "REQUEST_MS", 2_000)
+    clock = ManualClock(0)
+    monkeypatch.setattr(metrics, "SystemClock", lambda: clock)
     endpoint = MetricsEndpoint(Options(metrics_exporter_type="PROM"), registry, lambda: True)
     await endpoint.start()
     port = int(str(endpoint.ready_fields["metrics"]).rpartition(":")[2])
+    tries = 0
+
+    async def scrape() -> str | None:
+        nonlocal tries
+        tries += 1
+        status, text = await asyncio.to_thread(get, port, "/metrics")
+        return text if status == 200 else None
+
     try:
         silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(9)]
-        status = await asyncio.wait_for(silent[-1][0].readline(), 10)
+        status = await asyncio.wait_for(silent[-1][0].readline(), 30)
         assert status == b"HTTP/1.0 503 Service Unavailable\r\n"
+        clock.advance(metrics.REQUEST_MS)
         for reader, writer in silent:
-            await asyncio.wait_for(reader.read(), 10)
+            await asyncio.wait_for(reader.read(), 30)
             writer.close()
-        text = (await asyncio.to_thread(get, port, "/metrics"))[1]
-        assert "aerobee_scrapes_refused_total 1\n" in text
+        # The endpoint closes a connection before it lets another one in.
+        text = await until(scrape, retry_on=(OSError,))
+        assert f"aerobee_scrapes_refused_total {tries}\n" in text
     finally:
         await endpoint.stop()

@@ -100,8 +100,8 @@ def test_a_client_that_is_not_admin_sends_and_receives_and_no_more(closed: Close
 
 
 def test_a_user_does_what_its_policies_allow(closed: Closed, tmp_path: Path) -> None:
-    """The user signs calls to name servers and brokers; its certificate only opens connections."""
-    namesrv, tls = closed.up.namesrv, certificates(closed.directory, "user")
+    """The user signs calls to name servers and brokers, and has no certificate."""
+    namesrv, tls = closed.up.namesrv, Tls(closed.tls.ca)
     secret = tmp_path / "trains.secret"
     secret.write_text("a secret key\n", encoding="ascii")
     secret.chmod(0o600)
@@ -179,19 +179,21 @@ def test_no_port_answers_in_plaintext(closed: Closed) -> None:
             assert caught.value.code() is grpc.StatusCode.UNAVAILABLE, address
 
 
-def test_name_server_and_broker_refuse_a_client_without_their_certificate(
+def test_name_server_and_broker_refuse_a_client_without_certificate_and_user(
     closed: Closed, tmp_path: Path
 ) -> None:
     assert aerobee("certs", "init", str(tmp_path / "secure")).returncode == 0
     other = certificates(tmp_path / "secure")
     own = closed.tls
     foreign = Tls(own.ca, other.certificate, other.key)
-    for tls in (None, Tls(own.ca), other, foreign):
+    for tls in (None, other, foreign):
         with (
             AdminClient(closed.up.namesrv, tls=tls) as admin,
             pytest.raises(NamesrvUnreachable),
         ):
             admin.list_topics()
+    with AdminClient(closed.up.namesrv, tls=Tls(own.ca)) as admin, raises_code(Code.NO_PERMISSION):
+        admin.list_topics()
     for broker in closed.up.broker.split(","):
         assert answers(broker, own)
         assert not answers(broker, Tls(own.ca)) and not answers(broker, foreign)
@@ -216,6 +218,23 @@ def test_the_command_reads_the_variables(closed: Closed, monkeypatch: pytest.Mon
     assert aerobee_json("cluster", "list", namesrv=closed.up.namesrv)
     done = aerobee("doctor", "--json", namesrv=closed.up.namesrv)
     assert found_by_doctor(done.stdout) == [], done.stderr
+
+
+def test_the_command_reads_a_context(
+    closed: Closed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secret = tmp_path / "ops.secret"
+    secret.write_text("a secret key\n", encoding="ascii")
+    secret.chmod(0o600)
+    monkeypatch.setenv("AEROBEE_CONTEXT_DIR", str(tmp_path / "contexts"))
+    with AdminClient(closed.up.namesrv, tls=closed.tls) as admin:
+        admin.create_user("ops", "a secret key", super=True)
+    given = ("--namesrv", closed.up.namesrv, "--tls-ca", str(closed.tls.ca), "--use")
+    user = ("--access-key", "ops", "--secret-key-file", str(secret))
+    made = aerobee("context", "add", "local", *given, *user)
+    assert made.returncode == 0, made.stderr
+    until_sync(lambda: aerobee("topic", "create", "packages").returncode == 0, "the user")
+    assert "packages" in aerobee("topic", "list").stdout
 
 
 def test_renewed_certificates_lose_no_send(closed: Closed) -> None:
@@ -284,9 +303,7 @@ class Browser:
 
 @pytest.mark.parametrize("closed", ["--one-process"], indirect=True)
 def test_a_user_logs_in_to_the_console(closed: Closed, monkeypatch: pytest.MonkeyPatch) -> None:
-    files = {"TRUST_CERT": "ca.crt", "CERT": "user.crt", "KEY": "user.key"}
-    for name, file in files.items():
-        monkeypatch.setenv(f"AEROBEE_TLS_{name}_PATH", str(closed.directory / file))
+    monkeypatch.setenv("AEROBEE_TLS_TRUST_CERT_PATH", str(closed.directory / "ca.crt"))
     with AdminClient(closed.up.namesrv, tls=closed.tls) as admin:
         admin.create_topic("parcels")
         admin.create_user("reader", "a secret key")

@@ -104,7 +104,7 @@ class PopConsumer:
         return [code for of_set in codes for code in of_set]
 
     async def change(
-        self, got: Received, invisible_ms: int | None, **fields: bool
+        self, got: Received, invisible_ms: int | None, **fields: Any
     ) -> InvisibleDuration:
         change = InvisibleChange(got.lease, invisible_ms, **fields)
         [duration] = await self.harness.broker.consuming.leases.durations.change([change])

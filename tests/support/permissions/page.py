@@ -15,6 +15,7 @@ from support.repository.tree import ROOT
 
 PAGE = ROOT / "docs" / "permissions.md"
 CLUSTER, BROKER = "prod", "broker-a"
+WITHOUT_CERTIFICATE = "without a certificate"
 
 _ROW = re.compile(r"\| (\w+) \| ([^|]+) \| ([^|]+) \|")
 _RIGHT = re.compile(
@@ -62,6 +63,7 @@ CALLERS = (
     *(Caller(f"{role} of another cluster", Identity("other", role, BROKER)) for role in ROLES),
     Caller("another broker", Identity(CLUSTER, "broker", "broker-b")),
     Caller("without a role", None),
+    Caller(WITHOUT_CERTIFICATE, None),
 )
 
 

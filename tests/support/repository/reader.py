@@ -27,4 +27,5 @@ def environment(folder: Path) -> dict[str, str]:
         (folder / ".venv").symlink_to(BIN.parent)
     kept = {name: text for name, text in os.environ.items() if not name.startswith(_CHANGING)}
     others = [part for part in kept["PATH"].split(os.pathsep) if Path(part) != BIN]
-    return kept | {"PATH": os.pathsep.join([str(commands), *others])}
+    own = {"AEROBEE_CONTEXT_DIR": str(folder / "contexts")}
+    return kept | own | {"PATH": os.pathsep.join([str(commands), *others])}

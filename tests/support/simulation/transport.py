@@ -215,6 +215,8 @@ class SimulatedExchange:
 class SimulatedListener:
     """`Listener`."""
 
+    has_sockets = False
+
     def __init__(
         self, transport: SimulatedTransport, services: Sequence[Service], run: Run
     ) -> None:

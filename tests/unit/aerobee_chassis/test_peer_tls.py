@@ -105,6 +105,17 @@ def test_a_closed_port_is_served_on_each_address() -> None:
         options("bindAddress=0.0.0.0", *CLOSED, "tlsServerNeedClientAuth=none")
 
 
+def test_users_need_no_certificate_at_a_closed_port() -> None:
+    optional = (*CLOSED, "tlsServerNeedClientAuth=optional")
+    assert not options("bindAddress=0.0.0.0", *optional, "authenticationEnabled=true").is_insecure
+    # Observed calls are made: then a port without certificates is open.
+    with raises_about(ConfigError, "bindAddress"):
+        options("bindAddress=0.0.0.0", *optional, "accessObserveOnly=true")
+    assert not options("bindAddress=0.0.0.0", *CLOSED, "accessObserveOnly=true").is_insecure
+    with raises_about(ConfigError, "tlsTrustCertPath"):
+        options(ENFORCING, "tlsCertPath=c", "tlsKeyPath=k", "tlsServerNeedClientAuth=optional")
+
+
 def test_insecure_has_no_effect_on_a_closed_port() -> None:
     assert not options("bindAddress=0.0.0.0", *CLOSED, "insecure=true").is_insecure
     assert not options("insecure=true").is_insecure

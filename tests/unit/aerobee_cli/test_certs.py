@@ -27,7 +27,7 @@ from support.processes import certificates
 NOW = datetime.datetime(2026, 3, 1, tzinfo=datetime.UTC)
 HOSTS = ["localhost", "127.0.0.1"]
 BROKER = "broker-a"
-FIRST = {"namesrv.crt", "broker.crt", "proxy.crt", "admin.crt", "client.crt", "user.crt"}
+FIRST = {"namesrv.crt", "broker.crt", "proxy.crt", "admin.crt", "client.crt"}
 
 
 def made(directory: Path, now: datetime.datetime = NOW) -> Authority:
@@ -79,10 +79,10 @@ def test_nothing_is_overwritten(tmp_path: Path) -> None:
 
 def test_an_authority_that_is_kept_renews_what_expires_soon(tmp_path: Path) -> None:
     directory = tmp_path / "secure"
-    assert len(Authority(directory, NOW).keep("prod", BROKER, HOSTS, 90)) == 6
+    assert len(Authority(directory, NOW).keep("prod", BROKER, HOSTS, 90)) == len(FIRST)
     assert Authority(directory, NOW).keep("prod", BROKER, HOSTS, 90) == []
     later = Authority(directory, NOW + datetime.timedelta(days=61))
-    assert len(later.keep("prod", BROKER, HOSTS, 90)) == 6
+    assert len(later.keep("prod", BROKER, HOSTS, 90)) == len(FIRST)
 
 
 def test_an_authority_of_another_cluster_is_not_kept(tmp_path: Path) -> None:
@@ -98,7 +98,7 @@ def test_starts_at_once_make_one_authority(tmp_path: Path) -> None:
             starts.submit(Authority(directory, NOW).keep, "prod", BROKER, HOSTS, 90)
             for _ in range(6)
         ]
-    assert sorted(len(start.result()) for start in each) == [0, 0, 0, 0, 0, 6]
+    assert sorted(len(start.result()) for start in each) == [0, 0, 0, 0, 0, len(FIRST)]
     assert [path.name for path in tmp_path.iterdir()] == ["secure"]
 
 
@@ -111,7 +111,7 @@ def test_a_start_that_is_interrupted_leaves_nothing(
         with pytest.raises(KeyboardInterrupt):
             made(directory)
     assert not list(tmp_path.iterdir())
-    assert len(Authority(directory, NOW).keep("prod", BROKER, HOSTS, 90)) == 6
+    assert len(Authority(directory, NOW).keep("prod", BROKER, HOSTS, 90)) == len(FIRST)
 
 
 def interrupted(*_: object) -> None:
@@ -210,7 +210,7 @@ def test_a_certificate_of_others_is_not_renewed(tmp_path: Path) -> None:
     certificate, _ = certificates.write(directory, "foreign")
     before = certificate.read_bytes()
     later = Authority(directory, NOW + datetime.timedelta(days=4_000))
-    assert len(later.renew(30, 90)) == 6
+    assert len(later.renew(30, 90)) == len(FIRST)
     assert certificate.read_bytes() == before
     assert [each.role for each in later.list() if each.file == "foreign.crt"] == [""]
 
@@ -289,7 +289,7 @@ def test_the_command_prints_the_certificates(
 ) -> None:
     directory = str(tmp_path / "secure")
     assert main(["certs", "init", directory, "--cluster", "prod", "--json"]) == 0
-    assert len(json.loads(capsys.readouterr().out)) == 6
+    assert len(json.loads(capsys.readouterr().out)) == len(FIRST)
     assert main(["certs", "renew", directory]) == 0
     assert "no certificate" in capsys.readouterr().err
     assert main(["certs", "show", directory]) == 0

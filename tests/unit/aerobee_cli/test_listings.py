@@ -23,6 +23,7 @@ from aerobee_cli.commands import (
     certs,
     cluster,
     config,
+    context,
     delayed,
     diverged,
     dlq,
@@ -455,6 +456,20 @@ LISTINGS: dict[str, tuple[Sequence[Column], Sequence[dict[str, Any]]]] = {
     "top-brokers": (top.BROKER_COLUMNS, [{"name": f"broker-{n}", **RATES} for n in "ab"]),
     "top-topics": (top.TOPIC_COLUMNS, [{"name": "orders", **RATES}]),
     "top-groups": (top.GROUP_COLUMNS, [{"name": "billing", **RATES}]),
+    "context-list": (
+        context.COLUMNS,
+        [
+            {
+                "name": name,
+                "current": name == "prod",
+                "namesrv": "10.0.3.17:9876;10.0.3.18:9876",
+                "access_key": user,
+                "proxy": "10.0.3.17:8081",
+                "tls_ca": ca,
+            }
+            for name, user, ca in (("prod", "ops", "secure/ca.crt"), ("test", "", ""))
+        ],
+    ),
     "lease-list": (
         lease.LEASE_COLUMNS,
         [

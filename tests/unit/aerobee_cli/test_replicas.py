@@ -8,8 +8,7 @@ import pytest
 
 from aerobee_broker.config import BrokerOptions
 from aerobee_chassis.config import load
-from aerobee_cli.commands.services import demo
-from aerobee_cli.options import BadOption
+from aerobee_cli.main import main
 from aerobee_cli.processes.suite import ONE_COPY, Replicas, SuiteOptions, any_listens
 
 ETCD = "127.0.0.1:2379,127.0.0.1:2381"
@@ -60,8 +59,7 @@ def test_brokers_of_a_group_have_ports_and_directories_of_their_own() -> None:
 
 
 def test_a_demo_without_a_failover_has_nothing_to_elect() -> None:
-    with pytest.raises(BadOption):
-        demo(etcd=ETCD)
+    assert main(["demo", "--etcd", ETCD]) == 2
 
 
 async def test_an_etcd_that_is_away_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -50,6 +50,29 @@ def test_split_returns_the_chosen_properties_and_the_entries_of_the_others(
     )
 
 
+@given(st.dictionaries(text, text))
+def test_fields_are_names_and_values_in_their_order(values: dict[str, str]) -> None:
+    names, found = properties.fields(properties.encode(values)) or ((), [])
+    assert [name.decode() for name in names] == list(values)
+    assert [value.decode() for value in found] == list(values.values())
+
+
+@pytest.mark.parametrize(
+    "encoded",
+    [
+        b"a\x01b",
+        b"a\x02",
+        b"a\x01\x02",
+        b"\x01b\x02",
+        b"a\x01b\x02a\x01c\x02",
+        b"a\x01b\x02\x02",
+        b"a\x01b\x01c\x02d\x02",
+    ],
+)
+def test_fields_leave_irregular_entries_to_decode(encoded: bytes) -> None:
+    assert properties.fields(encoded) is None
+
+
 def test_split_drops_what_decode_drops_and_ends_each_entry() -> None:
     encoded = b"\x01v\x02a\x01\x02b\x02A\x01\x02c\x01\xff\x02A\x011\x02d\x01x\x01y\x02A\x012"
     assert properties.split(encoded, frozenset("A")) == ({"A": "2"}, "c\x01�\x02d\x01x\x01y\x02")

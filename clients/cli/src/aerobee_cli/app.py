@@ -47,10 +47,12 @@ COMMANDS = {
     "delayed": ("delayed", "Messages that wait for their delivery time."),
     "transaction": ("transaction", "Transactions that have not ended."),
     "cluster": ("cluster", "Show the cluster."),
+    "context": ("context", "Addresses and credentials of clusters, by name."),
     "certs": ("certs", "Certificates for TLS between services and clients."),
     "user": ("user", "Users of the cluster, who sign their calls."),
     "acl": ("acl", "Policies: what users may do."),
     "quota": ("quota", "Quotas of users, clients and addresses."),
+    "audit": ("audit", "Audit logs: changes and rejected calls."),
     "client": ("client", "Connected producers and consumers."),
     "top": ("top", "Show live rates of brokers, and of the busiest topics and groups."),
     "doctor": ("doctor", "Look for problems of clients and operators."),
@@ -81,8 +83,13 @@ def _show_version(context: click.Context, _: click.Parameter, wanted: bool) -> N
         context.exit()
 
 
-def _use(namesrv: str | None, access_key: str | None, secret_key_file: str | None) -> None:
-    """Pass the user to the clients of this process. Commands read `namesrv` from the context."""
+def _use(
+    namesrv: str | None,
+    context_name: str | None,
+    access_key: str | None,
+    secret_key_file: str | None,
+) -> None:
+    """Pass the user to the clients of this process. Commands read the other options themselves."""
     for variable, value in (
         ("AEROBEE_ACCESS_KEY", access_key),
         ("AEROBEE_SECRET_KEY_FILE", secret_key_file),
@@ -116,6 +123,13 @@ app = Aerobee(
             envvar="NAMESRV_ADDR",
             show_envvar=True,
             help="Name servers, for all commands. Default: 127.0.0.1:9876.",
+        ),
+        click.Option(
+            ["--context", "context_name"],
+            metavar="NAME",
+            envvar="AEROBEE_CONTEXT",
+            show_envvar=True,
+            help="How to connect, and as which user: see `aerobee context`.",
         ),
         click.Option(
             ["--access-key"],

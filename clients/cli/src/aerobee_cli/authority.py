@@ -37,12 +37,11 @@ from aerobee_wire.identity import (
     CLIENT,
     NAMESRV,
     PROXY,
-    USER,
     Identity,
     identity_of,
 )
 
-FIRST_ROLES = (NAMESRV, BROKER, PROXY, ADMIN, CLIENT, USER)  # which `init` makes certificates for
+FIRST_ROLES = (NAMESRV, BROKER, PROXY, ADMIN, CLIENT)  # which `init` makes certificates for
 SERVERS = (NAMESRV, BROKER, PROXY)  # roles with a port of their own
 AUTHORITY_DAYS = 3650
 DAYS = 90
@@ -91,6 +90,8 @@ def settings_of(directory: Path, holder: Identity, file: str = "") -> dict[str, 
         own |= {"authenticationEnabled": "true", "tlsServerMode": "enforcing"}
     if holder.role == PROXY:
         own["authorizationEnabled"] = "true"
+    elif holder.role in SERVERS:
+        own["tlsServerNeedClientAuth"] = "optional"  # users need no certificate
     return {
         **own,
         "tlsCertPath": str(at / f"{file}.crt"),

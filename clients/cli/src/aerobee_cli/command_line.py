@@ -78,18 +78,16 @@ class Option:
             [kind] = get_args(kind)
         is_required = default is inspect.Parameter.empty
         further = dict(self._further)
+        if not is_required:  # click takes a default of None for a value
+            # The help shows an enumeration's member as the user writes it: click shows names.
+            further["default"] = default.value if isinstance(default, Enum) else default
         if kind is bool:
             further["is_flag"] = True
         else:
             made = _type_of(kind, *self._bounds)
             further["type"] = _Parsed(self._parser) if self._parser is not None else made
             further["show_default"] = bool(default) and not is_required
-        if isinstance(default, Enum):
-            default = default.value  # The help shows it as the user writes it: click shows names.
-        return click.Option(
-            [*names, name], multiple=several, required=is_required,
-            default=None if is_required else default, **further,
-        )  # fmt: skip
+        return click.Option([*names, name], multiple=several, required=is_required, **further)
 
 
 class _Parsed(click.ParamType[Any]):

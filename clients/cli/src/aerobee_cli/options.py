@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from aerobee_cli.command_line import Argument, Option
+from aerobee_cli.contexts import Connection, Contexts, default_directory, enter
 from aerobee_cli.errors import INCOMPLETE
 from aerobee_cli.output import note, silence_client
 from aerobee_cli.table import Column, Table
@@ -107,8 +109,63 @@ def listing(columns: Sequence[Column], *, wide: bool, chosen: str) -> Table:
     return Table([by_name[name] for name in names], every=True)
 
 
+def context_named(context: click.Context) -> str:
+    """Return the context that `--context` or AEROBEE_CONTEXT names, or ""."""
+    return context.find_root().params.get("context_name") or ""
+
+
+def enter_context(context: click.Context) -> Connection | None:
+    """Set the environment and the options of `aerobee` to those of the context that counts.
+
+    Options of the command line stay. Return the context, or None if none counts. Commands that do
+    not call a running cluster do not call this.
+    """
+    root = context.find_root()
+    if _ENTERED in root.meta:
+        found: Connection | None = root.meta[_ENTERED]
+        return found
+    given = {
+        parameter
+        for parameter in _VARIABLES
+        if root.get_parameter_source(parameter) is ParameterSource.COMMANDLINE
+    }
+    contexts = Contexts(default_directory())
+    environ = {name: value for name, value in os.environ.items() if name not in _of_options(given)}
+    name = contexts.chosen(context_named(context), environ)
+    connection = root.meta[_ENTERED] = contexts.get(name) if name else None
+    if connection is not None:
+        enter(connection, frozenset(_of_options(given)))
+        if "namesrv" not in given:
+            root.params["namesrv"] = connection.namesrv
+    return connection
+
+
+def refuse_context(context: click.Context) -> None:
+    """Raise UsageError if `--context` is given to a command that calls no running cluster."""
+    root = context.find_root()
+    if root.get_parameter_source("context_name") is ParameterSource.COMMANDLINE:
+        raise click.UsageError("--context: this command does not call a running cluster", context)
+
+
+def _of_options(given: Iterable[str]) -> set[str]:
+    return {_VARIABLES[each] for each in given}
+
+
+# The options of `aerobee` that also are part of a context, and their variables.
+_VARIABLES = {
+    "namesrv": "NAMESRV_ADDR",
+    "access_key": "AEROBEE_ACCESS_KEY",
+    "secret_key_file": "AEROBEE_SECRET_KEY_FILE",
+}
+_ENTERED = "aerobee_cli.context"
+
+
 def namesrv_of(context: click.Context, given: str | None) -> str:
-    """Return the name servers from the command's option, `aerobee`'s option, or the default."""
+    """Return the name servers from the command's option, `aerobee`'s option, or the default.
+
+    The context of the command counts from now on.
+    """
+    enter_context(context)
     inherited = context.find_root().params.get("namesrv")
     return given or inherited or DEFAULT_NAMESRV
 

@@ -114,8 +114,7 @@ def console(
     if login and Tls.from_environment() is None:
         raise BadOption(
             "--login: name servers and brokers check users only over TLS; set "
-            "AEROBEE_TLS_TRUST_CERT_PATH, AEROBEE_TLS_CERT_PATH and AEROBEE_TLS_KEY_PATH to a "
-            "certificate of the role user"
+            "AEROBEE_TLS_TRUST_CERT_PATH to the authority of their certificates"
         )
     try:
         masks = Mask.of(mask or ())

@@ -178,7 +178,7 @@ class BrokerApp(App):
             self._adapt(
                 [
                     *broker.services(),
-                    access.service,
+                    *access.services,
                     self._config_service(environment, broker.use),
                 ]
             ),
@@ -191,6 +191,7 @@ class BrokerApp(App):
             tls=options.server_tls(),
             access=access.checks,
             meter=access.meter,
+            audit=access.audit,
             call_times=self._call_times,
         )
         self.upkeep = periodic_work(broker, tables, environment, server)
@@ -205,6 +206,7 @@ class BrokerApp(App):
         )
         await self.lifecycle.start(
             *broker.components(),
+            *([] if access.audit is None else [access.audit]),
             server,
             Step(stop=broker.end_long_calls),
             *self.upkeep,
@@ -237,7 +239,7 @@ class BrokerApp(App):
             self._adapt(
                 [
                     *replica.services,
-                    access.service,
+                    *access.services,
                     self._config_service(environment, replica.use),
                 ]
             ),
@@ -250,6 +252,7 @@ class BrokerApp(App):
             tls=options.server_tls(),
             access=access.checks,
             meter=access.meter,
+            audit=access.audit,
             call_times=self._call_times,
         )
         metrics = MetricsEndpoint(
@@ -258,6 +261,7 @@ class BrokerApp(App):
             ready=lambda: self.serving and replica.serves,
         )
         await self.lifecycle.start(
+            *([] if access.audit is None else [access.audit]),
             server,
             *replica.components(server),
             self._certificate_watch(),

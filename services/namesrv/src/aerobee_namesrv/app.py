@@ -13,6 +13,7 @@ from functools import partial
 
 import structlog
 from aerobee.access.v1 import access_pb2
+from aerobee.audit.v1 import audit_pb2
 from aerobee.namesrv.v1 import namesrv_pb2
 
 from aerobee_chassis import logs
@@ -34,6 +35,7 @@ from aerobee_chassis.rpc.in_flight import (
 from aerobee_chassis.rpc.peer_tls import watch_expiry
 from aerobee_chassis.rpc.server import Server
 from aerobee_chassis.rpc.services import Adapt, Service, bind
+from aerobee_cluster.access.audit_lines import AuditHandlers
 from aerobee_cluster.access.first_user import read_first_user
 from aerobee_cluster.access.handlers import AccessHandlers
 from aerobee_cluster.access.metering import CallMeter
@@ -112,12 +114,13 @@ class NamesrvApp(App):
             f"namesrv-{secrets.token_hex(4)}", self.clock.now_ms, save_in(self._access_path)
         )
         self._first_user: User | None = None
+        self._audit = options.audit(self.clock)
         self._checks = options.access(
-            Permissions(options.tls_cluster_name), self.access.user, self.clock
+            Permissions(options.tls_cluster_name), self.access.user, self.clock, self._audit
         )
         quotas = QuotaBuckets(self.access.table, lambda: self.clock.monotonic_ms() / 1_000)
         self._server = Server(
-            adapt([self._service(), self._access_service(options)]),
+            adapt([self._service(), self._access_service(options), self._audit_service()]),
             host=options.bind_address,
             port=options.listen_port,
             failure_of=failure_of,
@@ -127,6 +130,7 @@ class NamesrvApp(App):
             tls=options.server_tls(),
             access=self._checks,
             meter=CallMeter(quotas),
+            audit=self._audit,
         )
         registry = make_registry(options, "", "nameserver", "")
         registry.register(NamesrvMetrics(self.manager, self.removals, self._counts).collect)
@@ -148,6 +152,7 @@ class NamesrvApp(App):
             BackgroundTask("removal", partial(remove_in_batches, self.manager, self.removals)),
             self._metrics,
             self._exporter,
+            *([] if self._audit is None else [self._audit]),
             self._server,
             Step(stop=self.broker_live_table.close_watches),
             Step(stop=self.manager.close_broker_watches),
@@ -186,6 +191,12 @@ class NamesrvApp(App):
         return bind(
             access_pb2.DESCRIPTOR.services_by_name["NamesrvAccessService"],
             AccessHandlers(self.access, private=options.is_closed, log=log),
+        )
+
+    def _audit_service(self) -> Service:
+        return bind(
+            audit_pb2.DESCRIPTOR.services_by_name["NamesrvAuditService"],
+            AuditHandlers(self._audit.reader if self._audit else None),
         )
 
     def _restore_access(self) -> None:

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"net/url"
 	"slices"
 	"sync"
 	"time"
@@ -10,6 +11,7 @@ import (
 	rocketmq "github.com/apache/rocketmq-clients/golang/v5"
 	v2 "github.com/apache/rocketmq-clients/golang/v5/protocol/v2"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
 )
 
 func seconds(number float64) time.Duration { return time.Duration(number * float64(time.Second)) }
@@ -87,6 +89,25 @@ func (a *agent) delivered(c command) (*rocketmq.MessageView, error) {
 
 type ackStatus struct{}
 
+// reasons has the reason and description with which messages are given back, by message id.
+var reasons sync.Map
+
+// explained adds the reason of a message to a request that gives it back.
+func explained(ctx context.Context, request any) context.Context {
+	change, ok := request.(*v2.ChangeInvisibleDurationRequest)
+	if !ok {
+		return ctx
+	}
+	because, ok := reasons.Load(change.GetMessageId())
+	if !ok {
+		return ctx
+	}
+	failure := because.([]string)
+	return metadata.AppendToOutgoingContext(
+		ctx, "x-aerobee-reason", url.PathEscape(failure[0]), "x-aerobee-description", url.PathEscape(failure[1]),
+	)
+}
+
 // The SDK's Ack (simple_consumer.go) returns nil, whatever the server's answer is. So each connection leaves the
 // status of an acknowledgement with whoever asked for it.
 func init() {
@@ -94,7 +115,7 @@ func init() {
 		ctx context.Context, method string, request, reply any, connection *grpc.ClientConn, invoke grpc.UnaryInvoker,
 		options ...grpc.CallOption,
 	) error {
-		err := invoke(ctx, method, request, reply, connection, options...)
+		err := invoke(explained(ctx, request), method, request, reply, connection, options...)
 		if answer, ok := reply.(*v2.AckMessageResponse); ok && err == nil {
 			if status, asked := ctx.Value(ackStatus{}).(*v2.Status); asked {
 				status.Code, status.Message = answer.GetStatus().GetCode(), answer.GetStatus().GetMessage()
@@ -137,6 +158,9 @@ func (a *agent) change(c command) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	if c.Because != nil {
+		reasons.Store(c.MessageID, c.Because)
+	}
 	return nil, consumer.ChangeInvisibleDuration(message, seconds(c.InvisibleS))
 }
 
@@ -153,6 +177,9 @@ func listener(c command) *rocketmq.FuncMessageListener {
 		time.Sleep(seconds(c.SleepS))
 		concerned := c.Only == nil || slices.Contains(c.Only, string(message.GetBody()))
 		if concerned && call < c.SucceedFrom {
+			if c.Because != nil {
+				reasons.Store(message.GetMessageId(), c.Because)
+			}
 			return rocketmq.FAILURE
 		}
 		return rocketmq.SUCCESS

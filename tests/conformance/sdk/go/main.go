@@ -62,6 +62,7 @@ type command struct {
 	SucceedFrom   int    `json:"succeed_from"`
 	Only          []string
 	SleepS        float64         `json:"sleep_s"`
+	Because       []string        // reason and description of a failure
 	Lite          json.RawMessage // one name when sent, a list when subscribed to
 }
 

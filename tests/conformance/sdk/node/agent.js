@@ -30,6 +30,38 @@ const transactions = new Map();
 const say = line => process.stdout.write(JSON.stringify(line) + '\n');
 const sleep = seconds => new Promise(resolve => setTimeout(resolve, seconds * 1000));
 
+// A class of consumers that say why they give a message back. The SDK makes the headers of a request as it sends it.
+const reasoned = Consumer => class extends Consumer {
+  reasons = new Map(); // message id → reason, description
+  #failure = null;
+
+  getRequestMetadata() {
+    const metadata = super.getRequestMetadata();
+    if (this.#failure) {
+      metadata.set('x-aerobee-reason', encodeURIComponent(this.#failure[0]));
+      metadata.set('x-aerobee-description', encodeURIComponent(this.#failure[1]));
+    }
+    return metadata;
+  }
+
+  #because(messageId, call) {
+    this.#failure = this.reasons.get(messageId) ?? null;
+    try {
+      return call();
+    } finally {
+      this.#failure = null;
+    }
+  }
+
+  changeInvisibleDuration(message, ms) {
+    return this.#because(message.messageId, () => super.changeInvisibleDuration(message, ms));
+  }
+
+  changeInvisibleDurationViaRpc(endpoints, request, timeout) {
+    return this.#because(request.getMessageId(), () => super.changeInvisibleDurationViaRpc(endpoints, request, timeout));
+  }
+};
+
 const described = message => ({
   message_id: message.messageId,
   topic: message.topic,
@@ -50,7 +82,7 @@ const filters = subscriptions => new Map(Object.entries(subscriptions).map(
   ([ topic, [ kind, expression ]]) => [ topic, new FilterExpression(expression, FilterType[kind]) ]));
 
 // Succeeds from call `succeed_from` of a message on; at once for bodies that are not in `only`, when given.
-const listener = (id, { succeed_from: succeedFrom = 1, only = null, sleep_s: sleepS = 0 }) => {
+const listener = (id, { succeed_from: succeedFrom = 1, only = null, sleep_s: sleepS = 0, because = null }) => {
   const calls = new Map();
   return {
     async consume(message) {
@@ -59,6 +91,7 @@ const listener = (id, { succeed_from: succeedFrom = 1, only = null, sleep_s: sle
       say({ event: 'delivered', id, call, ...described(message) });
       if (sleepS) await sleep(sleepS);
       const concerned = only === null || only.includes(message.body.toString());
+      if (because) clients.get(id).reasons.set(message.messageId, because);
       return concerned && call < succeedFrom ? ConsumeResult.FAILURE : ConsumeResult.SUCCESS;
     },
   };
@@ -114,7 +147,7 @@ const commands = {
   recall: async ({ id, topic, handle }) => (await clients.get(id).recallMessage(topic, handle)).messageId,
 
   simple({ id, group, subscriptions, await_s: awaitS }) {
-    return started(id, new SimpleConsumer({
+    return started(id, new (reasoned(SimpleConsumer))({
       ...options, consumerGroup: group, subscriptions: filters(subscriptions), awaitDuration: awaitS * 1000,
     }));
   },
@@ -126,11 +159,13 @@ const commands = {
   },
 
   ack: ({ id, message_id: messageId }) => clients.get(id).ack(received.get(`${id} ${messageId}`)),
-  change: ({ id, message_id: messageId, invisible_s: invisibleS }) =>
-    clients.get(id).changeInvisibleDuration(received.get(`${id} ${messageId}`), invisibleS * 1000),
+  change({ id, message_id: messageId, invisible_s: invisibleS, because }) {
+    if (because) clients.get(id).reasons.set(messageId, because);
+    return clients.get(id).changeInvisibleDuration(received.get(`${id} ${messageId}`), invisibleS * 1000);
+  },
 
   push({ id, group, subscriptions, ...how }) {
-    return started(id, new PushConsumer({
+    return started(id, new (reasoned(PushConsumer))({
       ...options, consumerGroup: group, subscriptions: filters(subscriptions), messageListener: listener(id, how),
     }));
   },

@@ -14,6 +14,7 @@ import re
 import sys
 import threading
 import time
+from urllib.parse import quote
 
 import rocketmq
 from rocketmq import (
@@ -33,6 +34,28 @@ from rocketmq.grpc_protocol import FilterType
 REQUEST_TIMEOUT_S = 10
 
 OUTPUT = threading.Lock()
+
+# Headers of the next request of this thread: the SDK gives a message back in the thread that
+# failed.
+FAILURE = threading.local()
+
+
+def signs_failures(client):
+    """A class of clients whose requests carry the headers of FAILURE."""
+
+    class SigningFailures(client):
+        def sign(self):
+            headers, FAILURE.headers = getattr(FAILURE, "headers", []), []
+            return [*super().sign(), *headers]
+
+    return SigningFailures
+
+
+def fail_because(reason, description):
+    FAILURE.headers = [
+        ("x-aerobee-reason", quote(reason)),
+        ("x-aerobee-description", quote(description)),
+    ]
 
 
 def say(line):
@@ -70,7 +93,8 @@ class Listener(getattr(rocketmq, "MessageListener", object)):
     """Succeeds from call `succeed_from` of a message on; at once for bodies that are not in `only`,
     when that is given."""
 
-    def __init__(self, name, succeed_from, only, sleep_s):
+    def __init__(self, name, succeed_from, only, sleep_s, because=None):
+        self.because = because
         self.name = name
         self.succeed_from = succeed_from
         self.only = only
@@ -84,6 +108,8 @@ class Listener(getattr(rocketmq, "MessageListener", object)):
         time.sleep(self.sleep_s)
         concerned = self.only is None or message.body.decode() in self.only
         if concerned and call < self.succeed_from:
+            if self.because:
+                fail_because(*self.because)
             return rocketmq.ConsumeResult.FAILURE
         return rocketmq.ConsumeResult.SUCCESS
 
@@ -158,7 +184,7 @@ class Agent:
         return self.clients[id].recall_message(topic, handle)
 
     def do_simple(self, id, group, subscriptions, await_s, namespace=""):
-        self.clients[id] = SimpleConsumer(
+        self.clients[id] = signs_failures(SimpleConsumer)(
             self.configuration(namespace),
             group,
             filters(subscriptions),
@@ -175,12 +201,16 @@ class Agent:
     def do_ack(self, id, message_id):
         self.clients[id].ack(self.received[message_id])
 
-    def do_change(self, id, message_id, invisible_s):
+    def do_change(self, id, message_id, invisible_s, because=None):
+        if because:
+            fail_because(*because)
         self.clients[id].change_invisible_duration(self.received[message_id], invisible_s)
 
-    def do_push(self, id, group, subscriptions, *, succeed_from=1, only=None, sleep_s=0):
-        listener = Listener(id, succeed_from, only, sleep_s)
-        self.clients[id] = rocketmq.PushConsumer(
+    def do_push(
+        self, id, group, subscriptions, *, succeed_from=1, only=None, sleep_s=0, because=None
+    ):
+        listener = Listener(id, succeed_from, only, sleep_s, because)
+        self.clients[id] = signs_failures(rocketmq.PushConsumer)(
             self.configuration(), group, listener, filters(subscriptions), **self.tls
         )
         self.clients[id].startup()

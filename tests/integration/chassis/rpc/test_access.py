@@ -34,7 +34,7 @@ from aerobee_namesrv.app import failure_of
 from aerobee_wire.access.policies import policies_of
 from aerobee_wire.access.signature import AUTHORIZATION_KEY, Signatures, Signer
 from aerobee_wire.access.users import User
-from aerobee_wire.certificates import CertificateFiles
+from aerobee_wire.certificates import ANYBODY_CERTIFICATE, ANYBODY_KEY, CertificateFiles
 from aerobee_wire.permissions import TABLE, Permissions
 from aerobee_wire.rpcs import DELETE_TOPIC, GET_TOPIC, SEND
 from aerobee_wire.status import Code, error_from
@@ -42,6 +42,7 @@ from support.permissions.page import (
     BROKER,
     CALLERS,
     CLUSTER,
+    WITHOUT_CERTIFICATE,
     Caller,
     Grant,
     may_call,
@@ -68,6 +69,11 @@ def directories(tmp_path_factory: pytest.TempPathFactory) -> Path:
     trusted = b""
     for number, caller in enumerate(CALLERS):
         directory = root / str(number)
+        if caller.name == WITHOUT_CERTIFICATE:
+            directory.mkdir()
+            (directory / f"{FILE}.crt").write_bytes(ANYBODY_CERTIFICATE)
+            (directory / f"{FILE}.key").write_bytes(ANYBODY_KEY)
+            continue
         if caller.identity is None:
             directory.mkdir()
             certificate, _ = certificates.write(directory, FILE)
@@ -128,7 +134,7 @@ async def serving(
         host="127.0.0.1",
         port=0,
         failure_of=failure_of,
-        tls=ServerTls(files, require_client=True),
+        tls=ServerTls(files, "optional"),
         access=checks,
         in_flight=in_flight,
         grace_s=0,
@@ -319,8 +325,8 @@ OURS = sorted(
 
 
 async def test_each_rpc_is_called_by_users_as_the_page_says(directories: Path) -> None:
-    """A certificate without a role opens the connection, and the signature decides."""
-    (without,) = (caller for caller in CALLERS if caller.name == "without a role")
+    """The caller has no certificate, and its signature decides."""
+    (without,) = (caller for caller in CALLERS if caller.name == WITHOUT_CERTIFICATE)
     expected, name = read(), "orders"
     async with (
         serving(directories, Users().access()) as address,

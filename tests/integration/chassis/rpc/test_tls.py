@@ -5,24 +5,28 @@ from __future__ import annotations
 import asyncio
 import datetime
 import shutil
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
 from grpc_health.v1 import health_pb2
 
 from aerobee_chassis.rpc import caller as caller_module
 from aerobee_chassis.rpc import peer_tls
 from aerobee_chassis.rpc.call import Call, Failure
 from aerobee_chassis.rpc.caller import Caller
-from aerobee_chassis.rpc.peer_tls import PeerTls, ServerTls
+from aerobee_chassis.rpc.peer_tls import ClientAuth, PeerTls, ServerTls
 from aerobee_chassis.rpc.server import Server
 from aerobee_chassis.rpc.standard_services import HEALTH
 from aerobee_chassis.rpc.transport import CallFailed
 from aerobee_cli.authority import Authority
-from aerobee_wire.certificates import CertificateFiles
+from aerobee_wire.certificates import ANYBODY_CERTIFICATE, ANYBODY_KEY, CertificateFiles
 from support.clock.polling import until
 
 CLUSTER = "prod"
@@ -76,8 +80,8 @@ def secure(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @asynccontextmanager
-async def serving(directory: Path, *, require_client: bool = True) -> AsyncIterator[str]:
-    tls = ServerTls(files(directory, "broker"), require_client=require_client)
+async def serving(directory: Path, client_auth: ClientAuth = "require") -> AsyncIterator[str]:
+    tls = ServerTls(files(directory, "broker"), client_auth)
     server = Server([], host="127.0.0.1", port=0, failure_of=no_failure, tls=tls)
     await server.start()
     try:
@@ -160,11 +164,64 @@ async def test_no_other_caller_is_served(secure: Path, tmp_path: Path) -> None:
                 await ask(address, tls)
 
 
+async def test_a_caller_without_a_certificate_is_served_if_it_is_optional(
+    secure: Path, tmp_path: Path
+) -> None:
+    """The key of the certificate that such a caller presents is public, but signs nothing else."""
+    async with serving(secure, "optional") as address:
+        for role in ("", "proxy"):
+            tls = PeerTls(files(secure, role), CLUSTER)
+            assert await ask(address, tls) == Check.response.SERVING
+        for forged in forgeries(tmp_path, secure / "ca.crt"):
+            with pytest.raises(Refused):
+                await ask(address, PeerTls(forged, CLUSTER))
+
+
+def forgeries(directory: Path, ca: Path) -> Iterator[CertificateFiles]:
+    """Yield certificates with the role admin, which the key that everybody has signed."""
+    anybody = x509.load_pem_x509_certificate(ANYBODY_CERTIFICATE)
+    public = serialization.load_pem_private_key(ANYBODY_KEY, None)
+    own = ec.generate_private_key(ec.SECP256R1())
+    assert isinstance(public, ec.EllipticCurvePrivateKey)
+    admin = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "admin")])
+    uri = x509.UniformResourceIdentifier(f"aerobee://{CLUSTER}/admin/admin")
+
+    def signed(subject: x509.Name, key: ec.EllipticCurvePrivateKey, *, ca: bool) -> bytes:
+        made = (
+            x509.CertificateBuilder(anybody.subject, subject, key.public_key(), serial_number=7)
+            .not_valid_before(datetime.datetime(2020, 1, 1))
+            .not_valid_after(datetime.datetime(2999, 1, 1))
+            .add_extension(x509.BasicConstraints(ca=ca, path_length=None), critical=True)
+            .add_extension(x509.SubjectAlternativeName([uri]), critical=False)
+            .sign(public, hashes.SHA256())
+        )
+        return made.public_bytes(serialization.Encoding.PEM)
+
+    chains = (
+        (own, signed(admin, own, ca=False)),
+        (own, signed(admin, own, ca=False) + ANYBODY_CERTIFICATE),
+        (own, signed(admin, own, ca=False) + signed(anybody.subject, public, ca=True)),
+        (public, signed(anybody.subject, public, ca=False)),
+        (public, signed(anybody.subject, public, ca=True)),
+    )
+    for number, (key, chain) in enumerate(chains):
+        certificate, key_file = directory / f"{number}.crt", directory / f"{number}.key"
+        certificate.write_bytes(chain)
+        key_file.write_bytes(
+            key.private_bytes(
+                serialization.Encoding.PEM,
+                serialization.PrivateFormat.PKCS8,
+                serialization.NoEncryption(),
+            )
+        )
+        yield CertificateFiles(str(ca), str(certificate), str(key_file))
+
+
 async def test_a_caller_refuses_another_authority_name_and_plaintext(
     secure: Path, tmp_path: Path
 ) -> None:
     authority(tmp_path / "secure")
-    async with serving(secure, require_client=False) as address:
+    async with serving(secure, "none") as address:
         assert await ask(address, PeerTls(files(secure, ""), CLUSTER)) == Check.response.SERVING
         for tls in (
             PeerTls(files(tmp_path / "secure", ""), CLUSTER),

@@ -78,10 +78,10 @@ def test_each_is_what_a_broker_sends(target: Target) -> None:
     topics = Topics(ManualClock())
     for topic in ("orders", "again", RETRY):
         topics.put(TopicConfig(topic, 4, 4))
-    broker = RedrivenMessages(topics.get, GROUP, target)
+    broker = RedrivenMessages(topics.get, GROUP, target, NOW_MS)
     found, messages = list(record.iter_records(records)), sent_again(records, target)
     for row, each in enumerate(found):
-        wanted = broker.message(OpenedLetter(each), NOW_MS)
+        wanted = broker.message(OpenedLetter(each))
         given = {} if target.is_retry else each.properties
         order_key = given.get(properties.SHARDING_KEY) or given.get(properties.LITE_TOPIC)
         wanted_priority = properties.whole_number(given.get(properties.PRIORITY, ""))

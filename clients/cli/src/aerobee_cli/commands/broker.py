@@ -26,6 +26,7 @@ from aerobee_cli.options import (
     confirm,
     end,
     listing,
+    refuse_context,
 )
 from aerobee_cli.processes.become import become, inherit_namesrv
 from aerobee_cli.table import Column, number
@@ -66,6 +67,7 @@ def broker(context: click.Context) -> None:
     --print-config.
     """
     if context.invoked_subcommand is None:
+        refuse_context(context)
         inherit_namesrv(context)
         become("aerobee_broker", context.obj or [])
 

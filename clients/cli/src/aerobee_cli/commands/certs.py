@@ -67,8 +67,8 @@ def init(
 
     A service needs ca.crt, and the files of its role. Keep ca.key elsewhere: only this command
     needs it. With the certificate of the role admin, the command changes topics and groups; that of
-    the role client sends, receives and lists. That of the role user only opens a connection: each
-    call is signed as a user.
+    the role client sends, receives and lists. Programs that sign their calls as a user need ca.crt
+    only.
     """
     _check_label("--cluster", cluster)
     broker = broker or socket.gethostname()

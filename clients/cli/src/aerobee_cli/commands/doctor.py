@@ -9,7 +9,7 @@ import click
 from aerobee_cli import output
 from aerobee_cli.command_line import CommandGroup, Option
 from aerobee_cli.errors import INCOMPLETE
-from aerobee_cli.options import BadOption, Json, Namesrv, namesrv_of
+from aerobee_cli.options import BadOption, Json, Namesrv, enter_context, namesrv_of
 
 FOUND = INCOMPLETE  # exit code: findings
 
@@ -26,7 +26,8 @@ def doctor(
         Option(
             "--from",
             metavar="H:P",
-            help="A proxy or name server: check its answers to clients.",
+            help="A proxy or name server: check its answers to clients. The word `proxy` is that "
+            "of the context.",
         ),
     ] = None,
     topic: Annotated[
@@ -54,6 +55,8 @@ def doctor(
     namesrvs = namesrv_addresses(namesrv_of(context, namesrv))
     if topic and address is None:
         raise BadOption("--topic: needs --from with a proxy")
+    if address == "proxy":
+        address = _proxy_of(context)
     if address is not None:
         address, *others = namesrv_addresses(address)
         if others:
@@ -76,3 +79,11 @@ def doctor(
     output.note(f"looked at {', '.join(found.looked_at)}: {verdict}")
     if number:
         raise click.exceptions.Exit(FOUND)
+
+
+def _proxy_of(context: click.Context) -> str:
+    """Return the proxy of the context that counts. Raises BadOption if there is none."""
+    connection = enter_context(context)
+    if connection is None or not connection.proxy:
+        raise BadOption("--from proxy: there is no context with a proxy; give its address")
+    return connection.proxy

@@ -7,6 +7,7 @@ from inspect import getdoc
 import click
 
 from aerobee_cli.command_line import ServiceGroup
+from aerobee_cli.options import refuse_context
 from aerobee_cli.processes.become import become
 
 
@@ -17,6 +18,7 @@ def namesrv(context: click.Context) -> None:
     Options: --port P, --host H, --data DIR, --config FILE, --set key=value, --print-config.
     """
     if context.invoked_subcommand is None:
+        refuse_context(context)
         become("aerobee_namesrv", context.obj or [])
 
 

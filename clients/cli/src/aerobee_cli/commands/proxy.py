@@ -9,7 +9,16 @@ import click
 
 from aerobee_cli.command_line import ServiceGroup
 from aerobee_cli.connected import proxies_away
-from aerobee_cli.options import Columns, Json, Namesrv, Wide, admin_client, end, listing
+from aerobee_cli.options import (
+    Columns,
+    Json,
+    Namesrv,
+    Wide,
+    admin_client,
+    end,
+    listing,
+    refuse_context,
+)
 from aerobee_cli.processes.become import become, inherit_namesrv
 from aerobee_cli.table import Column
 
@@ -30,6 +39,7 @@ def proxy(context: click.Context) -> None:
     Options: --port P, --host H, --namesrv H:P;H:P, --config FILE, --set key=value, --print-config.
     """
     if context.invoked_subcommand is None:
+        refuse_context(context)
         inherit_namesrv(context)
         become("aerobee_proxy", context.obj or [])
 

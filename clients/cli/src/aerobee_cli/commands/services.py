@@ -16,7 +16,13 @@ from typing import Annotated, NoReturn
 import click
 
 from aerobee_cli.command_line import CommandGroup, Option
-from aerobee_cli.options import DEFAULT_CLUSTER, DEFAULT_NAMESRV, BadOption
+from aerobee_cli.options import (
+    DEFAULT_CLUSTER,
+    DEFAULT_NAMESRV,
+    BadOption,
+    enter_context,
+    refuse_context,
+)
 from aerobee_cli.output import note
 from aerobee_cli.processes.become import become, inherit_namesrv
 from aerobee_cli.processes.log_lines import LogFormat
@@ -45,6 +51,7 @@ Port = Annotated[int, Option(min=0, max=65_535, metavar="P", help="0 picks a fre
 
 @app.add(epilog="Example: aerobee up --data ./data --set flushDiskType=ASYNC_FLUSH")
 def up(
+    context: click.Context,
     *,
     data: Annotated[
         Path, Option(metavar="DIR", help="Where messages and settings are kept.")
@@ -89,7 +96,7 @@ def up(
     ] = LogFormat.AUTO,
     secure: Annotated[
         bool,
-        Option("--secure", help="TLS on all ports; name server and broker require a certificate."),
+        Option("--secure", help="TLS on all ports, which serve users and certificates only."),
     ] = False,
 ) -> None:
     """Run a name server, a broker and a proxy as local processes, or as one process.
@@ -104,6 +111,7 @@ def up(
     """
     from aerobee_cli.processes.suite import Replicas, SuiteOptions, serve, set_of
 
+    refuse_context(context)
     group = Replicas(replicas, etcd)
     if replicas == 1 and etcd:
         raise BadOption("--etcd: needs --replicas 2 or more")
@@ -137,8 +145,8 @@ def _closed_ports(data: Path, sets: Sequence[str]) -> list[str]:
     authority = Authority(directory, datetime.now(UTC))
     authority.keep(DEFAULT_CLUSTER, broker, default_hosts(), DAYS)
     note(
-        f"for the command: . {directory}/admin.env; for programs that send and receive: "
-        f". {directory}/client.env; for official SDKs: aerobee user create NAME --generate"
+        f"for the command: . {directory}/admin.env; for programs: {directory}/ca.crt, and a user "
+        "of 'aerobee user create NAME --generate'"
     )
     return [
         f"{role}.{key}={value}"
@@ -168,6 +176,7 @@ def console(context: click.Context) -> None:
 
     Options: --port P, --host H, --read-only, and the options that `aerobee console --help` shows.
     """
+    enter_context(context)
     inherit_namesrv(context)
     become("aerobee_console", context.args)
 
@@ -192,6 +201,7 @@ def facts(context: click.Context) -> None:
 
 
 def _become_job(context: click.Context, command: str) -> NoReturn:
+    enter_context(context)
     inherit_namesrv(context)
     os.environ["NAMESRV_ADDR"] = os.environ.get("NAMESRV_ADDR") or DEFAULT_NAMESRV
     become("aerobee_spark", [command, *context.args])
@@ -203,11 +213,13 @@ def store(context: click.Context) -> None:
 
     The broker must be stopped for check and dump. Options: see `aerobee store --help`.
     """
+    refuse_context(context)
     become("aerobee_broker.inspection", context.args)
 
 
 @app.add(epilog="Example: make demo, or: aerobee demo --messages 5000 --out report")
 def demo(
+    context: click.Context,
     *,
     messages: Annotated[
         int | None,
@@ -250,6 +262,7 @@ def demo(
     from aerobee_cli.demo import run
     from aerobee_cli.processes.suite import ONE_COPY, Replicas
 
+    refuse_context(context)
     if etcd and not failover:
         raise BadOption("--etcd: needs --failover")
     if everything and messages is not None:

@@ -16,6 +16,7 @@ from aerobee.namesrv.v1 import namesrv_pb2
 
 from aerobee_client.admin import descriptions as d
 from aerobee_client.admin.access import AccessAdmin
+from aerobee_client.admin.audit import AuditAdmin
 from aerobee_client.admin.brokers import DEFAULT_TIMEOUT, numbers_fit
 from aerobee_client.admin.config import ConfigAdmin
 from aerobee_client.admin.diverged import DivergedAdmin
@@ -56,6 +57,7 @@ class AsyncAdminClient(
     SearchAdmin,
     DivergedAdmin,
     AccessAdmin,
+    AuditAdmin,
     ConfigAdmin,
 ):
     """Administers a cluster, for asyncio. `async with AsyncAdminClient(...)` closes it.
@@ -622,6 +624,8 @@ class AdminClient(Facade[AsyncAdminClient]):
     set_quota = blocking(AsyncAdminClient.set_quota)
     list_quotas = blocking(AsyncAdminClient.list_quotas)
     delete_quota = blocking(AsyncAdminClient.delete_quota)
+
+    audit_page = blocking(AsyncAdminClient.audit_page)
 
     cluster = blocking(AsyncAdminClient.cluster)
     broker_status = blocking(AsyncAdminClient.broker_status)

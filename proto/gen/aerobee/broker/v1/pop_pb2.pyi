@@ -160,20 +160,22 @@ class ChangeInvisibleDurationRequest(_message.Message):
     def __init__(self, changes: _Optional[_Iterable[_Union[InvisibleChange, _Mapping]]] = ...) -> None: ...
 
 class InvisibleChange(_message.Message):
-    __slots__ = ("lease", "invisible_duration_ms", "by_retry_policy", "uncounted", "unless_changed", "rejected")
+    __slots__ = ("lease", "invisible_duration_ms", "by_retry_policy", "uncounted", "unless_changed", "rejected", "failure")
     LEASE_FIELD_NUMBER: _ClassVar[int]
     INVISIBLE_DURATION_MS_FIELD_NUMBER: _ClassVar[int]
     BY_RETRY_POLICY_FIELD_NUMBER: _ClassVar[int]
     UNCOUNTED_FIELD_NUMBER: _ClassVar[int]
     UNLESS_CHANGED_FIELD_NUMBER: _ClassVar[int]
     REJECTED_FIELD_NUMBER: _ClassVar[int]
+    FAILURE_FIELD_NUMBER: _ClassVar[int]
     lease: Lease
     invisible_duration_ms: int
     by_retry_policy: bool
     uncounted: bool
     unless_changed: bool
     rejected: bool
-    def __init__(self, lease: _Optional[_Union[Lease, _Mapping]] = ..., invisible_duration_ms: _Optional[int] = ..., by_retry_policy: _Optional[bool] = ..., uncounted: _Optional[bool] = ..., unless_changed: _Optional[bool] = ..., rejected: _Optional[bool] = ...) -> None: ...
+    failure: _message_pb2.Failure
+    def __init__(self, lease: _Optional[_Union[Lease, _Mapping]] = ..., invisible_duration_ms: _Optional[int] = ..., by_retry_policy: _Optional[bool] = ..., uncounted: _Optional[bool] = ..., unless_changed: _Optional[bool] = ..., rejected: _Optional[bool] = ..., failure: _Optional[_Union[_message_pb2.Failure, _Mapping]] = ...) -> None: ...
 
 class ChangeInvisibleDurationResponse(_message.Message):
     __slots__ = ("results",)

@@ -200,7 +200,7 @@ def _change(change: pb.InvisibleChange) -> InvisibleChange:
         None if by_policy else change.invisible_duration_ms,
         change.uncounted,
         change.unless_changed,
-        change.rejected,
+        convert.failure(change.failure).bounded() if change.rejected else None,
     )
 
 

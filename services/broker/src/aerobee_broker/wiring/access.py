@@ -10,6 +10,7 @@ from functools import partial
 
 import structlog
 from aerobee.access.v1 import access_pb2
+from aerobee.audit.v1 import audit_pb2
 
 from aerobee_broker.cluster.registration import unreachable
 from aerobee_broker.config import BrokerOptions
@@ -19,6 +20,7 @@ from aerobee_chassis.errors import StartError
 from aerobee_chassis.lifecycle import Component, Step
 from aerobee_chassis.rpc.caller import Caller
 from aerobee_chassis.rpc.services import Service, bind
+from aerobee_cluster.access.audit_lines import AuditHandlers
 from aerobee_cluster.access.exchange import TableExchange
 from aerobee_cluster.access.first_user import read_first_user
 from aerobee_cluster.access.handlers import AccessHandlers
@@ -30,13 +32,14 @@ from aerobee_wire.permissions import Permissions
 from aerobee_wire.status import Code, MqError
 
 _SERVICE = access_pb2.DESCRIPTOR.services_by_name["BrokerAccessService"]
+_AUDIT_SERVICE = audit_pb2.DESCRIPTOR.services_by_name["BrokerAuditService"]
 
 
 class BrokerAccess:
     """The access table of one broker process.
 
-    `service` is a service of its port. `checks` checks the callers of all services, and `meter`
-    holds them to their quotas.
+    `services` are services of its port. `checks` checks the callers of all services, and `meter`
+    holds them to their quotas. `audit` is the audit log, or None; it starts before the server.
     """
 
     def __init__(self, options: BrokerOptions, clock: Clock) -> None:
@@ -46,13 +49,18 @@ class BrokerAccess:
         self._first_user: User | None = None
         node = f"broker-{secrets.token_hex(4)}"
         self.store = AccessStore(node, clock.now_ms, save_in(self._path))
+        self.audit = options.audit(clock)
         self.checks = options.access(
-            Permissions(options.tls_cluster_name, options.broker_name), self.store.user, clock
+            Permissions(options.tls_cluster_name, options.broker_name),
+            self.store.user,
+            clock,
+            self.audit,
         )
         self.meter = CallMeter(QuotaBuckets(self.store.table, lambda: clock.monotonic_ms() / 1_000))
-        self.service: Service = bind(
-            _SERVICE,
-            AccessHandlers(self.store, private=options.is_closed, log=structlog.get_logger().info),
+        log = structlog.get_logger().info
+        self.services: tuple[Service, ...] = (
+            bind(_SERVICE, AccessHandlers(self.store, private=options.is_closed, log=log)),
+            bind(_AUDIT_SERVICE, AuditHandlers(self.audit.reader if self.audit else None)),
         )
 
     def restore(self) -> None:

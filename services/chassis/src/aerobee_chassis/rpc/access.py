@@ -6,7 +6,7 @@ and lets them pass if they are only to be observed.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache
 from typing import Any, Protocol
@@ -45,6 +45,7 @@ class Access:
     If `enforced` is false, no call is checked, because the port does not require certificates. With
     `observe_only`, calls are checked and logged, but not rejected, unless the policy always rejects
     them. `signatures` checks calls that users have signed; if it is None, the port serves no users.
+    `on_reject` is called for each rejected call, with its path.
     """
 
     def __init__(
@@ -54,11 +55,13 @@ class Access:
         enforced: bool,
         observe_only: bool = False,
         signatures: Signatures | None = None,
+        on_reject: Callable[[Caller, str, MqError], None] | None = None,
     ) -> None:
         self.enforced = enforced
         self._policy = policy
         self._observe_only = observe_only
         self._signatures = signatures
+        self._on_reject = on_reject
         self._held = HeldCalls(MqError)
         self._logged: set[tuple[Identity | str, str]] = set()
         self.rejected = 0  # calls that were rejected, or would be
@@ -139,8 +142,11 @@ class Access:
         self.rejected += 1
         passes = self._observe_only and not self._policy.always_rejects(path)
         self._log(caller, path, error.message, passes=passes)
-        if not passes:
-            raise error
+        if passes:
+            return
+        if self._on_reject is not None:
+            self._on_reject(caller, path, error)
+        raise error
 
     def _log(self, caller: Caller, path: str, reason: str, *, passes: bool) -> None:
         """Log a rejected call once for each caller and RPC: a rejected client may retry forever.

@@ -16,16 +16,19 @@ from typing import Any, ClassVar, Literal
 
 import grpc
 import structlog
-from pydantic import SecretStr, field_validator
+from pydantic import Field, SecretStr, field_validator
 
 from aerobee_chassis.clock import Clock
-from aerobee_chassis.config import Options
+from aerobee_chassis.config import MIB, Options
 from aerobee_chassis.errors import CertificateError, ConfigError
 from aerobee_chassis.rpc.access import Access, Policy
+from aerobee_chassis.rpc.audit import Audit
+from aerobee_chassis.rpc.audit_log import AuditLog
 from aerobee_chassis.rpc.transport import ChannelTls
 from aerobee_wire.access.signature import Signatures
 from aerobee_wire.access.users import User
 from aerobee_wire.certificates import (
+    ANYBODY_CERTIFICATE,
     NAME,
     CallerCertificates,
     CertificateFiles,
@@ -37,6 +40,9 @@ from aerobee_wire.certificates import (
 
 WARNING_DAYS = 14  # before a certificate expires
 DAY_S = 86_400.0
+# Whether a port serves callers without a certificate ("none", "optional"), and checks those of
+# others ("optional", "require").
+ClientAuth = Literal["none", "optional", "require"]
 MAX_AGE_MS = 3_600_000  # of connections of callers with certificates; gRPC varies it by 10 %
 
 
@@ -129,7 +135,7 @@ class ServerTlsOptions(PortOptions):
 
     # "permissive" is for the proxy alone. Here it is plaintext, like "disabled".
     tls_server_mode: Literal["disabled", "permissive", "enforcing"] = "disabled"
-    tls_server_need_client_auth: Literal["none", "require"] = "require"
+    tls_server_need_client_auth: ClientAuth = "require"
     # Whether callers may sign as users, whose policies then decide.
     authentication_enabled: bool = False
     authorization_enabled: bool = False  # policies decide in any case; RocketMQ has two options
@@ -137,36 +143,51 @@ class ServerTlsOptions(PortOptions):
     init_authentication_user: SecretStr = SecretStr("")
     # Not in RocketMQ: check callers, but log calls instead of rejecting them.
     access_observe_only: bool = False
+    # Not in RocketMQ: the file with a line for each change and each rejected call, and the files
+    # that are kept after they are full. Empty: there is none.
+    audit_log_path: str = ""
+    audit_log_max_bytes: int = Field(default=64 * MIB, ge=MIB // 16)
+    audit_log_max_files: int = Field(default=10, ge=1)
+
+    def audit(self, clock: Clock) -> Audit | None:
+        """Return the audit log of this process, or None if there is none."""
+        if not self.audit_log_path:
+            return None
+        log = AuditLog(
+            Path(self.audit_log_path).expanduser(),
+            max_bytes=self.audit_log_max_bytes,
+            keep=self.audit_log_max_files,
+        )
+        return Audit(log, self.tls_cluster_name, clock.real)
 
     def server_tls(self) -> ServerTls | None:
         """Return the certificates for the port of the service, or None for plaintext."""
         if self.tls_server_mode != "enforcing":
             return None
-        return ServerTls(self._certificate_files(), require_client=self._requires_client)
+        return ServerTls(self._certificate_files(), self.tls_server_need_client_auth)
 
     def access(
         self,
         policy: Policy,
         user_of: Callable[[str], User | None],
         clock: Clock,
+        audit: Audit | None = None,
     ) -> Access:
-        """Return the check of callers. It is enforced if the port requires their certificates.
+        """Return the check of callers. It is enforced if the port checks their certificates.
 
-        `user_of` returns the user of a name, for calls that users sign.
+        `user_of` returns the user of a name, for calls that users sign. `audit` gets a line for
+        rejected calls.
         """
         signatures = None
         if self.authentication_enabled:
             signatures = Signatures(user_of, clock.real.now_ms, clock.real.monotonic_ms)
         return Access(
             policy,
-            enforced=self.is_closed,
+            enforced=self._checks_callers,
             observe_only=self.access_observe_only,
             signatures=signatures,
+            on_reject=None if audit is None else audit.rejected,
         )
-
-    @property
-    def _requires_client(self) -> bool:
-        return self.tls_server_need_client_auth == "require"
 
     closing_options: ClassVar[str] = (
         "tlsServerMode=enforcing, tlsServerNeedClientAuth=require, tlsCertPath, tlsKeyPath and "
@@ -174,19 +195,25 @@ class ServerTlsOptions(PortOptions):
     )
 
     @property
+    def _checks_callers(self) -> bool:
+        return self.tls_server_mode == "enforcing" and self.tls_server_need_client_auth != "none"
+
+    @property
     def is_closed(self) -> bool:
-        return self.tls_server_mode == "enforcing" and self._requires_client
+        # Calls that are only observed are made. Then a caller must at least have a certificate.
+        serves_all = self.access_observe_only and self.tls_server_need_client_auth == "optional"
+        return self._checks_callers and not serves_all
 
     def conflicts(self) -> Iterator[ConfigError]:
         yield from super().conflicts()
         if self.authorization_enabled and not self.authentication_enabled:
             problem = "authorizationEnabled needs authenticationEnabled=true"
             yield ConfigError(problem, "authenticationEnabled")
-        if self.authentication_enabled and not self.is_closed:
+        if self.authentication_enabled and not self._checks_callers:
             yield ConfigError(
-                "authenticationEnabled=true needs a port that requires certificates, because "
+                "authenticationEnabled=true needs a port that checks certificates, because "
                 "brokers and proxies prove their roles by them: set tlsServerMode=enforcing and "
-                "tlsServerNeedClientAuth=require",
+                "tlsServerNeedClientAuth=optional, or require",
                 "authenticationEnabled",
             )
         if self.tls_server_mode != "enforcing":
@@ -204,10 +231,10 @@ class ServerTlsOptions(PortOptions):
                 "makes certificates",
                 "tlsCertPath",
             )
-        if self.tls_server_need_client_auth == "require" and not self.tls_trust_cert_path:
+        if self._checks_callers and not self.tls_trust_cert_path:
             yield ConfigError(
-                "with tlsServerMode=enforcing, callers must present a certificate: give "
-                "tlsTrustCertPath, the authority that signs it, or tlsServerNeedClientAuth=none",
+                "with tlsServerMode=enforcing, the certificates of callers are checked: give "
+                "tlsTrustCertPath, the authority that signs them, or tlsServerNeedClientAuth=none",
                 "tlsTrustCertPath",
             )
 
@@ -247,13 +274,13 @@ class PeerTls:
 class ServerTls:
     """Provide gRPC with the certificates of a port, at each handshake.
 
-    If `require_client` is true, each caller must present a certificate that an authority of the
-    files has signed.
+    Unless `client_auth` is "none", an authority of the files must have signed the certificate of
+    each caller. If it is "optional", callers without a certificate are served, too.
     """
 
-    def __init__(self, files: CertificateFiles, *, require_client: bool) -> None:
+    def __init__(self, files: CertificateFiles, client_auth: ClientAuth) -> None:
         self._files = files
-        self._require_client = require_client
+        self._client_auth = client_auth
 
     @property
     def max_age_ms(self) -> int | None:
@@ -261,14 +288,14 @@ class ServerTls:
 
         The certificate of a caller is checked at the handshake only, and it may expire.
         """
-        return MAX_AGE_MS if self._require_client else None
+        return None if self._client_auth == "none" else MAX_AGE_MS
 
     def credentials(self) -> grpc.ServerCredentials:
         """Return the credentials of a port. Raises CertificateError, which names the file."""
-        first = _configuration(usable(self._files.load))
+        first = self._configuration(usable(self._files.load))
         fetch: Any = self._fetch  # gRPC's stubs do not know that it may return None
         return grpc.dynamic_ssl_server_credentials(
-            first, fetch, require_client_authentication=self._require_client
+            first, fetch, require_client_authentication=self._client_auth != "none"
         )
 
     def _fetch(self) -> grpc.ServerCertificateConfiguration | None:
@@ -284,13 +311,15 @@ class ServerTls:
         if pem is None:
             return None
         structlog.get_logger().info("certificates_reloaded", certificate=self._files.certificate)
-        return _configuration(pem)
+        return self._configuration(pem)
 
-
-def _configuration(pem: Pem) -> grpc.ServerCertificateConfiguration:
-    return grpc.ssl_server_certificate_configuration(
-        [(pem.key, pem.certificate)], pem.authorities or None
-    )
+    def _configuration(self, pem: Pem) -> grpc.ServerCertificateConfiguration:
+        authorities = pem.authorities
+        if self._client_auth == "optional":
+            authorities += b"\n" + ANYBODY_CERTIFICATE  # callers without a certificate present it
+        return grpc.ssl_server_certificate_configuration(
+            [(pem.key, pem.certificate)], authorities or None
+        )
 
 
 def usable(load: Callable[[], Pem]) -> Pem:

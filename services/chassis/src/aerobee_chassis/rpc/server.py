@@ -19,6 +19,7 @@ from aerobee_chassis.errors import PortInUse
 from aerobee_chassis.lifecycle import Component
 from aerobee_chassis.port_limits import PortLimits
 from aerobee_chassis.rpc.access import Access
+from aerobee_chassis.rpc.audit import Audit
 from aerobee_chassis.rpc.call import Call, Failure
 from aerobee_chassis.rpc.call_times import CallTimes
 from aerobee_chassis.rpc.connections import Connections
@@ -71,6 +72,7 @@ class Server(Component):
     - `meter` holds callers to their quotas. It does not see calls that stream their requests.
     - `access` checks callers. It must have a decision for each RPC, also if it is not enforced. If
       it is None, each caller may call.
+    - `audit` writes a line before each change. It must start before the server.
     - `call_times` measures unary calls. If it is None, they are not measured.
     """
 
@@ -88,6 +90,7 @@ class Server(Component):
         tls: ServerTls | None = None,
         access: Access | None = None,
         meter: Meter | None = None,
+        audit: Audit | None = None,
         call_times: CallTimes | None = None,
     ) -> None:
         """Create the server. Raises TypeError if an RPC has no row in the table of permissions."""
@@ -107,6 +110,7 @@ class Server(Component):
         self._limits = limits or PortLimits()
         self._connections: Connections | None = None
         self._meter = meter
+        self._audit = audit
         self._tls = tls
         self._call_times = call_times
         self._now_s = monotonic  # until the loop is known
@@ -146,7 +150,8 @@ class Server(Component):
             ) from None
         await listener.start()
         self._listener = listener
-        if not self._host.startswith("unix:"):  # a relay counts its own connections
+        # A relay counts its own connections.
+        if listener.has_sockets and not self._host.startswith("unix:"):
             self._connections = Connections(self.port, self._limits)
             await self._connections.start()
         self._health.set(True)
@@ -220,12 +225,20 @@ class Server(Component):
         self, service: str, method: Method, request: Any, call: Call
     ) -> Message | None:
         if self._meter is None or method.client_streams or not self._meter.active:
-            return await method.handler(request, call)
+            return await self._call(service, method, request, call)
         path = f"/{service}/{method.name}"
         await self._meter.before(path, request, call)
-        answer = await method.handler(request, call)
+        answer = await self._call(service, method, request, call)
         self._meter.after(path, request, call, answer)
         return answer
+
+    async def _call(self, service: str, method: Method, request: Any, call: Call) -> Message | None:
+        if self._audit is None or not self._audit.covers(
+            path := f"/{service}/{method.name}", request
+        ):
+            return await method.handler(request, call)
+        async with self._audit.change(path, request, call):
+            return await method.handler(request, call)
 
     def _refuse(self, method: Method) -> Message | Failure:
         answer = self._busy_answer(method)

@@ -91,6 +91,8 @@ def server_options(
 class Listener(Protocol):
     """Serve services on one port. Use the object on one event loop."""
 
+    has_sockets: bool  # whether its connections are sockets of this process
+
     def bind(self, target: str, credentials: grpc.ServerCredentials | None = None) -> int:
         """Bind "host:port", with port 0 for a free port, and return the port. Raises OSError.
 

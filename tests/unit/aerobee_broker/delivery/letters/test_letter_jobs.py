@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from aerobee_broker.metadata.topics import TopicConfig
 from aerobee_broker.store.retention.topic_times import TopicTime
 from aerobee_wire import properties as props
 from aerobee_wire import topics as names
+from aerobee_wire.record import iter_records
 from aerobee_wire.status import Code
 from support.broker.harness import Begin, BrokerHarness, InlineWorker
 from support.broker.letters import (
@@ -34,6 +36,18 @@ from support.broker.letters import (
 )
 from support.broker.pop_restarts import failing_disk
 from support.codes import raises_code
+
+
+async def all_sent_ids(harness: BrokerHarness) -> Counter[str]:
+    found: Counter[str] = Counter()
+    for queue_id in harness.store.queues(ORIGIN):
+        offset = 0
+        while offset < harness.store.max_offset(ORIGIN, queue_id):
+            page = harness.store.read(ORIGIN, queue_id, offset, max_messages=1_024)
+            found.update(record.unique_message_id for record in iter_records(page.records))
+            offset = page.next_begin_offset
+    return found
+
 
 RETRY = names.retry_topic(GROUP)
 REDRIVEN, DISMISSED = LetterState.REDRIVEN, LetterState.DISMISSED
@@ -318,6 +332,40 @@ async def test_job_waits_while_the_log_fails(harness: BrokerHarness) -> None:
     job = await finished(harness, "a")
     assert (job.sent, job.waits_for) == (10, "")
     assert (await sent_ids(harness)).total() == 10
+
+
+async def test_job_without_rate_waits_while_the_log_fails(harness: BrokerHarness) -> None:
+    """It has examined letters behind those whose append fails."""
+    await fill(harness, 3_000)
+    failures = []
+    await harness.broker.letters.start_job("a", spec())
+    with failing_disk(harness, DiskFull("injected")):
+        for _ in range(5):
+            await asyncio.sleep(1)
+            failures.append(harness.broker.letters.get("a").waits_for)
+    assert all("injected" in each for each in failures)
+    job = await finished(harness, "a")
+    assert (job.sent, job.duplicates, job.waits_for) == (3_000, 0, "")
+    assert await all_sent_ids(harness) == Counter({f"ID{number}": 1 for number in range(3_000)})
+
+
+async def test_job_has_one_append_that_is_not_durable(harness: BrokerHarness) -> None:
+    await fill(harness, 3_000)
+    harness.flusher.hold()
+    starting = asyncio.create_task(harness.broker.letters.start_job("a", spec()))
+    await asyncio.sleep(0)
+    harness.flusher.let_go()
+    await starting
+    harness.flusher.hold()
+    end = harness.store.end_offset
+    for _ in range(200):
+        await asyncio.sleep(0)
+    first, job = harness.store.end_offset, harness.broker.letters.get("a")
+    assert first > end and (job.sent, job.examined) == (0, 0)
+    await asyncio.sleep(1)
+    assert harness.store.end_offset == first
+    harness.flusher.let_go()
+    assert (await finished(harness, "a")).sent == 3_000
 
 
 async def test_cancellation_that_fails_leaves_the_job_running(harness: BrokerHarness) -> None:

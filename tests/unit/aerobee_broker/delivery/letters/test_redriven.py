@@ -45,7 +45,13 @@ def redriven(given: Record, target: Target = Target.ORIGIN) -> NewMessage:
     for topic in ("orders", "repair", "%RETRY%billing"):
         topics.put(TopicConfig(topic, 4, 4))
     topics.put(TopicConfig("closed", 4, 4, READ))
-    return RedrivenMessages(topics.get, GROUP, target).message(OpenedLetter(given), NOW_MS)
+    return RedrivenMessages(topics.get, GROUP, target, NOW_MS).message(OpenedLetter(given))
+
+
+def wanted(found: Record, target: Target) -> dict[str, str]:
+    return rules.properties_for(
+        target, found.properties, offset_message_id=found.offset_message_id, now_ms=NOW_MS
+    )
 
 
 @settings(deadline=None)
@@ -55,10 +61,47 @@ def redriven(given: Record, target: Target = Target.ORIGIN) -> NewMessage:
 )
 def test_it_has_the_properties_of_the_rules(properties: dict[str, str], target: Target) -> None:
     found = letter({**properties, props.DLQ_ORIGIN_TOPIC: "orders"})
-    expected = rules.properties_for(
-        target, found.properties, offset_message_id=found.offset_message_id, now_ms=NOW_MS
-    )
-    assert props.decode(redriven(found, target).properties) == expected
+    assert props.decode(redriven(found, target).properties) == wanted(found, target)
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.sampled_from([*sorted(rules.LOOKED_AT), "a%b", "%", "é"]), unique=True),
+    st.lists(st.lists(VALUES, min_size=40, max_size=40), min_size=2, max_size=4),
+    st.sampled_from(TARGETS),
+)
+def test_letters_with_the_same_names_keep_their_own_values(
+    names: list[str], rows: list[list[str]], target: Target
+) -> None:
+    topics = Topics(ManualClock())
+    for topic in ("orders", "repair", "%RETRY%billing"):
+        topics.put(TopicConfig(topic, 4, 4))
+    maker = RedrivenMessages(topics.get, GROUP, target, NOW_MS)
+    for values in rows:
+        properties = dict(zip(names, values, strict=False))
+        found = letter({**properties, props.DLQ_ORIGIN_TOPIC: "orders"})
+        assert props.decode(maker.message(OpenedLetter(found)).properties) == wanted(found, target)
+
+
+def test_letters_of_one_redrive_go_to_their_own_topics() -> None:
+    topics = Topics(ManualClock())
+    for topic in ("orders", "bills"):
+        topics.put(TopicConfig(topic, 4, 4))
+    maker = RedrivenMessages(topics.get, GROUP, Target.ORIGIN, NOW_MS)
+    origins = ["orders", "bills", "absent", "orders"]
+    opened = [OpenedLetter(letter({props.DLQ_ORIGIN_TOPIC: origin})) for origin in origins]
+    with raises_code(Code.TOPIC_NOT_EXIST):
+        maker.message(opened[2])
+    sent = [maker.message(opened[n]).topic for n in (0, 1, 3)]
+    assert sent == ["orders", "bills", "orders"]
+
+
+@pytest.mark.parametrize(("in_a_row", "queues"), [(1, [1, 2, 3, 0, 1]), (2, [0, 1, 1, 2, 2])])
+def test_messages_without_order_go_to_the_queues_in_turn(in_a_row: int, queues: list[int]) -> None:
+    topics = Topics(ManualClock())
+    topics.put(TopicConfig("orders", 4, 4))
+    maker = RedrivenMessages(topics.get, GROUP, Target.ORIGIN, NOW_MS, in_a_row)
+    assert [maker.message(OpenedLetter(letter())).queue_id for _ in range(5)] == queues
 
 
 @pytest.mark.parametrize("cut", [0, 9])

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from aerobee_broker.errors import StoreReadError
+from aerobee_broker.delivery.retry.policy import Failure
+from aerobee_broker.errors import DiskFull, StoreReadError
 from aerobee_broker.metadata.topics import TopicConfig
 from aerobee_broker.store.messages import ReadResult
 from aerobee_wire import properties as props
@@ -16,6 +17,7 @@ from aerobee_wire.consume_order import ConsumeOrder
 from aerobee_wire.status import Code
 from support.broker.harness import BrokerHarness
 from support.broker.pop_consumer import GROUP, TOPIC, PopConsumer, attempts
+from support.broker.pop_restarts import crash, failing_disk, restart
 
 
 async def test_the_last_failed_attempt_makes_a_dead_letter(consumer: PopConsumer) -> None:
@@ -40,7 +42,7 @@ async def test_a_message_that_a_listener_failed_on_says_so(consumer: PopConsumer
     await consumer.put(b"1")
     for client in ("first", "second@10.0.0.1"):
         (message,) = await consumer.pop(poll_ms=30_000, client_id=client)
-        await consumer.change(message, 1_000, rejected=True)
+        await consumer.change(message, 1_000, rejection=Failure())
     await asyncio.sleep(1.1)
     (letter,) = await consumer.harness.read(f"%DLQ%{GROUP}")
     assert letter.properties[props.DLQ_REASON] == "ConsumeFailed"
@@ -48,11 +50,51 @@ async def test_a_message_that_a_listener_failed_on_says_so(consumer: PopConsumer
     assert letter.properties[props.DLQ_CONSUMER] == "second@10.0.0.1"
 
 
+FAILED = "delivery attempt 2 failed in the listener of client client-1"
+
+
+@pytest.mark.parametrize("how", ["running", "crash", "restart"])
+@pytest.mark.parametrize(
+    ("rejection", "expected"),
+    [
+        (Failure("CardStolen", "£ 12", consumer="c@host"), ("CardStolen", "£ 12", "c@host")),
+        (Failure("CardStolen"), ("CardStolen", FAILED, "client-1")),
+        (Failure(), ("ConsumeFailed", FAILED, "client-1")),
+    ],
+)
+async def test_the_reason_that_a_consumer_gave_survives_a_restart(
+    consumer: PopConsumer, how: str, rejection: Failure, expected: tuple[str, ...]
+) -> None:
+    await consumer.harness.group(GROUP, retry_max_times=1)
+    await consumer.put(b"1")
+    await consumer.pop()
+    await asyncio.sleep(11)
+    (message,) = await consumer.pop(client_id="client-1")
+    await consumer.change(message, 1_000, rejection=rejection)
+    if how != "running":
+        await (crash(consumer) if how == "crash" else restart(consumer))
+    await asyncio.sleep(2)
+    (letter,) = await consumer.harness.read(f"%DLQ%{GROUP}")
+    named = (props.DLQ_REASON, props.DLQ_REASON_DESCRIPTION, props.DLQ_CONSUMER)
+    assert tuple(letter.properties[name] for name in named) == expected
+
+
+async def test_a_reason_that_the_log_does_not_have_is_no_reason(consumer: PopConsumer) -> None:
+    await consumer.harness.group(GROUP, retry_max_times=0)
+    await consumer.put(b"1")
+    (message,) = await consumer.pop()
+    with failing_disk(consumer.harness, DiskFull("injected")), pytest.raises(DiskFull):
+        await consumer.change(message, 1_000, rejection=Failure("CardStolen"))
+    await asyncio.sleep(60)
+    (letter,) = await consumer.harness.read(f"%DLQ%{GROUP}")
+    assert letter.properties[props.DLQ_REASON] == "InvisibleDurationExpired"
+
+
 async def test_a_failure_of_an_earlier_attempt_is_no_reason(consumer: PopConsumer) -> None:
     await consumer.harness.group(GROUP, retry_max_times=1)
     await consumer.put(b"1")
     (message,) = await consumer.pop(poll_ms=30_000)
-    await consumer.change(message, 1_000, rejected=True)
+    await consumer.change(message, 1_000, rejection=Failure())
     assert len(await consumer.pop(poll_ms=30_000)) == 1
     await asyncio.sleep(10.1)
     (letter,) = await consumer.harness.read(f"%DLQ%{GROUP}")

@@ -23,8 +23,10 @@ from aerobee_broker.delivery.pop.lease_journal_format import (
     SettledQueue,
     SettledRun,
     SettleRecord,
+    rejections_of,
 )
 from aerobee_broker.delivery.pop.lease_table import LeaseTable
+from aerobee_broker.delivery.retry.policy import Failure
 from support.clock.manual_clock import ManualClock
 
 OFFSETS = st.lists(st.integers(0, 30), unique=True)
@@ -42,6 +44,14 @@ RECORDS: list[tuple[JournalRecord, str]] = [
     (
         ChangeRecord([ChangedLease(*KEY, 6, 9, 120, 70, 2, 1)]),
         '{"kind":"show","leases":[["g","t",0,6,9,120,70,2,1]]}',
+    ),
+    (
+        ChangeRecord(
+            [ChangedLease(*KEY, n, 9, 120, 70, 2, 0) for n in (6, 7, 8)],
+            rejections_of([None, Failure(), Failure("a", "b", consumer="c")]),
+        ),
+        '{"kind":"show","leases":[["g","t",0,6,9,120,70,2,0],["g","t",0,7,9,120,70,2,0],'
+        '["g","t",0,8,9,120,70,2,0]],"rejections":[null,[],["a","b","","","c"]]}',
     ),
     (ResetRecord(*KEY, 7), '{"kind":"move","group":"g","topic":"t","queue":0,"offset":7}'),
     (

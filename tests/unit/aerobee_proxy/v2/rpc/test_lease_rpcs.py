@@ -203,6 +203,46 @@ async def test_message_is_dead_lettered(broker: LeasingBroker, proxy: Proxy) -> 
     assert "attempt 3" in failure.description and CLIENT_ID in failure.description
 
 
+GIVEN = {
+    "x-mq-client-id": CLIENT_ID,
+    "x-aerobee-reason": "CardStolen",
+    "x-aerobee-description": "at%20a%20shop%20in%20K%C3%B6ln",
+}
+
+
+async def test_dead_letter_has_the_reason_in_the_metadata(
+    broker: LeasingBroker, proxy: Proxy
+) -> None:
+    asked = s.ForwardMessageToDeadLetterQueueRequest(
+        group=GROUP, topic=TOPIC, receipt_handle=await one_handle(proxy)
+    )
+    await proxy.rpcs.forward_message_to_dead_letter_queue(asked, FakeCall(GIVEN))
+    failure = broker.transport.requests(DEAD_LETTER)[0].entries[0].failure
+    found = failure.reason, failure.description, failure.consumer
+    assert found == ("CardStolen", "at a shop in Köln", CLIENT_ID)
+
+
+@pytest.mark.parametrize("name", ["x-aerobee-reason", "x-aerobee-description"])
+async def test_change_with_a_reason_in_the_metadata_gives_the_message_back(
+    broker: LeasingBroker, proxy: Proxy, name: str
+) -> None:
+    """Of a simple consumer, whose changes only ask for more time otherwise."""
+    metadata = {"x-mq-client-id": CLIENT_ID, name: GIVEN[name]}
+    for given in (metadata, None):
+        asked = s.ChangeInvisibleDurationRequest(
+            group=GROUP, topic=TOPIC, receipt_handle=await one_handle(proxy)
+        )
+        asked.invisible_duration.seconds = 10
+        await proxy.rpcs.change_invisible_duration(asked, FakeCall(given))
+    first, second = (
+        request.changes[0] for request in broker.transport.requests(CHANGE_INVISIBLE_DURATION)
+    )
+    assert first.rejected and not second.rejected
+    assert first.invisible_duration_ms == 10_000
+    assert "CardStolen" in first.failure.reason or "Köln" in first.failure.description
+    assert first.failure.consumer == CLIENT_ID
+
+
 @pytest.mark.parametrize(
     ("failure", "code"),
     [

@@ -62,6 +62,7 @@ if TYPE_CHECKING:
 CHUNK_LETTERS = 1_024  # read at once, and sent by one append
 CHUNK_BYTES = 4 * 1024 * 1024
 SKIPPED_LETTERS = 65_536  # letters that were handled before: about 2 ms of the event loop
+SPREAD = 32  # runs for one queue in each chunk, so that all queues get messages; see `_maker`
 SLICE_LETTERS = 128  # processed at once: about 2 ms of the event loop
 CHUNK_S = 0.25  # with a rate, one append sends the letters of this many seconds
 WAIT_S = 1.0  # before a job that cannot continue retries
@@ -107,6 +108,42 @@ class _Chunk:
     failed: dict[str, list[int]] = field(default_factory=dict)
     already: int = 0
     unreadable: int = 0
+
+
+@dataclass(slots=True)
+class _Ahead:
+    """How far a job is with the chunk that it sends now, before this is durable.
+
+    `seen` has the hashes of the message ids of all its messages. `sending` stores `chunk`.
+    """
+
+    next_offsets: dict[int, int]
+    sent: int
+    seen: set[int]
+    chunk: _Chunk | None = None
+    sending: asyncio.Task[None] | None = None
+
+    def begin(self, chunk: _Chunk, sending: asyncio.Task[None]) -> None:
+        self.chunk, self.sending = chunk, sending
+        self.next_offsets[chunk.queue_id] = chunk.next_offset
+        self.sent += len(chunk.done)
+        self.seen.update(chunk.hashes)
+
+    async def sent_durably(self, job: LetterJob) -> None:
+        """Wait until the chunk is durable. Raises like `LetterJobs._send`."""
+        if self.sending is not None:
+            await self.sending
+            self.chunk = self.sending = None
+            job.waits_for = ""
+
+    async def go_back(self, job: LetterJob) -> None:
+        """Go back to the progress of the job if the chunk is not durable."""
+        if self.chunk is not None and self.sending is not None:
+            (error,) = await asyncio.gather(self.sending, return_exceptions=True)
+            if error is not None:
+                self.seen.difference_update(self.chunk.hashes)
+                self.next_offsets, self.sent = dict(job.next_offsets), job.sent
+        self.chunk = self.sending = None
 
 
 class LetterJobs(Component):
@@ -428,7 +465,7 @@ class LetterJobs(Component):
                 return
             seen.add(key)
             try:
-                message = maker.message(letter, 0)
+                message = maker.message(letter)
             except MqError as error:
                 preview.failures[error.message[:MAX_ERROR_CHARACTERS]] += 1
                 return
@@ -526,41 +563,45 @@ class LetterJobs(Component):
             del self._tasks[job.job_id]
 
     async def _run(self, job: LetterJob) -> None:
-        seen: set[int] = set()
-        is_seen_known = False
+        ahead: _Ahead | None = None
         loop = asyncio.get_running_loop()
         next_s = loop.time()
-        while job.continues():
-            try:
-                if not is_seen_known:
-                    seen = await self._seen(job)
-                    is_seen_known = True
-                await asyncio.sleep(max(0.0, next_s - loop.time()))
-                await self._check_open(job)
-                chunk = await self._chunk(job, seen)
-                if not job.continues():
-                    return
-                if chunk is None:
-                    await asyncio.shield(self._end(job, JobState.DONE))
-                    return
-                await self._send(job, chunk)
-            except MqError as error:
-                if not job.waits_for:
-                    structlog.get_logger().warning(
-                        "letter_job_waits", job=job.job_id, reason=error.message
-                    )
-                job.waits_for = error.message
+        try:
+            while job.continues():
+                try:
+                    if ahead is None:
+                        ahead = _Ahead(dict(job.next_offsets), job.sent, await self._seen(job))
+                    await asyncio.sleep(max(0.0, next_s - loop.time()))
+                    await self._check_open(job)
+                    chunk = await self._chunk(job, ahead)
+                    await ahead.sent_durably(job)
+                    if not job.continues():
+                        return
+                    if chunk is None:
+                        await asyncio.shield(self._end(job, JobState.DONE))
+                        return
+                    # The disk writes these messages while the job examines the next letters.
+                    ahead.begin(chunk, asyncio.create_task(self._send(job, chunk)))
+                    if job.spec.rate:
+                        await ahead.sent_durably(job)
+                        next_s = max(next_s, loop.time() - CHUNK_S)
+                        next_s += len(chunk.done) / job.spec.rate
+                    continue
+                except MqError as error:
+                    if not job.waits_for:
+                        structlog.get_logger().warning(
+                            "letter_job_waits", job=job.job_id, reason=error.message
+                        )
+                    job.waits_for = error.message
+                except Exception:
+                    structlog.get_logger().exception("letter_job_failed", job=job.job_id)
+                    job.waits_for = "an unexpected error, which the log of the broker has"
+                if ahead is not None:
+                    await ahead.go_back(job)
                 await asyncio.sleep(WAIT_S)
-                continue
-            except Exception:
-                structlog.get_logger().exception("letter_job_failed", job=job.job_id)
-                job.waits_for = "an unexpected error, which the log of the broker has"
-                await asyncio.sleep(WAIT_S)
-                continue
-            job.waits_for = ""
-            seen.update(chunk.hashes)
-            if job.spec.rate:
-                next_s = max(next_s, loop.time() - CHUNK_S) + len(chunk.done) / job.spec.rate
+        finally:
+            if ahead is not None and ahead.sending is not None:  # this task was cancelled
+                ahead.sending.cancel()
 
     async def _check_open(self, job: LetterJob) -> None:
         """Check that the broker accepts the messages of a job now. Raises MqError if not."""
@@ -575,10 +616,13 @@ class LetterJobs(Component):
         else:
             self._permission.check_send()
 
-    def _maker(self, spec: JobSpec, *, creates: bool = False) -> RedrivenMessages | None:
+    def _maker(
+        self, spec: JobSpec, *, letters: int = 1, creates: bool = False
+    ) -> RedrivenMessages | None:
         """Return what makes the messages of a redrive, or None for a dismissal.
 
-        With `creates`, a target that the start of the job would create counts as a topic.
+        `letters` are the letters that it will convert at most. With `creates`, a target that the
+        start of the job would create counts as a topic.
         """
         if spec.action is Action.DISMISS:
             return None
@@ -590,7 +634,8 @@ class LetterJobs(Component):
                 return self._topics.to_create(topic)
             return found
 
-        return RedrivenMessages(find, spec.consumer_group, target)
+        now_ms, in_a_row = self._clock.now_ms(), max(1, letters // SPREAD)
+        return RedrivenMessages(find, spec.consumer_group, target, now_ms, in_a_row)
 
     async def _seen(self, job: LetterJob) -> set[int]:
         """Return the hashes of the message ids that an interrupted job has sent."""
@@ -635,18 +680,18 @@ class LetterJobs(Component):
             except TransientReadError:
                 await asyncio.sleep(WAIT_S)
 
-    async def _chunk(self, job: LetterJob, seen: set[int]) -> _Chunk | None:
+    async def _chunk(self, job: LetterJob, ahead: _Ahead) -> _Chunk | None:
         """Examine the next letters of a job. Return None at its end."""
         spec = job.spec
         most = CHUNK_LETTERS
         if spec.rate:
             most = max(1, min(most, int(spec.rate * CHUNK_S)))
         if spec.limit:
-            most = min(most, spec.limit - job.sent)
+            most = min(most, spec.limit - ahead.sent)
         if most <= 0:
             return None
         for queue_id, (_, end) in job.bounds.items():
-            begin = job.next_offsets[queue_id]
+            begin = ahead.next_offsets[queue_id]
             readable = max(begin, self._min_offset(spec.consumer_group, queue_id))
             start = spec.selection.next_offset(queue_id, readable)
             if begin >= end:
@@ -659,21 +704,24 @@ class LetterJobs(Component):
                 )
                 if behind > start:
                     return _Chunk(queue_id, behind, already=behind - start)
-            return await self._examine(job, queue_id, start, end, most, seen)
+            return await self._examine(job, _Chunk(queue_id, start), end, most, ahead.seen)
         return None
 
-    async def _examine(  # noqa: PLR0917
-        self, job: LetterJob, queue_id: int, start: int, end: int, most: int, seen: set[int]
+    async def _examine(
+        self, job: LetterJob, chunk: _Chunk, end: int, most: int, seen: set[int]
     ) -> _Chunk:
-        spec, selection = job.spec, job.spec.selection
-        topic = names.dead_letter_topic(spec.consumer_group)
+        """Examine letters from the chunk's `next_offset` on, and add them to the chunk."""
+        spec, queue_id, start = job.spec, chunk.queue_id, chunk.next_offset
+        selection, group = spec.selection, spec.consumer_group
+        topic = names.dead_letter_topic(group)
         count = min(CHUNK_LETTERS, end - start, max(64, 4 * most))
         found = await self._read_letters(topic, queue_id, start, count)
-        chunk = _Chunk(queue_id, start)
         if found.status is ReadStatus.OFFSET_TOO_SMALL:
             chunk.next_offset = min(found.min_offset, end)  # these have expired
             return chunk
-        maker, now_ms = self._maker(spec), self._clock.now_ms()
+        maker = self._maker(spec, letters=min(count, most))
+        behind = min(found.next_begin_offset, end)
+        handled = set() if spec.again else self.table.states.handled(group, queue_id, start, behind)
         in_chunk: set[int] = set()
         for number, record in enumerate(iter_records(found.records, check_crc=False), 1):
             offset = record.queue_offset
@@ -683,13 +731,12 @@ class LetterJobs(Component):
             chunk.next_offset = offset + 1
             if number % SLICE_LETTERS == 0:
                 await asyncio.sleep(0)
-            if selection.next_offset(queue_id, offset) != offset:
+            if selection.listed and selection.next_offset(queue_id, offset) != offset:
                 continue
             letter = OpenedLetter(record)
             if not selection.selects(letter):
                 continue
-            mark = self.table.states.mark(spec.consumer_group, queue_id, offset)
-            if mark is not None and mark.state is not LetterState.OPEN and not spec.again:
+            if offset in handled:
                 chunk.already += 1
                 continue
             if maker is None:
@@ -700,7 +747,7 @@ class LetterJobs(Component):
                 chunk.duplicates.append(offset)
                 continue
             try:
-                message = maker.message(letter, now_ms)
+                message = maker.message(letter)
             except MqError as error:
                 self._add_failure(chunk, offset, error)
                 continue
@@ -709,7 +756,7 @@ class LetterJobs(Component):
             chunk.done.append(offset)
             chunk.hashes.append(key)
         else:
-            behind = min(max(found.next_begin_offset, chunk.next_offset), end)
+            behind = max(behind, chunk.next_offset)
             chunk.unreadable += behind - chunk.next_offset
             chunk.next_offset = behind
         return chunk
@@ -726,11 +773,15 @@ class LetterJobs(Component):
 
         Raises MqError if the log does not have them.
         """
-        places: dict[tuple[str, int], tuple[int, int]] = {}
+        sizes: dict[tuple[str, int], int] = {}
+        counts: dict[tuple[str, int], int] = {}
         for message in chunk.messages:
             queue = message.topic, message.queue_id
-            first, count = places.get(queue) or (self._store.next_offset(*queue), 0)
-            places[queue] = first, count + 1
+            counts[queue] = counts.get(queue, 0) + 1
+            sizes[queue] = sizes.get(queue, 0) + len(message.body)
+        places = {
+            queue: (self._store.next_offset(*queue), count) for queue, count in counts.items()
+        }
         record = Progress(
             job.job_id,
             chunk.queue_id,
@@ -763,15 +814,8 @@ class LetterJobs(Component):
                 self._traces.stored_again(
                     "redrive", message.topic, group, message.properties, begin_ns
                 )
-        for topic, bodies in self._by_topic(chunk.messages).items():
-            self._metrics.stored(topic, len(bodies), sum(map(len, bodies)))
-
-    @staticmethod
-    def _by_topic(messages: Iterable[NewMessage]) -> dict[str, list[bytes]]:
-        bodies: dict[str, list[bytes]] = {}
-        for message in messages:
-            bodies.setdefault(message.topic, []).append(message.body)
-        return bodies
+        for queue, (_, count) in places.items():
+            self._metrics.stored(queue[0], count, sizes[queue])
 
     def _end(self, job: LetterJob, state: JobState) -> asyncio.Future[None]:
         """Log the end of a job, and apply it when it is durable. Raises the errors of the store.

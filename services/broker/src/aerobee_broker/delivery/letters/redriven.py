@@ -1,8 +1,15 @@
-"""Convert dead letters to the messages that a redrive stores on this broker."""
+"""Convert dead letters to the messages that a redrive stores on this broker.
+
+The rules of a redrive depend on the names of a letter's properties, and nearly always not on their
+values. So the rules are applied once for the letters with the same names: to marks in place of the
+values. The result is a `_Plan`, into which each of these letters only puts its values.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from operator import itemgetter
+from typing import NamedTuple
 
 from aerobee_broker.delivery.letters.selection import OpenedLetter
 from aerobee_broker.errors import MessageIllegal, NoPermission, TopicNotExist
@@ -14,29 +21,134 @@ from aerobee_wire.compression import compression_bits
 from aerobee_wire.queues.choice import queue_of_group
 from aerobee_wire.record import CRC_TAIL_BYTES
 from aerobee_wire.redrive import Target
+from aerobee_wire.status import MqError
 
 _MAX_PROPERTIES = props.MAX_BYTES - CRC_TAIL_BYTES
+_MAX_PLANS = 256  # of one maker; more different letters are converted one by one
+# Names of properties whose values decide how a letter is converted.
+_DECIDING = frozenset(
+    name.encode()
+    for name in (props.REDRIVE_TIMES, props.SHARDING_KEY, props.LITE_TOPIC, props.PRIORITY)
+)
+_MARK = "\x01"  # begins a mark. No value contains it
+
+
+class _Plan(NamedTuple):
+    """The conversion of letters with the same names of properties.
+
+    `text` is the properties string with a place for each of the values that `choose` returns. With
+    `has_offset_id`, it chooses from the values and the offset message id behind them. `topic` is
+    the number of the value that names the topic, or the topic itself.
+    """
+
+    text: bytes
+    choose: Callable[[Sequence[bytes]], tuple[bytes, ...]]
+    has_offset_id: bool
+    topic: int | str
 
 
 class RedrivenMessages:
-    """Makes the messages of one redrive. `find` returns a topic of this broker, or None."""
+    """Makes the messages of one redrive at `now_ms`. `find` returns a topic, or None.
+
+    Messages without an order go to the queues in turn, `in_a_row` at a time. It does not notice
+    that a topic changes.
+    """
 
     def __init__(
-        self, find: Callable[[str], TopicConfig | None], consumer_group: str, target: Target
+        self,
+        find: Callable[[str], TopicConfig | None],
+        consumer_group: str,
+        target: Target,
+        now_ms: int,
+        in_a_row: int = 1,
     ) -> None:
         self._find = find
         self._consumer_group = consumer_group
         self._target = target
-        self._next_queue = 0
+        self._now_ms = now_ms
+        self._in_a_row = in_a_row
+        self._placed = 0
+        self._plans: dict[tuple[bytes, ...], _Plan | None] = {}
+        self._topics: dict[bytes | str, TopicConfig] = {}
 
-    def message(self, letter: OpenedLetter, now_ms: int) -> NewMessage:
+    def message(self, letter: OpenedLetter) -> NewMessage:
         """Return the message for a dead letter.
 
         Raises MqError with the code MESSAGE_ILLEGAL, TOPIC_NOT_EXIST or NO_PERMISSION if it cannot
         be sent.
         """
-        record, handled = letter.record, letter.handled
-        topic = rules.topic_for(self._target, self._consumer_group, handled)
+        record = letter.record
+        try:
+            plan = self._plans[letter.names]
+        except KeyError:
+            plan = self._plan(letter.names)
+        if plan is None:
+            topic = rules.topic_for(self._target, self._consumer_group, letter.handled)
+            config = self._topic(topic)
+            queue_id, properties = self._queue(config, letter), self._properties(letter)
+        else:
+            values, where = letter.values, plan.topic
+            name = where if isinstance(where, str) else values[where]
+            config = self._topics.get(name) or self._topic(name)
+            if plan.has_offset_id:
+                values = [*values, record.offset_message_id.encode()]
+            queue_id, properties = self._another_queue(config), plan.text % plan.choose(values)
+        if not record.body:
+            raise MessageIllegal("the body is empty", "body")
+        if len(properties) > _MAX_PROPERTIES:
+            raise MessageIllegal(
+                f"the properties would have {len(properties)} bytes: at most {_MAX_PROPERTIES}",
+                "properties",
+            )
+        return NewMessage(
+            config.name,
+            queue_id,
+            record.body,
+            properties,
+            record.flag,
+            compression_bits(record.sys_flag),
+            self._now_ms,
+            record.born_host_packed,
+        )
+
+    def _plan(self, names: tuple[bytes, ...]) -> _Plan | None:
+        """Return the plan for letters with these properties.
+
+        Return None if values decide, or if there are too many plans.
+        """
+        if len(self._plans) >= _MAX_PLANS:
+            return None
+        has_plan = names and _DECIDING.isdisjoint(names)
+        plan = self._plans[names] = self._new_plan(names) if has_plan else None
+        return plan
+
+    def _new_plan(self, names: tuple[bytes, ...]) -> _Plan | None:
+        try:
+            marks = {name.decode(): f"{_MARK}{number}" for number, name in enumerate(names)}
+            topic = rules.topic_for(self._target, self._consumer_group, marks)
+        except (UnicodeDecodeError, MqError):  # each of these letters gets its own error
+            return None
+        offset_id = f"{_MARK}{len(names)}"
+        sent = rules.properties_for(
+            self._target, marks, offset_message_id=offset_id, now_ms=self._now_ms
+        )
+        # The append looks for the tag, and finds it at once if it is the first property.
+        ordered = sorted(sent.items(), key=lambda entry: entry[0] != props.TAGS)
+        encoded = {
+            name.replace("%", "%%"): "%b" if value.startswith(_MARK) else value.replace("%", "%%")
+            for name, value in ordered
+        }
+        chosen = [int(value[1:]) for _, value in ordered if value.startswith(_MARK)]
+        return _Plan(
+            props.encode(encoded),
+            itemgetter(*chosen),  # more than one: UNIQ_KEY and ORIGIN_MESSAGE_ID are sent always
+            len(names) in chosen,
+            int(topic[1:]) if topic.startswith(_MARK) else topic,
+        )
+
+    def _topic(self, name: bytes | str) -> TopicConfig:
+        """Return a topic that accepts messages. Raises TopicNotExist, NoPermission."""
+        topic = name if isinstance(name, str) else name.decode("utf-8", "replace")
         config = self._find(topic)
         if config is None:
             raise TopicNotExist(topic)
@@ -45,27 +157,21 @@ class RedrivenMessages:
                 f"topic {topic} does not accept messages (permission {config.permission}): give it "
                 "write permission, or send to another"
             )
-        if not record.body:
-            raise MessageIllegal("the body is empty", "body")
+        self._topics[name] = config
+        return config
+
+    def _properties(self, letter: OpenedLetter) -> bytes:
         sent = rules.properties_for(
-            self._target, handled, offset_message_id=record.offset_message_id, now_ms=now_ms
+            self._target,
+            letter.handled,
+            offset_message_id=letter.record.offset_message_id,
+            now_ms=self._now_ms,
         )
-        properties = letter.others.encode("utf-8", "surrogatepass") + props.encode(sent)
-        if len(properties) > _MAX_PROPERTIES:
-            raise MessageIllegal(
-                f"the properties would have {len(properties)} bytes: at most {_MAX_PROPERTIES}",
-                "properties",
-            )
-        return NewMessage(
-            topic=topic,
-            queue_id=self._queue(config, letter),
-            body=record.body,
-            properties=properties,
-            flag=record.flag,
-            sys_flag=compression_bits(record.sys_flag),
-            born_timestamp_ms=now_ms,
-            born_host=record.born_host_packed,
-        )
+        return letter.others.encode("utf-8", "surrogatepass") + props.encode(sent)
+
+    def _another_queue(self, config: TopicConfig) -> int:
+        self._placed += 1
+        return self._placed // self._in_a_row % config.write_queue_count
 
     def _queue(self, config: TopicConfig, letter: OpenedLetter) -> int:
         """Return the queue of the message.
@@ -85,5 +191,4 @@ class RedrivenMessages:
             priority = props.whole_number(handled.get(props.PRIORITY, ""))
             if priority is not None:
                 return max(0, min(priority, count - 1))
-        self._next_queue = (self._next_queue + 1) % count
-        return self._next_queue
+        return self._another_queue(config)

@@ -30,19 +30,41 @@ def offsets_of(runs: Iterable[Run]) -> Iterator[int]:
         yield from range(start, end)
 
 
-class OpenedLetter:
-    """A dead letter with its ids and its parsed properties.
+_MESSAGE_ID = props.UNIQUE_KEY.encode()
 
-    `handled` are the properties that the rules of a redrive use; `others` is the encoded text of
-    all others.
+
+class OpenedLetter:
+    """A dead letter with its ids and its properties.
+
+    `names` and `values` are those of `props.fields`; they are empty if it returns None. `handled`
+    are the properties that the rules of a redrive use; `others` is the encoded text of all others.
     """
 
-    __slots__ = ("handled", "message_id", "others", "record")
+    __slots__ = ("_split", "message_id", "names", "record", "values")
 
     def __init__(self, record: Record) -> None:
         self.record = record
-        self.handled, self.others = props.split(record.raw_properties, rules.LOOKED_AT)
-        self.message_id = self.handled.get(props.UNIQUE_KEY) or record.offset_message_id
+        self._split: tuple[dict[str, str], str] | None = None
+        self.names, self.values = props.fields(record.raw_properties) or ((), [])
+        message_id = ""
+        if not self.names:
+            message_id = self.handled.get(props.UNIQUE_KEY, "")
+        elif _MESSAGE_ID in self.names:
+            message_id = self.values[self.names.index(_MESSAGE_ID)].decode("utf-8", "replace")
+        self.message_id = message_id or record.offset_message_id
+
+    @property
+    def handled(self) -> dict[str, str]:
+        return self._opened()[0]
+
+    @property
+    def others(self) -> str:
+        return self._opened()[1]
+
+    def _opened(self) -> tuple[dict[str, str], str]:
+        if self._split is None:
+            self._split = props.split(self.record.raw_properties, rules.LOOKED_AT)
+        return self._split
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +88,11 @@ class Selection:
 
     def selects(self, letter: OpenedLetter) -> bool:
         stored_ms = letter.record.store_timestamp_ms
-        handled = letter.handled
         return (
             stored_ms >= self.since_ms
             and (not self.until_ms or stored_ms < self.until_ms)
-            and (not self.tag or handled.get(props.TAGS) == self.tag)
-            and (not self.reason or handled.get(props.DLQ_REASON) == self.reason)
+            and (not self.tag or letter.handled.get(props.TAGS) == self.tag)
+            and (not self.reason or letter.handled.get(props.DLQ_REASON) == self.reason)
             and (
                 not self.ids
                 or letter.message_id in self.ids

@@ -10,6 +10,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import IntEnum
+from itertools import chain
 from typing import NamedTuple
 
 from aerobee_broker.delivery.letters.selection import Run
@@ -199,14 +200,19 @@ class LetterStates:
     def handled_end(self, consumer_group: str, queue_id: int, begin: int, end: int) -> int:
         """Return the end of the run of letters from `begin` on that are not open."""
         queue = self._queues.get((consumer_group, queue_id))
+        return begin if queue is None else queue.run_end(begin, end, self._is_handled)
+
+    def handled(self, consumer_group: str, queue_id: int, begin: int, end: int) -> set[int]:
+        """Return the queue offsets of letters that are not open, from `begin` to before `end`."""
+        queue = self._queues.get((consumer_group, queue_id))
         if queue is None:
-            return begin
+            return set()
+        found = chain.from_iterable(queue.pages(begin, end))
+        return {offset for offset, number, _, _ in found if self._is_handled(number)}
 
-        def is_handled(number: int) -> bool:
-            mark = self._marks[number]
-            return mark is not None and mark.state is not LetterState.OPEN
-
-        return queue.run_end(begin, end, is_handled)
+    def _is_handled(self, number: int) -> bool:
+        mark = self._marks[number]
+        return mark is not None and mark.state is not LetterState.OPEN
 
     def pages(
         self, consumer_group: str, queue_id: int, begin: int = 0, end: int = 1 << 63

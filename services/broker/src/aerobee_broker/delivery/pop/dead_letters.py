@@ -113,10 +113,10 @@ class DeadLetters:
                 continue
             if self._exists(leased.queue.consumer_group):
                 message = leased.message
-                failure_of = (
-                    policy.Failure.of_rejected if message.is_rejected else policy.Failure.of_expired
-                )
-                failure = failure_of(message.attempt, message.client_id)
+                if message.rejection is None:
+                    failure = policy.Failure.of_expired(message.attempt, message.client_id)
+                else:
+                    failure = message.rejection.completed(message.attempt, message.client_id)
                 dying.append(DyingMessage(leased, failure))
             else:  # the group was deleted in the meantime
                 leased.queue.expire(leased.message)

@@ -22,6 +22,8 @@ from enum import Enum
 from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
+from aerobee_broker.delivery.retry.policy import Failure
+
 # A lease id is at least the time in milliseconds times this number. Lease ids therefore increase
 # even if the journal is lost.
 LEASE_IDS_PER_MS = 1_024
@@ -113,8 +115,9 @@ class InFlightMessage:
     # The client that got the last lease. Empty if it is unknown, or if an older broker granted the
     # lease.
     client_id: str = ""
-    # Whether this client failed to consume it. False after a start of the broker, like `client_id`.
-    is_rejected: bool = False
+    # Why this client failed to consume it: an empty failure if it only said that it did. None if it
+    # did not say so.
+    rejection: Failure | None = None
 
     @property
     def is_leased(self) -> bool:
@@ -363,7 +366,7 @@ class InFlightQueue:
         message.lease_id, message.deadline_ms = lease_id, deadline_ms
         message.expires_ms, message.pop_time_ms = expires_ms, pop_time_ms
         message.client_id = client_id
-        message.is_rejected = False
+        message.rejection = None
 
     # ---- end of a lease ----
 

@@ -13,9 +13,14 @@ from typing import NamedTuple
 from aerobee_broker.delivery.pop.expiry import LeaseDeadlines
 from aerobee_broker.delivery.pop.in_flight import Invisibility
 from aerobee_broker.delivery.pop.lease_journal import LeaseJournal
-from aerobee_broker.delivery.pop.lease_journal_format import ChangedLease, ChangeRecord
+from aerobee_broker.delivery.pop.lease_journal_format import (
+    ChangedLease,
+    ChangeRecord,
+    rejections_of,
+)
 from aerobee_broker.delivery.pop.lease_table import LeasedMessage, LeaseName, LeaseTable
 from aerobee_broker.delivery.retry import policy
+from aerobee_broker.delivery.retry.policy import Failure
 from aerobee_broker.errors import InvalidParameter
 from aerobee_broker.registry.groups import GroupRegistry
 from aerobee_chassis.clock import Clock
@@ -30,15 +35,16 @@ class InvisibleChange:
 
     If `invisible_duration_ms` is None, the retry delay of the group applies. If `uncounted` is
     true, the next delivery has the same attempt number. If `unless_changed` is true, the change
-    fails unless the lease still expires at `lease.expires_ms`. If `rejected` is true, the consumer
-    failed to consume the message, and does not only ask for more time.
+    fails unless the lease still expires at `lease.expires_ms`. If there is a `rejection`, the
+    consumer failed to consume the message, and does not only ask for more time; the failure is
+    empty if it did not say why.
     """
 
     lease: LeaseName
     invisible_duration_ms: int | None
     uncounted: bool = False
     unless_changed: bool = False
-    rejected: bool = False
+    rejection: Failure | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +59,7 @@ class InvisibleDuration:
 class _Changed(NamedTuple):
     leased: LeasedMessage
     before: Invisibility
+    rejection_before: Failure | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,21 +95,25 @@ class InvisibleDurations:
                 results.append(InvisibleDuration(error))
                 continue
             for each in self._concerned(change, leased):
-                changed.append(_Changed(each, each.message.invisibility))
+                message = each.message
+                changed.append(_Changed(each, message.invisibility, message.rejection))
                 entries.append(self._apply(each, now_ms, duration_ms, uncounted=change.uncounted))
-                each.message.is_rejected = change.rejected
+                message.rejection = change.rejection
             results.append(InvisibleDuration(None, now_ms, duration_ms))
 
         def roll_back() -> None:
-            for leased, before in reversed(changed):
-                leased.message.invisibility = before
+            for leased, before, rejection in reversed(changed):
+                leased.message.invisibility, leased.message.rejection = before, rejection
 
         try:
             if entries:
-                await self.journal.write([ChangeRecord(entries)], roll_back)
+                record = ChangeRecord(
+                    entries, rejections_of(leased.message.rejection for leased, _, _ in changed)
+                )
+                await self.journal.write([record], roll_back)
         finally:
             # Not earlier, because an expiry during the write could not be rolled back.
-            for leased, _ in changed:
+            for leased, _, _ in changed:
                 self.deadlines.watch(leased)
         return results
 

@@ -14,8 +14,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import astuple
 from typing import Any, NamedTuple
 
+from aerobee_broker.delivery.retry.policy import Failure
 from aerobee_broker.store.messages import NewMessage
 
 QUEUE_ID = 0
@@ -99,9 +101,15 @@ class ChangedLease(NamedTuple):
 
 
 class ChangeRecord(NamedTuple):
-    """Records that the invisible durations of leases were changed."""
+    """Records that the invisible durations of leases were changed.
+
+    `rejections` has an item for each of the leases: the fields of the failure if the consumer
+    failed to consume the message, without a reason an empty list; null if it only changed the
+    duration. It is empty if all are null, and in records of older brokers.
+    """
 
     leases: Sequence[ChangedLease]
+    rejections: Sequence[Sequence[str] | None] = ()
 
 
 class ResetRecord(NamedTuple):
@@ -151,13 +159,13 @@ _KINDS: Mapping[str, tuple[type[JournalRecord], tuple[str, ...]]] = {
         ("group", "topic", "id", "at", "for", "fifo", "attempt", "queues", "client"),
     ),
     "settle": (SettleRecord, ("queues", "dead")),
-    "show": (ChangeRecord, ("leases",)),
+    "show": (ChangeRecord, ("leases", "rejections")),
     "move": (ResetRecord, ("group", "topic", "queue", "offset", "by")),
     "forget": (DeleteRecord, ("group", "topic")),
     "expire": (ExpireRecord, ("topic", "queue", "end", "floor")),
 }
 # Members that are left out if they are empty. Older brokers ignore them, and do not write them.
-_OPTIONAL: Mapping[str, Any] = {"client": "", "by": "", "dead": ()}
+_OPTIONAL: Mapping[str, Any] = {"client": "", "by": "", "dead": (), "rejections": ()}
 _KIND_OF = {record_class: kind for kind, (record_class, _) in _KINDS.items()}
 
 
@@ -192,7 +200,7 @@ def decode(body: bytes) -> JournalRecord:
         case SettleRecord(queues):
             return record._replace(queues=[_settled_queue(*queue) for queue in queues])
         case ChangeRecord(leases):
-            return ChangeRecord([ChangedLease(*lease) for lease in leases])
+            return record._replace(leases=[ChangedLease(*lease) for lease in leases])
     return record
 
 
@@ -207,6 +215,18 @@ def _settled_queue(
 ) -> SettledQueue:
     runs = [SettledRun(run, 1) if isinstance(run, int) else SettledRun(*run) for run in settled]
     return SettledQueue(group, topic, queue_id, runs, acked)
+
+
+def rejections_of(failures: Iterable[Failure | None]) -> list[list[str] | None]:
+    """Return the `rejections` of a ChangeRecord."""
+    found = [None if failure is None else rejection_of(failure) for failure in failures]
+    return found if any(each is not None for each in found) else []
+
+
+def rejection_of(failure: Failure) -> list[str]:
+    """Return the fields of a failure, or an empty list if all are empty."""
+    fields = list(astuple(failure))
+    return fields if any(fields) else []
 
 
 def leased_runs(messages: Iterable[tuple[int, int]]) -> list[LeasedRun]:

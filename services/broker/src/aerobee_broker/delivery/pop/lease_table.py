@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import repeat
 from typing import Any, NamedTuple
 
 from aerobee_broker.delivery.pop.in_flight import (
@@ -29,8 +30,10 @@ from aerobee_broker.delivery.pop.lease_journal_format import (
     SettledQueue,
     SettleRecord,
     leased_messages,
+    rejection_of,
     settled_offsets,
 )
+from aerobee_broker.delivery.retry.policy import Failure
 from aerobee_broker.metadata.table import Table
 from aerobee_chassis.clock import Clock
 from aerobee_wire.status import Code, MqError
@@ -227,8 +230,9 @@ class LeaseTable(Table):
                 for settled in record.queues:
                     self._apply_settled(settled)
             case ChangeRecord():
-                for change in record.leases:
-                    self._apply_change(change)
+                rejections = record.rejections or repeat(None)
+                for change, rejection in zip(record.leases, rejections, strict=False):
+                    self._apply_change(change, rejection)
             case ResetRecord(group, topic, queue_id, offset):
                 self.group(group, topic).queue(queue_id).reset(offset)
             case DeleteRecord(group, topic):
@@ -272,13 +276,14 @@ class LeaseTable(Table):
             if message is not None:
                 message.state = ACKED
 
-    def _apply_change(self, change: ChangedLease) -> None:
+    def _apply_change(self, change: ChangedLease, rejection: Sequence[str] | None) -> None:
         queue = self.find(change.consumer_group, change.topic, change.queue_id)
         message = queue.in_flight.get(change.offset) if queue else None
         if message and message.is_leased and message.lease_id == change.lease_id:
             message.pop_time_ms = change.pop_time_ms
             message.expires_ms = change.pop_time_ms + change.invisible_duration_ms
             message.attempt, message.uncounted = change.attempt, bool(change.uncounted)
+            message.rejection = None if rejection is None else Failure(*rejection)
 
     # ---- snapshot ----
 
@@ -309,6 +314,14 @@ class LeaseTable(Table):
                         for message in queue
                         if message.client_id
                     },
+                    # (queue id, queue offset, fields of the failure). Older brokers ignore this
+                    # member, and do not write it.
+                    "rejections": [
+                        (queue.queue_id, message.offset, rejection_of(message.rejection))
+                        for queue in group.queues.values()
+                        for message in queue
+                        if message.rejection is not None
+                    ],
                 }
                 for group in self
             ],
@@ -323,6 +336,8 @@ class LeaseTable(Table):
             clients = entry.get("clients", {})
             for queue in entry["queues"]:
                 _load_queue(group, queue, clients)
+            for queue_id, offset, rejection in entry.get("rejections", ()):
+                group.queue(queue_id).in_flight[offset].rejection = Failure(*rejection)
             for name, (lease_id, pop_time_ms, duration_ms, messages) in entry["attempts"].items():
                 pairs = tuple((queue_id, offset) for queue_id, offset in messages)
                 group.attempts[name] = ReceiveAttempt(lease_id, pop_time_ms, duration_ms, pairs)

@@ -11,7 +11,7 @@ the topic and the id of the original message.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 from aerobee_broker.delivery.delay.levels import DelayQueues, take_destination
@@ -68,14 +68,29 @@ class Failure:
             consumer=client_id,
         )
 
-    @classmethod
-    def of_rejected(cls, attempt: int, client_id: str) -> Self:
-        """Return the failure of a message that a consumer gave back as not consumed.
+    def bounded(self) -> Self:
+        """Return the failure with the bytes of each text that a message can have."""
+        return replace(
+            self,
+            reason=props.cut(self.reason, MAX_REASON_BYTES),
+            description=props.cut(self.description, MAX_DESCRIPTION_BYTES),
+            cause=props.cut(self.cause, MAX_CAUSE_BYTES),
+            stack_trace=props.cut_start(self.stack_trace, MAX_STACK_TRACE_BYTES),
+            consumer=props.cut(self.consumer, MAX_CONSUMER_BYTES),
+        )
 
-        The protocol of the official SDKs carries no exception.
+    def completed(self, attempt: int, client_id: str) -> Self:
+        """Return the failure of a message that a consumer gave back, with what it did not say.
+
+        Most official SDKs give no reason.
         """
-        description = f"delivery attempt {attempt} failed in the listener of {_holder(client_id)}"
-        return cls(CONSUME_FAILED, description, consumer=client_id)
+        text = f"delivery attempt {attempt} failed in the listener of {_holder(client_id)}"
+        return replace(
+            self,
+            reason=self.reason or CONSUME_FAILED,
+            description=self.description or text,
+            consumer=self.consumer or client_id,
+        )
 
 
 def _holder(client_id: str) -> str:

@@ -35,6 +35,8 @@ _NO_REQUEST = Failure("INVALID_ARGUMENT", "the request is missing")
 
 
 class AioListener:
+    has_sockets = True
+
     def __init__(
         self,
         services: Sequence[Service],

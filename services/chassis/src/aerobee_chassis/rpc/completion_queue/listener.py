@@ -34,6 +34,8 @@ _UNKNOWN_METHOD = Failure("UNIMPLEMENTED", "Method not found!")
 
 
 class CompletionQueueListener:
+    has_sockets = True
+
     def __init__(
         self,
         loop: CompletionQueueLoop,

@@ -137,16 +137,23 @@ class Acknowledgements:
         return untracked
 
     async def change_invisible_duration(
-        self, handle: ReceiptHandle, duration_ms: int, *, counted: bool, rejected: bool = False
+        self,
+        handle: ReceiptHandle,
+        duration_ms: int,
+        *,
+        counted: bool,
+        rejection: Failure | None = None,
     ) -> InvisibleChangeResult:
         """Make a message visible to its group after `duration_ms`.
 
-        If `counted` is false, this delivery does not count as an attempt. Set `rejected` if the
-        consumer failed to consume the message. Raises MqError, with the code INVALID_RECEIPT_HANDLE
-        if the lease has ended.
+        If `counted` is false, this delivery does not count as an attempt. Set `rejection` if the
+        consumer failed to consume the message, to an empty one if the reason is unknown. Raises
+        MqError, with the code INVALID_RECEIPT_HANDLE if the lease has ended.
         """
         change = invisible_change(handle, duration_ms, counted=counted)
-        change.rejected = rejected
+        if rejection is not None:
+            change.rejected = True
+            change.failure.CopyFrom(rejection)
         with self._without_renewal(handle):
             return await self.batches.change_invisible_duration(handle.broker_name, change)
 

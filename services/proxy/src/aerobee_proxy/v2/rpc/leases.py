@@ -6,6 +6,7 @@ These RPCs settle or change leases. The result is durable before the answer.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from urllib.parse import unquote
 
 from aerobee.broker.v1.message_pb2 import Failure
 from aerobee_foreign.apache.rocketmq.v2.definition_pb2 import ClientType, Code
@@ -76,7 +77,8 @@ async def change_invisible_duration(
     """Handle ChangeInvisibleDuration: change the time at which a leased message becomes visible.
 
     Push consumers also use this RPC to return a message. The message is then not redelivered before
-    the retry delay of its group, because one SDK asks for no delay regardless of its settings.
+    the retry delay of its group, because one SDK asks for no delay regardless of its settings. A
+    request with REASON_KEY in its metadata returns the message too, for this reason.
 
     The lease stays the same. Thus the old receipt handle stays valid beside the new receipt handle.
 
@@ -87,13 +89,16 @@ async def change_invisible_duration(
     topic, group = topic_name(request.topic), group_name(request.group)
     duration_ms = change_duration_ms(request.invisible_duration, options)
     handle = handle_of(request.receipt_handle, topic, group)
-    # A push consumer's listener failed; a simple consumer may only ask for more time.
-    rejected = not request.suspend and _is_push_consumer(caller)
-    if rejected:
-        policy = await group_configs.policy(group)
-        duration_ms = max(duration_ms, policy.retry_delay_ms(handle.delivery_attempt))
+    rejection: Failure | None = None
+    if not request.suspend:
+        rejection = given_failure(caller)
+        # A push consumer's listener failed; a simple consumer may only ask for more time.
+        if _is_push_consumer(caller):
+            rejection = rejection or Failure()
+            policy = await group_configs.policy(group)
+            duration_ms = max(duration_ms, policy.retry_delay_ms(handle.delivery_attempt))
     result = await acknowledgements.change_invisible_duration(
-        handle, duration_ms, counted=not request.suspend, rejected=rejected
+        handle, duration_ms, counted=not request.suspend, rejection=rejection
     )
     changed = handle._replace(
         pop_time_ms=result.pop_time_ms,
@@ -108,6 +113,23 @@ def _is_push_consumer(caller: Caller) -> bool:
 
 
 FORWARDED_BY_CLIENT = "ForwardedByClient"
+
+# The protocol has no field for the reason of a failure. A consumer gives it in the metadata of
+# ChangeInvisibleDuration or ForwardMessageToDeadLetterQueue, as percent-encoded UTF-8.
+REASON_KEY, DESCRIPTION_KEY = "x-aerobee-reason", "x-aerobee-description"
+
+
+def given_failure(caller: Caller) -> Failure | None:
+    """Return the failure in the metadata of a call, or None if it has none."""
+    metadata = caller.call.metadata
+    reason, description = metadata.get(REASON_KEY, ""), metadata.get(DESCRIPTION_KEY, "")
+    if not reason and not description:
+        return None
+    return Failure(
+        reason=unquote(reason, errors="replace"),
+        description=unquote(description, errors="replace"),
+        consumer=caller.client_id,
+    )
 
 
 async def forward_to_dead_letter_queue(
@@ -139,10 +161,13 @@ async def forward_to_dead_letter_queue(
                 "not among those that this client got from here and holds",
             )
         handle = found
+    given = given_failure(caller) or Failure(consumer=caller.client_id)
     failure = Failure(
-        reason=FORWARDED_BY_CLIENT,
-        description=f"client {caller.client_id} gave it up after delivery attempt "
+        reason=given.reason or FORWARDED_BY_CLIENT,
+        description=given.description
+        or f"client {caller.client_id} gave it up after delivery attempt "
         f"{request.delivery_attempt}",
+        consumer=given.consumer,
     )
     await acknowledgements.dead_letter(handle, failure)
     return ForwardMessageToDeadLetterQueueResponse(status=status())
