@@ -125,11 +125,11 @@ async def test_silent_scrapers_are_ended_and_others_get_a_503(
     port = int(str(endpoint.ready_fields["metrics"]).rpartition(":")[2])
     tries = 0
 
-    async def scrape() -> str | None:
+    async def scrape() -> str:
         nonlocal tries
         tries += 1
         status, text = await asyncio.to_thread(get, port, "/metrics")
-        return text if status == 200 else None
+        return text if status == 200 else ""
 
     try:
         silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(9)]

@@ -42,11 +42,19 @@ PAGES = {
     "create": "/topics/new",
     "delete": "/topics/orders/delete",
     "reset": "/groups/billing/reset?topic=payments&to=earliest",
+    "users": "/users",
+    "user": "/users/shop",
+    "quotas": "/quotas",
+    "right": "/rights?user=shop&resource=Topic:payments&action=Pub",
+    "denied": "/rights?user=shop&resource=Topic:orders&action=Pub",
+    "delete_user": "/users/shop/delete",
+    "policy": "/users/shop/policies/new",
 }
 # Pages that do not ask broker-b.
 OF_ONE_BROKER = {
     *("messages", "keys", "create", "broker", "configuration", "of_name_servers", "option"),
     "promote",
+    *("users", "quotas", "right", "denied", "policy"),
 }
 LIVE_MS = 20_000  # a page is read again every 5 s
 WIDE, NARROW, NARROWEST = 1280, 390, 320
@@ -264,6 +272,56 @@ def test_an_option_is_changed_and_taken_back_in_the_browser(page: Page) -> None:
     expect(page.get_by_text("fileReservedTime was taken back").first).to_be_visible()
 
 
+def test_a_user_is_created_by_keys_alone_and_its_secret_shown_once(page: Page) -> None:
+    page.goto("/")
+    page.keyboard.press("g")
+    page.keyboard.press("u")
+    expect(page.get_by_role("heading", name="Users", level=1)).to_be_visible()
+    page.get_by_role("link", name="Create a user").focus()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", name="Create a user", level=1)).to_be_visible()
+    page.get_by_label("Name").focus()
+    page.keyboard.type("packing")
+    page.keyboard.press("Enter")
+    expect(page.get_by_text("User packing was created").first).to_be_visible()
+    secret = page.get_by_label("Secret key").locator("code").inner_text()
+    assert len(secret) == 32
+    picture(page, f"secret-{WIDE}-light")
+    page.keyboard.press("Escape")
+    page.get_by_role("link", name="Continue").focus()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", name="packing", exact=True)).to_be_visible()
+    page.go_back()
+    expect(page.get_by_role("heading", name="Create a user", level=1)).to_be_visible()
+    assert secret not in page.content()
+
+
+def test_a_policy_is_added_tested_and_deleted_without_scripts(
+    browser: Browser, the_shop: Shop
+) -> None:
+    context = browser.new_context(base_url=the_shop.url, java_script_enabled=False)
+    page = context.new_page()
+    page.goto("/users/shop")
+    page.get_by_role("link", name="Add a policy").click()
+    page.get_by_label("Resource").fill("Topic:orders")
+    page.get_by_label("Actions").fill("Pub")
+    page.get_by_label("Decision").select_option("DENY")
+    page.get_by_role("button", name="Add").click()
+    expect(page.get_by_text("DENY Pub on Topic:orders (CUSTOM)")).to_be_visible()
+    page.get_by_role("link", name="Continue").click()
+    page.get_by_role("link", name="Test a right").last.click()
+    page.get_by_label("Resource").fill("Topic:orders")
+    page.get_by_label("Action").select_option("Pub")
+    page.get_by_role("button", name="Test").click()
+    expect(page.get_by_label("Decision")).to_contain_text("decided by DENY Pub on Topic:orders")
+    page.get_by_role("link", name="shop").click()
+    page.get_by_role("link", name="Delete DENY Pub").click()
+    expect(page.get_by_text("1 policy is left")).to_be_visible()
+    page.get_by_role("button", name="Delete").click()
+    expect(page.get_by_text("for Topic:orders were deleted")).to_be_visible()
+    context.close()
+
+
 def test_a_page_refreshes_and_keeps_focus_and_chosen_row(page: Page, the_shop: Shop) -> None:
     page.goto("/topics")
     page.keyboard.press("j")
@@ -302,6 +360,30 @@ def test_a_hidden_tab_has_no_stream(page: Page) -> None:
         page.evaluate(hide, True)
     with page.expect_request("**/live?page=%2Fgroups"):
         page.evaluate(hide, False)
+
+
+LATE = """() => {
+    const streams = [], Real = EventSource;
+    window.EventSource = class extends Real {
+        constructor(address) { super(address); streams.push(this); }
+    };
+    document.addEventListener("htmx:afterSwap", () => {
+        const content = '<main id="content" tabindex="-1"><h1>The former page</h1></main>';
+        const data = JSON.stringify({content});
+        for (const each of streams) each.dispatchEvent(new MessageEvent("page", {data}));
+    });
+}"""
+
+
+def test_a_late_event_of_the_former_page_does_not_replace_the_next_one(page: Page) -> None:
+    page.add_init_script(f"({LATE})()")
+    with page.expect_request("**/live?page=*"):
+        page.goto("/topics")
+    page.get_by_role("link", name="Create a topic").click()
+    expect(page.get_by_role("heading", name="Create a topic", level=1)).to_be_visible()
+    page.get_by_label("Name").fill("x")
+    expect(page.get_by_text("The former page")).to_have_count(0)
+    expect(page.get_by_role("button", name="Create")).to_be_visible()
 
 
 def test_a_console_that_stops_is_shown_as_lost_and_comes_back(page: Page, the_shop: Shop) -> None:

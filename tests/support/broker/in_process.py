@@ -59,7 +59,7 @@ class InProcess:
     ) -> Any:
         if address not in self._brokers:
             if rpc.method in self.answers:
-                return self.answers[rpc.method](address, request)
+                return await self._answer(rpc.method, address, request)
             return self._namesrv(rpc, request)
         self.calls.append((address, rpc.method))
         if address in self.away:
@@ -67,7 +67,7 @@ class InProcess:
         if rpc.method in self.errors:
             raise self.errors[rpc.method]
         if rpc.method in self.answers:
-            return self.answers[rpc.method](address, request)
+            return await self._answer(rpc.method, address, request)
         method = self.methods.get((address, rpc.method))
         if method is None:  # as of an older version
             raise MqError(Code.REQUEST_CODE_NOT_SUPPORTED, "Method not found!")
@@ -85,6 +85,10 @@ class InProcess:
             raise MqError(Code.SYSTEM_ERROR, "a defect of the broker") from defect
         assert answer is not None and call.written.empty(), "one answer is asked for, not a stream"
         return rpc.response.FromString(answer.SerializeToString())
+
+    async def _answer(self, method: str, address: str, request: Any) -> Any:
+        answer = self.answers[method](address, request)
+        return await answer if asyncio.iscoroutine(answer) else answer
 
     async def stream(
         self, address: str, rpc: Rpc[Any, Any], request: Any

@@ -18,6 +18,7 @@ from aerobee_client import (
     TransactionProducer,
     TransactionResolution,
 )
+from aerobee_client.admin.descriptions import PolicyDescription
 from aerobee_client.admin.letters import LetterJobSpec
 from support.clock.polling import until_sync
 from support.processes.service import SMALL_LOG, ServiceProcess
@@ -78,6 +79,10 @@ def _filled(namesrv: str) -> Iterator[None]:
             admin.create_topic(topic, queues=2)
         admin.create_group("shipping")
         admin.create_group("billing", max_attempts=1, retry_delays=[timedelta(milliseconds=100)])
+        admin.create_user("ops", "a secret key", super=True)
+        admin.create_user("shop", "another secret key")
+        admin.create_policies("shop", [PolicyDescription("Topic:pay*", ("Pub", "Sub"))])
+        admin.set_quota("User:shop", messages_in=1_000)
         with Producer("shop", namesrv=namesrv) as producer:
             for number in range(PAYMENTS):
                 body = json.dumps({"id": number, "customer": "Zoë"}).encode()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import json
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
@@ -20,8 +21,10 @@ from aerobee_client import AsyncAdminClient
 from aerobee_console.options import Options
 from aerobee_console.reading.overview import Doctor
 from aerobee_console.reading.source import Source
+from aerobee_console.web.api import PREFIX
 from aerobee_console.web.app import application
 from aerobee_console.web.console import Console
+from aerobee_console.web.security import TOKEN_HEADER
 from aerobee_wire import rpcs
 from support.broker.harness import BrokerHarness
 from support.broker.in_process import InProcess
@@ -159,3 +162,12 @@ class Visitor:
         body = urlencode({**given, **(fields or {})}).encode()
         headers["content-length"] = str(len(body))
         return await call(self.app, "POST", address, headers, body)
+
+    async def api(self, path: str, body: object, token: str | None = None) -> Response:
+        """Make a change by the API."""
+        headers = {
+            "host": HOST,
+            "origin": f"http://{HOST}",
+            TOKEN_HEADER: self.console.guard.token if token is None else token,
+        }
+        return await call(self.app, "POST", PREFIX + path, headers, json.dumps(body).encode())

@@ -10,11 +10,13 @@ from urllib.parse import urlencode
 import pytest
 
 from aerobee_client import AsyncProducer, Message
+from aerobee_client.admin.descriptions import PolicyDescription
 from aerobee_console.web import actions
 from aerobee_console.web.actions import ACTIONS
 from aerobee_console.web.fields import Fields
 from aerobee_console.web.forms import CONFIRM
 from aerobee_wire.status import Code, MqError
+from support.console.access import Users
 from support.console.options import configured
 from support.console.visitor import Response, Visitor
 
@@ -291,12 +293,15 @@ async def test_a_change_knows_the_inputs_of_its_form(path: str, visitor: Visitor
     if "cancel" in path:
         await visitor.brokers["a"].send("%DLQ%billing", b"x", properties=letter(1))
         await redriven(visitor, "origin")
+    await Users(visitor).add("app", PolicyDescription("*", ("Get",)))
+    await visitor.admin.set_quota("User:app", calls=10)
     configured(visitor)
-    names = {"topic": "orders", "group": "billing", "job": "job-1"}
+    names = {"topic": "orders", "group": "billing", "job": "job-1", "user": "app"}
     names |= {} if "name-servers" in path else {"broker": "a"}
     given = {"target": "origin"} if "redrive" in path else {}
     given |= {"key": "fileReservedTime"} if "configuration" in path else {}
-    given |= {"transactions": "x", "leases": "x"}
+    given |= {"transactions": "x", "leases": "x", "subject": "User:app"}
+    given |= {"resource": "*", "decision": "ALLOW", "type": "CUSTOM"}
     form = await action.form(visitor.console, names, Fields(given))
     assert {each.name for each in form.inputs} - {CONFIRM} == {*action.fields, *action.settings}
     assert {each.name for each in form.inputs if each.was is not None} == {*action.settings}

@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
+from aerobee_client.admin.descriptions import PolicyDescription
 from aerobee_console.web import api
+from support.console.access import Users
 from support.console.options import configured
-from support.console.visitor import HOST, Response, Visitor, call
+from support.console.visitor import Response, Visitor
 
 ID = "C00002023D65006101A28F6593060018"
 DESCRIPTION: dict[str, Any] = json.loads(
@@ -39,7 +41,12 @@ READS = {
     "/redrives/{job}": "/redrives/job-1",
     "/brokers/{broker}/configuration": "/brokers/a/configuration",
     "/name-servers/configuration": "/name-servers/configuration",
+    "/users": "/users",
+    "/users/{user}": "/users/app",
+    "/quotas": "/quotas",
+    "/rights": "/rights?user=app&resource=Topic:orders&action=Pub",
 }
+OF_NAME_SERVERS = {"/name-servers/configuration", "/users", "/quotas", "/rights"}
 KINDS: dict[str, tuple[type, ...]] = {
     "string": (str,),
     "integer": (int,),
@@ -95,15 +102,6 @@ def described(response: Response, path: str, method: str = "get") -> Any:
     return value
 
 
-async def post(visitor: Visitor, path: str, body: object, token: str | None = None) -> Response:
-    headers = {
-        "host": HOST,
-        "origin": f"http://{HOST}",
-        "x-csrf-token": visitor.console.guard.token if token is None else token,
-    }
-    return await call(visitor.app, "POST", api.PREFIX + path, headers, json.dumps(body).encode())
-
-
 def test_the_committed_description_is_that_of_the_code() -> None:
     assert api.openapi() == DESCRIPTION, "run python -m aerobee_console.web.api"
 
@@ -119,6 +117,8 @@ async def test_an_answer_is_as_described(path: str, away: set[str], visitor: Vis
     for broker in visitor.brokers.values():
         await broker.send("orders", b'{"n": 1}', properties={"KEYS": "k", "UNIQ_KEY": ID})
         await broker.send("%DLQ%billing", b"x", properties={"DLQ_REASON": "TimeoutError"})
+    await Users(visitor).add("app", PolicyDescription("Topic:orders", ("Pub",)))
+    await visitor.admin.set_quota("User:app", calls=10)
     configured(visitor)
     visitor.transport.away = away
     response = await visitor.get(api.PREFIX + READS[path])
@@ -127,7 +127,7 @@ async def test_an_answer_is_as_described(path: str, away: set[str], visitor: Vis
         assert value["complete"] is (not value["silent"])
         of_one = path.startswith("/brokers/{broker}")
         expected = (bool(away) and not of_one) or len(away) > 1
-        assert bool(value["silent"]) is (expected and not path.startswith("/name-servers"))
+        assert bool(value["silent"]) is (expected and path not in OF_NAME_SERVERS)
 
 
 @pytest.mark.parametrize(
@@ -154,8 +154,8 @@ async def test_an_unknown_function_is_answered_in_json(visitor: Visitor) -> None
 
 async def test_a_change_needs_the_token_and_says_what_it_did(visitor: Visitor) -> None:
     fields = {"topic": "invoices", "queues": "2"}
-    assert (await post(visitor, "/topics/new", fields, token="wrong")).status == 403
-    made = described(await post(visitor, "/topics/new", fields), "/topics/new", "post")
+    assert (await visitor.api("/topics/new", fields, token="wrong")).status == 403
+    made = described(await visitor.api("/topics/new", fields), "/topics/new", "post")
     assert made["texts"] == ["a: created", "b: created"] and made["incomplete"] == []
 
 
@@ -163,9 +163,9 @@ async def test_a_deletion_needs_what_its_form_showed(visitor: Visitor) -> None:
     path = "/topics/orders/delete"
     form = described(await visitor.get(api.PREFIX + path), "/topics/{topic}/delete")
     stale = {"confirm": "orders", "seen": "0"}
-    assert (await post(visitor, path, stale)).status == 409
+    assert (await visitor.api(path, stale)).status == 409
     fields = {"confirm": "orders", "seen": form["effects"]["seen"]}
-    assert (await post(visitor, path, fields)).status == 200
+    assert (await visitor.api(path, fields)).status == 200
 
 
 async def test_a_reset_shows_its_queues(visitor: Visitor) -> None:
@@ -176,7 +176,7 @@ async def test_a_reset_shows_its_queues(visitor: Visitor) -> None:
 
 @pytest.mark.parametrize("body", [[], "x", {"topic": 1}])
 async def test_a_body_of_another_kind_is_refused(body: object, visitor: Visitor) -> None:
-    assert (await post(visitor, "/topics/new", body)).status == 400
+    assert (await visitor.api("/topics/new", body)).status == 400
 
 
 async def test_the_description_is_served(visitor: Visitor) -> None:
@@ -186,10 +186,10 @@ async def test_the_description_is_served(visitor: Visitor) -> None:
 
 async def test_an_error_of_a_change_says_that_it_may_be_made(visitor: Visitor) -> None:
     visitor.transport.away = {"b"}
-    answer = await post(visitor, "/topics/new", {"topic": "invoices"})
+    answer = await visitor.api("/topics/new", {"topic": "invoices"})
     assert "may have made the change" in described(answer, "/topics/new", "post")["message"]
 
 
 async def test_an_unknown_field_of_a_change_is_refused(visitor: Visitor) -> None:
-    answer = await post(visitor, "/topics/new", {"topic": "invoices", "colour": "red"})
+    answer = await visitor.api("/topics/new", {"topic": "invoices", "colour": "red"})
     assert answer.status == 400 and json.loads(answer.body)["field"] == "colour"

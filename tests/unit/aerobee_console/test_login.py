@@ -23,6 +23,7 @@ from aerobee_console.web.login import (
     FAILURES_OF_ADDRESS,
     FAILURES_OF_USER,
     SECURE_COOKIE,
+    SECURE_COOKIE_OF_PATH,
     WINDOW_S,
     WRONG,
     Entrance,
@@ -356,6 +357,25 @@ async def test_with_tls_the_cookie_is_secure(visitor: Visitor) -> None:
     cookie = answer.headers["set-cookie"]
     assert cookie.startswith(f"{SECURE_COOKIE}=") and "; secure" in cookie.lower()
     assert "strict-transport-security" in answer.headers
+    await house.sessions.close()
+
+
+async def test_at_a_path_the_cookie_is_of_this_path(visitor: Visitor) -> None:
+    house = House(visitor, tls=True, base_path="/aerobee")
+    fields = {"user": "ops", "secret": SECRET, "next": "/topics"}
+    answer = await house.post("/aerobee/login", fields)
+    assert answer.headers["location"] == "/aerobee/topics"
+    cookie = answer.headers["set-cookie"]
+    assert cookie.startswith(f"{SECURE_COOKIE_OF_PATH}=") and "path=/aerobee;" in cookie.lower()
+    session = cookie.partition("=")[2].partition(";")[0]
+    assert (await house.get("/aerobee/topics", session)).status == 200
+    refused = await house.get("/aerobee/topics?sort=lag")
+    assert refused.headers["location"] == "/aerobee/login?next=%2Ftopics%3Fsort%3Dlag"
+    token = json.loads((await house.get("/aerobee/api/v1/session", session)).text)["csrf_token"]
+    ended = await house.post("/aerobee/logout", {}, session, token=token)
+    assert ended.headers["location"] == "/aerobee/login"
+    assert "path=/aerobee;" in ended.headers["set-cookie"].lower()
+    assert (await house.get("/aerobee/keys", session)).status == 303
     await house.sessions.close()
 
 

@@ -7,8 +7,10 @@ from collections import Counter
 import pytest
 
 from aerobee_cli.doctor.checks import Finding
+from aerobee_client.admin.descriptions import PolicyDescription
 from aerobee_wire import properties
 from aerobee_wire.status import Code, MqError
+from support.console.access import Users
 from support.console.visitor import Visitor
 
 # Page → calls to each broker. "{id}" is the id of a message.
@@ -39,6 +41,9 @@ CALLS = {
     "/lite?topic=sessions": {"ListLiteTopics": 1, "ListLiteClients": 1},
     "/redrives": {"ListLetterJobs": 1},
     "/redrives/job-1": {"ListLetterJobs": 1},
+    "/users": {},
+    "/users/app": {"ListClients": 1},
+    "/quotas": {},
 }
 
 
@@ -48,6 +53,8 @@ async def test_a_page_calls_each_broker_a_fixed_number_of_times(
 ) -> None:
     for number in range(50):
         visitor.topic(f"topic-{number}")
+    await Users(visitor).add("app")
+    visitor.transport.calls.clear()
     response = await visitor.get(page)
     assert response.status == (404 if page == "/redrives/job-1" else 200)
     for broker in ("a", "b"):
@@ -58,6 +65,7 @@ async def test_a_page_calls_each_broker_a_fixed_number_of_times(
 @pytest.mark.parametrize("page", [page for page, calls in CALLS.items() if calls])
 async def test_a_page_names_a_broker_that_does_not_answer(page: str, visitor: Visitor) -> None:
     await visitor.brokers["a"].send("orders", b"x", properties={properties.KEYS: "k"})
+    await Users(visitor).add("app")
     visitor.transport.away = {"b"}
     response = await visitor.get(page)
     assert response.status == 200
@@ -69,6 +77,7 @@ async def test_a_page_names_a_broker_that_does_not_answer(page: str, visitor: Vi
 async def test_a_page_without_any_answer_shows_no_number_as_zero(
     page: str, visitor: Visitor
 ) -> None:
+    await Users(visitor).add("app", PolicyDescription("*", ("Get",)))
     visitor.transport.away = {"a", "b"}
     response = await visitor.get(page)
     assert response.status == 200

@@ -32,6 +32,8 @@ from aerobee_console.options import DEFAULT_HOST, DEFAULT_PORT, Options
 from aerobee_console.reading.overview import Doctor
 from aerobee_console.reading.source import Source
 from aerobee_console.web.app import application
+from aerobee_console.web.base_path import BadBasePath
+from aerobee_console.web.base_path import base_path as checked_base_path
 from aerobee_console.web.console import Console
 from aerobee_console.web.login import Entrance
 from aerobee_console.web.sessions import Sessions, reads_only_text
@@ -87,6 +89,14 @@ def console(
             help="Answer only reverse proxies in this network, which serve HTTPS. May be repeated.",
         ),
     ] = None,
+    base_path: Annotated[
+        str,
+        Option(
+            metavar="PATH",
+            help="Serve the console below this path, such as /aerobee. A reverse proxy must pass "
+            "it on unchanged.",
+        ),
+    ] = "",
     insecure: Annotated[
         bool,
         Option("--insecure", help="Listen on other addresses than loopback, without a login."),
@@ -120,6 +130,10 @@ def console(
         masks = Mask.of(mask or ())
     except BadMask as error:
         raise BadOption(f"--mask: {error}") from None
+    try:
+        base = checked_base_path(base_path)
+    except BadBasePath as error:
+        raise BadOption(f"--base-path: {error}") from None
     options = Options(
         namesrvs=namesrv_addresses(namesrv),
         host=host,
@@ -130,6 +144,7 @@ def console(
         mask=masks,
         login=login,
         tls=bool(tls_cert),
+        base_path=base,
         trusted_proxies=proxies,
     )
     silence_client()

@@ -27,6 +27,8 @@ class Options:
         mask: What to mask in messages.
         login: Whether visitors log in as users.
         tls: Whether the port of the console serves TLS.
+        base_path: The path of the console below the root of its host, such as "/aerobee"; "" for
+            the root.
         trusted_proxies: Networks of reverse proxies that serve TLS in front of the console. Other
             callers are refused.
     """
@@ -41,6 +43,7 @@ class Options:
     mask: Mask = NO_MASK
     login: bool = False
     tls: bool = False
+    base_path: str = ""
     trusted_proxies: tuple[IPv4Network | IPv6Network, ...] = ()
 
     @property

@@ -54,7 +54,8 @@ class ResetEffects(Effects):
     queues: tuple[MovedQueue, ...]
 
 
-def _digest(*facts: Any) -> str:
+def digest(*facts: Any) -> str:
+    """Return a digest of what the effects of a change depend on."""
     return hashlib.sha256(json.dumps(facts, default=sorted).encode()).hexdigest()[:32]
 
 
@@ -72,7 +73,7 @@ async def topic_deletion(source: Source, topic: str) -> Effects:
     texts += [f"{client_id} publishes to it" for client_id in page.producers or ()]
     return Effects(
         texts=tuple(texts),
-        seen=_digest(
+        seen=digest(
             [(queue.broker_name, queue.queue_id) for queue in queues],
             [group.consumer_group for group in page.groups or ()],
         ),
@@ -99,7 +100,7 @@ async def group_deletion(source: Source, group: str) -> Effects:
         )
     return Effects(
         texts=tuple(texts),
-        seen=_digest(
+        seen=digest(
             [(queue.topic, queue.broker_name, queue.queue_id) for queue in held],
             [client.client_id for client in page.members or ()],
         ),
@@ -134,7 +135,7 @@ async def offset_reset(source: Source, group: str, topic: str, target: ResetTarg
     texts = list(effects(progress, after, target)) or ["the group consumes as before"]
     return ResetEffects(
         texts=(f"{group} has {counted(len(members), 'member')}", *texts),
-        seen=_digest([(queue.broker_name, queue.queue_id) for queue in queues], members, target),
+        seen=digest([(queue.broker_name, queue.queue_id) for queue in queues], members, target),
         queues=tuple(
             MovedQueue(
                 queue.topic,
@@ -189,7 +190,7 @@ async def redrive(source: Source, job: GroupLetterJob) -> Effects:
         ]
     return Effects(
         texts=tuple(texts),
-        seen=_digest(sorted(previews), spec.target, spec.reason, spec.tag, spec.limit, spec.rate),
+        seen=digest(sorted(previews), spec.target, spec.reason, spec.tag, spec.limit, spec.rate),
         silent=asking.silent,
         asked_at_ms=asking.at_ms,
     )
@@ -217,7 +218,7 @@ async def promotion(source: Source, broker_name: str) -> PromotionEffects:
         texts.append("no replica can be promoted: the broker keeps one copy, or none answers")
     return PromotionEffects(
         texts=tuple(texts),
-        seen=_digest([(each.replica_id, each.role, each.epoch) for each in page.replicas]),
+        seen=digest([(each.replica_id, each.role, each.epoch) for each in page.replicas]),
         replicas=tuple(str(each.replica_id) for each in able),
         silent=page.silent,
         asked_at_ms=page.asked_at_ms,
@@ -245,7 +246,7 @@ async def offset_clone(source: Source, group: str, target: str) -> ResetEffects:
             f"{target} has {counted(len(members), 'member')}",
             f"{target} moves in {_queues(len(wanted))} of {', '.join(topics) or 'no topic'}",
         ),
-        seen=_digest(sorted(map(_place, wanted)), members),
+        seen=digest(sorted(map(_place, wanted)), members),
         queues=tuple(
             MovedQueue(*_place(each), before.get(_place(each)), each.queue_offset,
                        ends.get(_place(each), each.queue_offset))

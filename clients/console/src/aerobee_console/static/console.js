@@ -5,6 +5,7 @@
   const LOST_MS = 6000; // the console sends an event each second
   const KEY_PAUSE_MS = 1200;
   const content = () => document.getElementById("content");
+  const base = () => document.body.dataset.base; // the path of the console below its host
 
   // ---- times: local, with UTC on hover ----
 
@@ -118,7 +119,8 @@
     return target.closest("input, select, textarea, [contenteditable]") !== null;
   }
 
-  function go(address) {
+  function go(path) {
+    const address = base() + path;
     const link = document.querySelector(`div.bar nav a[href="${address}"]`);
     if (link) link.click();
     else location.assign(address);
@@ -235,7 +237,7 @@
     silence();
     heardAt = Date.now();
     if (document.hidden || !content().hasAttribute("data-live")) return;
-    const opened = new EventSource(`/live?page=${encodeURIComponent(location.pathname + location.search)}`);
+    const opened = new EventSource(`${base()}/live?page=${encodeURIComponent(location.pathname.slice(base().length) + location.search)}`);
     const hear = (act, problem) => (event) => {
       if (opened !== stream) return;
       heardAt = Date.now();
@@ -292,6 +294,7 @@
   }
 
   document.addEventListener("keydown", onKey);
+  document.addEventListener("htmx:beforeSwap", silence); // the former page may still arrive
   document.addEventListener("htmx:afterSettle", prepare);
   document.addEventListener("htmx:sendError", () => report(true));
   document.addEventListener("htmx:afterRequest", (event) => {

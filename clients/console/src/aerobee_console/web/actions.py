@@ -37,7 +37,7 @@ from aerobee_console.reading.effects import (
     topic_deletion,
 )
 from aerobee_console.reading.groups import group_page
-from aerobee_console.web import configuration, held, jobs
+from aerobee_console.web import access, configuration, held, jobs
 from aerobee_console.web.console import Console, status_of
 from aerobee_console.web.fields import BadField, Fields, fields_of, joined
 from aerobee_console.web.forms import (
@@ -50,7 +50,9 @@ from aerobee_console.web.forms import (
     Form,
     Input,
     Result,
+    changed_settings,
     confirmed,
+    setting,
     unchanged,
 )
 from aerobee_console.web.render import part
@@ -136,42 +138,6 @@ def _settings(
     return arguments
 
 
-def _setting(name: str, label: str, value: str, choices: Sequence[str] = (), **more: Any) -> Input:
-    """Return the input of a setting that has this value now."""
-    if choices and value not in choices:
-        choices = (value, *choices)
-    return Input(name=name, label=label, value=value, was=value, choices=choices, **more)
-
-
-def _changed_settings(
-    read: Callable[[Mapping[str, Any]], dict[str, Any]], fields: Fields, form: Form
-) -> dict[str, Any]:
-    """Return the arguments of an admin client for the settings that were changed in a form.
-
-    `form` is the form as of now. Raises Changed if it differs from the one that was shown.
-    """
-    arguments: dict[str, Any] = {}
-    for each in form.inputs:
-        if each.was is None:
-            continue
-        was = fields.text(WAS + each.name, each.was)
-        if was != each.was:
-            raise Changed(
-                f"{each.label} was {was or 'empty'} and is {each.was or 'empty'} now: nothing was "
-                "changed; send the form with the present settings again"
-            )
-        value = fields.text(each.name, was)
-        if value == was:
-            continue
-        if not value and each.required:
-            raise BadField(each.name, "it is empty: give a value")
-        try:
-            arguments |= read({each.name: value})
-        except BadOption as error:
-            raise BadField(each.name, error.message) from None
-    return arguments
-
-
 def _differences(alike: bool, broker_name: str) -> list[str]:
     """Return the note about brokers with different settings."""
     if alike:
@@ -244,12 +210,12 @@ async def _topic_form(console: Console, names: Mapping[str, str], _: Fields) -> 
         submit="Change",
         back=f"/topics/{part(topic)}",
         inputs=(
-            _setting("read_queues", "Read queues", str(first.read_queue_count), kind="number",
+            setting("read_queues", "Read queues", str(first.read_queue_count), kind="number",
                      hint="on each broker", required=True),
-            _setting("write_queues", "Write queues", str(first.write_queue_count), kind="number",
+            setting("write_queues", "Write queues", str(first.write_queue_count), kind="number",
                      hint="on each broker", required=True),
-            _setting("permission", "Permission", permission, PERMISSIONS, kind="choice"),
-            _setting("type", "Type", found.message_type.lower(), TYPES, kind="choice"),
+            setting("permission", "Permission", permission, PERMISSIONS, kind="choice"),
+            setting("type", "Type", found.message_type.lower(), TYPES, kind="choice"),
             Input(name=CONFIRM, label="Name of the topic",
                   hint="only for a change that makes messages unreadable"),
         ),
@@ -261,9 +227,7 @@ async def _update_topic(console: Console, names: Mapping[str, str], fields: Fiel
     """Change the settings of a topic."""
     topic = names["topic"]
     admin = console.source.admin
-    arguments = _changed_settings(
-        topic_arguments, fields, await _topic_form(console, names, fields)
-    )
+    arguments = changed_settings(topic_arguments, fields, await _topic_form(console, names, fields))
     if not arguments:
         return _updated(f"Topic {topic}", Update(()), f"/topics/{part(topic)}")
     would = await admin.update_topic(topic, **arguments, dry_run=True)
@@ -409,13 +373,13 @@ async def _group_form(console: Console, names: Mapping[str, str], _: Fields) -> 
         submit="Change",
         back=f"/groups/{part(group)}",
         inputs=(
-            _setting("max_attempts", "Maximum attempts", str(found.max_attempts), kind="number",
+            setting("max_attempts", "Maximum attempts", str(found.max_attempts), kind="number",
                      hint="deliveries before a message is dead-lettered", required=True),
-            _setting("retry_delays", "Retry delays",
+            setting("retry_delays", "Retry delays",
                      ",".join(f"{ms}ms" for ms in found.retry_delays_ms),
                      hint="such as 1s,5s,30s; empty for the broker's delay levels"),
-            _setting("order", "Order", found.order, ORDERS, kind="choice"),
-            _setting("consume", "May consume", str(found.consume_enable).lower(),
+            setting("order", "Order", found.order, ORDERS, kind="choice"),
+            setting("consume", "May consume", str(found.consume_enable).lower(),
                      ("true", "false"), kind="choice", hint="false pauses the group"),
         ),
         notes=notes,
@@ -425,9 +389,7 @@ async def _group_form(console: Console, names: Mapping[str, str], _: Fields) -> 
 async def _update_group(console: Console, names: Mapping[str, str], fields: Fields) -> Result:
     """Change the settings of a group."""
     group = names["group"]
-    arguments = _changed_settings(
-        group_arguments, fields, await _group_form(console, names, fields)
-    )
+    arguments = changed_settings(group_arguments, fields, await _group_form(console, names, fields))
     if not arguments:
         return _updated(f"Group {group}", Update(()), f"/groups/{part(group)}")
     made = await console.source.admin.update_group(group, **arguments)
@@ -788,6 +750,7 @@ async def _promote(console: Console, names: Mapping[str, str], fields: Fields) -
 
 
 ACTIONS: dict[str, Action] = {
+    **access.ACTIONS,
     **held.ACTIONS,
     **jobs.ACTIONS,
     **configuration.ACTIONS,

@@ -20,6 +20,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from aerobee_console.reading import (
+    access,
     brokers,
     clients,
     configuration,
@@ -32,6 +33,7 @@ from aerobee_console.reading import (
     topics,
 )
 from aerobee_console.reading.history import PERIODS
+from aerobee_console.web import access as access_pages
 from aerobee_console.web import configuration as configurations
 from aerobee_console.web import held as held_pages
 from aerobee_console.web import jobs as job_pages
@@ -239,6 +241,34 @@ ENDPOINTS: dict[str, Endpoint] = {
         jobs.JobPage,
         lambda console, names, _: jobs.job_page(console.source, names["job"]),
     ),
+    "/users": Endpoint(
+        "Return a page of users, without secrets.",
+        access.UserList,
+        lambda console, _, given: access_pages.users_of(console, given),
+        {"name": "Only users whose name contains this text.", **PAGE},
+    ),
+    "/users/{user}": Endpoint(
+        "Return one user and its policies, without secrets.",
+        access.UserPage,
+        lambda console, names, _: access.user_page(console.source, names["user"]),
+    ),
+    "/quotas": Endpoint(
+        "Return a page of quotas.",
+        access.QuotaList,
+        lambda console, _, given: access_pages.quotas_of(console, given),
+        {"subject": "Only quotas whose subject contains this text.", **PAGE},
+    ),
+    "/rights": Endpoint(
+        "Return whether a user may do something, and which policy decides.",
+        access.Right,
+        lambda console, _, given: access_pages.right_of(console, given),
+        {
+            "user": "The user.",
+            "resource": "One resource, such as Topic:orders.",
+            "action": f"One of {', '.join(access_pages.TESTED)}.",
+            "source_ip": "The address of the client. Default: an unknown one.",
+        },
+    ),
     "/brokers/{broker}/configuration": Endpoint(
         "Return the options of each replica of a broker.",
         configuration.Configuration,
@@ -292,9 +322,12 @@ async def change(request: Request, console: Console, action: Action) -> Response
         return _problem(status_of(error), f"{error.message}; {CAVEAT}", error.about)
 
 
-async def description(_: Request, __: Console) -> Response:
+async def description(_: Request, console: Console) -> Response:
     """Return the description of the API."""
-    text = resources.files("aerobee_console").joinpath(FILE).read_bytes()
+    text = resources.files("aerobee_console").joinpath(FILE).read_text(encoding="utf-8")
+    base = console.options.base_path
+    if base:
+        return JSONResponse({**json.loads(text), "servers": [{"url": base}]})
     return Response(text, media_type="application/json")
 
 

@@ -16,6 +16,7 @@ from starlette.routing import Route
 
 from aerobee_console.web import api
 from aerobee_console.web.actions import ACTIONS, show
+from aerobee_console.web.base_path import BasePathMiddleware
 from aerobee_console.web.console import Console, status_of
 from aerobee_console.web.fields import BadField
 from aerobee_console.web.forms import Action
@@ -72,6 +73,7 @@ def application(console: Console, entrance: Entrance | None = None) -> Starlette
         lifespan=lifespan,
         middleware=[
             Middleware(SecurityMiddleware, options=console.options),
+            Middleware(BasePathMiddleware, base=console.options.base_path),
             Middleware(LoginMiddleware, console=console, entrance=entrance),
         ],
         exception_handlers={HTTPException: _http_error},

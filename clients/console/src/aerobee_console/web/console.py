@@ -14,6 +14,7 @@ from aerobee_console.options import Options
 from aerobee_console.reading.overview import Doctor
 from aerobee_console.reading.source import Source
 from aerobee_console.reading.watch import Watch
+from aerobee_console.web.base_path import at_base
 from aerobee_console.web.live import Live
 from aerobee_console.web.render import environment
 from aerobee_console.web.security import Guard
@@ -37,6 +38,7 @@ TABS = (
     ("dead-letters", "/dead-letters", "Dead letters", "d"),
     ("waiting", "/delayed", "Waiting", "w"),
     ("clients", "/clients", "Clients", "c"),
+    ("users", "/users", "Users", "u"),
 )
 
 
@@ -101,7 +103,7 @@ class Console:
             user=self.user,
             **context,
         )
-        return HTMLResponse(text, status)
+        return HTMLResponse(at_base(text, self.options.base_path), status)
 
     def problem(self, request: Request, status: int, message: str, *, title: str = "") -> Response:
         """Render a page about an error."""

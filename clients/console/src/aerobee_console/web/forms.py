@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
+from aerobee_cli.options import BadOption
 from aerobee_console.reading.effects import Effects, ResetEffects
 from aerobee_console.web.console import Console
 from aerobee_console.web.fields import BadField, Fields
@@ -63,11 +65,15 @@ class Form:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """The result of a change. `incomplete` names what failed or is not known."""
+    """The result of a change.
+
+    `incomplete` names what failed or is not known. `secret` is shown once, and never again.
+    """
 
     title: str
     texts: Sequence[str] = ()
     incomplete: Sequence[str] = ()
+    secret: str = ""
     back: str
     links: Mapping[str, str] = field(default_factory=dict)
 
@@ -92,12 +98,59 @@ class Action:
         return (*self.fields, *self.settings, *seen, CONFIRM, SEEN)
 
 
+# ---- settings ----
+
+
+def setting(name: str, label: str, value: str, choices: Sequence[str] = (), **more: Any) -> Input:
+    """Return the input of a setting that has this value now."""
+    if choices and value not in choices:
+        choices = (value, *choices)
+    return Input(name=name, label=label, value=value, was=value, choices=choices, **more)
+
+
+def changed_settings(
+    read: Callable[[Mapping[str, Any]], dict[str, Any]], fields: Fields, form: Form
+) -> dict[str, Any]:
+    """Return the arguments of an admin client for the settings that were changed in a form.
+
+    `form` is the form as of now. Raises Changed if it differs from the one that was shown.
+    """
+    arguments: dict[str, Any] = {}
+    for each in form.inputs:
+        if each.was is None:
+            continue
+        was = fields.text(WAS + each.name, each.was)
+        if was != each.was:
+            raise Changed(
+                f"{each.label} was {was or 'empty'} and is {each.was or 'empty'} now: nothing was "
+                "changed; send the form with the present settings again"
+            )
+        value = fields.text(each.name, was)
+        if value == was:
+            continue
+        if not value and each.required:
+            raise BadField(each.name, "it is empty: give a value")
+        try:
+            arguments |= read({each.name: value})
+        except BadOption as error:
+            raise BadField(each.name, error.message) from None
+    return arguments
+
+
 # ---- checks ----
 
 
 def confirmed(fields: Fields, name: str) -> None:
     if fields.text(CONFIRM) != name:
         raise BadField(CONFIRM, f"type {name} to confirm")
+
+
+def as_shown(fields: Fields, effects: Effects, problem: str) -> None:
+    """Raise Changed with this problem unless the effects are those that the form showed."""
+    if fields.text(SEEN) != effects.seen:
+        raise Changed(
+            f"{problem}: nothing was changed; read the new consequences and send the form again"
+        )
 
 
 def unchanged(fields: Fields, effects: Effects) -> None:
@@ -107,8 +160,4 @@ def unchanged(fields: Fields, effects: Effects) -> None:
             f"the consequences at {names} are unknown, because it does not answer: nothing was "
             "changed; retry when it runs"
         )
-    if fields.text(SEEN) != effects.seen:
-        raise Changed(
-            "the queues, groups or members are not those that the form showed: nothing was "
-            "changed; read the new consequences and send the form again"
-        )
+    as_shown(fields, effects, "the queues, groups or members are not those that the form showed")

@@ -30,7 +30,9 @@ from aerobee_wire.status import MqError
 LOGIN, LOGOUT, STREAM = "/login", "/logout", "/live"
 OPEN = ("/static/",)  # style and scripts of the login page
 API = "/api/"
+# __Host- demands the root as path, and __Secure- is for a console at a path of its own.
 COOKIE, SECURE_COOKIE = "aerobee_session", "__Host-aerobee_session"
+SECURE_COOKIE_OF_PATH = "__Secure-aerobee_session"
 WINDOW_S = 60.0
 FAILURES_OF_ADDRESS, FAILURES_OF_USER = 30, 10
 WRONG = "the user or the secret key is not valid"
@@ -75,7 +77,10 @@ class Entrance:
 
     @property
     def cookie(self) -> str:
-        return SECURE_COOKIE if self.console.options.secure else COOKIE
+        options = self.console.options
+        if not options.secure:
+            return COOKIE
+        return SECURE_COOKIE_OF_PATH if options.base_path else SECURE_COOKIE
 
     async def session_of(self, headers: Headers, *, use: bool) -> Session | None:
         try:
@@ -114,10 +119,11 @@ class Entrance:
         if former is not None:
             await self.sessions.end(former)
         answer = RedirectResponse(address, 303)
-        secure = self.console.options.secure
+        options = self.console.options
         answer.set_cookie(
-            self.cookie, session.id, path="/", httponly=True, samesite="strict", secure=secure
-        )
+            self.cookie, session.id, path=options.base_path or "/", httponly=True,
+            samesite="strict", secure=options.secure,
+        )  # fmt: skip
         return answer
 
     async def _begin(self, request: Request, user: str, secret: str) -> Session:
@@ -152,8 +158,11 @@ class Entrance:
             return console_of(request).problem(request, 403, str(error), title="Refused")
         await self.sessions.end(request.scope["session"])
         answer = RedirectResponse(LOGIN, 303)
-        secure = self.console.options.secure
-        answer.delete_cookie(self.cookie, httponly=True, samesite="strict", secure=secure)
+        options = self.console.options
+        answer.delete_cookie(
+            self.cookie, path=options.base_path or "/", httponly=True, samesite="strict",
+            secure=options.secure,
+        )  # fmt: skip
         return answer
 
     def _page(

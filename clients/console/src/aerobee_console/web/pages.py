@@ -13,7 +13,7 @@ from aerobee_client.admin.topics import MESSAGE_TYPES
 from aerobee_console.reading import brokers, clients, groups, letters, messages, overview, topics
 from aerobee_console.reading.history import DEFAULT_PERIOD, PERIODS
 from aerobee_console.reading.text import FORMATS
-from aerobee_console.web import configuration, held, jobs
+from aerobee_console.web import access, configuration, held, jobs
 from aerobee_console.web.console import Console
 from aerobee_console.web.fields import BadField, Fields, fields_of
 from aerobee_console.web.render import link, part
@@ -264,6 +264,7 @@ PAGES: dict[str, Page] = {
     "/dead-letters/{group}": show_letters,
     "/clients": show_clients,
     "/keys": show_keys,
+    **access.PAGES,
     **held.PAGES,
     **jobs.PAGES,
     **configuration.PAGES,
