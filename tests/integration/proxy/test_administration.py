@@ -13,6 +13,7 @@ from aerobee_foreign.apache.rocketmq.v2 import admin_pb2 as pb
 from aerobee_foreign.apache.rocketmq.v2 import admin_pb2_grpc
 from aerobee_foreign.apache.rocketmq.v2 import definition_pb2 as d
 from aerobee_foreign.apache.rocketmq.v2.definition_pb2 import Code
+from aerobee_foreign.google.protobuf.timestamp_pb2 import Timestamp
 
 from aerobee_client import AdminClient, Credentials
 from aerobee_client import Code as BrokerCode
@@ -30,7 +31,8 @@ ADMIN = (
 NO_PERMISSION = BrokerCode.NO_PERMISSION
 TOPIC, GROUP = d.Resource(name="orders"), d.Resource(name="g")
 LEVEL = pb.ChangeLogLevelRequest(level=pb.ChangeLogLevelRequest.INFO)
-# Each RPC, with the code of its answer for a client that is unknown.
+RESET = pb.ResetGroupOffsetRequest(group=GROUP, topic=TOPIC, reset_timestamp=Timestamp(seconds=1))
+# Each RPC, with the code of its answer; "none" is a client that is unknown.
 CALLS: list[tuple[str, Any, int]] = [
     ("DescribeTopicStatus", pb.DescribeTopicStatusRequest(topic=TOPIC), Code.OK),
     ("GetTopicRoute", pb.GetTopicRouteRequest(topic=TOPIC), Code.OK),
@@ -42,7 +44,7 @@ CALLS: list[tuple[str, Any, int]] = [
     ("QueryMessage", pb.ListMessageRequest(topic=TOPIC), Code.OK),
     ("AdminSendMessage", pb.AdminSendMessageRequest(topic=TOPIC, body=b"by hand"), Code.OK),
     ("GetProxyRuntimeStats", pb.GetProxyRuntimeStatsRequest(), Code.OK),
-    ("ResetGroupOffset", pb.ResetGroupOffsetRequest(group=GROUP, topic=TOPIC), Code.OK),
+    ("ResetGroupOffset", RESET, Code.OK),
     (
         "GetConsumerRunningInfo",
         pb.GetConsumerRunningInfoRequest(group=GROUP, client_id="none"),
@@ -60,9 +62,6 @@ CALLS: list[tuple[str, Any, int]] = [
     ),
     ("DeleteSubscription", pb.DeleteSubscriptionRequest(group=GROUP, topic=TOPIC), Code.OK),
 ]
-for _, request, _ in CALLS:
-    if isinstance(request, pb.ResetGroupOffsetRequest):
-        request.reset_timestamp.FromMilliseconds(1)
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +88,9 @@ def test_every_rpc_answers(namesrv: ServiceProcess) -> None:
         for rpc, request, code in CALLS:
             answer = call(port, rpc, request)
             assert answer.status.code == code, (rpc, answer.status)
-        assert "debug" in call(port, "ChangeLogLevel", pb.ChangeLogLevelRequest(level=0)).remark
+        assert (
+            "debug" in call(port, "ChangeLogLevel", pb.ChangeLogLevelRequest(level="DEBUG")).remark
+        )
         found = call(port, "QueryMessage", pb.ListMessageRequest(topic=TOPIC))
         assert [message.body for message in found.messages] == [b"1", b"by hand"]
         with Client(proxy.address) as client, pytest.raises(grpc.RpcError) as failed:
