@@ -135,6 +135,11 @@ _ACCESS_ROWS: Mapping[str, Row] = {
 _ACCESS = {method: replace(row, always_rejects=True) for method, row in _ACCESS_ROWS.items()}
 _AUDIT = {"ListAuditLines": _row(CONSOLE, ADMIN, rights=_GET_CLUSTER)}
 
+_CONFIG: Mapping[str, Row] = {
+    "GetConfig": _row(CONSOLE, ADMIN, rights=_GET_CLUSTER),
+    "UpdateConfig": _row(ADMIN, rights=_UPDATE_CLUSTER),
+}
+
 TABLE: Mapping[str, Row] = {
     **_rpcs(
         "aerobee.namesrv.v1.NamesrvService",
@@ -293,13 +298,8 @@ TABLE: Mapping[str, Row] = {
             "ListLetterStates": _row(*_READERS, rights=_on(GET, GROUP, "consumer_group")),
         },
     ),
-    **_rpcs(
-        "aerobee.broker.v1.ConfigService",
-        {
-            "GetConfig": _row(CONSOLE, ADMIN, rights=_GET_CLUSTER),
-            "UpdateConfig": _row(ADMIN, rights=_UPDATE_CLUSTER),
-        },
-    ),
+    **_rpcs("aerobee.broker.v1.ConfigService", _CONFIG),
+    **_rpcs("aerobee.broker.v1.ProxyConfigService", _CONFIG),
     **_rpcs(
         "aerobee.broker.v1.ReplicaService",
         {

@@ -15,12 +15,17 @@ from aerobee_foreign.apache.rocketmq.v2 import definition_pb2 as d
 from aerobee_foreign.apache.rocketmq.v2.definition_pb2 import Code
 from aerobee_foreign.google.protobuf.timestamp_pb2 import Timestamp
 
-from aerobee_client import AdminClient, Credentials
+from aerobee_client import AdminClient, Credentials, Tls
 from aerobee_client import Code as BrokerCode
 from support.clock.polling import until_sync
 from support.codes import raises_code
 from support.processes.command import aerobee, aerobee_json
-from support.processes.service import ServiceProcess, namesrv_and_broker, proxy_process
+from support.processes.service import (
+    ServiceProcess,
+    namesrv_and_broker,
+    namesrv_process,
+    proxy_process,
+)
 from support.proxy.access import write_users
 from support.proxy.client import Client, signed
 
@@ -169,3 +174,33 @@ def test_options_change_without_a_restart_and_survive_one_with_a_file(
 def known(namesrv: str, name: str) -> bool:
     with AdminClient(namesrv) as admin:
         return name in {each.name for each in admin.cluster().proxies}
+
+
+def test_command_checks_that_the_port_is_that_of_a_proxy_of_its_cluster(tmp_path: Path) -> None:
+    certs = tmp_path / "certs"
+    assert aerobee("certs", "init", str(certs)).returncode == 0
+    users = write_users(
+        tmp_path / "users.json", {"username": "boss", "password": "secret", "userType": "SUPER"}
+    )
+
+    def closed(role: str) -> list[str]:
+        return [
+            "--set=tlsServerMode=enforcing",
+            f"--set=tlsTrustCertPath={certs / 'ca.crt'}",
+            f"--set=tlsCertPath={certs / f'{role}.crt'}",
+            f"--set=tlsKeyPath={certs / f'{role}.key'}",
+        ]
+
+    user = ("--set=authenticationEnabled=true", f"--set=authenticationUsersFile={users}")
+    tls = Tls(*(certs / name for name in ("ca.crt", "admin.crt", "admin.key")))
+    boss = Credentials("boss", "secret")
+    with (
+        namesrv_process(tmp_path / "namesrv", *closed("namesrv")) as servers,
+        proxy_process(servers.address, *ADMIN, *closed("proxy"), *user) as proxy,
+        AdminClient(servers.address, tls=tls) as admin,
+        AdminClient(servers.address, tls=tls, credentials=boss) as signing,
+    ):
+        options = signing.proxy_config(proxy.ready["admin"])
+        assert "logLevel" in {option.key for option in options}
+        with raises_code(NO_PERMISSION):
+            admin.proxy_config(proxy.ready["admin"])

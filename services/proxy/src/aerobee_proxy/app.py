@@ -49,7 +49,7 @@ from aerobee_wire.permissions import TABLE, Permissions, Row
 from aerobee_wire.status import MqError, grpc_status_of, trailers_of
 
 DESCRIPTOR = service_pb2.DESCRIPTOR.services_by_name["MessagingService"]
-OPTIONS = config_pb2.DESCRIPTOR.services_by_name["ConfigService"]
+OPTIONS = config_pb2.DESCRIPTOR.services_by_name["ProxyConfigService"]
 # The handlers of Admin check their callers by themselves, because tools sign calls like SDKs.
 _CHECKS_ITSELF = Row(is_open=True)
 

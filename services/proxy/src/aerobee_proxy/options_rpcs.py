@@ -1,4 +1,4 @@
-"""Implement ConfigService on the administration port: the options of the running proxy.
+"""Implement ProxyConfigService on the administration port: the options of the running proxy.
 
 Codes: NO_PERMISSION (the key can only be set at the start), INVALID_PARAMETER (unknown key, bad
 value), SYSTEM_ERROR, retryable (the file cannot be written).

@@ -11,6 +11,7 @@ from aerobee_client.admin import descriptions as d
 from aerobee_client.admin.brokers import BrokerAdmin
 from aerobee_client.runtime.kinds import checked_class
 from aerobee_wire import rpcs
+from aerobee_wire.rpcs import Rpc
 from aerobee_wire.status import Code, MqError
 
 
@@ -28,7 +29,7 @@ class ConfigAdmin(BrokerAdmin):
         Returns:
             The options, with the source of each value.
         """
-        return await self._shown(await self._replicas_of(broker), silent)
+        return await self._shown(await self._replicas_of(broker), rpcs.GET_CONFIG, silent)
 
     async def proxy_config(
         self, proxy: str, *, silent: list[MqError] | None = None
@@ -47,13 +48,16 @@ class ConfigAdmin(BrokerAdmin):
             MqError: BROKER_NOT_EXIST if no name server knows the proxy, or it has no administration
                 port.
         """
-        return await self._shown(await self._proxy(proxy), silent)
+        return await self._shown(await self._proxy(proxy), rpcs.GET_PROXY_CONFIG, silent)
 
     async def _shown(
-        self, processes: Mapping[str, str], silent: list[MqError] | None
+        self,
+        processes: Mapping[str, str],
+        rpc: Rpc[config_pb2.GetConfigRequest, config_pb2.GetConfigResponse],
+        silent: list[MqError] | None,
     ) -> list[d.ConfigOption]:
         answers = await self._brokers.ask_each(
-            processes, rpcs.GET_CONFIG, config_pb2.GetConfigRequest(), silent=silent
+            processes, rpc, config_pb2.GetConfigRequest(), silent=silent
         )
         return _sorted(
             d.ConfigOption(
@@ -93,7 +97,9 @@ class ConfigAdmin(BrokerAdmin):
             MqError: NO_PERMISSION if a key can only be set at the start, INVALID_PARAMETER for an
                 unknown key or an invalid value, SYSTEM_ERROR if the change cannot be written.
         """
-        return await self._changed(await self._replicas_of(broker), entries, unset, silent)
+        request = config_pb2.UpdateConfigRequest(entries=entries, unset=unset)
+        replicas = await self._replicas_of(broker)
+        return await self._changed(replicas, rpcs.UPDATE_CONFIG, request, silent)
 
     async def update_proxy_config(
         self,
@@ -119,19 +125,18 @@ class ConfigAdmin(BrokerAdmin):
         Raises:
             MqError: As for a broker, or BROKER_NOT_EXIST as for `proxy_config`.
         """
-        return await self._changed(await self._proxy(proxy), entries, unset, silent)
+        request = config_pb2.UpdateConfigRequest(entries=entries, unset=unset)
+        process = await self._proxy(proxy)
+        return await self._changed(process, rpcs.UPDATE_PROXY_CONFIG, request, silent)
 
     async def _changed(
         self,
         processes: Mapping[str, str],
-        entries: Mapping[str, str],
-        unset: Collection[str],
+        rpc: Rpc[config_pb2.UpdateConfigRequest, config_pb2.UpdateConfigResponse],
+        request: config_pb2.UpdateConfigRequest,
         silent: list[MqError] | None,
     ) -> list[d.ConfigChange]:
-        request = config_pb2.UpdateConfigRequest(entries=entries, unset=unset)
-        answers = await self._brokers.ask_each(
-            processes, rpcs.UPDATE_CONFIG, request, silent=silent
-        )
+        answers = await self._brokers.ask_each(processes, rpc, request, silent=silent)
         return [
             d.ConfigChange(address=address, without_effect=tuple(answer.without_effect))
             for address, answer in answers.items()
