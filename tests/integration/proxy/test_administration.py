@@ -192,7 +192,7 @@ def test_command_checks_that_the_port_is_that_of_a_proxy_of_its_cluster(tmp_path
         ]
 
     user = ("--set=authenticationEnabled=true", f"--set=authenticationUsersFile={users}")
-    tls = Tls(*(certs / name for name in ("ca.crt", "admin.crt", "admin.key")))
+    tls = Tls(certs / "ca.crt", certs / "admin.crt", certs / "admin.key")
     boss = Credentials("boss", "secret")
     with (
         namesrv_process(tmp_path / "namesrv", *closed("namesrv")) as servers,
