@@ -14,6 +14,7 @@ from typing import Any
 
 import structlog
 
+from aerobee_wire import files
 from aerobee_wire.audit import BrokenLine, Link, link_of, linked, parsed
 
 _MODE = 0o600  # names of users, topics and addresses are not for others
@@ -79,7 +80,7 @@ class AuditLog:
                 # A full disk takes a part. The rest fails with the reason.
                 os.write(self._file, line[written:])
             if durable:
-                os.fdatasync(self._file)
+                files.sync_data(self._file)
         except OSError:
             self._close_file()
             raise
