@@ -135,6 +135,11 @@ _ACCESS_ROWS: Mapping[str, Row] = {
 _ACCESS = {method: replace(row, always_rejects=True) for method, row in _ACCESS_ROWS.items()}
 _AUDIT = {"ListAuditLines": _row(CONSOLE, ADMIN, rights=_GET_CLUSTER)}
 
+_CONFIG: Mapping[str, Row] = {
+    "GetConfig": _row(CONSOLE, ADMIN, rights=_GET_CLUSTER),
+    "UpdateConfig": _row(ADMIN, rights=_UPDATE_CLUSTER),
+}
+
 TABLE: Mapping[str, Row] = {
     **_rpcs(
         "aerobee.namesrv.v1.NamesrvService",
@@ -188,7 +193,7 @@ TABLE: Mapping[str, Row] = {
     **_rpcs(
         "aerobee.broker.v1.SearchService",
         {
-            "SearchMessages": _row(CLIENT, CONSOLE, ADMIN, rights=_on("Sub|Get", TOPIC, "topic")),
+            "SearchMessages": _row(*_READERS, rights=_on("Sub|Get", TOPIC, "topic")),
             "FindMessage": _row(CLIENT, CONSOLE, ADMIN, rights=_GET_CLUSTER),
             "TrackMessage": _row(CLIENT, CONSOLE, ADMIN, rights=_GET_CLUSTER),
         },
@@ -244,8 +249,11 @@ TABLE: Mapping[str, Row] = {
             "UpdateConsumerOffsets": _consumes("consumer_group", "offsets[].topic"),
             "GetQueueOffsets": _row(*_READERS, rights=_on("Pub|Sub|Get", TOPIC, "topic")),
             "SearchOffset": _row(*_READERS, rights=_on("Sub|Get", TOPIC, "topic")),
-            "ResetConsumerOffsets": _row(ADMIN, rights=_on(UPDATE, GROUP, "consumer_group")),
-            "ForgetConsumerOffsets": _row(ADMIN, rights=_on(UPDATE, GROUP, "consumer_group")),
+            # A proxy resets and forgets offsets for the users of its administration port.
+            "ResetConsumerOffsets": _row(PROXY, ADMIN, rights=_on(UPDATE, GROUP, "consumer_group")),
+            "ForgetConsumerOffsets": _row(
+                PROXY, ADMIN, rights=_on(UPDATE, GROUP, "consumer_group")
+            ),
             "GetConsumeStats": _row(*_READERS, rights=_on(GET, GROUP, "consumer_group")),
         },
     ),
@@ -268,7 +276,7 @@ TABLE: Mapping[str, Row] = {
             "DescribeGroup": _row(*_READERS, rights=_on(GET, GROUP, "consumer_group")),
             "GetBrokerStatus": _row(*_READERS, BROKER, rights=_GET_CLUSTER),
             "GetStats": _row(*_READERS, rights=_GET_CLUSTER),
-            "ListLeases": _row(CONSOLE, ADMIN, rights=_on(GET, GROUP, "consumer_group")),
+            "ListLeases": _row(PROXY, CONSOLE, ADMIN, rights=_on(GET, GROUP, "consumer_group")),
             "ReleaseLease": _row(ADMIN, rights=_on(UPDATE, GROUP, "consumer_group")),
             "ListTransactions": _row(CONSOLE, ADMIN, rights=_GET_CLUSTER),
             "ListDelayed": _row(CONSOLE, ADMIN, rights=_GET_CLUSTER),
@@ -290,13 +298,8 @@ TABLE: Mapping[str, Row] = {
             "ListLetterStates": _row(*_READERS, rights=_on(GET, GROUP, "consumer_group")),
         },
     ),
-    **_rpcs(
-        "aerobee.broker.v1.ConfigService",
-        {
-            "GetConfig": _row(CONSOLE, ADMIN, rights=_GET_CLUSTER),
-            "UpdateConfig": _row(ADMIN, rights=_UPDATE_CLUSTER),
-        },
-    ),
+    **_rpcs("aerobee.broker.v1.ConfigService", _CONFIG),
+    **_rpcs("aerobee.broker.v1.ProxyConfigService", _CONFIG),
     **_rpcs(
         "aerobee.broker.v1.ReplicaService",
         {

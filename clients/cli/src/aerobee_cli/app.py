@@ -167,7 +167,7 @@ def _load(name: str) -> click.Command:
     if name == "dlq":
         jobs: CommandGroup = import_module("aerobee_cli.commands.letter_jobs").app
         group.add_lazily("jobs", lambda: jobs, "Jobs that send dead letters again or dismiss them.")
-    if name in ("broker", "namesrv"):
+    if name in ("broker", "namesrv", "proxy"):
         config: CommandGroup = getattr(import_module("aerobee_cli.commands.config"), name)
         group.add_lazily("config", lambda: config, config.help or "")
     if module == name and group.name == name:

@@ -14,9 +14,9 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, TypeAlias
 
 from pydantic import Field, SecretStr, field_validator
 
@@ -38,6 +38,13 @@ class ProxyOptions(PortOptions, TraceOptions):
     use_endpoint_port_from_request: bool = True
     # The proxy serves gRPC either with a completion queue on the event loop, or with grpc.aio.
     grpc_transport: Transport = "COMPLETION_QUEUE"
+
+    # The administration port: apache.rocketmq.v2.Admin, and the options at run time.
+    enable_proxy_admin_grpc_server: bool = False
+    proxy_admin_grpc_server_port: Port = 8_088
+    # Not in RocketMQ: the file with changes of options at run time. If empty, they last until the
+    # process ends.
+    runtime_config_path: str = ""
 
     # 0: two messages of the maximum size, and 1 MiB.
     max_request_bytes: int = Field(default=0, ge=0, le=64 * MIB)
@@ -94,6 +101,26 @@ class ProxyOptions(PortOptions, TraceOptions):
     metrics_prom_exporter_port: Port = 5_558
 
     known_keys: ClassVar[KnownKeys] = KnownKeys.read(_KNOWN_KEYS)
+    # Not maxMessageSize: the port limits requests by it, from its start on.
+    runtime_keys: ClassVar[frozenset[str]] = frozenset(
+        [
+            # messages
+            *("enableMessageBodyEmptyCheck", "maxUserPropertySize", "userPropertyMaxNum"),
+            *("maxMessageGroupSize", "maxLiteTopicSize", "maxDelayTimeMills"),
+            *("maxTransactionRecoverySecond", "enableTopicMessageTypeCheck"),
+            # limits and creation by first use
+            *("maxClientsPerUser", "maxPollsPerClient", "autoCreateTopics"),
+            # leases
+            *("defaultInvisibleTimeMills", "minInvisibleTimeMillsForRecv"),
+            "maxInvisibleTimeMills",
+            # settings of clients, which each client gets when it sends its settings next
+            *("grpcClientProducerMaxAttempts", "grpcClientProducerBackoffInitialMillis"),
+            *("grpcClientProducerBackoffMaxMillis", "grpcClientProducerBackoffMultiplier"),
+            "grpcClientConsumerMaxLongPollingTimeoutMillis",
+            "grpcClientConsumerLongPollingBatchSize",
+            "logLevel",
+        ]
+    )
     environment_aliases: ClassVar[Mapping[str, str]] = {"NAMESRV_ADDR": "namesrvAddr"}
     closing_options: ClassVar[str] = "tlsCertPath, tlsKeyPath and authenticationEnabled=true"
 
@@ -125,6 +152,9 @@ class ProxyOptions(PortOptions, TraceOptions):
         if self.workers > 1 and self.tls_server_mode == "disabled":
             problem = "workers share a port by relays: tlsServerMode=disabled allows one"
             yield ConfigError(problem, "workers")
+        if self.workers > 1 and self.enable_proxy_admin_grpc_server:
+            problem = "workers cannot share the administration port: workers=1 allows it"
+            yield ConfigError(problem, "enableProxyAdminGrpcServer")
         if self.authorization_enabled and not self.authentication_enabled:
             problem = "authorizationEnabled needs authenticationEnabled=true"
             yield ConfigError(problem, "authenticationEnabled")
@@ -166,3 +196,7 @@ class ProxyOptions(PortOptions, TraceOptions):
             if not host or not port.isdigit() or not 0 < int(port) <= 65_535:
                 raise ValueError(f'invalid host:port {part!r}; separate several with ";"')
         return ";".join(parts)
+
+
+# Returns the options as they are now, because some may change at run time.
+CurrentOptions: TypeAlias = Callable[[], ProxyOptions]

@@ -638,6 +638,8 @@ class AdminClient(Facade[AsyncAdminClient]):
 
     broker_config = blocking(AsyncAdminClient.broker_config)
     update_broker_config = blocking(AsyncAdminClient.update_broker_config)
+    proxy_config = blocking(AsyncAdminClient.proxy_config)
+    update_proxy_config = blocking(AsyncAdminClient.update_proxy_config)
     namesrv_config = blocking(AsyncAdminClient.namesrv_config)
     update_namesrv_config = blocking(AsyncAdminClient.update_namesrv_config)
 

@@ -88,7 +88,7 @@ class Pipeline:
     counts: ProxyCounts
     authentication: Authentication | None
     checks_rights: bool
-    max_clients_per_user: int
+    max_clients_per_user: Callable[[], int]
     quotas: QuotaBuckets | None = None
     audit: Audit | None = None
     held: HeldCalls = field(default_factory=lambda: HeldCalls(NotAdmitted))
@@ -137,10 +137,11 @@ class Pipeline:
                 f"this proxy knows {len(self.sessions)} clients already: close clients that "
                 "are not used, or run another proxy",
             )
-        if user and self.sessions.count_of(user) >= self.max_clients_per_user:
+        most = self.max_clients_per_user()
+        if user and self.sessions.count_of(user) >= most:
             raise Refused(
                 Code.TOO_MANY_REQUESTS,
-                f"user {user!r} has {self.max_clients_per_user} clients at this proxy, the most "
+                f"user {user!r} has {most} clients at this proxy, the most "
                 "that maxClientsPerUser allows: close clients that are not used, or use another "
                 "user",
             )
