@@ -182,6 +182,7 @@ class Broker:
             service
             for file in BROKER_FILES
             for service in file.DESCRIPTOR.services_by_name.values()
+            if not service.name.startswith("Proxy")  # a proxy serves it
         ]
         services.append(access_pb2.DESCRIPTOR.services_by_name["BrokerAccessService"])
         alone = {"UpdateConfig", "SetDraining", "Promote", "HandOver"}
