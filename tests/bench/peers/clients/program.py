@@ -1,0 +1,411 @@
+"""What all clients of the bench have in common: their rows, and the program that runs them.
+
+A client is a process of its own, `python -m bench.peers.clients.NAME`. It prints {"up": true}, then
+reads one JSON object a line, {"row": NAME, …}, and answers each with one: the figures of the row,
+{"refused": why} if messages are missing, or {"absent": why} if the product cannot do it. Standard
+library only: most clients run in an environment of their own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import json
+import os
+import sys
+import time
+import traceback
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import AbstractAsyncContextManager
+from typing import Any
+
+from bench.peers.cost import Window
+from bench.peers.tally import Tally, WrongCount, age_ms, body, check_stored, number_of
+
+ROW_TIMEOUT_S = 600.0
+SETTLE_TIMEOUT_S = 60.0  # until the server counts what was done
+READY_TIMEOUT_S = 120.0
+POLL_S = 0.02
+BATCH = 128
+FAILS_EVERY = 10  # in the row of dead letters
+ATTEMPTS = 3
+
+See = Callable[[bytes], object]
+Handle = Callable[[bytes], bool]  # False: the message failed and is to be delivered again
+Figures = dict[str, Any]
+
+
+class Absent(Exception):
+    """The product or its client has nothing for this row."""
+
+
+class Client(ABC):
+    """One client of one product. A queue is what the product stores messages in."""
+
+    title: str
+    how: dict[str, str]  # row → how this client does it, where that is not obvious
+    drained = 50_000  # messages of the rows that empty a queue
+    prefix = ""  # of its queues, where another client of the same server has queues too
+
+    def __init__(self, address: dict[str, Any]) -> None:
+        self.address = address
+        # A client whose `drain` returns later than its last settlement calls this at it.
+        self.on_settled: Callable[[], None] = lambda: None
+
+    @abstractmethod
+    async def open(self) -> None: ...
+
+    @abstractmethod
+    async def close(self) -> None: ...
+
+    @abstractmethod
+    async def create(self, queue: str) -> None: ...
+
+    @abstractmethod
+    async def publish(self, queue: str, body: bytes) -> None:
+        """Sends one message; returns when it is acknowledged."""
+
+    async def publish_batch(self, queue: str, bodies: list[bytes]) -> None:
+        """Sends messages in the client's own kind of batch; returns when all are acknowledged."""
+        raise Absent("no batches")
+
+    @abstractmethod
+    async def stored(self, queue: str) -> int:
+        """The messages that the server says it has."""
+
+    @abstractmethod
+    async def unsettled(self, queue: str) -> int:
+        """The messages of a queue that the server does not count as consumed."""
+
+    @abstractmethod
+    async def drain(self, queue: str, see: See, is_done: Callable[[], bool]) -> None:
+        """Receives and settles messages until `is_done`."""
+
+    def pushing(self, queue: str, see: See) -> AbstractAsyncContextManager[None]:
+        """A handler that gets each message, which is settled after it."""
+        raise Absent("no push consumer")
+
+    def failing(self, queue: str, handle: Handle) -> AbstractAsyncContextManager[None]:
+        """A handler that rejects messages. They come again at once, `ATTEMPTS` times at most."""
+        raise Absent("no redelivery with a limit")
+
+    async def create_failing(self, queue: str) -> None:
+        """A queue for `failing`, whose dead letters are kept."""
+        await self.create(queue)
+
+    async def dead_count(self, queue: str) -> int:
+        raise NotImplementedError
+
+    async def drain_dead(self, queue: str, see: See, is_done: Callable[[], bool]) -> None:
+        raise NotImplementedError
+
+    # ---- sending ----
+
+    async def send(self, queue: str, numbers: Iterator[int], in_flight: int, end: float) -> int:
+        """Sends until the clock shows `end`, each message awaited by a caller of its own; returns
+        how many were acknowledged."""
+        acknowledged = 0
+
+        async def caller() -> None:
+            nonlocal acknowledged
+            while time.perf_counter() < end:
+                await self.publish(queue, body(next(numbers)))
+                acknowledged += 1
+
+        await asyncio.gather(*(caller() for _ in range(in_flight)))
+        return acknowledged
+
+    async def send_batches(self, queue: str, numbers: Iterator[int], end: float) -> int:
+        """The same with four batches under way."""
+        acknowledged = 0
+
+        async def caller() -> None:
+            nonlocal acknowledged
+            while time.perf_counter() < end:
+                bodies = [body(number) for number in itertools.islice(numbers, BATCH)]
+                await self.publish_batch(queue, bodies)
+                acknowledged += len(bodies)
+
+        await asyncio.gather(*(caller() for _ in range(4)))
+        return acknowledged
+
+    async def fill(self, queue: str, count: int) -> None:
+        """Stores the messages 0 … count - 1."""
+        numbers = iter(range(count))
+
+        async def caller() -> None:
+            for number in numbers:
+                await self.publish(queue, body(number))
+
+        await asyncio.gather(*(caller() for _ in range(256)))
+
+
+class Rows:
+    """The rows of the bench, done by a client."""
+
+    def __init__(self, client: Client, servers: list[int]) -> None:
+        self._client = client
+        self._servers = servers
+
+    async def ready(self) -> Figures:
+        """Until one message is acknowledged, whatever fails before."""
+        deadline = time.monotonic() + READY_TIMEOUT_S
+        while True:
+            try:
+                await self._client.open()
+                await self._client.create(self._queue("ready"))
+                await self._client.publish(self._queue("ready"), body(0))
+                return {}
+            except Exception:
+                if time.monotonic() > deadline:
+                    raise
+                with contextlib.suppress(Exception):  # half of it may be open
+                    await self._client.close()
+                await asyncio.sleep(0.05)
+
+    async def warm(self, seconds: float) -> Figures:
+        """Not measured: what a compiler of a virtual machine needs to see."""
+        queue = self._queue("warm")
+        await self._client.create(queue)
+        end = time.perf_counter() + seconds
+        numbers = itertools.count()
+        count = await self._client.send(queue, numbers, 64, end)
+        tally = Tally(next(numbers))
+        goal = min(count, self._client.drained)
+        await self._client.drain(queue, tally.see, lambda: tally.distinct >= goal)
+        return {}
+
+    async def sends(self, name: str, in_flight: int, seconds: float) -> Figures:
+        queue = self._queue(name)
+        await self._client.create(queue)
+        with Window(self._servers) as window:
+            end = time.perf_counter() + seconds
+            count = await self._client.send(queue, itertools.count(), in_flight, end)
+        await self._check_stored(queue, count)
+        return figures(window, count)
+
+    async def batches(self, seconds: float) -> Figures:
+        queue = self._queue("batches")
+        await self._client.create(queue)
+        with Window(self._servers) as window:
+            end = time.perf_counter() + seconds
+            count = await self._client.send_batches(queue, itertools.count(), end)
+        await self._check_stored(queue, count)
+        return figures(window, count)
+
+    async def drain(self, name: str, share: float) -> Figures:
+        """From the first message on, so that the start of a consumer does not count."""
+        queue = self._queue(name)
+        tally, window = await self._filled(queue, share), Window(self._servers)
+
+        def see(message: bytes) -> None:
+            window.start()
+            tally.see(message)
+
+        self._client.on_settled = window.stop
+        await self._client.drain(queue, see, lambda: tally.is_complete)
+        window.stop()
+        await self._check_settled(queue, tally)
+        return figures(window, tally.distinct, tally)
+
+    async def push(self, share: float) -> Figures:
+        """From the first message to the last one."""
+        queue = self._queue("push")
+        tally, window = await self._filled(queue, share), Window(self._servers)
+
+        def see(message: bytes) -> None:
+            window.start()
+            tally.see(message)
+            if tally.is_complete:
+                window.stop()
+
+        async with self._client.pushing(queue, see):
+            await _until(lambda: tally.is_complete)
+            await self._check_settled(queue, tally)
+        return figures(window, tally.distinct, tally)
+
+    async def paced(self, rate: int, seconds: float) -> Figures:
+        """Messages at a steady rate, from the call of the send to the handler."""
+        warm = rate
+        count = int(rate * seconds)
+        tally, ages = Tally(warm + count), list[float]()
+
+        def see(message: bytes) -> None:
+            tally.see(message)
+            ages.append(age_ms(message))
+
+        queue = self._queue("paced")
+        await self._client.create(queue)
+        async with self._client.pushing(queue, see):
+            await self._pace(queue, range(warm), rate)
+            await _until(lambda: tally.distinct == warm)
+            ages.clear()
+            with Window(self._servers) as window:
+                await self._pace(queue, range(warm, warm + count), rate)
+                await _until(lambda: tally.is_complete)
+        tally.check()
+        ages.sort()
+        percentiles = {
+            f"p{percent}_ms": ages[len(ages) * percent // 100] for percent in (50, 99)
+        }
+        return figures(window, count, tally) | percentiles
+
+    async def letters(self, count: int) -> Figures:
+        """A tenth of the messages fails at each of its deliveries and becomes a dead letter."""
+        tally, failed = Tally(count), range(0, count, FAILS_EVERY)
+        settled, window = 0, Window(self._servers)
+
+        def handle(message: bytes) -> bool:
+            nonlocal settled
+            window.start()
+            number = tally.see(message)
+            if number % FAILS_EVERY == 0:
+                return False
+            settled += tally.times(number) == 1
+            return True
+
+        queue = self._queue("letters")
+        await self._client.create_failing(queue)
+        await self._client.fill(queue, count)
+
+        async def is_done() -> bool:
+            if settled < count - len(failed):
+                return False
+            return await self._client.dead_count(queue) >= len(failed)
+
+        async with self._client.failing(queue, handle):
+            await _until_async(is_done)
+            window.stop()
+        tally.check()
+        wrong = [number for number in failed if tally.times(number) != ATTEMPTS]
+        if wrong:
+            times = tally.times(wrong[0])
+            raise WrongCount(
+                f"{len(wrong)} failing messages were not delivered {ATTEMPTS} times: "
+                f"{wrong[0]} came {times} times"
+            )
+        dead = Tally(count)
+        await self._client.drain_dead(queue, dead.see, lambda: dead.distinct >= len(failed))
+        if any(dead.times(number) == 0 for number in failed):
+            raise WrongCount("another message than the failed ones is a dead letter")
+        return figures(window, count)
+
+    def _queue(self, row: str) -> str:
+        return self._client.prefix + row.removeprefix("v2_")
+
+    async def _filled(self, queue: str, share: float) -> Tally:
+        count = max(1, int(self._client.drained * share))
+        await self._client.create(queue)
+        await self._client.fill(queue, count)
+        await self._check_stored(queue, count)
+        return Tally(count)
+
+    async def _pace(self, queue: str, numbers: range, rate: int) -> None:
+        began, sends = time.perf_counter(), []
+        for place, number in enumerate(numbers):
+            wait = began + place / rate - time.perf_counter()
+            if wait > 0:
+                await asyncio.sleep(wait)
+            sends.append(asyncio.ensure_future(self._client.publish(queue, body(number))))
+        await asyncio.gather(*sends)
+
+    async def _check_stored(self, queue: str, acknowledged: int) -> None:
+        """Raises WrongCount. A server may count a message a moment after it acknowledged it."""
+        deadline = time.monotonic() + SETTLE_TIMEOUT_S
+        while await self._client.stored(queue) < acknowledged and time.monotonic() < deadline:
+            await asyncio.sleep(POLL_S)
+        check_stored(acknowledged, await self._client.stored(queue))
+
+    async def _check_settled(self, queue: str, tally: Tally) -> None:
+        tally.check()
+        deadline = time.monotonic() + SETTLE_TIMEOUT_S
+        while (left := await self._client.unsettled(queue)) and time.monotonic() < deadline:
+            await asyncio.sleep(POLL_S)
+        if left:
+            raise WrongCount(f"{left:,} messages were received, but the server has them unsettled")
+
+    async def run(self, row: str, options: dict[str, Any]) -> Figures:
+        """Raises WrongCount, Absent, or what the client raises."""
+        kind = row.removeprefix("v2_").partition("_")[0]
+        if kind == "ready":
+            return await self.ready()
+        if kind == "warm":
+            return await self.warm(options["seconds"])
+        if kind in ("send", "syncs"):
+            return await self.sends(row, options["in_flight"], options["seconds"])
+        if kind == "batches":
+            return await self.batches(options["seconds"])
+        if kind == "drain":
+            return await self.drain(row, options["share"])
+        if kind == "push":
+            return await self.push(options["share"])
+        if kind == "paced":
+            return await self.paced(options["rate"], options["seconds"])
+        return await self.letters(options["count"])
+
+
+def figures(window: Window, messages: int, tally: Tally | None = None) -> Figures:
+    return {
+        "messages": messages,
+        "seconds": window.seconds,
+        "servers_user_s": window.servers.user_s,
+        "servers_system_s": window.servers.system_s,
+        "client_user_s": window.client.user_s,
+        "client_system_s": window.client.system_s,
+        "repeated": tally.repeated if tally else 0,
+    }
+
+
+async def _until(condition: Callable[[], bool]) -> None:
+    while not condition():
+        await asyncio.sleep(POLL_S)
+
+
+async def _until_async(condition: Callable[[], Awaitable[bool]]) -> None:
+    while not await condition():
+        await asyncio.sleep(POLL_S)
+
+
+async def _serve(make: Callable[[dict[str, Any]], Client], answer: Callable[[Figures], None]) -> None:
+    answer({"up": True})
+    rows: Rows | None = None
+    client: Client
+    while line := await asyncio.to_thread(sys.stdin.readline):
+        command = json.loads(line)
+        try:
+            if rows is None:
+                client = make(command["address"])
+                rows = Rows(client, command["servers"])
+            if command["row"] == "about":
+                await client.open()
+                answer({"title": client.title, "how": client.how})
+                continue
+            async with asyncio.timeout(ROW_TIMEOUT_S):
+                answer(await rows.run(command["row"], command))
+        except WrongCount as error:
+            answer({"refused": str(error)})
+        except Absent as error:
+            answer({"absent": str(error)})
+        except Exception as error:
+            traceback.print_exc()
+            answer({"refused": f"{type(error).__name__}: {error}"})
+    if rows is not None:
+        await client.close()
+
+
+def main(make: Callable[[dict[str, Any]], Client]) -> None:
+    """Serves the bench until the end of stdin. What libraries print goes to stderr."""
+    with os.fdopen(os.dup(1), "w") as output:
+        os.dup2(2, 1)
+
+        def answer(found: Figures) -> None:
+            print(json.dumps(found), file=output, flush=True)
+
+        asyncio.run(_serve(make, answer))
+        output.flush()
+    os._exit(0)  # threads of a library do not keep the process
+
+
+__all__ = ["ATTEMPTS", "BATCH", "Absent", "Client", "Handle", "See", "main", "number_of"]

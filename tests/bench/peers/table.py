@@ -1,0 +1,164 @@
+"""From the figures of all rounds to cells: medians with their ranges, or why there is no figure."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from bench.peers.rows import OF_PRODUCTS, V2
+
+Figures = Mapping[str, Any]
+NOTHING = "–"
+SECONDS = {"letters"}
+OF_README = ("send_1", "send_64", "push", "paced", "letters")
+
+
+def cell(row: str, rounds: Sequence[Figures]) -> str:
+    """One cell of a table. A row that was refused in one round has no figure at all."""
+    for found in rounds:
+        if "refused" in found:
+            return f"refused: {found['refused'].splitlines()[0]}"
+    if not rounds or any("absent" in found for found in rounds):
+        return NOTHING
+    if row == "ready":
+        return _range(_each(rounds, "seconds"), _short)
+    if row == "idle":
+        wakeups = _range(_each(rounds, "wakeups"), _short)
+        return f"{_range(_each(rounds, 'cpu_percent'), _short)} · {wakeups}"
+    if row == "memory":
+        fresh, loaded = _each(rounds, "fresh_mb"), _each(rounds, "loaded_mb")
+        return f"{statistics.median(fresh):,.0f} · {_range(loaded, _whole)}"
+    if row == "syncs":
+        return _range([found["syncs"] / found["messages"] for found in rounds], _short)
+    if row == "paced":
+        parts = (_range(_each(rounds, f"p{percent}_ms"), _short) for percent in (50, 99))
+        return f"{' · '.join(parts)}; {cost(rounds)}"
+    if row in SECONDS:
+        return f"{_range(_each(rounds, 'seconds'), _short)}; {cost(rounds)}"
+    return f"{_range([rate(found) for found in rounds], _whole)}/s; {cost(rounds)}"
+
+
+def rate(found: Figures) -> float:
+    return float(found["messages"] / found["seconds"])
+
+
+def cost(rounds: Sequence[Figures]) -> str:
+    """Processor time for a message in µs: of the servers and of the client."""
+    parts = []
+    for side in ("servers", "client"):
+        each = [
+            (found[f"{side}_user_s"] + found[f"{side}_system_s"]) / found["messages"] * 1e6
+            for found in rounds
+        ]
+        parts.append(_short(statistics.median(each)))
+    return " + ".join(parts)
+
+
+def markdown(columns: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
+    head = f"| {' | '.join(columns)} |\n|---|{'---:|' * (len(columns) - 1)}\n"
+    return head + "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def sections(report: Mapping[str, Any]) -> list[tuple[list[str], list[list[str]]]]:
+    """The tables of a report, columns and lines each: own clients, the lean client, products."""
+    clients = {name: each for name, each in report["clients"].items()}
+    own = [name for name in clients if not name.endswith("/lean_v2")]
+    lean = [name for name in clients if name.endswith("/lean_v2")]
+    titles = report["rows"]
+    measured = [row for row in titles if row not in OF_PRODUCTS and row not in V2]
+    return [
+        each
+        for each in (
+            _table(report, measured, own, lambda name: clients[name]["title"], "clients"),
+            _table(report, V2, lean, lambda name: clients[name]["title"], "clients"),
+            _table(
+                report, OF_PRODUCTS, list(report["products"]),
+                lambda name: report["products"][name]["title"], "products",
+            ),
+        )
+        if each[1]
+    ]  # fmt: skip
+
+
+def _table(
+    report: Mapping[str, Any],
+    rows: Iterable[str],
+    names: Sequence[str],
+    title: Callable[[str], str],
+    kind: str,
+) -> tuple[list[str], list[list[str]]]:
+    lines = []
+    for row in rows:
+        cells = [cell(row, report[kind][name]["figures"].get(row, ())) for name in names]
+        if any(each != NOTHING for each in cells):
+            lines.append([report["rows"][row], *cells])
+    return ["", *map(title, names)], lines
+
+
+def block(report: Mapping[str, Any]) -> str:
+    """The tables for docs/benchmarks.md, with the machine and each product's settings."""
+    parts = [markdown(*section) for section in sections(report)]
+    settings = markdown(
+        ["product", "a message is on the disk before its send is acknowledged by"],
+        [[each["title"], each["durability"]] for each in report["products"].values()],
+    ).replace("---:", "---")
+    ways = markdown(
+        ["client", "row", "how"],
+        [
+            [each["title"], row, how]
+            for each in report["clients"].values()
+            for row, how in each["how"].items()
+        ],
+    ).replace("---:", "---")
+    return "\n".join([*parts, settings, ways, machine(report), ""])
+
+
+def readme(report: Mapping[str, Any]) -> str:
+    """Five rows: each product by its first client, without ranges and costs."""
+    firsts: dict[str, str] = {}
+    for name in report["clients"]:
+        firsts.setdefault(name.partition("/")[0], name)
+    lines = []
+    for row in OF_README:
+        cells = []
+        for name in firsts.values():
+            whole = cell(row, report["clients"][name]["figures"].get(row, ()))
+            cells.append(_without_ranges(whole.partition(";")[0]))
+        lines.append([report["rows"].get(row, row), *cells])
+    titles = [report["products"][product]["title"] for product in firsts]
+    return markdown(["", *titles], lines)
+
+
+def machine(report: Mapping[str, Any]) -> str:
+    of = report["machine"]
+    return (
+        f"{of['processor']}, {of['cpus']} cores, Linux {of['kernel']}, CPython {of['python']}, "
+        f"{of['file_system']}: a write of 4 KiB and fdatasync takes {of['fdatasync_us']:,.0f} µs, "
+        f"a loop that sleeps 25 times a second {of['sleep_loop_percent']:.1f} % of a core. "
+        f"Medians of {report['rounds']} rounds (minimum–maximum), {of['date']}."
+    )
+
+
+def _without_ranges(text: str) -> str:
+    parts = text.split(" ")
+    return " ".join(part for part in parts if not part.startswith("(")).replace(")/s", "/s")
+
+
+def _each(rounds: Sequence[Figures], name: str) -> list[float]:
+    return [float(found[name]) for found in rounds]
+
+
+def _range(values: Sequence[float], show: Callable[[float], str]) -> str:
+    middle = show(statistics.median(values))
+    if len(values) == 1:
+        return middle
+    return f"{middle} ({show(min(values))}–{show(max(values))})"
+
+
+def _whole(value: float) -> str:
+    return f"{value:,.0f}"
+
+
+def _short(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
