@@ -14,7 +14,7 @@ import sys
 import tempfile
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Self
@@ -79,16 +79,24 @@ class Processes:
 
     def wait_for(self, port: int) -> None:
         """Until `port` takes connections. Raises RuntimeError."""
-        deadline = time.monotonic() + START_TIMEOUT_S
-        while time.monotonic() < deadline:
+
+        def is_open() -> bool:
             with socket.socket() as client:
-                if client.connect_ex(("127.0.0.1", port)) == 0:
-                    return
-            if any(process.poll() is not None for process in self._started):
-                break
+                return client.connect_ex(("127.0.0.1", port)) == 0
+
+        self.wait_until(is_open, f"nothing listens on port {port}")
+
+    def wait_until(self, condition: Callable[[], bool], failure: str) -> None:
+        """Until `condition`. Raises RuntimeError with what the processes printed."""
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while not condition():
+            is_over = any(process.poll() is not None for process in self._started)
+            if is_over or time.monotonic() > deadline:
+                raise RuntimeError(f"{failure}:\n{self._output()[-2000:]}")
             time.sleep(0.005)
-        log = (self.folder / "output.log").read_text(errors="replace")
-        raise RuntimeError(f"nothing listens on port {port}:\n{log[-2000:]}")
+
+    def _output(self) -> str:
+        return (self.folder / "output.log").read_text(errors="replace")
 
     def pids(self) -> list[int]:
         """All of them, and all that these started, in turn."""
@@ -317,7 +325,7 @@ class RocketMq(Product):
     topics = (
         *("ready", "warm", "send_1", "send_64", "send_1024", "drain", "push", "paced", "letters"),
         *("v2_send_1", "v2_send_8", "v2_send_64", "v2_drain_8", "v2_drain_64", "syncs"),
-        *("%DLQ%letters", "v2_warm"),
+        *("%DLQ%letters", "v2_ready", "v2_warm"),
     )
 
     def bring(self) -> None:
@@ -355,9 +363,10 @@ class RocketMq(Product):
         """Name server, broker and proxy, each once the one before listens."""
         home = processes.folder
         namesrv, broker, ha, remoting, grpc = free_ports(5)
-        (home / "namesrv.conf").write_text(f"listenPort={namesrv}\n")
+        (home / "namesrv.conf").write_text(f"listenPort={namesrv}\nbindAddress=127.0.0.1\n")
         (home / "broker.conf").write_text(
-            f"listenPort={broker}\nhaListenPort={ha}\nbrokerIP1=127.0.0.1\nbrokerName=broker-a\n"
+            f"listenPort={broker}\nhaListenPort={ha}\nbrokerIP1=127.0.0.1\nbrokerIP2=127.0.0.1\n"
+            "bindAddress=127.0.0.1\nbrokerName=broker-a\n"
             f"storePathRootDir={home}/store\nflushDiskType=SYNC_FLUSH\n"
         )
         proxy = {"grpcServerPort": grpc, "remotingListenPort": remoting}
@@ -370,7 +379,9 @@ class RocketMq(Product):
         processes.start(*java, f"{main}.namesrv.NamesrvStartup", "-c", "namesrv.conf")
         processes.wait_for(namesrv)
         processes.start(*java, f"{main}.broker.BrokerStartup", *address, "-c", "broker.conf")
-        processes.wait_for(broker)
+        processes.wait_until(
+            lambda: _is_registered(namesrv), "the broker did not register: a proxy ends without one"
+        )
         processes.start(*java, f"{main}.proxy.ProxyStartup", *address, "-pc", "proxy.json")
         processes.wait_for(grpc)
         return {"proxy": f"127.0.0.1:{grpc}", "store": str(home / "store")}
@@ -387,6 +398,22 @@ PRODUCTS: dict[str, type[Product]] = {
     "kafka": Kafka,
     "rocketmq": RocketMq,
 }
+
+
+def _is_registered(namesrv: int) -> bool:
+    """Whether a name server of Apache's knows a broker: its route of the cluster, by remoting. A
+    frame is two lengths of four bytes, the whole and the header, and the header in JSON."""
+    fields = {"topic": "DefaultCluster"}
+    header = {"code": 105, "flag": 0, "language": "OTHER", "opaque": 1, "version": 0}
+    request = json.dumps(header | {"extFields": fields}).encode()
+    with socket.create_connection(("127.0.0.1", namesrv), START_TIMEOUT_S) as connection:
+        lengths = (len(request) + 4).to_bytes(4, "big") + len(request).to_bytes(4, "big")
+        connection.sendall(lengths + request)
+        with connection.makefile("rb") as answer:
+            answer.read(4)
+            # The first byte says how the header is encoded: 0 is JSON.
+            found = json.loads(answer.read(int.from_bytes(answer.read(4), "big") & 0xFFFFFF))
+    return bool(found["code"] == 0)
 
 
 def _first_line(*command: str | Path, **environment: str) -> str:

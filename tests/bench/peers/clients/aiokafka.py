@@ -10,9 +10,10 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.errors import KafkaError, for_code
 
-from bench.peers.clients.program import Client, See, main
+from bench.peers.clients.program import Client, See, beside, main
 
 MOST = 500
+BATCH_BYTES = 1 << 20  # as librdkafka has it
 ALREADY_EXISTS = 36
 
 
@@ -28,7 +29,9 @@ class Kafka(Client):
     async def open(self) -> None:
         server = self.address["server"]
         self._admin = AIOKafkaAdminClient(bootstrap_servers=server)
-        self._producer = AIOKafkaProducer(bootstrap_servers=server, acks="all")
+        self._producer = AIOKafkaProducer(
+            bootstrap_servers=server, acks="all", max_batch_size=BATCH_BYTES
+        )
         await self._admin.start()
         await self._producer.start()
 
@@ -78,11 +81,9 @@ class Kafka(Client):
 
     @contextlib.asynccontextmanager
     async def pushing(self, queue: str, see: See) -> AsyncIterator[None]:
-        task = asyncio.create_task(self.drain(queue, see, lambda: False))
-        yield
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
+        ended = asyncio.Event()
+        async with beside(self.drain(queue, see, ended.is_set), ended.set):
+            yield
 
     def _consumer(self, group: str) -> AIOKafkaConsumer:
         return AIOKafkaConsumer(

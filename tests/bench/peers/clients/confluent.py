@@ -21,7 +21,7 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
 
-from bench.peers.clients.program import ATTEMPTS, BATCH, Client, Handle, See, main
+from bench.peers.clients.program import ATTEMPTS, BATCH, Client, Handle, See, beside, main
 from bench.peers.tally import body as make_body
 
 TIMEOUT_S = 60.0
@@ -192,12 +192,8 @@ class Confluent(Client):
             finally:
                 consumer.close()
 
-        task = asyncio.create_task(asyncio.to_thread(loop))
-        try:
+        async with beside(asyncio.to_thread(loop), ends.set):
             yield
-        finally:
-            ends.set()
-            await task
 
     async def create_failing(self, queue: str) -> None:
         await self.create(queue)
@@ -249,12 +245,8 @@ class Confluent(Client):
             finally:
                 consumer.close()
 
-        task = asyncio.create_task(asyncio.to_thread(loop))
-        try:
+        async with beside(asyncio.to_thread(loop), ends.set):
             yield
-        finally:
-            ends.set()
-            await task
 
     async def dead_count(self, queue: str) -> int:
         return await self.stored(DEAD + queue)

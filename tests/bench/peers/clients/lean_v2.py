@@ -27,7 +27,15 @@ from bench.peers.tally import body as make_body
 RECEIVE = 32
 INVISIBLE_S, WAIT_S = 60, 1
 QUEUES = 8
-PRODUCER, CONSUMER = ((("x-mq-client-id", f"bench@1@0@{who}"),) for who in ("producer", "consumer"))
+PRODUCER, CONSUMER = (
+    (
+        ("x-mq-client-id", f"bench@1@0@{who}"),
+        ("x-mq-language", "PYTHON"),
+        ("x-mq-protocol", "v2"),
+        ("x-mq-client-version", "5.1.2"),
+    )
+    for who in ("producer", "consumer")
+)
 
 
 class LeanV2(Client):

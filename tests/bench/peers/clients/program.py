@@ -17,7 +17,7 @@ import sys
 import time
 import traceback
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
@@ -358,6 +358,19 @@ def figures(window: Window, messages: int, tally: Tally | None = None) -> Figure
     }
 
 
+@contextlib.asynccontextmanager
+async def beside(
+    work: Coroutine[Any, Any, None], end: Callable[[], object]
+) -> AsyncIterator[None]:
+    """Runs `work`, which ends after `end`. Its failure ends the block."""
+    async with asyncio.TaskGroup() as group:
+        group.create_task(work)
+        try:
+            yield
+        finally:
+            end()
+
+
 async def _until(condition: Callable[[], bool]) -> None:
     while not condition():
         await asyncio.sleep(POLL_S)
@@ -366,6 +379,13 @@ async def _until(condition: Callable[[], bool]) -> None:
 async def _until_async(condition: Callable[[], Awaitable[bool]]) -> None:
     while not await condition():
         await asyncio.sleep(POLL_S)
+
+
+def _text(error: BaseException) -> str:
+    """Of the first cause, where tasks failed beside each other."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return str(error) if isinstance(error, WrongCount) else f"{type(error).__name__}: {error}"
 
 
 async def _serve(make: Callable[[dict[str, Any]], Client], answer: Callable[[Figures], None]) -> None:
@@ -390,7 +410,7 @@ async def _serve(make: Callable[[dict[str, Any]], Client], answer: Callable[[Fig
             answer({"absent": str(error)})
         except Exception as error:
             traceback.print_exc()
-            answer({"refused": f"{type(error).__name__}: {error}"})
+            answer({"refused": _text(error)})
     if rows is not None:
         await client.close()
 
@@ -408,4 +428,4 @@ def main(make: Callable[[dict[str, Any]], Client]) -> None:
     os._exit(0)  # threads of a library do not keep the process
 
 
-__all__ = ["ATTEMPTS", "BATCH", "Absent", "Client", "Handle", "See", "main", "number_of"]
+__all__ = ["ATTEMPTS", "BATCH", "Absent", "Client", "Handle", "See", "beside", "main", "number_of"]

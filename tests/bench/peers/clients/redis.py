@@ -11,7 +11,7 @@ from typing import Any
 from redis.asyncio import BlockingConnectionPool, Redis
 from redis.exceptions import ConnectionError as NotConnected
 
-from bench.peers.clients.program import Client, See, main
+from bench.peers.clients.program import Client, See, beside, main
 from bench.peers.tally import body as make_body
 
 READ = 256
@@ -84,11 +84,9 @@ class RedisStreams(Client):
 
     @contextlib.asynccontextmanager
     async def pushing(self, queue: str, see: See) -> AsyncIterator[None]:
-        task = asyncio.create_task(self.drain(queue, see, lambda: False))
-        yield
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
+        ended = asyncio.Event()
+        async with beside(self.drain(queue, see, ended.is_set), ended.set):
+            yield
 
 
 def _messages(streams: Any) -> list[Any]:

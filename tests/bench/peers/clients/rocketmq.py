@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
+import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,8 @@ from rocketmq import (
     PushConsumer,
     SimpleConsumer,
 )
+
+from rocketmq.v5.exception.client_exception import InternalErrorException
 
 from bench.peers.clients.program import Client, Handle, See, main
 from bench.peers.clients.stored import stored
@@ -70,11 +73,17 @@ class RocketMq(Client):
     async def drain(self, queue: str, see: See, is_done: Callable[[], bool]) -> None:
         consumer = SimpleConsumer(self._configuration, queue, {queue: FilterExpression()}, WAIT_S)
         await asyncio.to_thread(consumer.startup)
-        lock = threading.Lock()
+        lock, before = threading.Lock(), self._received
 
         def receive() -> None:
             while not is_done():
-                messages = consumer.receive(RECEIVE, INVISIBLE_S) or []
+                try:
+                    messages = consumer.receive(RECEIVE, INVISIBLE_S) or []
+                except InternalErrorException:  # its settings are not there yet: it does not wait
+                    if self._received > before:
+                        raise
+                    time.sleep(0.1)
+                    continue
                 with lock:
                     self._received += len(messages)
                     for message in messages:
