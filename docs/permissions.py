@@ -43,7 +43,7 @@ def roles_of(row: Row) -> str:
         condition = f", for the name of its certificate (`{row.own}`)"
     elif row.same_name:
         condition = ", with the name of this broker"
-    return ", ".join(role for role in ROLES if role in row.roles) + condition
+    return (", ".join(role for role in ROLES if role in row.roles) or "no role") + condition
 
 
 def rights_of(row: Row) -> str:

@@ -25,7 +25,7 @@ from support.spark import class_archive
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
 
-LEFT_THREADS = 10  # of fixtures of the session, and of the pool of a library
+LEFT_THREADS = 10  # of servers of the session
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -66,9 +66,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(autouse=True, scope="module")
-def _threads_end() -> Iterator[None]:
-    """Fail if the tests of a file leave threads, which would take time from all later tests."""
+def _ports_end() -> Iterator[None]:
+    """Fail if the tests of a file leave threads that count the connections of a port.
+
+    They would take time from all later tests. Threads of listeners end a moment after their client.
+    """
     before = set(threading.enumerate())
     yield
-    left = [thread.name for thread in threading.enumerate() if thread not in before]
-    assert len(left) <= LEFT_THREADS, f"the tests of this file left {len(left)} threads: {left}"
+    left = [each for each in set(threading.enumerate()) - before if each.name == "connections"]
+    assert len(left) <= LEFT_THREADS, f"the tests of this file left {len(left)} ports open"

@@ -148,6 +148,10 @@ SECTIONS_ELSEWHERE = {
         "tests/integration/console/test_command.py",
         '"--login", "--tls-cert"',
     ),
+    ("docs/security.md", "Audit log"): (
+        "tests/integration/command/test_audit.py",
+        '"audit", "verify"',
+    ),
     ("docs/security.md", "Try it"): ("tests/integration/command/test_secure.py", '"admin.env"'),
     ("docs/replication.md", "A failover to try"): (
         "tests/integration/broker/replication/test_failover_to_try.py",

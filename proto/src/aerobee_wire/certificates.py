@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
-from aerobee_wire.identity import BROKER, NAMESRV
+from aerobee_wire.identity import BROKER, NAMESRV, PROXY
 
 HOST, NAME = "host", "name"  # what a caller requires of a certificate
 
@@ -25,6 +25,8 @@ _NAMESRV_SERVICES = (
     "/aerobee.access.v1.Namesrv",
     "/aerobee.audit.v1.Namesrv",
 )
+
+_PROXY_SERVICES = ("/aerobee.broker.v1.Proxy",)
 
 Stamp = tuple[tuple[int, int, int], ...]
 
@@ -49,6 +51,8 @@ def needs_no_tls(host: str) -> bool:
 
 def role_of(path: str) -> str:
     """Return the role of the service that serves the RPC at `path` ("/package.Service/Method")."""
+    if path.startswith(_PROXY_SERVICES):
+        return PROXY
     return NAMESRV if path.startswith(_NAMESRV_SERVICES) else BROKER
 
 

@@ -1,7 +1,6 @@
-"""Make files durable and lock them, on Linux, macOS and Windows.
+"""Make files durable, replace and lock them, on Linux, macOS and Windows.
 
-Servers and clients use this module. It is the only one that knows how these systems differ here. It
-does not open or write files.
+Servers and clients use this module. It is the only one that knows how these systems differ here.
 """
 
 from __future__ import annotations
@@ -94,3 +93,14 @@ if sys.platform != "win32" and hasattr(fcntl, "F_FULLFSYNC"):
     sync = sync_data = _sync_to_the_disk
 else:
     sync, sync_data = os.fsync, getattr(os, "fdatasync", os.fsync)
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Replace a file so that a crash leaves either the old or the new content. Raises OSError."""
+    new = path.with_name(path.name + ".tmp")
+    with new.open("wb") as file:
+        file.write(content)
+        file.flush()
+        sync(file.fileno())
+    new.replace(path)
+    sync_directory(path.parent)

@@ -135,6 +135,11 @@ _ACCESS_ROWS: Mapping[str, Row] = {
 _ACCESS = {method: replace(row, always_rejects=True) for method, row in _ACCESS_ROWS.items()}
 _AUDIT = {"ListAuditLines": _row(CONSOLE, ADMIN, rights=_GET_CLUSTER)}
 
+_CONFIG: Mapping[str, Row] = {
+    "GetConfig": _row(CONSOLE, ADMIN, rights=_GET_CLUSTER),
+    "UpdateConfig": _row(ADMIN, rights=_UPDATE_CLUSTER),
+}
+
 TABLE: Mapping[str, Row] = {
     **_rpcs(
         "aerobee.namesrv.v1.NamesrvService",
@@ -188,7 +193,7 @@ TABLE: Mapping[str, Row] = {
     **_rpcs(
         "aerobee.broker.v1.SearchService",
         {
-            "SearchMessages": _row(CLIENT, CONSOLE, ADMIN, rights=_on("Sub|Get", TOPIC, "topic")),
+            "SearchMessages": _row(*_READERS, rights=_on("Sub|Get", TOPIC, "topic")),
             "FindMessage": _row(CLIENT, CONSOLE, ADMIN, rights=_GET_CLUSTER),
             "TrackMessage": _row(CLIENT, CONSOLE, ADMIN, rights=_GET_CLUSTER),
         },
@@ -244,8 +249,11 @@ TABLE: Mapping[str, Row] = {
             "UpdateConsumerOffsets": _consumes("consumer_group", "offsets[].topic"),
             "GetQueueOffsets": _row(*_READERS, rights=_on("Pub|Sub|Get", TOPIC, "topic")),
             "SearchOffset": _row(*_READERS, rights=_on("Sub|Get", TOPIC, "topic")),
-            "ResetConsumerOffsets": _row(ADMIN, rights=_on(UPDATE, GROUP, "consumer_group")),
-            "ForgetConsumerOffsets": _row(ADMIN, rights=_on(UPDATE, GROUP, "consumer_group")),
+            # A proxy resets and forgets offsets for the users of its administration port.
+            "ResetConsumerOffsets": _row(PROXY, ADMIN, rights=_on(UPDATE, GROUP, "consumer_group")),
+            "ForgetConsumerOffsets": _row(
+                PROXY, ADMIN, rights=_on(UPDATE, GROUP, "consumer_group")
+            ),
             "GetConsumeStats": _row(*_READERS, rights=_on(GET, GROUP, "consumer_group")),
         },
     ),
@@ -268,7 +276,7 @@ TABLE: Mapping[str, Row] = {
             "DescribeGroup": _row(*_READERS, rights=_on(GET, GROUP, "consumer_group")),
             "GetBrokerStatus": _row(*_READERS, BROKER, rights=_GET_CLUSTER),
             "GetStats": _row(*_READERS, rights=_GET_CLUSTER),
-            "ListLeases": _row(CONSOLE, ADMIN, rights=_on(GET, GROUP, "consumer_group")),
+            "ListLeases": _row(PROXY, CONSOLE, ADMIN, rights=_on(GET, GROUP, "consumer_group")),
             "ReleaseLease": _row(ADMIN, rights=_on(UPDATE, GROUP, "consumer_group")),
             "ListTransactions": _row(CONSOLE, ADMIN, rights=_GET_CLUSTER),
             "ListDelayed": _row(CONSOLE, ADMIN, rights=_GET_CLUSTER),
@@ -290,13 +298,8 @@ TABLE: Mapping[str, Row] = {
             "ListLetterStates": _row(*_READERS, rights=_on(GET, GROUP, "consumer_group")),
         },
     ),
-    **_rpcs(
-        "aerobee.broker.v1.ConfigService",
-        {
-            "GetConfig": _row(CONSOLE, ADMIN, rights=_GET_CLUSTER),
-            "UpdateConfig": _row(ADMIN, rights=_UPDATE_CLUSTER),
-        },
-    ),
+    **_rpcs("aerobee.broker.v1.ConfigService", _CONFIG),
+    **_rpcs("aerobee.broker.v1.ProxyConfigService", _CONFIG),
     **_rpcs(
         "aerobee.broker.v1.ReplicaService",
         {
@@ -313,7 +316,11 @@ TABLE: Mapping[str, Row] = {
         "aerobee.broker.v1.ReplicationService",
         {"Follow": _of_brokers_only(), "GetSnapshot": _of_brokers_only()},
     ),
-    **_rpcs("aerobee.access.v1.NamesrvAccessService", _ACCESS),
+    # A login proves a user, so that no role suffices.
+    **_rpcs(
+        "aerobee.access.v1.NamesrvAccessService",
+        {**_ACCESS, "LogIn": Row(rights=(), always_rejects=True)},
+    ),
     **_rpcs("aerobee.access.v1.BrokerAccessService", _ACCESS),
     **_rpcs("aerobee.audit.v1.NamesrvAuditService", _AUDIT),
     **_rpcs("aerobee.audit.v1.BrokerAuditService", _AUDIT),
@@ -402,6 +409,13 @@ class Permissions:
                 path,
             )
         if caller.role not in row.roles:
+            if not row.roles:
+                raise NotPermitted(
+                    f"{rpc_name(path)} needs a signature, because the certificate {caller} does "
+                    "not suffice: give the client the access key and the secret key of a "
+                    "user, and set authenticationEnabled=true at the server",
+                    path,
+                )
             allowed = ", ".join(sorted(row.roles))
             raise NotPermitted(
                 f"role {caller.role!r} ({caller}) may not call {rpc_name(path)}: use a "
@@ -460,6 +474,21 @@ def needs_of(row: Row, request: Any, cluster: str) -> list[Need]:
     return list(found)
 
 
+# The RPCs whose answers have bodies of messages. Name servers have none.
+READS = frozenset(
+    f"/aerobee.broker.v1.{name}"
+    for name in (
+        "MessageService/Pull",
+        "MessageService/GetMessage",
+        "MessageService/QueryMessages",
+        "SearchService/SearchMessages",
+        "SearchService/FindMessage",
+        "PopService/Pop",
+        "LiteService/LitePop",
+        "ReplicaService/ReadDiverged",
+    )
+) | {f"/apache.rocketmq.v2.MessagingService/{name}" for name in ("ReceiveMessage", "PullMessage")}
+
 # The fields with the subject of a change that needs a right on the cluster, by RPC.
 _SUBJECTS: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(("PutUser", "DeleteUser", "PutAcl", "DeleteAcl"), ("User:username",)),
@@ -475,12 +504,12 @@ _SUBJECTS: Mapping[str, tuple[str, ...]] = {
 
 
 def resources_of(path: str, request: Any, cluster: str) -> list[str]:
-    """Return the resources that a change is about, each once, such as "Topic:orders".
+    """Return the resources that a call is about, each once, such as "Topic:orders".
 
     These are names only, no values. For some RPCs, it is the cluster.
 
     Args:
-        path: "/package.Service/Method" of a row with `is_change`.
+        path: "/package.Service/Method" of a row.
         request: The request.
         cluster: The cluster of this process.
     """

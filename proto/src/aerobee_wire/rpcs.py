@@ -250,8 +250,12 @@ LIST_LETTER_FAILURES = rpc(
     dead_letter.ListLetterFailuresRequest, dead_letter.ListLetterFailuresResponse
 )
 LIST_LETTER_STATES = rpc(dead_letter.ListLetterStatesRequest, dead_letter.ListLetterStatesResponse)
-GET_CONFIG = rpc(config.GetConfigRequest, config.GetConfigResponse)
-UPDATE_CONFIG = rpc(config.UpdateConfigRequest, config.UpdateConfigResponse)
+GET_CONFIG = rpc(config.GetConfigRequest, config.GetConfigResponse, "ConfigService")
+UPDATE_CONFIG = rpc(config.UpdateConfigRequest, config.UpdateConfigResponse, "ConfigService")
+GET_PROXY_CONFIG = rpc(config.GetConfigRequest, config.GetConfigResponse, "ProxyConfigService")
+UPDATE_PROXY_CONFIG = rpc(
+    config.UpdateConfigRequest, config.UpdateConfigResponse, "ProxyConfigService"
+)
 
 # ---- broker: replication ----
 
@@ -293,6 +297,7 @@ class AccessRpcs:
 
 NAMESRV_ACCESS = AccessRpcs("NamesrvAccessService")
 BROKER_ACCESS = AccessRpcs("BrokerAccessService")
+LOG_IN = rpc(access.LogInRequest, access.LogInResponse)
 
 # ---- audit logs ----
 

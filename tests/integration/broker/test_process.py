@@ -378,7 +378,9 @@ async def test_a_scrape_under_load_has_the_metrics_of_the_table(tmp_path: Path) 
         for each in (*table.services()["broker"], *table.services()["each process"])
         if not each.name.startswith("aerobee_replica_")
     }
-    with broker_process(tmp_path, *METRICS) as broker:
+    with broker_process(
+        tmp_path / "data", *METRICS, f"--set=auditLogPath={tmp_path / 'audit.log'}"
+    ) as broker:
         metrics = str(broker.ready["metrics"])
 
         async def load(number: int) -> None:

@@ -207,7 +207,9 @@ async def test_two_thousand_connections_are_served_at_once() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(3 * MANY + 1_000, hard), hard))
     try:
-        async with running(limits=PortLimits(connections_per_address=MANY + 1)) as server:
+        async with running(
+            limits=PortLimits(connections_per_address=2 * MANY, silent_ms=60_000)
+        ) as server:
 
             async def connect(_: int) -> Stream:
                 reader, writer = await dial(server.port, tls=False)

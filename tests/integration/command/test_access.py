@@ -294,9 +294,11 @@ def test_processes_that_were_down_get_the_change(cluster: Cluster) -> None:
 
 
 def test_proxy_is_not_serving_until_a_name_server_sends_the_table(tmp_path: Path) -> None:
+    """An empty name server may have lost its disk: a broker must have filled it."""
     with (
-        namesrv_process(tmp_path) as namesrv,
+        namesrv_process(tmp_path / "namesrv") as namesrv,
         proxy_process(namesrv.address, *AUTHENTICATION) as proxy,
+        ExitStack() as later,
     ):
 
         def health() -> int:
@@ -305,6 +307,8 @@ def test_proxy_is_not_serving_until_a_name_server_sends_the_table(tmp_path: Path
                 return int(stub.Check(health_pb2.HealthCheckRequest(), timeout=10).status)
 
         serving = health_pb2.HealthCheckResponse.ServingStatus
+        assert health() == serving.NOT_SERVING
+        later.enter_context(broker_process(tmp_path / "broker", namesrv=namesrv.address))
         until_sync(lambda: health() == serving.SERVING, "the table")
         namesrv.stop()
         assert health() == serving.SERVING, "it continues with what it has"
@@ -315,6 +319,26 @@ def test_proxy_is_not_serving_until_a_name_server_sends_the_table(tmp_path: Path
         assert code == Code.INTERNAL_SERVER_ERROR and "retry" in message
         namesrv.restart()
         until_sync(lambda: health() == serving.SERVING, "the table again")
+
+
+def test_first_user_is_not_back_after_an_empty_disk(tmp_path: Path) -> None:
+    first = '--set=initAuthenticationUser={"username":"root","password":"s3cret"}'
+    with (
+        namesrv_process(tmp_path / "namesrv", first) as namesrv,
+        broker_process(tmp_path / "broker", namesrv=namesrv.address) as broker,
+    ):
+        cluster = Cluster([namesrv], [broker], [], tmp_path)
+        until_sync(lambda: cluster.everywhere("user/root"), "the first user")
+        cluster.command("user", "create", "ops", "--super", "--generate")
+        cluster.command("user", "delete", "root", "--yes")
+        created = len(namesrv.events("first_user_created"))
+        namesrv.kill()
+        for file in (tmp_path / "namesrv").rglob("accessTable.json"):
+            file.unlink()
+        namesrv.restart()
+        until_sync(lambda: cluster.everywhere("user/ops"), "the table")
+        assert "user/root" not in cluster.keys_at(namesrv)
+        assert len(namesrv.events("first_user_created")) == created
 
 
 def test_official_sdk_gets_through_a_quota_without_losing_a_message(

@@ -49,8 +49,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
             rights = (("Cluster:*", ("Get", "List")), ("Topic:*", ("Get", "List")))
             admin.create_policies("reader", [PolicyDescription(*each) for each in rights])
         patch = stack.enter_context(pytest.MonkeyPatch.context())
-        for name, file in (("TRUST_CERT", "ca.crt"), ("CERT", "user.crt"), ("KEY", "user.key")):
-            patch.setenv(f"AEROBEE_TLS_{name}_PATH", str(secure / file))
+        patch.setenv("AEROBEE_TLS_TRUST_CERT_PATH", str(secure / "ca.crt"))
         options = ("--login", "--trusted-proxy", "127.0.0.0/8", "--base-path", BASE)
         console = stack.enter_context(
             ServiceProcess("aerobee_console", "--port", "0", "--namesrv", up.namesrv, *options)

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import dataclasses
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -60,9 +60,13 @@ class TlsTestServer:
         port: int = 0,
         grace_s: float = 0.0,
         limits: PortLimits | None = None,
+        *,
+        trusted: Sequence[str] = (),
     ) -> None:
         self.handlers = Handlers()
-        self.server = TlsServer(self._make, host=host, port=port, tls=tls, limits=limits)
+        self.server = TlsServer(
+            self._make, host=host, port=port, tls=tls, limits=limits, trusted=trusted
+        )
         self._grace_s = grace_s
 
     @property

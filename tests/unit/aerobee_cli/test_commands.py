@@ -47,6 +47,7 @@ GROUPS = (
     "client",
     "namesrv",
     "namesrv config",
+    "proxy config",
 )
 # All commands; users and documents rely on their names.
 COMMANDS = {
@@ -58,6 +59,9 @@ COMMANDS = {
     "namesrv config get",
     "namesrv config set",
     "namesrv config unset",
+    "proxy config get",
+    "proxy config set",
+    "proxy config unset",
     "proxy",
     "broker",
     "console",
@@ -68,6 +72,7 @@ COMMANDS = {
     "export",
     "apply",
     "completion",
+    "audit list",
     "audit tail",
     "audit verify",
     "quota set",

@@ -56,6 +56,10 @@ class Signed:
         known = given.access_key in USERS and given.secret_key == SECRET
         if self._house.checks_users and not known:
             raise NotAuthenticated("the user or the signature is not valid")
+        if rpc.method == "LogIn" and "LogIn" not in self._house.visitor.transport.answers:
+            self._house.visitors.append(request.visitor)
+            username = given.access_key if self._house.checks_users else ""
+            return access_pb2.LogInResponse(username=username)
         if rpc.method == "GetUser":
             user = access_pb2.UserInfo(username=given.access_key, enabled=True, secrets=1)
             return access_pb2.GetUserResponse(user=user)
@@ -78,6 +82,7 @@ class House:
         self.visitor = visitor
         self.options = replace(visitor.console.options, login=True, **options)
         self.calls: list[tuple[str, str]] = []
+        self.visitors: list[str] = []  # of logins that the name server has written
         self.checks_users = True
         self.now_s = 0.0
         self.log: list[dict[str, str]] = []
@@ -193,6 +198,7 @@ async def test_calls_are_signed_by_the_user_who_logged_in(house: House) -> None:
     assert {user for user, _ in house.calls} == {"ops"}
     assert json.loads((await house.get("/api/v1/session", session)).text)["user"] == "ops"
     assert house.log[-1] == {"event": "login", "user": "ops", "address": "127.0.0.1"}
+    assert house.visitors == ["127.0.0.1"]
 
 
 @pytest.mark.parametrize(
@@ -301,7 +307,7 @@ async def test_there_is_a_limit_of_sessions(house: House) -> None:
     first = await house.session()
     house.now_s += 1
     for _ in range(MAX_SESSIONS):
-        await house.sessions.begin("ops", SECRET)
+        await house.sessions.begin("ops", SECRET, "")
     assert (await house.get("/keys", first)).status == 303
 
 
@@ -311,7 +317,10 @@ async def test_there_is_a_limit_of_sessions(house: House) -> None:
 async def test_users_share_no_console_and_sessions_of_a_user_do(house: House) -> None:
     tokens = [await house.token(await house.session(user)) for user in ("ops", "ops", "eve")]
     assert tokens[0] == tokens[1] != tokens[2]
-    one, two = await house.sessions.begin("ops", SECRET), await house.sessions.begin("eve", SECRET)
+    one, two = (
+        await house.sessions.begin("ops", SECRET, ""),
+        await house.sessions.begin("eve", SECRET, ""),
+    )
     assert one.account.console.live is not two.account.console.live
     answer = await house.post("/topics/new", {"topic": "x"}, one.id, token=tokens[2])
     assert answer.status == 403
@@ -328,7 +337,7 @@ async def test_a_user_who_may_only_read_sees_no_buttons(house: House) -> None:
 
 
 async def test_the_stream_of_a_page_ends_with_its_session(house: House) -> None:
-    session = await house.sessions.begin("ops", SECRET)
+    session = await house.sessions.begin("ops", SECRET, "")
     live: Callable[[Any], Live] = lambda _: session.account.console.live  # noqa: E731
     from starlette.requests import Request
     from starlette.responses import HTMLResponse
@@ -395,8 +404,11 @@ async def test_only_a_trusted_proxy_with_https_is_served(visitor: Visitor) -> No
 
 async def test_an_unreachable_name_server_is_no_wrong_secret(house: House) -> None:
     def away(_: str, __: Any) -> Any:
-        raise MqError(Code.BROKER_UNREACHABLE, "no answer from the name server")
+        raise MqError(Code.BROKER_UNREACHABLE, "no answer from 10.0.0.5:9876")
 
-    house.visitor.transport.answers["GetClusterInfo"] = away
+    house.visitor.transport.answers["LogIn"] = away
     for _ in range(FAILURES_OF_USER + 1):
-        assert (await house.log_in()).status == 502
+        answer = await house.log_in()
+        assert answer.status == 502
+        assert "10.0.0.5" not in answer.text, "a visitor without a session sees no address"
+    assert house.log[-1]["reason"] == "no answer from 10.0.0.5:9876"

@@ -10,8 +10,9 @@ import pytest
 import structlog
 
 from aerobee_chassis.errors import StartError
-from aerobee_namesrv.kv_config import KVConfigManager, replace_file
+from aerobee_namesrv.kv_config import KVConfigManager
 from aerobee_wire.checked_json import decode
+from aerobee_wire.files import replace_file
 from aerobee_wire.status import Code, MqError
 from support.codes import raises_about, raises_code
 

@@ -107,3 +107,8 @@ def test_a_proxy_on_another_address_than_loopback_needs_tls_and_users() -> None:
             load(ProxyOptions, sets=sets)
         assert "authenticationEnabled=true" in str(caught.value)
         assert load(ProxyOptions, sets=(*sets, "insecure=true")).is_insecure
+
+
+def test_workers_do_not_share_the_administration_port() -> None:
+    with raises_about(ConfigError, "enableProxyAdminGrpcServer"):
+        load(ProxyOptions, sets=["enableProxyAdminGrpcServer=true", "workers=2"])

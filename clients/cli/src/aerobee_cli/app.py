@@ -52,7 +52,7 @@ COMMANDS = {
     "user": ("user", "Users of the cluster, who sign their calls."),
     "acl": ("acl", "Policies: what users may do."),
     "quota": ("quota", "Quotas of users, clients and addresses."),
-    "audit": ("audit", "Audit logs: changes and rejected calls."),
+    "audit": ("audit", "Audit logs: changes, logins and rejected calls."),
     "client": ("client", "Connected producers and consumers."),
     "top": ("top", "Show live rates of brokers, and of the busiest topics and groups."),
     "doctor": ("doctor", "Look for problems of clients and operators."),
@@ -167,7 +167,7 @@ def _load(name: str) -> click.Command:
     if name == "dlq":
         jobs: CommandGroup = import_module("aerobee_cli.commands.letter_jobs").app
         group.add_lazily("jobs", lambda: jobs, "Jobs that send dead letters again or dismiss them.")
-    if name in ("broker", "namesrv"):
+    if name in ("broker", "namesrv", "proxy"):
         config: CommandGroup = getattr(import_module("aerobee_cli.commands.config"), name)
         group.add_lazily("config", lambda: config, config.help or "")
     if module == name and group.name == name:

@@ -74,7 +74,7 @@ def to_record(record: Record) -> pb.TableRecord:
 
 def record_of(message: pb.TableRecord) -> Record:
     """Return the record in a message. Raises MqError with the code INVALID_PARAMETER."""
-    version = Version(message.version.time_ms, message.version.node)
+    version = Version.checked(message.version.time_ms, message.version.node)
     if message.WhichOneof("content") == "quota":
         return Record(quota_of(message.quota), version, message.deleted)
     check_name(message.username)

@@ -76,6 +76,12 @@ class Signer:
         return f"{SCHEME} {fields} {_signature(self._secret(), path, fields)}"
 
 
+def claimed_user(header: str) -> str:
+    """Return the user that a header names, or "". This proves nothing."""
+    scheme, _, fields = header[:MAX_HEADER].partition(" ")
+    return unquote(fields.partition(" ")[0].partition("/")[0]) if scheme == SCHEME else ""
+
+
 @dataclass(frozen=True, slots=True)
 class Signed:
     """A call whose signature counts.

@@ -17,9 +17,11 @@ from typing import Any, NamedTuple, TypeAlias
 from aerobee_wire.access.policies import Policy
 from aerobee_wire.access.quotas import DEFAULT, Quota
 from aerobee_wire.access.users import User
-from aerobee_wire.status import illegal_operation
+from aerobee_wire.status import illegal_operation, invalid_parameter
 
 HORIZON_MS = 30 * 24 * 3_600_000  # a server that was away for longer replaces its table
+# The end of the year 9999. The next change of a record has a later version: it must fit a message.
+LAST_MS = 253_402_300_799_999
 MAX_DELETED_USERS = 1_000  # older than HORIZON_MS; SUPER users are forgotten last
 
 Key = tuple[str, ...]
@@ -30,6 +32,18 @@ class Version(NamedTuple):
 
     time_ms: int
     node: str  # makes versions of the same millisecond differ
+
+    @classmethod
+    def checked(cls, time_ms: int, node: str) -> Version:
+        """Return the version of another process or of a file.
+
+        Raises MqError with the code INVALID_PARAMETER if its time is not one.
+        """
+        if not 0 <= time_ms <= LAST_MS:
+            raise invalid_parameter(
+                f"invalid time {time_ms} of a record's version: use 0 to {LAST_MS}", about="time_ms"
+            )
+        return cls(time_ms, node)
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,8 +275,9 @@ class AccessTable:
 
     def _check_super(self, records: Iterable[Record]) -> None:
         changed = {each.key: each for each in records}
-        if not any(is_super(each) for each in self._records.values()):
-            return
+        present = (self._records.get(key) for key in changed)
+        if not any(each is not None and is_super(each) for each in present):
+            return  # looking at all users would take milliseconds
         if not any(is_super(each) for each in ({**self._records, **changed}).values()):
             raise illegal_operation(
                 "this is the last enabled SUPER user: make another one first", about="username"

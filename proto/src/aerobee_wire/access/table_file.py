@@ -5,6 +5,7 @@ The file contains secrets, because an HMAC needs them. So only its owner may rea
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterable
 from dataclasses import asdict
@@ -40,8 +41,18 @@ class TableFile(NamedTuple):
 
 
 def encode(records: Iterable[Record], current_ms: int) -> bytes:
-    return checked_json.encode(
-        {"currentMs": current_ms, "records": [_to_json(each) for each in records]}
+    return joined(map(encode_record, records), current_ms)
+
+
+def encode_record(record: Record) -> str:
+    """Return a record as it is in the file, for `joined`."""
+    return json.dumps(_to_json(record), ensure_ascii=False, separators=(",", ":"))
+
+
+def joined(records: Iterable[str], current_ms: int) -> bytes:
+    """Return the content of a file with these records."""
+    return checked_json.encode_text(
+        f'{{"currentMs":{current_ms:d},"records":[{",".join(records)}]}}'
     )
 
 
@@ -95,7 +106,7 @@ def _to_json(record: Record) -> dict[str, object]:
 
 
 def _of_json(entry: dict[str, Any]) -> Record:
-    version = Version(int(entry["time"]), str(entry["node"]))
+    version = Version.checked(int(entry["time"]), str(entry["node"]))
     item: Item
     if "quotaOf" in entry:
         rates = Rates(**entry["rates"])

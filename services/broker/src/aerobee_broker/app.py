@@ -46,7 +46,9 @@ from aerobee_chassis.errors import PortInUse, StartError
 from aerobee_chassis.lifecycle import App, Step
 from aerobee_chassis.metrics.endpoint import MetricsEndpoint
 from aerobee_chassis.metrics.process import (
+    AuditCounts,
     QuotaCounts,
+    audit_source,
     make_registry,
     port_source,
     quota_source,
@@ -108,6 +110,7 @@ class BrokerApp(App):
         self._access: BrokerAccess | None = None  # set when it has started
         registry.register(port_source(self._limits.counts))
         registry.register(quota_source(self._quotas))
+        registry.register(audit_source(self._audit))
         registry.register(in_flight_source("aerobee_", self._in_flight, former="rocketmq_"))
         registry.register(self._calls_waiting)
         self._span_exporter: SpanExporter | None = None
@@ -123,6 +126,9 @@ class BrokerApp(App):
 
     def _quotas(self) -> QuotaCounts | None:
         return None if self._access is None else self._access.meter.buckets
+
+    def _audit(self) -> AuditCounts | None:
+        return None if self._access is None else self._access.audit
 
     def _calls_waiting(self) -> Iterator[Series]:
         waiting = self._in_flight

@@ -22,6 +22,8 @@ LEVELS = ("debug", "info", "warning", "error")
 LogFormat = Literal["auto", "json", "console"]
 # The width of an event's name for people. structlog pads it to 30, half of a line.
 EVENT_WIDTH = 20
+# gRPC logs a traceback for each name of metadata that is not UTF-8: a caller could fill the log.
+UNREADABLE_NAME = "Invalid encoding on"
 # Control characters could change the state of a terminal. Line feeds and tabs are kept.
 _CONTROLS = {
     code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"
@@ -63,7 +65,7 @@ def configure(service: str, level: str = "info", log_format: LogFormat = "auto")
     )
     structlog.contextvars.bind_contextvars(service=service)
     # Libraries log through the standard library. Forward their warnings and errors.
-    handler = _ForwardToStructlog()
+    handler = ForwardToStructlog()
     logging.basicConfig(level=max(threshold, logging.WARNING), handlers=[handler], force=True)
 
 
@@ -111,8 +113,10 @@ def _rendering(*, for_people: bool) -> Sequence[Processor]:
     )
 
 
-class _ForwardToStructlog(logging.Handler):
+class ForwardToStructlog(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
+        if str(record.msg).startswith(UNREADABLE_NAME):
+            return
         logger = structlog.get_logger()
         logger.log(
             record.levelno, record.getMessage(), logger=record.name, exc_info=record.exc_info

@@ -22,7 +22,12 @@ from aerobee_chassis.clock import Clock, SystemClock
 from aerobee_chassis.errors import StartError
 from aerobee_chassis.lifecycle import App, Step
 from aerobee_chassis.metrics.endpoint import MetricsEndpoint
-from aerobee_chassis.metrics.process import make_registry, port_source, quota_source
+from aerobee_chassis.metrics.process import (
+    audit_source,
+    make_registry,
+    port_source,
+    quota_source,
+)
 from aerobee_chassis.metrics.push import PushExporter
 from aerobee_chassis.port_limits import limits_of
 from aerobee_chassis.rpc.call import Failure
@@ -137,6 +142,7 @@ class NamesrvApp(App):
         registry.register(in_flight_source(PREFIX, self._in_flight))
         registry.register(port_source(limits.counts))
         registry.register(quota_source(lambda: quotas))
+        registry.register(audit_source(lambda: self._audit))
         self._metrics = MetricsEndpoint(options, registry, ready=lambda: self.serving)
         self._exporter = PushExporter(options, registry, self.clock)
 
@@ -219,8 +225,9 @@ class NamesrvApp(App):
             structlog.get_logger().warning("access_table_stale", path=str(path))
 
     async def _create_first_user(self) -> None:
-        """Create the first user if there is no user."""
+        """Create the first user if there is no user, and no broker has one."""
         user = self._first_user
+        await self.access.exchanged.wait()
         if user is not None and await self.access.create_first(user):
             structlog.get_logger().info("first_user_created", user=user.name)
 

@@ -15,22 +15,12 @@ import structlog
 
 from aerobee_chassis.errors import StartError
 from aerobee_wire import checked_json, files
+from aerobee_wire.files import replace_file
 from aerobee_wire.status import Code, MqError
 
 ORDER_TOPIC_CONFIG = "ORDER_TOPIC_CONFIG"  # the only namespace that the name server itself reads
 
 Table = dict[str, dict[str, str]]
-
-
-def replace_file(path: Path, content: bytes) -> None:
-    """Replace a file so that a crash leaves either the old or the new content. Raises OSError."""
-    new = path.with_name(path.name + ".tmp")
-    with new.open("wb") as file:
-        file.write(content)
-        file.flush()
-        files.sync(file.fileno())
-    new.replace(path)
-    files.sync_directory(path.parent)
 
 
 class KVConfigManager:

@@ -9,22 +9,30 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
+from aerobee.broker.v1 import config_pb2
 from aerobee_foreign.apache.rocketmq.v2 import service_pb2
 from aerobee_foreign.apache.rocketmq.v2.definition_pb2 import Code
 from google.protobuf import message_factory
 from google.protobuf.message import Message
 
+from aerobee_chassis import logs
 from aerobee_chassis.background import BackgroundTask, PeriodicTask
 from aerobee_chassis.clock import Clock, SystemClock
 from aerobee_chassis.errors import ConfigError
 from aerobee_chassis.lifecycle import App, Component, Step
 from aerobee_chassis.metrics.endpoint import MetricsEndpoint
-from aerobee_chassis.metrics.process import make_registry, port_source, quota_source
+from aerobee_chassis.metrics.process import (
+    audit_source,
+    make_registry,
+    port_source,
+    quota_source,
+)
 from aerobee_chassis.metrics.push import PushExporter
 from aerobee_chassis.port_limits import limits_of
+from aerobee_chassis.rpc.access import Access
 from aerobee_chassis.rpc.call import Failure
 from aerobee_chassis.rpc.caller import Caller
 from aerobee_chassis.rpc.in_flight import TooMuchInFlight, in_flight_source
@@ -37,11 +45,18 @@ from aerobee_proxy.access.table_users import TableUsers
 from aerobee_proxy.cluster.transport import error_of
 from aerobee_proxy.config import ProxyOptions
 from aerobee_proxy.metrics import PREFIX, ProxyMetrics
+from aerobee_proxy.options_rpcs import OptionsRpcs
 from aerobee_proxy.proxy import Proxy
+from aerobee_proxy.v2.admin import service as admin
 from aerobee_proxy.v2.status import TOO_MUCH, Refused, named, status
+from aerobee_wire.access.signature import Signatures
+from aerobee_wire.permissions import TABLE, Permissions, Row
 from aerobee_wire.status import MqError, grpc_status_of, trailers_of
 
 DESCRIPTOR = service_pb2.DESCRIPTOR.services_by_name["MessagingService"]
+OPTIONS = config_pb2.DESCRIPTOR.services_by_name["ProxyConfigService"]
+# The handlers of Admin check their callers by themselves, because tools sign calls like SDKs.
+_CHECKS_ITSELF = Row(is_open=True)
 
 # The gRPC status with which a refused telemetry stream ends. Codes that are missing here map to
 # INVALID_ARGUMENT.
@@ -53,6 +68,7 @@ GOODBYE_S = 0.05  # time for clients to read that the server does not accept new
 STOP_GRACE_S = 1.0  # short, because streams and long polls have ended by then
 EXPIRY_SCAN_S = 5.0
 USERS_SCAN_S = 2.0
+RATES_S = 1.0
 
 
 class ProxyApp(App):
@@ -72,15 +88,23 @@ class ProxyApp(App):
         if not options.namesrvs:
             raise ConfigError("namesrvAddr is empty: give --namesrv host:port", "namesrvAddr")
         self._options = options
-        self._listeners = listeners
         self._limits = limits_of(options)
         self._clock = clock or SystemClock()
         self._transport = Caller(error_of, options.peer_tls())
         self.proxy = Proxy(
-            options, self._transport, self._clock, listen_port=lambda: self._server.port
+            options,
+            self._transport,
+            self._clock,
+            listen_port=lambda: self._server.port,
+            admin_address=lambda: "" if self._admin is None else self._admin.address,
         )
         self._plain: Server | None = None  # the server behind the relay, or without one
-        self._server = self._make_server()
+        self._server = self._make_server(self._plain_server, options.grpc_server_port, listeners)
+        self._admin: Server | TlsServer | None = None
+        if options.enable_proxy_admin_grpc_server:
+            self._admin = self._make_server(
+                self._admin_server, options.proxy_admin_grpc_server_port
+            )
         users = self.proxy.users
         connections = self._server.counts if isinstance(self._server, TlsServer) else None
         registry = make_registry(options, "", "proxy", "")
@@ -89,6 +113,7 @@ class ProxyApp(App):
         registry.register(in_flight_source(PREFIX, self.proxy.in_flight))
         registry.register(port_source(self._limits.counts))
         registry.register(quota_source(lambda: self.proxy.quotas))
+        registry.register(audit_source(lambda: self.proxy.audit))
         self._span_exporter = Component()
         if options.otlp_endpoint:
             from aerobee_chassis.traces.exporter import exporter_of
@@ -106,20 +131,25 @@ class ProxyApp(App):
 
     async def _start_components(self) -> Mapping[str, object]:
         await self.lifecycle.start(
+            Step(start=self._restore_options),
             self._span_exporter,
             Step(stop=self._transport.close),
             Step(stop=self.proxy.close),
             *self._background_work(),
             self._metrics,
             self._exporter,
+            *([] if self.proxy.audit is None else [self.proxy.audit]),
             self._server,
+            *self._administration(),
             self._watch_readiness(),
             BackgroundTask("registration", self.proxy.registration.run),
             Step(stop=self.proxy.registration.leave),
             Step(stop=self._end_long_calls_soon),
         )
+        admin = {} if self._admin is None else {"admin": self._admin.address}
         return {
             "address": self._server.address,
+            **admin,
             "tls": self._options.tls_server_mode,
             **self._metrics.ready_fields,
         }
@@ -165,10 +195,31 @@ class ProxyApp(App):
 
         return BackgroundTask("readiness", report)
 
-    def _make_server(self) -> Server | TlsServer:
+    def _administration(self) -> list[Component]:
+        """Return the administration port, and what it needs; nothing if it is closed."""
+
+        async def sample() -> None:
+            self.proxy.rates.sample()
+
+        if self._admin is None:
+            return []
+        return [PeriodicTask("rates", RATES_S, sample), self._admin]
+
+    def _restore_options(self) -> None:
+        started = self._options
+        self.proxy.config.load()
+        if self.proxy.options.log_level != started.log_level:
+            logs.set_level(self.proxy.options.log_level)
+
+    def _make_server(
+        self,
+        plain: Callable[[str, int], Server],
+        port: int,
+        listeners: Sequence[socket.socket] = (),
+    ) -> Server | TlsServer:
         options = self._options
         if options.tls_server_mode == "disabled":
-            return self._plain_server(options.bind_address, options.grpc_server_port)
+            return plain(options.bind_address, port)
         tls = TlsSettings(
             options.tls_server_mode,
             options.tls_cert_path,
@@ -177,12 +228,13 @@ class ProxyApp(App):
             options.tls_cert_watch_interval_ms,
         )
         return TlsServer(
-            self._plain_server,
+            plain,
             host=options.bind_address,
-            port=options.grpc_server_port,
+            port=port,
             tls=tls,
             limits=self._limits,
-            listeners=self._listeners,
+            listeners=listeners,
+            trusted=options.trusted_networks,
         )
 
     def _plain_server(self, host: str, port: int) -> Server:
@@ -198,6 +250,41 @@ class ProxyApp(App):
             busy_answer=busy_answer,
         )
         return self._plain
+
+    def _admin_server(self, host: str, port: int) -> Server:
+        return Server(
+            [
+                bind(admin.DESCRIPTOR, self.proxy.admin_rpcs),
+                bind(OPTIONS, OptionsRpcs(self.proxy.config)),
+            ],
+            host=host,
+            port=port,
+            failure_of=failure_of,
+            grace_s=STOP_GRACE_S,
+            in_flight=self.proxy.in_flight,
+            limits=self._limits,
+            access=self._admin_access(),
+            audit=self.proxy.audit,
+        )
+
+    def _admin_access(self) -> Access:
+        """Return the check of callers that sign as callers of brokers do: the command."""
+        options, clock, authentication = self._options, self._clock, self.proxy.authentication
+        name = admin.DESCRIPTOR.full_name
+        paths = [f"/{name}/{method.name}" for method in admin.DESCRIPTOR.methods]
+        signatures = None
+        if authentication is not None:
+            signatures = Signatures(
+                authentication.users.get, clock.real.now_ms, clock.real.monotonic_ms
+            )
+        return Access(
+            Permissions(
+                options.tls_cluster_name, table={**TABLE, **dict.fromkeys(paths, _CHECKS_ITSELF)}
+            ),
+            enforced=options.authentication_enabled,
+            signatures=signatures,
+            audit=self.proxy.audit,
+        )
 
 
 def failure_of(error: Exception) -> Failure | None:

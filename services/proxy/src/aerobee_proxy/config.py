@@ -12,10 +12,11 @@ tlsServerMode corresponds to RocketMQ's system property tls.server.mode.
 
 from __future__ import annotations
 
+import ipaddress
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, TypeAlias
 
 from pydantic import Field, SecretStr, field_validator
 
@@ -38,6 +39,13 @@ class ProxyOptions(PortOptions, TraceOptions):
     # The proxy serves gRPC either with a completion queue on the event loop, or with grpc.aio.
     grpc_transport: Transport = "COMPLETION_QUEUE"
 
+    # The administration port: apache.rocketmq.v2.Admin, and the options at run time.
+    enable_proxy_admin_grpc_server: bool = False
+    proxy_admin_grpc_server_port: Port = 8_088
+    # Not in RocketMQ: the file with changes of options at run time. If empty, they last until the
+    # process ends.
+    runtime_config_path: str = ""
+
     # 0: two messages of the maximum size, and 1 MiB.
     max_request_bytes: int = Field(default=0, ge=0, le=64 * MIB)
     workers: int = Field(default=1, ge=1, le=64)  # processes that share the port
@@ -53,6 +61,9 @@ class ProxyOptions(PortOptions, TraceOptions):
     tls_test_mode_enable: bool = True
     tls_key_password: SecretStr = SecretStr("")
     tls_cert_watch_interval_ms: Milliseconds = 10_000
+    # Not in RocketMQ, which accepts a header from each address: the networks of load balancers
+    # whose connections begin with a header of the PROXY protocol, such as "10.0.0.0/24,fd00::/64".
+    proxy_protocol_trusted: str = ""
 
     # ---- messages ---- (a size of 0 or less means no limit)
     max_message_size: int = 4 * 1024 * 1024
@@ -90,6 +101,26 @@ class ProxyOptions(PortOptions, TraceOptions):
     metrics_prom_exporter_port: Port = 5_558
 
     known_keys: ClassVar[KnownKeys] = KnownKeys.read(_KNOWN_KEYS)
+    # Not maxMessageSize: the port limits requests by it, from its start on.
+    runtime_keys: ClassVar[frozenset[str]] = frozenset(
+        [
+            # messages
+            *("enableMessageBodyEmptyCheck", "maxUserPropertySize", "userPropertyMaxNum"),
+            *("maxMessageGroupSize", "maxLiteTopicSize", "maxDelayTimeMills"),
+            *("maxTransactionRecoverySecond", "enableTopicMessageTypeCheck"),
+            # limits and creation by first use
+            *("maxClientsPerUser", "maxPollsPerClient", "autoCreateTopics"),
+            # leases
+            *("defaultInvisibleTimeMills", "minInvisibleTimeMillsForRecv"),
+            "maxInvisibleTimeMills",
+            # settings of clients, which each client gets when it sends its settings next
+            *("grpcClientProducerMaxAttempts", "grpcClientProducerBackoffInitialMillis"),
+            *("grpcClientProducerBackoffMaxMillis", "grpcClientProducerBackoffMultiplier"),
+            "grpcClientConsumerMaxLongPollingTimeoutMillis",
+            "grpcClientConsumerLongPollingBatchSize",
+            "logLevel",
+        ]
+    )
     environment_aliases: ClassVar[Mapping[str, str]] = {"NAMESRV_ADDR": "namesrvAddr"}
     closing_options: ClassVar[str] = "tlsCertPath, tlsKeyPath and authenticationEnabled=true"
 
@@ -108,10 +139,22 @@ class ProxyOptions(PortOptions, TraceOptions):
         """Return the address ("host:port") of every name server."""
         return tuple(part.strip() for part in self.namesrv_addr.split(";") if part.strip())
 
+    @property
+    def trusted_networks(self) -> tuple[str, ...]:
+        """Return the network (CIDR) of each load balancer that sends the PROXY protocol."""
+        parts = self.proxy_protocol_trusted.split(",")
+        return tuple(part.strip() for part in parts if part.strip())
+
     def conflicts(self) -> Iterator[ConfigError]:
+        if self.trusted_networks and self.tls_server_mode == "disabled":
+            problem = "a relay reads the PROXY protocol, and tlsServerMode=disabled has none"
+            yield ConfigError(problem, "proxyProtocolTrusted")
         if self.workers > 1 and self.tls_server_mode == "disabled":
             problem = "workers share a port by relays: tlsServerMode=disabled allows one"
             yield ConfigError(problem, "workers")
+        if self.workers > 1 and self.enable_proxy_admin_grpc_server:
+            problem = "workers cannot share the administration port: workers=1 allows it"
+            yield ConfigError(problem, "enableProxyAdminGrpcServer")
         if self.authorization_enabled and not self.authentication_enabled:
             problem = "authorizationEnabled needs authenticationEnabled=true"
             yield ConfigError(problem, "authenticationEnabled")
@@ -134,6 +177,16 @@ class ProxyOptions(PortOptions, TraceOptions):
             raise ValueError("write one host name, or several IP addresses")
         return value
 
+    @field_validator("proxy_protocol_trusted")
+    @classmethod
+    def _networks(cls, value: str) -> str:
+        for part in filter(None, map(str.strip, value.split(","))):
+            try:
+                ipaddress.ip_network(part)
+            except ValueError as error:
+                raise ValueError(f"{error}; write it like 10.0.0.0/24,fd00::/64") from None
+        return value
+
     @field_validator("namesrv_addr", "advertised_endpoints")
     @classmethod
     def _addresses(cls, value: str) -> str:
@@ -143,3 +196,7 @@ class ProxyOptions(PortOptions, TraceOptions):
             if not host or not port.isdigit() or not 0 < int(port) <= 65_535:
                 raise ValueError(f'invalid host:port {part!r}; separate several with ";"')
         return ";".join(parts)
+
+
+# Returns the options as they are now, because some may change at run time.
+CurrentOptions: TypeAlias = Callable[[], ProxyOptions]

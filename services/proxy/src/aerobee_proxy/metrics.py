@@ -70,6 +70,7 @@ class ProxyMetrics:
                 ("silent",): port.silent,
                 ("plaintext",): port.refused_plaintext,
                 ("handshake",): port.failed_handshakes,
+                ("proxy_protocol",): port.refused_headers,
                 ("too_many",): port.too_many,
                 ("too_many_of_address",): port.too_many_of_address,
             },

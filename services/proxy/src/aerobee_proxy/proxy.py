@@ -16,14 +16,17 @@ import structlog
 from aerobee.namesrv.v1.namesrv_pb2 import RegisterProxyRequest
 from aerobee_foreign.apache.rocketmq.v2 import service_pb2 as pb
 
+from aerobee_chassis import logs
 from aerobee_chassis.background import Background
 from aerobee_chassis.clock import Clock
 from aerobee_chassis.per_minute import PerMinute
 from aerobee_chassis.rpc.in_flight import bounds_of
+from aerobee_chassis.runtime_config import RuntimeConfig
 from aerobee_cluster.access.quota_buckets import QuotaBuckets
 from aerobee_cluster.transport import Transport
 from aerobee_proxy.access.table_users import TableUsers
 from aerobee_proxy.access.users import Users
+from aerobee_proxy.cluster.administration import Administration
 from aerobee_proxy.cluster.batches import BrokerBatches
 from aerobee_proxy.cluster.broker_calls import BrokerCalls
 from aerobee_proxy.cluster.broker_watch import broker_watch
@@ -39,7 +42,15 @@ from aerobee_proxy.cluster.topic_creation import TopicCreation
 from aerobee_proxy.config import ProxyOptions
 from aerobee_proxy.counts import ProxyCounts
 from aerobee_proxy.v2 import authorization
+from aerobee_proxy.v2.admin.calls import AdminCalls
+from aerobee_proxy.v2.admin.clients import ClientRpcs
+from aerobee_proxy.v2.admin.groups import GroupRpcs
+from aerobee_proxy.v2.admin.messages import MessageRpcs
+from aerobee_proxy.v2.admin.process import ProcessRpcs, TrafficRates
+from aerobee_proxy.v2.admin.service import handlers
+from aerobee_proxy.v2.admin.topics import TopicRpcs
 from aerobee_proxy.v2.authentication import Authentication
+from aerobee_proxy.v2.client_commands import ClientCommands
 from aerobee_proxy.v2.heartbeats import ClientHeartbeats
 from aerobee_proxy.v2.lite_clients import LiteDepartures, is_lite, repeat_lite_topics
 from aerobee_proxy.v2.routes import endpoints_for
@@ -67,7 +78,8 @@ from aerobee_wire.version import VERSION
 class Proxy:
     """The objects that make up one proxy, created but not started.
 
-    `listen_port` returns the port on which clients reach this proxy. Call it only after the port is
+    `listen_port` returns the port on which clients reach this proxy, and `admin_address` the
+    "host:port" of its administration port, "" if it has none. Call them only after the ports are
     bound. The constructor raises ConfigError if the file of users cannot be used.
     """
 
@@ -78,8 +90,13 @@ class Proxy:
         clock: Clock,
         *,
         listen_port: Callable[[], int],
+        admin_address: Callable[[], str] = str,
     ) -> None:
-        self.options = options
+        path = options.runtime_config_path
+        self.config = RuntimeConfig(
+            options, Path(path).expanduser() if path else None, option="runtimeConfigPath"
+        )
+        self._admin_address = admin_address
         self.clock = clock
         self._listen_port = listen_port
         self._started_ms = clock.real.now_ms()
@@ -91,6 +108,7 @@ class Proxy:
         self.authentication: Authentication | None = None  # None: any client may call
         self.users: Users | TableUsers | None = None
         self.quotas: QuotaBuckets | None = None  # None: this proxy has no access table
+        self.audit = options.audit(clock)
         if options.authentication_enabled:
             if options.authentication_users_file:
                 self.users = Users(Path(options.authentication_users_file))
@@ -119,7 +137,7 @@ class Proxy:
         self.topic_creation = TopicCreation(
             self.calls,
             self.route_cache,
-            enabled=options.auto_create_topics,
+            enabled=lambda: self.options.auto_create_topics,
             creations=PerMinute(clock.real, options.max_auto_creations),
         )
         self.sender = MessageSender(
@@ -144,22 +162,35 @@ class Proxy:
             self.counts,
             authentication=self.authentication,
             checks_rights=options.authorization_enabled,
-            max_clients_per_user=options.max_clients_per_user,
+            max_clients_per_user=lambda: self.options.max_clients_per_user,
             quotas=self.quotas,
+            audit=self.audit,
         )
         self.lite_subscriptions = LiteSubscriptions(calls, self.route_cache)
         self.departures = LiteDepartures(self.lite_subscriptions, self.background)
+        self.client_commands = ClientCommands()
         self.telemetry = Telemetry(
             self._pipeline,
             sessions,
             self.group_configs,
-            options,
+            self._options,
             counts=self.counts,
             clock=clock,
             departures=self.departures,
             announce=self.heartbeats.announce,
+            answered=self.client_commands.answered,
         )
+        self.rates = TrafficRates(self.counts, clock)
         self.rpcs = self._rpcs()
+        self.admin_rpcs = self._admin_rpcs()
+
+    @property
+    def options(self) -> ProxyOptions:
+        """Return the options as they are now. Some may change at run time."""
+        return self.config.now
+
+    def _options(self) -> ProxyOptions:
+        return self.config.now
 
     def _name(self) -> str:
         """Return the name of this proxy. Call it only after the port is bound."""
@@ -171,6 +202,7 @@ class Proxy:
             process_id=self._process_id,
             version=VERSION,
             start_timestamp_ms=self._started_ms,
+            admin_address=self._admin_address(),
         )
 
     def _make_transaction_checks(self, transport: Transport) -> TransactionChecks:
@@ -244,8 +276,8 @@ class Proxy:
 
     def _rpcs(self) -> SimpleNamespace:
         """Return the handlers of the RPCs of MessagingService. Their names are in snake_case."""
-        options, clock, calls = self.options, self.clock, self.calls
-        endpoints = partial(endpoints_for, options, self._listen_port)
+        options, clock, calls = self._options, self.clock, self.calls
+        endpoints = partial(endpoints_for, self.options, self._listen_port)
         acks = self.acknowledgements
         unary, streaming = self._pipeline.unary, self._pipeline.streaming
         named = partial(unary, failure_named=True)
@@ -306,3 +338,21 @@ class Proxy:
             update_offset=unary(pb.UpdateOffsetResponse, update_offset, calls),
             query_offset=unary(pb.QueryOffsetResponse, query_offset, calls),
         )
+
+    def _admin_rpcs(self) -> SimpleNamespace:
+        """Return the handlers of the RPCs of Admin. Their names are in snake_case."""
+        options, clock, sessions = self.options, self.clock, self.sessions
+        administration = Administration(self.calls, self.route_cache)
+        return handlers(
+            AdminCalls(self.authentication, self.counts, options.tls_cluster_name),
+            topics=TopicRpcs(self.route_cache, options.tls_cluster_name),
+            groups=GroupRpcs(administration, clock),
+            clients=ClientRpcs(administration, sessions, self.client_commands, self._options),
+            messages=MessageRpcs(administration, self.sender, self._options, clock),
+            process=ProcessRpcs(sessions, self.rates, name=self._name, set_level=self._set_level),
+        )
+
+    def _set_level(self, level: str) -> None:
+        """Change the log level of this process. Raises the errors of `RuntimeConfig.update`."""
+        self.config.update({"logLevel": level})
+        logs.set_level(self.options.log_level)

@@ -288,9 +288,15 @@ def _stop_at_end_of(tether: int) -> None:
 def _options_of(options: ProxyOptions, number: int) -> ProxyOptions:
     """Return the options of one worker.
 
-    Each worker serves its own metrics. The workers use consecutive ports for them.
+    Each worker serves its own metrics. The workers use consecutive ports for them. Each one writes
+    an audit log of its own: the lines of a log have one writer.
     """
     port = options.metrics_prom_exporter_port
+    audit = options.audit_log_path
     return options.model_copy(
-        update={"metrics_prom_exporter_port": port + number if port else 0, "workers": 1}
+        update={
+            "metrics_prom_exporter_port": port + number if port else 0,
+            "audit_log_path": f"{audit}-worker-{number}" if audit and number else audit,
+            "workers": 1,
+        }
     )

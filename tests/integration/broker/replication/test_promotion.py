@@ -251,7 +251,7 @@ async def test_the_commands_show_a_group_and_promote(group: BrokerGroup) -> None
     done = shown_by(group, "broker", "promote", BROKER)
     assert done["handed_over"]
     assert done["replica_id"] in (one.number, two.number)
-    assert not master.leads_now()
+    until_sync(lambda: not master.leads_now(), "the old master says that it follows")
 
 
 def replicas_that_are_ill(group: BrokerGroup) -> set[str]:

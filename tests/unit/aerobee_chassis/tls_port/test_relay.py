@@ -29,9 +29,9 @@ def test_settings_have_the_same_names_on_either_side() -> None:
     settings = RelaySettings((3, 4), "/tmp/private/grpc", TlsSettings(key_password="secret"), 7)
     arrived = json.loads(settings.to_json(), object_hook=lambda values: SimpleNamespace(**values))
     for name in RelaySettings.__slots__:
-        if name not in ("tls", "listeners"):
+        if name not in ("tls", "listeners", "trusted"):
             assert getattr(arrived, name) == getattr(settings, name)
-    assert arrived.listeners == [3, 4]
+    assert (arrived.listeners, arrived.trusted) == ([3, 4], [])
     for name in TlsSettings.__slots__:
         assert getattr(arrived.tls, name) == getattr(settings.tls, name)
 

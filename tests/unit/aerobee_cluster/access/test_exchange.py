@@ -11,10 +11,12 @@ import pytest
 from aerobee.access.v1 import access_pb2 as pb
 
 from aerobee_cluster.access.exchange import LONGEST_PAUSE_S, TableExchange
-from aerobee_cluster.access.handlers import AccessHandlers
+from aerobee_cluster.access.handlers import PART, AccessHandlers
 from aerobee_cluster.access.store import AccessStore, Changes
-from aerobee_wire.access.table import HORIZON_MS
+from aerobee_wire.access.caller import ANYBODY
+from aerobee_wire.access.table import HORIZON_MS, Record, Version
 from aerobee_wire.access.table_file import NotSynced
+from aerobee_wire.access.users import User
 from aerobee_wire.rpcs import Request, Rpc
 from aerobee_wire.status import Code, MqError
 from support.clock.virtual_loop import LoopClock
@@ -27,6 +29,7 @@ class LocalCall:
     """A call from this machine."""
 
     peer = "127.0.0.1:40000"
+    caller = ANYBODY
 
     def __init__(self, write: Callable[[Any], None] = lambda message: None) -> None:
         self._write = write
@@ -81,6 +84,7 @@ class Network:
         self.namesrvs = {A: Process("a", self.clock), B: Process("b", self.clock)}
         self.away: set[str] = set()
         self.lost: list[tuple[str, Exception | None]] = []
+        self.merged: list[int] = []  # the records of each request
         self._open: dict[asyncio.Queue[Any], str] = {}
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -89,6 +93,7 @@ class Network:
     ) -> Any:
         self._check(address)
         assert rpc.method == "MergeTable"
+        self.merged.append(len(request.records))  # type: ignore[attr-defined]
         return await self.namesrvs[address].handlers.merge_table(request, CALL)  # type: ignore[arg-type]
 
     async def stream(
@@ -187,6 +192,19 @@ async def test_change_at_a_name_server_reaches_all_processes(network: Network) -
     assert [each.secret_of("app") for each in everywhere] == [None] * 4
 
 
+async def test_many_changes_are_sent_in_parts(network: Network) -> None:
+    broker = network.broker()
+    await network.namesrvs[A].put("app")
+    await settle()
+    network.merged.clear()
+    users = [User(f"user-{number}", (SECRET.encode(),)) for number in range(2 * PART + 1)]
+    await broker.store.merge([Record(user, Version(network.clock.now_ms(), "x")) for user in users])
+    await settle()
+    assert max(network.merged) == PART
+    for each in network.namesrvs.values():
+        assert all(each.secret_of(user.name) == SECRET for user in users)
+
+
 async def test_change_at_a_broker_reaches_name_servers(network: Network) -> None:
     broker = network.broker()
     await settle()
@@ -201,6 +219,38 @@ async def test_proxy_does_not_send(network: Network) -> None:
     await network.namesrvs[A].put("app")
     await settle()
     assert proxy.secret_of("app") == SECRET and network.namesrvs[B].secret_of("app") is None
+
+
+@pytest.mark.parametrize("users", [(), ("app",)], ids=["new cluster", "users"])
+async def test_proxy_waits_until_a_broker_has_filled_empty_name_servers(
+    network: Network, users: tuple[str, ...]
+) -> None:
+    proxy = Process("proxy", network.clock)
+    exchange = network.exchange(proxy, sends=False)
+    await settle()
+    assert not exchange.complete.is_set(), "name servers that lost their disks know no user"
+    broker = Process("broker", network.clock)
+    for name in users:
+        await broker.put(name)
+    network.exchange(broker)
+    await settle()
+    assert exchange.complete.is_set()
+    assert all(proxy.secret_of(name) == SECRET for name in users)
+
+
+async def test_process_that_runs_for_minutes_each_month_is_not_stale(network: Network) -> None:
+    """It writes at each exchange that its table is current, and not only every 12 hours."""
+    broker = network.broker()
+    await network.namesrvs[A].put("app")
+    await settle()
+    content = broker.content
+    for _ in range(3):
+        await network.stop()
+        network.clock.jump(HORIZON_MS * 2 // 3)
+        broker = network.broker(content)
+        assert not broker.store.is_stale
+        await settle()
+        content = broker.content
 
 
 async def test_proxy_waits_for_a_table_while_one_name_server_is_empty_and_one_away(
@@ -286,7 +336,7 @@ async def test_end_of_a_name_server_is_not_a_failure(network: Network) -> None:
 async def test_closed_changes_end(network: Network) -> None:
     changes = Changes()
     changes.close()
-    assert await changes.next() == []
+    assert [each async for each in changes] == []
 
 
 async def test_change_that_cannot_be_written_is_not_visible(network: Network) -> None:

@@ -12,15 +12,21 @@ from aerobee.access.v1 import access_pb2 as pb
 from aerobee_chassis.background import BackgroundTask
 from aerobee_cluster.access.handlers import AccessHandlers
 from aerobee_cluster.access.store import AccessStore
+from aerobee_wire.access.caller import ANYBODY, Caller
+from aerobee_wire.access.signature import Signed
+from aerobee_wire.access.table import LAST_MS
+from aerobee_wire.access.users import User
 from aerobee_wire.rpcs import NAMESRV_ACCESS
 from aerobee_wire.status import Code, MqError
+from support.codes import raises_about
 
 SECRET, NEW = "s3cret", "n3w-secret"
 
 
 class FakeCall:
-    def __init__(self, peer: str = "127.0.0.1:40000") -> None:
+    def __init__(self, peer: str = "127.0.0.1:40000", caller: Caller = ANYBODY) -> None:
         self.peer = peer
+        self.caller = caller
         self.written: list[Any] = []
 
     async def write(self, message: Any) -> None:
@@ -291,3 +297,22 @@ async def test_notifications_end_when_the_table_closes(server: Server) -> None:
     await asyncio.sleep(0.1)
     assert "access recheck" not in {task.get_name() for task in asyncio.all_tasks()}
     await recheck.stop()
+
+
+async def test_login_answers_the_user_whose_signature_was_checked(server: Server) -> None:
+    signed = Caller(None, Signed(User("ann", (b"s",)), b"s", ""))
+    request = pb.LogInRequest()
+    assert (await server.rpc.log_in(request, FakeCall(caller=signed))).username == "ann"
+    assert (await server.rpc.log_in(request, FakeCall())).username == ""
+
+
+@pytest.mark.parametrize("time_ms", [2**63 - 1, LAST_MS + 1, -1])
+async def test_record_with_an_impossible_time_is_rejected(server: Server, time_ms: int) -> None:
+    """The next change would have a version that no message can carry, and so no table could."""
+    version = pb.Version(time_ms=time_ms, node="n")
+    user = pb.TableRecord.User(secrets=[SECRET], enabled=True)
+    record = pb.TableRecord(version=version, username="app", user=user)
+    with raises_about(MqError, "time_ms"):
+        await server.rpc.merge_table(pb.MergeTableRequest(records=[record]), CALL)
+    await server.user()
+    await server.rpc.list_table(pb.ListTableRequest(), CALL)

@@ -1,4 +1,4 @@
-"""Define `aerobee broker config` and `aerobee namesrv config`: options of running services."""
+"""Define `aerobee broker|namesrv|proxy config`: options of running services."""
 
 from __future__ import annotations
 
@@ -36,12 +36,16 @@ COLUMNS = (
 CHANGES = (Column("process", "address"), Column("without effect", "without_effect"))
 
 Broker = Annotated[str, Argument(metavar="BROKER", help="Its brokerName, or H:P for one replica.")]
+Proxy = Annotated[
+    str, Argument(metavar="PROXY", help="Its name in `proxy list`, or H:P of its administration.")
+]
 Key = Annotated[str | None, Argument(metavar="[KEY]", help="One option. Default: all.")]
 Keys = Annotated[list[str], Argument(metavar="KEY...", help="Options.")]
 Pairs = Annotated[list[str], Argument(metavar="KEY=VALUE...", help="Options.")]
 
 broker = CommandGroup("config", help="Show and change options of a running broker.")
 namesrv = CommandGroup("config", help="Show and change options of running name servers.")
+proxy = CommandGroup("config", help="Show and change options of a running proxy.")
 
 
 @broker.add("get", epilog="Example: aerobee broker config get broker-a fileReservedTime")
@@ -158,6 +162,69 @@ def unset_of_namesrv(
     silent: list[MqError] = []
     with admin_client(context, servers) as admin:
         changes = admin.update_namesrv_config({}, unset=keys, silent=silent)
+    _show_changes(changes, json, silent)
+
+
+@proxy.add("get", epilog="Example: aerobee proxy config get 127.0.0.1:8088 logLevel")
+def get_of_proxy(
+    context: click.Context,
+    *,
+    name: Proxy,
+    key: Key = None,
+    wide: Wide = False,
+    columns: Columns = "",
+    servers: Namesrv = None,
+    json: Json = False,
+) -> None:
+    """Show the options of a proxy, and from where each value comes.
+
+    The proxy needs enableProxyAdminGrpcServer=true. Exit code 3: it does not answer.
+    """
+    silent: list[MqError] = []
+    table = listing(COLUMNS, wide=wide, chosen=columns)
+    with admin_client(context, servers) as admin:
+        found = admin.proxy_config(name, silent=silent)
+    table.show(output.items_of(_matching(found, key)), as_json=json)
+    end(error.message for error in silent)
+
+
+@proxy.add("set", epilog="Example: aerobee proxy config set 127.0.0.1:8088 logLevel=debug")
+def set_of_proxy(
+    context: click.Context,
+    *,
+    name: Proxy,
+    pairs: Pairs,
+    servers: Namesrv = None,
+    json: Json = False,
+) -> None:
+    """Change options of a running proxy, without a restart.
+
+    With the option runtimeConfigPath, the changes are kept in that file; else until the proxy ends.
+    Exit code 3: the proxy was not changed, or its command line sets the option.
+    """
+    silent: list[MqError] = []
+    entries = pairs_of("KEY=VALUE", pairs, example="logLevel=debug")
+    with admin_client(context, servers) as admin:
+        changes = admin.update_proxy_config(name, entries, silent=silent)
+    _show_changes(changes, json, silent)
+
+
+@proxy.add("unset", epilog="Example: aerobee proxy config unset 127.0.0.1:8088 logLevel")
+def unset_of_proxy(
+    context: click.Context,
+    *,
+    name: Proxy,
+    keys: Keys,
+    servers: Namesrv = None,
+    json: Json = False,
+) -> None:
+    """Take changes of options back: the file, the environment or the default count again.
+
+    Exit code 3: the proxy was not changed.
+    """
+    silent: list[MqError] = []
+    with admin_client(context, servers) as admin:
+        changes = admin.update_proxy_config(name, {}, unset=keys, silent=silent)
     _show_changes(changes, json, silent)
 
 

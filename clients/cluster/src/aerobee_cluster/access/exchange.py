@@ -13,6 +13,7 @@ from contextlib import aclosing
 
 from aerobee.access.v1 import access_pb2 as pb
 
+from aerobee_cluster.access.handlers import parts_of
 from aerobee_cluster.access.store import AccessStore, Changes
 from aerobee_cluster.backoff import Backoff
 from aerobee_cluster.transport import Transport
@@ -63,8 +64,9 @@ class TableExchange:
         self._sends = sends
         self._on_lost = on_lost
         self._answered: set[str] = set()
-        # Set when this process had a whole table: from a name server whose table is not stale, or
-        # from all name servers.
+        # Set when this process had a whole table: from a name server whose table is not stale, or,
+        # at a broker, from all name servers. A proxy, which cannot replace what an empty name
+        # server lacks, waits until a broker has.
         self.complete = asyncio.Event()
 
     async def run(self) -> None:
@@ -89,7 +91,7 @@ class TableExchange:
 
     def _completed(self, namesrv: str, stale: bool) -> None:
         self._answered.add(namesrv)
-        if not stale or self._answered.issuperset(self._namesrvs):
+        if not stale or (self._sends and self._answered.issuperset(self._namesrvs)):
             self.complete.set()
 
 
@@ -135,12 +137,14 @@ class _Link:
                 self._learn(records)
                 if self.is_complete:
                     await self._store.merge(records)
+                    if part.is_exchanged:
+                        on_complete(self._namesrv, False)
                     continue
                 first += records
                 if part.complete:
                     await self._store.merge(first, complete=True, stale=part.is_stale)
                     self.is_complete = True
-                    on_complete(self._namesrv, part.is_stale)
+                    on_complete(self._namesrv, part.is_stale and not part.is_exchanged)
                     if self._sends:
                         group.create_task(self._send(changes, to_stale=part.is_stale))
         raise _Ended
@@ -156,20 +160,28 @@ class _Link:
             await self._merge_there(self._store.table.records(), complete=True)
         else:
             await self._merge_there(self._lacking(self._store.table.records()))
-        while changed := await changes.next():
+        await self._note_there()
+        await self._store.note_exchange()
+        async for changed in changes:
             await self._merge_there(self._lacking(changed))
+
+    async def _note_there(self) -> None:
+        request = pb.MergeTableRequest(is_last=True)
+        await self._transport.call(
+            self._namesrv, NAMESRV_ACCESS.merge_table, request, timeout_s=MERGE_TIMEOUT_S
+        )
 
     def _lacking(self, records: Iterable[Record]) -> list[Record]:
         return [each for each in records if each.wins_over(self._known.get(each.key))]
 
     async def _merge_there(self, records: Sequence[Record], *, complete: bool = False) -> None:
-        if not records:
-            return
-        request = pb.MergeTableRequest(records=map(to_record, records), complete=complete)
-        await self._transport.call(
-            self._namesrv, NAMESRV_ACCESS.merge_table, request, timeout_s=MERGE_TIMEOUT_S
-        )
-        self._learn(records)
+        """Send records. A complete table is one message, because what it lacks is deleted."""
+        for part in [records] if complete else parts_of(records):
+            request = pb.MergeTableRequest(records=map(to_record, part), complete=complete)
+            await self._transport.call(
+                self._namesrv, NAMESRV_ACCESS.merge_table, request, timeout_s=MERGE_TIMEOUT_S
+            )
+            self._learn(part)
 
 
 def _first(failures: ExceptionGroup[Exception]) -> Exception:

@@ -15,6 +15,7 @@ from aerobee.access.v1 import access_pb2 as pb
 from google.protobuf.message import Message
 
 from aerobee_cluster.access.store import AccessStore
+from aerobee_wire.access.caller import Caller
 from aerobee_wire.access.messages import (
     key_of,
     policy_of,
@@ -40,7 +41,7 @@ from aerobee_wire.access.table import AccessTable, Record, UserPolicy
 from aerobee_wire.access.users import MAX_SECRETS, User, check_name, check_secret
 from aerobee_wire.status import Code, MqError, illegal_operation, invalid_parameter
 
-PART = 200  # records of one message of Watch: reading one takes some 5 ms
+PART = 200  # records of one message: reading one takes some 5 ms
 MAX_POLICIES = 1_000  # of one PutAcl
 
 # Arguments: the event, and its fields without secrets.
@@ -52,6 +53,9 @@ class Call(Protocol):
 
     @property
     def peer(self) -> str: ...
+
+    @property
+    def caller(self) -> Caller: ...
 
     async def write(self, message: Message | bytes) -> None: ...
 
@@ -248,20 +252,35 @@ class AccessHandlers:
 
     async def watch(self, request: pb.WatchRequest, call: Call) -> None:
         self._check_caller(call)
-        stale = self._store.is_stale
+        exchanged = self._store.exchanged
+        end = pb.TablePart(
+            complete=True, is_stale=self._store.is_stale, is_exchanged=exchanged.is_set()
+        )
         with self._store.watch() as changes:
-            for part in _parts(self._store.table.records()):
+            for part in parts_of(self._store.table.records()):
                 await call.write(pb.TablePart(records=map(to_record, part)))
-            await call.write(pb.TablePart(complete=True, is_stale=stale))
-            while changed := await changes.next():
-                for part in _parts(changed):
+            await call.write(end)
+            async for changed in changes:
+                is_exchanged = exchanged.is_set()  # all records before it are in the parts
+                for part in parts_of(changed):
                     await call.write(pb.TablePart(records=map(to_record, part)))
+                if is_exchanged and not end.is_exchanged:
+                    end.is_exchanged = True
+                    await call.write(pb.TablePart(is_exchanged=True))
 
     async def merge_table(self, request: pb.MergeTableRequest, call: Call) -> pb.ChangeResponse:
         self._check_caller(call)
         records = [record_of(each) for each in request.records]
         taken = await self._store.merge(records, complete=request.complete)
+        if request.is_last:
+            await self._store.note_exchange()
         return pb.ChangeResponse(written=to_versions(taken))
+
+    # ---- logins ----
+
+    async def log_in(self, request: pb.LogInRequest, call: Call) -> pb.LogInResponse:
+        user = call.caller.user
+        return pb.LogInResponse(username="" if user is None else user.name)
 
     # ---- checks ----
 
@@ -345,7 +364,8 @@ def _check_expected(expect: pb.Expect, exists: bool, what: str) -> None:
         raise illegal_operation(f"{what} does not exist: create it", about="expect")
 
 
-def _parts(records: Sequence[Record]) -> Iterable[Sequence[Record]]:
+def parts_of(records: Sequence[Record]) -> Iterable[Sequence[Record]]:
+    """Return the records in parts of at most PART, one for each message."""
     return (records[at : at + PART] for at in range(0, len(records), PART))
 
 

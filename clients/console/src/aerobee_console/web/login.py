@@ -23,7 +23,7 @@ from aerobee_console.web.console import Console, status_of
 from aerobee_console.web.fields import BadField, Fields, fields_of, joined
 from aerobee_console.web.render import link
 from aerobee_console.web.security import TOKEN_FIELD, Refused, visitor_address
-from aerobee_console.web.sessions import Session, Sessions, WrongCredentials
+from aerobee_console.web.sessions import NoLogins, Session, Sessions, WrongCredentials
 from aerobee_console.web.throttle import Throttle
 from aerobee_wire.status import MqError
 
@@ -36,6 +36,8 @@ SECURE_COOKIE_OF_PATH = "__Secure-aerobee_session"
 WINDOW_S = 60.0
 FAILURES_OF_ADDRESS, FAILURES_OF_USER = 30, 10
 WRONG = "the user or the secret key is not valid"
+# An error may name addresses and files, which a visitor without a session must not see.
+UNCHECKED = "the login could not be checked: the log of the console has the reason"
 NO_SESSION = "there is no session: log in at /login"
 
 # Log an event with its fields.
@@ -114,7 +116,8 @@ class Entrance:
         except Refused as error:
             return self._page(request, 403, str(error), address, user)
         except MqError as error:
-            return self._page(request, status_of(error), error.message, address, user)
+            message = error.message if isinstance(error, NoLogins) else UNCHECKED
+            return self._page(request, status_of(error), message, address, user)
         former = await self.session_of(request.headers, use=False)
         if former is not None:
             await self.sessions.end(former)
@@ -136,12 +139,15 @@ class Entrance:
         self._of_address.add(place)
         self._of_user.add(user)
         try:
-            session = await self.sessions.begin(user, secret)
+            session = await self.sessions.begin(user, secret, place)
         except WrongCredentials as error:
             self._log("login_failed", level="warning", user=user, address=place, reason=str(error))
             raise
-        except MqError:
+        except MqError as error:
             self._forgive(place, user)
+            self._log(
+                "login_unchecked", level="error", user=user, address=place, reason=error.message
+            )
             raise
         self._forgive(place, user)
         self._log("login", user=user, address=place)

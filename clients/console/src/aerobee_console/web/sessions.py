@@ -27,6 +27,10 @@ class WrongCredentials(Exception):
     """There is no such user, it is disabled, or the secret key is another one."""
 
 
+class NoLogins(MqError):
+    """Name servers do not check users, so no login is possible."""
+
+
 @dataclass(eq=False, slots=True)
 class Account:
     """A user with at least one session."""
@@ -65,14 +69,17 @@ class Sessions:
         self._sessions: dict[str, Session] = {}
         self._accounts: dict[Credentials, Account] = {}
 
-    async def begin(self, access_key: str, secret_key: str) -> Session:
+    async def begin(self, access_key: str, secret_key: str, visitor: str) -> Session:
         """Begin a session of a user, after a name server has accepted a call that the user signed.
+
+        The name server writes the login to its audit log, with the address of the visitor.
 
         Raises:
             WrongCredentials: The name server does not accept the signature.
-            MqError: The name servers do not answer, or do not check users.
+            NoLogins: The name servers do not check users.
+            MqError: The name servers do not answer.
         """
-        credentials = await self._checked(access_key, secret_key)
+        credentials = await self._checked(access_key, secret_key, visitor)
         await self._end_old_ones()
         account = self._accounts.get(credentials)
         if account is None:
@@ -122,37 +129,27 @@ class Sessions:
             if number < surplus or not session.live:
                 await self.end(session)
 
-    async def _checked(self, access_key: str, secret_key: str) -> Credentials:
+    async def _checked(self, access_key: str, secret_key: str, visitor: str) -> Credentials:
         try:
             credentials = Credentials(access_key, secret_key)
         except MqError:
             raise WrongCredentials from None
-        refusal = await self._refusal(credentials)
-        if refusal is None:
-            # A server that does not check signatures accepts each of them.
-            refusal = await self._refusal(Credentials(secrets.token_hex(16), secrets.token_hex(16)))
-            if refusal is not None and _is_of_signature(refusal):
-                return credentials
-        elif _is_of_signature(refusal):
-            raise WrongCredentials(refusal.message)
-        raise MqError(
-            Code.SERVICE_NOT_AVAILABLE,
-            "the name server does not check users, so no login is possible: start name servers "
-            "and brokers with authenticationEnabled=true",
-        )
-
-    async def _refusal(self, credentials: Credentials) -> MqError | None:
-        """Return why a name server refuses a call of a user. Raises MqError if none answers."""
         console = self._opening(credentials, True)
         try:
-            await console.source.admin.cluster()
+            user = await console.source.admin.log_in(visitor=visitor)
         except MqError as error:
-            if error.code is not Code.NO_PERMISSION:
-                raise
-            return error
+            if error.code is Code.NO_PERMISSION and error.about == AUTHORIZATION_KEY:
+                raise WrongCredentials(error.message) from None
+            raise
         finally:
             await console.close()
-        return None
+        if user != access_key:
+            raise NoLogins(
+                Code.SERVICE_NOT_AVAILABLE,
+                "the name server does not check users, so no login is possible: start name servers "
+                "and brokers with authenticationEnabled=true",
+            )
+        return credentials
 
     async def _reads_only(self, credentials: Credentials) -> bool:
         """Return whether a user has no right to change anything. False if that is unknown."""
@@ -174,7 +171,3 @@ class Sessions:
 def reads_only_text(user: str) -> str:
     """Return why the console of a user without a right to change anything refuses changes."""
     return f"the policies of {user} allow no change: if they differ by now, log in again"
-
-
-def _is_of_signature(error: MqError) -> bool:
-    return error.about == AUTHORIZATION_KEY

@@ -13,7 +13,7 @@ from aerobee_client.admin import descriptions as d
 from aerobee_client.admin.brokers import BrokerAdmin
 from aerobee_client.errors import BrokerUnreachable, NamesrvUnreachable, RequestTimeout
 from aerobee_client.runtime.kinds import checked_class
-from aerobee_wire.rpcs import BROKER_ACCESS, NAMESRV_ACCESS, Request, Rpc
+from aerobee_wire.rpcs import BROKER_ACCESS, LOG_IN, NAMESRV_ACCESS, Request, Rpc
 from aerobee_wire.status import MqError
 
 Q = TypeVar("Q", bound=Request)
@@ -125,6 +125,25 @@ class AccessAdmin(BrokerAdmin):
         """Return all users by name, without secrets."""
         _, answer = await self._ask_any(NAMESRV_ACCESS.list_users, pb.ListUsersRequest())
         return [d.UserDescription.of(user) for user in answer.users]
+
+    async def log_in(self, *, visitor: str = "") -> str:
+        """Prove that this client signs as a user, and write that to the audit log.
+
+        One name server checks the signature, and writes the line.
+
+        Args:
+            visitor: The address of the person who logs in, for the line.
+
+        Returns:
+            The user. "" if the name server does not check signatures, so that nothing is proved.
+
+        Raises:
+            MqError: NO_PERMISSION if the user is unknown or disabled or has another secret key;
+                SYSTEM_ERROR if the line cannot be written; REQUEST_CODE_NOT_SUPPORTED if the name
+                server is of an earlier version.
+        """
+        _, answer = await self._ask_any(LOG_IN, pb.LogInRequest(visitor=visitor))
+        return answer.username
 
     async def create_policies(
         self, username: str, policies: Sequence[d.PolicyDescription]

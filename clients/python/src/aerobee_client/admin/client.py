@@ -616,6 +616,7 @@ class AdminClient(Facade[AsyncAdminClient]):
     delete_user = blocking(AsyncAdminClient.delete_user)
     get_user = blocking(AsyncAdminClient.get_user)
     list_users = blocking(AsyncAdminClient.list_users)
+    log_in = blocking(AsyncAdminClient.log_in)
     create_policies = blocking(AsyncAdminClient.create_policies)
     update_policies = blocking(AsyncAdminClient.update_policies)
     delete_policies = blocking(AsyncAdminClient.delete_policies)
@@ -637,6 +638,8 @@ class AdminClient(Facade[AsyncAdminClient]):
 
     broker_config = blocking(AsyncAdminClient.broker_config)
     update_broker_config = blocking(AsyncAdminClient.update_broker_config)
+    proxy_config = blocking(AsyncAdminClient.proxy_config)
+    update_proxy_config = blocking(AsyncAdminClient.update_proxy_config)
     namesrv_config = blocking(AsyncAdminClient.namesrv_config)
     update_namesrv_config = blocking(AsyncAdminClient.update_namesrv_config)
 

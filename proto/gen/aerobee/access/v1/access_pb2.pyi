@@ -265,19 +265,35 @@ class WatchRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class TablePart(_message.Message):
-    __slots__ = ("records", "complete", "is_stale")
+    __slots__ = ("records", "complete", "is_stale", "is_exchanged")
     RECORDS_FIELD_NUMBER: _ClassVar[int]
     COMPLETE_FIELD_NUMBER: _ClassVar[int]
     IS_STALE_FIELD_NUMBER: _ClassVar[int]
+    IS_EXCHANGED_FIELD_NUMBER: _ClassVar[int]
     records: _containers.RepeatedCompositeFieldContainer[TableRecord]
     complete: bool
     is_stale: bool
-    def __init__(self, records: _Optional[_Iterable[_Union[TableRecord, _Mapping]]] = ..., complete: _Optional[bool] = ..., is_stale: _Optional[bool] = ...) -> None: ...
+    is_exchanged: bool
+    def __init__(self, records: _Optional[_Iterable[_Union[TableRecord, _Mapping]]] = ..., complete: _Optional[bool] = ..., is_stale: _Optional[bool] = ..., is_exchanged: _Optional[bool] = ...) -> None: ...
 
 class MergeTableRequest(_message.Message):
-    __slots__ = ("records", "complete")
+    __slots__ = ("records", "complete", "is_last")
     RECORDS_FIELD_NUMBER: _ClassVar[int]
     COMPLETE_FIELD_NUMBER: _ClassVar[int]
+    IS_LAST_FIELD_NUMBER: _ClassVar[int]
     records: _containers.RepeatedCompositeFieldContainer[TableRecord]
     complete: bool
-    def __init__(self, records: _Optional[_Iterable[_Union[TableRecord, _Mapping]]] = ..., complete: _Optional[bool] = ...) -> None: ...
+    is_last: bool
+    def __init__(self, records: _Optional[_Iterable[_Union[TableRecord, _Mapping]]] = ..., complete: _Optional[bool] = ..., is_last: _Optional[bool] = ...) -> None: ...
+
+class LogInRequest(_message.Message):
+    __slots__ = ("visitor",)
+    VISITOR_FIELD_NUMBER: _ClassVar[int]
+    visitor: str
+    def __init__(self, visitor: _Optional[str] = ...) -> None: ...
+
+class LogInResponse(_message.Message):
+    __slots__ = ("username",)
+    USERNAME_FIELD_NUMBER: _ClassVar[int]
+    username: str
+    def __init__(self, username: _Optional[str] = ...) -> None: ...

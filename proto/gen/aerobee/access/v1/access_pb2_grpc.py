@@ -109,6 +109,11 @@ class NamesrvAccessServiceStub:
                 request_serializer=aerobee_dot_access_dot_v1_dot_access__pb2.MergeTableRequest.SerializeToString,
                 response_deserializer=aerobee_dot_access_dot_v1_dot_access__pb2.ChangeResponse.FromString,
                 _registered_method=True)
+        self.LogIn = channel.unary_unary(
+                '/aerobee.access.v1.NamesrvAccessService/LogIn',
+                request_serializer=aerobee_dot_access_dot_v1_dot_access__pb2.LogInRequest.SerializeToString,
+                response_deserializer=aerobee_dot_access_dot_v1_dot_access__pb2.LogInResponse.FromString,
+                _registered_method=True)
 
 
 class NamesrvAccessServiceServicer:
@@ -116,6 +121,7 @@ class NamesrvAccessServiceServicer:
 
     def PutUser(self, request, context):
         """Creates or changes a user. Durable on this process when it answers.
+        QUERY_NOT_FOUND (22): there is no such user, and `expect` is EXPECT_PRESENT.
         ILLEGAL_OPERATION (604): `expect` does not hold; or the last enabled SUPER user would be gone.
         SYSTEM_ERROR (1), retryable: the table cannot be written.
         """
@@ -229,6 +235,15 @@ class NamesrvAccessServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def LogIn(self, request, context):
+        """Proves that the caller is a user, and writes the login to the audit log. Changes nothing.
+        NO_PERMISSION (16): the call is not signed by an enabled user.
+        SYSTEM_ERROR (1), retryable: the line of the audit log cannot be written.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_NamesrvAccessServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -306,6 +321,11 @@ def add_NamesrvAccessServiceServicer_to_server(servicer, server):
                     servicer.MergeTable,
                     request_deserializer=aerobee_dot_access_dot_v1_dot_access__pb2.MergeTableRequest.FromString,
                     response_serializer=aerobee_dot_access_dot_v1_dot_access__pb2.ChangeResponse.SerializeToString,
+            ),
+            'LogIn': grpc.unary_unary_rpc_method_handler(
+                    servicer.LogIn,
+                    request_deserializer=aerobee_dot_access_dot_v1_dot_access__pb2.LogInRequest.FromString,
+                    response_serializer=aerobee_dot_access_dot_v1_dot_access__pb2.LogInResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -723,9 +743,36 @@ class NamesrvAccessService:
             metadata,
             _registered_method=True)
 
+    @staticmethod
+    def LogIn(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/aerobee.access.v1.NamesrvAccessService/LogIn',
+            aerobee_dot_access_dot_v1_dot_access__pb2.LogInRequest.SerializeToString,
+            aerobee_dot_access_dot_v1_dot_access__pb2.LogInResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
 
 class BrokerAccessServiceStub:
-    """The same RPCs, on a broker.
+    """The same RPCs, on a broker, without LogIn.
     """
 
     def __init__(self, channel):
@@ -812,7 +859,7 @@ class BrokerAccessServiceStub:
 
 
 class BrokerAccessServiceServicer:
-    """The same RPCs, on a broker.
+    """The same RPCs, on a broker, without LogIn.
     """
 
     def PutUser(self, request, context):
@@ -992,7 +1039,7 @@ def add_BrokerAccessServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class BrokerAccessService:
-    """The same RPCs, on a broker.
+    """The same RPCs, on a broker, without LogIn.
     """
 
     @staticmethod

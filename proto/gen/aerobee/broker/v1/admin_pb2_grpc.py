@@ -287,7 +287,7 @@ class AdminServiceServicer:
 
     def ReleaseLease(self, request, context):
         """Ends a lease now, so that the message is delivered again with the same attempt number. Durable when it is
-        answered. INVALID_RECEIPT_HANDLE (1005): the message is not on that lease any more.
+        answered. INVALID_RECEIPT_HANDLE (1006): the message is not on that lease any more.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

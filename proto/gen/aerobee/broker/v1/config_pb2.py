@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1e\x61\x65robee/broker/v1/config.proto\x12\x11\x61\x65robee.broker.v1\"\x12\n\x10GetConfigRequest\"E\n\x11GetConfigResponse\x12\x30\n\x07options\x18\x01 \x03(\x0b\x32\x1f.aerobee.broker.v1.ConfigOption\"N\n\x0c\x43onfigOption\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t\x12\x0e\n\x06source\x18\x03 \x01(\t\x12\x12\n\nchangeable\x18\x04 \x01(\x08\"\x9a\x01\n\x13UpdateConfigRequest\x12\x44\n\x07\x65ntries\x18\x01 \x03(\x0b\x32\x33.aerobee.broker.v1.UpdateConfigRequest.EntriesEntry\x12\r\n\x05unset\x18\x02 \x03(\t\x1a.\n\x0c\x45ntriesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\".\n\x14UpdateConfigResponse\x12\x16\n\x0ewithout_effect\x18\x01 \x03(\t2\xc8\x01\n\rConfigService\x12V\n\tGetConfig\x12#.aerobee.broker.v1.GetConfigRequest\x1a$.aerobee.broker.v1.GetConfigResponse\x12_\n\x0cUpdateConfig\x12&.aerobee.broker.v1.UpdateConfigRequest\x1a\'.aerobee.broker.v1.UpdateConfigResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1e\x61\x65robee/broker/v1/config.proto\x12\x11\x61\x65robee.broker.v1\"\x12\n\x10GetConfigRequest\"E\n\x11GetConfigResponse\x12\x30\n\x07options\x18\x01 \x03(\x0b\x32\x1f.aerobee.broker.v1.ConfigOption\"N\n\x0c\x43onfigOption\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t\x12\x0e\n\x06source\x18\x03 \x01(\t\x12\x12\n\nchangeable\x18\x04 \x01(\x08\"\x9a\x01\n\x13UpdateConfigRequest\x12\x44\n\x07\x65ntries\x18\x01 \x03(\x0b\x32\x33.aerobee.broker.v1.UpdateConfigRequest.EntriesEntry\x12\r\n\x05unset\x18\x02 \x03(\t\x1a.\n\x0c\x45ntriesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\".\n\x14UpdateConfigResponse\x12\x16\n\x0ewithout_effect\x18\x01 \x03(\t2\xc8\x01\n\rConfigService\x12V\n\tGetConfig\x12#.aerobee.broker.v1.GetConfigRequest\x1a$.aerobee.broker.v1.GetConfigResponse\x12_\n\x0cUpdateConfig\x12&.aerobee.broker.v1.UpdateConfigRequest\x1a\'.aerobee.broker.v1.UpdateConfigResponse2\xcd\x01\n\x12ProxyConfigService\x12V\n\tGetConfig\x12#.aerobee.broker.v1.GetConfigRequest\x1a$.aerobee.broker.v1.GetConfigResponse\x12_\n\x0cUpdateConfig\x12&.aerobee.broker.v1.UpdateConfigRequest\x1a\'.aerobee.broker.v1.UpdateConfigResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -47,4 +47,6 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_UPDATECONFIGRESPONSE']._serialized_end=427
   _globals['_CONFIGSERVICE']._serialized_start=430
   _globals['_CONFIGSERVICE']._serialized_end=630
+  _globals['_PROXYCONFIGSERVICE']._serialized_start=633
+  _globals['_PROXYCONFIGSERVICE']._serialized_end=838
 # @@protoc_insertion_point(module_scope)

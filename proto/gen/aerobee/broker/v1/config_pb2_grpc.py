@@ -145,3 +145,125 @@ class ConfigService:
             timeout,
             metadata,
             _registered_method=True)
+
+
+class ProxyConfigServiceStub:
+    """The same of a proxy, on its administration port. A caller expects the certificate of a proxy there.
+    A change is durable only if the proxy has the option runtimeConfigPath; else it lasts until the process ends.
+    """
+
+    def __init__(self, channel):
+        """Constructor.
+
+        Args:
+            channel: A grpc.Channel.
+        """
+        self.GetConfig = channel.unary_unary(
+                '/aerobee.broker.v1.ProxyConfigService/GetConfig',
+                request_serializer=aerobee_dot_broker_dot_v1_dot_config__pb2.GetConfigRequest.SerializeToString,
+                response_deserializer=aerobee_dot_broker_dot_v1_dot_config__pb2.GetConfigResponse.FromString,
+                _registered_method=True)
+        self.UpdateConfig = channel.unary_unary(
+                '/aerobee.broker.v1.ProxyConfigService/UpdateConfig',
+                request_serializer=aerobee_dot_broker_dot_v1_dot_config__pb2.UpdateConfigRequest.SerializeToString,
+                response_deserializer=aerobee_dot_broker_dot_v1_dot_config__pb2.UpdateConfigResponse.FromString,
+                _registered_method=True)
+
+
+class ProxyConfigServiceServicer:
+    """The same of a proxy, on its administration port. A caller expects the certificate of a proxy there.
+    A change is durable only if the proxy has the option runtimeConfigPath; else it lasts until the process ends.
+    """
+
+    def GetConfig(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def UpdateConfig(self, request, context):
+        """The codes of ConfigService.UpdateConfig.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+
+def add_ProxyConfigServiceServicer_to_server(servicer, server):
+    rpc_method_handlers = {
+            'GetConfig': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetConfig,
+                    request_deserializer=aerobee_dot_broker_dot_v1_dot_config__pb2.GetConfigRequest.FromString,
+                    response_serializer=aerobee_dot_broker_dot_v1_dot_config__pb2.GetConfigResponse.SerializeToString,
+            ),
+            'UpdateConfig': grpc.unary_unary_rpc_method_handler(
+                    servicer.UpdateConfig,
+                    request_deserializer=aerobee_dot_broker_dot_v1_dot_config__pb2.UpdateConfigRequest.FromString,
+                    response_serializer=aerobee_dot_broker_dot_v1_dot_config__pb2.UpdateConfigResponse.SerializeToString,
+            ),
+    }
+    generic_handler = grpc.method_handlers_generic_handler(
+            'aerobee.broker.v1.ProxyConfigService', rpc_method_handlers)
+    server.add_generic_rpc_handlers((generic_handler,))
+    server.add_registered_method_handlers('aerobee.broker.v1.ProxyConfigService', rpc_method_handlers)
+
+
+ # This class is part of an EXPERIMENTAL API.
+class ProxyConfigService:
+    """The same of a proxy, on its administration port. A caller expects the certificate of a proxy there.
+    A change is durable only if the proxy has the option runtimeConfigPath; else it lasts until the process ends.
+    """
+
+    @staticmethod
+    def GetConfig(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/aerobee.broker.v1.ProxyConfigService/GetConfig',
+            aerobee_dot_broker_dot_v1_dot_config__pb2.GetConfigRequest.SerializeToString,
+            aerobee_dot_broker_dot_v1_dot_config__pb2.GetConfigResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def UpdateConfig(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/aerobee.broker.v1.ProxyConfigService/UpdateConfig',
+            aerobee_dot_broker_dot_v1_dot_config__pb2.UpdateConfigRequest.SerializeToString,
+            aerobee_dot_broker_dot_v1_dot_config__pb2.UpdateConfigResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)

@@ -75,7 +75,10 @@ class LiteServiceServicer:
         """Leases messages of the lite topics that a client gets: of those that are ready for the longest first, each
         in order, one batch of each at a time for a group. With `poll_duration_ms` above 0 the call is held until
         there is a message or the time is over, or the client has lost a lite topic; an answer without messages is
-        no error. When the call is cancelled, what it leased is given back. Codes: as for Pop.
+        no error. When the call is cancelled, what it leased is given back.
+        NO_PERMISSION (16): broker, topic or group is not readable.
+        SUBSCRIPTION_GROUP_NOT_EXIST (26) · TOPIC_NOT_EXIST (17)
+        POLLING_FULL (209): too many calls are held already.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

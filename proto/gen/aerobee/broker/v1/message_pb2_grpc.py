@@ -84,6 +84,7 @@ class MessageServiceServicer:
         INVALID_PARAMETER (29): illegal topic name.
         QUEUE_NOT_EXIST (1008): the topic has fewer queues here: ask for its route again.
         TOPIC_NOT_EXIST (17): unknown topic while autoCreateTopicEnable is off.
+        SUBSCRIPTION_GROUP_NOT_EXIST (26): a retry topic, of a group that does not exist.
         NO_PERMISSION (16): a system topic, a topic or broker that is not writable, or a kind of message
         that this broker does not take.
         FLUSH_DISK_TIMEOUT (10): stored, but not known to be durable yet. Sending again makes a duplicate.

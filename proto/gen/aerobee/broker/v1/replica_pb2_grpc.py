@@ -133,6 +133,7 @@ class ReplicaServiceServicer:
         ILLEGAL_OPERATION (604): the replicas are not of one group, or their logs have no epoch in common.
         MESSAGE_CORRUPTED (1002): this replica's log is damaged in all of the ranges.
         QUERY_NOT_FOUND (22): it has none of them.
+        SYSTEM_ERROR (1), retryable: the caller does not describe a log.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -42,6 +42,12 @@ OVER_QUOTA = Metric(
     "Calls beyond a quota of their caller.",
     ("outcome",),
 )
+AUDIT_FAILURES = Metric(
+    "aerobee_audit_failures_total",
+    Kind.COUNTER,
+    "Lines of the audit log that could not be written. Only with `auditLogPath`.",
+    ("effect",),
+)
 SCRAPES_REFUSED = Metric(
     "aerobee_scrapes_refused_total",
     Kind.COUNTER,
@@ -60,6 +66,16 @@ SPANS = Metric(
     "Spans of traces that were sent or dropped. Only with `otlpEndpoint`, which name servers lack.",
     ("result",),
 )
+
+
+class AuditCounts(Protocol):
+    """The numbers of lines of an audit log that could not be written."""
+
+    @property
+    def refused(self) -> int: ...
+
+    @property
+    def lost(self) -> int: ...
 
 
 class QuotaCounts(Protocol):
@@ -110,6 +126,20 @@ def port_source(counts: PortCounts) -> Source:
         yield Series(CONNECTIONS, {(): counts.open})
         yield Series(CONNECTIONS_REFUSED, {(): counts.refused})
         yield Series(LATE_REQUESTS, {(): counts.late})
+
+    return collect
+
+
+def audit_source(audit: Callable[[], AuditCounts | None]) -> Source:
+    """Return the metrics of an audit log for a registry. `audit` returns None without one."""
+
+    def collect() -> Iterator[Series]:
+        counts = audit()
+        if counts is not None:
+            yield Series(
+                AUDIT_FAILURES,
+                {("change_refused",): counts.refused, ("line_lost",): counts.lost},
+            )
 
     return collect
 

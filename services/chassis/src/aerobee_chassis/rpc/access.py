@@ -6,17 +6,23 @@ and lets them pass if they are only to be observed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache
 from typing import Any, Protocol
 
 import structlog
 
+from aerobee_chassis.rpc.audit import Audit, Who
 from aerobee_chassis.rpc.call import Call
 from aerobee_chassis.rpc.held_calls import HeldCalls
 from aerobee_wire.access.caller import Caller
-from aerobee_wire.access.signature import AUTHORIZATION_KEY, NotAuthenticated, Signatures
+from aerobee_wire.access.signature import (
+    AUTHORIZATION_KEY,
+    NotAuthenticated,
+    Signatures,
+    claimed_user,
+)
 from aerobee_wire.identity import Identity, identity_of
 from aerobee_wire.status import MqError
 
@@ -45,7 +51,7 @@ class Access:
     If `enforced` is false, no call is checked, because the port does not require certificates. With
     `observe_only`, calls are checked and logged, but not rejected, unless the policy always rejects
     them. `signatures` checks calls that users have signed; if it is None, the port serves no users.
-    `on_reject` is called for each rejected call, with its path.
+    `audit` gets each rejected call.
     """
 
     def __init__(
@@ -55,13 +61,13 @@ class Access:
         enforced: bool,
         observe_only: bool = False,
         signatures: Signatures | None = None,
-        on_reject: Callable[[Caller, str, MqError], None] | None = None,
+        audit: Audit | None = None,
     ) -> None:
         self.enforced = enforced
         self._policy = policy
         self._observe_only = observe_only
         self._signatures = signatures
-        self._on_reject = on_reject
+        self._audit = audit
         self._held = HeldCalls(MqError)
         self._logged: set[tuple[Identity | str, str]] = set()
         self.rejected = 0  # calls that were rejected, or would be
@@ -74,6 +80,7 @@ class Access:
     def admit(self, path: str, call: Call) -> Caller:
         """Check a caller before its request is read, and return it. Raises MqError."""
         caller = Caller(_identity_of(call.certificate_uris), None, call.peer)
+        header = ""
         try:
             if self._signatures is not None:
                 header = call.metadata.get(AUTHORIZATION_KEY, "")
@@ -81,7 +88,7 @@ class Access:
                 caller = Caller(caller.identity, signed, caller.source)
             self._policy.admit(caller, path)
         except MqError as error:
-            self._reject(caller, path, error)
+            self._reject(caller, path, error, claimed_user(header))
         return caller
 
     def check_request(self, path: str, caller: Caller, data: bytes) -> None:
@@ -137,15 +144,18 @@ class Access:
 
     # ---- calls that are rejected ----
 
-    def _reject(self, caller: Caller, path: str, error: MqError) -> None:
-        """Raise the error, or only log it if calls are observed."""
+    def _reject(self, caller: Caller, path: str, error: MqError, claimed: str = "") -> None:
+        """Raise the error, or only log it if calls are observed.
+
+        `claimed` is the user that the signature of the call names.
+        """
         self.rejected += 1
         passes = self._observe_only and not self._policy.always_rejects(path)
         self._log(caller, path, error.message, passes=passes)
         if passes:
             return
-        if self._on_reject is not None:
-            self._on_reject(caller, path, error)
+        if self._audit is not None:
+            self._audit.rejected(Who.of(caller, claimed), path, error.code.name, error.message)
         raise error
 
     def _log(self, caller: Caller, path: str, reason: str, *, passes: bool) -> None:

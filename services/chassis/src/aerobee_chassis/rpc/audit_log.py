@@ -2,6 +2,9 @@
 
 The file FILE is renamed to FILE.1 when it is full, FILE.1 to FILE.2, and so on. The lines continue
 across files and restarts (`aerobee_wire.audit`). A lock on FILE.lock keeps other processes away.
+
+A crash may leave an incomplete last line, and a power cut one with zero bytes. Both are removed at
+the next start, and its first line has the number of the removed bytes.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ from typing import Any
 
 import structlog
 
+from aerobee_wire import files
 from aerobee_wire.audit import BrokenLine, Link, link_of, linked, parsed
 
 _MODE = 0o600  # names of users, topics and addresses are not for others
@@ -79,7 +83,7 @@ class AuditLog:
                 # A full disk takes a part. The rest fails with the reason.
                 os.write(self._file, line[written:])
             if durable:
-                os.fdatasync(self._file)
+                files.sync_data(self._file)
         except OSError:
             self._close_file()
             raise
@@ -102,7 +106,7 @@ class AuditLog:
         try:
             self._size = os.fstat(file).st_size
             line = _tail(file, self._size)
-            if line and not line.endswith(b"\n"):
+            while line and (not line.endswith(b"\n") or b"\0" in line):
                 self._size -= len(line)
                 os.ftruncate(file, self._size)
                 self._torn_bytes += len(line)
@@ -124,9 +128,11 @@ class AuditLog:
 
     def _rotate(self) -> None:
         self._close_file()
-        for number in range(self._keep - 1, 0, -1):
-            if (older := self._numbered(number)).exists():
-                older.replace(self._numbered(number + 1))
+        # Up to the first free number: a rotation that failed has left one, and must not push out
+        # one more old file each time that it is repeated.
+        free = next((n for n in range(1, self._keep) if not self._numbered(n).exists()), self._keep)
+        for number in range(free - 1, 0, -1):
+            self._numbered(number).replace(self._numbered(number + 1))
         self.path.replace(self._numbered(1))
         self._open_file()
         directory = os.open(self.path.parent, os.O_RDONLY)

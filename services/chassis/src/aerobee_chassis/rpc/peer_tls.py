@@ -105,8 +105,27 @@ class PortOptions(PeerTlsOptions):
     # Not in RocketMQ: start although other machines may reach the port, and it serves each caller.
     insecure: bool = False
 
+    # Not in RocketMQ: the file with a line for each change and each rejected call, and the files
+    # that are kept after they are full. Empty: there is none.
+    audit_log_path: str = ""
+    audit_log_max_bytes: int = Field(default=64 * MIB, ge=MIB // 16)
+    audit_log_max_files: int = Field(default=10, ge=1)
+    # Not in RocketMQ: whether calls that read bodies of messages have lines, too.
+    audit_reads: bool = False
+
     # The options that close the port, for the error.
     closing_options: ClassVar[str]
+
+    def audit(self, clock: Clock) -> Audit | None:
+        """Return the audit log of this process, or None if there is none."""
+        if not self.audit_log_path:
+            return None
+        log = AuditLog(
+            Path(self.audit_log_path).expanduser(),
+            max_bytes=self.audit_log_max_bytes,
+            keep=self.audit_log_max_files,
+        )
+        return Audit(log, self.tls_cluster_name, clock.real, with_reads=self.audit_reads)
 
     @property
     def is_closed(self) -> bool:
@@ -143,22 +162,6 @@ class ServerTlsOptions(PortOptions):
     init_authentication_user: SecretStr = SecretStr("")
     # Not in RocketMQ: check callers, but log calls instead of rejecting them.
     access_observe_only: bool = False
-    # Not in RocketMQ: the file with a line for each change and each rejected call, and the files
-    # that are kept after they are full. Empty: there is none.
-    audit_log_path: str = ""
-    audit_log_max_bytes: int = Field(default=64 * MIB, ge=MIB // 16)
-    audit_log_max_files: int = Field(default=10, ge=1)
-
-    def audit(self, clock: Clock) -> Audit | None:
-        """Return the audit log of this process, or None if there is none."""
-        if not self.audit_log_path:
-            return None
-        log = AuditLog(
-            Path(self.audit_log_path).expanduser(),
-            max_bytes=self.audit_log_max_bytes,
-            keep=self.audit_log_max_files,
-        )
-        return Audit(log, self.tls_cluster_name, clock.real)
 
     def server_tls(self) -> ServerTls | None:
         """Return the certificates for the port of the service, or None for plaintext."""
@@ -186,7 +189,7 @@ class ServerTlsOptions(PortOptions):
             enforced=self._checks_callers,
             observe_only=self.access_observe_only,
             signatures=signatures,
-            on_reject=None if audit is None else audit.rejected,
+            audit=audit,
         )
 
     closing_options: ClassVar[str] = (

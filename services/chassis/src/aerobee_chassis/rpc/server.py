@@ -19,7 +19,7 @@ from aerobee_chassis.errors import PortInUse
 from aerobee_chassis.lifecycle import Component
 from aerobee_chassis.port_limits import PortLimits
 from aerobee_chassis.rpc.access import Access
-from aerobee_chassis.rpc.audit import Audit
+from aerobee_chassis.rpc.audit import Audit, States
 from aerobee_chassis.rpc.call import Call, Failure
 from aerobee_chassis.rpc.call_times import CallTimes
 from aerobee_chassis.rpc.connections import Connections
@@ -111,6 +111,7 @@ class Server(Component):
         self._connections: Connections | None = None
         self._meter = meter
         self._audit = audit
+        self._states = States(self._services)
         self._tls = tls
         self._call_times = call_times
         self._now_s = monotonic  # until the loop is known
@@ -233,12 +234,17 @@ class Server(Component):
         return answer
 
     async def _call(self, service: str, method: Method, request: Any, call: Call) -> Message | None:
-        if self._audit is None or not self._audit.covers(
-            path := f"/{service}/{method.name}", request
-        ):
+        audit = self._audit
+        if audit is None:
             return await method.handler(request, call)
-        async with self._audit.change(path, request, call):
-            return await method.handler(request, call)
+        path = f"/{service}/{method.name}"
+        if audit.covers(path, request):
+            async with audit.change(path, request, call, self._states):
+                return await method.handler(request, call)
+        answer = await method.handler(request, call)
+        if audit.reads(path):
+            audit.read(path, request, call)
+        return answer
 
     def _refuse(self, method: Method) -> Message | Failure:
         answer = self._busy_answer(method)

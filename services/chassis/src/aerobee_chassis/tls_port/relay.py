@@ -1,7 +1,8 @@
 """Run the process that serves a TLS port, and relay bytes to the server's Unix domain socket.
 
 The relay reads the first byte of each connection. If the client uses TLS, the relay terminates TLS.
-It does not interpret gRPC.
+It does not interpret gRPC. Before that, a connection from the network of a load balancer must have
+a header of the PROXY protocol (`proxy_protocol`). The address in it is that of the client.
 
     python -m aerobee_chassis.tls_port.relay        started by `supervisor`, not by hand
 
@@ -29,11 +30,17 @@ from aerobee_chassis.open_files import allow_many_files
 from aerobee_chassis.tls_port.certificates import Certificates
 from aerobee_chassis.tls_port.connection import CHUNK_BYTES, Connection, Kept
 from aerobee_chassis.tls_port.poller import IN, OUT, Poller
+from aerobee_chassis.tls_port.proxy_protocol import (
+    MAX_BYTES,
+    MalformedHeader,
+    begins_header,
+    parse,
+)
 
 TYPE_CHECKING = False  # importing `typing` and `dataclasses` would take 3 MB
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from aerobee_chassis.tls_port.connection import End
     from aerobee_chassis.tls_port.settings import RelaySettings
@@ -42,6 +49,7 @@ if TYPE_CHECKING:
 STDIN = 0
 # The first byte of a TLS handshake record. An HTTP/2 connection begins with "P".
 TLS_FIRST_BYTE = b"\x16"
+FIRST_BYTES = 6  # HTTP/2, TLS and the PROXY protocol begin with others
 # The pause between attempts to connect to the server while its backlog is full.
 BACKEND_RETRY_S = 0.02
 # The pause while no file descriptors are left; new connections stay in the backlog.
@@ -53,20 +61,25 @@ REPORT_COUNTS_S = 0.5
 class Hello:
     """A connection before its bytes are relayed.
 
-    The steps are: first byte, TLS handshake, connection to the server.
+    The steps are: header of the PROXY protocol if the peer `is_balancer`, first byte, TLS
+    handshake, connection to the server.
     """
 
-    __slots__ = ("_client", "_peer", "_relay", "over")
+    __slots__ = ("_client", "_header", "_peer", "_relay", "over")
 
-    def __init__(self, relay: Relay, client: socket.socket, peer: str) -> None:
+    def __init__(
+        self, relay: Relay, client: socket.socket, peer: str, *, is_balancer: bool
+    ) -> None:
         self._relay = relay
         self._client: End = client
-        self._peer = peer
+        self._peer = peer  # "" if the connection does not count
+        self._header = b""  # the part that has arrived
         self.over = False
-        relay.poller.wait_for(client.fileno(), IN, lambda _: self._first_byte(client))
+        step = self._read_header if is_balancer else self._first_byte
+        relay.poller.wait_for(client.fileno(), IN, lambda _: step(client))
 
     def give_up(self) -> None:
-        if not self.over:
+        if not self.over and self._peer:
             self._relay.left(self._peer)
         self.over = True
         self._relay.poller.forget(self._client.fileno())
@@ -77,17 +90,49 @@ class Hello:
             self._relay.count("silent")
             self.give_up()
 
-    def _first_byte(self, client: socket.socket) -> None:
-        try:
-            first = client.recv(1, socket.MSG_PEEK)
-        except BlockingIOError:
+    def _read_header(self, client: socket.socket) -> None:
+        """Read the header, and no byte after it."""
+        arrived = peek(client, MAX_BYTES - len(self._header))
+        if arrived is None:
             return
-        except OSError:
-            first = b""
         relay = self._relay
-        if not first:
+        try:
+            if not arrived:
+                raise MalformedHeader("the connection has ended")
+            found = parse(self._header + arrived)
+        except MalformedHeader:
+            relay.count("refused_headers")
             self.give_up()
-        elif first == TLS_FIRST_BYTE:
+            return
+        if found is None:
+            self._header += client.recv(len(arrived))
+            return
+        size, address = found
+        client.recv(size - len(self._header))
+        self._header = b""
+        if address is not None and not self._rename(text_of(address)):
+            return
+        relay.poller.wait_for(client.fileno(), IN, lambda _: self._first_byte(client))
+
+    def _rename(self, peer: str) -> bool:
+        """Count the connection for the client. Return False if it has too many."""
+        self._relay.left(self._peer)
+        self._peer = peer if self._relay.joined(peer) else ""
+        if not self._peer:
+            self.give_up()
+        return bool(self._peer)
+
+    def _first_byte(self, client: socket.socket) -> None:
+        arrived = peek(client, FIRST_BYTES)
+        if arrived is None:
+            return
+        relay = self._relay
+        if not arrived:
+            self.give_up()
+        elif begins_header(arrived):
+            relay.count("refused_headers")
+            self.give_up()
+        elif arrived[:1] == TLS_FIRST_BYTE:
             relay.poller.forget(client.fileno())
             relay.certificates.when_ready(lambda context: self._speak_tls(context, client))
         elif relay.settings.tls.mode == "enforcing":
@@ -172,6 +217,7 @@ class Relay:
         self._buffer = memoryview(bytearray(CHUNK_BYTES))
         self._kept = Kept()
         self._listeners = [socket.socket(fileno=fd) for fd in settings.listeners]
+        self._is_balancer = is_in(settings.trusted) if settings.trusted else lambda _: False
 
     def run(self) -> None:
         """Run until stdin ends. Raises CertificateError."""
@@ -190,14 +236,17 @@ class Relay:
             self.poller, client, backend, self._buffer, self._kept, on_close=on_close
         ).start()
 
-    def joined(self, peer: str) -> bool:
-        """Count a new connection. Return False if there are too many, also of its address."""
+    def joined(self, peer: str, *, is_balancer: bool = False) -> bool:
+        """Count a new connection. Return False if there are too many, also of its address.
+
+        The connections of a load balancer are those of its clients: they have no limit together.
+        """
         host, settings = host_of(peer), self.settings
         count = self._open.get(host, 0)
         if self._open_count >= settings.max_connections:
             self.count("too_many")
             return False
-        if count >= settings.max_per_address:
+        if count >= settings.max_per_address and not is_balancer:
             self.count("too_many_of_address")
             return False
         self._open[host] = count + 1
@@ -243,13 +292,14 @@ class Relay:
                 self.poller.call_later(ACCEPT_PAUSE_S, self._listen)
                 return
             peer = text_of(address)
-            if not self.joined(peer):
+            is_balancer = self._is_balancer(host_of(peer))
+            if not self.joined(peer, is_balancer=is_balancer):
                 client.close()
                 continue
             client.setblocking(False)
             with contextlib.suppress(OSError):  # the client has hung up
                 client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            hello = Hello(self, client, peer)
+            hello = Hello(self, client, peer, is_balancer=is_balancer)
             self.poller.call_later(self.settings.hello_timeout_ms / 1000, hello.time_out)
 
     def count(self, name: str) -> None:
@@ -261,6 +311,32 @@ class Relay:
         """Report the counts since the last report."""
         counts, self._counts = self._counts, {}
         self._report("counted", **counts)
+
+
+def peek(client: socket.socket, size: int) -> bytes | None:
+    """Return up to `size` bytes that have arrived, or b"" at the end. They stay to be read.
+
+    Return None if no bytes have arrived.
+    """
+    try:
+        return client.recv(size, socket.MSG_PEEK)
+    except BlockingIOError:
+        return None
+    except OSError:
+        return b""
+
+
+def is_in(networks: Iterable[str]) -> Callable[[str], bool]:
+    """Return a function that says whether a host, as in "host:port", is in one of the networks."""
+    import ipaddress  # only with load balancers: it takes 1 MB
+
+    known = [ipaddress.ip_network(network) for network in networks]
+
+    def contains(host: str) -> bool:
+        address = ipaddress.ip_address(host.strip("[]"))
+        return any(address in network for network in known)
+
+    return contains
 
 
 def text_of(address: tuple[str, int]) -> str:

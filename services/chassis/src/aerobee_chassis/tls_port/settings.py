@@ -36,6 +36,8 @@ class RelaySettings:
     `listeners` contains listening file descriptors. `backend` is the path of the server's socket,
     in a private directory. A client has `hello_timeout_ms` to send its first byte and to complete a
     TLS handshake. There are at most `max_connections`, and `max_per_address` of one host.
+
+    Connections from the networks `trusted` (CIDR) must begin with a header of the PROXY protocol.
     """
 
     listeners: tuple[int, ...]
@@ -44,6 +46,7 @@ class RelaySettings:
     hello_timeout_ms: int = 10_000
     max_connections: int = 20_000
     max_per_address: int = 2_000
+    trusted: tuple[str, ...] = ()
 
     def to_json(self) -> str:
         return json.dumps(dataclasses.asdict(self))

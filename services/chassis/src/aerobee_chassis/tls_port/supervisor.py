@@ -51,10 +51,12 @@ class ConnectionCounts:
     plaintext: int = 0
     tls: int = 0
     # The relay closes these connections: silent for too long, plaintext although TLS is enforced,
-    # or a failed handshake.
+    # a failed handshake, or a wrong header.
     silent: int = 0
     refused_plaintext: int = 0
     failed_handshakes: int = 0
+    # A header of the PROXY protocol that is malformed, missing, or not from a trusted address.
+    refused_headers: int = 0
     # The relay closes these at once: it has maxConnections, or maxConnectionsPerAddress of a host.
     too_many: int = 0
     too_many_of_address: int = 0
@@ -68,7 +70,8 @@ class TlsServer(Component):
     `make_server(host, port)` creates the server behind the relay, an
     `aerobee_chassis.rpc.server.Server`. That server listens on its own socket. `host` and `port`
     are the address for clients. `listeners` contains sockets that are already bound to that
-    address, if several processes share it.
+    address, if several processes share it. `trusted` are the networks of load balancers that send a
+    header of the PROXY protocol.
     """
 
     def __init__(
@@ -80,7 +83,9 @@ class TlsServer(Component):
         tls: TlsSettings,
         limits: PortLimits | None = None,
         listeners: Sequence[socket.socket] = (),
+        trusted: Sequence[str] = (),
     ) -> None:
+        self._trusted = tuple(trusted)
         self._make_server = make_server
         self._host = host
         self.port = port  # 0 means a free one, until the server is started
@@ -141,6 +146,7 @@ class TlsServer(Component):
             limits.silent_ms,
             limits.connections,
             limits.connections_per_address,
+            self._trusted,
         )
 
     async def _keep(self) -> None:

@@ -52,7 +52,7 @@ class TableUsers:
     async def changes(self) -> AsyncIterator[set[str]]:
         """Yield the names of users who have changed, with their policies."""
         with self._store.watch() as changes:
-            while changed := await changes.next():
+            async for changed in changes:
                 yield {record.username for record in changed}
 
 

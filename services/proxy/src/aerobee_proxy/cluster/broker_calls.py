@@ -8,7 +8,8 @@ deadline.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
 from typing import TypeVar
 
 import structlog
@@ -66,6 +67,13 @@ class BrokerCalls:
             raise
         self.availability.answered(broker_name)
         return answer
+
+    async def stream(self, broker_name: str, rpc: Rpc[Q, R], request: Q) -> AsyncGenerator[R, None]:
+        """Yield the responses of a stream of the broker's master. Raises the errors of `call`."""
+        address = await self._route_cache.address_of(broker_name)
+        async with aclosing(self._transport.stream(address, rpc, request)) as responses:
+            async for response in responses:
+                yield response
 
     async def ask(self, broker_name: str, rpc: Rpc[Q, R], request: Q) -> R:
         """Call the master of a broker, or a slave while the master is being elected.

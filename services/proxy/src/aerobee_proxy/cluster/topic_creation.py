@@ -8,7 +8,7 @@ the messages. The topic gets the type of its first message.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import structlog
 from aerobee.broker.v1.admin_pb2 import PutTopicRequest, SpecifyMessageTypeRequest
@@ -35,12 +35,17 @@ OLD_S = 60.0  # pause for a broker that cannot set types; it may be updated mean
 class TopicCreation:
     """Creates topics and sets their types.
 
-    `enabled` is the option `autoCreateTopics`. If it is true, the first use may create a topic.
-    `creations` counts them by creator.
+    `enabled` returns the option `autoCreateTopics`. If it is true, the first use may create a
+    topic. `creations` counts them by creator.
     """
 
     def __init__(
-        self, calls: BrokerCalls, route_cache: RouteCache, *, enabled: bool, creations: PerMinute
+        self,
+        calls: BrokerCalls,
+        route_cache: RouteCache,
+        *,
+        enabled: Callable[[], bool],
+        creations: PerMinute,
     ) -> None:
         self._creations = creations
         self._calls = calls
@@ -72,7 +77,7 @@ class TopicCreation:
                 ) from None
             if topics.group_of(topic) is not None:
                 raise
-        if not self._enabled:
+        if not self._enabled():
             raise _unknown(topic, "this proxy does not create topics (autoCreateTopics is off)")
         if creator and (wait_ms := self._creations.count(creator)):
             raise MqError(

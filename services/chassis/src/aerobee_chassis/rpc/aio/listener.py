@@ -258,10 +258,15 @@ class AioCall:
             self._in_flight.answered(unsent)
 
     async def _send(self, data: bytes) -> None:
-        """Send a message. Raises CancelledError if the caller reads nothing for too long."""
+        """Send a message.
+
+        Raises CancelledError if the caller has left, or reads nothing for too long.
+        """
         try:
             async with asyncio.timeout(self._in_flight.stall_s):
                 await self._context.write(data)
+        except grpc.aio.InternalError:  # gRPC notices it before it cancels this task
+            raise asyncio.CancelledError("the caller has left") from None
         except TimeoutError:
             self._in_flight.cut += 1
             raise asyncio.CancelledError("the caller does not read the answer") from None

@@ -22,7 +22,7 @@ from aerobee_foreign.apache.rocketmq.v2.service_pb2 import (
 
 from aerobee_chassis.background import Background
 from aerobee_proxy.cluster.leasing.lite_subscriptions import LiteSubscriptions
-from aerobee_proxy.config import ProxyOptions
+from aerobee_proxy.config import CurrentOptions
 from aerobee_proxy.v2.heartbeats import ClientHeartbeats
 from aerobee_proxy.v2.lite_clients import LiteDepartures, notify_lost
 from aerobee_proxy.v2.resources import group_name, stored_name, topic_name
@@ -100,7 +100,7 @@ _ABOUT_TOPIC = "topic"
 
 async def sync_lite_subscription(
     subscriptions: LiteSubscriptions,
-    options: ProxyOptions,
+    current: CurrentOptions,
     request: SyncLiteSubscriptionRequest,
     caller: Caller,
 ) -> SyncLiteSubscriptionResponse:
@@ -119,7 +119,7 @@ async def sync_lite_subscription(
     Differences from RocketMQ's proxy: COMPLETE_ADD checks the names of lite topics too. TIMESTAMP
     works, and TAIL_N counts from the end. The broker counts a client's lite topics for the quota.
     """
-
+    options = current()
     topic, group = topic_name(request.topic), group_name(request.group)
     action = _ACTIONS.get(request.action)
     if action is None:

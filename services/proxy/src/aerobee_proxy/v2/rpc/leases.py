@@ -23,7 +23,7 @@ from aerobee_foreign.apache.rocketmq.v2.service_pb2 import (
 from aerobee_proxy.cluster.group_configs import GroupConfigCache
 from aerobee_proxy.cluster.leasing.acknowledge import Acknowledgements
 from aerobee_proxy.cluster.leasing.lease_renewal import LeaseRenewal
-from aerobee_proxy.config import ProxyOptions
+from aerobee_proxy.config import CurrentOptions
 from aerobee_proxy.v2.resources import group_name, topic_name
 from aerobee_proxy.v2.rpc.pipeline import Caller
 from aerobee_proxy.v2.status import Refused, overall, status, status_for
@@ -70,7 +70,7 @@ def _response(
 async def change_invisible_duration(
     acknowledgements: Acknowledgements,
     group_configs: GroupConfigCache,
-    options: ProxyOptions,
+    current: CurrentOptions,
     request: ChangeInvisibleDurationRequest,
     caller: Caller,
 ) -> ChangeInvisibleDurationResponse:
@@ -85,7 +85,7 @@ async def change_invisible_duration(
     Codes: ILLEGAL_TOPIC, ILLEGAL_CONSUMER_GROUP, ILLEGAL_INVISIBLE_TIME, INVALID_RECEIPT_HANDLE,
     PROXY_TIMEOUT.
     """
-
+    options = current()
     topic, group = topic_name(request.topic), group_name(request.group)
     duration_ms = change_duration_ms(request.invisible_duration, options)
     handle = handle_of(request.receipt_handle, topic, group)

@@ -21,12 +21,13 @@ from aerobee_foreign.apache.rocketmq.v2.service_pb2 import (
 from google.protobuf.message import Message
 
 from aerobee_chassis.clock import Clock
+from aerobee_chassis.rpc.audit import Audit, Who
 from aerobee_chassis.rpc.call import Call
 from aerobee_chassis.rpc.held_calls import HeldCalls
 from aerobee_cluster.access.quota_buckets import Client, QuotaBuckets
 from aerobee_proxy.counts import ProxyCounts
 from aerobee_proxy.v2 import authorization
-from aerobee_proxy.v2.authentication import Authentication
+from aerobee_proxy.v2.authentication import Authentication, claimed_user
 from aerobee_proxy.v2.sessions import Session, Sessions
 from aerobee_proxy.v2.status import Refused, named, status_for
 from aerobee_proxy.v2.validation import client_id
@@ -35,6 +36,14 @@ from aerobee_wire.access.users import User
 Q = TypeVar("Q", bound=Message)
 R = TypeVar("R", bound=Message)
 Needs = TypeVarTuple("Needs")
+
+
+SERVICE = "/apache.rocketmq.v2.MessagingService/"
+
+
+def rpc_of(request: object) -> str:
+    """Return the name of the RPC with this request: "SendMessage"."""
+    return type(request).__name__.removesuffix("Request")
 
 
 class Caller(NamedTuple):
@@ -56,8 +65,13 @@ def _client(caller: Caller) -> Client:
 class NotAdmitted(Refused):
     """The caller is not authenticated, lacks a right or a client id, or is one client too many.
 
-    Codes: UNAUTHORIZED, CLIENT_ID_REQUIRED, TOO_MANY_REQUESTS.
+    Codes: UNAUTHORIZED, CLIENT_ID_REQUIRED, TOO_MANY_REQUESTS. `user` is the user who signed the
+    call, or "".
     """
+
+    def __init__(self, code: Code, message: str, user: str = "") -> None:
+        super().__init__(code, message)
+        self.user = user
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +79,8 @@ class Pipeline:
     """Wraps handlers with the steps of every RPC.
 
     If `authentication` is None, any client may call. If `checks_rights` is true, the user's
-    policies must allow each request.
+    policies must allow each request. `audit` gets the calls that are not authenticated or lack a
+    right.
     """
 
     sessions: Sessions
@@ -73,8 +88,9 @@ class Pipeline:
     counts: ProxyCounts
     authentication: Authentication | None
     checks_rights: bool
-    max_clients_per_user: int
+    max_clients_per_user: Callable[[], int]
     quotas: QuotaBuckets | None = None
+    audit: Audit | None = None
     held: HeldCalls = field(default_factory=lambda: HeldCalls(NotAdmitted))
 
     def admit(self, call: Call) -> Caller:
@@ -121,10 +137,11 @@ class Pipeline:
                 f"this proxy knows {len(self.sessions)} clients already: close clients that "
                 "are not used, or run another proxy",
             )
-        if user and self.sessions.count_of(user) >= self.max_clients_per_user:
+        most = self.max_clients_per_user()
+        if user and self.sessions.count_of(user) >= most:
             raise Refused(
                 Code.TOO_MANY_REQUESTS,
-                f"user {user!r} has {self.max_clients_per_user} clients at this proxy, the most "
+                f"user {user!r} has {most} clients at this proxy, the most "
                 "that maxClientsPerUser allows: close clients that are not used, or use another "
                 "user",
             )
@@ -140,7 +157,7 @@ class Pipeline:
             authorization.check(caller.user, request, caller.call.peer)
         except Refused as refusal:
             self.counts.unauthorized += 1
-            raise NotAdmitted(refusal.code, refusal.message) from None
+            raise NotAdmitted(refusal.code, refusal.message, caller.user.name) from None
 
     def hold(
         self, caller: Caller, request: Callable[[], object | None]
@@ -157,12 +174,27 @@ class Pipeline:
             try:
                 user = self.authentication.current(caller.call.metadata)
             except Refused as refusal:
-                raise NotAdmitted(refusal.code, refusal.message) from None
+                raise NotAdmitted(refusal.code, refusal.message, user_name) from None
             if (present := request()) is not None:
                 self.authorize(present, caller._replace(user=user))
 
         user_name = caller.user.name if caller.user is not None else ""
         return self.held.hold(user_name, check)
+
+    def note_refusal(self, rpc: str, error: Exception, call: Call) -> None:
+        """Write a call without a valid signature or a right to the audit log."""
+        if self.audit is None or not isinstance(error, NotAdmitted):
+            return
+        if error.code == Code.UNAUTHORIZED:
+            who = Who(error.user, "" if error.user else claimed_user(call.metadata), "", call.peer)
+            self.audit.rejected(who, SERVICE + rpc, Code.Name(error.code), error.message)
+
+    def _note_read(self, request: object, caller: Caller) -> None:
+        """Write a call that has read bodies to the audit log, if it has such lines."""
+        if self.audit is not None and self.audit.reads(path := SERVICE + rpc_of(request)):
+            needs = authorization.NEEDS[type(request)](request)
+            who = Who(caller.session.user, address=caller.call.peer)
+            self.audit.read_by(who, path, [f"{need.kind}:{need.name}" for need in needs])
 
     def unary(
         self,
@@ -185,6 +217,7 @@ class Pipeline:
                 await self.meter(request, caller)
                 return await handler(*needs, request, caller)
             except Exception as error:
+                self.note_refusal(rpc_of(request), error, call)
                 found = status_for(handler.__name__, error)
                 return response(status=named(found) if failure_named else found)
 
@@ -210,7 +243,9 @@ class Pipeline:
                 with self.hold(caller, lambda: request):
                     await self.meter(request, caller)
                     await handler(*needs, request, caller)
+                    self._note_read(request, caller)
             except Exception as error:
+                self.note_refusal(rpc_of(request), error, call)
                 await call.write(response(status=status_for(handler.__name__, error)))
             return last() if last is not None else None
 

@@ -26,7 +26,7 @@ from aerobee_foreign.apache.rocketmq.v2.service_pb2 import (
 
 from aerobee_chassis.rpc.in_flight import WAIT_S, InFlight
 from aerobee_proxy.cluster.broker_calls import BrokerCalls
-from aerobee_proxy.config import ProxyOptions
+from aerobee_proxy.config import CurrentOptions
 from aerobee_proxy.v2.resources import group_name, topic_name
 from aerobee_proxy.v2.rpc.pipeline import Caller
 from aerobee_proxy.v2.status import Refused, status
@@ -59,7 +59,7 @@ _CODES = {
 
 async def pull_message(
     calls: BrokerCalls,
-    options: ProxyOptions,
+    current: CurrentOptions,
     in_flight: InFlight,
     request: PullMessageRequest,
     caller: Caller,
@@ -72,7 +72,7 @@ async def pull_message(
     Codes: ILLEGAL_TOPIC, ILLEGAL_CONSUMER_GROUP, ILLEGAL_OFFSET, ILLEGAL_FILTER_EXPRESSION,
     ILLEGAL_POLLING_TIME, MESSAGE_NOT_FOUND, TOPIC_NOT_FOUND, FORBIDDEN.
     """
-
+    options = current()
     if in_flight.is_full:
         await in_flight.room(WAIT_S)
     poll_ms = polling_ms(

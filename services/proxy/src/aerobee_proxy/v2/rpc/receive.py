@@ -34,7 +34,7 @@ from aerobee_foreign.apache.rocketmq.v2.service_pb2 import (
 from aerobee_chassis.clock import Clock
 from aerobee_proxy.cluster.group_configs import GroupConfigCache
 from aerobee_proxy.cluster.leasing.receive import Receiver
-from aerobee_proxy.config import ProxyOptions
+from aerobee_proxy.config import CurrentOptions, ProxyOptions
 from aerobee_proxy.v2.lite_clients import is_lite, notify_lost
 from aerobee_proxy.v2.resources import group_name, topic_name
 from aerobee_proxy.v2.rpc.pipeline import Caller
@@ -83,10 +83,11 @@ class _Limits(NamedTuple):
 async def receive_message(
     receiver: Receiver,
     group_configs: GroupConfigCache,
-    options: ProxyOptions,
+    current: CurrentOptions,
     request: ReceiveMessageRequest,
     caller: Caller,
 ) -> None:
+    options = current()
     session = caller.session
     if session.receives >= options.max_polls_per_client:
         raise Refused(

@@ -34,7 +34,7 @@ from aerobee_proxy.cluster.topic_route import (
     accepted_types,
     check_type,
 )
-from aerobee_proxy.config import ProxyOptions
+from aerobee_proxy.config import CurrentOptions
 from aerobee_proxy.counts import ProxyCounts
 from aerobee_proxy.v2.resources import topic_name
 from aerobee_proxy.v2.rpc.pipeline import Caller
@@ -57,7 +57,7 @@ _STORED = status()
 
 async def send_message(
     sender: MessageSender,
-    options: ProxyOptions,
+    current: CurrentOptions,
     clock: Clock,
     request: SendMessageRequest,
     caller: Caller,
@@ -72,7 +72,7 @@ async def send_message(
     The response has one entry with a status for each message, unlike that of RocketMQ's proxy. The
     entry of a message with a future delivery time contains a recall handle.
     """
-
+    options = current()
     messages = request.messages
     topic = topic_of(messages)
     now_ms = clock.now_ms()
@@ -174,7 +174,7 @@ def _entry(
 async def recall_message(
     calls: BrokerCalls,
     route_cache: RouteCache,
-    options: ProxyOptions,
+    current: CurrentOptions,
     request: RecallMessageRequest,
     caller: Caller,
 ) -> RecallMessageResponse:
@@ -195,7 +195,7 @@ async def recall_message(
     Differences from RocketMQ's proxy: the RPC is on by default, and a second recall fails. The code
     for an invalid handle is BAD_REQUEST, not an internal error.
     """
-
+    options = current()
     topic = topic_name(request.topic)
     handle = recall_handle_of(request.recall_handle, topic)
     if options.enable_topic_message_type_check:

@@ -32,7 +32,7 @@ from aerobee_chassis.clock import Clock
 from aerobee_chassis.rpc.call import Call
 from aerobee_proxy.cluster.group_configs import GroupConfigCache, GroupPolicy
 from aerobee_proxy.cluster.log_throttle import LogThrottle
-from aerobee_proxy.config import ProxyOptions
+from aerobee_proxy.config import CurrentOptions
 from aerobee_proxy.counts import ProxyCounts
 from aerobee_proxy.v2.lite_clients import LiteDepartures, check_binding
 from aerobee_proxy.v2.resources import stored_name
@@ -103,20 +103,26 @@ class TelemetryStream:
 
 
 class Telemetry:
-    """The telemetry streams. `announce` registers a client with the brokers."""
+    """The telemetry streams.
+
+    `announce` registers a client with the brokers. `answered` gets what clients send besides their
+    settings: the answers to commands.
+    """
 
     def __init__(
         self,
         pipeline: Pipeline,
         sessions: Sessions,
         group_configs: GroupConfigCache,
-        options: ProxyOptions,
+        options: CurrentOptions,
         *,
         counts: ProxyCounts,
         clock: Clock,
         departures: LiteDepartures,
         announce: Callable[[Session, Call], Coroutine[Any, Any, None]],
+        answered: Callable[[TelemetryCommand, Session], None] = lambda command, session: None,
     ) -> None:
+        self._answered = answered
         self._departures = departures
         self._announce = announce
         self._pipeline = pipeline
@@ -138,6 +144,7 @@ class Telemetry:
             with self._pipeline.hold(caller, lambda: caller.session.settings):
                 await self._serve(requests, caller)
         except NotAdmitted as refusal:
+            self._pipeline.note_refusal("Telemetry", refusal, call)
             await call.write(TelemetryCommand(status=status(refusal.code, refusal.message)))
             raise
         except asyncio.CancelledError:
@@ -168,6 +175,7 @@ class Telemetry:
                 caller = self._pipeline.admit(call)
                 caller.session.streams.add(stream)
                 if command.WhichOneof("command") != "settings":
+                    self._answered(command, caller.session)
                     continue
                 if later is not None:
                     later.cancel()  # that answer would be out of date
@@ -210,7 +218,7 @@ class Telemetry:
         policy, fifo = found
         if settings.WhichOneof("pub_sub") == "subscription":
             check_binding(settings, policy)
-        answer = negotiate(settings, self._options, policy, fifo=fifo)
+        answer = negotiate(settings, self._options(), policy, fifo=fifo)
         self._sessions.set_settings(caller.session, answer)
         caller.session.answer_fifo(fifo, first_counts=settings.client_type in PUSH_CONSUMERS)
         stream.offer_twice(TelemetryCommand(status=status(), settings=answer))
