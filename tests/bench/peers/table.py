@@ -30,13 +30,19 @@ def cell(row: str, rounds: Sequence[Figures]) -> str:
         fresh, loaded = _each(rounds, "fresh_mb"), _each(rounds, "loaded_mb")
         return f"{statistics.median(fresh):,.0f} · {_range(loaded, _whole)}"
     if row == "syncs":
-        return _range([found["syncs"] / found["messages"] for found in rounds], _short)
+        return _range([found["syncs"] / found["sent"] for found in rounds], _short)
     if row == "paced":
         parts = (_range(_each(rounds, f"p{percent}_ms"), _short) for percent in (50, 99))
         return f"{' · '.join(parts)}; {cost(rounds)}"
     if row in SECONDS:
         return f"{_range(_each(rounds, 'seconds'), _short)}; {cost(rounds)}"
     return f"{_range([rate(found) for found in rounds], _whole)}/s; {cost(rounds)}"
+
+
+def check_synced(found: dict[str, Any]) -> None:
+    """Refuses the figures of sends that were acknowledged without a sync of the disk."""
+    if found["syncs"] < found["sent"]:
+        found["refused"] = f"{found['syncs']} syncs for {found['sent']} sends, one after the other"
 
 
 def rate(found: Figures) -> float:

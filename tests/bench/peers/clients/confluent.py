@@ -43,6 +43,7 @@ class Confluent(Client):
         common = {"bootstrap.servers": self.address["server"]}
         self._admin = AdminClient(common)
         self._producer = Producer(common | {"acks": "all", "linger.ms": 0})
+        self._polled = Producer(common | {"acks": "all", "linger.ms": 0})  # by `_poll`
         self._batches = Producer(common | {"acks": "all", "linger.ms": 5})
         self._ends = threading.Event()
         self._poller: threading.Thread | None = None
@@ -74,14 +75,14 @@ class Confluent(Client):
             failures.extend([error] if error else [])
             loop.call_soon_threadsafe(done.set)
 
-        self._producer.produce(queue, body, on_delivery=on_delivery)
+        self._polled.produce(queue, body, on_delivery=on_delivery)
         await done.wait()
         if failures:
             raise KafkaException(failures[0])
 
     def _poll(self) -> None:
         while not self._ends.is_set():
-            self._producer.poll(0.1)
+            self._polled.poll(0.1)
 
     async def send(self, queue: str, numbers: Iterator[int], in_flight: int, end: float) -> int:
         return await asyncio.to_thread(self._send, queue, numbers, in_flight, end)

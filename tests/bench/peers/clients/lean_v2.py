@@ -166,7 +166,10 @@ class LeanV2(Client):
             stream = await self._consumer.stream(SERVICE + "ReceiveMessage", wanted)
             entries = []
             for one in map(s.ReceiveMessageResponse.FromString, stream):
-                if one.WhichOneof("content") == "message":
+                if one.WhichOneof("content") == "status":
+                    if one.status.code != d.Code.MESSAGE_NOT_FOUND:
+                        _check(one.status)
+                elif one.WhichOneof("content") == "message":
                     see(one.message.body)
                     system = one.message.system_properties
                     entries.append(

@@ -40,7 +40,8 @@ class RedisStreams(Client):
             await self._redis.aclose()
 
     async def create(self, queue: str) -> None:
-        await self._redis.xgroup_create(queue, queue, id="0", mkstream=True)
+        if not await self._redis.exists(queue):
+            await self._redis.xgroup_create(queue, queue, id="0", mkstream=True)
 
     async def publish(self, queue: str, body: bytes) -> None:
         await self._redis.xadd(queue, {FIELD: body})
