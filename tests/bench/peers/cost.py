@@ -30,7 +30,7 @@ class Cpu:
 
 
 def cpu_of(pids: Iterable[int]) -> Cpu:
-    """The time that these processes have used, with that of their threads that ended."""
+    """Return the time that these processes have used, with that of their threads that ended."""
     user = system = 0
     for pid in pids:
         # The name of a process, in brackets, may hold blanks; user and system time are 14 and 15.
@@ -41,7 +41,7 @@ def cpu_of(pids: Iterable[int]) -> Cpu:
 
 
 def own_cpu() -> Cpu:
-    """The time that this process has used."""
+    """Return the time that this process has used."""
     usage = resource.getrusage(resource.RUSAGE_SELF)
     return Cpu(usage.ru_utime, usage.ru_stime)
 

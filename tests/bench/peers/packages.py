@@ -1,7 +1,7 @@
 """Bring the products into build/peers: Python packages by a lock, jars by Maven, Debian's packages.
 
-Nothing is installed on the machine: Debian's packages are unpacked, so no service starts. What is
-installed already is used from where it is.
+Nothing is installed on the machine: Debian's packages are unpacked, so no service starts. A package that
+is installed already is used from where it is.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Missing(Exception):
 
 
 def python() -> Path:
-    """The interpreter with the clients of the other products. Raises Missing."""
+    """Return the interpreter with the clients of the other products. Raises Missing."""
     lock = HERE / "requirements.lock"
     program = ENVIRONMENT / "bin" / "python"
     if _is_new(ENVIRONMENT, lock):
@@ -42,7 +42,7 @@ def python() -> Path:
 
 
 def jars(product: str) -> Path:
-    """The folder with the jars of PRODUCT.xml, a POM. Raises Missing."""
+    """Return the folder with the jars of PRODUCT.xml, a POM. Raises Missing."""
     pom, folder = HERE / f"{product}.xml", BUILD / product
     _needs("java")
     if _is_new(folder, pom):
@@ -60,8 +60,10 @@ def jars(product: str) -> Path:
 
 
 def debian(package: str, command: str) -> Path:
-    """The file `command` (for example "usr/bin/redis-server"), unpacked or installed. Raises
-    Missing."""
+    """Return the file `command`, such as "usr/bin/redis-server", unpacked or installed.
+
+    Raises Missing.
+    """
     installed = Path("/", command)
     if installed.exists():
         return installed
@@ -90,8 +92,10 @@ def debian(package: str, command: str) -> Path:
 
 
 def environment(command: Path, place: str) -> dict[str, str]:
-    """The variables with which an unpacked command finds its libraries and programs. `place`: its
-    path on a machine where it is installed."""
+    """Return the variables with which an unpacked command finds its libraries and programs.
+
+    `place` is its path on a machine where it is installed.
+    """
     root = Path(str(command).removesuffix(place))
     if root == Path("/"):
         return {}
@@ -123,7 +127,7 @@ def _say(what: str) -> None:
 
 
 def _run(*command: str | Path, folder: Path | None = None) -> str:
-    """The output of a command. Raises Missing with its last line if it fails."""
+    """Return the output of a command. Raises Missing with its last line if it fails."""
     done = subprocess.run(
         command, cwd=folder, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
     )

@@ -1,4 +1,4 @@
-"""The rows of the bench: what each client of each product does, and how large it is."""
+"""The rows of the bench: the work of each client of each product, and its size."""
 
 from __future__ import annotations
 
@@ -71,18 +71,24 @@ def rows(size: Size) -> dict[str, Row]:
         )
         for in_flight in (8, 64)
     }
-    return sends | receives | {
-        "batches": Row("batches of 128", {"seconds": size.send_s}),
-        "drain": Row("receive and settle", {"share": size.share}),
-        "push": Row("push consume", {"share": size.share}),
-        "paced": Row(
-            f"send to handler at {PACED_RATE}/s: p50 · p99, ms",
-            {"rate": PACED_RATE, "seconds": size.paced_s},
-        ),
-        "letters": Row(
-            f"{size.letters:,} messages, a tenth becomes dead letters, s", {"count": size.letters}
-        ),
-        "syncs": Row(
-            "syncs of the disk for a send, 1 in flight", {"in_flight": 1, "seconds": size.syncs_s}
-        ),
-    }
+    return (
+        sends
+        | receives
+        | {
+            "batches": Row("batches of 128", {"seconds": size.send_s}),
+            "drain": Row("receive and settle", {"share": size.share}),
+            "push": Row("push consume", {"share": size.share}),
+            "paced": Row(
+                f"send to handler at {PACED_RATE}/s: p50 · p99, ms",
+                {"rate": PACED_RATE, "seconds": size.paced_s},
+            ),
+            "letters": Row(
+                f"{size.letters:,} messages, a tenth becomes dead letters, s",
+                {"count": size.letters},
+            ),
+            "syncs": Row(
+                "syncs of the disk for a send, 1 in flight",
+                {"in_flight": 1, "seconds": size.syncs_s},
+            ),
+        }
+    )

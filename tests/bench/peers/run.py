@@ -1,4 +1,4 @@
-"""Aerobee beside other message queues, each by its own client, on this machine.
+"""Measure Aerobee beside other message queues, each by its own client, on this machine.
 
 make bench-peers
 make bench-peers PEERS=aerobee,nats ROWS=send_1,paced ROUNDS=1
@@ -12,7 +12,6 @@ build/peers.json; `python docs/figures.py` copies them into the documents.
 from __future__ import annotations
 
 import argparse
-import asyncio
 import contextlib
 import datetime
 import json
@@ -75,7 +74,7 @@ class ClientProcess:
             self._process.wait()
 
     def ask(self, row: str, **options: Any) -> dict[str, Any]:
-        """The answer to a row. Raises RuntimeError when the client ends."""
+        """Return the answer to a row. Raises RuntimeError if the client ends."""
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps({"row": row, **options}) + "\n")
         self._process.stdin.flush()
@@ -94,7 +93,7 @@ class ClientProcess:
 
 
 class Bench:
-    """The figures of all rounds, as they come."""
+    """The figures of all rounds."""
 
     def __init__(self, size: Size, wanted: set[str]) -> None:
         self._size = size
@@ -108,7 +107,7 @@ class Bench:
         self.products[name] = {"title": title, "durability": product.durability, "figures": {}}
 
     def round(self, name: str, product: Product) -> None:
-        """One fresh start, and all rows."""
+        """Start a product fresh, and measure all rows."""
         with product.running() as (processes, address, began):
             first = product.clients[0]
             with ClientProcess(first, processes.folder) as client:
@@ -196,7 +195,7 @@ class Bench:
 
 @contextlib.contextmanager
 def traced(pids: Sequence[int], output: Path) -> Iterator[Path]:
-    """Writes the calls of the processes that sync files into `output`."""
+    """Write the calls of the processes that sync files into `output`."""
     attach = (word for pid in pids for word in ("-p", str(pid)))
     with subprocess.Popen(
         ["strace", "-f", "-qq", "-e", "trace=fsync,fdatasync,msync,sync_file_range",
@@ -220,7 +219,7 @@ def _is_traced(pid: int) -> bool:
 
 
 def anonymous_mb(pids: Sequence[int]) -> float:
-    """Memory of their own that processes have, in MB (10^6 bytes)."""
+    """Return the anonymous memory of processes, in MB (10^6 bytes)."""
     found = 0
     for pid in pids:
         for line in Path(f"/proc/{pid}/status").read_text().splitlines():
@@ -230,7 +229,7 @@ def anonymous_mb(pids: Sequence[int]) -> float:
 
 
 def machine() -> dict[str, Any]:
-    """What the figures depend on, with two measures of the machine itself."""
+    """Return the properties of this machine, two of them measured."""
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     models = [line.partition(": ")[2] for line in lines if line.startswith("model name")]
     kind = subprocess.run(
@@ -269,7 +268,7 @@ def say(what: str) -> None:
 
 
 def show(report: dict[str, Any]) -> None:
-    """Rows and clients change places on a terminal: there are more clients than it is wide."""
+    """Print the tables with a row for each client: there are too many for columns."""
     for columns, lines in table.sections(report):
         shown = Table("", *(line[0] for line in lines), box=None)
         for place, title in enumerate(columns[1:], start=1):
@@ -290,7 +289,7 @@ def parse() -> argparse.Namespace:
 
 
 def chosen(text: str, known: Sequence[str]) -> list[str]:
-    """The names of a list, or all known ones. Raises SystemExit for an unknown one."""
+    """Return the names of a list, or all known ones. Raises SystemExit for an unknown one."""
     names = [name for name in text.split(",") if name]
     for name in names:
         if name not in known:
@@ -299,7 +298,7 @@ def chosen(text: str, known: Sequence[str]) -> list[str]:
 
 
 def available(names: Sequence[str]) -> Iterator[tuple[str, Product]]:
-    """The products that can be had. Says in one line why another cannot."""
+    """Yield the products that can be had. Print in one line why another cannot."""
     for name in names:
         product = PRODUCTS[name]()
         try:

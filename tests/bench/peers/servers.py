@@ -1,5 +1,7 @@
-"""The products: each starts fresh in an empty folder, on free ports of the loopback address, so that
-a message is on the disk before its send is acknowledged."""
+"""Start each product in an empty folder, on free ports of the loopback address.
+
+Each is set so that a message is on the disk before its send is acknowledged.
+"""
 
 from __future__ import annotations
 
@@ -69,7 +71,7 @@ class Processes:
         self._started.append(process)
 
     def run(self, *command: str | Path, **environment: str) -> None:
-        """A command to its end. Raises RuntimeError."""
+        """Run a command to its end. Raises RuntimeError."""
         done = subprocess.run(
             command, cwd=self.folder, stdin=subprocess.DEVNULL, capture_output=True, text=True,
             env=os.environ | environment, check=False, timeout=START_TIMEOUT_S,
@@ -78,7 +80,7 @@ class Processes:
             raise RuntimeError(f"{command}: {done.stdout[-2000:]}{done.stderr[-2000:]}")
 
     def wait_for(self, port: int) -> None:
-        """Until `port` takes connections. Raises RuntimeError."""
+        """Wait until `port` accepts connections. Raises RuntimeError."""
 
         def is_open() -> bool:
             with socket.socket() as client:
@@ -87,7 +89,7 @@ class Processes:
         self.wait_until(is_open, f"nothing listens on port {port}")
 
     def wait_until(self, condition: Callable[[], bool], failure: str) -> None:
-        """Until `condition`. Raises RuntimeError with what the processes printed."""
+        """Wait until `condition` holds. Raises RuntimeError with the output of the processes."""
         deadline = time.monotonic() + START_TIMEOUT_S
         while not condition():
             is_over = any(process.poll() is not None for process in self._started)
@@ -99,7 +101,7 @@ class Processes:
         return (self.folder / "output.log").read_text(errors="replace")
 
     def pids(self) -> list[int]:
-        """All of them, and all that these started, in turn."""
+        """Return the ids of all processes, with those that they started."""
         found: list[int] = []
         pending = [process.pid for process in self._started if process.poll() is None]
         while pending:
@@ -111,7 +113,7 @@ class Processes:
 
 
 def free_ports(count: int) -> list[int]:
-    """Distinct ones, which are unused at the moment."""
+    """Return distinct ports that are unused at the moment."""
     with ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for each in sockets:
@@ -127,21 +129,21 @@ class Product(ABC):
     clients: tuple[str, ...]
 
     def bring(self) -> None:  # noqa: B027  # not each product needs packages
-        """Gets what `start` needs. Raises Missing."""
+        """Download and install the product. Raises Missing."""
 
     def prepare(self, processes: Processes) -> None:  # noqa: B027
-        """What is done once for a new folder, before the start is timed."""
+        """Prepare a new folder, before the start is timed."""
 
     @abstractmethod
     def start(self, processes: Processes) -> Address:
-        """Starts the processes; returns when their ports are open."""
+        """Start the processes; return when their ports are open."""
 
     @abstractmethod
     def version(self) -> str: ...
 
     @contextlib.contextmanager
     def running(self) -> Iterator[tuple[Processes, Address, float]]:
-        """The product in an empty folder on the disk of build/, and the time of its start."""
+        """Run the product in an empty folder on the disk of build/, and yield the time of its start."""
         parent = packages.BUILD / "data"
         parent.mkdir(parents=True, exist_ok=True)
         with (
@@ -159,7 +161,7 @@ class Aerobee(Product):
     clients = ("aerobee", "lean_v2")
 
     def start(self, processes: Processes) -> Address:
-        """Name server, broker and proxy, each a process of its own."""
+        """Start name server, broker and proxy, each a process of its own."""
         ports = dict(zip(("namesrv", "broker", "proxy", "console"), free_ports(4), strict=True))
         options = (f"--{name}-port={port}" for name, port in ports.items())
         processes.start(sys.executable, "-m", "aerobee_cli", "up", "--data", "data", *options)
@@ -179,7 +181,7 @@ class Nats(Product):
     clients = ("nats",)
 
     def bring(self) -> None:
-        """Raises Missing: a version before 2.10 knows no `always`."""
+        """Raise Missing for a version before 2.10, which does not know `always`."""
         self._program = packages.python().parent / "nats-server"
         if tuple(int(part) for part in self.version().split(".")[:2]) < (2, 10):
             raise Missing(f"nats-server {self.version()} has no sync_interval: 2.10 or newer has")
@@ -211,7 +213,7 @@ class RabbitMq(Product):
             self._relocate(Path(str(self._program).removesuffix(self._place)))
 
     def _relocate(self, root: Path) -> None:
-        """Debian's `erl` has its place written in it; this one stands before it in PATH."""
+        """Write an `erl` that comes first in PATH: Debian's has an absolute path in it."""
         erlang = root / "usr" / "lib" / "erlang"
         [bin_folder] = erlang.glob("erts-*/bin")
         erl = root / "programs" / "erl"
@@ -223,7 +225,7 @@ class RabbitMq(Product):
         erl.chmod(erl.stat().st_mode | stat.S_IXUSR)
 
     def start(self, processes: Processes) -> Address:
-        """One node, without plugins; and the daemon of Erlang that knows where nodes are."""
+        """Start one node without plugins, and the daemon of Erlang that knows where nodes are."""
         port, distribution, daemon = free_ports(3)
         home = str(processes.folder)
         environment = self._environment | {"HOME": home, "ERL_EPMD_PORT": str(daemon)}
@@ -360,7 +362,7 @@ class RocketMq(Product):
         )
 
     def start(self, processes: Processes) -> Address:
-        """Name server, broker and proxy, each once the one before listens."""
+        """Start name server, broker and proxy, each when the one before listens."""
         home = processes.folder
         namesrv, broker, ha, remoting, grpc = free_ports(5)
         (home / "namesrv.conf").write_text(f"listenPort={namesrv}\nbindAddress=127.0.0.1\n")
@@ -401,8 +403,10 @@ PRODUCTS: dict[str, type[Product]] = {
 
 
 def _is_registered(namesrv: int) -> bool:
-    """Whether a name server of Apache's knows a broker: its route of the cluster, by remoting. A
-    frame is two lengths of four bytes, the whole and the header, and the header in JSON."""
+    """Return whether Apache's name server has a route of the cluster, by remoting.
+
+    A frame has two lengths of four bytes, of the whole and of the header, and the header in JSON.
+    """
     fields = {"topic": "DefaultCluster"}
     header = {"code": 105, "flag": 0, "language": "OTHER", "opaque": 1, "version": 0}
     request = json.dumps(header | {"extFields": fields}).encode()

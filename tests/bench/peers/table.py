@@ -1,4 +1,4 @@
-"""From the figures of all rounds to cells: medians with their ranges, or why there is no figure."""
+"""Format the figures of all rounds: medians with ranges, or why there is no figure."""
 
 from __future__ import annotations
 
@@ -10,37 +10,63 @@ from bench.peers.rows import OF_PRODUCTS, V2
 
 Figures = Mapping[str, Any]
 NOTHING = "–"
-SECONDS = {"letters"}
 OF_README = ("send_1", "send_64", "push", "paced", "letters")
 
 
 def cell(row: str, rounds: Sequence[Figures]) -> str:
-    """One cell of a table. A row that was refused in one round has no figure at all."""
+    """Return one cell of a table. A row that was refused in one round has no figure at all."""
     for found in rounds:
         if "refused" in found:
             return f"refused: {found['refused'].splitlines()[0]}"
     if not rounds or any("absent" in found for found in rounds):
         return NOTHING
-    if row == "ready":
-        return _range(_each(rounds, "seconds"), _short)
-    if row == "idle":
-        wakeups = _range(_each(rounds, "wakeups"), _short)
-        return f"{_range(_each(rounds, 'cpu_percent'), _short)} · {wakeups}"
-    if row == "memory":
-        fresh, loaded = _each(rounds, "fresh_mb"), _each(rounds, "loaded_mb")
-        return f"{statistics.median(fresh):,.0f} · {_range(loaded, _whole)}"
-    if row == "syncs":
-        return _range([found["syncs"] / found["sent"] for found in rounds], _short)
-    if row == "paced":
-        parts = (_range(_each(rounds, f"p{percent}_ms"), _short) for percent in (50, 99))
-        return f"{' · '.join(parts)}; {cost(rounds)}"
-    if row in SECONDS:
-        return f"{_range(_each(rounds, 'seconds'), _short)}; {cost(rounds)}"
+    return _SHOWN.get(row, _rate_and_cost)(rounds)
+
+
+def _seconds(rounds: Sequence[Figures]) -> str:
+    return _range(_each(rounds, "seconds"), _short)
+
+
+def _idle(rounds: Sequence[Figures]) -> str:
+    wakeups = _range(_each(rounds, "wakeups"), _short)
+    return f"{_range(_each(rounds, 'cpu_percent'), _short)} · {wakeups}"
+
+
+def _memory(rounds: Sequence[Figures]) -> str:
+    fresh, loaded = _each(rounds, "fresh_mb"), _each(rounds, "loaded_mb")
+    return f"{statistics.median(fresh):,.0f} · {_range(loaded, _whole)}"
+
+
+def _syncs(rounds: Sequence[Figures]) -> str:
+    return _range([found["syncs"] / found["sent"] for found in rounds], _short)
+
+
+def _percentiles(rounds: Sequence[Figures]) -> str:
+    parts = (_range(_each(rounds, f"p{percent}_ms"), _short) for percent in (50, 99))
+    return f"{' · '.join(parts)}; {cost(rounds)}"
+
+
+def _seconds_and_cost(rounds: Sequence[Figures]) -> str:
+    return f"{_seconds(rounds)}; {cost(rounds)}"
+
+
+def _rate_and_cost(rounds: Sequence[Figures]) -> str:
     return f"{_range([rate(found) for found in rounds], _whole)}/s; {cost(rounds)}"
 
 
+# The rows that do not show a rate and its cost.
+_SHOWN: Mapping[str, Callable[[Sequence[Figures]], str]] = {
+    "ready": _seconds,
+    "idle": _idle,
+    "memory": _memory,
+    "syncs": _syncs,
+    "paced": _percentiles,
+    "letters": _seconds_and_cost,
+}
+
+
 def check_synced(found: dict[str, Any]) -> None:
-    """Refuses the figures of sends that were acknowledged without a sync of the disk."""
+    """Refuse the figures of sends that were acknowledged without a sync of the disk."""
     if found["syncs"] < found["sent"]:
         found["refused"] = f"{found['syncs']} syncs for {found['sent']} sends, one after the other"
 
@@ -50,7 +76,7 @@ def rate(found: Figures) -> float:
 
 
 def cost(rounds: Sequence[Figures]) -> str:
-    """Processor time for a message in µs: of the servers and of the client."""
+    """Return the processor time for a message in µs, of the servers and of the client."""
     parts = []
     for side in ("servers", "client"):
         each = [
@@ -67,8 +93,8 @@ def markdown(columns: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
 
 
 def sections(report: Mapping[str, Any]) -> list[tuple[list[str], list[list[str]]]]:
-    """The tables of a report, columns and lines each: own clients, the lean client, products."""
-    clients = {name: each for name, each in report["clients"].items()}
+    """Return columns and lines of each table: own clients, the lean client, products."""
+    clients = report["clients"]
     own = [name for name in clients if not name.endswith("/lean_v2")]
     lean = [name for name in clients if name.endswith("/lean_v2")]
     titles = report["rows"]
@@ -103,7 +129,7 @@ def _table(
 
 
 def block(report: Mapping[str, Any]) -> str:
-    """The tables for docs/benchmarks.md, with the machine and each product's settings."""
+    """Return the tables for docs/benchmarks.md, with the machine and each product's settings."""
     parts = [markdown(*section) for section in sections(report)]
     settings = markdown(
         ["product", "a message is on the disk before its send is acknowledged by"],
@@ -121,7 +147,7 @@ def block(report: Mapping[str, Any]) -> str:
 
 
 def readme(report: Mapping[str, Any]) -> str:
-    """Five rows: each product by its first client, without ranges and costs."""
+    """Return five rows: each product by its first client, without ranges and costs."""
     firsts: dict[str, str] = {}
     for name in report["clients"]:
         firsts.setdefault(name.partition("/")[0], name)

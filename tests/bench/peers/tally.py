@@ -16,7 +16,7 @@ class WrongCount(Exception):
 
 
 def body(number: int) -> bytes:
-    """A message of `SIZE` bytes, with its number and the time of its making."""
+    """Return a message of `SIZE` bytes, with its number and the time of its making."""
     stamp = time.monotonic_ns()
     return number.to_bytes(8, "big") + stamp.to_bytes(8, "big") + PADDING
 
@@ -26,7 +26,7 @@ def number_of(body: bytes) -> int:
 
 
 def age_ms(body: bytes) -> float:
-    """Milliseconds since `body` was made, on this machine."""
+    """Return the milliseconds since `body` was made, on this machine."""
     return (time.monotonic_ns() - int.from_bytes(body[8:16], "big")) / 1e6
 
 
@@ -39,7 +39,7 @@ class Tally:
         self.repeated = 0
 
     def see(self, body: bytes) -> int:
-        """Counts a message and returns its number. Raises WrongCount for one that was not sent."""
+        """Count a message and return its number. Raises WrongCount if it was not sent."""
         number = int.from_bytes(body[:8], "big")
         if number >= len(self._times) or len(body) != SIZE:
             raise WrongCount(f"message {number} of {len(body)} bytes arrived, but was not sent")
@@ -58,7 +58,7 @@ class Tally:
         return self.distinct == len(self._times)
 
     def check(self) -> None:
-        """Raises WrongCount if a message is missing."""
+        """Raise WrongCount if a message is missing."""
         if not self.is_complete:
             missing = len(self._times) - self.distinct
             first = self._times.index(0)
@@ -68,7 +68,7 @@ class Tally:
 
 
 def check_stored(acknowledged: int, stored: int) -> None:
-    """Raises WrongCount if a server has fewer messages than it acknowledged, or no message at all.
+    """Raise WrongCount if a server has fewer messages than it acknowledged, or no message at all.
 
     It may have more: a client repeats a send whose answer was late.
     """

@@ -19,7 +19,13 @@ from confluent_kafka import (
     ShareConsumer,
     TopicPartition,
 )
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+)
 
 from bench.peers.clients.program import ATTEMPTS, BATCH, Client, Handle, See, beside, main
 from bench.peers.tally import body as make_body
@@ -64,7 +70,7 @@ class Confluent(Client):
                 raise
 
     async def publish(self, queue: str, body: bytes) -> None:
-        """By a thread that waits for answers, which the event loop gets from it."""
+        """Send by a thread that waits for answers and passes them to the event loop."""
         if self._poller is None:
             self._poller = threading.Thread(target=self._poll, daemon=True)
             self._poller.start()
@@ -215,9 +221,7 @@ class Confluent(Client):
             ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
             for name, value in config.items()
         ]
-        resource = ConfigResource(
-            ConfigResource.Type.GROUP, group, incremental_configs=entries
-        )
+        resource = ConfigResource(ConfigResource.Type.GROUP, group, incremental_configs=entries)
         [future] = self._admin.incremental_alter_configs([resource]).values()
         await asyncio.to_thread(future.result)
 
@@ -267,7 +271,7 @@ class Confluent(Client):
 
 
 def _value(message: Any) -> bytes:
-    """Raises KafkaException."""
+    """Raise KafkaException if an answer has an error."""
     if message.error():
         raise KafkaException(message.error())
     value: bytes = message.value()

@@ -1,6 +1,6 @@
-"""The lean client of bench/load.py on a proxy: RocketMQ's public protocol, as little work as can be.
+"""Call a proxy by the lean client of bench/load.py, which does as little work as possible.
 
-It is the same for Aerobee's proxy and for Apache's, so what differs is the servers.
+Aerobee's proxy and Apache's get the same calls, so only the servers differ.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class LeanV2(Client):
         self._settings.close()
 
     async def create(self, queue: str) -> None:
-        """Apache's broker has the topics from the start. Both proxies want a client's settings."""
+        """Create a topic, and send the settings of a client. Apache's broker has the topics already."""
         if "namesrv" in self.address:
             async with AsyncAdminClient(self.address["namesrv"]) as admin:
                 await admin.create_topic(queue, queues=QUEUES)
@@ -83,7 +83,7 @@ class LeanV2(Client):
         )
 
     async def _introduce(self, client: tuple[tuple[str, str], ...], settings: d.Settings) -> None:
-        """Sends settings on a stream that stays open."""
+        """Send settings on a stream that stays open."""
         settings.access_point.CopyFrom(self._endpoints)
         commands = _Open(s.TelemetryCommand(settings=settings))
         stub = service_pb2_grpc.MessagingServiceStub(self._settings)
@@ -145,9 +145,7 @@ class LeanV2(Client):
         routes: list[s.QueryRouteResponse] = []
 
         async def route() -> int:
-            answer = await self._consumer.unary(
-                SERVICE + "QueryRoute", request.SerializeToString()
-            )
+            answer = await self._consumer.unary(SERVICE + "QueryRoute", request.SerializeToString())
             routes.append(s.QueryRouteResponse.FromString(answer))
             _check(routes[0].status)
             return 0
@@ -180,9 +178,7 @@ class LeanV2(Client):
             if entries:
                 self._received += len(entries)
                 ack = s.AckMessageRequest(group=group, topic=topic, entries=entries)
-                answer = await self._consumer.unary(
-                    SERVICE + "AckMessage", ack.SerializeToString()
-                )
+                answer = await self._consumer.unary(SERVICE + "AckMessage", ack.SerializeToString())
                 _check(s.AckMessageResponse.FromString(answer).status)
                 self._acknowledged += len(entries)
                 if is_done() and self._acknowledged == self._received:
@@ -193,7 +189,7 @@ class LeanV2(Client):
 
 
 class _Open:
-    """One command, and then nothing: the stream stays open."""
+    """Send one command, and keep the stream open."""
 
     def __init__(self, command: s.TelemetryCommand) -> None:
         self._commands: list[s.TelemetryCommand] = [command]

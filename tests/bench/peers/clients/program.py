@@ -1,4 +1,4 @@
-"""What all clients of the bench have in common: their rows, and the program that runs them.
+"""The rows of the bench, and the program that runs a client.
 
 A client is a process of its own, `python -m bench.peers.clients.NAME`. It prints {"up": true}, then
 reads one JSON object a line, {"row": NAME, …}, and answers each with one: the figures of the row,
@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import itertools
 import json
+import math
 import os
 import sys
 import time
@@ -43,7 +44,7 @@ class Absent(Exception):
 
 
 class Client(ABC):
-    """One client of one product. A queue is what the product stores messages in."""
+    """One client of one product. A queue is a topic, stream or queue of the product."""
 
     title: str
     how: dict[str, str]  # row → how this client does it, where that is not obvious
@@ -66,34 +67,34 @@ class Client(ABC):
 
     @abstractmethod
     async def publish(self, queue: str, body: bytes) -> None:
-        """Sends one message; returns when it is acknowledged."""
+        """Send one message; return when it is acknowledged."""
 
     async def publish_batch(self, queue: str, bodies: list[bytes]) -> None:
-        """Sends messages in the client's own kind of batch; returns when all are acknowledged."""
+        """Send messages in the client's own kind of batch; return when all are acknowledged."""
         raise Absent("no batches")
 
     @abstractmethod
     async def stored(self, queue: str) -> int:
-        """The messages that the server says it has."""
+        """Return the number of messages that the server has stored."""
 
     @abstractmethod
     async def unsettled(self, queue: str) -> int:
-        """The messages of a queue that the server does not count as consumed."""
+        """Return how many messages the server does not count as consumed."""
 
     @abstractmethod
     async def drain(self, queue: str, see: See, is_done: Callable[[], bool]) -> None:
-        """Receives and settles messages until `is_done`."""
+        """Receive and settle messages until `is_done`."""
 
     def pushing(self, queue: str, see: See) -> AbstractAsyncContextManager[None]:
-        """A handler that gets each message, which is settled after it."""
+        """Run a handler for each message, and settle the message after it."""
         raise Absent("no push consumer")
 
     def failing(self, queue: str, handle: Handle) -> AbstractAsyncContextManager[None]:
-        """A handler that rejects messages. They come again at once, `ATTEMPTS` times at most."""
+        """Run a handler that rejects messages. Each is delivered at most `ATTEMPTS` times."""
         raise Absent("no redelivery with a limit")
 
     async def create_failing(self, queue: str) -> None:
-        """A queue for `failing`, whose dead letters are kept."""
+        """Create a queue for `failing`, whose dead letters are kept."""
         await self.create(queue)
 
     async def dead_count(self, queue: str) -> int:
@@ -105,8 +106,10 @@ class Client(ABC):
     # ---- sending ----
 
     async def send(self, queue: str, numbers: Iterator[int], in_flight: int, end: float) -> int:
-        """Sends until the clock shows `end`, each message awaited by a caller of its own; returns
-        how many were acknowledged."""
+        """Send until the clock shows `end`, and return how many were acknowledged.
+
+        Each message is awaited by a caller of its own.
+        """
         acknowledged = 0
 
         async def caller() -> None:
@@ -119,7 +122,7 @@ class Client(ABC):
         return acknowledged
 
     async def send_batches(self, queue: str, numbers: Iterator[int], end: float) -> int:
-        """The same with four batches under way."""
+        """Send batches until the clock shows `end`, four of them under way."""
         acknowledged = 0
 
         async def caller() -> None:
@@ -133,7 +136,7 @@ class Client(ABC):
         return acknowledged
 
     async def fill(self, queue: str, count: int) -> None:
-        """Stores the messages 0 … count - 1."""
+        """Store the messages 0 … count - 1."""
         numbers = iter(range(count))
 
         async def caller() -> None:
@@ -144,14 +147,14 @@ class Client(ABC):
 
 
 class Rows:
-    """The rows of the bench, done by a client."""
+    """The rows of the bench, run by a client."""
 
     def __init__(self, client: Client, servers: list[int]) -> None:
         self._client = client
         self._servers = servers
 
     async def ready(self) -> Figures:
-        """Until one message is acknowledged, whatever fails before."""
+        """Try until one message is acknowledged."""
         deadline = time.monotonic() + READY_TIMEOUT_S
         while True:
             try:
@@ -167,7 +170,7 @@ class Rows:
                 await asyncio.sleep(0.05)
 
     async def warm(self, seconds: float) -> Figures:
-        """Not measured: what a compiler of a virtual machine needs to see."""
+        """Send and receive without measuring, for compilers of virtual machines."""
         queue = self._queue("warm")
         await self._client.create(queue)
         end = time.perf_counter() + seconds
@@ -201,7 +204,7 @@ class Rows:
         return figures(window, count)
 
     async def drain(self, name: str, share: float) -> Figures:
-        """From the first message on, so that the start of a consumer does not count."""
+        """Measure from the first message on, so that the start of a consumer does not count."""
         queue = self._queue(name)
         tally, window = await self._filled(queue, share), Window(self._servers)
 
@@ -216,7 +219,7 @@ class Rows:
         return figures(window, tally.distinct, tally)
 
     async def push(self, share: float) -> Figures:
-        """From the first message to the last one."""
+        """Measure from the first message to the last one."""
         queue = self._queue("push")
         tally, window = await self._filled(queue, share), Window(self._servers)
 
@@ -227,12 +230,12 @@ class Rows:
                 window.stop()
 
         async with self._client.pushing(queue, see):
-            await _until(lambda: tally.is_complete)
+            await _until_complete(tally)
             await self._check_settled(queue, tally)
         return figures(window, tally.distinct, tally)
 
     async def paced(self, rate: int, seconds: float) -> Figures:
-        """Messages at a steady rate, from the call of the send to the handler."""
+        """Measure messages at a steady rate, from the call of the send to the handler."""
         warm = rate
         count = int(rate * seconds)
         tally, ages = Tally(warm + count), list[float]()
@@ -245,20 +248,18 @@ class Rows:
         await self._client.create(queue)
         async with self._client.pushing(queue, see):
             await self._pace(queue, range(warm), rate)
-            await _until(lambda: tally.distinct == warm)
+            await _until_complete(tally, warm)
             ages.clear()
             with Window(self._servers) as window:
                 await self._pace(queue, range(warm, warm + count), rate)
-                await _until(lambda: tally.is_complete)
+                await _until_complete(tally)
         tally.check()
         ages.sort()
-        percentiles = {
-            f"p{percent}_ms": ages[len(ages) * percent // 100] for percent in (50, 99)
-        }
+        percentiles = {f"p{percent}_ms": ages[len(ages) * percent // 100] for percent in (50, 99)}
         return figures(window, count, tally) | percentiles
 
     async def letters(self, count: int) -> Figures:
-        """A tenth of the messages fails at each of its deliveries and becomes a dead letter."""
+        """Let a tenth of the messages fail at each delivery, until they are dead letters."""
         tally, failed = Tally(count), range(0, count, FAILS_EVERY)
         settled, window = 0, Window(self._servers)
 
@@ -281,7 +282,7 @@ class Rows:
             return await self._client.dead_count(queue) >= len(failed)
 
         async with self._client.failing(queue, handle):
-            await _until_async(is_done)
+            await _until(is_done)
             window.stop()
         tally.check()
         wrong = [number for number in failed if tally.times(number) != ATTEMPTS]
@@ -317,38 +318,45 @@ class Rows:
         await asyncio.gather(*sends)
 
     async def _check_stored(self, queue: str, acknowledged: int) -> None:
-        """Raises WrongCount. A server may count a message a moment after it acknowledged it."""
-        deadline = time.monotonic() + SETTLE_TIMEOUT_S
-        while await self._client.stored(queue) < acknowledged and time.monotonic() < deadline:
-            await asyncio.sleep(POLL_S)
+        """Raise WrongCount if messages are missing.
+
+        A server may count a message a moment after it acknowledged it.
+        """
+
+        async def all_stored() -> bool:
+            return await self._client.stored(queue) >= acknowledged
+
+        await _until(all_stored, SETTLE_TIMEOUT_S)
         check_stored(acknowledged, await self._client.stored(queue))
 
     async def _check_settled(self, queue: str, tally: Tally) -> None:
         tally.check()
-        deadline = time.monotonic() + SETTLE_TIMEOUT_S
-        while (left := await self._client.unsettled(queue)) and time.monotonic() < deadline:
-            await asyncio.sleep(POLL_S)
-        if left:
+        left = 0
+
+        async def all_settled() -> bool:
+            nonlocal left
+            left = await self._client.unsettled(queue)
+            return left == 0
+
+        if not await _until(all_settled, SETTLE_TIMEOUT_S):
             raise WrongCount(f"{left:,} messages were received, but the server has them unsettled")
 
     async def run(self, row: str, options: dict[str, Any]) -> Figures:
-        """Raises WrongCount, Absent, or what the client raises."""
+        """Run a row. Raises WrongCount, Absent, or an error of the client."""
         kind = row.removeprefix("v2_").partition("_")[0]
-        if kind == "ready":
-            return await self.ready()
-        if kind == "warm":
-            return await self.warm(options["seconds"])
         if kind in ("send", "syncs"):
             return await self.sends(row, options["in_flight"], options["seconds"])
-        if kind == "batches":
-            return await self.batches(options["seconds"])
         if kind == "drain":
             return await self.drain(row, options["share"])
-        if kind == "push":
-            return await self.push(options["share"])
-        if kind == "paced":
-            return await self.paced(options["rate"], options["seconds"])
-        return await self.letters(options["count"])
+        others: dict[str, Callable[..., Coroutine[Any, Any, Figures]]] = {
+            "ready": self.ready,
+            "warm": self.warm,
+            "batches": self.batches,
+            "push": self.push,
+            "paced": self.paced,
+            "letters": self.letters,
+        }
+        return await others[kind](**options)
 
 
 def figures(window: Window, messages: int, tally: Tally | None = None) -> Figures:
@@ -364,10 +372,8 @@ def figures(window: Window, messages: int, tally: Tally | None = None) -> Figure
 
 
 @contextlib.asynccontextmanager
-async def beside(
-    work: Coroutine[Any, Any, None], end: Callable[[], object]
-) -> AsyncIterator[None]:
-    """Runs `work`, which ends after `end`. Its failure ends the block."""
+async def beside(work: Coroutine[Any, Any, None], end: Callable[[], object]) -> AsyncIterator[None]:
+    """Run `work`, which ends after `end`. Its failure ends the block."""
     async with asyncio.TaskGroup() as group:
         group.create_task(work)
         try:
@@ -376,24 +382,31 @@ async def beside(
             end()
 
 
-async def _until(condition: Callable[[], bool]) -> None:
-    while not condition():
+async def _until(condition: Callable[[], Awaitable[bool]], timeout_s: float = math.inf) -> bool:
+    """Poll a condition until it holds. Return False if it does not in time."""
+    deadline = time.monotonic() + timeout_s
+    while not (holds := await condition()) and time.monotonic() < deadline:  # noqa: ASYNC110
         await asyncio.sleep(POLL_S)
+    return holds
 
 
-async def _until_async(condition: Callable[[], Awaitable[bool]]) -> None:
-    while not await condition():
-        await asyncio.sleep(POLL_S)
+async def _until_complete(tally: Tally, goal: int | None = None) -> None:
+    async def is_complete() -> bool:
+        return tally.is_complete if goal is None else tally.distinct == goal
+
+    await _until(is_complete)
 
 
 def _text(error: BaseException) -> str:
-    """Of the first cause, where tasks failed beside each other."""
+    """Return the text of an error, or of the first one in a group."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return str(error) if isinstance(error, WrongCount) else f"{type(error).__name__}: {error}"
 
 
-async def _serve(make: Callable[[dict[str, Any]], Client], answer: Callable[[Figures], None]) -> None:
+async def _serve(
+    make: Callable[[dict[str, Any]], Client], answer: Callable[[Figures], None]
+) -> None:
     answer({"up": True})
     rows: Rows | None = None
     client: Client
@@ -408,7 +421,7 @@ async def _serve(make: Callable[[dict[str, Any]], Client], answer: Callable[[Fig
                 answer({"title": client.title, "how": client.how})
                 continue
             async with asyncio.timeout(ROW_TIMEOUT_S):
-                answer(await rows.run(command["row"], command))
+                answer(await rows.run(command.pop("row"), command))
         except WrongCount as error:
             answer({"refused": str(error)})
         except Absent as error:
@@ -421,7 +434,7 @@ async def _serve(make: Callable[[dict[str, Any]], Client], answer: Callable[[Fig
 
 
 def main(make: Callable[[dict[str, Any]], Client]) -> None:
-    """Serves the bench until the end of stdin. What libraries print goes to stderr."""
+    """Serve the bench until the end of stdin. Output of libraries goes to stderr."""
     with os.fdopen(os.dup(1), "w") as output:
         os.dup2(2, 1)
 

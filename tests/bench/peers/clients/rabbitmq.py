@@ -45,7 +45,7 @@ class RabbitMq(Client):
         return await self._ready(queue)
 
     async def unsettled(self, queue: str) -> int:
-        """The messages that a server would deliver once the connections are gone."""
+        """Return the messages that a server would deliver when the connections are closed."""
         await self.close()
         await self.open()
         return await self._ready(queue)

@@ -91,7 +91,7 @@ class RedisStreams(Client):
 
 
 def _messages(streams: Any) -> list[Any]:
-    """The messages by stream, in either form of the protocol."""
+    """Return the messages by stream, in either form of the protocol."""
     if isinstance(streams, dict):
         return [messages for parts in streams.values() for messages in parts]
     return [messages for _, messages in streams or []]

@@ -1,4 +1,4 @@
-"""The official SDK of RocketMQ for Python, through the proxy. Topics exist: it cannot create any."""
+"""The official SDK of RocketMQ for Python, through the proxy. It cannot create topics."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ from rocketmq import (
     PushConsumer,
     SimpleConsumer,
 )
-
 from rocketmq.v5.exception.client_exception import InternalErrorException
 
 from bench.peers.clients.program import Client, Handle, See, main
@@ -63,11 +62,11 @@ class RocketMq(Client):
         await asyncio.wrap_future(self._producer.send_async(message))
 
     async def stored(self, queue: str) -> int:
-        """As the files of the consume queues have it: no call of the SDK counts messages."""
+        """Count the messages in the files of consume queues: no call of the SDK counts them."""
         return stored(Path(self.address["store"]), queue)
 
     async def unsettled(self, queue: str) -> int:
-        """Those whose acknowledgement was not confirmed: no call of the SDK counts them."""
+        """Count the messages whose acknowledgement was not confirmed."""
         return self._received - self._acknowledged
 
     async def drain(self, queue: str, see: See, is_done: Callable[[], bool]) -> None:
@@ -117,9 +116,7 @@ class RocketMq(Client):
                     is_good = handle(message.body)
                 return ConsumeResult.SUCCESS if is_good else ConsumeResult.FAILURE
 
-        consumer = PushConsumer(
-            self._configuration, queue, Listener(), {queue: FilterExpression()}
-        )
+        consumer = PushConsumer(self._configuration, queue, Listener(), {queue: FilterExpression()})
         await asyncio.to_thread(consumer.startup)
         yield
         await asyncio.to_thread(consumer.shutdown)

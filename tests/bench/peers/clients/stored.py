@@ -1,4 +1,4 @@
-"""The number of messages that a broker of Apache RocketMQ stores, by its files.
+"""Count the messages that a broker of Apache RocketMQ stores, by its files.
 
 Its public protocol has no call for it. Standard library only.
 """
@@ -14,7 +14,7 @@ ENTRY_BYTES, SIZE_AT = 20, slice(8, 12)
 
 
 def stored(store: Path, topic: str) -> int:
-    """The messages of a topic by the consume queues of a broker of Apache RocketMQ."""
+    """Return the number of messages of a topic by the consume queues of a broker of Apache RocketMQ."""
     return sum(_entries(path) for path in (store / "consumequeue" / topic).glob("*/*"))
 
 
