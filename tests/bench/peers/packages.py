@@ -1,7 +1,7 @@
 """Bring the products into build/peers: Python packages by a lock, jars by Maven, Debian's packages.
 
-Nothing is installed on the machine: Debian's packages are unpacked, so no service starts. A package that
-is installed already is used from where it is.
+This installs nothing on the machine: it unpacks Debian's packages, so no service starts. A package
+that is installed already is used from where it is.
 """
 
 from __future__ import annotations

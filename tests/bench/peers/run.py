@@ -6,7 +6,7 @@ make bench-peers ARGS=--small              # a minute that only shows that every
 
 Each round starts each product fresh in turn, with the promise that an acknowledged message is on
 the disk. A row whose messages did not all arrive has no figure. Prints tables and writes
-build/peers.json; `python docs/figures.py` copies them into the documents.
+build/peers.json, which `docs/figures.py` copies into docs/compare.md.
 """
 
 from __future__ import annotations
@@ -188,8 +188,7 @@ class Bench:
             "clients": self.clients,
         }
         return report | {
-            "benchmarks": table.block(report),
-            "readme": table.readme(report),
+            "tables": table.block(report),
         }
 
 
@@ -284,6 +283,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--peers", default="", help=f"of {', '.join(PRODUCTS)}")
     parser.add_argument("--rows", default="", help=f"of {', '.join(ALL)}")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--output", type=Path, default=OUTPUT, help="file of all figures, in JSON")
     parser.add_argument("--small", action="store_true", help="small counts, to see that it works")
     return parser.parse_args()
 
@@ -325,8 +325,8 @@ def main() -> int:
             bench.round(name, product)
     report = bench.report(options.rounds)
     show(report)
-    OUTPUT.write_text(json.dumps(report, indent=2, ensure_ascii=False) + "\n")
-    print(f"wrote {OUTPUT.relative_to(ROOT)}")
+    options.output.write_text(json.dumps(report, indent=2, ensure_ascii=False) + "\n")
+    print(f"wrote {options.output}")
     return 0
 
 

@@ -143,7 +143,7 @@ class Product(ABC):
 
     @contextlib.contextmanager
     def running(self) -> Iterator[tuple[Processes, Address, float]]:
-        """Run the product in an empty folder on the disk of build/, and yield the time of its start."""
+        """Run the product in an empty folder of build/, and yield the time of its start."""
         parent = packages.BUILD / "data"
         parent.mkdir(parents=True, exist_ok=True)
         with (

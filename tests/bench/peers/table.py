@@ -10,7 +10,6 @@ from bench.peers.rows import OF_PRODUCTS, V2
 
 Figures = Mapping[str, Any]
 NOTHING = "–"
-OF_README = ("send_1", "send_64", "push", "paced", "letters")
 
 
 def cell(row: str, rounds: Sequence[Figures]) -> str:
@@ -129,7 +128,7 @@ def _table(
 
 
 def block(report: Mapping[str, Any]) -> str:
-    """Return the tables for docs/benchmarks.md, with the machine and each product's settings."""
+    """Return the tables for docs/compare.md, with the machine and each product's settings."""
     parts = [markdown(*section) for section in sections(report)]
     settings = markdown(
         ["product", "a message is on the disk before its send is acknowledged by"],
@@ -146,22 +145,6 @@ def block(report: Mapping[str, Any]) -> str:
     return "\n".join([*parts, settings, ways, machine(report), ""])
 
 
-def readme(report: Mapping[str, Any]) -> str:
-    """Return five rows: each product by its first client, without ranges and costs."""
-    firsts: dict[str, str] = {}
-    for name in report["clients"]:
-        firsts.setdefault(name.partition("/")[0], name)
-    lines = []
-    for row in OF_README:
-        cells = []
-        for name in firsts.values():
-            whole = cell(row, report["clients"][name]["figures"].get(row, ()))
-            cells.append(_without_ranges(whole.partition(";")[0]))
-        lines.append([report["rows"].get(row, row), *cells])
-    titles = [report["products"][product]["title"] for product in firsts]
-    return markdown(["", *titles], lines)
-
-
 def machine(report: Mapping[str, Any]) -> str:
     of = report["machine"]
     return (
@@ -170,11 +153,6 @@ def machine(report: Mapping[str, Any]) -> str:
         f"a loop that sleeps 25 times a second {of['sleep_loop_percent']:.1f} % of a core. "
         f"Medians of {report['rounds']} rounds (minimum–maximum), {of['date']}."
     )
-
-
-def _without_ranges(text: str) -> str:
-    parts = text.split(" ")
-    return " ".join(part for part in parts if not part.startswith("(")).replace(")/s", "/s")
 
 
 def _each(rounds: Sequence[Figures], name: str) -> list[float]:

@@ -64,7 +64,7 @@ class LeanV2(Client):
         self._settings.close()
 
     async def create(self, queue: str) -> None:
-        """Create a topic, and send the settings of a client. Apache's broker has the topics already."""
+        """Create a topic, and send settings. The broker of Apache has the topics already."""
         if "namesrv" in self.address:
             async with AsyncAdminClient(self.address["namesrv"]) as admin:
                 await admin.create_topic(queue, queues=QUEUES)

@@ -14,7 +14,7 @@ ENTRY_BYTES, SIZE_AT = 20, slice(8, 12)
 
 
 def stored(store: Path, topic: str) -> int:
-    """Return the number of messages of a topic by the consume queues of a broker of Apache RocketMQ."""
+    """Return the number of messages of a topic, by its consume queues."""
     return sum(_entries(path) for path in (store / "consumequeue" / topic).glob("*/*"))
 
 
