@@ -416,6 +416,8 @@ async def _serve(
             if rows is None:
                 client = make(command["address"])
                 rows = Rows(client, command["servers"])
+            command.pop("address", None)
+            command.pop("servers", None)
             if command["row"] == "about":
                 await client.open()
                 answer({"title": client.title, "how": client.how})
