@@ -48,9 +48,17 @@ class Event:
 
 
 class Client:
-    def __init__(self, address: str, metadata: tuple[tuple[str, str], ...] = METADATA) -> None:
+    """Calls have no deadline without `timeout_s`. The proxy of Apache needs one."""
+
+    def __init__(
+        self,
+        address: str,
+        metadata: tuple[tuple[str, str], ...] = METADATA,
+        timeout_s: float | None = None,
+    ) -> None:
         self._channel = cygrpc.Channel(address.encode(), OPTIONS, None)
         self._metadata = metadata
+        self._timeout_s = timeout_s
 
     def rate(self, operation: Operation, in_flight: int, seconds: float) -> float:
         """Messages a second with that many operations under way at any time."""
@@ -119,8 +127,9 @@ class Client:
 
     def _call(self, path: str, *batches: tuple[Any, Callable[[Any], None]]) -> Any:
         method = path.encode()
+        deadline = None if self._timeout_s is None else time.time() + self._timeout_s
         return self._channel.integrated_call(
-            DEFAULTS, method, None, None, self._metadata, None, batches, None, None
+            DEFAULTS, method, None, deadline, self._metadata, None, batches, None, None
         )
 
     def _request(self, request: bytes) -> tuple[Any, ...]:

@@ -25,7 +25,7 @@ from bench.peers.clients.stored import stored
 from bench.peers.tally import body as make_body
 
 RECEIVE = 32
-INVISIBLE_S, WAIT_S = 60, 1
+INVISIBLE_S, WAIT_S, TIMEOUT_S = 60, 1, 30.0
 QUEUES = 8
 PRODUCER, CONSUMER = (
     (
@@ -55,8 +55,8 @@ class LeanV2(Client):
         self._unique = itertools.count()
 
     async def open(self) -> None:
-        self._producer = load.Client(self._proxy, PRODUCER)
-        self._consumer = load.Client(self._proxy, CONSUMER)
+        self._producer = load.Client(self._proxy, PRODUCER, TIMEOUT_S)
+        self._consumer = load.Client(self._proxy, CONSUMER, TIMEOUT_S)
         self._settings = grpc.insecure_channel(self._proxy)
         self._streams: list[Any] = []
 
