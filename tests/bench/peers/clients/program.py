@@ -165,9 +165,15 @@ class Rows:
             except Exception:
                 if time.monotonic() > deadline:
                     raise
-                with contextlib.suppress(Exception):  # half of it may be open
-                    await self._client.close()
+                await self._close()
                 await asyncio.sleep(0.05)
+
+    async def _close(self) -> None:
+        """Close a client that may be half open."""
+        try:
+            await self._client.close()
+        except Exception:
+            traceback.print_exc()
 
     async def warm(self, seconds: float) -> Figures:
         """Send and receive without measuring, for compilers of virtual machines."""

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import threading
 import time
+import traceback
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -50,8 +51,10 @@ class RocketMq(Client):
         await asyncio.to_thread(self._producer.startup)
 
     async def close(self) -> None:
-        with contextlib.suppress(Exception):  # it is not up, or the server is gone
+        try:
             await asyncio.to_thread(self._producer.shutdown)
+        except Exception:  # it is not up, or the server is gone
+            traceback.print_exc()
 
     async def create(self, queue: str) -> None:
         pass
