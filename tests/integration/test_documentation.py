@@ -148,6 +148,13 @@ SECTIONS_ELSEWHERE = {
         "tests/integration/console/test_command.py",
         '"--login", "--tls-cert"',
     ),
+    **{
+        ("docs/security.md", heading): (
+            "tests/conformance/test_change_over.py",
+            "cluster.run(made)",
+        )
+        for heading in ("Close a running cluster", "Change the authority")
+    },
     ("docs/security.md", "Audit log"): (
         "tests/integration/command/test_audit.py",
         '"audit", "verify"',
