@@ -12,18 +12,19 @@ import subprocess
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from aerobee_client import AdminClient, Credentials, MqError, Tls
-from aerobee_client.credentials import RELOAD_S
+from aerobee_client import AdminClient, Credentials, MqError, Tls, credentials
+from aerobee_client.cluster import transport
 from support.clock.polling import until_sync
 from support.processes import certificates
 from support.processes.loads import ClassicLoad, Load, SdkLoad
 from support.processes.service import ServiceProcess, broker_process, namesrv_process, proxy_process
 from support.proxy.balancer import Balancer
-from support.proxy.official_sdk import OfficialSdk, newest_sdks
+from support.proxy.official_sdk import OfficialSdk, newest
 from support.repository import reader
 from support.repository.tree import ROOT
 
@@ -34,6 +35,7 @@ USER = "billing"
 FILES = ("namesrv", "broker", "broker-b", "proxy", "proxy")  # of the processes
 CHANGE_OVER, ROTATION = "Close a running cluster", "Change the authority"
 SOON = "--set=tlsCertWatchIntervalMs=500"  # proxies look for new certificates
+SECRET_USED_S = 10.0  # after a change of the file, with the times of this test
 KNOWN_S = 90.0  # until all clients use a broker again: SDKs ask for routes every 30 s
 
 
@@ -85,21 +87,24 @@ class Cluster:
         )  # fmt: skip
         assert done.returncode == 0, f"{block}\n{done.stdout}{done.stderr}"
 
-    def restart(self, options: str, loads: Sequence[Load]) -> None:
-        """Restart the processes one after the other, with these options and their files."""
+    def restart(self, options: str, loads: Sequence[Load], tls: Tls | None = None) -> None:
+        """Restart the processes one after the other, with these options and their files.
+
+        All of them accept TLS already, or all accept plaintext until the end.
+        """
         sets = [f"--set={line}" for line in options.split()]
         for process, file in zip(self.processes, FILES, strict=True):
             config = ["--config", str(self.secure / f"{file}.conf")]
             process.arguments = [*self._own[id(process)], *config, *sets]
             process.restart()
             if name := next((n for n, each in self.brokers.items() if each is process), ""):
-                self._until_used(name, loads)
+                self._until_used(name, loads, tls)
             for load in loads:
                 load.until_more()
 
-    def _until_used(self, broker: str, loads: Sequence[Load]) -> None:
+    def _until_used(self, broker: str, loads: Sequence[Load], tls: Tls | None) -> None:
         """Wait until each load has sent to a broker again."""
-        with AdminClient(self.address, tls=self.tls) as admin:
+        with AdminClient(self.address, tls=tls) as admin:
 
             def ends() -> dict[str, int]:
                 return {
@@ -128,10 +133,10 @@ class Cluster:
                 admin.create_topic(topic, queues=4)
                 admin.create_group(topic)
         secret = self.home / "billing.secret"
-        credentials = tls and Credentials(USER, secret_key_file=str(secret))
+        user = Credentials(USER, secret_key_file=str(secret)) if tls else None
         pair = (USER, secret.read_text().strip()) if tls else ("", "")
         endpoints = self.balancer.address
-        made: list[Load] = [ClassicLoad(self.address, topics[0], tls, credentials)]
+        made: list[Load] = [ClassicLoad(self.address, topics[0], tls, user)]
         made += [
             SdkLoad(sdk, endpoints, topic, self.home, credentials=pair, roots=roots)
             for sdk, topic in zip(self.sdks, topics[1:], strict=True)
@@ -176,9 +181,8 @@ def check(loads: Sequence[Load], cluster: Cluster) -> None:
 def cluster(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Cluster]:
-    sdks = [sdk for sdk in newest_sdks() if sdk.language in SDKS]
-    if not request.config.getoption("--every-sdk"):
-        sdks = sdks[:1]
+    both = request.config.getoption("--every-sdk")
+    sdks = [newest(language) for language in (SDKS if both else SDKS[:1])]
     for sdk in sdks:
         assert sdk.built  # or the tests are skipped
     with ExitStack() as stack:
@@ -198,7 +202,7 @@ def test_change_over(cluster: Cluster) -> None:
     ca = cluster.secure / "ca.crt"
     after = cluster.loads("closed", tls=Tls(ca), roots=ca)
     check(list(before.values()), cluster)
-    cluster.restart(enforcing, list(after.values()))
+    cluster.restart(enforcing, list(after.values()), cluster.tls)
     assert not {rpc for caller, rpc in cluster.observed() - seen if caller == f"user {USER}"}
     with pytest.raises(MqError), AdminClient(cluster.address) as admin:
         admin.list_topics()
@@ -208,14 +212,25 @@ def test_change_over(cluster: Cluster) -> None:
 def until_reloaded(processes: Sequence[ServiceProcess], counts: Sequence[int]) -> None:
     """Wait until processes that call others have read their files again."""
     for process, count in zip(processes, counts, strict=True):
-        until_sync(lambda process=process, count=count: reloads(process) > count, "new files")
+        until_sync(partial(has_reloaded, process, count), "new files")
+
+
+def has_reloaded(process: ServiceProcess, count: int) -> bool:
+    return reloads(process) > count
 
 
 def reloads(process: ServiceProcess) -> int:
     return len(process.events("caller_certificates_reloaded"))
 
 
-def test_authority_certificates_and_secret_change_under_load(cluster: Cluster) -> None:
+def test_authority_certificates_and_secret_change_under_load(
+    request: pytest.FixtureRequest, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not request.config.getoption("--every-sdk"):
+        pytest.skip("`make secure-suites` runs it")
+    for module in (credentials, transport):
+        monkeypatch.setattr(module, "RELOAD_S", 1.0)
+    monkeypatch.setattr(transport, "DRAIN_S", 2.0)
     both, replaced, one, secret, finish = blocks(ROTATION, "sh")
     ca, callers = cluster.secure / "ca.crt", cluster.processes[1:]
     old, old_ca = cluster.home / "old.crt", ca.read_bytes()
@@ -244,8 +259,8 @@ def test_authority_certificates_and_secret_change_under_load(cluster: Cluster) -
     cluster.run(secret)
     renewed = cluster.loads("second", tls=Tls(ca), roots=ca)
     check([load for load in loads.values() if load is not classic], cluster)
-    # No call that it makes later is signed with the former key.
-    classic.until_receives_since(time.monotonic() + RELOAD_S)
+    # The classic client reads the file again, and then makes its streams again.
+    classic.until_receives_since(time.monotonic() + SECRET_USED_S)
     cluster.run(finish)
     for load in (classic, *renewed.values()):
         load.until_more()

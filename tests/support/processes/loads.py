@@ -47,8 +47,8 @@ class Load(ABC):
     def _send(self, body: str) -> None: ...
 
     @abstractmethod
-    def _take(self) -> list[str]:
-        """Return the bodies of messages, which are acknowledged."""
+    def _take(self) -> None:
+        """Receive messages, add their bodies to `received`, and acknowledge them."""
 
     def __enter__(self) -> Self:
         self._open(self._stack)
@@ -56,6 +56,9 @@ class Load(ABC):
         return self
 
     def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
         self._stopping.set()
         self._thread.join()
         self._stack.close()
@@ -70,9 +73,8 @@ class Load(ABC):
         until_sync(lambda: self._ended_receive > moment, f"{self.topic} receives", timeout_s=60)
 
     def finish(self) -> None:
-        """End the sends, and wait until each message was received. Raises AssertionError."""
-        self._stopping.set()
-        self._thread.join()
+        """End it when each message was received. Raises AssertionError."""
+        self.close()
         missing = self.sent - self.received
         assert not missing, f"{len(missing)} of {len(self.sent)} of {self.topic} were not received"
 
@@ -97,7 +99,7 @@ class Load(ABC):
     def _receive(self) -> None:
         began = time.monotonic()
         try:
-            self.received.update(self._take())
+            self._take()
         except (MqError, SdkError) as error:
             self._note(error)
         self._ended_receive = began
@@ -129,13 +131,13 @@ class ClassicLoad(Load):
     def _send(self, body: str) -> None:
         self._producer.send(Message(self.topic, body.encode()))
 
-    def _take(self) -> list[str]:
+    def _take(self) -> None:
         messages = self._consumer.receive(
             invisible_duration=timedelta(seconds=INVISIBLE_S), wait=timedelta(seconds=1)
         )
+        self.received.update(message.body.decode() for message in messages)
         for message in messages:
             self._consumer.ack(message)
-        return [message.body.decode() for message in messages]
 
 
 class SdkLoad(Load):
@@ -163,8 +165,8 @@ class SdkLoad(Load):
     def _send(self, body: str) -> None:
         self._sdk.do("send", id="p", topic=self.topic, body=body)
 
-    def _take(self) -> list[str]:
+    def _take(self) -> None:
         messages = self._sdk.do("receive", id="c", most=16, invisible_s=INVISIBLE_S)
+        self.received.update(message["body"] for message in messages)
         for message in messages:
             self._sdk.do("ack", id="c", message_id=message["message_id"])
-        return [message["body"] for message in messages]

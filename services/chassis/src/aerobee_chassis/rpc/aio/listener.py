@@ -217,7 +217,7 @@ class AioCall:
 
     @property
     def is_encrypted(self) -> bool:
-        return bool(self._context.auth_context().get("transport_security_type"))
+        return b"ssl" in self._context.auth_context().get("transport_security_type", ())
 
     def time_remaining_s(self) -> float | None:
         remaining = self._context.time_remaining()

@@ -126,7 +126,7 @@ class CompletionQueueCall:
 
     @property
     def is_encrypted(self) -> bool:
-        return bool(cygrpc.auth_context(self._core).get(b"transport_security_type"))
+        return b"ssl" in cygrpc.auth_context(self._core).get(b"transport_security_type", ())
 
     def time_remaining_s(self) -> float | None:
         deadline = self._arrival.call_details.deadline
