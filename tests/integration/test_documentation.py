@@ -407,9 +407,9 @@ def test_every_verb_that_the_pages_name_exists() -> None:
     named = {
         verb
         for page in pages()
-        for verb in re.findall(r"`make ([a-z]+)", (ROOT / page).read_text(encoding="utf-8"))
+        for verb in re.findall(r"`make ([a-z-]+)", (ROOT / page).read_text(encoding="utf-8"))
     }
-    assert named <= set(re.findall(r"^([a-z]+):", makefile, re.MULTILINE))
+    assert named <= set(re.findall(r"^([a-z-]+):", makefile, re.MULTILINE))
 
 
 def test_what_the_pages_say_to_set_is_read_by_the_compose_file() -> None:
