@@ -12,6 +12,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from aerobee_client import AdminClient
+from aerobee_wire.status import MqError
 from support.broker.calls import BrokerCaller
 from support.clock.polling import until_sync
 from support.console.browser import chromium, follow, opened, running
@@ -106,7 +107,10 @@ def test_the_page_says_what_an_unclean_promotion_gives_up(group: BrokerGroup, pa
     in_thread(send(master.address, b"on the master alone"))
     master.process.kill()
     late.start()
-    until_sync(lambda: late.number in in_thread(group.statuses()), "it answers", timeout_s=60)
+    until_sync(
+        lambda: late.number in in_thread(group.statuses()), "it answers",
+        timeout_s=60, retry_on=(MqError,),
+    )  # fmt: skip
 
     open_form(page)
     consequences = page.get_by_label("Consequences")
