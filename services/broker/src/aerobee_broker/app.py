@@ -209,6 +209,7 @@ class BrokerApp(App):
             options,
             self._metrics.registry,
             ready=lambda: self.serving and not store.flush.read_only_reason,
+            drained=lambda: self.drained,
         )
         await self.lifecycle.start(
             *broker.components(),
@@ -265,6 +266,7 @@ class BrokerApp(App):
             options,
             self._metrics.registry,
             ready=lambda: self.serving and replica.serves,
+            drained=lambda: self.drained,
         )
         await self.lifecycle.start(
             *([] if access.audit is None else [access.audit]),
@@ -309,6 +311,13 @@ class BrokerApp(App):
 
     def _fail(self, error: MqError) -> None:
         self.fail(StartError(error.message, error.about))
+
+    async def drain(self) -> None:
+        """Wait until producers send to other brokers. A replica hands over when it stops."""
+        self.serving = False
+        if self.broker is not None:
+            await self.broker.draining.move_producers()
+        await super().drain()
 
     async def sever(self) -> None:
         """Close every connection at once, as if the process was killed."""

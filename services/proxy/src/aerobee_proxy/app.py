@@ -65,6 +65,9 @@ REFUSALS = {
     Code.TOO_MANY_REQUESTS: "RESOURCE_EXHAUSTED",
 }
 GOODBYE_S = 0.05  # time for clients to read that the server does not accept new calls
+# A Service of Kubernetes sends no new connections here by then. Until then, they are served.
+FORGOTTEN_S = 5.0
+DRAIN_GRACE_S = 10.0  # for calls that run when the proxy has drained
 STOP_GRACE_S = 1.0  # short, because streams and long polls have ended by then
 EXPIRY_SCAN_S = 5.0
 USERS_SCAN_S = 2.0
@@ -98,6 +101,7 @@ class ProxyApp(App):
             listen_port=lambda: self._server.port,
             admin_address=lambda: "" if self._admin is None else self._admin.address,
         )
+        self._draining = False
         self._plain: Server | None = None  # the server behind the relay, or without one
         self._server = self._make_server(self._plain_server, options.grpc_server_port, listeners)
         self._admin: Server | TlsServer | None = None
@@ -127,6 +131,7 @@ class ProxyApp(App):
             options,
             registry,
             ready=lambda: self.serving and (users is None or users.complete),
+            drained=lambda: self.drained,
         )
 
     async def _start_components(self) -> Mapping[str, object]:
@@ -153,6 +158,19 @@ class ProxyApp(App):
             "tls": self._options.tls_server_mode,
             **self._metrics.ready_fields,
         }
+
+    async def drain(self) -> None:
+        """Serve until load balancers have forgotten this proxy, then end its connections.
+
+        Clients connect again, and so reach another proxy.
+        """
+        self.serving, self._draining = False, True
+        if self._plain is not None:
+            self._plain.set_serving(False)
+        await asyncio.sleep(FORGOTTEN_S)
+        self._end_long_calls_soon()
+        await self._server.stop(DRAIN_GRACE_S)
+        await super().drain()
 
     def _end_long_calls_soon(self) -> None:
         """Schedule the end of streams and long polls, GOODBYE_S after the server began to stop.
@@ -191,7 +209,8 @@ class ProxyApp(App):
             assert self._plain is not None, "the server has started"
             self._plain.set_serving(users.complete)
             await users.wait_until_complete()
-            self._plain.set_serving(True)
+            if not self._draining:
+                self._plain.set_serving(True)
 
         return BackgroundTask("readiness", report)
 

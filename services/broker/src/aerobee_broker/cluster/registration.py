@@ -76,12 +76,13 @@ class Link:
         timing: Timing,
         twins: Twins,
         epoch: Callable[[], int] = lambda: 0,
+        will_return: Callable[[], bool] = lambda: False,
     ) -> None:
         """Create the link.
 
         `twins` is notified whether another process is registered with this broker's number. `epoch`
         returns the newest epoch of a replicated log; a name server refuses a master with an older
-        epoch.
+        epoch. `will_return` returns whether this broker drains only for a restart.
         """
         self.address = address
         self.registered = False
@@ -100,6 +101,7 @@ class Link:
         self._permission = permission
         self._timing = timing
         self._epoch = epoch
+        self._will_return = will_return
         # The name server last reported that another broker has this name and id.
         self._is_rejected = False
         self._known_revision = -1  # revision of the topics at the name server
@@ -275,7 +277,9 @@ class Link:
         )
 
     async def _unregister(self) -> None:
-        request = namesrv_pb2.UnregisterBrokerRequest(**self._broker)
+        request = namesrv_pb2.UnregisterBrokerRequest(
+            **self._broker, will_return=self._will_return()
+        )
         try:
             await self._caller.call(
                 self.address, rpcs.UNREGISTER_BROKER, request, timeout_s=UNREGISTER_TIMEOUT_S

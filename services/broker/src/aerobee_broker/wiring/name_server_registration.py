@@ -77,6 +77,7 @@ class NameServerRegistration:
                 ),
                 twins=self._twins,
                 epoch=epoch,
+                will_return=lambda: tables.drain.will_return,
             )
 
         return Registration(options.namesrvs, link)

@@ -20,7 +20,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import structlog
 
@@ -64,19 +64,26 @@ class ConnectionCounts:
     failed_reloads: int = 0
 
 
+class Backend(Protocol):
+    """The server behind a relay: an `aerobee_chassis.rpc.server.Server`."""
+
+    async def start(self) -> None: ...
+
+    async def stop(self, grace_s: float | None = None) -> None: ...
+
+
 class TlsServer(Component):
     """Serve TLS and plaintext on one port. The order of start and stop loses no calls.
 
-    `make_server(host, port)` creates the server behind the relay, an
-    `aerobee_chassis.rpc.server.Server`. That server listens on its own socket. `host` and `port`
-    are the address for clients. `listeners` contains sockets that are already bound to that
-    address, if several processes share it. `trusted` are the networks of load balancers that send a
-    header of the PROXY protocol.
+    `make_server(host, port)` creates the server behind the relay. That server listens on its own
+    socket. `host` and `port` are the address for clients. `listeners` contains sockets that are
+    already bound to that address, if several processes share it. `trusted` are the networks of load
+    balancers that send a header of the PROXY protocol.
     """
 
     def __init__(
         self,
-        make_server: Callable[[str, int], Component],
+        make_server: Callable[[str, int], Backend],
         *,
         host: str,
         port: int,
@@ -93,7 +100,7 @@ class TlsServer(Component):
         self._limits = limits or PortLimits()
         self._directory: Path | None = None
         self._listeners = list(listeners)
-        self._server: Component | None = None
+        self._server: Backend | None = None
         self._relay: _Relay | None = None
         self._keeper: asyncio.Task[None] | None = None
         self.counts = ConnectionCounts()
@@ -114,19 +121,25 @@ class TlsServer(Component):
         self._keeper = asyncio.create_task(self._keep(), name="relay keeper")
         self.port = int(self._listeners[0].getsockname()[1])
 
-    async def stop(self) -> None:
-        """Refuse new connections, then stop the server, and then end every connection."""
+    async def stop(self, grace_s: float | None = None) -> None:
+        """Refuse new connections, then stop the server, and then end every connection.
+
+        `grace_s` is how long the server waits for running calls. The default is that of the server.
+        May be called again.
+        """
         if self._keeper is not None:
             self._keeper.cancel()
             await asyncio.wait([self._keeper])
+            self._keeper = None
         for listener in self._listeners:
             listener.close()
         if self._relay is not None:
             self._relay.write("drain")
         if self._server is not None:
-            await self._server.stop()
+            await self._server.stop(grace_s)
         if self._relay is not None:
             await self._relay.stop()
+            self._relay = None
         if self._directory is not None:
             shutil.rmtree(self._directory, ignore_errors=True)
 
