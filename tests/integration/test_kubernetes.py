@@ -57,7 +57,9 @@ class Cluster:
         self.containers = {name: self._run(pod) for name, pod in self.pods.items()}
 
     def _run(self, pod: Pod) -> str:
-        names = (f"{pod.name}.{pod.workload}", f"{pod.name}.{pod.workload}.{NAMESPACE}.svc")
+        # The name of a workload has a record for each of its pods, as that of a headless Service.
+        own = f"{pod.name}.{pod.workload}"
+        names = (pod.workload, own, f"{own}.{NAMESPACE}.svc")
         user = pod.spec["securityContext"]["runAsUser"]
         identifier = docker(
             *("run", "--detach", "--network", self._network, "--hostname", pod.name),
@@ -124,8 +126,11 @@ def test_each_container_starts_and_a_message_goes_through(image: str, tmp_path: 
     with ExitStack() as stack:
         cluster = Cluster(image, "base", stack, tmp_path)
         cluster.until_probes_succeed()
-        brokers = cluster.aerobee("proxy-0", "cluster", "list", "--json")
-        assert f'"broker-1.broker.{NAMESPACE}.svc:10911"' in brokers
+        for name in ("namesrv-0", "namesrv-1"):
+            at = ("--namesrv", f"{name}.namesrv:9876")
+            brokers = cluster.aerobee("proxy-0", *at, "cluster", "list", "--json")
+            for number in (0, 1):
+                assert f'"broker-{number}.broker.{NAMESPACE}.svc:10911"' in brokers
         cluster.aerobee("proxy-0", "topic", "create", "orders")
         cluster.aerobee("proxy-0", "message", "send", "orders", "42 apples")
         shown = cluster.aerobee(

@@ -71,12 +71,14 @@ def test_each_pod_starts_with_options_that_its_service_takes(rendered: list[Obje
         assert {name for name in pod.environment if name.startswith("AEROBEE_")} <= others
 
 
-def test_addresses_are_names_of_pods_that_there_are(rendered: list[Object]) -> None:
-    services = {each["metadata"]["name"] for each in of_kind(rendered, "Service")}
-    names = {f"{pod.name}.{pod.workload}" for pod in pods(rendered) if pod.workload in services}
+def test_addresses_are_names_of_services_and_pods_that_there_are(rendered: list[Object]) -> None:
+    headless = {
+        each["metadata"]["name"]: each["spec"]["ports"][0]["port"]
+        for each in of_kind(rendered, "Service")
+        if each["spec"].get("clusterIP") == "None"
+    }
     for pod in pods(rendered):
-        for address in pod.environment["NAMESRV_ADDR"].split(";"):
-            assert address.rpartition(":")[0] in names and address.endswith(":9876")
+        assert pod.environment["NAMESRV_ADDR"] == f"namesrv:{headless['namesrv']}"
         if pod.workload == "broker":
             assert pod.environment["AEROBEE_BROKER_IP1"] == f"{pod.name}.broker.{NAMESPACE}.svc"
 

@@ -50,6 +50,7 @@ from aerobee_proxy.proxy import Proxy
 from aerobee_proxy.v2.admin import service as admin
 from aerobee_proxy.v2.status import TOO_MUCH, Refused, named, status
 from aerobee_wire.access.signature import Signatures
+from aerobee_wire.name_servers import NameServers, Resolve, resolve_host
 from aerobee_wire.permissions import TABLE, Permissions, Row
 from aerobee_wire.status import MqError, grpc_status_of, trailers_of
 
@@ -78,7 +79,7 @@ class ProxyApp(App):
     """The proxy as a process that can be started and stopped.
 
     `listeners` are the listening sockets to use if several processes share the port. `clock`
-    replaces the system clock in tests.
+    replaces the system clock in tests, and `resolve` DNS.
     """
 
     def __init__(
@@ -86,6 +87,7 @@ class ProxyApp(App):
         options: ProxyOptions,
         clock: Clock | None = None,
         listeners: Sequence[socket.socket] = (),
+        resolve: Resolve = resolve_host,
     ) -> None:
         super().__init__()
         if not options.namesrvs:
@@ -100,6 +102,7 @@ class ProxyApp(App):
             self._clock,
             listen_port=lambda: self._server.port,
             admin_address=lambda: "" if self._admin is None else self._admin.address,
+            namesrvs=NameServers(options.namesrvs, options.resolver(resolve)),
         )
         self._draining = False
         self._plain: Server | None = None  # the server behind the relay, or without one

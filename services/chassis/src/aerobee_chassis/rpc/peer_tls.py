@@ -29,6 +29,7 @@ from aerobee_wire.access.signature import Signatures
 from aerobee_wire.access.users import User
 from aerobee_wire.certificates import (
     ANYBODY_CERTIFICATE,
+    HOST,
     NAME,
     CallerCertificates,
     CertificateFiles,
@@ -37,6 +38,7 @@ from aerobee_wire.certificates import (
     expiry_of,
     needs_no_tls,
 )
+from aerobee_wire.name_servers import Resolve
 
 WARNING_DAYS = 14  # before a certificate expires
 DAY_S = 86_400.0
@@ -57,6 +59,10 @@ class PeerTlsOptions(Options):
     # this cluster, or the name of its host.
     tls_verify: Literal["name", "host"] = "name"
     tls_cluster_name: str = "DefaultCluster"
+
+    def resolver(self, resolve: Resolve) -> Resolve | None:
+        """Return `resolve`, or None if a certificate must have the host name that the user gave."""
+        return None if self.tls_trust_cert_path and self.tls_verify == HOST else resolve
 
     def peer_tls(self) -> PeerTls | None:
         """Return the certificates for calls to other services, or None for plaintext."""
