@@ -15,9 +15,9 @@ import pytest
 from aerobee_broker.app import BrokerApp
 from aerobee_broker.config import BrokerOptions
 from aerobee_client import AsyncAdminClient, AsyncProducer, Message
+from aerobee_cluster import name_servers
 from aerobee_proxy.app import ProxyApp
 from aerobee_proxy.config import ProxyOptions
-from aerobee_wire import name_servers
 from support.clock.polling import until
 from support.processes.service import ServiceProcess
 

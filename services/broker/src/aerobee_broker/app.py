@@ -67,7 +67,7 @@ from aerobee_chassis.rpc.in_flight import (
 from aerobee_chassis.rpc.peer_tls import watch_expiry
 from aerobee_chassis.rpc.server import Server
 from aerobee_chassis.rpc.services import Adapt, Service, bind
-from aerobee_wire.name_servers import NameServers, Resolve, resolve_host
+from aerobee_cluster.name_servers import NameServers, Resolve, resolve_host
 from aerobee_wire.status import CODE_KEY, Code, MqError, grpc_status_of, trailers_of
 
 if TYPE_CHECKING:
@@ -352,7 +352,9 @@ class BrokerApp(App):
             metrics=self._metrics,
             format=FormatFile(self._disk, path),
             in_flight=self._in_flight,
-            namesrvs=NameServers(self.options.namesrvs, self.options.resolver(self._resolve)),
+            namesrvs=NameServers(
+                self.options.namesrvs, None if self.options.verifies_hosts else self._resolve
+            ),
         )
 
     def _identity(self, address: str, store_host: str) -> Identity:

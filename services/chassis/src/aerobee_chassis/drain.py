@@ -18,6 +18,8 @@ import signal
 import sys
 import time
 
+from aerobee_chassis.clock import SystemClock
+
 POLL_S = 0.2
 TIMEOUT_S = 3.0
 DRAINED = b"drained\n"  # what a drained service answers at /readyz
@@ -29,11 +31,12 @@ def drain(pid: int, addresses: list[str], limit_s: float) -> list[str]:
 
     Raises OSError if the process does not exist or belongs to another user.
     """
-    end = time.monotonic() + limit_s
+    now_ms = SystemClock().monotonic_ms
+    end_ms = now_ms() + round(limit_s * 1_000)
     os.kill(pid, signal.SIGUSR1)
     waiting = {address: state(address) for address in addresses}
     while (waiting := {each: said for each, said in waiting.items() if said != DRAINED}) and (
-        time.monotonic() < end
+        now_ms() < end_ms
     ):
         time.sleep(POLL_S)
         waiting = {address: state(address) for address in waiting}

@@ -41,6 +41,7 @@ from aerobee_chassis.rpc.server import Server
 from aerobee_chassis.rpc.services import Method, bind
 from aerobee_chassis.tls_port.settings import TlsSettings
 from aerobee_chassis.tls_port.supervisor import TlsServer
+from aerobee_cluster.name_servers import NameServers, Resolve, resolve_host
 from aerobee_proxy.access.table_users import TableUsers
 from aerobee_proxy.cluster.transport import error_of
 from aerobee_proxy.config import ProxyOptions
@@ -50,7 +51,6 @@ from aerobee_proxy.proxy import Proxy
 from aerobee_proxy.v2.admin import service as admin
 from aerobee_proxy.v2.status import TOO_MUCH, Refused, named, status
 from aerobee_wire.access.signature import Signatures
-from aerobee_wire.name_servers import NameServers, Resolve, resolve_host
 from aerobee_wire.permissions import TABLE, Permissions, Row
 from aerobee_wire.status import MqError, grpc_status_of, trailers_of
 
@@ -102,7 +102,7 @@ class ProxyApp(App):
             self._clock,
             listen_port=lambda: self._server.port,
             admin_address=lambda: "" if self._admin is None else self._admin.address,
-            namesrvs=NameServers(options.namesrvs, options.resolver(resolve)),
+            namesrvs=NameServers(options.namesrvs, None if options.verifies_hosts else resolve),
         )
         self._draining = False
         self._plain: Server | None = None  # the server behind the relay, or without one

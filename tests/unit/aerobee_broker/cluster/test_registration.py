@@ -17,8 +17,8 @@ from aerobee_broker.cluster.registration import Link, Registration, Timing
 from aerobee_broker.cluster.twins import Twins
 from aerobee_broker.metadata.topics import TopicConfig, Topics
 from aerobee_chassis.rpc.caller import Caller, Rpc
+from aerobee_cluster.name_servers import PERIOD_S, NameServers
 from aerobee_wire import rpcs
-from aerobee_wire.name_servers import PERIOD_S, NameServers
 from aerobee_wire.status import Code, MqError
 from support.clock.virtual_loop import LoopClock, run_ready_tasks
 from support.namesrv.stand_in_dns import StandInDns

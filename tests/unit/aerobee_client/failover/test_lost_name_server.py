@@ -11,7 +11,7 @@ from aerobee.namesrv.v1 import namesrv_pb2
 
 from aerobee_client.cluster.namesrv import CALL_TIMEOUT_S, NEXT_S, NamesrvClient
 from aerobee_client.errors import BrokerUnreachable, NamesrvUnreachable, RequestTimeout
-from aerobee_wire.name_servers import PERIOD_S, NameServers
+from aerobee_cluster.name_servers import PERIOD_S, NameServers
 from aerobee_wire.rpcs import GET_TOPIC_ROUTE
 from aerobee_wire.status import Code, MqError
 from support.codes import raises_code
@@ -65,7 +65,7 @@ async def client_of(transport: Any) -> NamesrvClient:
     return client
 
 
-async def test_each_record_of_a_host_name_is_a_name_server(transport: ScriptedTransport) -> None:
+async def test_each_record_of_a_host_name_is_a_name_server(transport: Any) -> None:
     dns = StandInDns(namesrv=["10.0.0.1", "10.0.0.2"])
     addresses = NameServers(["namesrv:1"], dns.resolve, asyncio.get_running_loop().time)
     client = NamesrvClient(transport, addresses)

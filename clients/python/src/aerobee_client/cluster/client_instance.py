@@ -24,9 +24,9 @@ from aerobee_client.runtime.clock import Clock, SystemClock
 from aerobee_client.runtime.fork import PROCESS
 from aerobee_client.tls import Tls
 from aerobee_cluster.broker_watch import BrokerWatch
+from aerobee_cluster.name_servers import NameServers, Resolve, resolve_host
 from aerobee_cluster.transport import Q, R, Transport
 from aerobee_wire.certificates import NAME
-from aerobee_wire.name_servers import NameServers, Resolve, resolve_host
 from aerobee_wire.rpcs import Rpc
 from aerobee_wire.status import MqError
 from aerobee_wire.version import VERSION

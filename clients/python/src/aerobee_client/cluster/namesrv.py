@@ -17,8 +17,8 @@ from google.protobuf.message import Message
 
 from aerobee_client.errors import BrokerUnreachable, NamesrvUnreachable, RequestTimeout
 from aerobee_client.runtime.fork import PROCESS
+from aerobee_cluster.name_servers import places_of
 from aerobee_cluster.transport import Transport
-from aerobee_wire.name_servers import places_of
 from aerobee_wire.rpcs import Request, Rpc
 from aerobee_wire.status import Code, MqError
 

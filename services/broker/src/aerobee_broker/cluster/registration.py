@@ -22,9 +22,9 @@ from aerobee_broker.metadata.topics import TopicConfig, Topics
 from aerobee_chassis.lifecycle import Component
 from aerobee_chassis.rpc.caller import Caller, ErrorOf
 from aerobee_chassis.rpc.transport import CallFailed
+from aerobee_cluster.name_servers import due_in_s, places_of
 from aerobee_wire import rpcs
 from aerobee_wire.certificates import tls_cause
-from aerobee_wire.name_servers import due_in_s, places_of
 from aerobee_wire.status import Code, MqError, error_from
 
 FIRST_BACK_OFF_S = 0.2

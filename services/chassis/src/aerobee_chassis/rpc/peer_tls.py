@@ -38,7 +38,6 @@ from aerobee_wire.certificates import (
     expiry_of,
     needs_no_tls,
 )
-from aerobee_wire.name_servers import Resolve
 
 WARNING_DAYS = 14  # before a certificate expires
 DAY_S = 86_400.0
@@ -60,9 +59,10 @@ class PeerTlsOptions(Options):
     tls_verify: Literal["name", "host"] = "name"
     tls_cluster_name: str = "DefaultCluster"
 
-    def resolver(self, resolve: Resolve) -> Resolve | None:
-        """Return `resolve`, or None if a certificate must have the host name that the user gave."""
-        return None if self.tls_trust_cert_path and self.tls_verify == HOST else resolve
+    @property
+    def verifies_hosts(self) -> bool:
+        """Return whether a certificate must have the host name that the user gave."""
+        return bool(self.tls_trust_cert_path) and self.tls_verify == HOST
 
     def peer_tls(self) -> PeerTls | None:
         """Return the certificates for calls to other services, or None for plaintext."""

@@ -29,11 +29,11 @@ from aerobee.namesrv.v1.namesrv_pb2 import (
 from google.protobuf.message import Message
 
 from aerobee_chassis.clock import Clock
+from aerobee_cluster.name_servers import places_of
 from aerobee_cluster.single_flight import RETRY_AFTER_MS, SingleFlight
 from aerobee_cluster.transport import Transport
 from aerobee_proxy.cluster.availability import BeingElected
 from aerobee_proxy.cluster.log_throttle import LogThrottle
-from aerobee_wire.name_servers import places_of
 from aerobee_wire.queues.broker_members import NewestEpochs, names_broker, with_addresses
 from aerobee_wire.route import MASTER_ID
 from aerobee_wire.rpcs import GET_CLUSTER_INFO, GET_TOPIC_ROUTE, Rpc

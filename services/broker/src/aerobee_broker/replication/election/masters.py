@@ -13,8 +13,8 @@ from aerobee.namesrv.v1 import namesrv_pb2
 from aerobee_broker.cluster.registration import unreachable
 from aerobee_broker.config import BrokerOptions
 from aerobee_chassis.rpc.caller import Caller
+from aerobee_cluster.name_servers import places_of
 from aerobee_wire import rpcs
-from aerobee_wire.name_servers import places_of
 from aerobee_wire.route import MASTER_ID
 from aerobee_wire.status import Code, MqError
 

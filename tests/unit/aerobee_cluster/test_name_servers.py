@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from aerobee_wire.name_servers import (
+from aerobee_cluster.name_servers import (
     PERIOD_S,
     RETRY_S,
     TIMEOUT_S,
