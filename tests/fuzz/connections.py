@@ -62,11 +62,15 @@ def wrong_messages(chance: random.Random, path: str) -> bytes:
 
 def rapid_reset(chance: random.Random, path: str) -> bytes:
     """Calls that are cancelled as soon as they begin (CVE-2023-44487)."""
+    return reset_calls(path, 1 + chance.choice((5, 50, 300)))
+
+
+def reset_calls(path: str, count: int) -> bytes:
     first = request(path)
     headers = first[len(PREFACE) + 9 :]  # after the empty settings
     block = headers[9:]
     sent = [first, frame(RST_STREAM, 0, 1, b"\0\0\0\x08")]
-    for stream in range(3, 3 + 2 * chance.choice((5, 50, 300)), 2):
+    for stream in range(3, 1 + 2 * count, 2):
         sent.append(frame(HEADERS, END_HEADERS, stream, block))
         sent.append(frame(RST_STREAM, 0, stream, b"\0\0\0\x08"))
     return b"".join(sent)

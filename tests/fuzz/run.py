@@ -67,7 +67,7 @@ def fuzz(target: Target, cases: int, seed: str) -> Report:
     """Send `cases` to a service."""
     tally, begin_s = Tally(), time.monotonic()
     logged = len(target.process.log)
-    before = _process(target)
+    before = state_of(target)
     requests = Requests(seed, tokens=_tokens(target))
     read, metadata = target.read, target.metadata
     caller = Caller(
@@ -80,7 +80,7 @@ def fuzz(target: Target, cases: int, seed: str) -> Report:
     with GoodClient(target.name, target.use, tally) as good:
         _in_parts(caller, target, range(spoilt - again))
         # The same requests again store nothing new: what grows now is not freed.
-        first_bytes = _process(target)["memory"]
+        first_bytes = state_of(target)["memory"]
         _in_parts(caller, target, range(again))
     for number in range(spoilt, spoilt + alone):
         caller.run(target.alone, range(number, number + 1))
@@ -144,7 +144,7 @@ def _connect(target: Target, cases: range, seed: str, tally: Tally) -> None:
         tally.count(kind, outcome)
 
 
-def _process(target: Target) -> dict[str, int]:
+def state_of(target: Target) -> dict[str, int]:
     """Return the memory of a process without its files, its sockets and threads."""
     root = Path("/proc") / str(target.process.pid)
     status = dict(
@@ -172,7 +172,7 @@ def _settled(target: Target, before: dict[str, int]) -> dict[str, int]:
     """Return the state of a process once it has closed the connections of all cases."""
     end_s = time.monotonic() + SETTLE_S
     while True:
-        after = _process(target)
+        after = state_of(target)
         settled = not after["in flight"] and after["sockets"] <= before["sockets"] + MOST_SOCKETS
         if settled or time.monotonic() > end_s:
             return after

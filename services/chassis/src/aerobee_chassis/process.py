@@ -48,7 +48,7 @@ LOOK_S = 10.0
 
 def run(
     make_app: Callable[[], App],
-    transport: Transport = "AIO",
+    transport: Transport,
     *,
     loops: LoopKinds = STANDARD_LOOPS,
     on_ready: Callable[[Mapping[str, object]], None] | None = None,

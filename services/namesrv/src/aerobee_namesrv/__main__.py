@@ -39,7 +39,7 @@ def main(arguments: list[str] | None = None) -> int:
         example=EXAMPLE,
         model=NamesrvOptions,
         flags=FLAGS,
-        serve=lambda options: process.run(lambda: NamesrvApp(options)),
+        serve=lambda options: process.run(lambda: NamesrvApp(options), options.grpc_transport),
     )
 
 

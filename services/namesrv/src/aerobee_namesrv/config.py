@@ -14,6 +14,7 @@ from typing import ClassVar
 from pydantic import Field, field_validator
 
 from aerobee_chassis.config import MIB, KnownKeys, Milliseconds, Port
+from aerobee_chassis.rpc.loops import Transport
 from aerobee_chassis.rpc.peer_tls import ServerTlsOptions
 from aerobee_chassis.runtime_options import FILE_NAME
 
@@ -25,6 +26,9 @@ class NamesrvOptions(ServerTlsOptions):
     kv_config_path: Path = Path("~/aerobee/namesrv/kvConfig.json")
     # The file with the changes at run time. Default: runtime.json in the directory of kvConfigPath.
     config_store_path: str = ""
+
+    # The transport of calls: gRPC's completion queue on the event loop itself, or grpc.aio.
+    grpc_transport: Transport = "COMPLETION_QUEUE"
 
     # 100,000 topics of a registration take some 10 MiB.
     max_request_bytes: int = Field(default=32 * MIB, ge=MIB, le=64 * MIB)
