@@ -356,9 +356,7 @@ def test_servers_ask_their_clock_and_never_the_machines() -> None:
     clocks = re.compile(r"(time|datetime)\.(time|time_ns|monotonic|monotonic_ns|now|utcnow)")
     servers = [path for path in sources() if "services" in path.parts and path != CLOCK]
     assert [
-        place
-        for place, call in nodes(servers, ast.Call)
-        if clocks.fullmatch(dotted(call.func))
+        place for place, call in nodes(servers, ast.Call) if clocks.fullmatch(dotted(call.func))
     ] == []
 
 
