@@ -57,6 +57,7 @@ async def test_plaintext_and_tls_clients_are_served_by_address() -> None:
             assert (await check(plaintext)).status == Response.SERVING
             assert (await check(tls)).status == Response.SERVING
         assert len(set(server.handlers.peers)) == 2
+        assert server.handlers.over_tls == [False, True]
         for peer in server.handlers.peers:
             host, _, port = peer.rpartition(":")
             assert host == "127.0.0.1" and port.isdigit()

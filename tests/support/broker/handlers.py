@@ -20,6 +20,7 @@ class FakeCall:
     metadata: Mapping[str, str] = {}
     peer = "10.0.0.7:4711"
     certificate_uris: tuple[str, ...] = ()
+    over_tls = False
     caller = ANYBODY
 
     def __init__(self) -> None:
@@ -30,6 +31,9 @@ class FakeCall:
 
     def cancelled(self) -> bool:
         return False
+
+    def delay_answer(self, seconds: float) -> None:
+        raise AssertionError("no call is signed here")
 
     async def write(self, message: Any) -> None:
         await self.written.put(message)

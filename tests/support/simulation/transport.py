@@ -305,6 +305,7 @@ class SimulatedCall:
     metadata: Mapping[str, str] = {}
     peer = "10.0.0.7:4711"
     certificate_uris: tuple[str, ...] = ()
+    over_tls = False
     caller = ANYBODY
 
     def __init__(self, end: End) -> None:
@@ -315,6 +316,9 @@ class SimulatedCall:
 
     def cancelled(self) -> bool:
         return False
+
+    def delay_answer(self, seconds: float) -> None:
+        raise AssertionError("no call is signed here")
 
     async def write(self, message: Message | bytes) -> None:
         with contextlib.suppress(StreamBroken):  # its handler is cancelled

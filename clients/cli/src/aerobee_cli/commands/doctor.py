@@ -10,6 +10,7 @@ from aerobee_cli import output
 from aerobee_cli.command_line import CommandGroup, Option
 from aerobee_cli.errors import INCOMPLETE
 from aerobee_cli.options import BadOption, Json, Namesrv, enter_context, namesrv_of
+from aerobee_wire.printable import printable
 
 FOUND = INCOMPLETE  # exit code: findings
 
@@ -73,7 +74,7 @@ def doctor(
         output.write_array(output.items_of(found.findings))
     else:
         for finding in found.findings:
-            print(output.printable(finding.text))
+            print(printable(finding.text))
     number = len(found.findings)
     verdict = counted(number, "finding") if number else "all is well"
     output.note(f"looked at {', '.join(found.looked_at)}: {verdict}")

@@ -39,6 +39,10 @@ class Call(Protocol):
         """Return the URIs in the caller's certificate that TLS has verified; () without one."""
 
     @property
+    def over_tls(self) -> bool:
+        """Return whether the call came over TLS, also if a relay ended it."""
+
+    @property
     def caller(self) -> Caller:
         """Return who calls, as the server's access check has found out."""
 
@@ -47,6 +51,9 @@ class Call(Protocol):
 
     def cancelled(self) -> bool:
         """Return whether the caller has disconnected or cancelled the call."""
+
+    def delay_answer(self, seconds: float) -> None:
+        """Send nothing more of the answer for some time. The call holds no request meanwhile."""
 
     async def write(self, message: Message | bytes) -> None:
         """Send one message of a server stream. Bytes are a message that is already serialized.

@@ -163,19 +163,19 @@ class Hello:
             return
         if agreed:
             self._relay.count("tls")
-            self._connect()
+            self._connect(self._relay.settings.tls_mark)
         else:
             interest = OUT if agreed is False else IN
             self._relay.poller.wait_for(end.fileno(), interest, lambda _: self._handshake(end))
 
-    def _connect(self) -> None:
+    def _connect(self, mark: str = "") -> None:
         """Connect to the server from a socket that is named after the client's address.
 
         The server then sees that address as its peer.
         """
         relay = self._relay
         relay.poller.forget(self._client.fileno())
-        path = relay.path_of(self._peer)
+        path = relay.path_of(mark + self._peer)
         try:
             backend = socket.socket(socket.AF_UNIX)
             backend.setblocking(False)
@@ -261,8 +261,8 @@ class Relay:
         if not self._open[host]:
             del self._open[host]
 
-    def path_of(self, peer: str) -> str:
-        return f"{self._directory}/{peer}"
+    def path_of(self, name: str) -> str:
+        return f"{self._directory}/{name}"
 
     def _command(self, _: int) -> None:
         word = os.read(STDIN, 64)

@@ -24,7 +24,7 @@ from typing import Any
 
 import structlog
 
-from aerobee_chassis.addresses import join_address
+from aerobee_chassis.addresses import TLS_MARK, join_address
 from aerobee_chassis.errors import CertificateError, PortInUse, StartError
 from aerobee_chassis.lifecycle import Component
 from aerobee_chassis.port_limits import PortLimits
@@ -39,7 +39,7 @@ RESTART_S = 0.5
 LONGEST_RESTART_S = 10.0
 # A socket path (sun_path) has at most 103 bytes on macOS, and 107 on Linux. The directory contains
 # the server's socket, and a socket named after each caller.
-MAX_DIRECTORY = 103 - len("/[0000:0000:0000:0000:0000:ffff:255.255.255.255]:65535")
+MAX_DIRECTORY = 103 - len(f"/{TLS_MARK}[0000:0000:0000:0000:0000:ffff:255.255.255.255]:65535")
 
 OnReport = Callable[[str, Mapping[str, Any]], None]
 

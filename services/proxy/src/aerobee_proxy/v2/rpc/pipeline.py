@@ -101,7 +101,7 @@ class Pipeline:
         user = None
         try:
             if self.authentication is not None:
-                user = self.authentication.check(call.metadata, call.peer)
+                user = self.authentication.check(call)
             found = client_id(call.metadata)
             name = user.name if user is not None else ""
             if self.sessions.get(found, name) is None:
@@ -233,7 +233,8 @@ class Pipeline:
         """Wrap the handler of an RPC that returns a stream of responses.
 
         The wrapper passes `needs` to the handler as its first arguments. A failure becomes the next
-        response of the stream. `last` creates the response that ends the stream in any case.
+        response of the stream. `last` creates the response that ends the stream, unless the caller
+        is not admitted.
         """
 
         async def run(request: Q, call: Call) -> R | None:
@@ -246,7 +247,10 @@ class Pipeline:
                     self._note_read(request, caller)
             except Exception as error:
                 self.note_refusal(rpc_of(request), error, call)
-                await call.write(response(status=status_for(handler.__name__, error)))
+                failure = response(status=status_for(handler.__name__, error))
+                if isinstance(error, NotAdmitted):
+                    return failure  # its answer may be delayed, without the request
+                await call.write(failure)
             return last() if last is not None else None
 
         return run
