@@ -178,6 +178,8 @@ class TlsServer(Component):
             log.error("certificate_not_reloaded", **fields, instead="the one before stays")
         elif event == "reloaded":
             log.info("certificate_reloaded", **fields)
+        elif event == "connection_refused":
+            log.warning(event, **fields)
         elif event == "self_signed_certificate":
             log.info("self_signed_certificate", **fields)
         else:
