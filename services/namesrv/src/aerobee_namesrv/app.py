@@ -196,7 +196,7 @@ class NamesrvApp(App):
         log = structlog.get_logger().info
         return bind(
             access_pb2.DESCRIPTOR.services_by_name["NamesrvAccessService"],
-            AccessHandlers(self.access, private=options.is_closed, log=log),
+            AccessHandlers(self.access, private=options.checks_callers, log=log),
         )
 
     def _audit_service(self) -> Service:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 
 from aerobee.broker.v1 import config_pb2
@@ -69,6 +70,7 @@ STOP_GRACE_S = 1.0  # short, because streams and long polls have ended by then
 EXPIRY_SCAN_S = 5.0
 USERS_SCAN_S = 2.0
 RATES_S = 1.0
+USERS_WAIT_S = 3.0  # at the start
 
 
 class ProxyApp(App):
@@ -126,7 +128,9 @@ class ProxyApp(App):
         self._metrics = MetricsEndpoint(
             options,
             registry,
-            ready=lambda: self.serving and (users is None or users.complete),
+            ready=lambda: (
+                self.serving and (users is None or users.complete or options.access_observe_only)
+            ),
         )
 
     async def _start_components(self) -> Mapping[str, object]:
@@ -139,6 +143,7 @@ class ProxyApp(App):
             self._metrics,
             self._exporter,
             *([] if self.proxy.audit is None else [self.proxy.audit]),
+            *self._wait_for_users(),
             self._server,
             *self._administration(),
             self._watch_readiness(),
@@ -181,10 +186,18 @@ class ProxyApp(App):
             work.append(PeriodicTask("users", USERS_SCAN_S, proxy.refresh_users))
         return work
 
+    def _wait_for_users(self) -> list[Component]:
+        """Return a component whose start waits for the users, but not for long.
+
+        A load balancer that does not ask for the health sends clients as soon as the port is open.
+        """
+        users = self.proxy.users
+        return [_UsersWait(users)] if isinstance(users, TableUsers) else []
+
     def _watch_readiness(self) -> Component:
         """Return a component that reports NOT_SERVING until the users are known."""
         users = self.proxy.users
-        if not isinstance(users, TableUsers):
+        if not isinstance(users, TableUsers) or self._options.access_observe_only:
             return Component()
 
         async def report() -> None:
@@ -287,6 +300,17 @@ class ProxyApp(App):
             guesses=None if authentication is None else authentication.guesses,
             audit=self.proxy.audit,
         )
+
+
+class _UsersWait(Component):
+    """Wait up to USERS_WAIT_S until a name server has sent the users."""
+
+    def __init__(self, users: TableUsers) -> None:
+        self._users = users
+
+    async def start(self) -> None:
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._users.wait_until_complete(), USERS_WAIT_S)
 
 
 def failure_of(error: Exception) -> Failure | None:

@@ -57,6 +57,8 @@ class ProxyOptions(PortOptions, TraceOptions):
     # Not in RocketMQ: whether the signatures of SDKs on other machines count over TLS alone. They
     # prove nothing about the request, so who reads one could make any call with it.
     authentication_require_tls: bool = True
+    # Not in RocketMQ: check callers, but log calls instead of rejecting them.
+    access_observe_only: bool = False
 
     # ---- TLS ---- (TLS and plaintext share one port, unless tlsServerMode turns one of them off)
     tls_server_mode: Literal["disabled", "permissive", "enforcing"] = "permissive"
@@ -134,7 +136,11 @@ class ProxyOptions(PortOptions, TraceOptions):
 
     @property
     def is_closed(self) -> bool:
-        return self.authentication_enabled and self.tls_server_mode != "disabled"
+        return (
+            self.authentication_enabled
+            and not self.access_observe_only
+            and self.tls_server_mode != "disabled"
+        )
 
     @property
     def namesrvs(self) -> tuple[str, ...]:

@@ -20,6 +20,7 @@ from aerobee_chassis import logs
 from aerobee_chassis.background import Background
 from aerobee_chassis.clock import Clock
 from aerobee_chassis.per_minute import PerMinute
+from aerobee_chassis.rpc.access import RejectionLog
 from aerobee_chassis.rpc.in_flight import bounds_of
 from aerobee_chassis.runtime_config import RuntimeConfig
 from aerobee_cluster.access.quota_buckets import QuotaBuckets
@@ -167,6 +168,7 @@ class Proxy:
             max_clients_per_user=lambda: self.options.max_clients_per_user,
             quotas=self.quotas,
             audit=self.audit,
+            observed=RejectionLog() if options.access_observe_only else None,
         )
         self.lite_subscriptions = LiteSubscriptions(calls, self.route_cache)
         self.departures = LiteDepartures(self.lite_subscriptions, self.background)
@@ -268,7 +270,7 @@ class Proxy:
         The rights are checked here again, because they may have changed since the client's stream
         began.
         """
-        if self.authentication is None:
+        if self.authentication is None or self.options.access_observe_only:
             return True
         user = self.authentication.users.get(session.user)
         if user is None or not user.enabled:

@@ -155,7 +155,7 @@ def test_signature_off_loopback_counts_over_tls_only(
     file: Path, peer: str, tls: bool, counts: bool
 ) -> None:
     call = FakeCall(signed())
-    call.peer, call.over_tls = peer, tls
+    call.peer, call.is_encrypted = peer, tls
     if counts:
         assert authentication(file).check(call).name == "billing"
         return

@@ -60,7 +60,7 @@ class BrokerAccess:
         self.meter = CallMeter(QuotaBuckets(self.store.table, lambda: clock.monotonic_ms() / 1_000))
         log = structlog.get_logger().info
         self.services: tuple[Service, ...] = (
-            bind(_SERVICE, AccessHandlers(self.store, private=options.is_closed, log=log)),
+            bind(_SERVICE, AccessHandlers(self.store, private=options.checks_callers, log=log)),
             bind(_AUDIT_SERVICE, AuditHandlers(self.audit.reader if self.audit else None)),
         )
 

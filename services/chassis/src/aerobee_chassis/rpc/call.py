@@ -39,8 +39,8 @@ class Call(Protocol):
         """Return the URIs in the caller's certificate that TLS has verified; () without one."""
 
     @property
-    def over_tls(self) -> bool:
-        """Return whether the call came over TLS, also if a relay ended it."""
+    def is_encrypted(self) -> bool:
+        """Return whether the call came over TLS, which the server or its relay terminates."""
 
     @property
     def caller(self) -> Caller:

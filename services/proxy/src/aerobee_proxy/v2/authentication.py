@@ -76,7 +76,7 @@ class Authentication:
                 "this proxy has not received the users from a name server yet; retry",
             )
         try:
-            self._check_tls(call)
+            self.check_tls(call)
             return self.current(call.metadata)
         except Refused as refusal:
             if isinstance(refusal, WrongCredentials):
@@ -85,8 +85,9 @@ class Authentication:
             self._log(refusal.message, call.peer)
             raise
 
-    def _check_tls(self, call: Call) -> None:
-        if not self._requires_tls or call.over_tls:
+    def check_tls(self, call: Call) -> None:
+        """Raise Refused with the code UNAUTHORIZED if the call must use TLS, and does not."""
+        if not self._requires_tls or call.is_encrypted:
             return
         if not needs_no_tls(call.peer.rpartition(":")[0] or "localhost"):
             raise Refused(

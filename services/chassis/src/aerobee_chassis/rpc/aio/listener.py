@@ -218,7 +218,7 @@ class AioCall:
         return tuple(uri.decode("ascii", "replace") for uri in found)
 
     @property
-    def over_tls(self) -> bool:
+    def is_encrypted(self) -> bool:
         security = self._context.auth_context().get("transport_security_type", ())
         return b"ssl" in security or is_relayed_tls(self._context.peer())
 

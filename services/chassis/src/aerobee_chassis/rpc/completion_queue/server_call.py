@@ -127,7 +127,7 @@ class CompletionQueueCall:
         return tuple(uri.decode("ascii", "replace") for uri in found)
 
     @property
-    def over_tls(self) -> bool:
+    def is_encrypted(self) -> bool:
         security = cygrpc.auth_context(self._core).get(b"transport_security_type", ())
         return b"ssl" in security or is_relayed_tls(self._core.peer().decode())
 
