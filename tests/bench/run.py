@@ -87,6 +87,12 @@ SUITES = {
         "store_append_10000_queues",
         "store_append_20_files",
     ),
+    "lookup": (
+        "message_search_key_s",
+        "message_show_s",
+        "message_track_id_s",
+        "message_track_key_s",
+    ),
     "tables.creation": ("topics_created",),
     "startup": ("up_ready", "up_memory", "suite_memory"),
     "idle": ("idle_cpu", "idle_loop_wakeups", "idle_wakeups"),
