@@ -46,7 +46,7 @@ POPPED = 32  # messages of one pop
 BODY = bytes(range(100))
 JOURNAL = pop_journal_topic("DefaultCluster")
 LIMIT_S = 2.0
-READY_S = 600.0  # a broker without a snapshot reads the whole journal
+READY_S = 1_800.0  # a broker without a snapshot reads the whole journal
 ROUNDS = 5
 FILE_SIZE = 1 << 30
 

@@ -107,7 +107,7 @@ class Reading:
 
     @property
     def is_known(self) -> bool:
-        """Whether the end is known, or the journal does not have it."""
+        """Return whether the end is known, or the journal does not have it."""
         return self.is_whole or self.trail.end is not None
 
 
