@@ -96,7 +96,20 @@ def test_leases_far_behind_a_message_are_found_without_reading_what_is_between()
     trail = trail_of(store, 20_004, "late")
     assert (trail.end, trail.client_id) == (End.SETTLED, "late-20000")
     assert trail.at_ms == len(others) + 20_000 // POPPED * 2 + 1
-    assert store.read_records < 3_000
+    assert store.read_records < 6_000
+
+
+def test_a_group_that_paused_is_found_by_further_probes() -> None:
+    others = consumed("prompt", 0, 40_000)
+    store = Store([*others, *consumed("late", 0, 4_000), *consumed("prompt", 40_000, 120_000)])
+    assert trail_of(store, 3_004, "late").client_id == "late-3000"
+    assert store.read_records < 15_000
+
+
+def test_a_group_that_keeps_up_costs_one_step() -> None:
+    store = Store([*consumed("prompt", 0, 8_000), *consumed("late", 0, 40_000)])
+    assert trail_of(store, 100, "prompt").end is End.SETTLED
+    assert store.read_records <= lease_trail.STEP_RECORDS
 
 
 def test_a_reset_over_a_message_is_found_between_two_pops() -> None:
@@ -106,7 +119,7 @@ def test_a_reset_over_a_message_is_found_between_two_pops() -> None:
     )
     trail = trail_of(store, 8_500, "late")
     assert (trail.end, trail.reset_by, trail.at_ms) == (End.RESET, "ops@host", 2_000)
-    assert store.read_records < 3_000
+    assert store.read_records < 6_000
 
 
 def test_after_a_reset_to_an_earlier_message_one_of_its_consumptions_is_found() -> None:
@@ -163,6 +176,7 @@ def test_the_search_finds_what_reading_all_records_finds(
     rng = random.Random(seed)
     store = Store(history(rng))
     monkeypatch.setattr(lease_trail, "STEP_RECORDS", 64)
+    monkeypatch.setattr(lease_trail, "NEAR_RECORDS", 64)
     wanted = [(rng.choice("ab"), rng.randrange(1_500)) for _ in range(30)]
     found = [trail_of(store, offset, group) for group, offset in wanted]
 

@@ -28,7 +28,11 @@ from aerobee_wire.record import decode, iter_raw
 
 STEP_RECORDS, STEP_BYTES = 256, 256 * 1024  # about 2 ms of the event loop
 MAX_RECORDS = 2_000_000  # about half a minute
-FIRST_PROBE = 16  # records: a group that pops has a lease among them, if few groups are active
+# A group that keeps up has its leases and settlements among these records after the message. For
+# other groups, the search begins after them.
+NEAR_RECORDS = 2_048
+# Places in a range: 1/2, 1/4, 3/4, 1/8, … A search needs a lease of the group at one of them.
+_PROBES = tuple(odd / (1 << level) for level in range(1, 7) for odd in range(1, 1 << level, 2))
 FORGET_TOKEN = b'"forget"'  # in a record about all groups of a topic
 
 
@@ -141,7 +145,7 @@ class _Journal:
         low, high = self._bounds()
         reading.begin_ms = store.store_timestamp(self._journal, QUEUE_ID, low)
         offset = max(low, store.search_offset(self._journal, QUEUE_ID, from_ms))
-        offset = yield from self._reached(offset, high)
+        has_searched = False
         while reading.records < MAX_RECORDS:
             yield True
             part, next_offset = self._read(offset, STEP_RECORDS)
@@ -152,6 +156,9 @@ class _Journal:
                 reading.is_whole = True
                 return
             offset = next_offset
+            if reading.records >= NEAR_RECORDS and not (has_searched or reading.trail.leased_ms):
+                has_searched = True
+                offset = yield from self._reached(offset, high)
 
     def _bounds(self) -> tuple[int, int]:
         store = self._store
@@ -174,28 +181,27 @@ class _Journal:
     # ---- where the group reached the message ----
 
     def _reached(self, low: int, high: int) -> Generator[bool, None, int]:
-        """Return the offset in the journal of a pop before which the group had not the message.
+        """Return the offset of a record from which on the journal has the leases of the message.
 
-        A group that is behind by a day has its leases of a message millions of records after it.
+        A group that was away for a day has its leases of a message millions of records after it.
         The cursor in the leases of one queue only rises, until an operator resets it, so a binary
-        search finds the pop. After a reset it may find any of the pops that passed the message.
-        Returns `low` if the group began after the message.
+        search finds them. After a reset it may find any of the pops that passed the message.
+
+        Returns `low` if no lease of the group is at the probed places.
         """
-        began = probed = 0
-        while high - low > STEP_RECORDS and probed < MAX_RECORDS:
-            middle = (low + high) // 2
-            cursor, at = None, middle
-            count = FIRST_PROBE
-            while cursor is None and at < high:
+        while high - low > STEP_RECORDS:
+            cursor: int | None = None
+            for share in _PROBES:  # the group may not pop at some of them
+                middle = low + int((high - low) * share)
                 yield True
-                part, next_offset = self._read(at, min(count, high - at))
-                began, cursor = self._first_cursor(part)
-                probed += len(part)
-                if next_offset <= at:
+                part, _ = self._read(middle, min(STEP_RECORDS, high - middle))
+                offset, cursor = self._first_cursor(part)
+                if cursor is not None:
                     break
-                at, count = next_offset, STEP_RECORDS
-            if cursor is not None and cursor <= self._place.queue_offset:
-                low = began
+            else:
+                return low
+            if cursor <= self._place.queue_offset:
+                low = offset
             else:
                 high = middle
         return low
