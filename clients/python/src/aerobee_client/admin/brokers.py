@@ -99,11 +99,14 @@ class Brokers:
         """Return an error for each broker that had `topic` and is not registered any more."""
         request = namesrv_pb2.GetTopicRouteRequest(topic=topic)
         response = await self._instance.namesrv.call(rpcs.GET_TOPIC_ROUTE, request)
-        return {
+        away: dict[str, MqError] = {
             name: BrokerUnreachable(name, "it is not registered at the name server any more")
             for name in response.away_brokers
             if name not in registered
         }
+        for name, error in away.items():
+            error.at_broker(name)
+        return away
 
     async def ask_broker_of(self, topic: str, broker_name: str, rpc: Rpc[Q, R], request: Q) -> R:
         """Send a read request to a broker in the route of `topic`.
@@ -221,6 +224,8 @@ class Brokers:
             name: MqError(Code.BROKER_NOT_EXIST, reason, retryable=True)
             for name, reason in reasons.items()
         }
+        for name, error in missing.items():
+            error.at_broker(name)
         return masters, missing
 
     async def masters_to_ask(self, silent: list[MqError] | None) -> dict[str, str]:
