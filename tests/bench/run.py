@@ -105,6 +105,7 @@ SUITES = {
     "lone": ("lone_send_cpu", "lone_send_p50"),
     "containers": ("image_ready_s", "compose_healthy_s", "compose_idle_cpu"),
     "console": ("console_page_ms", "console_page_kb"),
+    "watched": ("console_memory", "up_unvisited_memory", "sends_watched", "sends_watched_p99"),
     "report": ("report_10k", "report_10k_s"),
     "spark": (
         "spark_read",

@@ -134,10 +134,6 @@ RUN_ELSEWHERE = {
         "tests/integration/command/test_year.py",
         '"bench.year"',
     ),
-    "PYTHONPATH=tests .venv/bin/python -m bench.compare": (
-        "tests/integration/command/test_compare.py",
-        '"bench.compare"',
-    ),
 }
 
 # (page, heading) of a section whose blocks are one story, run as such → the same
