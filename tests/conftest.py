@@ -73,7 +73,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         raise pytest.UsageError(f"give these parameters ids: {named_by_address}")
     if secure.enabled() is not None:
         for item in items:
-            if reason := secure.reason_against(item.nodeid):
+            fixtures = getattr(item, "fixturenames", ())
+            if reason := secure.reason_against(item.nodeid, fixtures):
                 item.add_marker(pytest.mark.skip(reason=reason))
 
 

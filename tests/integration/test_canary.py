@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from datetime import timedelta
 from pathlib import Path
@@ -79,11 +79,12 @@ def errors_of(closed: Closed) -> Iterator[str]:
         admin.create_group(GROUP)
         until_sync(lambda: any(u.username == secure.USER for u in admin.list_users()), "the user")
         admin.create_user("reader", canary.SECRET)
-        for change in (
+        changes: list[Callable[[], object]] = [
             lambda: admin.create_user("reader", canary.SECRET),
             lambda: admin.create_user("a name", canary.SECRET),
             lambda: admin.update_user("missing", secret=canary.SECRET),
-        ):
+        ]
+        for change in changes:
             with pytest.raises(MqError) as caught:
                 change()
             yield str(caught.value)

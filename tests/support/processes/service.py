@@ -29,6 +29,12 @@ SMALL_LOG = "--set=mappedFileSizeCommitLog=67108864"
 METRICS = ("--set=metricsExporterType=PROM", "--set=metricsPromExporterPort=0")
 
 
+def _closed(module: str, arguments: Sequence[str]) -> dict[str, str]:
+    """Return the variables that close a service, if tests run so."""
+    closed = secure.enabled()
+    return {} if closed is None else closed.service_environment(module, arguments)
+
+
 def run(
     module: str,
     *arguments: str,
@@ -39,7 +45,7 @@ def run(
     return subprocess.run(
         [sys.executable, "-m", module, *arguments],
         capture_output=True,
-        env={**os.environ, **(env or {})},
+        env={**os.environ, **(env or {}), **_closed(module, arguments)},
         text=True,
         timeout=timeout_s,
         check=False,
@@ -72,9 +78,8 @@ class ServiceProcess:
         self.arguments = list(arguments)
         self._prefix = prefix
         self.ready: dict[str, Any] = {}
-        self.environment = {**os.environ, "PYTHONUNBUFFERED": "1", **(env or {})}
-        if (closed := secure.enabled()) is not None:
-            self.environment |= closed.service_environment(module, arguments)
+        own = {"PYTHONUNBUFFERED": "1", **(env or {}), **_closed(module, arguments)}
+        self.environment = {**os.environ, **own}
         self._process: subprocess.Popen[bytes] | ForkedProcess | None = None
         self._readers: list[threading.Thread] = []
         self._pipes: list[_Pipe] = []  # stdout and stderr, while they are open

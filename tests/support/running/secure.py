@@ -16,7 +16,7 @@ import shutil
 import socket
 import tempfile
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -40,6 +40,9 @@ CANNOT = {
     "tests/integration/client/testing/": _FOREIGN,
     "tests/integration/client/test_examples.py::test_an_example_runs[testing]": _FOREIGN,
     "tests/integration/client/test_new_master.py": "it registers brokers without a certificate",
+    "tests/integration/broker/replication/rpc/": _FOREIGN,
+    "tests/integration/broker/replication/election/coordinators/": _FOREIGN,
+    "tests/integration/broker/replication/test_failover_to_try.py": "its commands are of a page",
 }
 
 
@@ -116,8 +119,10 @@ def disable() -> None:
     _enabled.clear()
 
 
-def reason_against(nodeid: str) -> str:
-    """Return why a test cannot run with closed services, or ""."""
+def reason_against(nodeid: str, fixtures: Collection[str]) -> str:
+    """Return why a test with these fixtures cannot run with closed services, or ""."""
+    if nodeid.startswith("tests/integration/spark/") and "cluster" in fixtures:
+        return _FOREIGN  # its brokers are lists
     return next((why for begin, why in CANNOT.items() if nodeid.startswith(begin)), "")
 
 
