@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import importlib.util
 import subprocess
+import sys
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
@@ -82,6 +83,7 @@ def files() -> list[Path]:
     return sorted(path for name in output.split("\0") if name and (path := ROOT / name).is_file())
 
 
+@functools.cache
 def texts() -> dict[Path, str]:
     """Path, relative to the root → content of every tracked text file."""
     return {
@@ -91,6 +93,7 @@ def texts() -> dict[Path, str]:
     }
 
 
+@functools.cache
 def distributions() -> list[Distribution]:
     """Ours, in the order of their folders."""
     projects = [path for path in files() if path.name == "pyproject.toml"]
@@ -106,11 +109,13 @@ def packages() -> list[Path]:
     return sorted(path for path in found if GENERATED not in path.parents)
 
 
+@functools.cache
 def modules() -> list[Path]:
     """Our written Python files, tests included; not what protoc generated."""
     return [path for path in files() if path.suffix == ".py" and GENERATED not in path.parents]
 
 
+@functools.cache
 def sources() -> list[Path]:
     """The modules that are installed."""
     return [path for path in modules() if "src" in path.relative_to(ROOT).parts]
@@ -143,8 +148,9 @@ def docs_script(name: str) -> ModuleType:
 
 def script(path: Path) -> ModuleType:
     """Import a script."""
-    spec = importlib.util.spec_from_file_location(path.stem, path)
+    spec = importlib.util.spec_from_file_location(f"script_{path.stem}", path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses look for their module there
     spec.loader.exec_module(module)
     return module
