@@ -56,9 +56,7 @@ class Wanted:
         if bool(self.message_id) + bool(self.key) + has_place != 1:
             raise BadOption("give a message id, --key, or --broker with --queue and --offset")
         if self.message_id:
-            return admin.track_message(
-                self.message_id, groups=self.groups, topic=self.topic, silent=silent
-            )
+            return admin.track_message(self.message_id, groups=self.groups, silent=silent)
         if not self.topic:
             raise BadOption("--topic: needed for --key and for a place")
         if self.key:
