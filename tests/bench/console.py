@@ -28,6 +28,7 @@ MESSAGES = 500  # topics that have messages, and a group that is behind
 ROUNDS = 5
 LIMIT_MS, LIMIT_KB = 300.0, 150.0
 PAGES = (
+    "/",
     "/brokers",
     "/topics",
     "/topics?sort=lag",
@@ -44,6 +45,9 @@ PAGES = (
     "/leases",
     "/lite",
     "/redrives",
+    "/audit",
+    "/dead-letters/group-17",
+    "/messages?topic=topic-17",
     "/topics/topic-17",
     "/groups/group-17",
 )

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
+import ssl
+import urllib.error
+import urllib.parse
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from subprocess import DEVNULL
@@ -12,7 +17,9 @@ from aerobee_foreign.apache.rocketmq.v2 import definition_pb2 as d
 from aerobee_foreign.apache.rocketmq.v2 import service_pb2 as s
 
 from aerobee_client import AdminClient, Message, NamesrvUnreachable, Producer, SimpleConsumer, Tls
+from aerobee_wire.status import Code
 from support.clock.polling import until_sync
+from support.codes import raises_code
 from support.processes.command import found_by_doctor
 from support.processes.compose import Project
 from support.processes.engine import require_engine
@@ -52,9 +59,10 @@ def test_a_client_with_the_copied_certificate_is_served(project: Project, tls: T
 
 def test_a_stranger_is_not(project: Project, tls: Tls) -> None:
     namesrv = f"127.0.0.1:{project.ports['namesrv']}"
-    for given in (None, Tls(tls.ca)):
-        with AdminClient(namesrv, tls=given) as admin, pytest.raises(NamesrvUnreachable):
-            admin.list_topics()
+    with AdminClient(namesrv) as admin, pytest.raises(NamesrvUnreachable):
+        admin.list_topics()
+    with AdminClient(namesrv, tls=Tls(tls.ca)) as admin, raises_code(Code.NO_PERMISSION):
+        admin.list_topics()
 
 
 def test_the_proxy_serves_users_and_no_unsigned_call(project: Project, tls: Tls) -> None:
@@ -71,6 +79,43 @@ def test_the_proxy_serves_users_and_no_unsigned_call(project: Project, tls: Tls)
 
         until_sync(lambda: answer(signed("sdk", secret)) == d.Code.OK)
         assert answer(METADATA) == d.Code.UNAUTHORIZED
+
+
+def test_the_console_serves_who_logs_in_and_no_stranger(project: Project, tls: Tls) -> None:
+    command = ("aerobee", "user", "create", "ops", "--super", "--generate", "--json")
+    made, code = project.inside("broker", *command, stderr=DEVNULL)
+    assert code == 0, made
+    secret = json.loads(made)["secret_key"]
+    with AdminClient(f"127.0.0.1:{project.ports['namesrv']}", tls=tls) as admin:
+        admin.create_topic("parcels")
+    url = f"https://127.0.0.1:{project.ports['console']}"
+    context = ssl.create_default_context(cafile=tls.ca)
+    opener = urllib.request.build_opener(
+        urllib.request.HTTPSHandler(context=context), urllib.request.HTTPCookieProcessor()
+    )
+
+    def get(address: str) -> str:
+        return str(opener.open(url + address, timeout=30).read().decode())
+
+    stranger = get("/topics")
+    assert "parcels" not in stranger and "Secret key" in stranger
+    found = re.search(r'name="csrf_token" value="([^"]+)"', stranger)
+    assert found is not None
+    fields = {"csrf_token": found[1], "user": "ops", "secret": "another key", "next": "/topics"}
+
+    def log_in() -> str:
+        data = urllib.parse.urlencode(fields).encode()
+        request = urllib.request.Request(f"{url}/login", data, {"Origin": url})
+        return str(opener.open(request, timeout=30).read().decode())
+
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        log_in()
+    assert refused.value.code == 403
+    fields["secret"] = secret
+    assert "parcels" in log_in()
+    assert "broker-a" in get("/brokers") and "Not complete" not in get("/")
+    output, code = project.inside("console", "printenv", "AEROBEE_TLS_CERT_PATH", stderr=DEVNULL)
+    assert code != 0, f"the console has a role: {output}"
 
 
 def test_a_service_that_is_open_would_not_start(project: Project) -> None:

@@ -19,6 +19,13 @@ def insecure(service: dict[str, Any]) -> str:
     return str(service.get("environment", {}).get("AEROBEE_INSECURE", ""))
 
 
+def test_secure_compose_has_a_console_with_login_and_without_the_certificate_of_a_role() -> None:
+    console = services("docker-compose.secure.yml")["console"]
+    assert {"--login", "--tls-cert=/secure/certs/console.crt"} <= set(console["command"])
+    assert "--insecure" not in console["command"]
+    assert set(console["environment"]) == {"AEROBEE_TLS_TRUST_CERT_PATH"}
+
+
 def test_secure_compose_closes_each_service_that_compose_opens() -> None:
     secure = services("docker-compose.secure.yml")
     opened = {

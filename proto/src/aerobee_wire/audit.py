@@ -172,6 +172,7 @@ class AuditPage:
     """Lines that match a query, the newest first.
 
     A change is one line, with the event "change" and its result; without one if it is not known.
+    A line that was changed, and a place where lines were removed, is a line "damaged" in each page.
 
     Attributes:
         records: The fields of the lines.
@@ -198,8 +199,12 @@ def page_of(query: AuditQuery, lines: Iterable[bytes], last: Link, *, most_lines
     found: list[dict[str, Any]] = []
     ended: set[str] = set()  # changes whose result was read, and whose first line follows
     time_ms, read = 0, 0
+    newer: dict[str, Any] | None = None
     for line in lines:
         record = _readable(line, time_ms)
+        if (gap := _gap(record, newer)) and query.from_ms <= time_ms < (query.to_ms or time_ms + 1):
+            found.append({"timestamp_ms": time_ms, "event": DAMAGED, "reason": gap})
+        newer = record
         former_ms, time_ms = time_ms, record["timestamp_ms"]
         is_result = record["event"] == RESULT
         if is_result:
@@ -217,7 +222,8 @@ def page_of(query: AuditQuery, lines: Iterable[bytes], last: Link, *, most_lines
             continue
         if is_result:
             record["event"] = CHANGE
-        if time_ms >= query.from_ms and query.matches(record):
+        # A damaged line may have been any line.
+        if time_ms >= query.from_ms and (record["event"] == DAMAGED or query.matches(record)):
             found.append(record)
     return AuditPage(found, 0, last)
 
@@ -234,6 +240,18 @@ def _readable(line: bytes, time_ms: int) -> dict[str, Any]:
     except KeyError as error:
         reason = f"the line has no field {error}"
     return {"timestamp_ms": time_ms, "event": DAMAGED, "reason": reason}
+
+
+def _gap(record: Mapping[str, Any], newer: Mapping[str, Any] | None) -> str:
+    """Return why a line is not the one before a newer line; "" if it is, or is itself damaged."""
+    if newer is None or DAMAGED in (record["event"], newer["event"]):
+        return ""
+    number, next_number = record["number"], newer["number"]
+    if number + 1 != next_number:
+        return f"line {next_number} follows line {number}: lines were removed or moved"
+    if newer["previous"] != record["hash"]:
+        return f"line {next_number} does not continue line {number}: one of them was replaced"
+    return ""
 
 
 def _names(record: Mapping[str, Any]) -> tuple[Any, ...]:

@@ -320,6 +320,6 @@ def test_a_user_logs_in_to_the_console(closed: Closed, monkeypatch: pytest.Monke
         status, overview = browser.get("/login", fields | {"secret": "a secret key"})
         assert status == 200 and "Overview" in overview
         status, topics = browser.get("/topics")
-        assert status == 200 and "parcels" in topics and "/topics/new" not in topics
+        assert status == 200 and "parcels" in topics and "/new-topic" not in topics
         status, refused = browser.get("/groups/billing")
         assert status == 403 and "reader" in refused

@@ -8,7 +8,14 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 
 from aerobee_client import AdminClient
-from support.console.browser import chromium, picture, problems_of_accessibility, running
+from support.console.browser import (
+    EXPECT_MS,
+    chromium,
+    follow,
+    picture,
+    problems_of_accessibility,
+    running,
+)
 from support.console.shop import DECLINED, HELD, JOB, OPEN, Shop, shop
 
 PAGES = {
@@ -39,13 +46,15 @@ PAGES = {
     "clients": "/clients",
     "redrive": "/dead-letters/billing/redrive?target=retry&rate=50",
     "keys": "/keys",
-    "create": "/topics/new",
+    "create": "/new-topic",
     "delete": "/topics/orders/delete",
     "reset": "/groups/billing/reset?topic=payments&to=earliest",
     "users": "/users",
     "user": "/users/shop",
     "quotas": "/quotas",
     "right": "/rights?user=shop&resource=Topic:payments&action=Pub",
+    "audit": "/audit",
+    "drain": "/brokers/broker-a/drain",
     "denied": "/rights?user=shop&resource=Topic:orders&action=Pub",
     "delete_user": "/users/shop/delete",
     "policy": "/users/shop/policies/new",
@@ -56,7 +65,7 @@ OF_ONE_BROKER = {
     "promote",
     *("users", "quotas", "right", "denied", "policy"),
 }
-LIVE_MS = 20_000  # a page is read again every 5 s
+LIVE_MS = EXPECT_MS  # a page is read again every 5 s
 WIDE, NARROW, NARROWEST = 1280, 390, 320
 
 
@@ -78,7 +87,7 @@ def context(browser: Browser, the_shop: Shop) -> Iterator[BrowserContext]:
     context = browser.new_context(
         base_url=the_shop.url, viewport={"width": WIDE, "height": 800}, timezone_id="Asia/Tokyo"
     )
-    context.set_default_timeout(10_000)
+    context.set_default_timeout(EXPECT_MS)
     yield context
     context.close()
 
@@ -130,8 +139,8 @@ def test_every_page_is_accessible_and_fits_its_window(
 
 def test_a_stranger_finds_who_died_of_what_by_mouse(page: Page) -> None:
     page.goto("/")
-    page.get_by_role("link", name=str(DECLINED), exact=True).first.click()
-    page.get_by_role("link", name="billing").click()
+    follow(page, page.get_by_role("link", name=str(DECLINED), exact=True).first, "Dead letters")
+    follow(page, page.get_by_role("link", name="billing"), "billing")
     page.get_by_role("link", name="TimeoutError").click()
     expect(page.get_by_text(f"{DECLINED} letters of the {DECLINED} newest")).to_be_visible()
     page.get_by_label("Dead letters", exact=True).locator("tbody a").first.click()

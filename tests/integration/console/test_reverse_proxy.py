@@ -13,7 +13,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from aerobee_client import AdminClient, Tls
 from aerobee_client.admin.descriptions import PolicyDescription
-from support.console.browser import chromium, picture, problems_of_accessibility, running
+from support.console.browser import EXPECT_MS, chromium, picture, problems_of_accessibility, running
 from support.console.reverse_proxy import reverse_proxy
 from support.processes import certificates
 from support.processes.command import Up
@@ -21,7 +21,7 @@ from support.processes.service import ServiceProcess
 
 BASE = "/tools/aerobee"
 SECRET = "a secret key"
-LIVE_MS = 30_000
+LIVE_MS = EXPECT_MS
 
 
 @dataclass

@@ -7,9 +7,10 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
 
 from support.repository.tree import ROOT
 
@@ -18,6 +19,8 @@ AXE = ROOT / "build" / "axe" / "node_modules" / "axe-core" / "axe.min.js"
 ARGUMENTS = ("--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu")
 # The severe half of axe's four impacts.
 SEVERE = ("serious", "critical")
+# The overview alone waits up to 3 s for its checks, and a machine may be five times slower.
+EXPECT_MS = 60_000
 
 
 def chromium() -> str:
@@ -34,12 +37,34 @@ def chromium() -> str:
 def running() -> Iterator[Browser]:
     """A browser without a window, until the end of the block."""
     path = chromium()
+    expect.set_options(timeout=EXPECT_MS)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=path, args=ARGUMENTS)
         try:
             yield browser
         finally:
             browser.close()
+
+
+@contextmanager
+def opened(browser: Browser, url: str, **options: Any) -> Iterator[Page]:
+    """A page of a new context, for addresses below `url`."""
+    context = browser.new_context(base_url=url, **options)
+    context.set_default_timeout(EXPECT_MS)
+    try:
+        yield context.new_page()
+    finally:
+        context.close()
+
+
+def follow(page: Page, link: Locator, heading: str) -> None:
+    """Click a link, and wait for its page.
+
+    A click does not wait for a page that replaces the content, so that the next step would look
+    for its link on the former page.
+    """
+    link.click()
+    expect(page.get_by_role("heading", name=heading, level=1, exact=True)).to_be_visible()
 
 
 def problems_of_accessibility(page: Page) -> list[str]:

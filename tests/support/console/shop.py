@@ -95,7 +95,7 @@ def _filled(namesrv: str) -> Iterator[None]:
             consumer.subscribe("payments")
             with consumer, packing:
                 until_sync(lambda: packing.receive(HELD, HOLD), "the leases")
-                until_sync(lambda: _dead_letters(admin) == DECLINED, "the dead letters")
+                until_sync(lambda: dead_letters(admin) == DECLINED, "the dead letters")
                 yield
 
 
@@ -119,6 +119,6 @@ def _leave_waiting(admin: AdminClient, producer: Producer, namesrv: str) -> None
         admin.start_letter_job(broker, JOB, spec)
 
 
-def _dead_letters(admin: AdminClient) -> int:
+def dead_letters(admin: AdminClient) -> int:
     backlogs = admin.broker_backlogs().values()
     return sum(sum(backlog.dead_letters.values()) for backlog in backlogs)

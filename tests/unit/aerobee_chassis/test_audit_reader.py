@@ -12,7 +12,7 @@ import pytest
 from aerobee_chassis.rpc import audit_reader
 from aerobee_chassis.rpc.audit_log import AuditLog
 from aerobee_chassis.rpc.audit_reader import AuditReader
-from aerobee_wire.audit import AuditPage, AuditQuery
+from aerobee_wire.audit import AuditPage, AuditQuery, Link
 from aerobee_wire.status import Code, MqError
 from unit.aerobee_chassis.test_audit import Inline
 
@@ -176,3 +176,25 @@ async def test_waiting_reads_are_bounded(tmp_path: Path, monkeypatch: pytest.Mon
     with pytest.raises(MqError) as caught:
         await written(tmp_path / "a", []).page(AuditQuery(10))
     assert caught.value.code is Code.SYSTEM_BUSY
+
+
+@pytest.mark.parametrize("query", [{}, {"user": "ann"}])
+async def test_removed_lines_and_replaced_ones_are_damage_with_each_filter(
+    tmp_path: Path, query: dict[str, Any]
+) -> None:
+    path = tmp_path / "a"
+    written(path, (rejected(BEGIN_MS + number) for number in range(9)))
+    lines = path.read_bytes().splitlines(keepends=True)
+    other = tmp_path / "b"
+    written(other, (rejected(BEGIN_MS + number, reason="another") for number in range(9)))
+    replaced = other.read_bytes().splitlines(keepends=True)[6]
+    path.write_bytes(b"".join([*lines[:3], *lines[4:6], replaced, *lines[7:]]))
+    reader = AuditReader(path, Link, Inline())
+    page = await reader.page(AuditQuery(50, **query))
+    reasons = [each["reason"] for each in page.records if each["event"] == "damaged"]
+    assert [each.partition(":")[0] for each in reasons] == [
+        "line 8 does not continue line 7",
+        "line 7 does not continue line 6",
+        "line 5 follows line 3",
+    ]
+    assert len(page.records) == 3 + (0 if query else 8)

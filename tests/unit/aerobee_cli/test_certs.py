@@ -27,7 +27,9 @@ from support.processes import certificates
 NOW = datetime.datetime(2026, 3, 1, tzinfo=datetime.UTC)
 HOSTS = ["localhost", "127.0.0.1"]
 BROKER = "broker-a"
-FIRST = {"namesrv.crt", "broker.crt", "proxy.crt", "admin.crt", "client.crt"}
+FIRST = {
+    *("namesrv.crt", "broker.crt", "proxy.crt", "console.crt", "admin.crt", "client.crt"),
+}
 
 
 def made(directory: Path, now: datetime.datetime = NOW) -> Authority:

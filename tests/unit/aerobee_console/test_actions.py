@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from datetime import timedelta
 from typing import Any, Self
@@ -10,7 +11,9 @@ from urllib.parse import urlencode
 import pytest
 
 from aerobee_client import AsyncProducer, Message
-from aerobee_client.admin.descriptions import PolicyDescription
+from aerobee_client.admin.descriptions import PolicyDescription, ReplicaDescription
+from aerobee_console.reading.effects import losses
+from aerobee_console.reading.source import Silent
 from aerobee_console.web import actions
 from aerobee_console.web.actions import ACTIONS
 from aerobee_console.web.fields import Fields
@@ -36,11 +39,11 @@ def topics(visitor: Visitor) -> set[str]:
 @pytest.mark.parametrize(
     "address",
     [
-        "/topics/new",
+        "/new-topic",
         "/topics/orders/change",
         "/topics/orders/delete",
         "/topics/orders/send",
-        "/groups/new",
+        "/new-group",
         "/groups/billing/change",
         "/groups/billing/delete",
         "/groups/billing/reset",
@@ -63,7 +66,7 @@ async def test_every_change_has_a_form_and_refuses_foreign_requests(
 
 async def test_a_topic_is_created_on_every_broker(visitor: Visitor) -> None:
     fields = {"topic": "invoices", "queues": "3", "type": "fifo"}
-    response = await visitor.post("/topics/new", fields)
+    response = await visitor.post("/new-topic", fields)
     assert response.status == 200 and "a: created" in response.words
     for broker in visitor.brokers.values():
         config = broker.tables.topics.get("invoices")
@@ -83,7 +86,7 @@ async def test_a_bad_field_of_a_form_is_named_and_nothing_is_changed(
     fields: dict[str, str], field: str, visitor: Visitor
 ) -> None:
     before = topics(visitor)
-    response = await visitor.post("/topics/new", fields)
+    response = await visitor.post("/new-topic", fields)
     assert response.status == 400
     assert f'href="#field-{field}"' in response.text
     assert topics(visitor) == before
@@ -91,7 +94,7 @@ async def test_a_bad_field_of_a_form_is_named_and_nothing_is_changed(
 
 async def test_a_creation_at_a_silent_broker_is_not_green(visitor: Visitor) -> None:
     visitor.transport.away = {"b"}
-    response = await visitor.post("/topics/new", {"topic": "invoices"})
+    response = await visitor.post("/new-topic", {"topic": "invoices"})
     assert response.status == 502 and "state good" not in response.text
     assert "no answer from b" in response.words
 
@@ -148,7 +151,7 @@ async def test_a_reset_to_an_unknown_place_names_the_field(visitor: Visitor) -> 
 
 async def test_a_group_is_created_changed_and_deleted(visitor: Visitor) -> None:
     fields = {"group": "shipping", "max_attempts": "5", "retry_delays": "1s,5s", "order": "on"}
-    assert (await visitor.post("/groups/new", fields)).status == 200
+    assert (await visitor.post("/new-group", fields)).status == 200
     changed = await visitor.post("/groups/shipping/change", {"consume": "false"})
     assert "a: consume_enable True → False" in changed.words
     assert "Paused" in (await visitor.get("/groups/shipping")).words
@@ -263,8 +266,14 @@ async def test_letters_without_a_reason_have_no_redrive(visitor: Visitor) -> Non
 
 
 async def test_a_broker_is_drained_and_undrained(visitor: Visitor) -> None:
+    assert "producers continue at b" in (await visitor.get("/brokers/a/drain")).words
     assert "a drains" in (await visitor.post("/brokers/a/drain", {"accept": "no"})).words
     assert "draining" in (await visitor.get("/brokers")).words
+    assert "It can be stopped" in (await visitor.get("/brokers/a")).words
+    alone = await visitor.get("/brokers/b/drain")
+    assert "no other broker accepts messages" in alone.words
+    assert "sends to orders, sessions fail, because only b has queues" in alone.words
+    assert "a accepts messages of producers again" in (await visitor.get("/brokers/a/drain")).words
     assert "a accepts messages" in (await visitor.post("/brokers/a/drain", {"accept": "yes"})).words
 
 
@@ -352,11 +361,11 @@ async def test_retry_delays_can_be_cleared(visitor: Visitor) -> None:
 
 async def test_a_failed_change_is_not_called_unchanged(visitor: Visitor) -> None:
     visitor.transport.away = {"b"}
-    response = await visitor.post("/topics/new", {"topic": "invoices"})
+    response = await visitor.post("/new-topic", {"topic": "invoices"})
     assert "The change failed" in response.words and "may have made" in response.words
     assert "Nothing was changed" not in response.words
     visitor.transport.away = set()
-    bad = await visitor.post("/topics/new", {"topic": "x", "queues": "many"})
+    bad = await visitor.post("/new-topic", {"topic": "x", "queues": "many"})
     assert "Nothing was changed" in bad.words and "The change failed" not in bad.words
 
 
@@ -385,3 +394,30 @@ async def test_a_body_is_kept_as_it_is_also_if_the_send_fails(
     assert sent == [body.encode()]
     assert response.status == 400 and "the body is too large" in response.words
     assert f">\n{body}</textarea>" in response.text
+
+
+async def test_a_draining_broker_where_messages_wait_cannot_be_stopped(visitor: Visitor) -> None:
+    await visitor.member("billing", "orders")
+    await visitor.brokers["a"].send("orders", b"x")
+    await visitor.post("/brokers/a/drain", {"accept": "no"})
+    page = await visitor.get("/brokers/a")
+    assert "It can be stopped" not in page.words and "Wait until no message waits" in page.words
+
+
+def replica(number: int, role: str, **fields: Any) -> ReplicaDescription:
+    values: dict[str, Any] = {each.name: None for each in dataclasses.fields(ReplicaDescription)}
+    values |= {"replica_id": number, "role": role, "end_offset": 1_000, "master_end_offset": 0}
+    return ReplicaDescription(**{**values, **fields})
+
+
+def test_a_promotion_says_what_it_loses() -> None:
+    away = [Silent("a", "no answer")]
+    (text,) = losses([replica(0, "master"), replica(1, "slave", in_sync=False)], ())
+    assert "nothing is lost" in text
+    clean, *_ = losses([replica(1, "candidate", in_sync=True)], away)
+    assert clean == "replica 1 has each acknowledged message"
+    some = losses([replica(1, "candidate", in_sync=False, master_end_offset=1_500)], away)
+    assert "replica 1 may lack at least 500 bytes" in some[0] and "unknown" in some[1]
+    behind = [replica(1, "slave"), replica(2, "slave", end_offset=900)]
+    first, second, last = losses(behind, ())
+    assert "may lack messages" in first and "at least 100 bytes" in second and "diverged" in last

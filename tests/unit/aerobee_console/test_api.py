@@ -44,6 +44,7 @@ READS = {
     "/users": "/users",
     "/users/{user}": "/users/app",
     "/quotas": "/quotas",
+    "/audit": "/audit?event=change",
     "/rights": "/rights?user=app&resource=Topic:orders&action=Pub",
 }
 OF_NAME_SERVERS = {"/name-servers/configuration", "/users", "/quotas", "/rights"}
@@ -154,8 +155,8 @@ async def test_an_unknown_function_is_answered_in_json(visitor: Visitor) -> None
 
 async def test_a_change_needs_the_token_and_says_what_it_did(visitor: Visitor) -> None:
     fields = {"topic": "invoices", "queues": "2"}
-    assert (await visitor.api("/topics/new", fields, token="wrong")).status == 403
-    made = described(await visitor.api("/topics/new", fields), "/topics/new", "post")
+    assert (await visitor.api("/new-topic", fields, token="wrong")).status == 403
+    made = described(await visitor.api("/new-topic", fields), "/new-topic", "post")
     assert made["texts"] == ["a: created", "b: created"] and made["incomplete"] == []
 
 
@@ -176,7 +177,7 @@ async def test_a_reset_shows_its_queues(visitor: Visitor) -> None:
 
 @pytest.mark.parametrize("body", [[], "x", {"topic": 1}])
 async def test_a_body_of_another_kind_is_refused(body: object, visitor: Visitor) -> None:
-    assert (await visitor.api("/topics/new", body)).status == 400
+    assert (await visitor.api("/new-topic", body)).status == 400
 
 
 async def test_the_description_is_served(visitor: Visitor) -> None:
@@ -186,10 +187,10 @@ async def test_the_description_is_served(visitor: Visitor) -> None:
 
 async def test_an_error_of_a_change_says_that_it_may_be_made(visitor: Visitor) -> None:
     visitor.transport.away = {"b"}
-    answer = await visitor.api("/topics/new", {"topic": "invoices"})
-    assert "may have made the change" in described(answer, "/topics/new", "post")["message"]
+    answer = await visitor.api("/new-topic", {"topic": "invoices"})
+    assert "may have made the change" in described(answer, "/new-topic", "post")["message"]
 
 
 async def test_an_unknown_field_of_a_change_is_refused(visitor: Visitor) -> None:
-    answer = await visitor.api("/topics/new", {"topic": "invoices", "colour": "red"})
+    answer = await visitor.api("/new-topic", {"topic": "invoices", "colour": "red"})
     assert answer.status == 400 and json.loads(answer.body)["field"] == "colour"

@@ -26,7 +26,7 @@ async def below(tmp_path: Path) -> AsyncIterator[Visitor]:
 
 @pytest.mark.parametrize(
     "page",
-    ["", "/", "/topics", "/topics/orders", "/groups/billing", "/topics/new", "/users/new", "/none"],
+    ["", "/", "/topics", "/topics/orders", "/groups/billing", "/new-topic", "/new-user", "/none"],
 )
 async def test_every_address_of_a_page_has_the_path(page: str, below: Visitor) -> None:
     answer = await below.get(BASE + page)
@@ -73,9 +73,9 @@ async def test_a_text_of_a_user_is_not_changed(below: Visitor) -> None:
 
 
 async def test_a_change_is_made_at_the_path(below: Visitor) -> None:
-    done = await below.post(f"{BASE}/topics/new", {"topic": "invoices"})
+    done = await below.post(f"{BASE}/new-topic", {"topic": "invoices"})
     assert "Topic invoices exists" in done.words
-    refused = await below.post(f"{BASE}/topics/new", {"topic": "x"}, origin="http://evil.example")
+    refused = await below.post(f"{BASE}/new-topic", {"topic": "x"}, origin="http://evil.example")
     assert refused.status == 403
 
 
@@ -87,7 +87,7 @@ async def test_the_description_of_the_api_names_the_path(below: Visitor) -> None
 
 async def test_only_the_path_is_served_by_post_too(below: Visitor) -> None:
     headers = {"host": HOST, "origin": f"http://{HOST}"}
-    assert (await call(below.app, "POST", "/topics/new", headers, b"topic=x")).status == 404
+    assert (await call(below.app, "POST", "/new-topic", headers, b"topic=x")).status == 404
 
 
 @pytest.mark.parametrize(

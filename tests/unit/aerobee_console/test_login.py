@@ -29,14 +29,16 @@ from aerobee_console.web.login import (
     Entrance,
     local,
 )
-from aerobee_console.web.sessions import IDLE_S, MAX_SESSIONS, Sessions, reads_only_text
+from aerobee_console.web.render import link
+from aerobee_console.web.sessions import IDLE_S, MAX_SESSIONS, Rights, Sessions, reads_only_text
 from aerobee_wire.access.signature import NotAuthenticated
 from aerobee_wire.rpcs import Rpc
 from aerobee_wire.status import Code, MqError
 from support.console.visitor import HOST, NAMESRV, Response, Visitor, call
 
 SECRET = "a secret key"
-USERS = {"ops": ("All",), "eve": ("Get", "List")}
+USERS = {"ops": ("All",), "eve": ("Get", "List"), "app": ("Pub",)}
+OF_CLUSTER = {"GetUser", "GetAcl", "ListAuditLines"}  # RPCs that need Get on the cluster
 
 
 class Signed:
@@ -60,6 +62,8 @@ class Signed:
             self._house.visitors.append(request.visitor)
             username = given.access_key if self._house.checks_users else ""
             return access_pb2.LogInResponse(username=username)
+        if rpc.method in OF_CLUSTER and not {"All", "Get"} & set(USERS[given.access_key]):
+            raise MqError(Code.NO_PERMISSION, f"{given.access_key} may not call {rpc.method}")
         if rpc.method == "GetUser":
             user = access_pb2.UserInfo(username=given.access_key, enabled=True, secrets=1)
             return access_pb2.GetUserResponse(user=user)
@@ -88,16 +92,16 @@ class House:
         self.log: list[dict[str, str]] = []
         self.sessions = Sessions(self._opened, lambda: self.now_s)
         self.entrance = Entrance(
-            self._opened(None, False),
+            self._opened(None, Rights()),
             self.sessions,
             lambda: self.now_s,
             lambda event, **fields: self.log.append({"event": event, **fields}),
         )
         self.app = application(self.entrance.console, self.entrance)
 
-    def _opened(self, credentials: Credentials | None, reads_only: bool) -> Console:
-        options = self.options
-        if reads_only and credentials:
+    def _opened(self, credentials: Credentials | None, rights: Rights) -> Console:
+        options = replace(self.options, audit=rights.audit)
+        if not rights.changes and credentials:
             reason = reads_only_text(credentials.access_key)
             options = replace(options, read_only=True, read_only_reason=reason)
         admin = AsyncAdminClient(NAMESRV, transport=Signed(self, credentials))
@@ -170,9 +174,9 @@ async def test_the_api_without_a_session_is_an_error(
 
 
 async def test_no_change_is_made_without_a_session(house: House) -> None:
-    answer = await house.post("/topics/new", {"topic": "invoices"})
+    answer = await house.post("/new-topic", {"topic": "invoices"})
     assert answer.status == 303 and not house.calls
-    answer = await house.post("/api/v1/topics/new", {})
+    answer = await house.post("/api/v1/new-topic", {})
     assert answer.status == 401 and not house.calls
 
 
@@ -322,18 +326,40 @@ async def test_users_share_no_console_and_sessions_of_a_user_do(house: House) ->
         await house.sessions.begin("eve", SECRET, ""),
     )
     assert one.account.console.live is not two.account.console.live
-    answer = await house.post("/topics/new", {"topic": "x"}, one.id, token=tokens[2])
+    answer = await house.post("/new-topic", {"topic": "x"}, one.id, token=tokens[2])
     assert answer.status == 403
 
 
 async def test_a_user_who_may_only_read_sees_no_buttons(house: House) -> None:
     session = await house.session("eve")
     page = await house.get("/topics", session)
-    assert page.status == 200 and "/topics/new" not in page.text and "read-only" in page.words
+    assert page.status == 200 and "/new-topic" not in page.text and "read-only" in page.words
     token = await house.token(session)
-    answer = await house.post("/topics/new", {"topic": "x"}, session, token=token)
+    answer = await house.post("/new-topic", {"topic": "x"}, session, token=token)
     assert answer.status == 403 and "policies of eve" in answer.words
-    assert "/topics/new" in (await house.get("/topics", await house.session())).text
+    assert "/new-topic" in (await house.get("/topics", await house.session())).text
+
+
+async def test_a_user_without_the_right_has_no_page_and_no_link_of_audit_logs(house: House) -> None:
+    session = await house.session("app")
+    for address in ("/", "/rights"):
+        page = await house.get(address, session)
+        assert page.status == 200 and "/audit" not in page.text
+    assert "Recent changes" not in (await house.get("/", session)).words
+    for address in ("/audit", "/api/v1/audit"):
+        answer = await house.get(address, session)
+        assert answer.status == 403 and "policies of app do not allow" in answer.text
+    assert ("app", "ListAuditLines") not in house.calls
+    reader = await house.session("eve")
+    assert "/audit" in (await house.get("/", reader)).text
+    assert (await house.get("/audit", reader)).status == 200
+
+
+@pytest.mark.parametrize("path", ["/topics/%25DEAD", "/users/%C3%A9", "/users/~.."])
+async def test_a_login_leads_back_to_a_name_with_any_character(path: str, house: House) -> None:
+    address = (await house.get(path)).headers["location"]
+    assert address == link("/login", next=path)
+    assert (await house.log_in(next=path)).headers["location"] == path
 
 
 async def test_the_stream_of_a_page_ends_with_its_session(house: House) -> None:

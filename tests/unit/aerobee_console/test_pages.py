@@ -15,7 +15,7 @@ from support.console.visitor import Visitor
 
 # Page → calls to each broker. "{id}" is the id of a message.
 CALLS = {
-    "/": {"GetBrokerStatus": 1, "GetBacklog": 1, "GetStats": 1},
+    "/": {"GetBrokerStatus": 1, "GetBacklog": 1, "GetStats": 2, "ListAuditLines": 1},
     "/brokers": {"GetBrokerStatus": 1},
     "/topics": {"ListTopics": 1},
     "/topics/orders": {"DescribeTopic": 1, "GetStats": 1},
@@ -44,6 +44,7 @@ CALLS = {
     "/users": {},
     "/users/app": {"ListClients": 1},
     "/quotas": {},
+    "/audit": {"ListAuditLines": 1},
 }
 
 
@@ -81,7 +82,8 @@ async def test_a_page_without_any_answer_shows_no_number_as_zero(
     visitor.transport.away = {"a", "b"}
     response = await visitor.get(page)
     assert response.status == 200
-    assert "2 brokers did not answer" in response.words
+    what = "servers" if page == "/audit" else "brokers"
+    assert f"2 {what} did not answer" in response.words
     main = response.text[response.text.index("</header>") :]
     assert ">0<" not in main and ">-1<" not in main
 

@@ -27,7 +27,7 @@ async def test_it_has_no_buttons_for_changes(reader: Visitor) -> None:
 
 
 async def test_it_refuses_a_change(reader: Visitor) -> None:
-    response = await reader.post("/topics/new", {"topic": "invoices"})
+    response = await reader.post("/new-topic", {"topic": "invoices"})
     assert response.status == 403 and "--read-only" in response.words
 
 

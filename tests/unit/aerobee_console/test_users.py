@@ -108,13 +108,13 @@ async def test_a_right_is_tested_and_the_deciding_policy_named(
 
 async def test_a_secret_is_shown_once_at_its_creation(visitor: Visitor, users: Users) -> None:
     assert "0 users" in (await visitor.get("/users")).words
-    done = await visitor.post("/users/new", {"user": "billing", "super": "no"})
+    done = await visitor.post("/new-user", {"user": "billing", "super": "no"})
     assert "User billing was created" in done.words and done.headers["cache-control"] == "no-store"
     secret = shown_secret(done)
     assert users.secrets("billing") == [secret] and len(secret) == 32
     for address in ("/users", "/users/billing", "/api/v1/users/billing", "/users/billing/change"):
         assert secret not in (await visitor.get(address)).text
-    again = await visitor.post("/users/new", {"user": "billing"})
+    again = await visitor.post("/new-user", {"user": "billing"})
     assert again.status == 400 and "exists already" in again.words
     assert "new secret key is" not in again.words and users.secrets("billing") == [secret]
 
@@ -241,21 +241,21 @@ async def test_quotas_are_set_changed_and_deleted(visitor: Visitor, users: Users
 
 
 async def test_changes_need_the_token_and_a_right(visitor: Visitor, users: Users) -> None:
-    refused = await visitor.post("/users/new", {"user": "eve"}, token="wrong")
+    refused = await visitor.post("/new-user", {"user": "eve"}, token="wrong")
     assert refused.status == 403
-    refused = await visitor.post("/users/new", {"user": "eve"}, origin="http://evil.example")
+    refused = await visitor.post("/new-user", {"user": "eve"}, origin="http://evil.example")
     assert refused.status == 403 and not list(users.store.table.users())
 
     def denied(_: str, __: Any) -> Any:
         raise MqError(Code.NO_PERMISSION, "user eve may not Create Cluster:c")
 
     visitor.transport.answers["PutUser"] = denied
-    refused = await visitor.post("/users/new", {"user": "eve"})
+    refused = await visitor.post("/new-user", {"user": "eve"})
     assert refused.status == 403 and "may not Create" in refused.words
 
 
 async def test_the_api_returns_the_secret_of_a_creation(visitor: Visitor, users: Users) -> None:
-    answer = await visitor.api("/users/new", {"user": "app", "super": "yes"})
+    answer = await visitor.api("/new-user", {"user": "app", "super": "yes"})
     made = json.loads(answer.body)
     assert [made["secret"]] == users.secrets("app")
     listed = json.loads((await visitor.get("/api/v1/users")).body)

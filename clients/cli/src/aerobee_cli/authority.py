@@ -35,13 +35,14 @@ from aerobee_wire.identity import (
     ADMIN,
     BROKER,
     CLIENT,
+    CONSOLE,
     NAMESRV,
     PROXY,
     Identity,
     identity_of,
 )
 
-FIRST_ROLES = (NAMESRV, BROKER, PROXY, ADMIN, CLIENT)  # which `init` makes certificates for
+FIRST_ROLES = (NAMESRV, BROKER, PROXY, CONSOLE, ADMIN, CLIENT)  # `init` makes their certificates
 SERVERS = (NAMESRV, BROKER, PROXY)  # roles with a port of their own
 AUTHORITY_DAYS = 3650
 DAYS = 90

@@ -36,7 +36,7 @@ from aerobee_console.web.base_path import BadBasePath
 from aerobee_console.web.base_path import base_path as checked_base_path
 from aerobee_console.web.console import Console
 from aerobee_console.web.login import Entrance
-from aerobee_console.web.sessions import Sessions, reads_only_text
+from aerobee_console.web.sessions import Rights, Sessions, reads_only_text
 from aerobee_wire.certificates import needs_no_tls
 from aerobee_wire.status import MqError
 
@@ -200,11 +200,12 @@ def _application(options: Options) -> Starlette:
     def now_ms() -> int:
         return time.time_ns() // 1_000_000
 
-    def opened(credentials: Credentials | None = None, reads_only: bool = False) -> Console:
-        given = options
-        if reads_only and credentials and not options.read_only:
+    def opened(credentials: Credentials | None = None, rights: Rights | None = None) -> Console:
+        rights = rights or Rights()
+        given = replace(options, audit=rights.audit)
+        if not rights.changes and credentials and not options.read_only:
             given = replace(
-                options, read_only=True, read_only_reason=reads_only_text(credentials.access_key)
+                given, read_only=True, read_only_reason=reads_only_text(credentials.access_key)
             )
         admin = AsyncAdminClient(options.namesrvs, credentials=credentials)
         source = Source(admin, options.namesrvs, now_ms, options.mask)

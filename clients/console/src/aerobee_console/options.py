@@ -25,6 +25,7 @@ class Options:
         read_only_reason: Why, as a sentence for a refused change.
         bodies: Whether to show the bodies of messages.
         mask: What to mask in messages.
+        audit: Whether to show the audit logs.
         login: Whether visitors log in as users.
         tls: Whether the port of the console serves TLS.
         base_path: The path of the console below the root of its host, such as "/aerobee"; "" for
@@ -41,6 +42,7 @@ class Options:
     read_only_reason: str = "the console runs with --read-only: it makes no changes"
     bodies: bool = True
     mask: Mask = NO_MASK
+    audit: bool = True
     login: bool = False
     tls: bool = False
     base_path: str = ""

@@ -127,7 +127,7 @@ async def broker_page(source: Source, broker_name: str) -> BrokerPage:
             Code.BROKER_NOT_EXIST, f"no broker {broker_name!r} is registered: there are {names}"
         )
     if status is not None or row.replica_addresses:
-        replicas = await asking.of(copies) or []
+        replicas = await asking.of(copies, of_replicas=True) or []
     return BrokerPage(
         row=row,
         replicas=tuple(replicas),

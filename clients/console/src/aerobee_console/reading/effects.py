@@ -1,4 +1,4 @@
-"""Count the effects of a change before it is made: deletions, and resets of offsets.
+"""Count the effects of a change before it is made: of deletions, resets, drains, promotions.
 
 Each result has `seen`, a digest of the things that the change affects: queues, groups and members,
 but no counts, which change all the time. The change is made only if they are still the same.
@@ -9,22 +9,31 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from aerobee_cli.offsets import ResetTarget, effects, known_offset
 from aerobee_cli.output import counted
-from aerobee_client.admin.descriptions import QueueOffset, QueueProgress, QueueStatus
+from aerobee_client.admin.descriptions import (
+    BrokerStatus,
+    QueueOffset,
+    QueueProgress,
+    QueueStatus,
+    ReplicaDescription,
+    TopicDescription,
+)
 from aerobee_client.admin.letters import LetterPreview
 from aerobee_client.admin.redriving.letter_job import GroupLetterJob
 from aerobee_console.reading.brokers import broker_page
 from aerobee_console.reading.groups import group_page
-from aerobee_console.reading.source import NO_ANSWER, Answer, Source, gathered
+from aerobee_console.reading.source import NO_ANSWER, Answer, Silent, Source, gathered
 from aerobee_console.reading.topics import topic_page
 from aerobee_wire.status import MqError
 
 MAX_CALLS = 16  # at the same time
+NAMED_TOPICS = 10  # in a text
+WRITE = 2  # the bit of a permission
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,6 +207,74 @@ async def redrive(source: Source, job: GroupLetterJob) -> Effects:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DrainEffects(Effects):
+    """The effects of draining a broker, or of ending it. `draining` is None if it is unknown."""
+
+    draining: bool | None
+
+
+async def drain(source: Source, broker_name: str) -> DrainEffects:
+    """Return the effects of draining a broker: where its producers continue.
+
+    Raises MqError with the code BROKER_NOT_EXIST.
+    """
+    page = await broker_page(source, broker_name)
+    status = page.row.status
+    draining = None if status is None else bool(status.draining_since_ms)
+    if draining:
+        return DrainEffects(
+            texts=(f"{broker_name} accepts messages of producers again",),
+            draining=True, seen="", silent=page.silent, asked_at_ms=page.asked_at_ms,
+        )  # fmt: skip
+    asking = await source.ask()
+    found: list[Any] = await gathered(
+        asking.of(lambda silent: source.admin.broker_statuses(silent=silent)),
+        asking.of(lambda silent: source.admin.list_topics(silent=silent)),
+    )
+    statuses: Mapping[str, BrokerStatus] = found[0] or {}
+    topics: Sequence[TopicDescription] = found[1] or ()
+    others = sorted(
+        name
+        for name, each in statuses.items()
+        if name != broker_name and not each.draining_since_ms and not each.read_only_reason
+    )
+    alone = [
+        each.topic
+        for each in topics
+        if broker_name in (writable := _accepting(each)) and writable.isdisjoint(others)
+    ]
+    return DrainEffects(
+        texts=(
+            f"producers continue at {', '.join(others)}"
+            if others
+            else "no other broker accepts messages: sends fail until the broker accepts them again",
+            *_only_here(alone, broker_name),
+        ),
+        draining=draining,
+        seen="",
+        silent=asking.silent,
+        asked_at_ms=asking.at_ms,
+    )
+
+
+def _accepting(topic: TopicDescription) -> set[str]:
+    """Return the brokers with queues of a topic that can be written."""
+    return {
+        there.broker_name
+        for there in topic.brokers
+        if there.permission & WRITE and there.write_queue_count
+    }
+
+
+def _only_here(topics: Sequence[str], broker_name: str) -> list[str]:
+    if not topics:
+        return []
+    more = f" and {len(topics) - NAMED_TOPICS:,} more" if len(topics) > NAMED_TOPICS else ""
+    names = ", ".join(topics[:NAMED_TOPICS])
+    return [f"sends to {names}{more} fail, because only {broker_name} has queues for them"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PromotionEffects(Effects):
     """The replicas of a broker. `replicas` are the ids of those that can be promoted."""
 
@@ -215,6 +292,7 @@ async def promotion(source: Source, broker_name: str) -> PromotionEffects:
         + (f", lacks {each.lag_bytes:,} bytes" if each.lag_bytes else "")
         for each in page.replicas
     ]
+    texts += losses(page.replicas, page.silent)
     if not able:
         texts.append("no replica can be promoted: the broker keeps one copy, or none answers")
     return PromotionEffects(
@@ -224,6 +302,40 @@ async def promotion(source: Source, broker_name: str) -> PromotionEffects:
         silent=page.silent,
         asked_at_ms=page.asked_at_ms,
     )
+
+
+def losses(replicas: Sequence[ReplicaDescription], silent: Sequence[Silent]) -> list[str]:
+    """Return texts about the messages that a promotion would lose, for each other replica.
+
+    Args:
+        replicas: The replicas that answer.
+        silent: What did not answer.
+    """
+    if any(each.role == "master" for each in replicas):
+        return ["the master answers: it hands over, and nothing is lost, also with the unclean way"]
+    texts: list[str] = []
+    ends = [max(each.end_offset, each.master_end_offset) for each in replicas]
+    for each in replicas:
+        if each.in_sync:
+            texts.append(f"replica {each.replica_id} has each acknowledged message")
+            continue
+        known = max(ends, default=0) - each.end_offset
+        lacks = f"at least {known:,} bytes of messages" if known > 0 else "messages"
+        texts.append(
+            f"replica {each.replica_id} may lack {lacks}: with the unclean way, it gives up what "
+            "only other replicas have"
+        )
+    if silent and texts:
+        texts.append(
+            "the replicas that do not answer may have more, and how much is unknown: start one of "
+            "them if you can"
+        )
+    if texts:
+        texts.append(
+            "an old master that comes back cuts what it has more from its log, and keeps it: "
+            "aerobee broker diverged lists and resends these messages"
+        )
+    return texts
 
 
 async def offset_clone(source: Source, group: str, target: str) -> ResetEffects:

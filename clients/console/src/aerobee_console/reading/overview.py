@@ -1,10 +1,11 @@
-"""The overview: messages that wait in the cluster, and the findings of `aerobee doctor`."""
+"""The overview: messages that wait, dead letters, recent changes, and findings of the doctor."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from aerobee_cli.doctor.checks import Finding
@@ -12,8 +13,9 @@ from aerobee_cli.doctor.cluster import Diagnosis, diagnose
 from aerobee_cli.errors import CommandError
 from aerobee_client.admin.descriptions import BrokerStatus
 from aerobee_client.admin.stats import Stats
+from aerobee_console.reading.audit import RecentChanges, recent_changes
 from aerobee_console.reading.history import DEFAULT_PERIOD, Chart, chart
-from aerobee_console.reading.source import Answer, Source, gathered
+from aerobee_console.reading.source import Answer, Asking, Source, gathered
 from aerobee_console.reading.waiting import Waiting, waiting
 from aerobee_wire.status import MqError
 
@@ -22,6 +24,8 @@ TOP = 10
 CHECK_AGAIN_MS = 15_000
 # A page does not wait longer than this for the checks. They continue.
 PATIENCE_S = 3.0
+HOUR_MS, MINUTE_MS = 3_600_000, 60_000
+HOURS_OF_DAY = 24
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,16 +42,30 @@ class Checkup:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DayOfLetters:
+    """The messages that were dead-lettered since a time about a day ago.
+
+    `count` is None if no broker knows its number. `gaps` are the reasons why there may be more.
+    """
+
+    since_ms: int
+    count: int | None
+    gaps: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Overview(Answer):
     """The messages that wait in the cluster, and its problems.
 
-    A count is None if no broker reported it.
+    A count is None if no broker reported it. `changes` is None for a user who may not read audit
+    logs.
     """
 
     brokers: int
     brokers_answered: int
     lag: int | None
     dead_letters: int | None
+    day: DayOfLetters
     delayed: int | None
     in_flight: int | None
     half: int | None
@@ -56,6 +74,7 @@ class Overview(Answer):
     furthest_behind: tuple[tuple[str, int], ...]
     most_dead_letters: tuple[tuple[str, int], ...]
     charts: tuple[Chart, ...]
+    changes: RecentChanges | None
     checkup: Checkup
 
 
@@ -98,23 +117,28 @@ class Doctor:
         )
 
 
-async def overview(source: Source, doctor: Doctor, period: str = DEFAULT_PERIOD) -> Overview:
-    """Return the overview, with three calls to each broker, besides the checks.
+async def overview(
+    source: Source, doctor: Doctor, period: str = DEFAULT_PERIOD, *, audit: bool = True
+) -> Overview:
+    """Return the overview, with at most six calls to each broker, besides the checks.
 
     Args:
         source: The cluster.
         doctor: The checks.
         period: The period of a value in the charts: one of PERIODS.
+        audit: Whether to read the audit logs.
     """
     asking = await source.ask()
     found: list[Any] = await gathered(
         asking.of(lambda silent: source.admin.broker_statuses(silent=silent)),
         waiting(source.admin, asking),
-        asking.merged(lambda: source.admin.get_stats(period=period)),
+        _histories(source, asking, {period, "hour", "minute"}),
         doctor.checkup(),
+        recent_changes(source) if audit else _nothing(),
     )
     statuses: dict[str, BrokerStatus] | None = found[0]
     sums: Waiting | None = found[1]
+    stats: Mapping[str, Stats | None] = found[2]
     silent = asking.silent
     names = {broker.broker_name for broker in asking.brokers} | {s.broker_name for s in silent}
     return Overview(
@@ -122,6 +146,7 @@ async def overview(source: Source, doctor: Doctor, period: str = DEFAULT_PERIOD)
         brokers_answered=len(statuses or ()),
         lag=sums.lag_by_group.total() if sums else None,
         dead_letters=sums.dead_letters_by_group.total() if sums else None,
+        day=letters_of_day(statuses or {}, stats["hour"], stats["minute"], asking.at_ms),
         delayed=sums.delayed if sums else None,
         in_flight=sums.in_flight if sums else None,
         half=sums.half if sums else None,
@@ -129,11 +154,72 @@ async def overview(source: Source, doctor: Doctor, period: str = DEFAULT_PERIOD)
         messages_out=_sum(statuses, "messages_out_total"),
         furthest_behind=tuple(sums.lag_by_group.most_common(TOP)) if sums else (),
         most_dead_letters=tuple(sums.dead_letters_by_group.most_common(TOP)) if sums else (),
-        charts=_charts(found[2]),
+        charts=_charts(stats[period]),
+        changes=found[4],
         checkup=found[3],
         silent=silent,
         asked_at_ms=asking.at_ms,
     )
+
+
+async def _nothing() -> None:
+    """Return nothing, in place of a call."""
+
+
+async def _histories(
+    source: Source, asking: Asking, periods: Iterable[str]
+) -> Mapping[str, Stats | None]:
+    """Return the history of the brokers by period, with one call to each broker and period."""
+    names = sorted(periods)
+    found = await gathered(
+        *(asking.merged(partial(source.admin.get_stats, period=name)) for name in names)
+    )
+    return dict(zip(names, found, strict=True))
+
+
+def letters_of_day(
+    statuses: Mapping[str, BrokerStatus],
+    hours: Stats | None,
+    minutes: Stats | None,
+    now_ms: int,
+) -> DayOfLetters:
+    """Return how many messages were dead-lettered in the last 24 whole hours and since then.
+
+    A broker that runs for less than that knows the number since its start.
+
+    Args:
+        statuses: The state of each broker that answered, by broker name.
+        hours: The history of the brokers by hour; None if no broker answered.
+        minutes: Their history by minute.
+        now_ms: The time now, in milliseconds since the epoch.
+    """
+    end_ms = hours.end_timestamp_ms if hours else None
+    hour_end_ms = end_ms or now_ms // HOUR_MS * HOUR_MS
+    since_ms = hour_end_ms - HOURS_OF_DAY * HOUR_MS
+    counts: list[int] = []
+    gaps: list[str] = []
+    for name, status in sorted(statuses.items()):
+        if status.start_timestamp_ms > since_ms:
+            counts.append(status.dead_letters_total)
+            gaps.append(f"{name} counts since its last start")
+            continue
+        rates = [*_rates(hours, name, HOURS_OF_DAY)]
+        late = max(0, (minutes.end_timestamp_ms or 0) - hour_end_ms) // MINUTE_MS if minutes else 0
+        recent = _rates(minutes, name, late)
+        known = [rate * HOUR_MS for rate in rates if rate is not None]
+        known += [rate * MINUTE_MS for rate in recent if rate is not None]
+        if known:
+            counts.append(round(sum(known) / 1_000))
+        if len(known) < HOURS_OF_DAY + late:
+            gaps.append(f"{name} has no history of a part of the day")
+    return DayOfLetters(since_ms=since_ms, count=sum(counts) if counts else None, gaps=tuple(gaps))
+
+
+def _rates(stats: Stats | None, broker_name: str, count: int) -> Sequence[float | None]:
+    """Return the last dead-lettered messages per second of a broker."""
+    series = stats.brokers.by_broker.get(broker_name, {}) if stats else {}
+    values = series.get("dead_lettered", ())
+    return values[max(0, len(values) - count) :]
 
 
 def _charts(stats: Stats | None) -> tuple[Chart, ...]:

@@ -135,13 +135,18 @@ class Asking:
     def silent(self) -> tuple[Silent, ...]:
         return tuple(self._silent[name] for name in sorted(self._silent))
 
-    async def of(self, call: Callable[[list[MqError]], Awaitable[T]]) -> T | None:
+    async def of(
+        self, call: Callable[[list[MqError]], Awaitable[T]], *, of_replicas: bool = False
+    ) -> T | None:
         """Return the result of `call`, or None if no broker answered.
 
-        `call` gets a list for the errors of brokers that do not answer. Raises MqError for other
-        errors, such as the lack of a permission.
+        Raises MqError for other errors, such as the lack of a permission.
+
+        Args:
+            call: Asks masters. It gets a list for the errors of brokers that do not answer.
+            of_replicas: Whether `call` also asks replicas of brokers without a master.
         """
-        if not self.masters:
+        if not self.masters and not of_replicas:
             return None
         errors: list[MqError] = []
         try:

@@ -30,7 +30,8 @@ from aerobee_console.web.forms import (
     confirmed,
     setting,
 )
-from aerobee_console.web.render import link, part
+from aerobee_console.web.names import part
+from aerobee_console.web.render import link
 from aerobee_wire.access.policies import ACTIONS as EVERY_ACTION
 from aerobee_wire.access.policies import ALL_ACTIONS, DECISIONS, TYPES
 from aerobee_wire.status import MqError
@@ -517,7 +518,7 @@ PAGES = {
     "/rights": show_right,
 }
 ACTIONS: dict[str, Action] = {
-    "/users/new": Action(_new_user_form, _create_user, TAB, fields=("user", "super")),
+    "/new-user": Action(_new_user_form, _create_user, TAB, fields=("user", "super")),
     "/users/{user}/change": Action(_user_form, _update_user, TAB, settings=USER_SETTINGS),
     "/users/{user}/rotate": Action(_rotate_form, _rotate, TAB),
     "/users/{user}/finish": Action(_finish_form, _finish, TAB),

@@ -25,10 +25,10 @@ from aerobee_client import AsyncProducer, Message
 from aerobee_client.admin.descriptions import Created, Update
 from aerobee_client.admin.letters import LetterJobSpec
 from aerobee_client.admin.redriving.letter_job import GroupLetterJob, reads_retries
-from aerobee_console.reading.brokers import broker_page
 from aerobee_console.reading.effects import (
     Effects,
     ResetEffects,
+    drain,
     group_deletion,
     offset_clone,
     offset_reset,
@@ -55,7 +55,7 @@ from aerobee_console.web.forms import (
     setting,
     unchanged,
 )
-from aerobee_console.web.render import part
+from aerobee_console.web.names import part
 from aerobee_console.web.security import TOKEN_FIELD
 from aerobee_wire.status import Code, MqError
 
@@ -670,9 +670,8 @@ async def _redrive(console: Console, names: Mapping[str, str], fields: Fields) -
 
 async def _drain_form(console: Console, names: Mapping[str, str], _: Fields) -> Form:
     name = names["broker"]
-    found = await broker_page(console.source, name)
-    status = found.row.status
-    draining = status is not None and bool(status.draining_since_ms)
+    found = await drain(console.source, name)
+    draining = bool(found.draining)
     return Form(
         title=f"{'Undrain' if draining else 'Drain'} {name}",
         submit="Accept messages again" if draining else "Refuse messages of producers",
@@ -681,9 +680,10 @@ async def _drain_form(console: Console, names: Mapping[str, str], _: Fields) -> 
             Input(name="accept", label="Accept messages of producers", kind="choice",
                   value="yes" if draining else "no", choices=("no", "yes")),
         ),
+        effects=found,
         notes=(
-            "A draining broker refuses messages of producers and still serves consumers. Producers "
-            "continue at the other brokers. The setting survives a restart.",
+            "A draining broker refuses messages of producers and still serves consumers. The "
+            "setting survives a restart. The page of the broker says when it can be restarted.",
         ),
     )  # fmt: skip
 
@@ -718,7 +718,7 @@ async def _promote_form(console: Console, names: Mapping[str, str], _: Fields) -
         danger=True,
         notes=(
             "If the present master answers, it hands over and no send fails. Otherwise a replica "
-            "is promoted only if no acknowledged message can be lost.",
+            "is promoted only if no acknowledged message can be lost, or in the unclean way.",
         ),
     )  # fmt: skip
 
@@ -754,7 +754,7 @@ ACTIONS: dict[str, Action] = {
     **held.ACTIONS,
     **jobs.ACTIONS,
     **configuration.ACTIONS,
-    "/topics/new": Action(
+    "/new-topic": Action(
         _new_topic_form, _create_topic, "topics", fields=("topic", "queues", "type")
     ),
     "/topics/{topic}/change": Action(_topic_form, _update_topic, "topics", settings=TOPIC_SETTINGS),
@@ -762,7 +762,7 @@ ACTIONS: dict[str, Action] = {
     "/topics/{topic}/send": Action(
         _send_form, _send, "topics", fields=("body", "tag", "keys", "message_group")
     ),
-    "/groups/new": Action(
+    "/new-group": Action(
         _new_group_form, _create_group, "groups", fields=("group", *NEW_GROUP_FIELDS)
     ),
     "/groups/{group}/change": Action(_group_form, _update_group, "groups", settings=GROUP_SETTINGS),

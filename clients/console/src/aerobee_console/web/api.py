@@ -21,6 +21,7 @@ from starlette.responses import JSONResponse, Response
 
 from aerobee_console.reading import (
     access,
+    audit,
     brokers,
     clients,
     configuration,
@@ -34,6 +35,7 @@ from aerobee_console.reading import (
 )
 from aerobee_console.reading.history import PERIODS
 from aerobee_console.web import access as access_pages
+from aerobee_console.web import audit as audit_pages
 from aerobee_console.web import configuration as configurations
 from aerobee_console.web import held as held_pages
 from aerobee_console.web import jobs as job_pages
@@ -269,6 +271,21 @@ ENDPOINTS: dict[str, Endpoint] = {
             "source_ip": "The address of the client. Default: an unknown one.",
         },
     ),
+    "/audit": Endpoint(
+        "Return lines of the audit logs of name servers and brokers, the newest first.",
+        audit.AuditList,
+        lambda console, _, given: audit_pages.audit_of(console, given),
+        {
+            "server": "Only this server: its address, or the name of a broker.",
+            "event": f"Only lines with this event: {', '.join(audit.EVENTS)}.",
+            "user": "Only lines with this user, claimed user, or URI of a certificate.",
+            "rpc": "Only lines with this RPC, such as DeleteTopic.",
+            "resource": "Only lines with this resource. A * at the end stands for any text.",
+            "result": "Only lines with this result: OK, or the code of an error.",
+            "since": "Only lines since this time: a time, or an age such as 24h.",
+            "until": "Only lines before this time. `older_before_ms` gives the next page.",
+        },
+    ),
     "/brokers/{broker}/configuration": Endpoint(
         "Return the options of each replica of a broker.",
         configuration.Configuration,
@@ -450,12 +467,20 @@ def _response(text: str, kind: type, schemas: dict[str, Any]) -> dict[str, Any]:
     return {"description": text, "content": content}
 
 
-_SCALARS = {str: "string", int: "integer", float: "number", bool: "boolean", NoneType: "null"}
+# The types of values. Any may have any.
+_SCALARS: dict[Any, str] = {
+    str: "string",
+    int: "integer",
+    float: "number",
+    bool: "boolean",
+    NoneType: "null",
+    Any: "",
+}
 
 
 def _schema(kind: Any, schemas: dict[str, Any]) -> dict[str, Any]:
     if kind in _SCALARS:
-        return {"type": _SCALARS[kind]}
+        return {"type": _SCALARS[kind]} if _SCALARS[kind] else {}
     origin, arguments = get_origin(kind), get_args(kind)
     if origin in (Union, UnionType):
         return {"anyOf": [_schema(each, schemas) for each in arguments]}

@@ -22,6 +22,7 @@ from aerobee_console.web.fields import BadField
 from aerobee_console.web.forms import Action
 from aerobee_console.web.live import stream
 from aerobee_console.web.login import Entrance, LoginMiddleware, console_of
+from aerobee_console.web.names import pattern
 from aerobee_console.web.pages import PAGES, Page
 from aerobee_console.web.security import Refused, SecurityMiddleware
 from aerobee_wire.status import MqError
@@ -58,10 +59,10 @@ def application(console: Console, entrance: Entrance | None = None) -> Starlette
         return _static(request.path_params["path"])
 
     routes = [
-        Route(path, _endpoint(_page_of(action)), methods=["GET", "POST"])
+        Route(pattern(path), _endpoint(_page_of(action)), methods=["GET", "POST"])
         for path, action in ACTIONS.items()
     ]
-    pages = [Route(path, _endpoint(page)) for path, page in PAGES.items()]
+    pages = [Route(pattern(path), _endpoint(page)) for path, page in PAGES.items()]
     routes += pages
     routes.append(Route("/live", stream(lambda request: console_of(request).live, pages)))
     routes += _api_routes()
@@ -92,7 +93,7 @@ def _api_routes() -> list[Route]:
     calls += [(path, reads(endpoint), ["GET"]) for path, endpoint in api.ENDPOINTS.items()]
     calls.append((f"/{api.FILE}", api.description, ["GET"]))
     return [
-        Route(api.PREFIX + path, _api_endpoint(call), methods=methods)
+        Route(pattern(api.PREFIX + path), _api_endpoint(call), methods=methods)
         for path, call, methods in calls
     ]
 

@@ -6,6 +6,8 @@ from collections.abc import Collection, Iterable, Mapping
 
 from starlette.requests import Request
 
+from aerobee_cli.times import parse_moment
+
 MAX_NAMES_LENGTH = 64 * 1024  # a page has 100 rows
 
 
@@ -99,6 +101,16 @@ class Fields:
             listed = ", ".join(each for each in choices if each)
             raise BadField(name, f"{value!r} is not known: choose one of {listed}")
         return value
+
+    def moment(self, name: str, now_ms: int) -> int:
+        """Return a time in milliseconds since the epoch: an absolute one, or an age; 0 if empty."""
+        text = self.text(name)
+        if not text:
+            return 0
+        try:
+            return parse_moment(text).at(now_ms)
+        except ValueError as error:
+            raise BadField(name, str(error)) from None
 
     def switch(self, name: str) -> bool:
         return self.choice(name, ("yes", "no"), "no") == "yes"

@@ -11,7 +11,7 @@ import math
 from collections.abc import Awaitable, Callable
 from http.cookies import CookieError, SimpleCookie
 from typing import Any
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl, quote, urlsplit
 
 from starlette.datastructures import Headers
 from starlette.requests import Request
@@ -249,6 +249,6 @@ def _refusal(scope: Scope) -> Callable[[Scope, Receive, Send], Awaitable[Any]]:
     if path.startswith(API) or path == STREAM:
         return JSONResponse({"message": NO_SESSION, "field": ""}, 401)
     query = scope["query_string"].decode("ascii", "replace")
-    address = f"{path}?{query}" if query else path
+    address = f"{quote(path)}?{query}" if query else quote(path)
     is_page = scope["method"] == "GET" and address != "/"
     return RedirectResponse(link(LOGIN, next=address if is_page else ""), 303)

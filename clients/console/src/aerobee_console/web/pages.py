@@ -8,15 +8,15 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from aerobee_cli.times import parse_moment
 from aerobee_client.admin.topics import MESSAGE_TYPES
 from aerobee_console.reading import brokers, clients, groups, letters, messages, overview, topics
 from aerobee_console.reading.history import DEFAULT_PERIOD, PERIODS
 from aerobee_console.reading.text import FORMATS
-from aerobee_console.web import access, configuration, held, jobs
+from aerobee_console.web import access, audit, configuration, held, jobs
 from aerobee_console.web.console import Console
 from aerobee_console.web.fields import BadField, Fields, fields_of
-from aerobee_console.web.render import link, part
+from aerobee_console.web.names import part
+from aerobee_console.web.render import link
 
 Page = Callable[[Request, Console], Awaitable[Response]]
 # The class of each state of a message in a group.
@@ -46,7 +46,9 @@ def period_of(fields: Fields) -> str:
 
 
 async def overview_of(console: Console, fields: Fields) -> overview.Overview:
-    return await overview.overview(console.source, console.doctor, period_of(fields))
+    return await overview.overview(
+        console.source, console.doctor, period_of(fields), audit=console.options.audit
+    )
 
 
 async def show_brokers(request: Request, console: Console) -> Response:
@@ -148,14 +150,15 @@ async def show_messages(request: Request, console: Console) -> Response:
 async def messages_of(console: Console, fields: Fields) -> messages.MessageList:
     if fields.text("text") and (reason := console.options.no_text_search):
         raise BadField("text", f"{reason}: search by key, tag or time")
+    now_ms = console.source.now_ms()
     return await messages.search(
         console.source,
         fields.required("topic"),
         key=fields.text("key"),
         tag=fields.text("tag"),
         text=fields.text("text"),
-        since_ms=_moment(console, fields, "since"),
-        until_ms=_moment(console, fields, "until"),
+        since_ms=fields.moment("since", now_ms),
+        until_ms=fields.moment("until", now_ms),
     )
 
 
@@ -167,16 +170,6 @@ async def queue_of(console: Console, fields: Fields) -> messages.QueuePage:
         queue_id=fields.number("queue"),
         offset=fields.number("offset"),
     )
-
-
-def _moment(console: Console, fields: Fields, name: str) -> int:
-    text = fields.text(name)
-    if not text:
-        return 0
-    try:
-        return parse_moment(text).at(console.source.now_ms())
-    except ValueError as error:
-        raise BadField(name, str(error)) from None
 
 
 async def show_message(request: Request, console: Console) -> Response:
@@ -265,6 +258,7 @@ PAGES: dict[str, Page] = {
     "/clients": show_clients,
     "/keys": show_keys,
     **access.PAGES,
+    **audit.PAGES,
     **held.PAGES,
     **jobs.PAGES,
     **configuration.PAGES,

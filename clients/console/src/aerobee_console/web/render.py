@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
-from urllib.parse import quote, urlencode
+from urllib.parse import urlencode
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from aerobee_cli.connected import queue_ranges
 from aerobee_console.reading.text import printable
+from aerobee_console.web.names import part
 from aerobee_wire.version import VERSION
 
 UNKNOWN = Markup('<span class="unknown" title="unknown">?</span>')
@@ -107,11 +108,6 @@ def moment(ms: int | None) -> Any:
 
 def percent(value: float | None) -> Any:
     return None if value is None else f"{value:.0f} %"
-
-
-def part(value: str) -> str:
-    """Quote a name for a path of an address."""
-    return quote(value, safe="")
 
 
 # ---- addresses ----

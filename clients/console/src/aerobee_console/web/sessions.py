@@ -19,8 +19,20 @@ IDLE_S = 30 * 60.0
 MAX_SESSIONS = 1_000
 CHANGES = frozenset({"All", "Any", "Pub", "Create", "Update", "Delete"})
 
-# Make the console of a user. The flag says whether the user has no right to change anything.
-Opening = Callable[[Credentials, bool], Console]
+
+@dataclass(frozen=True, slots=True)
+class Rights:
+    """The rights of a user, for the pages. The brokers decide about each call.
+
+    `changes` is False if no policy allows a change, and `audit` if audit logs may not be read.
+    """
+
+    changes: bool = True
+    audit: bool = True
+
+
+# Make the console of a user.
+Opening = Callable[[Credentials, Rights], Console]
 
 
 class WrongCredentials(Exception):
@@ -83,8 +95,8 @@ class Sessions:
         await self._end_old_ones()
         account = self._accounts.get(credentials)
         if account is None:
-            reads_only = await self._reads_only(credentials)
-            made = Account(credentials, self._opening(credentials, reads_only))
+            rights = await self._rights(credentials)
+            made = Account(credentials, self._opening(credentials, rights))
             account = self._accounts.setdefault(credentials, made)
             if account is not made:  # another login of the user was faster
                 await made.console.close()
@@ -134,7 +146,7 @@ class Sessions:
             credentials = Credentials(access_key, secret_key)
         except MqError:
             raise WrongCredentials from None
-        console = self._opening(credentials, True)
+        console = self._opening(credentials, Rights())
         try:
             user = await console.source.admin.log_in(visitor=visitor)
         except MqError as error:
@@ -151,20 +163,26 @@ class Sessions:
             )
         return credentials
 
-    async def _reads_only(self, credentials: Credentials) -> bool:
-        """Return whether a user has no right to change anything. False if that is unknown."""
-        console = self._opening(credentials, True)
+    async def _rights(self, credentials: Credentials) -> Rights:
+        """Return the rights of a user. A right that is unknown is offered."""
+        console = self._opening(credentials, Rights())
         name = credentials.access_key
         try:
             if (await console.source.admin.get_user(name)).super:
-                return False
+                return Rights()
             policies = (await console.source.admin.list_policies(name))[name]
         except MqError as error:  # the brokers refuse what the user may not do
-            return error.code is Code.QUERY_NOT_FOUND
+            # Reading a user needs the same right as reading an audit log.
+            return Rights(
+                changes=error.code is not Code.QUERY_NOT_FOUND,
+                audit=error.code is not Code.NO_PERMISSION,
+            )
         finally:
             await console.close()
-        return not any(
-            each.decision == "ALLOW" and CHANGES.intersection(each.actions) for each in policies
+        return Rights(
+            changes=any(
+                each.decision == "ALLOW" and CHANGES.intersection(each.actions) for each in policies
+            )
         )
 
 

@@ -340,7 +340,8 @@ class RouteInfoManager:
             self.unregistered[each.reason] += 1
             _log("broker_unregistered", each, reason=each.reason.value)
             if MASTER_ID in data.ids_of(each.address):
-                data.is_drained = not self.topic_queue_table.is_writable(each.broker_name)
+                is_writable = self.topic_queue_table.is_writable(each.broker_name)
+                data.is_drained = not is_writable and not each.will_return
             self._remove_address(data, each.address)
             self._notify(each.broker_name)
             if data.addresses:
