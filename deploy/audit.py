@@ -39,7 +39,13 @@ PYPI, NPM = "PyPI", "npm"
 SOURCE = "https://osv-vulnerabilities.storage.googleapis.com"
 FETCH_TIMEOUT_S = 60.0
 VENDORED = Path("clients/console/src/aerobee_console/static/vendor/vendored.toml")
-LOCKS = ("*.lock", "deploy/*.lock", "docs/*.lock", "tests/cluster/*.lock")
+LOCKS = (
+    "*.lock",
+    "deploy/*.lock",
+    "docs/*.lock",
+    "tests/bench/peers/*.lock",
+    "tests/cluster/*.lock",
+)
 _PIN = re.compile(r"^([A-Za-z0-9][A-Za-z0-9._-]*)==([^\s;\\]+)")
 _SEMVER = re.compile(r"^v?(\d+)\.(\d+)\.(\d+)(?:-([0-9A-Za-z.-]+))?(?:\+.*)?$")
 
