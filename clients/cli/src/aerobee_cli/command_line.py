@@ -42,7 +42,7 @@ class Argument:
     def of(self, name: str, kind: Any, default: Any) -> click.Parameter:
         is_required = default is inspect.Parameter.empty
         several = get_origin(kind) is list
-        # click takes a default of None for a value
+        # click takes a default of None for a value: a required argument has no default.
         further = {} if is_required else {"default": default}
         return click.Argument(
             [name], type=_type_of(get_args(kind)[0] if several else kind), metavar=self.metavar,

@@ -70,7 +70,7 @@ def run(
         except BrokenPipeError:
             return closed_pipe.discard_output()
         return 0
-    logs.configure(service, options.log_level, options.log_format)
+    logs.configure(service, options.log_level, options.log_format, options.secrets)
     warn_if_insecure(options)
     if options.ignored_keys:
         structlog.get_logger().warning("options_without_effect", keys=options.ignored_keys)
