@@ -13,6 +13,7 @@ import os
 import shutil
 import statistics
 import tempfile
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -73,19 +74,14 @@ async def results() -> list[Result]:
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """Seconds of processor time: of Java, of Spark's Python workers and of the broker."""
+    """Seconds of processor time: of Java, of Spark's Python processes and of the broker.
+
+    Java includes the programs that Hadoop starts for the files of a checkpoint, such as chmod.
+    """
 
     java: float
     python: float
     broker: float
-
-    @classmethod
-    def so_far(cls, broker: int) -> Spent:
-        """`broker`: its process id."""
-        (java,) = (pid for pid in children(os.getpid()) if "java" in command_line(pid)[0])
-        own, ended = _seconds(java)
-        workers = sum(sum(_seconds(pid)) for pid in _below(java))
-        return cls(own, ended + workers, _seconds(broker)[0])
 
     def since(self, before: Spent) -> Spent:
         return Spent(
@@ -94,6 +90,50 @@ class Spent:
 
     def __str__(self) -> str:
         return f"{self.java:.1f} + {self.python:.1f} + {self.broker:.1f} s"
+
+
+class Meter:
+    """Measures the processor time of a session's JVM, of its Python processes and of a broker.
+
+    It looks every 50 ms, because Java does not tell the time of a Python process that has ended
+    from that of other programs. So a process may lack its last 50 ms.
+    """
+
+    def __init__(self, broker: int) -> None:
+        """`broker`: its process id. Create it after the session."""
+        self._broker = broker
+        (self._java,) = (pid for pid in children(os.getpid()) if "java" in command_line(pid)[0])
+        self._python: dict[int, float] = {}  # process id → seconds
+        self._started: set[int] = set()  # those that Java has started, and waits for
+        self._looking = threading.Lock()
+        threading.Thread(target=self._watch, daemon=True).start()
+
+    def _watch(self) -> None:
+        while Path(f"/proc/{self._java}").exists():
+            self._look()
+            time.sleep(0.05)
+
+    def _look(self) -> None:
+        with self._looking, suppress(FileNotFoundError):  # Java has ended
+            for pid in _below(self._java):
+                if _is_python(pid):
+                    self._python[pid] = _seconds(pid)[0]
+            self._started |= self._python.keys() & set(children(self._java))
+
+    def so_far(self) -> Spent:
+        self._look()
+        own, ended = _seconds(self._java)
+        waited = sum(
+            self._python[pid] for pid in self._started if not Path(f"/proc/{pid}").exists()
+        )
+        java = own + max(0.0, ended - waited)
+        return Spent(java, sum(self._python.values()), _seconds(self._broker)[0])
+
+
+def _is_python(pid: int) -> bool:
+    with suppress(FileNotFoundError, ProcessLookupError):
+        return "python" in command_line(pid)[0]
+    return False
 
 
 def _seconds(pid: int) -> tuple[float, float]:
@@ -118,7 +158,7 @@ class Bench:
     spark: SparkSession
     namesrv: str
     folder: Path
-    broker: int  # the process
+    meter: Meter
 
     def options(self) -> dict[str, str]:
         return {"nameServer": self.namesrv, "topic": TOPIC}
@@ -231,7 +271,7 @@ def bench(folder: Path, namesrv: str, broker: int, threads: int) -> Iterator[Ben
     with session(scratch, folder / "log", threads=threads, brief=False) as spark:
         source.register(spark)
         spark.dataSource.register(RowSource)
-        yield Bench(spark, namesrv, folder, broker)
+        yield Bench(spark, namesrv, folder, Meter(broker))
 
 
 @contextmanager
@@ -290,9 +330,9 @@ def measured(bench: Bench) -> tuple[list[Result], float]:
     spent: dict[str, list[Spent]] = {name: [] for name in works}
     for _ in range(ROUNDS):
         for name, work in works.items():
-            before = Spent.so_far(bench.broker)
+            before = bench.meter.so_far()
             rates[name].append(rate(work, ROWS if name == "write_rows" else MESSAGES))
-            spent[name].append(Spent.so_far(bench.broker).since(before))
+            spent[name].append(bench.meter.so_far().since(before))
     median = {name: statistics.median(found) for name, found in rates.items()}
     costs = {name: _median(found) for name, found in spent.items()}
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,9 @@ import grpc
 import pytest
 from aerobee.broker.v1 import pop_pb2, pop_pb2_grpc
 
+from aerobee_cli import main
+from aerobee_cli.app import app
+from aerobee_cli.command_line import CommandGroup
 from aerobee_client import Message, Producer, PushConsumer, ReceivedMessage
 from aerobee_wire.record import iter_records
 from support.clock.polling import until_sync
@@ -500,14 +504,102 @@ def test_the_name_server_can_be_given_before_or_after_the_command(up: Up) -> Non
     assert json.loads(before.stdout) == json.loads(after.stdout) != []
 
 
-def test_a_closed_output_pipe_is_no_error(up: Up) -> None:
+def listings(group: CommandGroup = app, path: str = "") -> Iterator[str]:
+    """All commands that print a table of which the user chooses the columns."""
+    for name in group.list_commands(None):
+        child, here = group.get_command(None, name), f"{path} {name}".strip()
+        if isinstance(child, CommandGroup):
+            yield from listings(child, here)
+        elif child is not None and any(each.name == "columns" for each in child.params):
+            yield here
+
+
+def end_without_reader(arguments: Sequence[str], errors: Path) -> tuple[int, str]:
+    """Run a command whose stdout is a pipe without reader. Return its exit code and stderr."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        errors.open("w+") as stderr,
+        os.fdopen(writer, "w") as stdout,
+    ):
+        patch.setattr(sys, "stdout", stdout)
+        patch.setattr(sys, "stderr", stderr)
+        code = main.main(arguments)
+        stdout.flush()  # as Python does at exit
+    return code, errors.read_text()
+
+
+def test_each_listing_ends_like_a_program_in_c_if_its_reader_has_read_enough(
+    up: Up, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in `aerobee dlq list billing | head -1`."""
+    monkeypatch.setenv("NAMESRV_ADDR", up.namesrv)
+    [dead] = dead_letters(up, "piped", ["x"])
+    topic, message_id = "piped-orders", dead["message_id"]
+    json_of(up, "topic", "create", "sessions", "--type", "lite")
+    json_of(up, "message", "send", "sessions", "x", "--lite-topic", "session-1")
+    certificates = str(tmp_path / "certificates")
+    json_of(up, "certs", "init", certificates)
+    given: dict[str, tuple[str, ...]] = {
+        "acl list": (),
+        "audit list": (),
+        "broker config get": ("broker-a",),
+        "broker diverged list": ("broker-a",),
+        "broker ha-status": ("broker-a",),
+        "certs show": (certificates,),
+        "client list": (),
+        "cluster list": (),
+        "context list": (),
+        "delayed list": (),
+        "dlq jobs list": (),
+        "dlq list": ("piped",),
+        "group blocked": ("piped",),
+        "group list": (),
+        "group members": ("piped",),
+        "group progress": ("piped",),
+        "lease list": ("piped", "--topic", topic),
+        "lite clients": ("sessions",),
+        "lite list": ("sessions",),
+        "lite show": ("sessions", "session-1"),
+        "message query": (topic, "--key", "all"),
+        "namesrv config get": (),
+        "proxy list": (),
+        "quota list": (),
+        "topic list": (),
+        "topic route": (topic,),
+        "topic status": (topic,),
+        "transaction list": (),
+        "user list": (),
+    }
+    # They need a user, a replica or a port that this cluster does not have.
+    elsewhere = {"acl get", "broker diverged show", "proxy config get"}
+    assert {*given, *elsewhere} == set(listings())
+    given |= {
+        "dlq peek": ("piped",),
+        "message browse": (topic,),
+        "message get": (dead["offset_message_id"],),
+        "message search": (topic, "--key", "all"),
+        "message show": (message_id,),
+        "message tail": (topic, "--no-follow"),
+        "message track": (message_id,),
+    }
+    calls = [(*name.split(), *arguments, "--json") for name, arguments in given.items()]
+    tables = ("cluster list", "dlq list", "message browse", "message show", "topic list")
+    calls += [(*name.split(), *given[name]) for name in tables]
+    calls.append(("dlq", "export", "piped"))
+    found = {call: end_without_reader(call, tmp_path / "errors") for call in calls}
+    assert {call: end for call, end in found.items() if end != (141, "")} == {}
+
+
+def test_a_process_whose_reader_has_read_enough_ends_quietly(up: Up) -> None:
     command = [*COMMAND, "--namesrv", up.namesrv, "topic", "list"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert process.stdout is not None and process.stderr is not None
     process.stdout.close()
     with process.stderr:
         assert process.stderr.read() == b""
-    assert process.wait(20) == 1
+    assert process.wait(20) == 141
 
 
 @pytest.mark.parametrize(

@@ -245,7 +245,7 @@ def test_facts_without_java_keep_what_became_of_each_letter(namesrv: str, tmp_pa
     assert first["states"] == {"open": 30}
     with AdminClient(namesrv) as admin:
         (broker,) = admin.cluster().brokers
-        spec = LetterJobSpec(consumer_group=GROUP, limit=7)
+        spec = LetterJobSpec(consumer_group=GROUP, limit=7, requested_by="alice")
         admin.start_letter_job(broker.broker_name, "dismissed", spec)
         until_sync(lambda: admin.letter_jobs(job_id="dismissed")[0].state == "done")
     second = land()
@@ -256,6 +256,12 @@ def test_facts_without_java_keep_what_became_of_each_letter(namesrv: str, tmp_pa
     summary = json.loads(made.stdout)
     assert summary["dead_letters_by_state"] == {"open": 23, "dismissed": 7}
     assert summary["clusters"][0]["open"] == 23
+    dead = rows_of(out / "csv" / "dead_letters.csv")
+    dismissed = Counter((row["job_id"], row["requested_by"], row["target"]) for row in dead)
+    assert dismissed == {("dismissed", "alice", ""): 7, ("", "", ""): 23}
+    states = {row["queue_offset"]: row["state"] for row in dead}
+    samples = summary["samples"]
+    assert samples and all(each["state"] == states[str(each["queue_offset"])] for each in samples)
 
 
 @pytest.mark.spark

@@ -1,7 +1,7 @@
 """Define the entry point of `aerobee`. It runs a command, and prints an error as one line.
 
 Exit codes: 0 done, 1 failed, 2 wrong command line, 3 done, but some data could not be read, 130
-interrupted.
+interrupted, 141 the reader of the output closed its pipe.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from collections.abc import Sequence
 import click
 
 from aerobee_cli.errors import INTERRUPTED, CommandError
+from aerobee_wire import closed_pipe
 
 # Set this variable to see the traceback of an unexpected error.
 TRACEBACK_VARIABLE = "AEROBEE_TRACEBACK"
@@ -30,26 +31,33 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        # The reader has closed the pipe. Without this, the flush at exit would raise again.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
+        return closed_pipe.discard_output()
 
 
 def _run(arguments: list[str]) -> int:
     from aerobee_cli.app import app
 
+    stdout = sys.stdout
     try:
         code = app.main(arguments, prog_name="aerobee", standalone_mode=False)
+        sys.stdout.flush()
     except click.ClickException as error:
         return _print_usage(error)
     except click.Abort:
         return INTERRUPTED
+    except BrokenPipeError:
+        raise
+    except SystemExit:
+        # click exits with code 1 if a pipe is closed, after it has replaced stdout.
+        if sys.stdout is stdout:
+            raise
+        sys.stdout = stdout
+        raise BrokenPipeError from None
     except Exception as error:
         if os.environ.get(TRACEBACK_VARIABLE):
             raise
         _note(f"error: {_one_line(explain(error))}")
         return 1
-    sys.stdout.flush()
     return code if isinstance(code, int) else 0
 
 

@@ -4,7 +4,8 @@
 
 The result (a table, or JSON) goes to stdout, the progress to stderr. Exit codes: 0 complete;
 1 failed, nothing written; 2 wrong arguments; 3 written, but some messages could not be read;
-4 complete, but --fail-if-new was reached; 130 and 143 interrupted.
+4 complete, but --fail-if-new was reached; 130 and 143 interrupted; 141 the reader of stdout closed
+its pipe.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ import argparse
 import io
 import json
 import logging
-import os
 import re
 import signal
 import sys
@@ -31,6 +31,7 @@ from aerobee_spark.report.data.buckets import parse_width
 from aerobee_spark.report.encodable import encodable
 from aerobee_spark.report.request import AUTO, ENGINES, LOCAL_UP_TO, ReportRequest
 from aerobee_spark.table.opening import parse as parse_table
+from aerobee_wire import closed_pipe
 from aerobee_wire.topics import check_group
 
 FAILED = 1
@@ -54,10 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"error: {error.message}", file=sys.stderr)
         return FAILED
     except BrokenPipeError:
-        # The program that reads stdout has closed it. Without this, Python's flush of stdout at
-        # exit would raise the error again.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return FAILED
+        return closed_pipe.discard_output()
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
         print(f"error: {where}{error.strerror or error}", file=sys.stderr)

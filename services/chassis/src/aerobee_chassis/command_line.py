@@ -16,6 +16,7 @@ import structlog
 from aerobee_chassis import logs
 from aerobee_chassis.config import Options, OptionsType, load
 from aerobee_chassis.errors import ConfigError
+from aerobee_wire import closed_pipe
 
 EXIT_BAD_OPTIONS = 2
 
@@ -66,8 +67,8 @@ def run(
             print(f"warning: {warning}", file=sys.stderr)
         try:
             print(json.dumps(options.to_json(), indent=2), flush=True)
-        except BrokenPipeError:  # the reader left; the flush at exit would raise again
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        except BrokenPipeError:
+            return closed_pipe.discard_output()
         return 0
     logs.configure(service, options.log_level, options.log_format, options.secrets)
     warn_if_insecure(options)

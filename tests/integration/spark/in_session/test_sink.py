@@ -283,10 +283,11 @@ def test_a_query_redrives_what_the_command_redrives(
 def test_rows_of_a_facts_table_are_redriven(
     write: Write, spark: SparkSession, namesrv: str, topic: str, tmp_path: Path
 ) -> None:
-    """As `aerobee report` and `aerobee facts` write them; the broker may not have them any more."""
+    """As `aerobee report` and `aerobee facts` write them. The broker has deleted them."""
     redriving.fill(namesrv, "archivists", f"{topic}_origin", 50)
     request = ReportRequest(namesrv, "archivists", tmp_path / "report", engine=LOCAL)
     job.run(request, lambda step: None)
+    aerobee_json("dlq", "purge", "archivists", "--yes", namesrv=namesrv)
     facts = spark.read.parquet(str(tmp_path / "report" / "facts")).where("kind = 'dlq'")
     write(facts, redrive="origin")
     assert redriving.message_ids(namesrv, f"{topic}_origin").total() == 50

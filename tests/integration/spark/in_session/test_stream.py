@@ -317,6 +317,14 @@ def test_the_lag_falls_to_zero_in_progress_gauge_and_group(
         totals = [lag.of(progress).total for progress in query.recentProgress]
         assert totals[0] >= 40 and totals[-1] == 0
         assert totals == sorted(totals, reverse=True)
+        for progress in query.recentProgress:
+            behind = list(lag.of(progress).by_queue.values())
+            (source,) = progress.sources
+            assert json.loads(source.latestOffset)["metrics"] == {
+                "minOffsetsBehindLatest": min(behind),
+                "maxOffsetsBehindLatest": max(behind),
+                "avgOffsetsBehindLatest": sum(behind) / len(behind),
+            }
         until_sync(lambda: gauge(listener) == [0, 0], "the gauge shows that nothing waits")
         until_sync(
             lambda: sum(each.lag for each in admin.consume_progress("shown", "lagging")) == 0,

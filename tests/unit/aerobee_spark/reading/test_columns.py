@@ -121,6 +121,26 @@ def test_unusual_properties_follow_the_rules_of_the_wire(raw: bytes) -> None:
     assert_equal_to_reference(encoded(properties=raw))
 
 
+@pytest.mark.parametrize(
+    "other",
+    [
+        b"AA\x015\x02BB\x01\xc3\xa9\x02",
+        b"BB\x015\x02AA\x016\x02",  # the same names in another order
+        b"AA\x015\x02BC\x016\x02",
+        b"AA\x015\x026\x01BB\x02",
+        b"AA\x015\x02BB\x01\x01\x02",
+        b"AA=15\x02BB\x01\x01\x02",
+        b"AA\x015\x02BB\x01\x02",
+        b"AA\x015\x02BB\x01\xff\x02",
+        b"AA\x015\x02B\x02",
+        b"AA\x015\x02",
+    ],
+)
+def test_rows_of_equal_names_decode_as_one_by_one(other: bytes) -> None:
+    usual = encoded(properties=b"AA\x01a\x02BB\x01b\x02")
+    assert_equal_to_reference(usual * 3 + encoded(properties=other) + usual)
+
+
 YEAR_1_MS, YEAR_10000_MS = -62_135_596_800_000, 253_402_300_800_000
 
 

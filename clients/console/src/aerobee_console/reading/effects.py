@@ -195,7 +195,8 @@ async def redrive(source: Source, job: GroupLetterJob) -> Effects:
         if each.unreadable:
             texts.append(f"{name}: {counted(each.unreadable, 'record')} cannot be read")
         texts += [
-            f"{name}: {number:,} cannot be sent: {why}" for why, number in each.failures.items()
+            f"{name}: {number:,} cannot be sent: {why}" if number else f"{name}: {why}"
+            for why, number in each.failures.items()
         ]
     return Effects(
         texts=tuple(texts),

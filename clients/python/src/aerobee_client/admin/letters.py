@@ -173,7 +173,8 @@ class LetterPreview:
         unreadable: Records that cannot be read.
         reasons: Letters to send by the reason of their failure, the most frequent first.
         topics: Letters to send by the topic to which they go.
-        failures: Letters that cannot be sent by the error.
+        failures: Letters that cannot be sent by the error. With 0 letters, the target does not
+            exist, so the job cannot start.
         missing_ids: Ids that no letter has.
     """
 

@@ -59,5 +59,10 @@ def strings(values: Iterable[str]) -> pa.Array:
 
 
 def repeated(value: str, count: int) -> pa.Array:
-    encoded = value.encode()
-    return variable(pa.string(), encoded * count, np.full(count, len(encoded), np.int64))
+    return repeated_each([value.encode()], count)
+
+
+def repeated_each(values: Sequence[bytes], count: int) -> pa.Array:
+    """Return an Arrow array of strings that has all values in order, `count` times."""
+    lengths = np.array(list(map(len, values)), np.int64)
+    return variable(pa.string(), b"".join(values) * count, np.tile(lengths, count))

@@ -14,7 +14,13 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import InputPartition
 
 from aerobee_spark.access import Access
-from aerobee_spark.packages import accept_closed_pipes, check_packages, leave_out_imports
+from aerobee_spark.packages import (
+    accept_closed_pipes,
+    check_packages,
+    keep_freed_memory,
+    leave_out_imports,
+    without_collection,
+)
 from aerobee_spark.reading.message_columns import HEADERS
 from aerobee_spark.reading.offsets import OffsetRange, shared
 from aerobee_spark.reading.options import PLAIN, ReadOptions
@@ -66,13 +72,15 @@ def _read(
     partition: RangesPartition, options: ReadOptions, names: tuple[str, ...]
 ) -> Iterator[pa.RecordBatch]:
     check_packages()
-    from aerobee_spark.reading import columns
-    from aerobee_spark.reading.chunks import read_ranges
-    from aerobee_spark.reading.redaction import Redaction, redacted
+    with without_collection():
+        from aerobee_spark.reading import columns
+        from aerobee_spark.reading.chunks import read_ranges
+        from aerobee_spark.reading.redaction import Redaction, redacted
 
     redaction = Redaction.of(options.redact, options.redact_key)
     client = _client(options.name_server, options.access)
     leave_out_imports()
+    keep_freed_memory()
     accept_closed_pipes()
     for wanted, chunk in read_ranges(client, partition.ranges, options, partition.addresses):
         batch = columns.decode(

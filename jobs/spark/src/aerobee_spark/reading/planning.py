@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from aerobee_spark.access import FROM_ENVIRONMENT, Access
 from aerobee_spark.errors import Code, MqError, OptionError
-from aerobee_spark.packages import check_packages
+from aerobee_spark.packages import check_packages, without_collection
 from aerobee_spark.reading.offsets import (
     Bounds,
     Narrowing,
@@ -42,7 +42,8 @@ def connect(name_server: str, access: Access = FROM_ENVIRONMENT) -> AdminClient:
     be read.
     """
     check_packages()
-    from aerobee_client import AdminClient
+    with without_collection():
+        from aerobee_client import AdminClient
 
     return AdminClient(name_server, timeout=CALL_TIMEOUT, **access.settings())
 

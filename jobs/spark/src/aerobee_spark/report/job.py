@@ -19,7 +19,13 @@ from aerobee_spark.report.data import plan
 from aerobee_spark.report.data.clusters import Clusters
 from aerobee_spark.report.data.coverage import Coverage, QueueCoverage, with_rows
 from aerobee_spark.report.data.forecast import Forecast
-from aerobee_spark.report.data.states import BrokerStates, LetterStates, StateSource, TableStates
+from aerobee_spark.report.data.states import (
+    BrokerStates,
+    LetterStates,
+    StateSource,
+    TableStates,
+    as_columns,
+)
 from aerobee_spark.report.data.summary import PreviousReport, Summary, build, check_extra, new_from
 from aerobee_spark.report.encodable import encodable
 from aerobee_spark.report.engines import choice, local_engine, spark_engine
@@ -132,6 +138,9 @@ def _write(
             states,
             clusters,
         )
+        for sample in summary["samples"]:
+            place = (sample[name] for name in ("topic", "broker_name", "queue_id", "queue_offset"))
+            sample.update(as_columns(states.of(*place)))
     if DLQ in request.kinds:
         summary["dead_letters_by_state"] = dict(states.counts.most_common())
         summary["states_unknown"] = states.problems

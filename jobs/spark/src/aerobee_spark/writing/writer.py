@@ -20,7 +20,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from aerobee_spark.errors import OptionError
-from aerobee_spark.packages import check_packages, leave_out_imports
+from aerobee_spark.packages import check_packages, leave_out_imports, without_collection
 from aerobee_spark.writing.message_columns import FrameColumns
 from aerobee_spark.writing.options import WriteOptions
 
@@ -78,7 +78,8 @@ class WritePlan:
             MissingPackageError: the Python of the task lacks packages.
         """
         check_packages()
-        from aerobee_spark.writing.task import Task
+        with without_collection():
+            from aerobee_spark.writing.task import Task
 
         leave_out_imports()
         if context.getLocalProperty(CASE_SENSITIVE) == "true":

@@ -1,14 +1,14 @@
 """The command line of `python -m aerobee_broker.inspection`, which `aerobee store` runs.
 
-The exit code is 0 without problems, and 2 for an invalid command line. It is 1 if problems were
-found, or if the store cannot be read, for example because a later version of Aerobee wrote it.
+The exit code is 0 without problems, 2 for an invalid command line, and 141 if the reader of stdout
+closed its pipe. It is 1 if problems were found, or if the store cannot be read, for example because
+a later version of Aerobee wrote it.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 from collections.abc import Iterable, Iterator
 from itertools import islice
@@ -30,6 +30,7 @@ from aerobee_broker.store.format import Format, FormatFile
 from aerobee_broker.wiring.store import codes_of, store_options, unit_codes
 from aerobee_chassis.config import load
 from aerobee_chassis.errors import ConfigError, StartError
+from aerobee_wire import closed_pipe
 from aerobee_wire.record import Record
 
 CHECK_EXAMPLE = """\
@@ -63,8 +64,8 @@ def main(arguments: list[str] | None = None) -> int:
         return EXIT_BAD_OPTIONS
     except StartError as error:
         print(f"error: {error}", file=sys.stderr)
-    except BrokenPipeError:  # the reader closed the pipe; otherwise the flush at exit raises again
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:
+        return closed_pipe.discard_output()
     except OSError as error:
         print(f"error: {error.filename or given.directory}: {error.strerror}", file=sys.stderr)
     return EXIT_WRONG
@@ -156,8 +157,6 @@ def _dump(given: argparse.Namespace) -> int:
         limited = islice(records, given.limit or None)
         for text in _as_array(limited) if given.json else map(dump.to_line, limited):
             print(text)
-    except BrokenPipeError:  # the reader has read enough, as `head` does
-        sys.stderr.close()
     finally:
         store.close()
     return _print_problems(store.problems)

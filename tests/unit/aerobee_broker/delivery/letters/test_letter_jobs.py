@@ -470,6 +470,9 @@ async def test_target_topic_is_created_as_by_a_send(begin: Begin) -> None:
     harness = await begin(autoCreateTopicEnable=False)
     preview = await harness.broker.letters.preview(spec(target="topic:other", again=True))
     assert (preview.would_send, preview.failures.total()) == (0, 2)
+    preview = await harness.broker.letters.preview(spec(target="topic:other"))
+    assert (preview.would_send, preview.already_sent) == (0, 2)
+    assert list(preview.failures.values()) == [0], "the job does not start, so this is an error"
     with raises_code(Code.TOPIC_NOT_EXIST):
         await harness.broker.letters.start_job("b", spec(target="topic:other"))
 

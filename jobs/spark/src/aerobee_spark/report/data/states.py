@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from aerobee_spark.errors import MqError
 from aerobee_spark.reading.offsets import Queue
+from aerobee_spark.report.formats import iso
 from aerobee_spark.table import letter_states
 from aerobee_wire.topics import DLQ_PREFIX
 
@@ -24,8 +25,19 @@ if TYPE_CHECKING:
 PAGE = 4_096  # letters of one request
 MOST_PAGES = 64  # in memory
 UNKNOWN = "unknown"
+# The columns of a listing that have the state of a letter.
+STATE_COLUMNS = ("state", "state_at", "job_id", "requested_by", "target")
 
 Page = dict[int, "LetterStatus"]
+
+
+def as_columns(status: LetterStatus | None) -> dict[str, str]:
+    """Return the state of a letter by the names of `STATE_COLUMNS`. None is an unknown state."""
+    if status is None:
+        return dict.fromkeys(STATE_COLUMNS, "") | {"state": UNKNOWN}
+    at = (iso(status.at_ms) or "") if status.at_ms else ""
+    values = (status.state.value, at, status.job_id, status.requested_by, status.target)
+    return dict(zip(STATE_COLUMNS, values, strict=True))
 
 
 class StateSource(Protocol):
@@ -97,6 +109,14 @@ class LetterStates:
     def look_up(
         self, topic: str, broker_name: str, queue_id: int, queue_offset: int
     ) -> LetterStatus | None:
+        """Return the state of a letter, and count it. None is an unknown state."""
+        status = self.of(topic, broker_name, queue_id, queue_offset)
+        self.counts[UNKNOWN if status is None else status.state.value] += 1
+        return status
+
+    def of(
+        self, topic: str, broker_name: str, queue_id: int, queue_offset: int
+    ) -> LetterStatus | None:
         """Return the state of a letter, or None if it is unknown."""
         number = queue_offset // PAGE
         key = Queue(topic, broker_name, queue_id), number
@@ -105,9 +125,7 @@ class LetterStates:
                 del self._pages[next(iter(self._pages))]
             self._pages[key] = self._fetch(*key)
         page = self._pages[key]
-        status = None if page is None else page.get(queue_offset)
-        self.counts[UNKNOWN if status is None else status.state.value] += 1
-        return status
+        return None if page is None else page.get(queue_offset)
 
     def _fetch(self, queue: Queue, number: int) -> Page | None:
         if self._source is None or queue.broker_name in self.problems:

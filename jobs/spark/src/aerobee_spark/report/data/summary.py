@@ -19,6 +19,7 @@ from aerobee_spark.report.data.body import preview
 from aerobee_spark.report.data.coverage import Coverage, kind_of
 from aerobee_spark.report.data.figures import Figures, Row
 from aerobee_spark.report.data.forecast import Forecast
+from aerobee_spark.report.data.states import as_columns
 from aerobee_spark.report.encodable import encodable
 from aerobee_spark.report.formats import iso
 from aerobee_spark.report.request import DLQ, RETRY, ReportRequest
@@ -262,6 +263,7 @@ def _sample(row: Row) -> Summary:
     return {
         **{name: value for name, value in row.items() if name not in ("body", "sys_flag")},
         "lite_topic": properties.get(props.LITE_TOPIC, ""),
+        **as_columns(None),  # set when the letters are listed
         "born_at": iso(row["born_at"]),
         "stored_at": iso(row["stored_at"]),
         # Include only the user's properties. Properties of the protocol are columns or internal.

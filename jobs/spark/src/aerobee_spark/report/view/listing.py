@@ -10,20 +10,17 @@ import json
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from aerobee_spark.report.data.clusters import Clusters
-from aerobee_spark.report.data.states import UNKNOWN, LetterStates
+from aerobee_spark.report.data.states import STATE_COLUMNS, LetterStates, as_columns
 from aerobee_spark.report.formats import iso
 from aerobee_spark.report.request import DLQ
 from aerobee_spark.report.view.tables import write_csv
 from aerobee_wire import properties as props
-
-if TYPE_CHECKING:
-    from aerobee_client.admin.letters import LetterStatus
 
 BATCH_ROWS = 8192
 
@@ -96,9 +93,6 @@ def _plain(value: Any) -> Any:
     return "" if value is None else value
 
 
-_STATE = ("state", "state_at", "job_id")
-
-
 def write(
     folder: Path, csv_file: Path, redrive_file: Path, states: LetterStates, clusters: Clusters
 ) -> None:
@@ -118,13 +112,6 @@ def write(
                 stack_trace = row.pop(_STACK_TRACE)
                 is_open = None if status is None else status.state.value == "open"
                 clusters.add(row, stack_trace, is_open=is_open)
-                yield (*row.values(), *_state_of(status))
+                yield (*row.values(), *as_columns(status).values())
 
-        write_csv(csv_file, (*_COLUMNS.values(), *_FROM_PROPERTIES, *_STATE), rows())
-
-
-def _state_of(status: LetterStatus | None) -> tuple[str, str, str]:
-    """Return the values of the columns `_STATE`."""
-    if status is None:
-        return UNKNOWN, "", ""
-    return status.state.value, (iso(status.at_ms) or "") if status.at_ms else "", status.job_id
+        write_csv(csv_file, (*_COLUMNS.values(), *_FROM_PROPERTIES, *STATE_COLUMNS), rows())

@@ -433,7 +433,20 @@ class LetterJobs(Component):
                 if found.next_begin_offset <= offset:
                     break
                 offset = found.next_begin_offset
+        if preview.selected and maker is not None:
+            self._check_target(preview, maker)
         return preview
+
+    @staticmethod
+    def _check_target(preview: Preview, maker: RedrivenMessages) -> None:
+        """Add the error of a target that does not exist, also if no letter would go there.
+
+        The start of the job fails then, for example if all its letters were sent before.
+        """
+        try:
+            maker.check_target()
+        except MqError as error:
+            preview.failures.setdefault(error.message[:MAX_ERROR_CHARACTERS], 0)
 
     def _count(
         self,

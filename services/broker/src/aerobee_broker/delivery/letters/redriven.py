@@ -71,6 +71,11 @@ class RedrivenMessages:
         self._plans: dict[tuple[bytes, ...], _Plan | None] = {}
         self._topics: dict[bytes | str, TopicConfig] = {}
 
+    def check_target(self) -> None:
+        """Raise TopicNotExist or NoPermission if the target is a topic without sends."""
+        if self._target.topic:
+            self._topic(self._target.topic)
+
     def message(self, letter: OpenedLetter) -> NewMessage:
         """Return the message for a dead letter.
 
