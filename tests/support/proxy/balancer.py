@@ -48,6 +48,8 @@ class Balancer:
         await self._over.wait()
         server.close()
         self._hang_up()
+        if serving := asyncio.all_tasks() - {asyncio.current_task()}:
+            await asyncio.wait(serving, timeout=5)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._targets.append(self._targets.pop(0))

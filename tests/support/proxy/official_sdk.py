@@ -301,6 +301,8 @@ class Sdk:
 
     def _unmarked(self, found: Any) -> Any:
         """Return messages of the SDK without the mark of their bodies."""
+        if not self._mark:
+            return found
         if isinstance(found, list):
             return [self._unmarked(each) for each in found]
         if not isinstance(found, dict) or not str(found.get("body", "")).startswith(self._mark):

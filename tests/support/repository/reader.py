@@ -10,6 +10,8 @@ import os
 import sys
 from pathlib import Path
 
+from support.running import secure
+
 BIN = Path(sys.executable).parent
 # Prefixes of variables that change what Python, Spark or Aerobee do.
 _CHANGING = ("AEROBEE_", "NAMESRV_ADDR", "PYSPARK_", "_PYSPARK", "PYTHON", "SPARK_", "VIRTUAL_ENV")
@@ -28,4 +30,6 @@ def environment(folder: Path) -> dict[str, str]:
     kept = {name: text for name, text in os.environ.items() if not name.startswith(_CHANGING)}
     others = [part for part in kept["PATH"].split(os.pathsep) if Path(part) != BIN]
     own = {"AEROBEE_CONTEXT_DIR": str(folder / "contexts")}
+    if (closed := secure.enabled()) is not None:  # as if the reader had sourced admin.env
+        own |= closed.client_environment()
     return kept | own | {"PATH": os.pathsep.join([str(commands), *others])}
