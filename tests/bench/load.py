@@ -48,13 +48,27 @@ class Event:
 
 
 class Client:
-    def __init__(self, address: str) -> None:
+    """Calls have no deadline without `timeout_s`. The proxy of Apache needs one."""
+
+    def __init__(
+        self,
+        address: str,
+        metadata: tuple[tuple[str, str], ...] = METADATA,
+        timeout_s: float | None = None,
+    ) -> None:
         self._channel = cygrpc.Channel(address.encode(), OPTIONS, None)
+        self._metadata = metadata
+        self._timeout_s = timeout_s
 
     def rate(self, operation: Operation, in_flight: int, seconds: float) -> float:
         """Messages a second with that many operations under way at any time."""
-        moved, under_way, start = 0, in_flight, time.perf_counter()
-        end = start + seconds
+        start = time.perf_counter()
+        moved = self.run(operation, in_flight, lambda: time.perf_counter() < start + seconds)
+        return moved / (time.perf_counter() - start)
+
+    def run(self, operation: Operation, in_flight: int, goes_on: Callable[[], bool]) -> int:
+        """The messages that were moved while `goes_on`, by that many operations at any time."""
+        moved, under_way = 0, in_flight
 
         def step(one: Coroutine[Start, Any, int], event: Any = None) -> None:
             nonlocal moved, under_way
@@ -62,7 +76,7 @@ class Client:
                 one.send(event)(partial(step, one))
             except StopIteration as done:
                 moved += done.value
-                if time.perf_counter() < end:
+                if goes_on():
                     step(operation())
                 else:
                     under_way -= 1
@@ -72,13 +86,13 @@ class Client:
         while under_way:
             event = self._channel.next_call_event()
             event.tag(event)
-        return moved / (time.perf_counter() - start)
+        return moved
 
     async def unary(self, path: str, request: bytes) -> bytes:
         message = cygrpc.ReceiveMessageOperation(NO_FLAGS)
         status = cygrpc.ReceiveStatusOnClientOperation(NO_FLAGS)
         operations = (
-            *_request(request),
+            *self._request(request),
             cygrpc.ReceiveInitialMetadataOperation(NO_FLAGS),
             message,
             status,
@@ -105,7 +119,7 @@ class Client:
 
             headers = cygrpc.ReceiveInitialMetadataOperation(NO_FLAGS)
             status = cygrpc.ReceiveStatusOnClientOperation(NO_FLAGS)
-            first = (*_request(request), headers, *_receive())
+            first = (*self._request(request), headers, *_receive())
             calls.append(self._call(path, (first, on_message), ((status,), _nothing)))
 
         await Event(start)
@@ -113,17 +127,17 @@ class Client:
 
     def _call(self, path: str, *batches: tuple[Any, Callable[[Any], None]]) -> Any:
         method = path.encode()
+        deadline = None if self._timeout_s is None else time.time() + self._timeout_s
         return self._channel.integrated_call(
-            DEFAULTS, method, None, None, METADATA, None, batches, None, None
+            DEFAULTS, method, None, deadline, self._metadata, None, batches, None, None
         )
 
-
-def _request(request: bytes) -> tuple[Any, ...]:
-    return (
-        cygrpc.SendInitialMetadataOperation(METADATA, NO_FLAGS),
-        cygrpc.SendMessageOperation(request, NO_FLAGS),
-        cygrpc.SendCloseFromClientOperation(NO_FLAGS),
-    )
+    def _request(self, request: bytes) -> tuple[Any, ...]:
+        return (
+            cygrpc.SendInitialMetadataOperation(self._metadata, NO_FLAGS),
+            cygrpc.SendMessageOperation(request, NO_FLAGS),
+            cygrpc.SendCloseFromClientOperation(NO_FLAGS),
+        )
 
 
 def _receive() -> tuple[Any, ...]:

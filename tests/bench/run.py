@@ -78,6 +78,18 @@ SUITES = {
     "replication.full_tables": ("failover_gap_full_tables_s",),
     "replication.catch_up": ("catch_up", "catch_up_send_p99"),
     "replication.scrub": ("scrub_sends", "scrub_send_p99", "repair_1000_records_s"),
+    "closed": (
+        "closed_ingest_tls",
+        "closed_ingest_access",
+        "closed_pull_tls",
+        "closed_unary_access",
+        "closed_unary_tls",
+        "closed_memory_namesrv",
+        "closed_memory_broker",
+        "closed_memory_proxy",
+        "closed_user_visible_s",
+        "closed_user_turn_ms",
+    ),
     "shared_port": ("proxy_shared_port_send", "proxy_tls_send"),
     "store": (
         "store_recovery",

@@ -25,6 +25,7 @@ from support.processes import certificates
 from support.processes.service import ServiceProcess, proxy_process
 from support.proxy.official_sdk import newest_sdks, official_sdks
 from support.proxy.sdk_cluster import Cluster, sdk_cluster
+from support.running import secure
 
 pytestmark = pytest.mark.slow
 
@@ -54,7 +55,7 @@ def guarded_proxy(cluster: Cluster, *options: str) -> Iterator[ServiceProcess]:
 
 
 @contextmanager
-def running_site(home: Path, certificate: Path, brokers: int) -> Iterator[Site]:
+def running_site(home: Path, certificate: Path, roots: Path, brokers: int) -> Iterator[Site]:
     key = certificate.with_suffix(".key")
     identity = ("--set", f"tlsCertPath={certificate}", "--set", f"tlsKeyPath={key}")
     lease = ("--set", f"defaultInvisibleTimeMills={LEASE_S * 1_000}")
@@ -62,7 +63,7 @@ def running_site(home: Path, certificate: Path, brokers: int) -> Iterator[Site]:
         sdk_cluster(home, *lease, *identity, brokers=brokers) as cluster,
         guarded_proxy(cluster, *identity) as guarded,
     ):
-        yield Site(cluster, guarded, certificate)
+        yield Site(cluster, guarded, roots)
 
 
 @pytest.fixture(scope="module")
@@ -75,11 +76,15 @@ def runs(
         for item in request.session.items
         if isinstance(item, pytest.Function) and item.originalname == "test_the_sdk_does"
     ]
-    certificate = certificates.write(tmp_path_factory.mktemp("certificates"))[0]
+    certificate = roots = certificates.write(tmp_path_factory.mktemp("certificates"))[0]
+    if (closed := secure.enabled()) is not None:
+        certificate, roots = closed.certificate("proxy"), closed.roots
     with ExitStack() as stack:
         sites = {
             brokers: stack.enter_context(
-                running_site(tmp_path_factory.mktemp(f"cluster_{brokers}"), certificate, brokers)
+                running_site(
+                    tmp_path_factory.mktemp(f"cluster_{brokers}"), certificate, roots, brokers
+                )
             )
             for brokers in sorted({case.brokers for case in selected})
         }

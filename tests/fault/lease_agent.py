@@ -44,8 +44,7 @@ OUTAGE = frozenset(
 
 
 def report(event: str, message: ReceivedMessage | None = None, **more: Any) -> None:
-    """One write, so that lines of several threads, or of a process that is killed, are whole.
-    `at_ms`: since the epoch; `at`: seconds of the monotonic clock of the machine."""
+    """`at_ms`: since the epoch; `at`: seconds of the monotonic clock of the machine."""
     reported = {"event": event, "at_ms": time.time() * 1_000, "at": time.monotonic(), **more}
     if message is not None:
         reported["place"] = [
@@ -57,6 +56,12 @@ def report(event: str, message: ReceivedMessage | None = None, **more: Any) -> N
     if isinstance(message, LeasedMessage):
         reported["popped_ms"] = message.handle.pop_time_ms
         reported["attempt"] = message.delivery_attempt
+        reported["lease"] = message.handle.lease_id  # of the whole receive; a renewal keeps it
+    write(reported)
+
+
+def write(reported: dict[str, Any]) -> None:
+    """At once, so that lines of several threads, or of a process that is killed, are whole."""
     os.write(sys.stdout.fileno(), f"{json.dumps(reported)}\n".encode())
 
 
@@ -68,13 +73,7 @@ async def work(
         try:
             for message in await consumer.receive(8, LEASE, WAIT):
                 report("received", message)
-                try:
-                    await settle(consumer, message, chance)
-                except (
-                    MqError
-                ) as error:  # perhaps done, and its answer lost for longer than a lease
-                    report("in doubt", message, code=error.code.name)
-                    raise
+                await settle(consumer, message, chance)
         except MqError as error:
             if error.code not in outage:
                 raise
@@ -87,11 +86,11 @@ async def settle(
     dice = chance.random()
     if dice < 0.02:
         return  # its lease ends
-    report("settling", message)
     if dice < 0.04:
         await consumer.change_invisible_duration(message, timedelta(0), counted=False)
         report("given back", message)
         return
+    report("settling", message)
     if dice < 0.06:
         with consumer.renewing(message):
             await asyncio.sleep(chance.uniform(0, 1.5 * LEASE.total_seconds()))

@@ -27,8 +27,13 @@ READY_S = 90.0
 # A caller without a certificate.
 PLAINTEXT = ("/opt/aerobee/bin/aerobee", "--namesrv", "namesrv-0.namesrv:9876", "topic", "list")
 PROBES = ("startupProbe", "livenessProbe", "readinessProbe")
-# Exits with 0 if the path of the probe answers 200.
-GET = "import sys, urllib.request as r; r.urlopen('http://127.0.0.1:' + sys.argv[1], timeout=3)"
+# Prints what a URL answers; exits with 0 if that has the status 200. Like the kubelet, it checks no
+# certificate.
+GET = """
+import ssl, sys, urllib.request as r
+request = r.Request(sys.argv[1], headers=dict(each.split("=") for each in sys.argv[2:]))
+print(r.urlopen(request, timeout=3, context=ssl._create_unverified_context()).read().decode())
+"""
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +57,9 @@ class Cluster:
         self.containers = {name: self._run(pod) for name, pod in self.pods.items()}
 
     def _run(self, pod: Pod) -> str:
-        names = (f"{pod.name}.{pod.workload}", f"{pod.name}.{pod.workload}.{NAMESPACE}.svc")
+        # The name of a workload has a record for each of its pods, as that of a headless Service.
+        own = f"{pod.name}.{pod.workload}"
+        names = (pod.workload, own, f"{own}.{NAMESPACE}.svc")
         user = pod.spec["securityContext"]["runAsUser"]
         identifier = docker(
             *("run", "--detach", "--network", self._network, "--hostname", pod.name),
@@ -69,7 +76,7 @@ class Cluster:
 
     def _mounts(self, pod: Pod) -> Iterator[str]:
         volumes = {each["name"]: each for each in pod.spec.get("volumes", ())}
-        for mount in pod.container["volumeMounts"]:
+        for mount in pod.container.get("volumeMounts", ()):
             volume, path = volumes.get(mount["name"]), mount["mountPath"]
             if volume is None:
                 yield f"--volume={path}"  # a claim
@@ -84,8 +91,12 @@ class Cluster:
             ports = {each["name"]: each["containerPort"] for each in pod.container["ports"]}
             for probe in PROBES:
                 request = pod.container[probe]["httpGet"]
-                target = f"{ports[request['port']]}{request['path']}"
-                check = partial(self.succeeds, name, "python", "-c", GET, target)
+                scheme = request.get("scheme", "HTTP").lower()
+                target = f"{scheme}://127.0.0.1:{ports[request['port']]}{request['path']}"
+                headers = [
+                    f"{one['name']}={one['value']}" for one in request.get("httpHeaders", ())
+                ]
+                check = partial(self.succeeds, name, "python", "-c", GET, target, *headers)
                 until_sync(check, f"{probe} of {name} succeeds", timeout_s=READY_S)
 
     def succeeds(self, pod: str, *command: str) -> bool:
@@ -115,29 +126,37 @@ def test_each_container_starts_and_a_message_goes_through(image: str, tmp_path: 
     with ExitStack() as stack:
         cluster = Cluster(image, "base", stack, tmp_path)
         cluster.until_probes_succeed()
-        brokers = cluster.aerobee("proxy-0", "cluster", "list", "--json")
-        assert f'"broker-1.broker.{NAMESPACE}.svc:10911"' in brokers
+        for name in ("namesrv-0", "namesrv-1"):
+            at = ("--namesrv", f"{name}.namesrv:9876")
+            brokers = cluster.aerobee("proxy-0", *at, "cluster", "list", "--json")
+            for number in (0, 1):
+                assert f'"broker-{number}.broker.{NAMESPACE}.svc:10911"' in brokers
         cluster.aerobee("proxy-0", "topic", "create", "orders")
         cluster.aerobee("proxy-0", "message", "send", "orders", "42 apples")
         shown = cluster.aerobee(
             "proxy-1", "message", "consume", "orders", "--from", "earliest", "--count", "1"
         )
         assert "42 apples" in shown
+        topics = ("python", "-c", GET, "http://127.0.0.1:8082/api/v1/topics")
+        assert '"orders"' in docker("exec", cluster.containers["console-0"], *topics)
         for name, pod in cluster.pods.items():
-            if "lifecycle" in pod.container:
-                [program, *_] = pod.container["lifecycle"]["preStop"]["exec"]["command"]
-                assert cluster.succeeds(name, "sh", "-c", f"command -v {program}")
+            if name.endswith("-0") and "lifecycle" in pod.container:
+                assert cluster.succeeds(
+                    name, *pod.container["lifecycle"]["preStop"]["exec"]["command"]
+                )
 
 
 def secrets(directory: Path) -> None:
-    """Make the three Secrets as docs/kubernetes.md does, readable by the user of the containers."""
+    """Make the four Secrets as docs/kubernetes.md does, readable by the user of the containers."""
     certs = directory / "certs"
-    hosts = f"proxy,*.namesrv,*.broker.{NAMESPACE}.svc"
+    hosts = f"proxy,console,*.namesrv,*.broker.{NAMESPACE}.svc"
     assert aerobee("certs", "init", str(certs), "--hosts", hosts).returncode == 0
     names = {"namesrv": ["namesrv"], "broker": ["broker-0", "broker-1"], "proxy": ["proxy"]}
-    for name in names["broker"]:
-        issue = ("certs", "issue", str(certs), "--role", "broker", "--name", name)
-        assert aerobee(*issue, "--hosts", hosts).returncode == 0
+    names["console"] = ["console"]
+    for role in ("broker", "console"):
+        for name in names[role]:
+            issue = ("certs", "issue", str(certs), "--role", role, "--name", name)
+            assert aerobee(*issue, "--hosts", hosts).returncode == 0
     names["admin"] = ["admin"]  # for the command
     for service, files in names.items():
         secret = directory / f"aerobee-{service}"

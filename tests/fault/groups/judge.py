@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from fault.group_agent import STEPS, content
-from fault.groups.leases import check_settled, in_doubt
+from fault.groups.leases import check_settled, in_doubt, settlements
 from fault.groups.record import (
     KINDS,
     PRODUCERS,
@@ -247,7 +247,7 @@ def check_leased_order(history: History) -> None:
             place = place_of(reported)
             unsettled[group_of(reported), place[:3]].add(place[3])
     first = {each: min(offsets) for each, offsets in unsettled.items()}
-    for _, event, reported in sorted(settlements(history), key=lambda each: each[:2]):
+    for _, event, reported in sorted(receipts_and_settlements(history), key=lambda each: each[:2]):
         place = place_of(reported)
         line = group_of(reported), place[:3]
         if event == "received":
@@ -257,24 +257,16 @@ def check_leased_order(history: History) -> None:
             first[line] = min(unsettled[line], default=place[3] + 1)
 
 
-def settlements(history: History) -> Iterator[tuple[float, str, Report]]:
+def receipts_and_settlements(history: History) -> Iterator[tuple[float, str, Report]]:
     """Of STEPS: when, "received" or "settled", and what. A settlement counts from its begin: it is
     done at some time before the consumer knows."""
     for member in history.of("simple"):
-        began: dict[Place, float] = {}
-        for reported in (
-            reported for reported in member.reported if reported.get("place", [""])[0] == STEPS
-        ):
-            place = place_of(reported)
-            if reported["event"] == "received":
-                yield reported["at"], "received", reported
-            elif reported["event"] == "settling":
-                began[place] = reported["at"]
-            elif reported["event"] in ("acked", "dead-lettered"):
-                yield began[place], "settled", reported
-        for reported in in_doubt([member.reported]):
-            if reported["place"][0] == STEPS:
-                yield began[place_of(reported)], "settled", reported
+        reported = [one for one in member.reported if one.get("place", [""])[0] == STEPS]
+        for one in reported:
+            if one["event"] == "received":
+                yield one["at"], "received", one
+        for began, _ in settlements(reported):
+            yield began["at"], "settled", began
 
 
 def group_of(reported: Report) -> str:

@@ -4,8 +4,8 @@ Pure.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
 
 Report = dict[str, Any]
 
@@ -14,15 +14,37 @@ SETTLED = ("acked", "dead-lettered")
 SLACK_MS = 50
 
 
+class Settlement(NamedTuple):
+    """Of one lease. `began`: the report of its begin; it is done at some time after that.
+    `is_known`: the consumer was told that it is done. Else it may be: the consumer was killed, or
+    told of a failure."""
+
+    began: Report
+    is_known: bool
+
+
+def settlements(reported: Iterable[Report]) -> Iterator[Settlement]:
+    """Of one consumer. It may settle two leases of a message at once: the first one has ended, and
+    the consumer was still busy with other messages of that receive."""
+    begun: dict[tuple[Any, ...], Report] = {}
+    for one in reported:
+        if one["event"] == "settling":
+            begun[lease_of(one)] = one
+        elif one["event"] in SETTLED:
+            yield Settlement(begun.pop(lease_of(one)), is_known=True)
+    for one in begun.values():
+        yield Settlement(one, is_known=False)
+
+
 def in_doubt(consumers: Iterable[list[Report]]) -> list[Report]:
-    """Of each consumer, by what it told: what it was settling when it was killed, and what it was
-    told a failure of. That may be done."""
-    found = []
-    for reported in consumers:
-        found += [one for one in reported if one["event"] == "in doubt"]
-        last = {tuple(one["place"]): one for one in reported if "place" in one}
-        found += [one for one in last.values() if one["event"] == "settling"]
-    return found
+    """The begins of settlements that may be done."""
+    return [
+        began for reported in consumers for began, is_known in settlements(reported) if not is_known
+    ]
+
+
+def lease_of(reported: Report) -> tuple[Any, ...]:
+    return *reported["place"], reported["lease"]
 
 
 def check_settled(reported: Iterable[Report]) -> int:

@@ -11,6 +11,7 @@ import grpc
 import pytest
 from aerobee.broker.v1 import client_pb2
 
+from aerobee_client.cluster import transport as transport_module
 from aerobee_client.cluster.transport import Channels, GrpcTransport, plaintext
 from aerobee_client.errors import BrokerUnreachable, RequestTimeout
 from aerobee_wire import rpcs
@@ -247,3 +248,26 @@ async def test_a_call_has_metadata_from_its_path_and_its_serialized_request() ->
     await transport.close()
     await peer.stop()
     assert seen == [f"{rpcs.LIST_GROUP_MEMBERS.path} {REQUEST.SerializeToString().hex()}"]
+
+
+async def test_another_key_takes_a_new_channel(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise lasting calls would stay signed with a key that the user may lose."""
+    monkeypatch.setattr(transport_module, "RELOAD_S", 0.02)
+    connected: list[str] = []
+    changes = iter([False, True])
+
+    def connect(address: str, path: str) -> grpc.aio.Channel:
+        connected.append(address)
+        return plaintext(address, path)
+
+    peer = Peer(members)
+    await peer.start()
+    transport = GrpcTransport(Channels(connect, key_changed=lambda: next(changes, False)))
+
+    async def connects_again() -> bool:
+        await transport.call(peer.address, rpcs.LIST_GROUP_MEMBERS, REQUEST, timeout_s=30)
+        return len(connected) == 2
+
+    await until(connects_again)
+    await transport.close()
+    await peer.stop()

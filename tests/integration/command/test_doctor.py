@@ -60,6 +60,26 @@ def test_differences_between_brokers_are_found_until_they_are_gone(
             assert findings(CLOSED, "--from", namesrv) == {}
 
 
+def test_an_idle_topic_and_group_are_hints(namesrv: str, tmp_path: Path) -> None:
+    with broker(namesrv, tmp_path, "broker-a"):
+        aerobee_json("topic", "create", "orders", namesrv=namesrv)
+        aerobee_json("group", "create", "billing", namesrv=namesrv)
+        assert findings(namesrv) == {}
+
+        def hints() -> list[tuple[str, str]]:
+            done = aerobee("doctor", "--idle", "1ms", "--json", namesrv=namesrv)
+            found = found_by_doctor(done.stdout)
+            assert all(each["hint"] for each in found)
+            assert done.returncode == (0 if len(found) == len(json.loads(done.stdout)) else FOUND)
+            return [(each["check"], each["subject"]) for each in found]
+
+        assert hints() == [("topic", "orders"), ("group", "billing")]
+        sent = aerobee("message", "send", "orders", "x", namesrv=namesrv)
+        assert sent.returncode == 0
+        line = aerobee("doctor", "--idle", "1h", namesrv=namesrv)
+        assert "orders" not in line.stdout
+
+
 def test_what_cannot_be_reached_is_found(namesrv: str, tmp_path: Path) -> None:
     assert aerobee("doctor", namesrv=CLOSED).returncode == 1
     assert aerobee("doctor", namesrv=namesrv).returncode == 1  # no broker yet

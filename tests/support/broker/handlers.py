@@ -20,6 +20,7 @@ class FakeCall:
     metadata: Mapping[str, str] = {}
     peer = "10.0.0.7:4711"
     certificate_uris: tuple[str, ...] = ()
+    is_encrypted = False
     caller = ANYBODY
 
     def __init__(self) -> None:

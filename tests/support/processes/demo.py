@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from aerobee_cli.demo import flights
-from aerobee_client import AdminClient, MqError
+from aerobee_client import AdminClient, MqError, Tls
 from support.clock.polling import until_sync
 from support.processes.command import Running
 from support.processes.flight_figures import expected
+from support.running import secure
 
 MARK = "AEROBEE_TEST_MARK"
 DEMO_TIMEOUT_S = 300.0
@@ -28,7 +29,9 @@ class Demo(Running):
         self.scratch = tmp_path / "scratch"
         self.scratch.mkdir()
         env = {MARK: self.mark, "TMPDIR": str(self.scratch), **environ}
-        super().__init__("demo", "--out", str(self.out), *arguments, env=env)
+        self._is_secure = secure.enabled() is not None
+        closed = ("--secure",) if self._is_secure else ()
+        super().__init__("demo", "--out", str(self.out), *closed, *arguments, env=env)
 
     @property
     def namesrv(self) -> str:
@@ -37,10 +40,17 @@ class Demo(Running):
     def stored(self) -> int:
         """Flights that the broker has; 0 while it does not answer."""
         try:
-            with AdminClient(self.namesrv) as admin:
+            with AdminClient(self.namesrv, tls=self._tls()) as admin:
                 return sum(queue.max_offset for queue in admin.topic_status("flights"))
         except MqError:
             return 0
+
+    def _tls(self) -> Tls | None:
+        """Return the certificates that the demo made for its administrator."""
+        if not self._is_secure:
+            return None
+        [directory] = self.scratch.glob("aerobee-demo-*/secure")
+        return Tls(directory / "ca.crt", directory / "admin.crt", directory / "admin.key")
 
     def summary(self) -> dict[str, Any]:
         found: dict[str, Any] = json.loads((self.out / "summary.json").read_text())

@@ -21,9 +21,11 @@ from pathlib import Path
 from typing import IO, Any, Self
 
 from support.processes.prepared import ForkedProcess, fork
+from support.running import secure
 
 START_TIMEOUT_S = 30.0
 STOP_GRACE_S = 15.0
+DRAIN_TIMEOUT_S = 60.0
 SMALL_LOG = "--set=mappedFileSizeCommitLog=67108864"
 METRICS = ("--set=metricsExporterType=PROM", "--set=metricsPromExporterPort=0")
 
@@ -72,6 +74,8 @@ class ServiceProcess:
         self._prefix = prefix
         self.ready: dict[str, Any] = {}
         self._env = {**os.environ, "PYTHONUNBUFFERED": "1", **(env or {})}
+        if (closed := secure.enabled()) is not None:
+            self._env |= closed.service_environment(module, arguments)
         self._process: subprocess.Popen[bytes] | ForkedProcess | None = None
         self._readers: list[threading.Thread] = []
         self._pipes: list[_Pipe] = []  # stdout and stderr, while they are open
@@ -297,6 +301,19 @@ def broker_process(data: Path, *arguments: str, namesrv: str = "") -> ServicePro
         *arguments,
         *(("--namesrv", namesrv) if namesrv else ()),
     )
+
+
+def drain(service: ServiceProcess) -> None:
+    """Move the clients of a service that has METRICS to others, as preStop does in Kubernetes."""
+    endpoints = service.ready["metrics"]
+    run_drain = run(
+        "aerobee_chassis.drain",
+        *("--pid", str(service.pid)),
+        *([endpoints] if isinstance(endpoints, str) else endpoints),
+        str(int(DRAIN_TIMEOUT_S)),
+        timeout_s=DRAIN_TIMEOUT_S + START_TIMEOUT_S,
+    )
+    assert run_drain.returncode == 0, run_drain.stderr
 
 
 def unless_set(defaults: Iterable[str], arguments: Sequence[str]) -> list[str]:

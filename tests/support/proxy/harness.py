@@ -81,6 +81,7 @@ class FakeCall:
         self.metadata = {"x-mq-client-id": CLIENT_ID} if metadata is None else metadata
         self.peer = "192.0.2.1:5123"
         self.certificate_uris: tuple[str, ...] = ()
+        self.is_encrypted = False
         self.caller = ANYBODY
         self.written: list[Any] = []
         self._time_remaining_s = time_remaining_s

@@ -25,6 +25,8 @@ import pytest
 from aerobee_foreign.apache.rocketmq.v2.definition_pb2 import Code
 from packaging.version import Version
 
+from support.running import secure
+
 ROOT = Path(__file__).resolve().parents[3]
 SDKS = ROOT / "build" / "sdk"
 AGENTS = ROOT / "tests" / "conformance" / "sdk"
@@ -230,6 +232,9 @@ class Sdk:
         prefix: Sequence[str] = (),
     ) -> None:
         environment = official.environment(home)
+        if (closed := secure.enabled()) is not None:
+            credentials = credentials if any(credentials) else (secure.USER, secure.SECRET)
+            roots = roots or closed.roots
         if roots is not None:
             # The variable of gRPC alone may be set on any machine.
             environment |= {"GRPC_DEFAULT_SSL_ROOTS_FILE_PATH": str(roots), "SDK_TLS": "on"}

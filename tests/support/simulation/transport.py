@@ -305,6 +305,7 @@ class SimulatedCall:
     metadata: Mapping[str, str] = {}
     peer = "10.0.0.7:4711"
     certificate_uris: tuple[str, ...] = ()
+    is_encrypted: bool = False
     caller = ANYBODY
 
     def __init__(self, end: End) -> None:

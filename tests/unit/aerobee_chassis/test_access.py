@@ -25,6 +25,7 @@ class PeerCall:
     peer: str
     certificate_uris: tuple[str, ...] = ()
     metadata: Mapping[str, str] = field(default_factory=dict)
+    is_encrypted: bool = True
 
 
 def logged(*calls: tuple[str, PeerCall]) -> list[tuple[str, str]]:
@@ -50,6 +51,22 @@ def test_identity_is_logged_once_from_all_hosts() -> None:
     assert logged((DELETE_TOPIC.path, first), (DELETE_TOPIC.path, again)) == [
         (DELETE_TOPIC.path, first.peer)
     ]
+
+
+def test_call_in_plaintext_is_logged_although_it_is_allowed() -> None:
+    """A port that enforces TLS would not get it."""
+    permissions = Permissions("prod", "broker-a")
+    checks = Access(permissions, enforced=True, observe_only=True, reports_plaintext=True)
+    calls: list[Any] = [
+        PeerCall("10.0.0.1:40000", (CLIENT,), is_encrypted=encrypted) for encrypted in (True, False)
+    ]
+    with structlog.testing.capture_logs() as logs:
+        for call in calls:
+            checks.admit(SEND.path, call)
+    assert [(line["event"], line["reason"]) for line in logs] == [
+        ("call_would_be_rejected", "it does not use TLS")
+    ]
+    assert not checks.rejected
 
 
 def test_memory_of_logged_callers_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -43,6 +43,7 @@ class OpenCall:
 
     peer: str = "10.0.0.1:40000"
     certificate_uris: tuple[str, ...] = (ADMIN,)
+    is_encrypted: bool = True
     caller: Caller = ANYBODY
 
 

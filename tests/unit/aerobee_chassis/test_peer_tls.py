@@ -49,6 +49,30 @@ def test_plaintext_is_the_default() -> None:
     assert options("tlsServerMode=permissive").server_tls() is None
 
 
+PERMISSIVE = ("tlsServerMode=permissive", "tlsCertPath=c", "tlsKeyPath=k", "tlsTrustCertPath=a")
+
+
+def test_permissive_port_with_a_certificate_accepts_both_and_checks_callers() -> None:
+    given = options(*PERMISSIVE, "authenticationEnabled=true", "tlsServerNeedClientAuth=optional")
+    tls = given.server_tls()
+    assert tls is not None and tls.accepts_plaintext and given.checks_callers
+    enforced = options(*PERMISSIVE[1:], ENFORCING).server_tls()
+    assert enforced is not None and not enforced.accepts_plaintext
+    with raises_about(ConfigError, "tlsTrustCertPath"):
+        options(*PERMISSIVE[:3])
+
+
+def test_observed_permissive_port_is_open() -> None:
+    assert options(*PERMISSIVE).is_closed
+    with raises_about(ConfigError, "bindAddress"):
+        options(*PERMISSIVE, "accessObserveOnly=true", "bindAddress=0.0.0.0")
+
+
+def test_calls_stay_in_plaintext_while_other_ports_do_not_accept_tls() -> None:
+    assert options(*PERMISSIVE, "tlsCalls=false").peer_tls() is None
+    assert options(*PERMISSIVE).peer_tls() is not None
+
+
 def test_callers_need_no_certificate_if_the_option_says_so() -> None:
     given = options(
         ENFORCING, "tlsCertPath=c", "tlsKeyPath=k", "tlsServerNeedClientAuth=none"

@@ -72,6 +72,7 @@ COMMANDS = {
     "export",
     "apply",
     "completion",
+    "bench",
     "audit list",
     "audit tail",
     "audit verify",

@@ -20,6 +20,7 @@ from aerobee_cli import connected, redriving, tracking
 from aerobee_cli.commands import (
     acl,
     audit,
+    bench,
     broker,
     certs,
     cluster,
@@ -494,6 +495,45 @@ LISTINGS: dict[str, tuple[Sequence[Column], Sequence[dict[str, Any]]]] = {
     "top-brokers": (top.BROKER_COLUMNS, [{"name": f"broker-{n}", **RATES} for n in "ab"]),
     "top-topics": (top.TOPIC_COLUMNS, [{"name": "orders", **RATES}]),
     "top-groups": (top.GROUP_COLUMNS, [{"name": "billing", **RATES}]),
+    "bench": (
+        bench.GROUP_COLUMNS,
+        [
+            {
+                "group": f"aerobee-bench-5f1c0a9e77d1-{number}",
+                "arrived": 1_204_881,
+                "lost": 0,
+                "twice": 12 * number,
+                "out_of_order": 0,
+                "rate": 20_081.4,
+                "latency_p50_ms": 1.412,
+                "latency_p99_ms": 12.2,
+                "latency_max_ms": 103.95,
+            }
+            for number in (1, 2)
+        ],
+    ),
+    "bench-check": (
+        bench.CHECK_COLUMNS,
+        [
+            *(
+                {
+                    "broker_name": "broker-a",
+                    "queue_id": number,
+                    "send_ms": 1.25,
+                    "receive_ms": 0.8,
+                    "problem": "",
+                }
+                for number in (0, 1)
+            ),
+            {
+                "broker_name": "broker-b",
+                "queue_id": None,
+                "send_ms": None,
+                "receive_ms": None,
+                "problem": "broker broker-b (10.0.3.18:10911) is unreachable: connection refused",
+            },
+        ],
+    ),
     "context-list": (
         context.COLUMNS,
         [

@@ -39,10 +39,12 @@ def test_a_file_is_read_again_when_it_changes(
     file.write_text("former\n")
     signer = Credentials("billing", secret_key_file=file).signer()
     assert counts(signer.sign(PATH), b"former")
+    assert not signer.key_changed()
     file.write_text("new\n")
     assert counts(signer.sign(PATH), b"new")
+    assert signer.key_changed() and not signer.key_changed()
     file.unlink()
-    assert counts(signer.sign(PATH), b"new")
+    assert counts(signer.sign(PATH), b"new") and not signer.key_changed()
 
 
 def test_the_environment_names_user_and_file(tmp_path: Path) -> None:

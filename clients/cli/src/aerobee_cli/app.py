@@ -55,6 +55,7 @@ COMMANDS = {
     "audit": ("audit", "Audit logs: changes, logins and rejected calls."),
     "client": ("client", "Connected producers and consumers."),
     "top": ("top", "Show live rates of brokers, and of the busiest topics and groups."),
+    "bench": ("bench", "Put load on a cluster, and show how fast it was, and what arrived."),
     "doctor": ("doctor", "Look for problems of clients and operators."),
     "completion": (
         "completion",

@@ -75,7 +75,7 @@ COMMANDS: Mapping[str, Mapping[str, Counterpart]] = {
         "getBrokerConfig": _ours("broker config get"),
         "brokerStatus": _ours("broker status"),
         "brokerConsumeStats": _ours("group progress", note="for one group"),
-        "sendMsgStatus": _ours("message send"),
+        "sendMsgStatus": _ours("bench", note="with --check: the times of each queue"),
         "cleanExpiredCQ": _RETENTION,
         "cleanUnusedTopic": _none(
             "the queues of a topic are deleted with it: `aerobee topic delete`"
@@ -90,7 +90,7 @@ COMMANDS: Mapping[str, Mapping[str, Counterpart]] = {
     },
     "cluster and clients": {
         "clusterList": _ours("cluster list"),
-        "clusterRT": _none("metrics have the time of sends; `make bench` measures a machine"),
+        "clusterRT": _ours("bench", note="with --check: the times of each queue of each broker"),
         "producerConnection": _ours("client list"),
         "consumerConnection": _ours("group members"),
         "producer": _ours("client list"),
@@ -119,7 +119,7 @@ COMMANDS: Mapping[str, Mapping[str, Counterpart]] = {
         "printMsgByQueue": _ours("message browse"),
         "sendMessage": _ours("message send"),
         "consumeMessage": _ours("message consume"),
-        "checkMsgSendRT": _none("metrics have the time of sends; `make bench` measures a machine"),
+        "checkMsgSendRT": _ours("bench", note="on a topic of its own: p50, p99 and throughput"),
         "dumpCompactionLog": _none("there is no compaction"),
         "queryCq": _ours("store dump", note="of a stopped broker"),
         "checkRocksdbCqWriteProgress": _ROCKSDB,

@@ -1,4 +1,4 @@
-"""Show the progress of a redrive or resend on stderr.
+"""Show the progress of a redrive, a resend or a benchmark on stderr.
 
 On a terminal, the progress is one line that is overwritten. Otherwise it is a new line every 10 s.
 """
@@ -14,7 +14,7 @@ LINE_INTERVAL_S = 10.0
 
 
 class Progress:
-    """Shows the progress of a redrive or resend.
+    """Shows the progress of a command.
 
     `now_s` is a monotonic clock. `what` names the examined items.
     """
@@ -39,11 +39,18 @@ class Progress:
 
         `looked_at` of `total` items are examined, and `sent` messages are sent.
         """
+        self.show(lambda elapsed_s: progress_text(looked_at, total, sent, elapsed_s, self._what))
+
+    def show(self, text_at: Callable[[float], str]) -> None:
+        """Print a text if the interval since the last print is over.
+
+        `text_at` makes the text from the time since the start, in seconds.
+        """
         now_s = self._now_s()
         if now_s - self._said_s < self._interval_s:
             return
         self._said_s = now_s
-        text = progress_text(looked_at, total, sent, now_s - self._began_s, self._what)
+        text = text_at(now_s - self._began_s)
         self._out.write(f"\r{text}\x1b[K" if self._overwrites else f"{text}\n")
         self._out.flush()
         self._is_shown = True

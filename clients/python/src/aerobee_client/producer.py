@@ -26,6 +26,7 @@ from aerobee.broker.v1 import client_pb2
 from aerobee_client.cluster.client_instance import ClientInstance
 from aerobee_client.cluster.latency_detector import LatencyDetector
 from aerobee_client.cluster.latency_fault import LatencyFault
+from aerobee_client.credentials import Credentials
 from aerobee_client.errors import ClientClosed
 from aerobee_client.message import Message, check_message, check_messages
 from aerobee_client.message_queue import MessageQueue
@@ -54,10 +55,13 @@ from aerobee_client.sending.cross_thread_queue import CrossThreadQueue, QueuedSe
 from aerobee_client.sending.order.queue_choice import QueueChoice, Selector
 from aerobee_client.sending.sender import Sender
 from aerobee_client.sending.single_sends import SingleSends
+from aerobee_client.tls import Tls
+from aerobee_client.trace_topic.message_traces import MessageTraces, producer_group
 from aerobee_cluster.transport import Transport
 from aerobee_wire.topics import check_group
 
 DEFAULT_GROUP = "DEFAULT_PRODUCER"
+TRACE_TIMEOUT = timedelta(seconds=5)  # of RocketMQ's sends of traces
 
 
 @checked_class
@@ -101,6 +105,11 @@ class AsyncProducer(StartedClient):
         self._transport = transport
         self._clock = clock
         self._interceptors = tuple(self._options.interceptors)
+        self._traces: MessageTraces | None = None
+        if self._options.enable_trace:
+            # The last interceptor: it measures the send without the others.
+            self._traces = MessageTraces(self.producer_group, self._open_trace_producer)
+            self._interceptors = (*self._interceptors, self._traces)
         self._fault: LatencyFault | None = None
         if self._options.latency_fault:
             self._fault = LatencyFault(self._options.latency_table_ms)
@@ -138,6 +147,8 @@ class AsyncProducer(StartedClient):
             watches=self._whole_cluster,
             whole_cluster=self._whole_cluster,
         )
+        if self._traces is not None:
+            await self._traces.start()
         if self._fault is not None and self._options.latency_detector:
             self._detector = LatencyDetector(
                 self._instance,
@@ -173,6 +184,8 @@ class AsyncProducer(StartedClient):
             self._requests.close()
         async with AsyncExitStack() as finally_:
             finally_.push_async_callback(instance.close)
+            if self._traces is not None:
+                finally_.push_async_callback(self._traces.close)
             finally_.push_async_callback(singles.abort)
             if self._detector is not None:
                 finally_.push_async_callback(self._detector.close)
@@ -183,6 +196,16 @@ class AsyncProducer(StartedClient):
     def add_interceptor(self, interceptor: Interceptor) -> None:
         """Add an interceptor behind the existing ones. It is notified of sends from now on."""
         self._interceptors = (*self._interceptors, interceptor)
+
+    def _open_trace_producer(self) -> AsyncProducer:
+        return trace_producer(
+            producer_group(self.producer_group, "PRODUCE"),
+            namesrv=self._namesrv,
+            transport=self._transport,
+            clock=self._clock,
+            tls=self._options.tls,
+            credentials=self._options.credentials,
+        )
 
     def _requested(
         self, topic: str, message_count: int, elapsed_s: float, error: BaseException | None
@@ -513,7 +536,10 @@ class AsyncProducer(StartedClient):
                 of `send`.
         """
         with self._sending() as (sender, _):
-            return await sender.recall(topic, recall_handle, self._seconds(timeout))
+            message_id = await sender.recall(topic, recall_handle, self._seconds(timeout))
+        if self._traces is not None:
+            self._traces.recalled(topic, message_id)
+        return message_id
 
     @contextmanager
     def _sending(self) -> Iterator[tuple[Sender, SingleSends]]:
@@ -559,6 +585,27 @@ class AsyncProducer(StartedClient):
         request.producer_groups.append(self.producer_group)
         request.producer_statistics.CopyFrom(self.statistics().to_proto())
         return request
+
+
+def trace_producer(
+    group: str,
+    *,
+    namesrv: str | Sequence[str] | None,
+    transport: Transport | None,
+    clock: Clock | None,
+    tls: Tls | None,
+    credentials: Credentials | None,
+) -> AsyncProducer:
+    """Return the producer that sends the traces of another client. It is not started."""
+    return AsyncProducer(
+        group,
+        namesrv=namesrv,
+        transport=transport,
+        clock=clock,
+        tls=tls,
+        credentials=credentials,
+        send_timeout=TRACE_TIMEOUT,
+    )
 
 
 def _check_uncommon(

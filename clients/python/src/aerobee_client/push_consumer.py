@@ -37,6 +37,7 @@ from aerobee_client.observing.interceptors import Interceptor
 from aerobee_client.observing.statistics import ConsumerStatistics
 from aerobee_client.options.bounds import FOREVER_S, check_duration, with_settings
 from aerobee_client.options.consumer import ConsumerOptions, ConsumerSettings, MessageModel, Sql
+from aerobee_client.producer import AsyncProducer, trace_producer
 from aerobee_client.requesting import Replier
 from aerobee_client.runtime.clock import Clock, SystemClock
 from aerobee_client.runtime.facade import (
@@ -48,6 +49,7 @@ from aerobee_client.runtime.facade import (
 )
 from aerobee_client.runtime.fork import PROCESS
 from aerobee_client.runtime.kinds import checked_class
+from aerobee_client.trace_topic.message_traces import MessageTraces, producer_group
 from aerobee_cluster.transport import Transport
 from aerobee_wire.status import MqError, illegal_operation, invalid_parameter
 from aerobee_wire.tags import ALL
@@ -113,11 +115,21 @@ class AsyncPushConsumer(Replier):
         check_group(consumer_group)
         self.consumer_group = consumer_group
         self.options = with_settings(ConsumerOptions, settings)
-        self._listeners = (listener, batch_listener)
-        self._consume = consume_of(*self._listeners, consumer_group, self.options.interceptors)
         self._namesrv = namesrv
         self._transport = transport
         self._clock = clock or SystemClock()
+        self._traces: MessageTraces | None = None
+        if self.options.enable_trace:
+            # The last interceptor: it measures the listener without the others.
+            self._traces = MessageTraces(
+                consumer_group,
+                self._open_trace_producer,
+                consume_timeout_s=self.options.consume_timeout.total_seconds(),
+            )
+            interceptors = (*self.options.interceptors, self._traces)
+            self.options = replace(self.options, interceptors=interceptors)
+        self._listeners = (listener, batch_listener)
+        self._consume = consume_of(*self._listeners, consumer_group, self.options.interceptors)
         self._membership: _Membership | None = None
         self._paused: set[str | MessageQueue] = set()  # before the start
         self._subscriptions: dict[str, TopicSubscription] = {}
@@ -283,13 +295,15 @@ class AsyncPushConsumer(Replier):
         self._membership = membership
         membership.assignment.pause(self._paused)
         try:
+            if self._traces is not None:
+                await self._traces.start()
             await membership.start()
         except BaseException:
             self._membership = None
-            await membership.close(0)
+            await self._close(membership, 0)
             raise
         if self._membership is not membership:  # it was closed meanwhile
-            await membership.close(0)
+            await self._close(membership, 0)
             raise ClientClosed("consumer")
 
     def _concurrent(self, instance: ClientInstance) -> _Membership:
@@ -425,9 +439,26 @@ class AsyncPushConsumer(Replier):
         membership, self._membership = self._membership, None
         if membership is not None:
             try:
-                await membership.close(timeout_s)
+                await self._close(membership, timeout_s)
             finally:
                 self._instance = None
+
+    async def _close(self, membership: _Membership, timeout_s: float) -> None:
+        try:
+            await membership.close(timeout_s)
+        finally:
+            if self._traces is not None:
+                await self._traces.close()
+
+    def _open_trace_producer(self) -> AsyncProducer:
+        return trace_producer(
+            producer_group(self.consumer_group, "CONSUME"),
+            namesrv=self._namesrv,
+            transport=self._transport,
+            clock=self._clock,
+            tls=self.options.tls,
+            credentials=self.options.credentials,
+        )
 
     def consumes_on(self, thread: threading.Thread) -> bool:
         """Return whether the listener runs on `thread`."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from datetime import timedelta
 from functools import partial
 from types import TracebackType
@@ -29,9 +29,10 @@ from aerobee_client.runtime.kinds import checked_class
 from aerobee_client.runtime.loop_thread import LoopThread
 from aerobee_client.send_result import SendResult, TransactionResolution, TransactionSendResult
 from aerobee_client.transactions.checks import Check, TransactionChecks, checked, is_coroutine
-from aerobee_client.transactions.ends import TransactionEnds, half
+from aerobee_client.transactions.ends import HalfMessage, TransactionEnds, half
 from aerobee_client.transactions.transaction import Transaction
 from aerobee_cluster.transport import Transport
+from aerobee_wire.status import MqError
 
 AsyncExecute = Callable[[Message], TransactionResolution | Awaitable[TransactionResolution]]
 Execute = Callable[[Message], TransactionResolution]
@@ -98,8 +99,20 @@ class AsyncTransactionProducer(AsyncProducer):
                 self._check, self._ends, self._running, self._timeout_s
             )
 
-    def _ended(self, message_id: str, resolution: str, error: BaseException | None) -> None:
-        notify(self._interceptors, "end_transaction", message_id, resolution, error)
+    def _ended(
+        self,
+        half: HalfMessage,
+        resolution: TransactionResolution,
+        from_check: bool,
+        error: BaseException | None,
+    ) -> None:
+        event = (half.transaction_id, resolution.name, error)
+        notify(self._interceptors, "end_transaction", *event)
+        if self._traces is not None and self._instance is not None and error is None:
+            store_host = ""
+            with suppress(MqError):  # the broker has left the routes
+                store_host = self._instance.routes.address_of(half.broker_name)
+            self._traces.transaction_ended(half, store_host, resolution.name, from_check=from_check)
 
     async def close(self) -> None:
         """Wait for sends and for commits and rollbacks in flight, then unregister and disconnect.

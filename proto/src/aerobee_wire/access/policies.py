@@ -169,6 +169,14 @@ def is_of_system(need: Need) -> bool:
     return need.kind == GROUP and topics.is_system_group(need.name)
 
 
+def writes_traces(need: Need) -> bool:
+    """Return whether this is the right to send traces, which each user has.
+
+    Only a SUPER user may read them: they name the topics, groups and keys of all users.
+    """
+    return need.kind == TOPIC and need.name == topics.TRACE_TOPIC and PUB in need.actions
+
+
 def namespace_of(stored: str) -> str:
     """Return the namespace in the stored name of a topic or group, or "" without one."""
     group = topics.group_of(stored)

@@ -67,6 +67,12 @@ class Signer:
         self._now_ms = now_ms
         self._prefix = f"{quote(name)}/{os.urandom(8).hex()}"
         self._counter = itertools.count(1)
+        self._known = secret()
+
+    def key_changed(self) -> bool:
+        """Return whether the secret key is another one than at the last call, or at the start."""
+        former, self._known = self._known, self._secret()
+        return former != self._known
 
     def sign(self, path: str, request: bytes = b"") -> str:
         """Return the header of one call. `path` is "/package.Service/Method"."""

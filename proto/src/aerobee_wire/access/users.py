@@ -22,6 +22,7 @@ from aerobee_wire.access.policies import (
     allowed,
     is_of_system,
     policies_of,
+    writes_traces,
 )
 from aerobee_wire.status import MqError, invalid_parameter
 
@@ -53,7 +54,7 @@ class User:
         """Return whether this user has a right, for a call from the "host:port" `source`.
 
         A SUPER user has each right. For other users, no policy counts for topics and groups of the
-        system.
+        system: they may only send traces.
         """
         if self.super:
             return True
@@ -62,7 +63,9 @@ class User:
         if decision is None:
             if len(self._decisions) >= MAX_DECISIONS:
                 self._decisions.clear()
-            decision = not is_of_system(need) and allowed(self.policies, need, source)
+            decision = writes_traces(need) or (
+                not is_of_system(need) and allowed(self.policies, need, source)
+            )
             self._decisions[key] = decision
         return decision
 

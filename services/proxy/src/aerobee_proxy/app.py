@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 
 from aerobee.broker.v1 import config_pb2
@@ -41,6 +42,7 @@ from aerobee_chassis.rpc.server import Server
 from aerobee_chassis.rpc.services import Method, bind
 from aerobee_chassis.tls_port.settings import TlsSettings
 from aerobee_chassis.tls_port.supervisor import TlsServer
+from aerobee_cluster.name_servers import NameServers, Resolve, resolve_host
 from aerobee_proxy.access.table_users import TableUsers
 from aerobee_proxy.cluster.transport import error_of
 from aerobee_proxy.config import ProxyOptions
@@ -65,17 +67,21 @@ REFUSALS = {
     Code.TOO_MANY_REQUESTS: "RESOURCE_EXHAUSTED",
 }
 GOODBYE_S = 0.05  # time for clients to read that the server does not accept new calls
+# A Service of Kubernetes sends no new connections here by then. Until then, they are served.
+FORGOTTEN_S = 5.0
+DRAIN_GRACE_S = 10.0  # for calls that run when the proxy has drained
 STOP_GRACE_S = 1.0  # short, because streams and long polls have ended by then
 EXPIRY_SCAN_S = 5.0
 USERS_SCAN_S = 2.0
 RATES_S = 1.0
+USERS_WAIT_S = 3.0  # at the start
 
 
 class ProxyApp(App):
     """The proxy as a process that can be started and stopped.
 
     `listeners` are the listening sockets to use if several processes share the port. `clock`
-    replaces the system clock in tests.
+    replaces the system clock in tests, and `resolve` DNS.
     """
 
     def __init__(
@@ -83,6 +89,7 @@ class ProxyApp(App):
         options: ProxyOptions,
         clock: Clock | None = None,
         listeners: Sequence[socket.socket] = (),
+        resolve: Resolve = resolve_host,
     ) -> None:
         super().__init__()
         if not options.namesrvs:
@@ -97,7 +104,9 @@ class ProxyApp(App):
             self._clock,
             listen_port=lambda: self._server.port,
             admin_address=lambda: "" if self._admin is None else self._admin.address,
+            namesrvs=NameServers(options.namesrvs, None if options.verifies_hosts else resolve),
         )
+        self._draining = False
         self._plain: Server | None = None  # the server behind the relay, or without one
         self._server = self._make_server(self._plain_server, options.grpc_server_port, listeners)
         self._admin: Server | TlsServer | None = None
@@ -126,7 +135,10 @@ class ProxyApp(App):
         self._metrics = MetricsEndpoint(
             options,
             registry,
-            ready=lambda: self.serving and (users is None or users.complete),
+            ready=lambda: (
+                self.serving and (users is None or users.complete or options.access_observe_only)
+            ),
+            drained=lambda: self.drained,
         )
 
     async def _start_components(self) -> Mapping[str, object]:
@@ -139,6 +151,7 @@ class ProxyApp(App):
             self._metrics,
             self._exporter,
             *([] if self.proxy.audit is None else [self.proxy.audit]),
+            *self._wait_for_users(),
             self._server,
             *self._administration(),
             self._watch_readiness(),
@@ -153,6 +166,19 @@ class ProxyApp(App):
             "tls": self._options.tls_server_mode,
             **self._metrics.ready_fields,
         }
+
+    async def drain(self) -> None:
+        """Serve until load balancers have forgotten this proxy, then end its connections.
+
+        Clients connect again, and so reach another proxy.
+        """
+        self.serving, self._draining = False, True
+        if self._plain is not None:
+            self._plain.set_serving(False)
+        await asyncio.sleep(FORGOTTEN_S)
+        self._end_long_calls_soon()
+        await self._server.stop(DRAIN_GRACE_S)
+        await super().drain()
 
     def _end_long_calls_soon(self) -> None:
         """Schedule the end of streams and long polls, GOODBYE_S after the server began to stop.
@@ -181,17 +207,26 @@ class ProxyApp(App):
             work.append(PeriodicTask("users", USERS_SCAN_S, proxy.refresh_users))
         return work
 
+    def _wait_for_users(self) -> list[Component]:
+        """Return a component whose start waits for the users, but not for long.
+
+        A load balancer that does not ask for the health sends clients as soon as the port is open.
+        """
+        users = self.proxy.users
+        return [_UsersWait(users)] if isinstance(users, TableUsers) else []
+
     def _watch_readiness(self) -> Component:
         """Return a component that reports NOT_SERVING until the users are known."""
         users = self.proxy.users
-        if not isinstance(users, TableUsers):
+        if not isinstance(users, TableUsers) or self._options.access_observe_only:
             return Component()
 
         async def report() -> None:
             assert self._plain is not None, "the server has started"
             self._plain.set_serving(users.complete)
             await users.wait_until_complete()
-            self._plain.set_serving(True)
+            if not self._draining:
+                self._plain.set_serving(True)
 
         return BackgroundTask("readiness", report)
 
@@ -285,6 +320,17 @@ class ProxyApp(App):
             signatures=signatures,
             audit=self.proxy.audit,
         )
+
+
+class _UsersWait(Component):
+    """Wait up to USERS_WAIT_S until a name server has sent the users."""
+
+    def __init__(self, users: TableUsers) -> None:
+        self._users = users
+
+    async def start(self) -> None:
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._users.wait_until_complete(), USERS_WAIT_S)
 
 
 def failure_of(error: Exception) -> Failure | None:

@@ -54,6 +54,8 @@ class ProxyOptions(PortOptions, TraceOptions):
     authentication_enabled: bool = False
     authentication_users_file: str = ""  # if empty, users and policies come from name servers
     authorization_enabled: bool = False
+    # Not in RocketMQ: check callers, but log calls instead of rejecting them.
+    access_observe_only: bool = False
 
     # ---- TLS ---- (TLS and plaintext share one port, unless tlsServerMode turns one of them off)
     tls_server_mode: Literal["disabled", "permissive", "enforcing"] = "permissive"
@@ -132,7 +134,11 @@ class ProxyOptions(PortOptions, TraceOptions):
 
     @property
     def is_closed(self) -> bool:
-        return self.authentication_enabled and self.tls_server_mode != "disabled"
+        return (
+            self.authentication_enabled
+            and not self.access_observe_only
+            and self.tls_server_mode != "disabled"
+        )
 
     @property
     def namesrvs(self) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import secrets
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,6 +20,7 @@ from aerobee_chassis import logs
 from aerobee_chassis.background import Background
 from aerobee_chassis.clock import Clock
 from aerobee_chassis.per_minute import PerMinute
+from aerobee_chassis.rpc.access import RejectionLog
 from aerobee_chassis.rpc.in_flight import bounds_of
 from aerobee_chassis.runtime_config import RuntimeConfig
 from aerobee_cluster.access.quota_buckets import QuotaBuckets
@@ -91,7 +92,9 @@ class Proxy:
         *,
         listen_port: Callable[[], int],
         admin_address: Callable[[], str] = str,
+        namesrvs: Sequence[str] | None = None,
     ) -> None:
+        namesrvs = options.namesrvs if namesrvs is None else namesrvs
         path = options.runtime_config_path
         self.config = RuntimeConfig(
             options, Path(path).expanduser() if path else None, option="runtimeConfigPath"
@@ -113,20 +116,18 @@ class Proxy:
             if options.authentication_users_file:
                 self.users = Users(Path(options.authentication_users_file))
             else:
-                self.users = TableUsers(transport, options.namesrvs, clock.real.now_ms)
+                self.users = TableUsers(transport, namesrvs, clock.real.now_ms)
             if isinstance(self.users, TableUsers):
                 self.quotas = QuotaBuckets(self.users.table, lambda: clock.monotonic_ms() / 1_000)
             self.authentication = Authentication(self.users, self.counts, clock)
 
-        self.route_cache = RouteCache(transport, options.namesrvs, clock)
+        self.route_cache = RouteCache(transport, namesrvs, clock)
         self.calls = calls = BrokerCalls(transport, self.route_cache, self._introduce_clients)
         self.batches = BrokerBatches(self.calls, self.route_cache)
         self.group_configs = GroupConfigCache(self.calls, self.route_cache, clock)
         self.heartbeats = ClientHeartbeats(self.calls, self.route_cache, clock, self._name)
-        self.registration = Registration(transport, options.namesrvs, self._process)
-        self.broker_watch = broker_watch(
-            transport, options.namesrvs, self.route_cache, calls.availability
-        )
+        self.registration = Registration(transport, namesrvs, self._process)
+        self.broker_watch = broker_watch(transport, namesrvs, self.route_cache, calls.availability)
         self.lease_renewal = LeaseRenewal(
             self.batches,
             clock,
@@ -165,6 +166,7 @@ class Proxy:
             max_clients_per_user=lambda: self.options.max_clients_per_user,
             quotas=self.quotas,
             audit=self.audit,
+            observed=RejectionLog() if options.access_observe_only else None,
         )
         self.lite_subscriptions = LiteSubscriptions(calls, self.route_cache)
         self.departures = LiteDepartures(self.lite_subscriptions, self.background)
@@ -265,7 +267,7 @@ class Proxy:
         The rights are checked here again, because they may have changed since the client's stream
         began.
         """
-        if self.authentication is None:
+        if self.authentication is None or self.options.access_observe_only:
             return True
         user = self.authentication.users.get(session.user)
         if user is None or not user.enabled:

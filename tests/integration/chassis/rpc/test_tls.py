@@ -217,6 +217,35 @@ def forgeries(directory: Path, ca: Path) -> Iterator[CertificateFiles]:
         yield CertificateFiles(str(ca), str(certificate), str(key_file))
 
 
+async def test_a_permissive_port_serves_tls_and_plaintext_and_sees_the_caller(
+    secure: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[tuple[bool, tuple[str, ...], str]] = []
+    run = Server._run
+
+    async def running(self: Server, service: str, method: Any, request: Any, call: Call) -> Any:
+        host = call.peer.rpartition(":")[0]
+        seen.append((call.is_encrypted, call.certificate_uris, host))
+        return await run(self, service, method, request, call)
+
+    monkeypatch.setattr(Server, "_run", running)
+    tls = ServerTls(files(secure, "broker"), "require", accepts_plaintext=True)
+    server = Server([], host="127.0.0.1", port=0, failure_of=no_failure, tls=tls)
+    await server.start()
+    proxy = PeerTls(files(secure, "proxy"), CLUSTER)
+    try:
+        assert await ask(server.address, None) == Check.response.SERVING
+        assert await ask(server.address, proxy) == Check.response.SERVING
+        with pytest.raises(Refused):  # TLS without a certificate
+            await ask(server.address, PeerTls(files(secure, ""), CLUSTER))
+    finally:
+        await server.stop()
+    uri = f"aerobee://{CLUSTER}/proxy/proxy"
+    assert seen == [(False, (), "127.0.0.1"), (True, (uri,), "127.0.0.1")]
+    with pytest.raises(Refused):
+        await ask(server.address, None)
+
+
 async def test_a_caller_refuses_another_authority_name_and_plaintext(
     secure: Path, tmp_path: Path
 ) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
 from aerobee_foreign.apache.rocketmq.v2 import definition_pb2 as d
 from aerobee_foreign.apache.rocketmq.v2 import service_pb2 as s
 from aerobee_foreign.apache.rocketmq.v2.definition_pb2 import ClientType, Code
@@ -21,7 +22,7 @@ from aerobee_proxy.v2.rpc.pipeline import NotAdmitted
 from aerobee_wire.access.users import User
 from support.clock.polling import until
 from support.proxy.access import BILLING, policy, signed, write_users
-from support.proxy.harness import Cluster, FakeCall, Requests, refused
+from support.proxy.harness import CLIENT_ID, Cluster, FakeCall, Requests, refused
 
 TOPIC, GROUP = d.Resource(name="orders"), d.Resource(name="billing")
 QUEUE = d.MessageQueue(topic=TOPIC, broker=d.Broker(name="broker-a"))
@@ -143,6 +144,27 @@ async def test_rights_of_each_rpc(
         assert (found.code == Code.UNAUTHORIZED) is bool(enough), found
     found = await status_of(proxy_for(tmp_path, [], "SUPER"), request_)
     assert found.code != Code.UNAUTHORIZED, found
+
+
+async def test_observed_calls_are_logged_and_not_rejected(tmp_path: Path) -> None:
+    file = write_users(tmp_path / "users.json", {"username": "app", "password": "p"})
+    proxy = Cluster().proxy(
+        authentication_enabled=True,
+        authorization_enabled=True,
+        authentication_users_file=str(file),
+        access_observe_only=True,
+    )
+    request, unsigned = s.QueryRouteRequest(topic=TOPIC), {"x-mq-client-id": CLIENT_ID}
+    with structlog.testing.capture_logs() as logs:
+        for metadata in (unsigned, unsigned, signed("app", "wrong"), signed("app", "p")):
+            found = await proxy.rpcs.query_route(request, FakeCall(metadata))
+            assert found.status.code != Code.UNAUTHORIZED
+    assert [(line["event"], line["caller"]) for line in logs] == [
+        ("call_would_be_rejected", ""),
+        ("call_would_be_rejected", "user app"),
+    ]
+    assert {line["rpc"] for line in logs} == {"/apache.rocketmq.v2.MessagingService/QueryRoute"}
+    assert proxy.counts.unauthorized == 4
 
 
 RETRY = d.Resource(name="%RETRY%other")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import click
 
@@ -10,6 +10,10 @@ from aerobee_cli import output
 from aerobee_cli.command_line import CommandGroup, Option
 from aerobee_cli.errors import INCOMPLETE
 from aerobee_cli.options import BadOption, Json, Namesrv, enter_context, namesrv_of
+from aerobee_cli.times import parse_duration
+
+if TYPE_CHECKING:
+    from aerobee_cli.doctor.cluster import Diagnosis
 
 FOUND = INCOMPLETE  # exit code: findings
 
@@ -34,6 +38,10 @@ def doctor(
         list[str] | None,
         Option(metavar="TOPIC", help="With a proxy: ask for this one. Default: all."),
     ] = None,
+    idle: Annotated[
+        str,
+        Option(metavar="TIME", help="Hint at topics and groups that were not used for this time."),
+    ] = "30d",
     namesrv: Namesrv = None,
     json: Json = False,
 ) -> None:
@@ -41,15 +49,15 @@ def doctor(
 
     The command checks whether name servers and brokers can be reached from here. It checks clocks,
     disks, memory and versions. It compares topics and groups between brokers, and the subscriptions
-    of the members of each group.
+    of the members of each group. A line that begins with "hint:" names a topic or a group that no
+    client has used for the time of --idle.
 
     With --from and a proxy, it checks the addresses that an official SDK gets. It calls the proxy
     in plaintext and without a signature.
 
-    Exit code 0: no findings. 3: there are findings. 1: the check itself failed.
+    Exit code 0: no findings except hints. 3: there are findings. 1: the check itself failed.
     """
     from aerobee_cli.doctor import cluster, proxy
-    from aerobee_cli.output import counted
     from aerobee_client.cluster.namesrv import namesrv_addresses
 
     namesrvs = namesrv_addresses(namesrv_of(context, namesrv))
@@ -66,19 +74,33 @@ def doctor(
                 raise BadOption(f"--topic: {address} is a name server; give a proxy to --from")
             namesrvs, address = (address,), None
     if address is None:
-        found = cluster.diagnose(namesrvs)
+        found = cluster.diagnose(namesrvs, idle_ms=_milliseconds("--idle", idle))
     else:
         found = proxy.diagnose(address, topic or proxy.known_topics(namesrvs))
-    if json:
+    _show(found, as_json=json)
+
+
+def _show(found: Diagnosis, *, as_json: bool) -> None:
+    """Print the findings and the verdict. Exit with FOUND if a finding is not a hint."""
+    if as_json:
         output.write_array(output.items_of(found.findings))
     else:
         for finding in found.findings:
             print(output.printable(finding.text))
-    number = len(found.findings)
-    verdict = counted(number, "finding") if number else "all is well"
+    number = len(found.problems)
+    verdict = output.counted(number, "finding") if number else "all is well"
+    if hints := len(found.findings) - number:
+        verdict += f", {output.counted(hints, 'hint')}"
     output.note(f"looked at {', '.join(found.looked_at)}: {verdict}")
     if number:
         raise click.exceptions.Exit(FOUND)
+
+
+def _milliseconds(option: str, text: str) -> int:
+    try:
+        return round(parse_duration(text).total_seconds() * 1_000)
+    except ValueError as error:
+        raise BadOption(f"{option}: {error}") from None
 
 
 def _proxy_of(context: click.Context) -> str:

@@ -9,7 +9,6 @@ import asyncio
 import os
 import socket
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, NoReturn
 
@@ -17,7 +16,6 @@ import click
 
 from aerobee_cli.command_line import CommandGroup, Option
 from aerobee_cli.options import (
-    DEFAULT_CLUSTER,
     DEFAULT_NAMESRV,
     BadOption,
     enter_context,
@@ -138,23 +136,15 @@ def up(
 
 def _closed_ports(data: Path, sets: Sequence[str]) -> list[str]:
     """Return the settings for certificates under `data`, which are made if they are missing."""
-    from aerobee_cli.authority import DAYS, SERVERS, Authority, default_hosts, settings_of
-    from aerobee_wire.identity import BROKER, Identity
+    from aerobee_cli.closed_ports import closed_ports
 
-    directory, broker = data / "secure", _broker_name(sets)
-    authority = Authority(directory, datetime.now(UTC))
-    authority.keep(DEFAULT_CLUSTER, broker, default_hosts(), DAYS)
+    directory = data / "secure"
+    settings = closed_ports(directory, _broker_name(sets))
     note(
         f"for the command: . {directory}/admin.env; for programs: {directory}/ca.crt, and a user "
         "of 'aerobee user create NAME --generate'"
     )
-    return [
-        f"{role}.{key}={value}"
-        for role in SERVERS
-        for key, value in settings_of(
-            directory, Identity(DEFAULT_CLUSTER, role, broker if role == BROKER else role)
-        ).items()
-    ]
+    return settings
 
 
 def _broker_name(sets: Sequence[str]) -> str:
@@ -247,6 +237,9 @@ def demo(
             help="With --failover: etcd, which elects the next master. Default: the demo promotes.",
         ),
     ] = "",
+    secure: Annotated[
+        bool, Option("--secure", help="With TLS and certificates, as 'aerobee up --secure'.")
+    ] = False,
 ) -> None:
     """Send real flights through a broker, fail on those that never arrived, and report on them.
 
@@ -269,5 +262,5 @@ def demo(
         raise BadOption("give --all or --messages, not both")
     replicas = Replicas(COPIES, etcd) if failover else ONE_COPY
     count = None if everything else messages or DEFAULT_MESSAGES
-    plan = run.Plan(count, out, data, keep, replicas)
+    plan = run.Plan(count, out, data, keep, replicas, secure)
     raise click.exceptions.Exit(run.main(plan))

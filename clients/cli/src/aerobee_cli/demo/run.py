@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import json
+import os
 import shutil
 import sys
 import tempfile
@@ -41,7 +42,7 @@ class Plan:
 
     If `messages` is None, all flights of the year are sent. If `data` is None, a temporary
     directory is used. If `replicas` has more than one copy, the demo kills the master of the broker
-    group in the middle.
+    group in the middle. If it is `secure`, the services and the clients have certificates.
     """
 
     messages: int | None
@@ -49,6 +50,7 @@ class Plan:
     data: Path | None
     keep: bool
     replicas: Replicas = ONE_COPY
+    secure: bool = False
 
     @property
     def total(self) -> int:
@@ -69,6 +71,7 @@ def main(plan: Plan) -> int:
             raise CommandError(f"{error} ({plan.out / LOG})") from error
     if plan.keep:
         same = f" --replicas {plan.replicas.copies}" if plan.replicas.copies > 1 else ""
+        same += f" --secure --set brokerName={BROKER}" if plan.secure else ""
         print(f"The broker's data is in {data}: look around with `aerobee up{same} --data {data}`")
     return 0
 
@@ -96,7 +99,13 @@ def data_directory(plan: Plan) -> Iterator[Path]:
 async def _run(plan: Plan, data: Path, log: TextIO) -> None:
     signals = StopSignals()
     showing = progress(plan.total)
-    options = SuiteOptions(data, sets=(f"brokerName={BROKER}",), replicas=plan.replicas)
+    sets = [f"brokerName={BROKER}"]
+    if plan.secure:
+        from aerobee_cli.closed_ports import closed_ports, variables_of_admin
+
+        sets = closed_ports(data / "secure", BROKER)
+        os.environ.update(variables_of_admin(data / "secure"))  # of the clients, and of the report
+    options = SuiteOptions(data, sets=sets, replicas=plan.replicas)
     suite = Suite(
         options,
         on_line=lambda line: _write(log, line),

@@ -44,10 +44,13 @@ class Finding:
     subject: str
     problem: str
     advice: str
+    # Whether it is only a hint: the exit code does not depend on it.
+    hint: bool = False
 
     @property
     def text(self) -> str:
-        return f"{self.check} {self.subject}: {self.problem}; {self.advice}"
+        text = f"{self.check} {self.subject}: {self.problem}; {self.advice}"
+        return f"hint: {text}" if self.hint else text
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from aerobee_cli.doctor import checks
+from aerobee_cli.doctor import checks, unused
 from aerobee_cli.doctor.broker_group import BrokerGroup, look_at
 from aerobee_cli.doctor.checks import Answer, Finding
 from aerobee_cli.errors import CommandError
@@ -18,7 +18,9 @@ from aerobee_wire.version import VERSION
 
 if TYPE_CHECKING:
     from aerobee_client import AdminClient, Credentials
-    from aerobee_client.admin.descriptions import BrokerConflict
+    from aerobee_client.admin.descriptions import BrokerConflict, ClientDescription
+
+DEFAULT_IDLE_MS = 30 * 86_400_000
 
 
 @dataclass(slots=True)
@@ -27,9 +29,22 @@ class Diagnosis:
     # The checked items, as text.
     looked_at: list[str] = field(default_factory=list)
 
+    @property
+    def problems(self) -> list[Finding]:
+        """The findings that are not hints."""
+        return [each for each in self.findings if not each.hint]
 
-def diagnose(namesrvs: Sequence[str], credentials: Credentials | None = None) -> Diagnosis:
+
+def diagnose(
+    namesrvs: Sequence[str],
+    credentials: Credentials | None = None,
+    *,
+    idle_ms: int = DEFAULT_IDLE_MS,
+) -> Diagnosis:
     """Check a cluster, as the user with these credentials or with those of the environment.
+
+    Topics and groups that were not used for `idle_ms` are hints. They are known only if all brokers
+    answer.
 
     Raises CommandError if no name server answers, or if no broker is registered.
     """
@@ -61,7 +76,9 @@ def diagnose(namesrvs: Sequence[str], credentials: Credentials | None = None) ->
         _look_at_replicas(admin, found)
         if reached:
             staying = {name for name, status in statuses.items() if not status.draining_since_ms}
-            _look_at_settings(admin, namesrvs, credentials, staying, found)
+            clients = _look_at_settings(admin, namesrvs, credentials, staying, found)
+            if len(reached) == len(masters):
+                found.findings += unused.look(admin, statuses, clients, idle_ms)
     return found
 
 
@@ -145,8 +162,8 @@ def _look_at_settings(
     credentials: Credentials | None,
     staying: set[str],
     found: Diagnosis,
-) -> None:
-    """Check topics, groups and routes.
+) -> list[ClientDescription]:
+    """Check topics, groups and routes. Return the connected clients.
 
     `staying` are the reached brokers that are not draining.
     """
@@ -174,6 +191,7 @@ def _look_at_settings(
         counted(number, "group"),
         counted(len(clients), "client"),
     ]
+    return clients
 
 
 def _routes(

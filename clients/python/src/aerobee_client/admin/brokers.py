@@ -47,12 +47,21 @@ class Brokers:
             rpcs.GET_CLUSTER_INFO, namesrv_pb2.GetClusterInfoRequest()
         )
 
-    async def masters(self, cluster: str | None = None) -> dict[str, str]:
-        """Return the addresses of the masters by broker name, optionally of one cluster.
+    async def masters(
+        self, cluster: str | None = None, broker: str | None = None
+    ) -> dict[str, str]:
+        """Return the addresses of the masters by broker name, of one cluster or broker if given.
 
         Raises MqError with the code BROKER_NOT_EXIST if there are none.
         """
-        return _masters(await self.cluster_info(), cluster)
+        masters = _masters(await self.cluster_info(), cluster)
+        if broker is None:
+            return masters
+        if broker not in masters:
+            names = ", ".join(sorted(masters))
+            reason = f"no broker {broker!r} with a master is registered: there are {names}"
+            raise MqError(Code.BROKER_NOT_EXIST, reason, retryable=True)
+        return {broker: masters[broker]}
 
     async def addresses_of(self, broker_name: str) -> Mapping[int, str]:
         """Return the addresses of a broker's replicas by registration id.
@@ -133,10 +142,15 @@ class Brokers:
             raise
 
     async def ask_masters(
-        self, rpc: Rpc[Q, R], request: Q, *, absent: Collection[Code] = ()
+        self,
+        rpc: Rpc[Q, R],
+        request: Q,
+        *,
+        absent: Collection[Code] = (),
+        silent: list[MqError] | None = None,
     ) -> dict[str, R]:
         """Send a request to all masters, as `ask_each` does."""
-        return await self.ask_each(await self.masters(), rpc, request, absent=absent)
+        return await self.ask_each(await self.masters(), rpc, request, absent=absent, silent=silent)
 
     async def ask_answering(
         self,

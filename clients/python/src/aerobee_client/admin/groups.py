@@ -35,6 +35,7 @@ class GroupAdmin(BrokerAdmin):
         consume_enable: bool = True,
         consume_from_min_enable: bool = True,
         attributes: Mapping[str, str] | None = None,
+        broker: str | None = None,
         dry_run: bool = False,
     ) -> list[d.Created]:
         """Create a consumer group on every master.
@@ -51,6 +52,7 @@ class GroupAdmin(BrokerAdmin):
             consume_from_min_enable: Whether consumers that pop begin at the first message of a new
                 topic; otherwise, they begin at its end.
             attributes: Additional attributes of the group.
+            broker: Only the master of this broker.
             dry_run: Only check the settings, and return where the group would be created.
 
         Returns:
@@ -77,7 +79,7 @@ class GroupAdmin(BrokerAdmin):
                 **_retries(attempts, retry_delays, exponential_retry),
                 **_order(order),
             )
-        masters = await self._brokers.masters()
+        masters = await self._brokers.masters(broker=broker)
         # One broker need not be asked first, because it changes nothing if it has the group.
         ask_first = dry_run or len(masters) > 1
         existing = await self._group_configs(masters, group) if ask_first else {}
@@ -218,18 +220,25 @@ class GroupAdmin(BrokerAdmin):
             for name, answer in answers.items()
         }
 
-    async def delete_group(self, group: str, *, remove_offsets: bool = True) -> bool:
+    async def delete_group(
+        self,
+        group: str,
+        *,
+        remove_offsets: bool = True,
+        silent: list[MqError] | None = None,
+    ) -> bool:
         """Delete a group on every master.
 
         Args:
             group: The name of the group.
             remove_offsets: Whether to delete the consumer offsets of the group too.
+            silent: See `list_topics`.
 
         Returns:
             False if no master had the group.
         """
         request = admin_pb2.DeleteGroupRequest(consumer_group=group, remove_offsets=remove_offsets)
-        answers = await self._brokers.ask_masters(rpcs.DELETE_GROUP, request)
+        answers = await self._brokers.ask_masters(rpcs.DELETE_GROUP, request, silent=silent)
         return any(answer.deleted for answer in answers.values())
 
     async def list_clients(

@@ -35,6 +35,7 @@ class TopicAdmin(BrokerAdmin):
         order: bool = False,
         attributes: Mapping[str, str] | None = None,
         cluster: str | None = None,
+        broker: str | None = None,
         dry_run: bool = False,
     ) -> list[d.Created]:
         """Create a topic on each master.
@@ -49,6 +50,7 @@ class TopicAdmin(BrokerAdmin):
             order: The `order` setting of RocketMQ.
             attributes: Additional attributes of the topic.
             cluster: Only masters of this cluster.
+            broker: Only the master of this broker.
             dry_run: Only check the settings, and return where the topic would be created.
 
         Returns:
@@ -70,7 +72,7 @@ class TopicAdmin(BrokerAdmin):
                 order=order,
                 attributes={**(attributes or {}), d.MESSAGE_TYPE: message_type},
             )
-        masters = await self._brokers.masters(cluster)
+        masters = await self._brokers.masters(cluster, broker)
         # One broker need not be asked first, because it changes nothing if it has the topic.
         ask_first = dry_run or len(masters) > 1
         existing = await _topic_configs(self._brokers, masters, topic) if ask_first else {}
@@ -341,7 +343,7 @@ class TopicAdmin(BrokerAdmin):
         answers = await asyncio.gather(*(asked(*key) for key in keys))
         return dict(zip(keys, answers, strict=True))
 
-    async def delete_topic(self, topic: str) -> bool:
+    async def delete_topic(self, topic: str, *, silent: list[MqError] | None = None) -> bool:
         """Delete a topic, with its consumer offsets, from every name server and every master.
 
         The routes are deleted first, because a send may create the topic again in the meantime. Its
@@ -349,6 +351,7 @@ class TopicAdmin(BrokerAdmin):
 
         Args:
             topic: The name of the topic.
+            silent: See `list_topics`.
 
         Returns:
             False if no broker had the topic.
@@ -358,7 +361,7 @@ class TopicAdmin(BrokerAdmin):
             rpcs.DELETE_TOPIC_ROUTE, namesrv_pb2.DeleteTopicRequest(topic=topic)
         )
         request = admin_pb2.DeleteTopicRequest(topic=topic)
-        answers = await self._brokers.ask_each(masters, rpcs.DELETE_TOPIC, request)
+        answers = await self._brokers.ask_each(masters, rpcs.DELETE_TOPIC, request, silent=silent)
         self._instance.routes.forget(topic)
         return any(answer.deleted for answer in answers.values())
 

@@ -108,7 +108,8 @@ class Channels:
     `connect` opens a channel to an address; without it, channels use `tls`, or plaintext if it is
     None. After the certificates have changed, new calls use new channels. `metadata` returns
     the metadata of each call, such as credentials. If `metadata` is None, calls have no metadata,
-    and gRPC serializes the requests.
+    and gRPC serializes the requests. If `key_changed` returns True, calls are signed with another
+    key than before: new ones use new channels, and lasting ones are made again after DRAIN_S.
     """
 
     def __init__(
@@ -117,9 +118,13 @@ class Channels:
         metadata: CallMetadata | None = None,
         *,
         tls: Tls | None = None,
+        key_changed: Callable[[], bool] | None = None,
     ) -> None:
-        self._certificates = None if tls is None else TlsConnect(tls)
-        self._connect = connect or self._certificates or plaintext
+        certificates = None if tls is None else TlsConnect(tls)
+        self._connect = connect or certificates or plaintext
+        # Each returns whether calls need new channels.
+        self._changes = [] if certificates is None else [certificates.reload]
+        self._changes += [] if key_changed is None else [key_changed]
         self._reloading: asyncio.TimerHandle | None = None
         self._metadata = metadata
         self._channels: dict[str, grpc.aio.Channel] = {}
@@ -170,9 +175,10 @@ class Channels:
         await asyncio.gather(*draining, return_exceptions=True)
 
     def _reload(self) -> None:
-        """Use new channels if the certificates have changed. Run again after RELOAD_S."""
+        """Use new channels if certificates or key have changed. Run again after RELOAD_S."""
         self._reloading = asyncio.get_running_loop().call_later(RELOAD_S, self._reload)
-        if self._certificates is not None and self._certificates.reload():
+        needed = [changed() for changed in self._changes]
+        if any(needed):
             for address in tuple(self._channels):
                 self.replace(address)
 
@@ -181,7 +187,7 @@ class Channels:
         if channel is None:
             PROCESS.use()
             channel = self._channels[address] = self._connect(address, rpc.path)
-            if self._certificates is not None and self._reloading is None:
+            if self._changes and self._reloading is None:
                 loop = asyncio.get_running_loop()
                 self._reloading = loop.call_later(RELOAD_S, self._reload)
         make = getattr(channel, kind)
@@ -316,9 +322,12 @@ class GrpcTransport:
 
 
 def _channels(tls: Tls | None, credentials: Credentials | None) -> Channels:
-    credentials = credentials or Credentials.from_environment()
-    metadata = None if credentials is None else _signing(credentials.signer())
-    return Channels(metadata=metadata, tls=tls or Tls.from_environment())
+    credentials, tls = credentials or Credentials.from_environment(), tls or Tls.from_environment()
+    if credentials is None:
+        return Channels(tls=tls)
+    signer = credentials.signer()
+    key_changed = signer.key_changed if str(credentials.secret_key_file) else None
+    return Channels(metadata=_signing(signer), tls=tls, key_changed=key_changed)
 
 
 def _signing(signer: Signer) -> CallMetadata:

@@ -197,6 +197,7 @@ class ConsumerSettings(ReadingSettings, total=False):
     on_assigned: OnQueues | None
     on_revoked: OnQueues | None
     on_error: OnError | None
+    enable_trace: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -244,6 +245,10 @@ class ConsumerOptions(ReadingOptions):
     # called for RECONSUME_LATER and ReconsumeLater, unless the message died. A plain function is
     # called in a thread. The consumer waits up to 30 s for it. Its exceptions are logged.
     on_error: OnError | None = None
+    # If true, the begin and the end of each listener call are written to the topic
+    # RMQ_SYS_TRACE_TOPIC, as RocketMQ's clients do. A broker creates it with traceTopicEnable=true.
+    # Records travel in the background, and are dropped while no broker accepts them.
+    enable_trace: bool = False
 
     def __post_init__(self) -> None:
         """Check the options.

@@ -43,6 +43,7 @@ class ProducerSettings(TypedDict, total=False):
     detect_timeout: timedelta
     accumulate: bool
     interceptors: Sequence[Interceptor]
+    enable_trace: bool
     tls: Tls | None
     credentials: Credentials | None
     compression: str | None
@@ -91,6 +92,10 @@ class ProducerOptions:
     accumulate: bool = True
     # Interceptors, called in this order before the send of a message and in reverse order after it.
     interceptors: Sequence[Interceptor] = ()
+    # If true, each send, recall and end of a transaction is written to the topic
+    # RMQ_SYS_TRACE_TOPIC, as RocketMQ's clients do. A broker creates it with traceTopicEnable=true.
+    # Records travel in the background, and are dropped while no broker accepts them.
+    enable_trace: bool = False
     # The certificates for TLS to name servers and brokers. Default: those of the environment, else
     # plaintext.
     tls: Tls | None = None

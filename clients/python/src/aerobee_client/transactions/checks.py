@@ -60,7 +60,14 @@ class TransactionChecks:
     def ask(self, broker_name: str, check: client_pb2.TransactionCheck) -> None:
         """Queue a check of a broker."""
         message = ReceivedMessage(check.message, broker_name)
-        half = HalfMessage(message.topic, broker_name, check.transaction_id, check.queue_offset)
+        half = HalfMessage(
+            message.topic,
+            broker_name,
+            check.transaction_id,
+            check.queue_offset,
+            message.tag,
+            message.keys,
+        )
         if half in self._asked or check.transaction_id in self._running:
             return
         if len(self._waiting) >= MAX_WAITING:
@@ -106,7 +113,7 @@ class TransactionChecks:
             _log_failed_check(question.message)
             return
         if resolution in WIRE_RESOLUTIONS:
-            ending = self._ends.end(question.half, resolution, self._timeout_s)
+            ending = self._ends.end(question.half, resolution, self._timeout_s, from_check=True)
             ending.add_done_callback(_log_failure)
 
     async def _resolution_of(self, message: ReceivedMessage) -> TransactionResolution:

@@ -36,16 +36,19 @@ WIRE_RESOLUTIONS = {
 class HalfMessage(NamedTuple):
     """Identifies a half message.
 
-    `queue_offset` is the offset of its first copy among the half messages of that broker.
+    `queue_offset` is the offset of its first copy among the half messages of that broker. Tag and
+    keys are those of the message.
     """
 
     topic: str
     broker_name: str
     transaction_id: str
     queue_offset: int
+    tag: str = ""
+    keys: tuple[str, ...] = ()
 
     @classmethod
-    def stored(cls, result: SendResult) -> HalfMessage:
+    def stored(cls, result: SendResult, message: Message) -> HalfMessage:
         """Create a HalfMessage from the result of a send.
 
         Raises MqError with the code VERSION_NOT_SUPPORTED if the broker stored a normal message.
@@ -57,7 +60,14 @@ class HalfMessage(NamedTuple):
                 f"broker {queue.broker_name} does not support transactions and has stored a normal "
                 "message: upgrade it to the version of this client",
             )
-        return cls(queue.topic, queue.broker_name, result.transaction_id, result.queue_offset)
+        return cls(
+            queue.topic,
+            queue.broker_name,
+            result.transaction_id,
+            result.queue_offset,
+            message.tag,
+            message.keys,
+        )
 
 
 def half(message: Message) -> Message:
@@ -87,6 +97,9 @@ _LOST_ANSWERS = frozenset(
         Code.FLUSH_SLAVE_TIMEOUT,
     }
 )
+
+
+OnEnd = Callable[[HalfMessage, TransactionResolution, bool, BaseException | None], None]
 
 
 class _End:
@@ -135,15 +148,15 @@ class _End:
 class TransactionEnds:
     """Sends the commits and rollbacks of one producer. Runs on its event loop.
 
-    `on_end` is called after each of them with the message id, the name of the resolution, and the
-    error or None.
+    `on_end` is called after each of them with the half message, the resolution, whether a check
+    decided, and the error or None.
     """
 
     def __init__(
         self,
         instance: ClientInstance,
         producer_group: str,
-        on_end: Callable[[str, str, BaseException | None], None] | None = None,
+        on_end: OnEnd | None = None,
     ) -> None:
         self._instance = instance
         self._clock = instance.clock
@@ -155,7 +168,12 @@ class TransactionEnds:
         self._closed = False
 
     def end(
-        self, half: HalfMessage, resolution: TransactionResolution, timeout_s: float
+        self,
+        half: HalfMessage,
+        resolution: TransactionResolution,
+        timeout_s: float,
+        *,
+        from_check: bool = False,
     ) -> asyncio.Future[None]:
         """Commit or roll back a transaction, even if the caller does not wait for the future.
 
@@ -165,7 +183,7 @@ class TransactionEnds:
         """
         future: asyncio.Future[None] = self._loop.create_future()
         if self._on_end is not None:
-            future.add_done_callback(partial(self._notify, half, resolution))
+            future.add_done_callback(partial(self._notify, half, resolution, from_check))
         if self._closed:
             future.set_exception(ClientClosed("producer"))
             return future
@@ -180,14 +198,18 @@ class TransactionEnds:
     def left_open(self, half: HalfMessage) -> None:
         """Report that the producer leaves the transaction to the check. No request is sent."""
         if self._on_end is not None:
-            self._on_end(half.transaction_id, TransactionResolution.UNKNOWN.name, None)
+            self._on_end(half, TransactionResolution.UNKNOWN, False, None)
 
     def _notify(
-        self, half: HalfMessage, resolution: TransactionResolution, done: asyncio.Future[None]
+        self,
+        half: HalfMessage,
+        resolution: TransactionResolution,
+        from_check: bool,
+        done: asyncio.Future[None],
     ) -> None:
         assert self._on_end is not None
         error = asyncio.CancelledError() if done.cancelled() else done.exception()
-        self._on_end(half.transaction_id, resolution.name, error)
+        self._on_end(half, resolution, from_check, error)
 
     async def drain(self) -> None:
         """Wait until all ends have succeeded or failed. Do not accept further ends."""

@@ -121,14 +121,14 @@ class Transaction:
     def unknown(self) -> None:
         """Leave the transaction to the check, even if the block raises afterwards."""
         self._leave_open(_State.UNKNOWN)
-        self._ends.left_open(HalfMessage.stored(self.result))
+        self._ends.left_open(HalfMessage.stored(self.result, self.message))
 
     async def __aenter__(self) -> Self:
         if self._state is not _State.NEW:
             raise self._illegal("has begun before: make another for the next message")
         result = await self._send()
         self._result = result
-        HalfMessage.stored(result)
+        HalfMessage.stored(result, self.message)
         self._running.add(result.transaction_id)
         self._state = _State.OPEN
         return self
@@ -154,7 +154,9 @@ class Transaction:
 
     async def _end(self, resolution: TransactionResolution) -> None:
         self._leave_open(_RESOLVED[resolution])
-        await self._ends.end(HalfMessage.stored(self.result), resolution, self._timeout_s)
+        await self._ends.end(
+            HalfMessage.stored(self.result, self.message), resolution, self._timeout_s
+        )
 
     def _leave_open(self, state: _State) -> None:
         """Record the new state, so that the block does not end the transaction again."""

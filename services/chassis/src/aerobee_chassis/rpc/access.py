@@ -45,13 +45,42 @@ class Policy(Protocol):
         """Check the request of a caller that `admit` has admitted. Raises MqError."""
 
 
+class RejectionLog:
+    """Log rejected calls, once for each caller and RPC: a rejected client may retry forever."""
+
+    def __init__(self) -> None:
+        self._logged: set[tuple[Identity | str, str]] = set()
+
+    def note(
+        self, path: str, peer: str, reason: str, *, who: Identity | str = "", passes: bool
+    ) -> None:
+        """Log a call to the RPC at `path` by `who`, or that it would be rejected if it `passes`.
+
+        A caller without an identity is known by its host, because its port changes.
+        """
+        key = who or peer.rpartition(":")[0], path
+        if key in self._logged:
+            return
+        if len(self._logged) >= _MOST_LOGGED:
+            self._logged.clear()
+        self._logged.add(key)
+        structlog.get_logger().warning(
+            "call_would_be_rejected" if passes else "call_rejected",
+            caller=str(who),
+            rpc=path,
+            peer=peer,
+            reason=reason,
+        )
+
+
 class Access:
     """Check the calls of one server.
 
     If `enforced` is false, no call is checked, because the port does not require certificates. With
     `observe_only`, calls are checked and logged, but not rejected, unless the policy always rejects
-    them. `signatures` checks calls that users have signed; if it is None, the port serves no users.
-    `audit` gets each rejected call.
+    them. With `reports_plaintext`, calls without TLS are logged, too, because a port that enforces
+    TLS would not get them. `signatures` checks calls that users have signed; if it is None, the
+    port serves no users. `audit` gets each rejected call.
     """
 
     def __init__(
@@ -60,16 +89,18 @@ class Access:
         *,
         enforced: bool,
         observe_only: bool = False,
+        reports_plaintext: bool = False,
         signatures: Signatures | None = None,
         audit: Audit | None = None,
     ) -> None:
         self.enforced = enforced
         self._policy = policy
         self._observe_only = observe_only
+        self._reports_plaintext = reports_plaintext
         self._signatures = signatures
         self._audit = audit
         self._held = HeldCalls(MqError)
-        self._logged: set[tuple[Identity | str, str]] = set()
+        self._log = RejectionLog()
         self.rejected = 0  # calls that were rejected, or would be
 
     def cover(self, paths: Iterable[str]) -> None:
@@ -89,6 +120,10 @@ class Access:
             self._policy.admit(caller, path)
         except MqError as error:
             self._reject(caller, path, error, claimed_user(header))
+        else:
+            if self._reports_plaintext and not call.is_encrypted:
+                who = _name_of(caller)
+                self._log.note(path, caller.source, "it does not use TLS", who=who, passes=True)
         return caller
 
     def check_request(self, path: str, caller: Caller, data: bytes) -> None:
@@ -151,33 +186,16 @@ class Access:
         """
         self.rejected += 1
         passes = self._observe_only and not self._policy.always_rejects(path)
-        self._log(caller, path, error.message, passes=passes)
+        self._log.note(path, caller.source, error.message, who=_name_of(caller), passes=passes)
         if passes:
             return
         if self._audit is not None:
             self._audit.rejected(Who.of(caller, claimed), path, error.code.name, error.message)
         raise error
 
-    def _log(self, caller: Caller, path: str, reason: str, *, passes: bool) -> None:
-        """Log a rejected call once for each caller and RPC: a rejected client may retry forever.
 
-        A caller without an identity is known by its host, because its port changes.
-        """
-        user = "" if caller.user is None else f"user {caller.user.name}"
-        key = user or caller.identity or caller.source.rpartition(":")[0], path
-        if key in self._logged:
-            return
-        if len(self._logged) >= _MOST_LOGGED:
-            self._logged.clear()
-        self._logged.add(key)
-        event = "call_would_be_rejected" if passes else "call_rejected"
-        structlog.get_logger().warning(
-            event,
-            caller=user or str(caller.identity or ""),
-            rpc=path,
-            peer=caller.source,
-            reason=reason,
-        )
+def _name_of(caller: Caller) -> Identity | str:
+    return caller.identity or "" if caller.user is None else f"user {caller.user.name}"
 
 
 @lru_cache(maxsize=1_024)  # each call has them, and a connection makes many calls

@@ -39,6 +39,10 @@ class Call(Protocol):
         """Return the URIs in the caller's certificate that TLS has verified; () without one."""
 
     @property
+    def is_encrypted(self) -> bool:
+        """Return whether the server itself terminates TLS for this call."""
+
+    @property
     def caller(self) -> Caller:
         """Return who calls, as the server's access check has found out."""
 

@@ -2,7 +2,8 @@
 
 The port of a proxy has a relay for TLS (`tls_port`), which also accepts plaintext. The ports of
 name servers and brokers use gRPC's own TLS, so that a handler can see the certificate of its
-caller.
+caller. While a cluster is closed, they also accept plaintext. Then a relay passes connections on,
+and does not terminate TLS.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from aerobee_wire.access.signature import Signatures
 from aerobee_wire.access.users import User
 from aerobee_wire.certificates import (
     ANYBODY_CERTIFICATE,
+    HOST,
     NAME,
     CallerCertificates,
     CertificateFiles,
@@ -57,10 +59,18 @@ class PeerTlsOptions(Options):
     # this cluster, or the name of its host.
     tls_verify: Literal["name", "host"] = "name"
     tls_cluster_name: str = "DefaultCluster"
+    # Not in RocketMQ: false calls other services in plaintext although there is an authority, while
+    # not all of their ports accept TLS.
+    tls_calls: bool = True
+
+    @property
+    def verifies_hosts(self) -> bool:
+        """Return whether a certificate must have the host name that the user gave."""
+        return bool(self.tls_trust_cert_path) and self.tls_verify == HOST
 
     def peer_tls(self) -> PeerTls | None:
         """Return the certificates for calls to other services, or None for plaintext."""
-        if not self.tls_trust_cert_path:
+        if not self.tls_trust_cert_path or not self.tls_calls:
             return None
         return PeerTls(
             self._certificate_files(),
@@ -152,7 +162,7 @@ class PortOptions(PeerTlsOptions):
 class ServerTlsOptions(PortOptions):
     """Options of a service whose own port uses TLS."""
 
-    # "permissive" is for the proxy alone. Here it is plaintext, like "disabled".
+    # "permissive" accepts TLS and plaintext, if there is a certificate.
     tls_server_mode: Literal["disabled", "permissive", "enforcing"] = "disabled"
     tls_server_need_client_auth: ClientAuth = "require"
     # Whether callers may sign as users, whose policies then decide.
@@ -165,9 +175,13 @@ class ServerTlsOptions(PortOptions):
 
     def server_tls(self) -> ServerTls | None:
         """Return the certificates for the port of the service, or None for plaintext."""
-        if self.tls_server_mode != "enforcing":
+        if not self._accepts_tls:
             return None
-        return ServerTls(self._certificate_files(), self.tls_server_need_client_auth)
+        return ServerTls(
+            self._certificate_files(),
+            self.tls_server_need_client_auth,
+            accepts_plaintext=self._is_permissive,
+        )
 
     def access(
         self,
@@ -186,8 +200,9 @@ class ServerTlsOptions(PortOptions):
             signatures = Signatures(user_of, clock.real.now_ms, clock.real.monotonic_ms)
         return Access(
             policy,
-            enforced=self._checks_callers,
+            enforced=self.checks_callers,
             observe_only=self.access_observe_only,
+            reports_plaintext=self._is_permissive,
             signatures=signatures,
             audit=audit,
         )
@@ -198,33 +213,44 @@ class ServerTlsOptions(PortOptions):
     )
 
     @property
-    def _checks_callers(self) -> bool:
-        return self.tls_server_mode == "enforcing" and self.tls_server_need_client_auth != "none"
+    def _is_permissive(self) -> bool:
+        return self.tls_server_mode == "permissive" and bool(self.tls_cert_path)
+
+    @property
+    def _accepts_tls(self) -> bool:
+        return self.tls_server_mode == "enforcing" or self._is_permissive
+
+    @property
+    def checks_callers(self) -> bool:
+        """Return whether callers with TLS prove who they are."""
+        return self._accepts_tls and self.tls_server_need_client_auth != "none"
 
     @property
     def is_closed(self) -> bool:
         # Calls that are only observed are made. Then a caller must at least have a certificate.
-        serves_all = self.access_observe_only and self.tls_server_need_client_auth == "optional"
-        return self._checks_callers and not serves_all
+        serves_all = self.access_observe_only and (
+            self._is_permissive or self.tls_server_need_client_auth == "optional"
+        )
+        return self.checks_callers and not serves_all
 
     def conflicts(self) -> Iterator[ConfigError]:
         yield from super().conflicts()
         if self.authorization_enabled and not self.authentication_enabled:
             problem = "authorizationEnabled needs authenticationEnabled=true"
             yield ConfigError(problem, "authenticationEnabled")
-        if self.authentication_enabled and not self._checks_callers:
+        if self.authentication_enabled and not self.checks_callers:
             yield ConfigError(
                 "authenticationEnabled=true needs a port that checks certificates, because "
                 "brokers and proxies prove their roles by them: set tlsServerMode=enforcing and "
                 "tlsServerNeedClientAuth=optional, or require",
                 "authenticationEnabled",
             )
-        if self.tls_server_mode != "enforcing":
+        if not self._accepts_tls:
             if self.tls_trust_cert_path:
                 yield ConfigError(
                     "tlsTrustCertPath makes this service call others with TLS, but its own port "
-                    "would be plaintext: set tlsServerMode=enforcing, or remove it "
-                    "(AEROBEE_TLS_TRUST_CERT_PATH)",
+                    "would be plaintext: set tlsServerMode=enforcing, or permissive with "
+                    "tlsCertPath, or remove it (AEROBEE_TLS_TRUST_CERT_PATH)",
                     "tlsServerMode",
                 )
             return
@@ -234,10 +260,11 @@ class ServerTlsOptions(PortOptions):
                 "makes certificates",
                 "tlsCertPath",
             )
-        if self._checks_callers and not self.tls_trust_cert_path:
+        if self.checks_callers and not self.tls_trust_cert_path:
             yield ConfigError(
-                "with tlsServerMode=enforcing, the certificates of callers are checked: give "
-                "tlsTrustCertPath, the authority that signs them, or tlsServerNeedClientAuth=none",
+                f"with tlsServerMode={self.tls_server_mode}, the certificates of callers are "
+                "checked: give tlsTrustCertPath, the authority that signs them, or "
+                "tlsServerNeedClientAuth=none",
                 "tlsTrustCertPath",
             )
 
@@ -268,20 +295,31 @@ class PeerTls:
         If the new files cannot be used, log an error and keep the former certificates.
         """
         try:
-            return self._certificates.reload()
+            changed = self._certificates.reload()
         except UnusableCertificate as error:
             log_unusable(error)
             return False
+        if changed:
+            structlog.get_logger().info("caller_certificates_reloaded")
+        return changed
 
 
 class ServerTls:
     """Provide gRPC with the certificates of a port, at each handshake.
 
     Unless `client_auth` is "none", an authority of the files must have signed the certificate of
-    each caller. If it is "optional", callers without a certificate are served, too.
+    each caller. If it is "optional", callers without a certificate are served, too. If
+    `accepts_plaintext`, the port also serves callers without TLS.
     """
 
-    def __init__(self, files: CertificateFiles, client_auth: ClientAuth) -> None:
+    def __init__(
+        self,
+        files: CertificateFiles,
+        client_auth: ClientAuth,
+        *,
+        accepts_plaintext: bool = False,
+    ) -> None:
+        self.accepts_plaintext = accepts_plaintext
         self._files = files
         self._client_auth = client_auth
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from time import monotonic
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import structlog
 from google.protobuf.message import Message
@@ -36,6 +36,11 @@ from aerobee_chassis.rpc.standard_services import (
 )
 from aerobee_chassis.rpc.transport import Listener, UnreadableRequest, admit_all, parsed
 from aerobee_wire.access.caller import Caller
+
+if TYPE_CHECKING:
+    import grpc
+
+    from aerobee_chassis.tls_port.supervisor import RelayPort
 
 FailureOf = Callable[[Exception], Failure | None]
 # Return the answer of an RPC when too many bytes are in flight, or None to let it fail.
@@ -68,7 +73,8 @@ class Server(Component):
     - `busy_answer` returns the answer for a call that is refused because of that limit. If it
       returns None, the caller gets the failure of TooMuchInFlight.
     - `limits` are those of the port and its connections.
-    - `tls` has the certificates of the port. If it is None, the port uses plaintext.
+    - `tls` has the certificates of the port. If it is None, the port uses plaintext. If it also
+      accepts plaintext, a relay passes the connections of the port to two sockets of the server.
     - `meter` holds callers to their quotas. It does not see calls that stream their requests.
     - `access` checks callers. It must have a decision for each RPC, also if it is not enforced. If
       it is None, each caller may call.
@@ -123,6 +129,7 @@ class Server(Component):
                 for method in service.methods
             )
         self._listener: Listener | None = None
+        self._relayed: RelayPort | None = None
 
     @property
     def address(self) -> str:
@@ -130,7 +137,7 @@ class Server(Component):
         return join_address(self._host, self.port)
 
     async def start(self) -> None:
-        """Start listening. Raises PortInUse, or CertificateError."""
+        """Start listening. Raises PortInUse, CertificateError, or StartError."""
         self._now_s = asyncio.get_running_loop().time
         credentials = None if self._tls is None else self._tls.credentials()
         listener = make_listener(
@@ -142,6 +149,21 @@ class Server(Component):
             limits=self._limits,
             max_age_ms=None if self._tls is None else self._tls.max_age_ms,
         )
+        if self._tls is not None and self._tls.accepts_plaintext:
+            await self._start_relayed(listener, credentials)
+        else:
+            await self._start_alone(listener, credentials)
+        self._listener = listener
+        # A relay counts its own connections.
+        is_relayed = self._relayed is not None or self._host.startswith("unix:")
+        if listener.has_sockets and not is_relayed:
+            self._connections = Connections(self.port, self._limits)
+            await self._connections.start()
+        self._health.set(True)
+
+    async def _start_alone(
+        self, listener: Listener, credentials: grpc.ServerCredentials | None
+    ) -> None:
         target = join_address(self._host, self.port)
         try:
             self.port = listener.bind(target, credentials)
@@ -150,22 +172,43 @@ class Server(Component):
                 f"cannot listen on {target}: the port is in use or not ours; choose another", target
             ) from None
         await listener.start()
-        self._listener = listener
-        # A relay counts its own connections.
-        if listener.has_sockets and not self._host.startswith("unix:"):
-            self._connections = Connections(self.port, self._limits)
-            await self._connections.start()
-        self._health.set(True)
+
+    async def _start_relayed(
+        self, listener: Listener, credentials: grpc.ServerCredentials | None
+    ) -> None:
+        """Listen for TLS and for plaintext on two sockets, and start a relay in front of them."""
+        from aerobee_chassis.tls_port.settings import TlsSettings
+        from aerobee_chassis.tls_port.supervisor import RelayPort
+
+        relayed = self._relayed = RelayPort(
+            host=self._host,
+            port=self.port,
+            tls=TlsSettings(),
+            limits=self._limits,
+            passes_tls=True,
+        )
+        relayed.open()
+        listener.bind(f"unix:{relayed.backend}", None)
+        listener.bind(f"unix:{relayed.tls_backend}", credentials)
+        await listener.start()
+        await relayed.begin()
+        self.port = relayed.port
 
     def set_serving(self, serving: bool) -> None:
         """Set the answer of grpc.health.v1, for the whole process and for each service."""
         self._health.set(serving)
 
-    async def stop(self) -> None:
-        """Refuse new calls, wait up to `grace_s` for running calls, and then cancel them."""
+    async def stop(self, grace_s: float | None = None) -> None:
+        """Refuse new calls, wait up to `grace_s` for running calls, and then cancel them.
+
+        The default is the `grace_s` of the server. May be called again.
+        """
         if self._listener is not None:
             self._health.close()
-            await self._stop(self._grace_s)
+            await self._stop(self._grace_s if grace_s is None else grace_s)
+        elif self._relayed is not None:  # the start failed
+            await self._relayed.refuse()
+            await self._relayed.close()
 
     async def sever(self) -> None:
         """Close every connection at once, during calls too.
@@ -178,8 +221,13 @@ class Server(Component):
 
     async def _stop(self, grace_s: float) -> None:
         assert self._listener is not None
+        if self._relayed is not None:
+            await self._relayed.refuse()
         await self._listener.stop(grace_s)
         self._listener = None
+        if self._relayed is not None:
+            await self._relayed.close()
+            self._relayed = None
         if self._connections is not None:
             await self._connections.stop()
 

@@ -1,8 +1,9 @@
 """Run the process that serves a TLS port, and relay bytes to the server's Unix domain socket.
 
-The relay reads the first byte of each connection. If the client uses TLS, the relay terminates TLS.
-It does not interpret gRPC. Before that, a connection from the network of a load balancer must have
-a header of the PROXY protocol (`proxy_protocol`). The address in it is that of the client.
+The relay reads the first byte of each connection. If the client uses TLS, the relay terminates TLS,
+or passes the connection as it is to another socket of the server. It does not interpret gRPC.
+Before that, a connection from the network of a load balancer must have a header of the PROXY
+protocol (`proxy_protocol`). The address in it is that of the client.
 
     python -m aerobee_chassis.tls_port.relay        started by `supervisor`, not by hand
 
@@ -132,6 +133,9 @@ class Hello:
         elif begins_header(arrived):
             relay.count("refused_headers")
             self.give_up()
+        elif arrived[:1] == TLS_FIRST_BYTE and relay.settings.tls_backend:
+            relay.count("tls")
+            self._connect(relay.settings.tls_backend)
         elif arrived[:1] == TLS_FIRST_BYTE:
             relay.poller.forget(client.fileno())
             relay.certificates.when_ready(lambda context: self._speak_tls(context, client))
@@ -140,7 +144,7 @@ class Hello:
             self.give_up()
         else:
             relay.count("plaintext")
-            self._connect()
+            self._connect(relay.settings.backend)
 
     def _speak_tls(self, context: ssl.SSLContext, client: socket.socket) -> None:
         if self.over:
@@ -163,13 +167,13 @@ class Hello:
             return
         if agreed:
             self._relay.count("tls")
-            self._connect()
+            self._connect(self._relay.settings.backend)
         else:
             interest = OUT if agreed is False else IN
             self._relay.poller.wait_for(end.fileno(), interest, lambda _: self._handshake(end))
 
-    def _connect(self) -> None:
-        """Connect to the server from a socket that is named after the client's address.
+    def _connect(self, server: str) -> None:
+        """Connect to the socket `server` from a socket that is named after the client's address.
 
         The server then sees that address as its peer.
         """
@@ -184,17 +188,17 @@ class Hello:
         except OSError:  # no file descriptors are left
             self.give_up()
             return
-        self._dial(backend)
+        self._dial(backend, server)
 
-    def _dial(self, backend: socket.socket) -> None:
+    def _dial(self, backend: socket.socket, server: str) -> None:
         relay = self._relay
         if self.over:
             backend.close()
             return
         try:
-            backend.connect(relay.settings.backend)
+            backend.connect(server)
         except BlockingIOError:  # its backlog is full
-            relay.poller.call_later(BACKEND_RETRY_S, lambda: self._dial(backend))
+            relay.poller.call_later(BACKEND_RETRY_S, lambda: self._dial(backend, server))
             return
         except OSError:
             backend.close()

@@ -34,8 +34,10 @@ class RelaySettings:
     """The settings of a relay.
 
     `listeners` contains listening file descriptors. `backend` is the path of the server's socket,
-    in a private directory. A client has `hello_timeout_ms` to send its first byte and to complete a
-    TLS handshake. There are at most `max_connections`, and `max_per_address` of one host.
+    in a private directory. With `tls_backend`, the server terminates TLS itself, and the relay
+    passes connections with TLS to that socket as they are. A client has `hello_timeout_ms` to send
+    its first byte and to complete a TLS handshake. There are at most `max_connections`, and
+    `max_per_address` of one host.
 
     Connections from the networks `trusted` (CIDR) must begin with a header of the PROXY protocol.
     """
@@ -47,6 +49,7 @@ class RelaySettings:
     max_connections: int = 20_000
     max_per_address: int = 2_000
     trusted: tuple[str, ...] = ()
+    tls_backend: str = ""
 
     def to_json(self) -> str:
         return json.dumps(dataclasses.asdict(self))

@@ -20,7 +20,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import structlog
 
@@ -64,19 +64,20 @@ class ConnectionCounts:
     failed_reloads: int = 0
 
 
-class TlsServer(Component):
-    """Serve TLS and plaintext on one port. The order of start and stop loses no calls.
+class RelayPort:
+    """A port for TLS and plaintext: its sockets, and the relay process that accepts connections.
 
-    `make_server(host, port)` creates the server behind the relay, an
-    `aerobee_chassis.rpc.server.Server`. That server listens on its own socket. `host` and `port`
-    are the address for clients. `listeners` contains sockets that are already bound to that
-    address, if several processes share it. `trusted` are the networks of load balancers that send a
-    header of the PROXY protocol.
+    `listeners` contains sockets that are already bound to the address, if several processes share
+    it. `trusted` are the networks of load balancers that send a header of the PROXY protocol. With
+    `passes_tls`, the server terminates TLS itself: it listens on `tls_backend` with TLS, and on
+    `backend` in plaintext.
+
+    First `open` the port, then start the server, then `begin`. At the end, first `refuse`, then
+    stop the server, then `close`.
     """
 
     def __init__(
         self,
-        make_server: Callable[[str, int], Component],
         *,
         host: str,
         port: int,
@@ -84,57 +85,67 @@ class TlsServer(Component):
         limits: PortLimits | None = None,
         listeners: Sequence[socket.socket] = (),
         trusted: Sequence[str] = (),
+        passes_tls: bool = False,
     ) -> None:
+        self.port = port  # 0 means a free one, until the port is open
+        self.counts = ConnectionCounts()
         self._trusted = tuple(trusted)
-        self._make_server = make_server
         self._host = host
-        self.port = port  # 0 means a free one, until the server is started
         self._tls = tls
         self._limits = limits or PortLimits()
+        self._passes_tls = passes_tls
         self._directory: Path | None = None
         self._listeners = list(listeners)
-        self._server: Component | None = None
         self._relay: _Relay | None = None
         self._keeper: asyncio.Task[None] | None = None
-        self.counts = ConnectionCounts()
 
     @property
     def address(self) -> str:
         """Return the "host:port" for clients, after the start."""
         return join_address(self._host, self.port)
 
-    async def start(self) -> None:
-        """Start the server and its relay. Raises PortInUse, CertificateError, StartError."""
+    @property
+    def backend(self) -> str:
+        """Return the path of the server's socket."""
+        assert self._directory is not None, "not open"
+        return str(self._directory / "grpc")
+
+    @property
+    def tls_backend(self) -> str:
+        """Return the path of the server's socket for TLS, or "" if the relay terminates TLS."""
+        return f"{self.backend}-tls" if self._passes_tls else ""
+
+    def open(self) -> None:
+        """Bind the port. Raises PortInUse, StartError."""
         self._listeners = self._listeners or listen(self._host, self.port)
         self._directory = private_directory()
         self._relay = _Relay(self._listeners, self._on_report)
-        self._server = self._make_server(f"unix:{self.backend}", 0)
-        await self._server.start()
+
+    async def begin(self) -> None:
+        """Accept connections. Raises CertificateError, StartError."""
+        assert self._relay is not None, "not open"
         await self._relay.begin(self._settings())
         self._keeper = asyncio.create_task(self._keep(), name="relay keeper")
         self.port = int(self._listeners[0].getsockname()[1])
 
-    async def stop(self) -> None:
-        """Refuse new connections, then stop the server, and then end every connection."""
+    async def refuse(self) -> None:
+        """Refuse new connections."""
         if self._keeper is not None:
             self._keeper.cancel()
             await asyncio.wait([self._keeper])
+            self._keeper = None
         for listener in self._listeners:
             listener.close()
         if self._relay is not None:
             self._relay.write("drain")
-        if self._server is not None:
-            await self._server.stop()
+
+    async def close(self) -> None:
+        """End every connection."""
         if self._relay is not None:
             await self._relay.stop()
+            self._relay = None
         if self._directory is not None:
             shutil.rmtree(self._directory, ignore_errors=True)
-
-    @property
-    def backend(self) -> str:
-        """Return the path of the server's socket."""
-        assert self._directory is not None, "not started"
-        return str(self._directory / "grpc")
 
     def _settings(self) -> RelaySettings:
         descriptors = tuple(listener.fileno() for listener in self._listeners)
@@ -147,6 +158,7 @@ class TlsServer(Component):
             limits.connections,
             limits.connections_per_address,
             self._trusted,
+            self.tls_backend,
         )
 
     async def _keep(self) -> None:
@@ -182,6 +194,76 @@ class TlsServer(Component):
             log.info("self_signed_certificate", **fields)
         else:
             log.error(event, **fields)
+
+
+class Backend(Protocol):
+    """The server behind a relay: an `aerobee_chassis.rpc.server.Server`."""
+
+    async def start(self) -> None: ...
+
+    async def stop(self, grace_s: float | None = None) -> None: ...
+
+
+class TlsServer(Component):
+    """Serve TLS and plaintext on one port. The order of start and stop loses no calls.
+
+    `make_server(host, port)` creates the server behind the relay. That server listens on its own
+    socket. The other arguments are those of `RelayPort`.
+    """
+
+    def __init__(
+        self,
+        make_server: Callable[[str, int], Backend],
+        *,
+        host: str,
+        port: int,
+        tls: TlsSettings,
+        limits: PortLimits | None = None,
+        listeners: Sequence[socket.socket] = (),
+        trusted: Sequence[str] = (),
+    ) -> None:
+        self._make_server = make_server
+        self._relayed = RelayPort(
+            host=host, port=port, tls=tls, limits=limits, listeners=listeners, trusted=trusted
+        )
+        self._server: Backend | None = None
+
+    @property
+    def port(self) -> int:
+        """Return the port; 0 means a free one, until the server is started."""
+        return self._relayed.port
+
+    @property
+    def address(self) -> str:
+        """Return the "host:port" for clients, after the start."""
+        return self._relayed.address
+
+    @property
+    def backend(self) -> str:
+        """Return the path of the server's socket."""
+        return self._relayed.backend
+
+    @property
+    def counts(self) -> ConnectionCounts:
+        return self._relayed.counts
+
+    async def start(self) -> None:
+        """Start the server and its relay. Raises PortInUse, CertificateError, StartError."""
+        self._relayed.open()
+        self._server = self._make_server(f"unix:{self.backend}", 0)
+        await self._server.start()
+        await self._relayed.begin()
+
+    async def stop(self, grace_s: float | None = None) -> None:
+        """Refuse new connections, then stop the server, and then end every connection.
+
+        `grace_s` is how long the server waits for running calls. The default is that of the server.
+        May be called again.
+        """
+        await self._relayed.refuse()
+        if self._server is not None:
+            await self._server.stop(grace_s)
+        await self._relayed.close()
 
 
 class _Relay:

@@ -215,6 +215,10 @@ class AioCall:
         found = self._context.auth_context().get("peer_uri", ())
         return tuple(uri.decode("ascii", "replace") for uri in found)
 
+    @property
+    def is_encrypted(self) -> bool:
+        return b"ssl" in self._context.auth_context().get("transport_security_type", ())
+
     def time_remaining_s(self) -> float | None:
         remaining = self._context.time_remaining()
         return None if remaining is None else float(remaining)

@@ -124,6 +124,10 @@ class CompletionQueueCall:
         found = cygrpc.auth_context(self._core).get(b"peer_uri", ())
         return tuple(uri.decode("ascii", "replace") for uri in found)
 
+    @property
+    def is_encrypted(self) -> bool:
+        return b"ssl" in cygrpc.auth_context(self._core).get(b"transport_security_type", ())
+
     def time_remaining_s(self) -> float | None:
         deadline = self._arrival.call_details.deadline
         return None if deadline > _NO_DEADLINE_S else max(0.0, seconds_until(deadline))

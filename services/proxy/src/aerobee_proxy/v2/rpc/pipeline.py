@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple, TypeVar, TypeVarTuple
 
-from aerobee_foreign.apache.rocketmq.v2.definition_pb2 import Code
+from aerobee_foreign.apache.rocketmq.v2.definition_pb2 import Code, Settings
 from aerobee_foreign.apache.rocketmq.v2.service_pb2 import (
     PullMessageRequest,
     ReceiveMessageRequest,
@@ -21,6 +21,7 @@ from aerobee_foreign.apache.rocketmq.v2.service_pb2 import (
 from google.protobuf.message import Message
 
 from aerobee_chassis.clock import Clock
+from aerobee_chassis.rpc.access import RejectionLog
 from aerobee_chassis.rpc.audit import Audit, Who
 from aerobee_chassis.rpc.call import Call
 from aerobee_chassis.rpc.held_calls import HeldCalls
@@ -43,6 +44,8 @@ SERVICE = "/apache.rocketmq.v2.MessagingService/"
 
 def rpc_of(request: object) -> str:
     """Return the name of the RPC with this request: "SendMessage"."""
+    if isinstance(request, Settings):
+        return "Telemetry"
     return type(request).__name__.removesuffix("Request")
 
 
@@ -80,7 +83,7 @@ class Pipeline:
 
     If `authentication` is None, any client may call. If `checks_rights` is true, the user's
     policies must allow each request. `audit` gets the calls that are not authenticated or lack a
-    right.
+    right. With `observed`, these calls are logged there instead of being rejected.
     """
 
     sessions: Sessions
@@ -91,17 +94,16 @@ class Pipeline:
     max_clients_per_user: Callable[[], int]
     quotas: QuotaBuckets | None = None
     audit: Audit | None = None
+    observed: RejectionLog | None = None
     held: HeldCalls = field(default_factory=lambda: HeldCalls(NotAdmitted))
 
-    def admit(self, call: Call) -> Caller:
+    def admit(self, call: Call, rpc: str) -> Caller:
         """Authenticate the caller of an RPC, and create its session or keep its session alive.
 
         Raises NotAdmitted if the caller may not use this proxy.
         """
-        user = None
         try:
-            if self.authentication is not None:
-                user = self.authentication.check(call.metadata, call.peer)
+            user = self._user(call, rpc)
             found = client_id(call.metadata)
             name = user.name if user is not None else ""
             if self.sessions.get(found, name) is None:
@@ -113,6 +115,29 @@ class Pipeline:
         if self.quotas is not None and self.quotas.active:
             caller = caller._replace(received=partial(self.quotas.received, _client(caller)))
         return caller
+
+    def _user(self, call: Call, rpc: str) -> User | None:
+        """Return the user who signed a call, or None. Raises Refused if the call is rejected."""
+        authentication = self.authentication
+        if authentication is None:
+            return None
+        if self.observed is None:
+            return authentication.check(call.metadata, call.peer)
+        if not authentication.users.complete:
+            return None
+        try:
+            return authentication.current(call.metadata)
+        except Refused as refusal:
+            self._observe(self.observed, rpc, refusal, call, claimed_user(call.metadata))
+        return None
+
+    def _observe(
+        self, log: RejectionLog, rpc: str, refusal: Refused, call: Call, user: str
+    ) -> None:
+        """Count and log a call that would be rejected."""
+        self.counts.unauthorized += 1
+        who = f"user {user}" if user else ""
+        log.note(SERVICE + rpc, call.peer, refusal.message, who=who, passes=True)
 
     async def meter(self, request: object, caller: Caller) -> None:
         """Wait until a call is within the quotas of its caller.
@@ -156,6 +181,11 @@ class Pipeline:
         try:
             authorization.check(caller.user, request, caller.call.peer)
         except Refused as refusal:
+            if self.observed is not None:
+                self._observe(
+                    self.observed, rpc_of(request), refusal, caller.call, caller.user.name
+                )
+                return
             self.counts.unauthorized += 1
             raise NotAdmitted(refusal.code, refusal.message, caller.user.name) from None
 
@@ -169,7 +199,7 @@ class Pipeline:
         """
 
         def check() -> None:
-            if self.authentication is None or caller.user is None:
+            if self.authentication is None or caller.user is None or self.observed is not None:
                 return
             try:
                 user = self.authentication.current(caller.call.metadata)
@@ -212,7 +242,7 @@ class Pipeline:
 
         async def run(request: Q, call: Call) -> R:
             try:
-                caller = self.admit(call)
+                caller = self.admit(call, rpc_of(request))
                 self.authorize(request, caller)
                 await self.meter(request, caller)
                 return await handler(*needs, request, caller)
@@ -238,7 +268,7 @@ class Pipeline:
 
         async def run(request: Q, call: Call) -> R | None:
             try:
-                caller = self.admit(call)
+                caller = self.admit(call, rpc_of(request))
                 self.authorize(request, caller)
                 with self.hold(caller, lambda: request):
                     await self.meter(request, caller)

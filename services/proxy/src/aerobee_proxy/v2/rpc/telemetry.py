@@ -43,6 +43,7 @@ from aerobee_proxy.v2.status import status
 from aerobee_wire.consume_order import ConsumeOrder
 from aerobee_wire.status import MqError
 
+RPC = "Telemetry"
 REPEAT_AFTER_S = 1.0
 RETRY_AFTER_S = 1.0  # between attempts to get a group's policy, while no broker answers
 CONFLICT_LOG_EVERY_MS = 60_000
@@ -140,11 +141,11 @@ class Telemetry:
             return
         self._open.add(task)
         try:
-            caller = self._pipeline.admit(call)
+            caller = self._pipeline.admit(call, RPC)
             with self._pipeline.hold(caller, lambda: caller.session.settings):
                 await self._serve(requests, caller)
         except NotAdmitted as refusal:
-            self._pipeline.note_refusal("Telemetry", refusal, call)
+            self._pipeline.note_refusal(RPC, refusal, call)
             await call.write(TelemetryCommand(status=status(refusal.code, refusal.message)))
             raise
         except asyncio.CancelledError:
@@ -172,7 +173,7 @@ class Telemetry:
             async for command in requests:
                 # The client's session may have expired or ended meanwhile. Then `admit` creates a
                 # new session.
-                caller = self._pipeline.admit(call)
+                caller = self._pipeline.admit(call, RPC)
                 caller.session.streams.add(stream)
                 if command.WhichOneof("command") != "settings":
                     self._answered(command, caller.session)

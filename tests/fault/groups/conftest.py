@@ -1,0 +1,12 @@
+"""Virtual time: nothing here has sockets."""
+
+from __future__ import annotations
+
+from asyncio import AbstractEventLoop
+from collections.abc import Callable, Mapping
+
+from support.clock.virtual_loop import VirtualLoop
+
+
+def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], AbstractEventLoop]]:
+    return {"virtual": VirtualLoop}
