@@ -220,7 +220,9 @@ class Clients:
     def broadcasts(self, consumer_group: str) -> bool:
         """Return whether all members use broadcasting. Then each member keeps its own offsets."""
         members = self._members.get(consumer_group)
-        return bool(members) and all(
+        if not members:
+            return False
+        return all(
             self._clients[member].consumers[consumer_group].message_model
             is MessageModel.BROADCASTING
             for member in members
