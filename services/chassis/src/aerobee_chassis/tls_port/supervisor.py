@@ -133,7 +133,6 @@ class RelayPort:
         if self._keeper is not None:
             self._keeper.cancel()
             await asyncio.wait([self._keeper])
-            self._keeper = None
         for listener in self._listeners:
             listener.close()
         if self._relay is not None:
