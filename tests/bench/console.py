@@ -6,6 +6,7 @@ longer than with brokers on hosts of their own. A page is asked for once before 
 
 from __future__ import annotations
 
+import gc
 import shutil
 import statistics
 import tempfile
@@ -80,6 +81,9 @@ async def results() -> list[Result]:
     visitor = await Visitor.begin(folder, *BROKERS)
     try:
         await fill(visitor)
+        # As a broker does with the objects of its start: else collections look at 30,000 topics.
+        gc.collect()
+        gc.freeze()
         times_ms: dict[str, float] = {}
         sizes_kb: dict[str, float] = {}
         calls: dict[str, int] = {}
@@ -100,6 +104,7 @@ async def results() -> list[Result]:
             print(f"{page}: {times_ms[page]:.0f} ms, {sizes_kb[page]:.0f} KB, {calls[page]} calls")
     finally:
         await visitor.end()
+        gc.unfreeze()
         shutil.rmtree(folder)
     slowest = max(times_ms, key=times_ms.__getitem__)
     largest = max(sizes_kb, key=sizes_kb.__getitem__)

@@ -105,6 +105,8 @@ def is_system_group(consumer_group: str) -> bool:
 
 def group_of(topic: str) -> str | None:
     """Return the consumer group of a retry or dead-letter topic, or None for other topics."""
+    if topic[:1] != "%":  # almost each topic of a list
+        return None
     for prefix in (RETRY_PREFIX, DLQ_PREFIX):
         if topic.startswith(prefix):
             return topic[len(prefix) :]

@@ -53,7 +53,10 @@ def shop(path: Path, *options: str) -> Iterator[Shop]:
     """Start everything. A consumer of the group "billing" stays connected."""
     with ExitStack() as stack:
         namesrv = stack.enter_context(
-            ServiceProcess("aerobee_namesrv", "--port", "0", "--data", str(path / "namesrv"))
+            ServiceProcess(
+                *("aerobee_namesrv", "--port", "0", "--data", str(path / "namesrv")),
+                f"--set=auditLogPath={path / 'namesrv-audit.log'}",
+            )
         )
         names = ("broker-a", "broker-b")
         brokers = {
@@ -61,6 +64,8 @@ def shop(path: Path, *options: str) -> Iterator[Shop]:
                 ServiceProcess(
                     *("aerobee_broker", "--port", "0", "--data", str(path / name), SMALL_LOG),
                     *("--namesrv", namesrv.address, "--set", f"brokerName={name}"),
+                    # broker-b has no audit log.
+                    *([f"--set=auditLogPath={path / 'audit.log'}"] if name == "broker-a" else []),
                 )
             )
             for name in names

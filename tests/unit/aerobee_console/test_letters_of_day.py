@@ -53,13 +53,13 @@ def test_a_broker_that_started_later_counts_since_then() -> None:
     of_hours = hours(a=[0.0] * 48, b=[None] * 47 + [2.0])
     of_minutes = minutes(a=[0.0] * 120, b=[2.0] * 120)
     found = letters_of_day(statuses(a=Status(), b=recent), of_hours, of_minutes, NOW_MS)
-    assert found.count == 5 and found.gaps == ("b counts since its last start",)
+    assert found.count == 5 and found.gaps == ("only since the start of b",)
 
 
 def test_an_unknown_hour_is_a_gap_and_no_zero() -> None:
     of_hours = hours(a=[0.0] * 40 + [None] + [1 / 3_600] * 7)
     found = letters_of_day(statuses(a=Status()), of_hours, minutes(a=[0.0] * 120), NOW_MS)
-    assert found.count == 7 and found.gaps == ("a has no history of a part of the day",)
+    assert found.count == 7 and found.gaps == ("not all hours of a",)
     of_hours, of_minutes = hours(a=[None] * 48), minutes(a=[None] * 120)
     nothing = letters_of_day(statuses(a=Status()), of_hours, of_minutes, NOW_MS)
     assert nothing.count is None and nothing.gaps

@@ -111,6 +111,13 @@ async def test_the_overview_shows_findings_and_no_green_verdict(visitor: Visitor
     assert "state good" not in response.text
 
 
+async def test_a_hint_of_the_doctor_is_no_finding(visitor: Visitor) -> None:
+    visitor.findings = [Finding("topic", "old", "it is not used", "delete it", hint=True)]
+    page = await visitor.get("/")
+    assert "No findings" in page.words and "state good" in page.text
+    assert "1 hint topic old : it is not used delete it" in page.words
+
+
 async def test_a_check_without_findings_is_not_green_while_a_broker_is_missing(
     visitor: Visitor,
 ) -> None:

@@ -111,7 +111,7 @@ class Doctor:
         except (MqError, CommandError) as error:
             problem = str(error)
         else:
-            findings, looked_at = tuple(found.problems), tuple(found.looked_at)
+            findings, looked_at = tuple(found.findings), tuple(found.looked_at)
         self._last = Checkup(
             findings=findings, looked_at=looked_at, problem=problem, ended_at_ms=self._now_ms()
         )
@@ -197,11 +197,12 @@ def letters_of_day(
     hour_end_ms = end_ms or now_ms // HOUR_MS * HOUR_MS
     since_ms = hour_end_ms - HOURS_OF_DAY * HOUR_MS
     counts: list[int] = []
-    gaps: list[str] = []
+    young: list[str] = []
+    partial: list[str] = []
     for name, status in sorted(statuses.items()):
         if status.start_timestamp_ms > since_ms:
             counts.append(status.dead_letters_total)
-            gaps.append(f"{name} counts since its last start")
+            young.append(name)
             continue
         rates = [*_rates(hours, name, HOURS_OF_DAY)]
         late = max(0, (minutes.end_timestamp_ms or 0) - hour_end_ms) // MINUTE_MS if minutes else 0
@@ -211,7 +212,12 @@ def letters_of_day(
         if known:
             counts.append(round(sum(known) / 1_000))
         if len(known) < HOURS_OF_DAY + late:
-            gaps.append(f"{name} has no history of a part of the day")
+            partial.append(name)
+    gaps = [
+        f"{text} {', '.join(names)}"
+        for text, names in (("only since the start of", young), ("not all hours of", partial))
+        if names
+    ]
     return DayOfLetters(since_ms=since_ms, count=sum(counts) if counts else None, gaps=tuple(gaps))
 
 

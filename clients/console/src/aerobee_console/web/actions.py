@@ -705,11 +705,11 @@ async def _promote_form(console: Console, names: Mapping[str, str], _: Fields) -
     found = await promotion(console.source, name)
     return Form(
         title=f"Promote a replica of {name}",
-        submit="Promote the replica",
+        submit="Promote the replica" if found.replicas else "",
         back=f"/brokers/{part(name)}",
         inputs=(
             Input(name="replica", label="Replica", kind="choice", choices=found.replicas,
-                  value=found.replicas[0] if found.replicas else ""),
+                  value=next(iter(found.replicas), "")),
             Input(name="unclean", label="Even if acknowledged messages may be lost", kind="choice",
                   value="no", choices=("no", "yes")),
         ),

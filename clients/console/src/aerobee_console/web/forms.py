@@ -48,8 +48,8 @@ class Input:
 class Form:
     """A form of a change.
 
-    `confirm` is the name to type, or "". `effects` are the consequences, counted when the form was
-    made.
+    `submit` is the text of the button; "" if the change is not possible now. `confirm` is the name
+    to type, or "". `effects` are the consequences, counted when the form was made.
     """
 
     title: str

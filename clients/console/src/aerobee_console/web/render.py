@@ -42,6 +42,7 @@ def environment() -> Environment:
         moment=moment,
         part=part,
         percent=percent,
+        shown=shown,
         ranges=lambda queues: list(queue_ranges(queues)),
     )
     made.globals.update(link=link, changed=changed, count=count, VERSION=VERSION)

@@ -133,10 +133,14 @@ class Draining:
 
     def _lags(self) -> Iterator[tuple[str, str, int]]:
         """Yield (group, topic, lag) for each topic that a group subscribes to or has offsets in."""
+        with_offsets: dict[str, list[str]] = {}
+        for topic, consumer_group in self.offset_queries.offsets.rows():
+            with_offsets.setdefault(consumer_group, []).append(topic)
         for group in self.groups.table.all():
             consumer_group = group.consumer_group
             if not self.groups.is_system(consumer_group):
-                for topic in self.offset_queries.topics_of(consumer_group):
+                offsets = with_offsets.get(consumer_group, ())
+                for topic in self.offset_queries.topics_of(consumer_group, offsets):
                     yield consumer_group, topic, self.offset_queries.lag(consumer_group, topic)
 
     def _stored(self, topic: str) -> int:

@@ -219,9 +219,13 @@ class Clients:
 
     def broadcasts(self, consumer_group: str) -> bool:
         """Return whether all members use broadcasting. Then each member keeps its own offsets."""
-        consumers = self.consumers(consumer_group)
-        return bool(consumers) and all(
-            consumer.message_model is MessageModel.BROADCASTING for consumer in consumers
+        members = self._members.get(consumer_group)
+        if not members:
+            return False
+        return all(
+            self._clients[member].consumers[consumer_group].message_model
+            is MessageModel.BROADCASTING
+            for member in members
         )
 
     def producers(self) -> dict[str, list[Watch]]:

@@ -332,10 +332,20 @@ class OffsetQueries(QueueQueries):
             for queue_id in range(config.read_queue_count)
         ]
 
-    def topics_of(self, consumer_group: str) -> list[str]:
+    def topics_of(
+        self, consumer_group: str, with_offsets: Iterable[str] | None = None
+    ) -> list[str]:
+        """Return the topics that a group subscribes to or has offsets in, and its retry topic.
+
+        Args:
+            consumer_group: The group.
+            with_offsets: The topics in which it has offsets, for a caller that has grouped all
+                offsets. Without it, each call looks at the offsets of all groups.
+        """
+        if with_offsets is None:
+            with_offsets = self.offsets.topics_of(consumer_group)
         subscribed = self.clients.subscriptions(consumer_group) or {}
-        retry = names.retry_topic(consumer_group)
-        return sorted({*self.offsets.topics_of(consumer_group), *subscribed, retry})
+        return sorted({*with_offsets, *subscribed, names.retry_topic(consumer_group)})
 
     def lags(self) -> Iterator[tuple[str, str, int]]:
         """Yield (consumer group, topic, lag) for each topic in which a group has offsets.
@@ -367,8 +377,9 @@ class OffsetQueries(QueueQueries):
         offsets = self.offsets.of(consumer_group, topic)
         behind = 0
         for queue_id in range(config.read_queue_count if config else 0):
-            start = max(self.store.min_offset(topic, queue_id), offsets.get(queue_id, 0))
-            behind += max(0, self.store.max_offset(topic, queue_id) - start)
+            if end := self.store.max_offset(topic, queue_id):
+                start = max(self.store.min_offset(topic, queue_id), offsets.get(queue_id, 0))
+                behind += max(0, end - start)
         return behind
 
     def expired(self, consumer_group: str, topic: str) -> int:

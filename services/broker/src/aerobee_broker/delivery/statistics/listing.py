@@ -7,15 +7,17 @@ Meanwhile, other work runs after each `SLICE` names.
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 from aerobee_broker.delivery.lite.lag import GroupProgress
 from aerobee_broker.delivery.pop.lease_space import LeaseCounts, LeaseSpaces
 from aerobee_broker.delivery.pull.offsets import OffsetQueries, Progress, QueueBounds
 from aerobee_broker.delivery.statistics.sampler import Kind, Sampler
 from aerobee_broker.errors import InvalidParameter
+from aerobee_broker.metadata.config_table import Config, ConfigTable
 from aerobee_broker.metadata.subscription_groups import SubscriptionGroup
 from aerobee_broker.metadata.topics import TopicConfig
 from aerobee_broker.metrics import Traffic
@@ -26,6 +28,11 @@ from aerobee_wire.queues import lite
 
 SLICE = 100  # statistics computed before other work runs: about 2 ms with 8 queues each
 MAX_PRODUCERS = 1_000  # named in the description of a topic
+
+
+R = TypeVar("R")
+C = TypeVar("C", bound=Config)
+S = TypeVar("S")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,18 +62,14 @@ class Page:
             if value < 0:
                 raise InvalidParameter(f"{name} {value} is below 0: use 0 or more", about=name)
 
+    def among(self, table: ConfigTable[C]) -> list[C]:
+        """Return the configurations of a table that `only` names; all of them if it is empty."""
+        if not self.only:
+            return table.all()
+        return [found for name in set(self.only) if (found := table.get(name)) is not None]
+
     def of(self, rows: Sequence[R]) -> Sequence[R]:
         return rows[self.offset : self.offset + self.limit if self.limit else None]
-
-
-class Named(Protocol):
-    @property
-    def name(self) -> str: ...
-
-
-R = TypeVar("R")
-C = TypeVar("C", bound=Named)
-S = TypeVar("S")
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +199,7 @@ class Listing:
         topics, part = self.queries.topics, name_part.lower()
         found = [
             config
-            for config in topics.table.all()
+            for config in page.among(topics.table)
             if part in config.topic.lower()
             and (include_system or not topics.is_system(config.topic))
             and not (exclude_derived and names.group_of(config.topic) is not None)
@@ -235,17 +238,17 @@ class Listing:
 
     def _readers(self, only: Collection[str] = ()) -> dict[str, _Readers]:
         """Return the readers of each topic. `only` are the topics; empty for all."""
-        found: dict[str, _Readers] = {}
+        found: defaultdict[str, _Readers] = defaultdict(_Readers)
         for topic, group in self.queries.offsets.rows():
             if (not only or topic in only) and not names.is_system_group(group):
-                found.setdefault(topic, _Readers()).groups.add(group)
+                found[topic].groups.add(group)
         for client in self.queries.clients.all():
             subscribed = set()
             for group, consumer in client.consumers.items():
                 for topic in consumer.subscriptions:
                     if only and topic not in only:
                         continue
-                    found.setdefault(topic, _Readers()).groups.add(group)
+                    found[topic].groups.add(group)
                     subscribed.add(topic)
             for topic in subscribed:
                 found[topic].members += 1
@@ -349,7 +352,7 @@ class Listing:
         groups, part = self.queries.groups, name_part.lower()
         found = [
             group
-            for group in groups.table.all()
+            for group in page.among(groups.table)
             if part in group.consumer_group.lower()
             and (include_system or not groups.is_system(group.consumer_group))
             and visible(group.consumer_group)
@@ -469,11 +472,7 @@ async def _listed(
 
     `value_of` returns the value to sort by, unless the order is by name.
     """
-    only = set(page.only)
-    rows = sorted(
-        (config for config in found if not only or config.name in only),
-        key=lambda config: config.name,
-    )
+    rows = sorted(found, key=lambda config: config.name)
     all_names = [config.name for config in rows]
     if page.with_values:
         values = await _computed(rows, value_of) if page.order else []
