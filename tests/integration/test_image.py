@@ -15,7 +15,14 @@ from aerobee.namesrv.v1 import namesrv_pb2, namesrv_pb2_grpc
 from aerobee_chassis import healthcheck
 from aerobee_wire.version import VERSION
 from support.clock.polling import until_sync
-from support.processes.engine import Container, built_image, docker, require_engine, running
+from support.processes.engine import (
+    NO_SHELL,
+    Container,
+    built_image,
+    docker,
+    require_engine,
+    running,
+)
 from support.proxy import sdk_cluster
 from support.proxy.official_sdk import Sdk, newest
 from support.repository.tree import ROOT, locked
@@ -89,6 +96,8 @@ def test_the_image_of_make_has_the_version_and_the_commit_of_the_tree() -> None:
     assert labels["org.opencontainers.image.version"] == VERSION
     assert labels["org.opencontainers.image.revision"] == commit
     said = (done.stdout + done.stderr).splitlines()
+    base = labels["org.opencontainers.image.base.name"]
+    assert ("@sha256:" in base) != any(line.startswith("not pinned: ") for line in said)
     for platform in ("linux/amd64", "linux/arm64"):
         assert any(
             line == f"built aerobee for {platform}"
@@ -115,6 +124,29 @@ def test_the_bill_of_materials_lists_what_is_installed(image: str, tmp_path: Pat
     needs = {each["ref"]: each.get("dependsOn", []) for each in found["dependencies"]}
     (client,) = [ref for ref in needs if ref.startswith("pkg:pypi/aerobee-client@")]
     assert any(ref.startswith("pkg:pypi/grpcio@") for ref in needs[client])
+
+
+def test_no_program_runs_as_another_user(image: str) -> None:
+    find = ("--entrypoint", "find", image, "/", "-xdev", "-type", "f", "-perm", "/6000")
+    assert docker("run", "--rm", "--user", "0", *find) == ""
+
+
+def test_nothing_is_written_but_data_and_temporary_files(container: Container) -> None:
+    """By a container whose root file system is not read-only."""
+    docker("exec", container.id, "aerobee", "topic", "create", "written")
+    changed = {line.partition(" ")[2] for line in docker("diff", container.id).splitlines()}
+    assert {path for path in changed if not path.startswith(("/data", "/tmp"))} == set()
+
+
+def test_probes_need_no_shell(image: str) -> None:
+    identifier = docker("run", "--detach", *NO_SHELL, image).strip()
+    try:
+        status = ("inspect", "--format", "{{.State.Health.Status}}", identifier)
+        until_sync(lambda: docker(*status) == "healthy\n", "it is healthy", timeout_s=SOON_S)
+        with pytest.raises(subprocess.CalledProcessError):
+            docker("exec", identifier, "sh", "-c", "true")
+    finally:
+        docker("rm", "--force", "--volumes", identifier)
 
 
 def test_the_container_becomes_healthy_and_stops_in_order(image: str) -> None:

@@ -1,7 +1,7 @@
 """Each container of the manifests, started by an engine as the kubelet would.
 
 It has the same command, environment, user, file system and names. Its probes succeed, and a message
-goes through all of them.
+goes through all of them. None has a shell.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import pytest
 
 from support.clock.polling import until_sync
 from support.processes.command import aerobee
-from support.processes.engine import built_image, docker, require_engine
+from support.processes.engine import NO_SHELL, built_image, docker, require_engine
 from support.repository import manifests
 from support.repository.manifests import NAMESPACE, Pod, pods
 
@@ -27,8 +27,13 @@ READY_S = 90.0
 # A caller without a certificate.
 PLAINTEXT = ("/opt/aerobee/bin/aerobee", "--namesrv", "namesrv-0.namesrv:9876", "topic", "list")
 PROBES = ("startupProbe", "livenessProbe", "readinessProbe")
-# Exits with 0 if the path of the probe answers 200.
-GET = "import sys, urllib.request as r; r.urlopen('http://127.0.0.1:' + sys.argv[1], timeout=3)"
+# Prints what a URL answers; exits with 0 if that has the status 200. Like the kubelet, it checks no
+# certificate.
+GET = """
+import ssl, sys, urllib.request as r
+request = r.Request(sys.argv[1], headers=dict(each.split("=") for each in sys.argv[2:]))
+print(r.urlopen(request, timeout=3, context=ssl._create_unverified_context()).read().decode())
+"""
 
 
 @pytest.fixture(scope="module")
@@ -52,13 +57,16 @@ class Cluster:
         self.containers = {name: self._run(pod) for name, pod in self.pods.items()}
 
     def _run(self, pod: Pod) -> str:
-        names = (f"{pod.name}.{pod.workload}", f"{pod.name}.{pod.workload}.{NAMESPACE}.svc")
+        # The name of a workload has a record for each of its pods, as that of a headless Service.
+        own = f"{pod.name}.{pod.workload}"
+        names = (pod.workload, own, f"{own}.{NAMESPACE}.svc")
         user = pod.spec["securityContext"]["runAsUser"]
         identifier = docker(
             *("run", "--detach", "--network", self._network, "--hostname", pod.name),
             *(option for name in names for option in ("--network-alias", name)),
             *("--user", f"{user}:{user}", "--read-only", "--cap-drop", "ALL"),
             *("--security-opt", "no-new-privileges"),
+            *NO_SHELL,
             *(f"--env={name}={value}" for name, value in pod.environment.items()),
             *self._mounts(pod),
             self._image,
@@ -69,7 +77,7 @@ class Cluster:
 
     def _mounts(self, pod: Pod) -> Iterator[str]:
         volumes = {each["name"]: each for each in pod.spec.get("volumes", ())}
-        for mount in pod.container["volumeMounts"]:
+        for mount in pod.container.get("volumeMounts", ()):
             volume, path = volumes.get(mount["name"]), mount["mountPath"]
             if volume is None:
                 yield f"--volume={path}"  # a claim
@@ -84,8 +92,12 @@ class Cluster:
             ports = {each["name"]: each["containerPort"] for each in pod.container["ports"]}
             for probe in PROBES:
                 request = pod.container[probe]["httpGet"]
-                target = f"{ports[request['port']]}{request['path']}"
-                check = partial(self.succeeds, name, "python", "-c", GET, target)
+                scheme = request.get("scheme", "HTTP").lower()
+                target = f"{scheme}://127.0.0.1:{ports[request['port']]}{request['path']}"
+                headers = [
+                    f"{one['name']}={one['value']}" for one in request.get("httpHeaders", ())
+                ]
+                check = partial(self.succeeds, name, "python", "-c", GET, target, *headers)
                 until_sync(check, f"{probe} of {name} succeeds", timeout_s=READY_S)
 
     def succeeds(self, pod: str, *command: str) -> bool:
@@ -115,26 +127,33 @@ def test_each_container_starts_and_a_message_goes_through(image: str, tmp_path: 
     with ExitStack() as stack:
         cluster = Cluster(image, "base", stack, tmp_path)
         cluster.until_probes_succeed()
-        brokers = cluster.aerobee("proxy-0", "cluster", "list", "--json")
-        assert f'"broker-1.broker.{NAMESPACE}.svc:10911"' in brokers
+        for name in ("namesrv-0", "namesrv-1"):
+            at = ("--namesrv", f"{name}.namesrv:9876")
+            brokers = cluster.aerobee("proxy-0", *at, "cluster", "list", "--json")
+            for number in (0, 1):
+                assert f'"broker-{number}.broker.{NAMESPACE}.svc:10911"' in brokers
         cluster.aerobee("proxy-0", "topic", "create", "orders")
         cluster.aerobee("proxy-0", "message", "send", "orders", "42 apples")
         shown = cluster.aerobee(
             "proxy-1", "message", "consume", "orders", "--from", "earliest", "--count", "1"
         )
         assert "42 apples" in shown
+        topics = ("python", "-c", GET, "http://127.0.0.1:8082/api/v1/topics")
+        assert '"orders"' in docker("exec", cluster.containers["console-0"], *topics)
         for name, pod in cluster.pods.items():
-            if "lifecycle" in pod.container:
-                [program, *_] = pod.container["lifecycle"]["preStop"]["exec"]["command"]
-                assert cluster.succeeds(name, "sh", "-c", f"command -v {program}")
+            if name.endswith("-0") and "lifecycle" in pod.container:
+                assert cluster.succeeds(
+                    name, *pod.container["lifecycle"]["preStop"]["exec"]["command"]
+                )
 
 
 def secrets(directory: Path) -> None:
-    """Make the three Secrets as docs/kubernetes.md does, readable by the user of the containers."""
+    """Make the four Secrets as docs/kubernetes.md does, readable by the user of the containers."""
     certs = directory / "certs"
-    hosts = f"proxy,*.namesrv,*.broker.{NAMESPACE}.svc"
+    hosts = f"proxy,console,*.namesrv,*.broker.{NAMESPACE}.svc"
     assert aerobee("certs", "init", str(certs), "--hosts", hosts).returncode == 0
     names = {"namesrv": ["namesrv"], "broker": ["broker-0", "broker-1"], "proxy": ["proxy"]}
+    names["console"] = ["console"]
     for name in names["broker"]:
         issue = ("certs", "issue", str(certs), "--role", "broker", "--name", name)
         assert aerobee(*issue, "--hosts", hosts).returncode == 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -29,7 +30,7 @@ class Container:
         slept.unlink(missing_ok=True)
         path = f"{self._folder}:{os.environ['PATH']}"
         done = subprocess.run(
-            ["sh", HEALTHY, *command.split()],
+            [sys.executable, "-IS", HEALTHY, *command.split()],
             env={"PATH": path, "HEALTHY_MARK": str(self._mark)},
             capture_output=True,
             check=False,

@@ -1,4 +1,4 @@
-"""The life of a service process, in a real one: ready line, signals, exit codes, HTTP."""
+"""The life of a service process, in a real one: ready line, signals, exit codes, HTTP, draining."""
 
 from __future__ import annotations
 
@@ -22,18 +22,34 @@ from support.clock.polling import until
 from support.codes import raises_about
 
 PROGRAM = """
+import asyncio
 import sys
+from aerobee_chassis.config import Options
 from aerobee_chassis.errors import StartError
 from aerobee_chassis.lifecycle import App, Step
 from aerobee_chassis.logs import configure
+from aerobee_chassis.metrics.endpoint import MetricsEndpoint
+from aerobee_chassis.metrics.series import Registry
 from aerobee_chassis.process import run
 
 class Sample(App):
+    async def drain(self):
+        if "stay" in sys.argv:
+            await asyncio.Event().wait()
+        await super().drain()
+
     async def _start_components(self):
+        endpoint = MetricsEndpoint(
+            Options(metrics_exporter_type="PROM"),
+            Registry(),
+            ready=lambda: self.serving,
+            drained=lambda: self.drained,
+        )
+        await self.lifecycle.start(endpoint)
         await self.lifecycle.start(Step(stop=lambda: print("cleaned up", file=sys.stderr)))
         if "fail" in sys.argv:
             raise StartError("the disk is on fire; buy a new one")
-        return {"address": "127.0.0.1:1"}
+        return {"address": "127.0.0.1:1", **endpoint.ready_fields}
 
 configure("sample")
 sys.exit(run(Sample))
@@ -67,6 +83,51 @@ def test_start_error_is_one_line_and_exit_code_1() -> None:
         out, err = process.communicate(timeout=20)
     assert (process.returncode, out) == (1, "")
     assert err == "cleaned up\nerror: the disk is on fire; buy a new one\n"
+
+
+def drain(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "aerobee_chassis.drain", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_drain_waits_until_the_clients_have_moved() -> None:
+    with start() as process:
+        assert process.stdout is not None
+        address = json.loads(process.stdout.readline())["metrics"]
+        port = int(address.rpartition(":")[2])
+        assert get(port, "/readyz") == (200, "ready\n")
+        done = drain("--pid", str(process.pid), address, "60")
+        assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+        assert get(port, "/readyz") == (503, "drained\n")
+        assert process.poll() is None, "it is the engine that stops it"
+        process.terminate()
+        out, _ = process.communicate(timeout=20)
+    events = [json.loads(line)["event"] for line in out.splitlines()]
+    assert events == ["draining", "drained", "stopping", "stopped"]
+    assert process.returncode == 0
+
+
+def test_drain_does_not_wait_longer_than_its_limit() -> None:
+    with start("stay") as process:
+        assert process.stdout is not None
+        address = json.loads(process.stdout.readline())["metrics"]
+        late = drain("--pid", str(process.pid), address, "1")
+        assert (late.returncode, address in late.stderr) == (1, True)
+        process.terminate()
+        process.communicate(timeout=20)
+    gone = drain("--pid", str(process.pid), address, "1")
+    assert (gone.returncode, str(process.pid) in gone.stderr) == (1, True)
+
+
+@pytest.mark.parametrize(
+    "arguments", [(), ("1",), ("127.0.0.1:5557",), ("5557", "1"), ("--pid", "127.0.0.1:1", "1")]
+)
+def test_drain_refuses_a_bad_command_line(arguments: tuple[str, ...]) -> None:
+    assert drain(*arguments).returncode == 2
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,7 +13,13 @@ import pytest
 from aerobee_foreign.apache.rocketmq.v2.definition_pb2 import Code
 
 from support.clock.polling import until_sync
-from support.processes.service import METRICS, ServiceProcess, namesrv_and_broker, proxy_process
+from support.processes.service import (
+    METRICS,
+    ServiceProcess,
+    drain,
+    namesrv_and_broker,
+    proxy_process,
+)
 from support.proxy.client import Client
 
 TOPIC = "worked"
@@ -73,6 +80,17 @@ def test_dead_worker_is_replaced_and_all_stop_with_the_parent(namesrv: ServicePr
         assert started.stop() == 0
         assert not any(map(alive, first))
         assert len(started.events("stopped")) >= COUNT
+
+
+def test_all_workers_drain(namesrv: ServiceProcess) -> None:
+    with proxy(namesrv, *METRICS) as started, Client(started.address) as client:
+        client.queue(TOPIC)
+        workers = started.ready["workers"]
+        drain(started)
+        assert all(map(alive, workers))
+        with pytest.raises(OSError):
+            socket.create_connection(("127.0.0.1", started.port))
+        assert started.stop() == 0
 
 
 def test_killed_parent_leaves_no_worker(namesrv: ServiceProcess) -> None:

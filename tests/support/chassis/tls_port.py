@@ -140,7 +140,7 @@ async def relaying(
         async def start(self) -> None:
             self._server = await asyncio.start_unix_server(serve, self._path)
 
-        async def stop(self) -> None:
+        async def stop(self, grace_s: float | None = None) -> None:
             self._server.close()
 
     settings = TlsSettings(cert_path=str(files[0]), key_path=str(files[1]))

@@ -25,6 +25,7 @@ from support.running import secure
 
 START_TIMEOUT_S = 30.0
 STOP_GRACE_S = 15.0
+DRAIN_TIMEOUT_S = 60.0
 SMALL_LOG = "--set=mappedFileSizeCommitLog=67108864"
 METRICS = ("--set=metricsExporterType=PROM", "--set=metricsPromExporterPort=0")
 
@@ -300,6 +301,19 @@ def broker_process(data: Path, *arguments: str, namesrv: str = "") -> ServicePro
         *arguments,
         *(("--namesrv", namesrv) if namesrv else ()),
     )
+
+
+def drain(service: ServiceProcess) -> None:
+    """Move the clients of a service that has METRICS to others, as preStop does in Kubernetes."""
+    endpoints = service.ready["metrics"]
+    run_drain = run(
+        "aerobee_chassis.drain",
+        *("--pid", str(service.pid)),
+        *([endpoints] if isinstance(endpoints, str) else endpoints),
+        str(int(DRAIN_TIMEOUT_S)),
+        timeout_s=DRAIN_TIMEOUT_S + START_TIMEOUT_S,
+    )
+    assert run_drain.returncode == 0, run_drain.stderr
 
 
 def unless_set(defaults: Iterable[str], arguments: Sequence[str]) -> list[str]:

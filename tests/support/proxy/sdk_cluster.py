@@ -91,10 +91,11 @@ class Cluster:
                 yield admin_pb2_grpc.AdminServiceStub(channel)
 
 
-def sdk_broker(data: Path, name: str, namesrv: str) -> ServiceProcess:
+def sdk_broker(data: Path, name: str, namesrv: str, *options: str) -> ServiceProcess:
     """A broker whose topics that come about by themselves take every message type."""
     mixed = "--set=enableMixedMessageType=true"
-    return broker_process(data / name, mixed, f"--set=brokerName={name}", namesrv=namesrv)
+    named = f"--set=brokerName={name}"
+    return broker_process(data / name, mixed, named, *options, namesrv=namesrv)
 
 
 @contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import importlib.util
 import subprocess
+import sys
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
@@ -147,8 +148,9 @@ def docs_script(name: str) -> ModuleType:
 
 def script(path: Path) -> ModuleType:
     """Import a script."""
-    spec = importlib.util.spec_from_file_location(path.stem, path)
+    spec = importlib.util.spec_from_file_location(f"script_{path.stem}", path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses look for their module there
     spec.loader.exec_module(module)
     return module

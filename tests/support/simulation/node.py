@@ -154,6 +154,7 @@ class BrokerNode:
             rng=rng,
             metrics=BrokerMetrics(Registry()),
             format=FormatFile(self.disk, PATH, self.build),
+            namesrvs=options.namesrvs,
         )
         identity = Identity(
             cluster="c",

@@ -82,6 +82,18 @@ def test_loser_that_was_alive_under_another_id_leaves_the_live_table(tables: Rou
     assert len(tables.live) == 1
 
 
+def test_slave_with_an_epoch_that_its_group_cannot_have_reached_deposes_no_master(
+    tables: RoutingTables,
+) -> None:
+    wrong = DataVersion(state_version=2**63 - 1)
+    tables.register(broker_id=1, address="10.0.0.2:10911", version=wrong)
+    for epoch in (7, 8):
+        master = DataVersion(state_version=epoch)
+        assert not tables.register(broker_id=0, version=master).rejected
+        assert tables.manager.members("broker-a").epoch == epoch
+    assert tables.addresses() == {0: address_of("broker-a"), 1: "10.0.0.2:10911"}
+
+
 @pytest.mark.parametrize("state_version", [7, 8])
 def test_newcomer_with_no_older_state_replaces_the_holder(
     tables: RoutingTables, state_version: int

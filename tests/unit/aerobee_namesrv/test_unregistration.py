@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from aerobee_namesrv.routing.route_info_manager import MOST_AWAY
@@ -70,6 +72,12 @@ def test_a_broker_that_left_is_missing_unless_it_was_drained(tables: RoutingTabl
     ]
     tables.register("broker-a", version=V2)
     assert [each.broker_name for each in tables.manager.missing_brokers()] == ["broker-b"]
+
+
+def test_a_broker_that_drained_for_a_restart_is_missing(tables: RoutingTables) -> None:
+    tables.register(topics=[topic(name, permission=4) for name in ("x", "y")])
+    tables.manager.unregister([replace(unregistration(), will_return=True)])
+    assert [each.broker_name for each in tables.manager.missing_brokers()] == ["broker-a"]
 
 
 def test_a_topic_that_is_deleted_while_its_broker_is_away_is_not_expected(

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import pytest
 
 from aerobee_broker.config import BrokerOptions
 from aerobee_chassis.config import Options, load
+from aerobee_cli.command_line import Function
+from aerobee_console.__main__ import console
 from aerobee_namesrv.config import NamesrvOptions
 from aerobee_proxy.config import ProxyOptions
 from support.repository import manifests
@@ -20,12 +22,23 @@ MODELS: Mapping[str, type[Options]] = {
     "aerobee_broker": BrokerOptions,
     "aerobee_proxy": ProxyOptions,
 }
+PROBES = ("startupProbe", "readinessProbe", "livenessProbe")
+STOP_S = 20  # of a service after its preStop
 PORTS = {"namesrv": "listenPort", "broker": "listenPort", "proxy": "grpcServerPort"}
 
 
 @pytest.fixture(scope="module", params=OVERLAYS)
 def rendered(request: pytest.FixtureRequest) -> list[Object]:
     return manifests.objects(request.param)
+
+
+def services(rendered: list[Object]) -> Iterator[manifests.Pod]:
+    """The pods of name servers, brokers and proxies."""
+    return (pod for pod in pods(rendered) if pod.workload != "console")
+
+
+def consoles(rendered: list[Object]) -> Iterator[manifests.Pod]:
+    return (pod for pod in pods(rendered) if pod.workload == "console")
 
 
 def options_of(pod: manifests.Pod) -> Options:
@@ -45,7 +58,7 @@ def ours(names: Iterable[str]) -> set[str]:
 
 
 def test_each_pod_starts_with_options_that_its_service_takes(rendered: list[Object]) -> None:
-    for pod in pods(rendered):
+    for pod in services(rendered):
         assert options_of(pod).misspelt_variables == ()
         known = {
             f"AEROBEE_{name.upper()}" for name in MODELS[pod.container["args"][0]].model_fields
@@ -58,29 +71,68 @@ def test_each_pod_starts_with_options_that_its_service_takes(rendered: list[Obje
         assert {name for name in pod.environment if name.startswith("AEROBEE_")} <= others
 
 
-def test_addresses_are_names_of_pods_that_there_are(rendered: list[Object]) -> None:
-    services = {each["metadata"]["name"] for each in of_kind(rendered, "Service")}
-    names = {f"{pod.name}.{pod.workload}" for pod in pods(rendered) if pod.workload in services}
+def test_addresses_are_names_of_services_and_pods_that_there_are(rendered: list[Object]) -> None:
+    headless = {
+        each["metadata"]["name"]: each["spec"]["ports"][0]["port"]
+        for each in of_kind(rendered, "Service")
+        if each["spec"].get("clusterIP") == "None"
+    }
     for pod in pods(rendered):
-        for address in pod.environment["NAMESRV_ADDR"].split(";"):
-            assert address.rpartition(":")[0] in names and address.endswith(":9876")
+        assert pod.environment["NAMESRV_ADDR"] == f"namesrv:{headless['namesrv']}"
         if pod.workload == "broker":
             assert pod.environment["AEROBEE_BROKER_IP1"] == f"{pod.name}.broker.{NAMESPACE}.svc"
 
 
 def test_ports_of_probes_and_services_are_those_of_the_options(rendered: list[Object]) -> None:
-    for pod in pods(rendered):
+    for pod in services(rendered):
         options = options_of(pod).to_json()
         ports = {each["name"]: each["containerPort"] for each in pod.container["ports"]}
         assert ports["metrics"] == options["metricsPromExporterPort"]
         assert options["metricsExporterType"] == "PROM"
         assert ports["grpc"] == int(options[PORTS[pod.workload]])
-        for probe, path in (
-            ("startupProbe", "/healthz"),
-            ("readinessProbe", "/readyz"),
-            ("livenessProbe", "/healthz"),
-        ):
+        for probe, path in zip(PROBES, ("/healthz", "/readyz", "/healthz"), strict=True):
             assert pod.container[probe]["httpGet"] == {"path": path, "port": "metrics"}
+
+
+def test_a_console_starts_with_options_that_it_takes(rendered: list[Object]) -> None:
+    [pod] = consoles(rendered)
+    assert pod.container["args"][0] == "aerobee_console"
+    command = Function(console, "console", "").command()
+    given = command.make_context("console", pod.container["args"][1:]).params
+    [port] = pod.container["ports"]
+    assert (given["host"], given["port"]) == ("0.0.0.0", port["containerPort"])
+    assert given["login"] != given["insecure"]
+    for probe in PROBES:
+        request = pod.container[probe]["httpGet"]
+        assert request["port"] == port["name"]
+        assert request["httpHeaders"] == [{"name": "Host", "value": "localhost"}]
+        assert request.get("scheme", "HTTP") == ("HTTPS" if given["tls_cert"] else "HTTP")
+
+
+def test_only_a_console_with_a_login_accepts_connections(rendered: list[Object]) -> None:
+    [pod] = consoles(rendered)
+    [policy] = [
+        each for each in of_kind(rendered, "NetworkPolicy") if each["metadata"]["name"] == "console"
+    ]
+    assert policy["spec"]["policyTypes"] == ["Ingress"]
+    assert ("ingress" in policy["spec"]) == ("--login" in pod.container["args"])
+
+
+def test_pods_that_others_can_replace_drain_within_their_grace_period(
+    rendered: list[Object],
+) -> None:
+    for pod in pods(rendered):
+        others = sum(each.workload == pod.workload for each in pods(rendered)) - 1
+        is_elected = "AEROBEE_ETCD_ENDPOINTS" in pod.environment and pod.workload == "broker"
+        drains = pod.workload in ("broker", "proxy") and others and not is_elected
+        assert ("lifecycle" in pod.container) == bool(drains)
+        if drains:
+            command = pod.container["lifecycle"]["preStop"]["exec"]["command"]
+            *program, address, seconds = command
+            ports = {each["name"]: each["containerPort"] for each in pod.container["ports"]}
+            assert program == ["python", "-m", "aerobee_chassis.drain"]
+            assert address == f"127.0.0.1:{ports['metrics']}"
+            assert int(seconds) + STOP_S <= pod.spec["terminationGracePeriodSeconds"]
 
 
 def test_a_broker_has_half_an_hour_to_recover(rendered: list[Object]) -> None:
@@ -151,11 +203,13 @@ def test_replicas_are_one_broker_with_numbers_from_1() -> None:
 
 def test_secure_pods_have_certificates_of_their_own() -> None:
     made = manifests.objects("overlays/secure")
-    for pod in pods(made):
+    for pod in services(made):
         options = options_of(pod).to_json()
         name = "broker-" if pod.workload == "broker" else pod.workload
         assert re.fullmatch(rf"/secure/{name}\d*\.crt", options["tlsCertPath"])
         assert options["tlsServerMode"] == "enforcing"
+        assert options["authenticationEnabled"] is True
+    for pod in pods(made):
         [volume] = [each for each in pod.spec["volumes"] if each["name"] == "secure"]
         assert volume["secret"]["secretName"] == f"aerobee-{pod.workload}"
     certificates = {

@@ -14,6 +14,7 @@ from contextlib import aclosing
 from aerobee.namesrv.v1.namesrv_pb2 import BrokerMembers, WatchBrokersRequest
 
 from aerobee_cluster.backoff import Backoff
+from aerobee_cluster.name_servers import hold_each
 from aerobee_cluster.transport import Transport
 from aerobee_wire.rpcs import WATCH_BROKERS
 from aerobee_wire.status import MqError
@@ -60,9 +61,7 @@ class BrokerWatch:
 
     async def run(self) -> None:
         """Watch all name servers until cancelled."""
-        async with asyncio.TaskGroup() as group:
-            for namesrv in self._namesrvs:
-                group.create_task(self._follow(namesrv), name=f"brokers by {namesrv}")
+        await hold_each(self._namesrvs, self._follow, self._transport.drop)
 
     async def _follow(self, namesrv: str) -> None:
         backoff, is_lost = Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S), False

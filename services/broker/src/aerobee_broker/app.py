@@ -67,6 +67,7 @@ from aerobee_chassis.rpc.in_flight import (
 from aerobee_chassis.rpc.peer_tls import watch_expiry
 from aerobee_chassis.rpc.server import Server
 from aerobee_chassis.rpc.services import Adapt, Service, bind
+from aerobee_cluster.name_servers import NameServers, Resolve, resolve_host
 from aerobee_wire.status import CODE_KEY, Code, MqError, grpc_status_of, trailers_of
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ PORT_ATTEMPTS = 5  # another process may take the free port first
 class BrokerApp(App):
     """Run a broker.
 
-    Tests replace `clock`, `disk` and `rng`, and wrap the services with `adapt`.
+    Tests replace `clock`, `disk`, `rng` and `resolve`, and wrap the services with `adapt`.
     """
 
     def __init__(
@@ -90,6 +91,7 @@ class BrokerApp(App):
         disk: Disk | None = None,
         rng: random.Random | None = None,
         adapt: Adapt = tuple,
+        resolve: Resolve = resolve_host,
     ) -> None:
         super().__init__()
         self.options = options  # the current ones
@@ -97,6 +99,7 @@ class BrokerApp(App):
         self.broker: Broker | None = None  # set when it has started
         self.upkeep: list[PeriodicTask] = []
         self._adapt = adapt
+        self._resolve = resolve
         self._server: Server | None = None
         self._clock = clock or SystemClock()
         self._disk = disk or RealDisk()
@@ -161,7 +164,7 @@ class BrokerApp(App):
         )
         store_host = join_address(await asyncio.to_thread(ip_of, host), port)
         identity = self._identity(join_address(host, port), store_host)
-        access = self._access = BrokerAccess(options, self._clock)
+        access = self._access = BrokerAccess(options, environment.namesrvs, self._clock)
         if options.is_replicated:
             return await self._start_replica(environment, identity, port, access)
         refuse_replica(environment)
@@ -209,6 +212,7 @@ class BrokerApp(App):
             options,
             self._metrics.registry,
             ready=lambda: self.serving and not store.flush.read_only_reason,
+            drained=lambda: self.drained,
         )
         await self.lifecycle.start(
             *broker.components(),
@@ -265,6 +269,7 @@ class BrokerApp(App):
             options,
             self._metrics.registry,
             ready=lambda: self.serving and replica.serves,
+            drained=lambda: self.drained,
         )
         await self.lifecycle.start(
             *([] if access.audit is None else [access.audit]),
@@ -310,6 +315,13 @@ class BrokerApp(App):
     def _fail(self, error: MqError) -> None:
         self.fail(StartError(error.message, error.about))
 
+    async def drain(self) -> None:
+        """Wait until producers send to other brokers. A replica hands over when it stops."""
+        self.serving = False
+        if self.broker is not None:
+            await self.broker.draining.move_producers()
+        await super().drain()
+
     async def sever(self) -> None:
         """Close every connection at once, as if the process was killed."""
         if self._server is not None:
@@ -340,6 +352,9 @@ class BrokerApp(App):
             metrics=self._metrics,
             format=FormatFile(self._disk, path),
             in_flight=self._in_flight,
+            namesrvs=NameServers(
+                self.options.namesrvs, None if self.options.verifies_hosts else self._resolve
+            ),
         )
 
     def _identity(self, address: str, store_host: str) -> Identity:

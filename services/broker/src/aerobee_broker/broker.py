@@ -157,6 +157,7 @@ class Broker:
 
     def _make_draining(self, tables: Tables, backlog: Backlog) -> Draining:
         return Draining(
+            clock=self._core.environment.clock,
             drain=tables.drain,
             saved_drain=tables.saved_drain,
             store=self.store,

@@ -42,6 +42,7 @@ MqError (aerobee_wire.status)
 ├── ReplicaRefused      ILLEGAL_OPERATION       a slave has another log, or other options
 ├── StreamBroken        SYSTEM_ERROR            invalid message of a replica: it starts again
 ├── MasterOutdated      SERVICE_NOT_AVAILABLE   there is a higher epoch than this master's
+├── EpochNotBelieved    ILLEGAL_OPERATION       a replica is corrupt: its epoch is too high
 └── MessagesUnreadable  ILLEGAL_OPERATION       queues with messages would lose their readers
 """
 
@@ -515,6 +516,17 @@ class MasterOutdated(MqError):
             "ask a name server for the master again",
         )
         self.highest = highest
+
+
+class EpochNotBelieved(MqError):
+    """A replica reports an epoch that its group cannot have reached."""
+
+    def __init__(self, replica: str, epoch: int, known: int) -> None:
+        super().__init__(
+            Code.ILLEGAL_OPERATION,
+            f"epoch {epoch} is not one of this group, where {replica} knows of epoch {known}: the "
+            "replica that reports it is corrupt; start that one with an empty storePathRootDir",
+        )
 
 
 class MessagesUnreadable(MqError):

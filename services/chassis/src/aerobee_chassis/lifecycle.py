@@ -101,6 +101,7 @@ class App(ABC):
         self.lifecycle = Lifecycle()
         # True from the end of `start` until the beginning of `stop`. Other threads may read it.
         self.serving = False
+        self.drained = False  # True from the end of `drain`. Other threads may read it.
         # The fields of the log line `ready`: at least `address`, the "host:port". Empty before the
         # start.
         self.ready_fields: Mapping[str, object] = {}
@@ -126,6 +127,14 @@ class App(ABC):
         """Start the service. It is serving when this returns. Raises StartError."""
         self.ready_fields = await self._start_components()
         self.serving = True
+
+    async def drain(self) -> None:
+        """Move clients to other processes. Return when they have moved, ready to be stopped.
+
+        By default, there is nothing to wait for: clients notice the stop. Subclasses wait first.
+        """
+        self.serving = False
+        self.drained = True
 
     async def stop(self) -> None:
         """Stop the service. Call it once, also after a failed start."""

@@ -1,5 +1,8 @@
 """Run a service process: start, report ready, wait for a signal, stop, return the exit code.
 
+SIGTERM and SIGINT stop it. SIGUSR1 makes it move its clients to other processes before it is
+stopped (`drain`).
+
 Exit codes: 0 stopped on request; 1 could not start, or found later that it must not run; 2 bad
 command line or options.
 """
@@ -74,8 +77,10 @@ async def _live(
         allow_many_files()  # 256 by default: too few for a store with many topics
     loop = asyncio.get_running_loop()
     stopping = asyncio.Event()
+    draining = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
+    loop.add_signal_handler(signal.SIGUSR1, draining.set)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     log = structlog.get_logger()
     app = make_app()
@@ -92,7 +97,7 @@ async def _live(
         sys.stdout.flush()
         returning = asyncio.create_task(_return_memory(), name="returned memory")
         try:
-            await until_one_ends(_until_set(stopping), app.until_failed())
+            await until_one_ends(_until_set(stopping), app.until_failed(), _drain(app, draining))
         finally:
             returning.cancel()
         log.info("stopping")
@@ -104,6 +109,15 @@ async def _live(
 
 async def _until_set(event: asyncio.Event) -> None:
     await event.wait()
+
+
+async def _drain(app: App, draining: asyncio.Event) -> None:
+    """Drain the app when `draining` is set. Does not return: it waits for the stop after that."""
+    await draining.wait()
+    structlog.get_logger().info("draining")
+    await app.drain()
+    structlog.get_logger().info("drained")
+    await asyncio.get_running_loop().create_future()
 
 
 def _keep_freed_memory() -> None:

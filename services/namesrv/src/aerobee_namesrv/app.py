@@ -143,7 +143,9 @@ class NamesrvApp(App):
         registry.register(port_source(limits.counts))
         registry.register(quota_source(lambda: quotas))
         registry.register(audit_source(lambda: self._audit))
-        self._metrics = MetricsEndpoint(options, registry, ready=lambda: self.serving)
+        self._metrics = MetricsEndpoint(
+            options, registry, ready=lambda: self.serving, drained=lambda: self.drained
+        )
         self._exporter = PushExporter(options, registry, self.clock)
 
     async def _start_components(self) -> Mapping[str, object]:

@@ -42,6 +42,7 @@ from aerobee_chassis.rpc.server import Server
 from aerobee_chassis.rpc.services import Method, bind
 from aerobee_chassis.tls_port.settings import TlsSettings
 from aerobee_chassis.tls_port.supervisor import TlsServer
+from aerobee_cluster.name_servers import NameServers, Resolve, resolve_host
 from aerobee_proxy.access.table_users import TableUsers
 from aerobee_proxy.cluster.transport import error_of
 from aerobee_proxy.config import ProxyOptions
@@ -66,6 +67,9 @@ REFUSALS = {
     Code.TOO_MANY_REQUESTS: "RESOURCE_EXHAUSTED",
 }
 GOODBYE_S = 0.05  # time for clients to read that the server does not accept new calls
+# A Service of Kubernetes sends no new connections here by then. Until then, they are served.
+FORGOTTEN_S = 5.0
+DRAIN_GRACE_S = 10.0  # for calls that run when the proxy has drained
 STOP_GRACE_S = 1.0  # short, because streams and long polls have ended by then
 EXPIRY_SCAN_S = 5.0
 USERS_SCAN_S = 2.0
@@ -77,7 +81,7 @@ class ProxyApp(App):
     """The proxy as a process that can be started and stopped.
 
     `listeners` are the listening sockets to use if several processes share the port. `clock`
-    replaces the system clock in tests.
+    replaces the system clock in tests, and `resolve` DNS.
     """
 
     def __init__(
@@ -85,6 +89,7 @@ class ProxyApp(App):
         options: ProxyOptions,
         clock: Clock | None = None,
         listeners: Sequence[socket.socket] = (),
+        resolve: Resolve = resolve_host,
     ) -> None:
         super().__init__()
         if not options.namesrvs:
@@ -99,7 +104,9 @@ class ProxyApp(App):
             self._clock,
             listen_port=lambda: self._server.port,
             admin_address=lambda: "" if self._admin is None else self._admin.address,
+            namesrvs=NameServers(options.namesrvs, None if options.verifies_hosts else resolve),
         )
+        self._draining = False
         self._plain: Server | None = None  # the server behind the relay, or without one
         self._server = self._make_server(self._plain_server, options.grpc_server_port, listeners)
         self._admin: Server | TlsServer | None = None
@@ -131,6 +138,7 @@ class ProxyApp(App):
             ready=lambda: (
                 self.serving and (users is None or users.complete or options.access_observe_only)
             ),
+            drained=lambda: self.drained,
         )
 
     async def _start_components(self) -> Mapping[str, object]:
@@ -158,6 +166,19 @@ class ProxyApp(App):
             "tls": self._options.tls_server_mode,
             **self._metrics.ready_fields,
         }
+
+    async def drain(self) -> None:
+        """Serve until load balancers have forgotten this proxy, then end its connections.
+
+        Clients connect again, and so reach another proxy.
+        """
+        self.serving, self._draining = False, True
+        if self._plain is not None:
+            self._plain.set_serving(False)
+        await asyncio.sleep(FORGOTTEN_S)
+        self._end_long_calls_soon()
+        await self._server.stop(DRAIN_GRACE_S)
+        await super().drain()
 
     def _end_long_calls_soon(self) -> None:
         """Schedule the end of streams and long polls, GOODBYE_S after the server began to stop.
@@ -204,7 +225,8 @@ class ProxyApp(App):
             assert self._plain is not None, "the server has started"
             self._plain.set_serving(users.complete)
             await users.wait_until_complete()
-            self._plain.set_serving(True)
+            if not self._draining:
+                self._plain.set_serving(True)
 
         return BackgroundTask("readiness", report)
 

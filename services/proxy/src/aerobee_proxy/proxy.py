@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import secrets
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -92,7 +92,9 @@ class Proxy:
         *,
         listen_port: Callable[[], int],
         admin_address: Callable[[], str] = str,
+        namesrvs: Sequence[str] | None = None,
     ) -> None:
+        namesrvs = options.namesrvs if namesrvs is None else namesrvs
         path = options.runtime_config_path
         self.config = RuntimeConfig(
             options, Path(path).expanduser() if path else None, option="runtimeConfigPath"
@@ -114,20 +116,18 @@ class Proxy:
             if options.authentication_users_file:
                 self.users = Users(Path(options.authentication_users_file))
             else:
-                self.users = TableUsers(transport, options.namesrvs, clock.real.now_ms)
+                self.users = TableUsers(transport, namesrvs, clock.real.now_ms)
             if isinstance(self.users, TableUsers):
                 self.quotas = QuotaBuckets(self.users.table, lambda: clock.monotonic_ms() / 1_000)
             self.authentication = Authentication(self.users, self.counts, clock)
 
-        self.route_cache = RouteCache(transport, options.namesrvs, clock)
+        self.route_cache = RouteCache(transport, namesrvs, clock)
         self.calls = calls = BrokerCalls(transport, self.route_cache, self._introduce_clients)
         self.batches = BrokerBatches(self.calls, self.route_cache)
         self.group_configs = GroupConfigCache(self.calls, self.route_cache, clock)
         self.heartbeats = ClientHeartbeats(self.calls, self.route_cache, clock, self._name)
-        self.registration = Registration(transport, options.namesrvs, self._process)
-        self.broker_watch = broker_watch(
-            transport, options.namesrvs, self.route_cache, calls.availability
-        )
+        self.registration = Registration(transport, namesrvs, self._process)
+        self.broker_watch = broker_watch(transport, namesrvs, self.route_cache, calls.availability)
         self.lease_renewal = LeaseRenewal(
             self.batches,
             clock,

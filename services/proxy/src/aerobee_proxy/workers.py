@@ -87,11 +87,12 @@ class _Parent:
             os.set_blocking(descriptor, False)
         signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
         self._wake = wake
-        self._stopping = self._all_ready = False
+        self._stopping = self._all_ready = self._draining = False
 
     def run(self) -> int:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_stop_signal)
+        signal.signal(signal.SIGUSR1, self._on_drain_signal)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         for worker in range(self._options.workers):
             self._start(worker)
@@ -101,13 +102,19 @@ class _Parent:
             if self._reap() and not self._all_ready:
                 code = FAILED  # the worker logged why
                 break
-            self._restart()
+            if self._draining and self._all_ready:
+                self._drain()
+            else:
+                self._restart()
         self._stop()
         structlog.get_logger().info("stopped")
         return code
 
     def _on_stop_signal(self, *_: object) -> None:
         self._stopping = True
+
+    def _on_drain_signal(self, *_: object) -> None:
+        self._draining = True
 
     # ---- workers ----
 
@@ -133,6 +140,7 @@ class _Parent:
             signal.set_wakeup_fd(-1)
             for reset in (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD):
                 signal.signal(reset, signal.SIG_DFL)
+            signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # until the worker handles it
             for worker in self._workers.values():
                 os.close(worker.ready_pipe)
             listeners = self._listeners.pop(number)
@@ -244,6 +252,14 @@ class _Parent:
         return fields
 
     # ---- the end ----
+
+    def _drain(self) -> None:
+        """Let the workers move their clients. A worker that ends is not started again."""
+        self._restart_ms.clear()
+        if self._listeners:
+            self._close_listeners()  # connections to a socket that only this process has would hang
+            self._listeners.clear()
+            self._signal(signal.SIGUSR1)
 
     def _stop(self) -> None:
         self._stopping = True

@@ -13,8 +13,8 @@ import pytest
 from aerobee.broker.v1 import client_pb2
 from prometheus_client.parser import text_string_to_metric_families
 
-from aerobee_broker.replication.log.epochs import PROMOTION_STEP
 from aerobee_client import AdminClient
+from aerobee_wire.epochs import PROMOTION_STEP
 from aerobee_wire.status import Code, MqError
 from support.broker.calls import BrokerCaller
 from support.clock.polling import until, until_sync

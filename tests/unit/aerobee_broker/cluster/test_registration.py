@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from typing import Any
 
 import pytest
@@ -17,9 +17,11 @@ from aerobee_broker.cluster.registration import Link, Registration, Timing
 from aerobee_broker.cluster.twins import Twins
 from aerobee_broker.metadata.topics import TopicConfig, Topics
 from aerobee_chassis.rpc.caller import Caller, Rpc
+from aerobee_cluster.name_servers import PERIOD_S, NameServers
 from aerobee_wire import rpcs
 from aerobee_wire.status import Code, MqError
 from support.clock.virtual_loop import LoopClock, run_ready_tasks
+from support.namesrv.stand_in_dns import StandInDns
 
 IDENTITY = Identity("c", "broker-a", 0, "10.0.0.1:10911", "10.0.0.1:10911", "0", 0)
 
@@ -80,14 +82,18 @@ class Namesrv(Caller):
 
 
 class Cluster:
-    def __init__(self, *names: str, broker_permission: int = 6) -> None:
+    """`addresses`: those of the registration; by default the name servers by name."""
+
+    def __init__(
+        self, *names: str, broker_permission: int = 6, addresses: Sequence[str] | None = None
+    ) -> None:
         self.epoch = 0
         self.stops: list[MqError] = []
         self.topics = Topics(LoopClock())
         self.topics.put(TopicConfig("t", 4, 4, permission=7))
         self.namesrvs = {name: Namesrv() for name in names}
         self.registration = Registration(
-            names,
+            names if addresses is None else addresses,
             lambda name: Link(
                 name,
                 self.namesrvs[name],
@@ -110,6 +116,25 @@ async def test_every_name_server_gets_all_topics_at_start() -> None:
         assert not request.incremental and request.watch_follows
         assert namesrv.topics["t"].permission == 6, "cut down to what the broker permits"
     await cluster.registration.stop()
+
+
+async def test_a_name_server_that_appears_in_dns_gets_all_topics() -> None:
+    dns = StandInDns(namesrv=["10.0.0.8", "10.0.0.9"])
+    addresses = NameServers(["namesrv:1"], dns.resolve, asyncio.get_running_loop().time)
+    cluster = Cluster("10.0.0.7:1", "10.0.0.8:1", "10.0.0.9:1", addresses=addresses)
+    gone, stays, comes = (cluster.namesrvs[f"10.0.0.{last}:1"] for last in (8, 9, 7))
+    await cluster.registration.start()
+    assert (len(gone.requests), len(stays.requests), comes.requests) == (1, 1, [])
+    dns.records["namesrv"] = ["10.0.0.7", "10.0.0.9"]
+    await asyncio.sleep(PERIOD_S + 1)
+    assert comes.topics["t"].permission == 6
+    assert (gone.closed, gone.unregistered) == (True, 0), "it may be the same name server"
+    assert len(stays.requests) == 1
+    cluster.topics.put(TopicConfig("new", 1, 1))
+    assert await cluster.registration.announce() == []
+    assert "new" in comes.topics and "new" not in gone.topics
+    await cluster.registration.stop()
+    assert (stays.unregistered, comes.unregistered) == (1, 1)
 
 
 async def test_announce_returns_when_all_name_servers_have_the_change() -> None:
@@ -302,7 +327,7 @@ async def test_a_rejected_broker_tries_again_once_a_second_until_it_is_taken() -
     namesrv.rejects = False
     namesrv.come_back()
     await asyncio.sleep(1)
-    assert cluster.registration._links[0].registered
+    assert cluster.registration._links["a"].registered
     await cluster.registration.stop()
 
 

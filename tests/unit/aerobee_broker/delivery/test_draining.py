@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from aerobee_broker.delivery.retry.send_back import Entry
 from aerobee_wire import properties as props
 from aerobee_wire.route import READ, READ_WRITE
 from aerobee_wire.status import Code, MqError
-from support.broker.harness import BrokerHarness
+from support.broker.harness import Begin, BrokerHarness
 from support.broker.transactions import half
 from support.codes import raises_code
 
@@ -60,6 +61,34 @@ async def test_draining_that_could_not_be_saved_begins_with_the_next_call(
     announced = len(harness.announced)
     assert await harness.broker.draining.put(True) == (True, [])
     assert len(harness.announced) == announced + 1, "the name servers are told"
+    assert await refusal(harness, "t") is Code.NO_PERMISSION
+
+
+async def test_a_broker_waits_for_its_producers_before_a_stop(begin: Begin) -> None:
+    harness = await begin()
+    await harness.send("t", b"early")
+    announced = len(harness.announced)
+    moving = asyncio.create_task(harness.broker.draining.move_producers())
+    for _ in range(3):
+        await asyncio.sleep(1.5)
+        assert await refusal(harness, "t") is Code.NO_PERMISSION
+        assert not moving.done(), "a producer has not moved"
+    await moving
+    assert len(harness.announced) == announced + 1
+    assert harness.broker.permission.bits() == READ
+    assert await harness.bodies("t", range(4)) == [b"early"]
+    assert harness.tables.drain.will_return
+    again = await begin()
+    await again.send("t", b"after the restart")
+    assert again.tables.drain.since_ms == 0
+
+
+async def test_producers_are_refused_before_a_stop_though_a_disk_fails(
+    harness: BrokerHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await harness.send("t", b"early")
+    monkeypatch.setattr(harness.tables.saved_topics, "save", failing)
+    await harness.broker.draining.move_producers()
     assert await refusal(harness, "t") is Code.NO_PERMISSION
 
 

@@ -11,9 +11,11 @@ from aerobee.namesrv.v1 import namesrv_pb2
 
 from aerobee_client.cluster.namesrv import CALL_TIMEOUT_S, NEXT_S, NamesrvClient
 from aerobee_client.errors import BrokerUnreachable, NamesrvUnreachable, RequestTimeout
+from aerobee_cluster.name_servers import PERIOD_S, NameServers
 from aerobee_wire.rpcs import GET_TOPIC_ROUTE
 from aerobee_wire.status import Code, MqError
 from support.codes import raises_code
+from support.namesrv.stand_in_dns import StandInDns
 
 ADDRESSES = ("a:1", "b:1", "c:1")
 REQUEST = namesrv_pb2.GetTopicRouteRequest(topic="orders")
@@ -61,6 +63,18 @@ async def client_of(transport: Any) -> NamesrvClient:
     transport.asked.clear()
     transport.given_up.clear()
     return client
+
+
+async def test_each_record_of_a_host_name_is_a_name_server(transport: Any) -> None:
+    dns = StandInDns(namesrv=["10.0.0.1", "10.0.0.2"])
+    addresses = NameServers(["namesrv:1"], dns.resolve, asyncio.get_running_loop().time)
+    client = NamesrvClient(transport, addresses)
+    transport.hangs = {"10.0.0.1:1"}
+    assert await client.call(GET_TOPIC_ROUTE, REQUEST) == "10.0.0.2:1"
+    dns.records["namesrv"] = ["10.0.0.3", "10.0.0.4"]
+    await asyncio.sleep(PERIOD_S)
+    transport.hangs = {"10.0.0.3:1"}
+    assert await client.call(GET_TOPIC_ROUTE, REQUEST) == "10.0.0.4:1"
 
 
 async def test_one_that_hangs_is_not_waited_for(transport: ScriptedTransport) -> None:

@@ -16,6 +16,7 @@ from aerobee.access.v1 import access_pb2 as pb
 from aerobee_cluster.access.handlers import parts_of
 from aerobee_cluster.access.store import AccessStore, Changes
 from aerobee_cluster.backoff import Backoff
+from aerobee_cluster.name_servers import hold_each
 from aerobee_cluster.transport import Transport
 from aerobee_wire.access.messages import record_of, to_record
 from aerobee_wire.access.table import Key, Record
@@ -71,9 +72,7 @@ class TableExchange:
 
     async def run(self) -> None:
         """Exchange records with all name servers until cancelled."""
-        async with asyncio.TaskGroup() as group:
-            for namesrv in self._namesrvs:
-                group.create_task(self._keep(namesrv), name=f"access table of {namesrv}")
+        await hold_each(self._namesrvs, self._keep, self._transport.drop)
 
     async def _keep(self, namesrv: str) -> None:
         backoff, is_lost = Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S), False

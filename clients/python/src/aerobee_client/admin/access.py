@@ -323,7 +323,7 @@ class AccessAdmin(BrokerAdmin):
         A change is sent to one name server at a time: two of them would write it twice.
         """
         failure: MqError | None = None
-        for namesrv in self._instance.namesrv.addresses:
+        for namesrv in await self._instance.namesrv.present():
             try:
                 answer = await self._instance.transport.call(
                     namesrv, rpc, request, timeout_s=CALL_TIMEOUT_S
@@ -343,7 +343,7 @@ class AccessAdmin(BrokerAdmin):
         }
         others = {
             f"name server {namesrv}": (namesrv, NAMESRV_ACCESS.list_table)
-            for namesrv in self._instance.namesrv.addresses
+            for namesrv in await self._instance.namesrv.present()
             if namesrv != changed_at
         }
         for broker in (await self._brokers.cluster_info()).brokers:

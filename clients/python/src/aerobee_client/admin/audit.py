@@ -195,7 +195,7 @@ class AuditAdmin(BrokerAdmin):
 
     async def _audited(self, server: str) -> dict[str, tuple[str, AuditRpc]]:
         """Return the addresses of servers with their RPCs, by the names for people."""
-        namesrvs = self._instance.namesrv.addresses
+        namesrvs = await self._instance.namesrv.present()
         if server in namesrvs:
             return {f"name server {server}": (server, NAMESRV_AUDIT)}
         if ":" in server:

@@ -152,7 +152,7 @@ class ConfigAdmin(BrokerAdmin):
             The options, with the source of each value.
         """
         answers = await self._brokers.ask_each(
-            self._name_servers(),
+            await self._name_servers(),
             rpcs.GET_RUNTIME_CONFIG,
             namesrv_pb2.GetRuntimeConfigRequest(),
             silent=silent,
@@ -191,7 +191,7 @@ class ConfigAdmin(BrokerAdmin):
         """
         request = namesrv_pb2.UpdateRuntimeConfigRequest(entries=entries, unset=unset)
         answers = await self._brokers.ask_each(
-            self._name_servers(), rpcs.UPDATE_RUNTIME_CONFIG, request, silent=silent
+            await self._name_servers(), rpcs.UPDATE_RUNTIME_CONFIG, request, silent=silent
         )
         return [
             d.ConfigChange(address=address, without_effect=tuple(answer.without_effect))
@@ -221,8 +221,8 @@ class ConfigAdmin(BrokerAdmin):
         names = ", ".join(sorted(known)) or "none"
         raise MqError(Code.BROKER_NOT_EXIST, f"no proxy {proxy!r} is registered: there are {names}")
 
-    def _name_servers(self) -> dict[str, str]:
-        return {address: address for address in self._instance.namesrv.addresses}
+    async def _name_servers(self) -> dict[str, str]:
+        return {address: address for address in await self._instance.namesrv.present()}
 
 
 def _sorted(options: Iterable[d.ConfigOption]) -> list[d.ConfigOption]:

@@ -17,6 +17,7 @@ from google.protobuf.message import Message
 
 from aerobee_client.errors import BrokerUnreachable, NamesrvUnreachable, RequestTimeout
 from aerobee_client.runtime.fork import PROCESS
+from aerobee_cluster.name_servers import places_of
 from aerobee_cluster.transport import Transport
 from aerobee_wire.rpcs import Request, Rpc
 from aerobee_wire.status import Code, MqError
@@ -63,12 +64,19 @@ def namesrv_addresses(namesrv: str | Sequence[str] | None) -> tuple[str, ...]:
 
 
 class NamesrvClient:
-    """Calls name servers. It starts with a random one, and then prefers one that has answered."""
+    """Calls name servers. It starts with a random one, and then prefers one that has answered.
+
+    `addresses` are the present ones if they are NameServers.
+    """
 
     def __init__(self, transport: Transport, addresses: Sequence[str]) -> None:
-        self.addresses = tuple(addresses)
+        self.addresses = addresses
         self._transport = transport
-        self._current = random.randrange(len(self.addresses))
+        self._current = random.randrange(len(addresses))
+
+    async def present(self) -> Sequence[str]:
+        """Return the present addresses. Host names are resolved first, if that is due."""
+        return tuple(await places_of(self.addresses))
 
     async def call(self, rpc: Rpc[Q, R], request: Q) -> R:
         """Return the response of the first name server that answers.
@@ -78,7 +86,8 @@ class NamesrvClient:
         MqError with the code ILLEGAL_OPERATION in a forked child.
         """
         PROCESS.check()  # in a forked child, the loop would not start a task
-        count = len(self.addresses)
+        addresses = await self.present()
+        count = len(addresses)
         others = iter([(self._current + step) % count for step in range(count)])
         asked: dict[asyncio.Task[R], int] = {}
         answers = _Answers()
@@ -87,7 +96,7 @@ class NamesrvClient:
                 index = next(others, None)
                 if index is not None:
                     calling = self._transport.call(
-                        self.addresses[index], rpc, request, timeout_s=CALL_TIMEOUT_S
+                        addresses[index], rpc, request, timeout_s=CALL_TIMEOUT_S
                     )
                     asked[asyncio.create_task(calling)] = index
                 if not asked:
@@ -109,7 +118,7 @@ class NamesrvClient:
         """Send a change to every name server, because they share no data. Raise the first error."""
         return [
             await self._transport.call(address, rpc, request, timeout_s=CALL_TIMEOUT_S)
-            for address in self.addresses
+            for address in await self.present()
         ]
 
 

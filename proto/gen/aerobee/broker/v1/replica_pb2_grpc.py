@@ -105,6 +105,7 @@ class ReplicaServiceServicer:
     def NoteEpoch(self, request, context):
         """Between replicas of a group without etcd. This replica takes part in no epoch below this one from now on, durably,
         and says what it has. A master of a lower epoch ends.
+        ILLEGAL_OPERATION (604): no promotion of this group takes that epoch; or etcd decides who is master.
         SERVICE_NOT_AVAILABLE (14): it knows of a higher epoch, or has no store at the moment.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

@@ -54,7 +54,8 @@ class ReplicationServiceServicer:
         `welcome`, all others: `chunk`. The first report says that the slave's log ends where the chunks begin.
         ILLEGAL_OPERATION (604): the slave is refused until somebody changes something; the trailer "aerobee-about"
         names the option that differs, storePathRootDir when the logs have no epoch in common, or "features" when the
-        slave's build does not know what the master's log uses or may use.
+        slave's build does not know what the master's log uses or may use. It is missing when the slave reports an epoch
+        that this group cannot have reached.
         SERVICE_NOT_AVAILABLE (14): the slave knows of a higher epoch, so this is no master any more; or it has ended.
         SYSTEM_ERROR (1): a report does not fit what was sent; the slave calls again.
         MESSAGE_CORRUPTED (1002): the master's log is damaged where the slave reads it.

@@ -134,16 +134,18 @@ class BrokerConflict(_message.Message):
     def __init__(self, cluster: _Optional[str] = ..., broker_name: _Optional[str] = ..., number: _Optional[int] = ..., holder: _Optional[_Union[BrokerProcess, _Mapping]] = ..., newcomer: _Optional[_Union[BrokerProcess, _Mapping]] = ...) -> None: ...
 
 class UnregisterBrokerRequest(_message.Message):
-    __slots__ = ("cluster", "broker_name", "broker_id", "broker_address")
+    __slots__ = ("cluster", "broker_name", "broker_id", "broker_address", "will_return")
     CLUSTER_FIELD_NUMBER: _ClassVar[int]
     BROKER_NAME_FIELD_NUMBER: _ClassVar[int]
     BROKER_ID_FIELD_NUMBER: _ClassVar[int]
     BROKER_ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    WILL_RETURN_FIELD_NUMBER: _ClassVar[int]
     cluster: str
     broker_name: str
     broker_id: int
     broker_address: str
-    def __init__(self, cluster: _Optional[str] = ..., broker_name: _Optional[str] = ..., broker_id: _Optional[int] = ..., broker_address: _Optional[str] = ...) -> None: ...
+    will_return: bool
+    def __init__(self, cluster: _Optional[str] = ..., broker_name: _Optional[str] = ..., broker_id: _Optional[int] = ..., broker_address: _Optional[str] = ..., will_return: _Optional[bool] = ...) -> None: ...
 
 class UnregisterBrokerResponse(_message.Message):
     __slots__ = ()

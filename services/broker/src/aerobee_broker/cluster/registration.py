@@ -22,6 +22,7 @@ from aerobee_broker.metadata.topics import TopicConfig, Topics
 from aerobee_chassis.lifecycle import Component
 from aerobee_chassis.rpc.caller import Caller, ErrorOf
 from aerobee_chassis.rpc.transport import CallFailed
+from aerobee_cluster.name_servers import due_in_s, places_of
 from aerobee_wire import rpcs
 from aerobee_wire.certificates import tls_cause
 from aerobee_wire.status import Code, MqError, error_from
@@ -76,12 +77,13 @@ class Link:
         timing: Timing,
         twins: Twins,
         epoch: Callable[[], int] = lambda: 0,
+        will_return: Callable[[], bool] = lambda: False,
     ) -> None:
         """Create the link.
 
         `twins` is notified whether another process is registered with this broker's number. `epoch`
         returns the newest epoch of a replicated log; a name server refuses a master with an older
-        epoch.
+        epoch. `will_return` returns whether this broker drains only for a restart.
         """
         self.address = address
         self.registered = False
@@ -100,6 +102,7 @@ class Link:
         self._permission = permission
         self._timing = timing
         self._epoch = epoch
+        self._will_return = will_return
         # The name server last reported that another broker has this name and id.
         self._is_rejected = False
         self._known_revision = -1  # revision of the topics at the name server
@@ -275,7 +278,9 @@ class Link:
         )
 
     async def _unregister(self) -> None:
-        request = namesrv_pb2.UnregisterBrokerRequest(**self._broker)
+        request = namesrv_pb2.UnregisterBrokerRequest(
+            **self._broker, will_return=self._will_return()
+        )
         try:
             await self._caller.call(
                 self.address, rpcs.UNREGISTER_BROKER, request, timeout_s=UNREGISTER_TIMEOUT_S
@@ -304,12 +309,17 @@ def to_message(config: TopicConfig, permitted: int = ~0) -> namesrv_pb2.TopicCon
 
 
 class Registration(Component):
-    """Own the links to all name servers. `start` calls `make_link` for each address."""
+    """Own the links to all name servers. `make_link` is called for each address.
+
+    If the addresses are NameServers, links begin and end with them.
+    """
 
     def __init__(self, addresses: Sequence[str], make_link: Callable[[str], Link]) -> None:
         self._addresses = addresses
         self._make_link = make_link
-        self._links: list[Link] = []
+        self._links: dict[str, Link] = {}  # by address
+        self._places: dict[str, str] = {}  # address of a link → the IP address behind it
+        self._following: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Start the links, and return when each has tried to register.
@@ -324,17 +334,17 @@ class Registration(Component):
         If none does, return at the same time as `start`. A name server whose machine is lost must
         not delay an election.
         """
-        await self._begin(lambda: any(link.registered for link in self._links))
+        await self._begin(lambda: any(link.registered for link in self._links.values()))
 
     async def _begin(self, is_enough: Callable[[], bool]) -> None:
-        self._links = [self._make_link(address) for address in self._addresses]
-        for link in self._links:
-            link.start()
+        await self._match_links()
+        if due_in_s(self._addresses) is not None:
+            self._following = asyncio.create_task(self._follow(), name="name servers")
         if not self._links:
             structlog.get_logger().warning(
                 "no_namesrv", reason="namesrvAddr is empty: clients that ask for routes see nothing"
             )
-        waiting = {asyncio.ensure_future(link.tried.wait()) for link in self._links}
+        waiting = {asyncio.ensure_future(link.tried.wait()) for link in self._links.values()}
         try:
             async with asyncio.timeout(ANNOUNCE_TIMEOUT_S):
                 while waiting and not is_enough():
@@ -345,9 +355,27 @@ class Registration(Component):
             for task in waiting:
                 task.cancel()
 
+    async def _follow(self) -> None:
+        while (wait_s := due_in_s(self._addresses)) is not None:
+            await asyncio.sleep(wait_s)
+            await self._match_links()
+
+    async def _match_links(self) -> None:
+        """Start and stop links, so that each present name server has one."""
+        places = await places_of(self._addresses)
+        gone = [each for each in self._links if places.get(each) != self._places[each]]
+        # Without unregistering: if it runs at all, it is the same name server with another address.
+        stops = [self._links.pop(each).stop(unregister=False) for each in gone]
+        for address in places:
+            if address not in self._links:
+                self._links[address] = self._make_link(address)
+                self._links[address].start()
+        self._places = dict(places)
+        await asyncio.gather(*stops)
+
     async def announce(self) -> list[str]:
         """Register changed topics, and return the name servers that did not receive them."""
-        links = self._links  # another role may replace the links before all have answered
+        links = list(self._links.values())  # they may change before all have answered
         known = await asyncio.gather(*(link.announce() for link in links))
         return [link.address for link, knows in zip(links, known, strict=True) if not knows]
 
@@ -358,7 +386,7 @@ class Registration(Component):
         server. Raises MqError if all calls fail.
         """
         failure: MqError | None = None
-        for link in self._links:
+        for link in list(self._links.values()):
             if link.registered:
                 try:
                     return await link.route(topic, timeout_s)
@@ -372,13 +400,20 @@ class Registration(Component):
 
     def refresh(self) -> None:
         """Register again at every name server at once, because the epoch has changed."""
-        for link in self._links:
+        for link in self._links.values():
             link.refresh()
 
     async def stop(self) -> None:
-        await asyncio.gather(*(link.stop() for link in self._links))
+        """Unregister this broker from all name servers."""
+        await self._end(unregister=True)
 
     async def hand_over(self) -> None:
         """End the links but keep this broker registered, because another role follows."""
-        links, self._links = self._links, []
-        await asyncio.gather(*(link.stop(unregister=False) for link in links))
+        await self._end(unregister=False)
+
+    async def _end(self, *, unregister: bool) -> None:
+        if self._following is not None:
+            self._following.cancel()
+            await asyncio.wait([self._following])
+        links, self._links = self._links, {}
+        await asyncio.gather(*(link.stop(unregister=unregister) for link in links.values()))

@@ -161,6 +161,7 @@ class Administration:
                 logged.append(self.lite.forget(consumer_group=consumer_group))
 
         deleted = self.groups.remove(consumer_group, forget)
+        self.polls.wake_group(consumer_group)
         # Save the group last. After a kill before that, the group starts from the beginning.
         # Otherwise, a new group of the same name would resume from the old offsets.
         if deleted and remove_offsets:

@@ -6,6 +6,7 @@ this broker. After a restart, the broker continues to drain.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -20,7 +21,12 @@ from aerobee_broker.registry.broker_permission import Drain
 from aerobee_broker.registry.groups import GroupRegistry
 from aerobee_broker.registry.topics import TopicRegistry
 from aerobee_broker.store.message_store import MessageStore
+from aerobee_chassis.clock import Clock
 from aerobee_wire import topics as names
+from aerobee_wire.status import MqError
+
+# A client that is refused learns the route at once, and others learn it from their name server.
+QUIET_MS = 2_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +56,7 @@ class Remaining:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draining:
+    clock: Clock
     drain: Drain
     saved_drain: PersistentTable
     store: MessageStore
@@ -74,6 +81,22 @@ class Draining:
         if changed:
             structlog.get_logger().info("draining_began" if draining else "draining_ended")
         return changed, unreachable
+
+    async def move_producers(self) -> None:
+        """Refuse producers until the process ends. Return when none has been refused for QUIET_MS.
+
+        Consumers are served until then. A restart ends this state, because it is not saved.
+        """
+        self.drain.begin_stop()
+        try:
+            await self.topics.register_all()
+        except MqError as error:  # a disk that fails: producers are refused all the same
+            structlog.get_logger().warning("topics_not_registered", reason=error.message)
+        self.drain.take_effect()
+        began_ms, quiet_ms = self.clock.monotonic_ms(), 0
+        while quiet_ms < QUIET_MS:
+            await asyncio.sleep((QUIET_MS - quiet_ms) / 1_000)
+            quiet_ms = self.clock.monotonic_ms() - max(began_ms, self.drain.refused_ms)
 
     async def remaining(self) -> Remaining:
         """Return the numbers of messages that are still on this broker.

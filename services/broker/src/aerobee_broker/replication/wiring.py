@@ -103,7 +103,7 @@ class ReplicaProcess:
         self._member: Member | None = None
         self._metrics: ReplicaMetrics | None = None
         self._switch = Switch(_SERVICES, self._refusal)
-        self._masters = Masters(environment.options)
+        self._masters = Masters(environment.options, environment.namesrvs)
         rpcs = ReplicaRpcs(
             self._status, self._promotable, self._own.diverged, self._read_log, environment.writer
         )

@@ -6,6 +6,7 @@ A replica has a table of its own in each role. It is not part of the replicated 
 from __future__ import annotations
 
 import secrets
+from collections.abc import Sequence
 from functools import partial
 
 import structlog
@@ -42,10 +43,11 @@ class BrokerAccess:
     holds them to their quotas. `audit` is the audit log, or None; it starts before the server.
     """
 
-    def __init__(self, options: BrokerOptions, clock: Clock) -> None:
+    def __init__(self, options: BrokerOptions, namesrvs: Sequence[str], clock: Clock) -> None:
         root = options.store_path_root_dir.expanduser()
         self._path = root / "config" / "accessTable.json"
         self._options = options
+        self._namesrvs = namesrvs
         self._first_user: User | None = None
         node = f"broker-{secrets.token_hex(4)}"
         self.store = AccessStore(node, clock.now_ms, save_in(self._path))
@@ -81,14 +83,12 @@ class BrokerAccess:
     def components(self) -> tuple[Component, ...]:
         """Return the components to start after the server, on real time."""
         recheck = BackgroundTask("access recheck", partial(self.store.notify, self.checks.recheck))
-        if not self._options.namesrvs:
+        if not self._namesrvs:
             first = BackgroundTask("first user", self._create_first_user)
             return (first, Step(stop=self.store.close), recheck)
         error_of = unreachable(Code.NAMESRV_UNREACHABLE, "name server")
         caller = Caller(error_of, self._options.peer_tls())
-        exchange = TableExchange(
-            caller, self._options.namesrvs, self.store, sends=True, on_lost=_log_lost
-        )
+        exchange = TableExchange(caller, self._namesrvs, self.store, sends=True, on_lost=_log_lost)
         return (
             Step(stop=caller.close),
             PeriodicTask("access table", KEEP_CURRENT_S, self.store.keep_current),

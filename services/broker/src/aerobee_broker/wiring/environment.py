@@ -6,6 +6,7 @@ Tests use replacements for some of these.
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -33,6 +34,7 @@ class Environment:
     - `flusher` is the thread that flushes the log and maintains the store.
     - `writer` is the thread that writes the tables.
     - `in_flight` counts the memory that the server holds for calls.
+    - `namesrvs` are the name servers.
     - `traces` creates spans; None without otlpEndpoint.
     """
 
@@ -46,6 +48,7 @@ class Environment:
     metrics: BrokerMetrics
     format: FormatFile
     in_flight: InFlight = field(default_factory=InFlight)
+    namesrvs: Sequence[str] = ()
     traces: BrokerTraces | None = None
 
     @property

@@ -41,6 +41,7 @@ class NameServerRegistration:
         """
         self.identity = identity
         self._options = environment.options
+        self._namesrvs = environment.namesrvs
         self._store_id = store_id
         self._twins = Twins(
             identity,
@@ -77,9 +78,10 @@ class NameServerRegistration:
                 ),
                 twins=self._twins,
                 epoch=epoch,
+                will_return=lambda: tables.drain.will_return,
             )
 
-        return Registration(options.namesrvs, link)
+        return Registration(self._namesrvs, link)
 
     async def switch(self, registration: Registration) -> None:
         """Register with `registration`, then end the previous registration."""

@@ -1,5 +1,7 @@
 """Serve a service's HTTP endpoint: /metrics for Prometheus, /healthz (alive), /readyz (serving).
 
+A service that has drained answers /readyz with DRAINED: `drain` waits for it.
+
 The endpoint is off by default, and its imports are loaded only when it is on.
 """
 
@@ -14,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from aerobee_chassis.addresses import join_address
 from aerobee_chassis.clock import SystemClock
 from aerobee_chassis.config import Options
+from aerobee_chassis.drain import DRAINED
 from aerobee_chassis.errors import PortInUse
 from aerobee_chassis.lifecycle import Component
 from aerobee_chassis.metrics.exposition import CONTENT_TYPE, Exposition
@@ -35,17 +38,25 @@ BUSY = (
 class MetricsEndpoint(Component):
     """Serve the metrics of `registry` on a thread that sleeps between scrapes.
 
-    `registry` is read at each scrape and `ready` is called at each /readyz, both on other threads.
+    `registry` is read at each scrape. `ready` and `drained` are called at each /readyz. All of them
+    are used on other threads.
     The endpoint serves MAX_REQUESTS requests at once, for REQUEST_MS each.
     """
 
-    def __init__(self, options: Options, registry: Registry, ready: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        options: Options,
+        registry: Registry,
+        ready: Callable[[], bool],
+        drained: Callable[[], bool] = lambda: False,
+    ) -> None:
         self._refused = registry.series(SCRAPES_REFUSED)
         self._enabled = options.metrics_exporter_type == "PROM"
         self._host = options.metrics_prom_exporter_host
         self._port = options.metrics_prom_exporter_port
         self._registry = registry
         self._ready = ready
+        self._drained = drained
         self._server: ThreadingHTTPServer | None = None
 
     @property
@@ -118,7 +129,7 @@ class MetricsEndpoint(Component):
     def _handler(self) -> type[BaseHTTPRequestHandler]:
         from http.server import BaseHTTPRequestHandler
 
-        ready = self._ready
+        ready, drained = self._ready, self._drained
         exposition = Exposition(self._registry)
 
         def answer(path: str) -> tuple[int, str, list[bytes]]:
@@ -129,7 +140,7 @@ class MetricsEndpoint(Component):
             if path == "/readyz":
                 if ready():
                     return 200, "text/plain", [b"ready\n"]
-                return 503, "text/plain", [b"not ready\n"]
+                return 503, "text/plain", [DRAINED if drained() else b"not ready\n"]
             return 404, "text/plain", [b"try /metrics, /healthz or /readyz\n"]
 
         class Handler(BaseHTTPRequestHandler):

@@ -30,6 +30,7 @@ from aerobee_wire.access.signature import Signatures
 from aerobee_wire.access.users import User
 from aerobee_wire.certificates import (
     ANYBODY_CERTIFICATE,
+    HOST,
     NAME,
     CallerCertificates,
     CertificateFiles,
@@ -61,6 +62,11 @@ class PeerTlsOptions(Options):
     # Not in RocketMQ: false calls other services in plaintext although there is an authority, while
     # not all of their ports accept TLS.
     tls_calls: bool = True
+
+    @property
+    def verifies_hosts(self) -> bool:
+        """Return whether a certificate must have the host name that the user gave."""
+        return bool(self.tls_trust_cert_path) and self.tls_verify == HOST
 
     def peer_tls(self) -> PeerTls | None:
         """Return the certificates for calls to other services, or None for plaintext."""

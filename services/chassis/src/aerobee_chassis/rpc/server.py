@@ -198,11 +198,14 @@ class Server(Component):
         """Set the answer of grpc.health.v1, for the whole process and for each service."""
         self._health.set(serving)
 
-    async def stop(self) -> None:
-        """Refuse new calls, wait up to `grace_s` for running calls, and then cancel them."""
+    async def stop(self, grace_s: float | None = None) -> None:
+        """Refuse new calls, wait up to `grace_s` for running calls, and then cancel them.
+
+        The default is the `grace_s` of the server. May be called again.
+        """
         if self._listener is not None:
             self._health.close()
-            await self._stop(self._grace_s)
+            await self._stop(self._grace_s if grace_s is None else grace_s)
         elif self._relayed is not None:  # the start failed
             await self._relayed.refuse()
             await self._relayed.close()

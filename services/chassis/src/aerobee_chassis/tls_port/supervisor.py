@@ -20,7 +20,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import structlog
 
@@ -142,6 +142,7 @@ class RelayPort:
         """End every connection."""
         if self._relay is not None:
             await self._relay.stop()
+            self._relay = None
         if self._directory is not None:
             shutil.rmtree(self._directory, ignore_errors=True)
 
@@ -194,17 +195,24 @@ class RelayPort:
             log.error(event, **fields)
 
 
+class Backend(Protocol):
+    """The server behind a relay: an `aerobee_chassis.rpc.server.Server`."""
+
+    async def start(self) -> None: ...
+
+    async def stop(self, grace_s: float | None = None) -> None: ...
+
+
 class TlsServer(Component):
     """Serve TLS and plaintext on one port. The order of start and stop loses no calls.
 
-    `make_server(host, port)` creates the server behind the relay, an
-    `aerobee_chassis.rpc.server.Server`. That server listens on its own socket. The other arguments
-    are those of `RelayPort`.
+    `make_server(host, port)` creates the server behind the relay. That server listens on its own
+    socket. The other arguments are those of `RelayPort`.
     """
 
     def __init__(
         self,
-        make_server: Callable[[str, int], Component],
+        make_server: Callable[[str, int], Backend],
         *,
         host: str,
         port: int,
@@ -217,7 +225,7 @@ class TlsServer(Component):
         self._relayed = RelayPort(
             host=host, port=port, tls=tls, limits=limits, listeners=listeners, trusted=trusted
         )
-        self._server: Component | None = None
+        self._server: Backend | None = None
 
     @property
     def port(self) -> int:
@@ -245,11 +253,15 @@ class TlsServer(Component):
         await self._server.start()
         await self._relayed.begin()
 
-    async def stop(self) -> None:
-        """Refuse new connections, then stop the server, and then end every connection."""
+    async def stop(self, grace_s: float | None = None) -> None:
+        """Refuse new connections, then stop the server, and then end every connection.
+
+        `grace_s` is how long the server waits for running calls. The default is that of the server.
+        May be called again.
+        """
         await self._relayed.refuse()
         if self._server is not None:
-            await self._server.stop()
+            await self._server.stop(grace_s)
         await self._relayed.close()
 
 

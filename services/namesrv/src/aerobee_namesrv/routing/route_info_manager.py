@@ -42,6 +42,7 @@ from aerobee_namesrv.routing.rows import (
 from aerobee_namesrv.routing.topic_queue_table import TopicQueueTable
 from aerobee_namesrv.routing.watch import BrokerWatch, MinBrokerIdChanged
 from aerobee_namesrv.runtime_config import RuntimeConfig
+from aerobee_wire.epochs import can_reach
 from aerobee_wire.route import MASTER_ID, WRITE
 from aerobee_wire.status import Code, MqError
 
@@ -188,7 +189,9 @@ class RouteInfoManager:
         data.zone_name = registration.zone_name
         first = first or broker_id not in data.addresses
         data.addresses[broker_id] = registration.address
-        data.epoch = max(data.epoch, registration.data_version.state_version)
+        epoch = registration.data_version.state_version
+        if can_reach(epoch, data.epoch):
+            data.epoch = max(data.epoch, epoch)
         self._update_topics(data, registration, first)
         self.broker_live_table.put(registration)
         self._update_filter_servers(registration)
@@ -261,7 +264,8 @@ class RouteInfoManager:
     def _is_outdated(self, data: BrokerData, registration: Registration) -> bool:
         """Return whether another address holds the broker id with a newer state version.
 
-        For a master, a newer state version of any other member also makes it outdated.
+        For a master, a newer state version of any other member also makes it outdated, unless that
+        member is corrupt: its group cannot have reached that version.
         """
         if registration.broker_id == MASTER_ID and self._is_deposed(data, registration):
             return True
@@ -276,8 +280,10 @@ class RouteInfoManager:
 
     def _is_deposed(self, data: BrokerData, registration: Registration) -> bool:
         others = set(data.addresses.values()) - {registration.address}
-        newest = max((self._epoch_at(data, each) for each in others), default=0)
-        deposed = newest > registration.data_version.state_version
+        own = registration.data_version.state_version
+        epochs = (self._epoch_at(data, each) for each in others)
+        newest = max((epoch for epoch in epochs if can_reach(epoch, own)), default=0)
+        deposed = newest > own
         if deposed:
             _log("registration_rejected", registration, newer_state_version=newest)
         return deposed
@@ -340,7 +346,8 @@ class RouteInfoManager:
             self.unregistered[each.reason] += 1
             _log("broker_unregistered", each, reason=each.reason.value)
             if MASTER_ID in data.ids_of(each.address):
-                data.is_drained = not self.topic_queue_table.is_writable(each.broker_name)
+                is_writable = self.topic_queue_table.is_writable(each.broker_name)
+                data.is_drained = not is_writable and not each.will_return
             self._remove_address(data, each.address)
             self._notify(each.broker_name)
             if data.addresses:

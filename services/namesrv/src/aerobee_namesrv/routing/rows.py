@@ -209,7 +209,8 @@ class Unregistration:
     """A broker to remove.
 
     If `live` is set and the table now has another row for the broker, nothing is removed. In this
-    case the broker has given a sign of life since then.
+    case the broker has given a sign of life since then. `will_return` is true if a broker that
+    drained did so only for a restart.
     """
 
     cluster: str
@@ -218,6 +219,7 @@ class Unregistration:
     address: str
     reason: Reason = Reason.REQUESTED
     live: BrokerLive | None = None
+    will_return: bool = False
 
     @property
     def key(self) -> BrokerKey:

@@ -94,6 +94,7 @@ def unregistration(request: pb.UnregisterBrokerRequest) -> Unregistration:
         checks.name("broker_name", request.broker_name),
         checks.not_negative("broker_id", request.broker_id),
         checks.address("broker_address", request.broker_address),
+        will_return=request.will_return,
     )
 
 

@@ -13,6 +13,7 @@ import structlog
 from aerobee.namesrv.v1.namesrv_pb2 import RegisterProxyRequest, UnregisterProxyRequest
 
 from aerobee_cluster.backoff import Backoff
+from aerobee_cluster.name_servers import hold_each
 from aerobee_cluster.transport import Transport
 from aerobee_wire.rpcs import REGISTER_PROXY, UNREGISTER_PROXY
 from aerobee_wire.status import Code, MqError
@@ -42,23 +43,22 @@ class Registration:
 
     async def run(self) -> None:
         """Hold a stream to each name server until cancelled. After `leave`, open no other one."""
-        async with asyncio.TaskGroup() as group:
-            for namesrv in self._namesrvs:
-                group.create_task(self._hold(namesrv), name=f"registration with {namesrv}")
+        await hold_each(self._namesrvs, self._hold, self._transport.drop)
 
     async def leave(self) -> None:
         """Unregister this process, because it stops. Ignore those that do not answer."""
         self._leaving = True  # a stream that opens later would end without a word
         process = self._process()
         request = UnregisterProxyRequest(name=process.name, process_id=process.process_id)
+        namesrvs = tuple(self._namesrvs)
         answers = await asyncio.gather(
             *(
                 self._transport.call(namesrv, UNREGISTER_PROXY, request, timeout_s=LEAVE_TIMEOUT_S)
-                for namesrv in self._namesrvs
+                for namesrv in namesrvs
             ),
             return_exceptions=True,
         )
-        for namesrv, answer in zip(self._namesrvs, answers, strict=True):
+        for namesrv, answer in zip(namesrvs, answers, strict=True):
             if isinstance(answer, BaseException):
                 structlog.get_logger().info(
                     "proxy_not_unregistered", namesrv=namesrv, reason=str(answer)

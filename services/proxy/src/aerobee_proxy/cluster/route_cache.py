@@ -13,6 +13,7 @@ broker that restarts unregisters its topics for a short time.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
@@ -28,6 +29,7 @@ from aerobee.namesrv.v1.namesrv_pb2 import (
 from google.protobuf.message import Message
 
 from aerobee_chassis.clock import Clock
+from aerobee_cluster.name_servers import places_of
 from aerobee_cluster.single_flight import RETRY_AFTER_MS, SingleFlight
 from aerobee_cluster.transport import Transport
 from aerobee_proxy.cluster.availability import BeingElected
@@ -65,7 +67,10 @@ class RouteCache:
 
     def __init__(self, transport: Transport, namesrvs: Sequence[str], clock: Clock) -> None:
         self._transport = transport
-        self._namesrvs = list(namesrvs)
+        self._namesrvs = namesrvs
+        # Name server → the number of its last failure. The one that failed last is asked last.
+        self._failed: dict[str, int] = {}
+        self._failures = itertools.count(1)
         self._clock = clock
         self._routes: dict[str, _CachedRoute] = {}
         self._route_flights: SingleFlight[TopicRoute] = SingleFlight(clock)
@@ -302,7 +307,8 @@ class RouteCache:
         """
         last: MqError | None = None
         absent: MqError | None = None
-        for namesrv in list(self._namesrvs):
+        places = await places_of(self._namesrvs)
+        for namesrv in sorted(places, key=lambda each: self._failed.get(each, 0)):
             try:
                 return await self._transport.call(namesrv, rpc, request, timeout_s=TIMEOUT_S)
             except MqError as error:
@@ -321,8 +327,7 @@ class RouteCache:
                         reason=error.message,
                         suppressed=suppressed,
                     )
-                self._namesrvs.remove(namesrv)
-                self._namesrvs.append(namesrv)
+                self._failed[namesrv] = next(self._failures)
         if absent is not None:
             raise absent
         self._silent_until_ms = self._clock.monotonic_ms() + RETRY_AFTER_MS

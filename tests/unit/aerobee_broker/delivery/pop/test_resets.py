@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 
 import pytest
 
+from aerobee_broker.delivery.pull.reading import PullRequest
 from aerobee_broker.errors import DiskFull, StoreWriteError
+from aerobee_broker.filter.filter import compile_filter
 from aerobee_broker.metadata.topics import TopicConfig
 from aerobee_wire.status import Code
 from support.broker.harness import BrokerHarness
@@ -19,8 +21,10 @@ from support.broker.pop_consumer import (
     bodies,
     deliveries,
     lease_set,
+    pop_request,
 )
 from support.broker.pop_restarts import copy_store, crash, failing_disk, start_over
+from support.codes import raises_code
 
 
 async def test_a_reset_voids_leases(consumer: PopConsumer) -> None:
@@ -190,3 +194,89 @@ async def test_an_ack_rolled_back_after_a_reset_restores_nothing(consumer: PopCo
     assert consumer.committed() == 3
     await asyncio.sleep(11)
     assert await consumer.pop() == []
+
+
+Held = Callable[[PopConsumer], Coroutine[object, object, object]]
+
+
+async def held_pop(consumer: PopConsumer) -> object:
+    return await consumer.pop(poll_ms=30_000)
+
+
+async def held_notification(consumer: PopConsumer) -> object:
+    asked = pop_request(invisible_duration_ms=1_000)
+    return await consumer.harness.broker.consuming.notifications.wait(asked, 30_000)
+
+
+async def held_pull(consumer: PopConsumer) -> object:
+    asked = PullRequest(
+        GROUP,
+        TOPIC,
+        0,
+        1,
+        max_messages=1,
+        suspend_timeout_ms=20_000,
+        filter=compile_filter("TAG", "*"),
+    )
+    return await consumer.harness.broker.consuming.pull.pull(asked)
+
+
+@pytest.mark.parametrize("held", [held_pop, held_notification, held_pull])
+@pytest.mark.parametrize("remove_offsets", [True, False])
+async def test_a_held_receive_of_a_deleted_group_ends_and_leaves_nothing_behind(
+    consumer: PopConsumer, held: Held, remove_offsets: bool
+) -> None:
+    await consumer.put(b"1")
+    await consumer.ack(*await consumer.pop())
+    holding = asyncio.create_task(held(consumer))
+    await asyncio.sleep(1)
+    deleted = consumer.harness.broker.administration.delete_group(
+        GROUP, remove_offsets=remove_offsets
+    )
+    assert await deleted
+    await consumer.put(b"2")
+    with raises_code(Code.SUBSCRIPTION_GROUP_NOT_EXIST):
+        await holding
+    assert consumer.committed() == (None if remove_offsets else 1)
+    assert consumer.harness.tables.groups.get(GROUP) is None
+    leases = consumer.harness.broker.consuming.leases
+    assert not remove_offsets or not list(leases.table)
+
+
+@pytest.mark.parametrize("held", [held_pop, held_notification])
+@pytest.mark.parametrize("has_consumed", [True, False])
+async def test_a_held_receive_does_not_restore_an_offset_that_is_forgotten(
+    consumer: PopConsumer, held: Held, has_consumed: bool
+) -> None:
+    if has_consumed:
+        await consumer.put(b"1")
+        await consumer.ack(*await consumer.pop())
+    holding = asyncio.create_task(held(consumer))
+    await asyncio.sleep(1)
+    queries = consumer.harness.broker.consuming.offset_queries
+    assert await queries.forget(GROUP, TOPIC, dry_run=False)
+    assert not await holding
+    await consumer.put(b"2")
+    assert consumer.committed() is None
+    assert not list(consumer.harness.broker.consuming.leases.table)
+
+
+async def test_an_ack_under_way_does_not_restore_an_offset_that_is_forgotten(
+    consumer: PopConsumer,
+) -> None:
+    await consumer.put(b"1", b"2")
+    got = await consumer.pop()
+    consumer.harness.flusher.hold()
+    acking = asyncio.create_task(consumer.ack(got[0]))
+    changing = asyncio.create_task(consumer.change(got[1], 60_000))
+    await asyncio.sleep(0.001)
+    queries = consumer.harness.broker.consuming.offset_queries
+    forgetting = asyncio.create_task(queries.forget(GROUP, TOPIC, dry_run=False))
+    await asyncio.sleep(0.001)
+    consumer.harness.flusher.let_go()
+    await asyncio.gather(acking, changing, forgetting)
+    await asyncio.sleep(120)
+    assert consumer.committed() is None
+    assert await consumer.ack(got[1]) == [Code.INVALID_RECEIPT_HANDLE]
+    await crash(consumer)
+    assert consumer.committed() is None

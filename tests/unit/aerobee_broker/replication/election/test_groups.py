@@ -8,17 +8,20 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from aerobee.namesrv.v1.namesrv_pb2 import GetTopicRouteRequest
 
 from aerobee_broker.disk import Usage
-from aerobee_broker.replication.log.epochs import PROMOTION_STEP
 from aerobee_broker.replication.rpc.replica import ReplicaCalls
+from aerobee_wire import rpcs
+from aerobee_wire.epochs import MOST_MISSED, PROMOTION_STEP
+from aerobee_wire.route import MASTER_ID
 from aerobee_wire.status import Code, MqError
 from support.clock.polling import until
 from support.codes import raises_code
 from support.disk.simulated_disk import never
 from support.disk.stores import LOG, visible
 from support.simulation.client import SimulatedClient
-from support.simulation.cluster import NAMESRV, SimulatedCluster, simulate
+from support.simulation.cluster import NAMESRV, NAMESRV_ADDRESS, SimulatedCluster, simulate
 from support.simulation.node import BrokerNode
 
 STRICT = {"brokerRole": "SYNC_MASTER", "inSyncReplicas": 2}
@@ -380,3 +383,75 @@ def test_a_replica_whose_disk_does_not_take_its_role_tries_again() -> None:
         cluster.check_alike(master)
 
     simulate(1, scenario)
+
+
+LAST = 2**63 - 1
+POSSIBLE = 7
+TOO_HIGH = 2 * MOST_MISSED * PROMOTION_STEP
+
+
+@pytest.mark.parametrize("epoch", [LAST, TOO_HIGH, PROMOTION_STEP + 1])
+def test_an_epoch_that_no_promotion_takes_deposes_no_master(epoch: int) -> None:
+    async def scenario(cluster: SimulatedCluster) -> None:
+        await cluster.begin(3, STRICT, elected=False)
+        await cluster.settle()
+        calls = ReplicaCalls(cluster.caller, 3.0)
+        for node in cluster.nodes:
+            with raises_code(Code.ILLEGAL_OPERATION):
+                await cluster.client.spawn(calls.note_epoch(node.address, epoch))
+        await asyncio.sleep(60)
+        master = await cluster.settle()
+        assert master is cluster.nodes[0] and master.epoch_as_master == 1
+        assert await cluster.promote(cluster.nodes[1]) is None
+        assert cluster.nodes[1].epoch_as_master == PROMOTION_STEP
+
+    simulate(1, scenario)
+
+
+@pytest.mark.parametrize(
+    ("elected", "epoch"), [(False, LAST), (False, TOO_HIGH), (True, LAST), (True, POSSIBLE)]
+)
+def test_a_replica_that_reports_a_wrong_epoch_ends_no_group(elected: bool, epoch: int) -> None:
+    """The others continue, also under another master. A possible epoch is compared with etcd."""
+
+    async def scenario(cluster: SimulatedCluster) -> None:
+        await cluster.begin(3, STRICT, elected=elected)
+        master = await cluster.settle()
+        client = SimulatedClient(cluster)
+        client.address = master.address
+        await client.put_topic("orders")
+        corrupt, other = (node for node in cluster.nodes if node is not master)
+        assert corrupt.roles is not None
+        epochs = corrupt.roles.own.epochs
+        epochs.save(epochs.history.note(epoch))
+        cluster.network.break_streams(corrupt.number)
+        for _ in range(60):
+            await asyncio.sleep(1)
+            await client.send("orders", b"acknowledged")
+            cluster.look()
+        assert master.epoch_as_master == 1
+        if epoch == POSSIBLE:
+            return
+        assert await master_at_name_server(cluster) == master.address
+        if elected:
+            master.kill()
+            await until(lambda: cluster.master is other, "the other one leads")
+            master.start()
+        else:
+            assert await cluster.promote(other) is None
+        assert other.epoch_as_master in {2, PROMOTION_STEP}
+        client.address = other.address
+        for _ in range(20):
+            await asyncio.sleep(1)
+            cluster.look()
+        await client.send("orders", b"acknowledged")
+        assert await master_at_name_server(cluster) == other.address
+
+    simulate(1, scenario)
+
+
+async def master_at_name_server(cluster: SimulatedCluster) -> str:
+    request = GetTopicRouteRequest(topic="orders")
+    asking = cluster.caller.call(NAMESRV_ADDRESS, rpcs.GET_TOPIC_ROUTE, request, timeout_s=3.0)
+    (broker,) = (await cluster.client.spawn(asking)).route.brokers
+    return str(broker.addresses[MASTER_ID])

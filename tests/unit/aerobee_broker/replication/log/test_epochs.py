@@ -8,13 +8,13 @@ import pytest
 
 from aerobee_broker.errors import ConfigFileDamaged
 from aerobee_broker.replication.log.epochs import (
-    PROMOTION_STEP,
     EpochEntry,
     EpochFile,
     EpochHistory,
     promotion_epoch,
 )
 from aerobee_wire.checked_json import encode
+from aerobee_wire.epochs import PROMOTION_STEP
 from support.disk.simulated_disk import PowerCut, SimulatedDisk
 
 FILE = Path("/data/config/epochs.json")

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aerobee_broker.errors import MasterOutdated, ReplicaRefused
+from aerobee_broker.errors import EpochNotBelieved, MasterOutdated, ReplicaRefused
 from aerobee_broker.replication.identity import Replica
 from aerobee_broker.replication.log.epochs import EpochEntry, EpochHistory
 from aerobee_broker.replication.log.handshake import (
@@ -19,6 +19,7 @@ from aerobee_broker.replication.log.handshake import (
     checked_range,
 )
 from aerobee_broker.store.format import THIS_BUILD, Build
+from aerobee_wire.epochs import MOST_MISSED, PROMOTION_STEP
 from support.codes import raises_about
 from support.replication.handshake_histories import (
     assert_agreed,
@@ -79,6 +80,16 @@ def test_a_master_of_an_older_epoch_than_the_slave_knows_is_reported() -> None:
     with pytest.raises(MasterOutdated) as raised:
         agree(slave, master.describe())
     assert raised.value.highest == 4
+
+
+def test_an_epoch_that_the_group_cannot_have_reached_is_not_believed() -> None:
+    master = LetterLog(0).lead(3, 1).describe()
+    highest = 3 + MOST_MISSED * PROMOTION_STEP
+    slave = LetterLog(1).describe(epoch=highest, history=EpochHistory((), highest))
+    with pytest.raises(MasterOutdated):
+        agree(slave, master)
+    with pytest.raises(EpochNotBelieved):
+        agree(replace(slave, epoch=highest + 1), master)
 
 
 def test_a_copy_that_ends_below_the_masters_log_is_wiped_and_copied() -> None:

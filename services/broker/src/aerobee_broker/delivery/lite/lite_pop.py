@@ -80,6 +80,7 @@ class LitePop:
         while True:
             self.leases.journal.check_room()
             await self.access.room()
+            self.access.check_group(request.consumer_group)
             repeated = await self._repeat(request)
             if repeated:
                 return repeated

@@ -162,6 +162,13 @@ class LeaseTable(Table):
             found = self._groups[key] = GroupLeases(consumer_group, topic)
         return found
 
+    def entry(self, consumer_group: str, topic: str) -> GroupLeases | None:
+        """Return the entry with the leases of a group in a topic, or None if there is none.
+
+        After `forget`, a group that leases again has another entry.
+        """
+        return self._groups.get((consumer_group, topic))
+
     def find(self, consumer_group: str, topic: str, queue_id: int) -> InFlightQueue | None:
         group = self._groups.get((consumer_group, topic))
         return group.queues.get(queue_id) if group else None

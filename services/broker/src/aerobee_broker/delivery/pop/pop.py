@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from aerobee_broker.delivery.pop.invisible_duration import MAX_INVISIBLE_DURATION_MS
 from aerobee_broker.delivery.pop.lease_space import LeaseSpace
+from aerobee_broker.delivery.pop.lease_table import LeaseTable
 from aerobee_broker.delivery.pop.selector import PopBatch, PopRequest
 from aerobee_broker.delivery.pull.access import ReadAccess
 from aerobee_broker.delivery.pull.long_polls import LongPolls
@@ -92,6 +93,26 @@ class Retries:
         return request.attempt_id in group.attempts
 
 
+class HeldCall:
+    """Detects that the offset of a group in a topic was deleted while its call waited.
+
+    Such a call must end. Otherwise it would commit an offset again, for a client that has left.
+    """
+
+    def __init__(self, table: LeaseTable, request: PopRequest) -> None:
+        self._table, self._key = table, (request.consumer_group, request.topic)
+        self._entry = table.entry(*self._key)
+
+    def selected(self) -> None:
+        """Record that messages were selected, which creates the entry of a new group."""
+        self._entry = self._table.entry(*self._key)
+
+    @property
+    def is_forgotten(self) -> bool:
+        """Return whether the entry of the last selection was deleted."""
+        return self._entry is not None and self._entry is not self._table.entry(*self._key)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pop:
     leases: LeaseSpace
@@ -105,16 +126,21 @@ class Pop:
     async def pop(self, request: PopRequest, poll_ms: int = 0) -> PopResult | None:
         """Lease messages, and wait up to `poll_ms` for the first one.
 
-        Returns None if no message arrived in time. Raises NoPermission, TopicNotExist,
+        Returns None if no message arrived in time, or if the group's offset in the topic was
+        deleted meanwhile. Raises NoPermission, TopicNotExist,
         GroupNotExist, InvalidParameter, TooMuchUnflushed, TooMuchInFlight, MqError with the code
         POLLING_FULL, and the errors of the store.
         """
         request = await self._checked(request)
         loop = asyncio.get_running_loop()
         end = loop.time() + (min(poll_ms, MAX_POLL_MS) / 1000 if self.long_polling else 0)
+        held = HeldCall(self.leases.table, request)
         while True:
             self.leases.journal.check_room()
             await self.access.room()
+            self.access.check_group(request.consumer_group)
+            if held.is_forgotten:
+                return None
             topic = self.access.topic(request.topic, request.queue_id)
             wanted = self.access.filter_in(topic, request.filter)
             if wanted is not request.filter:
@@ -128,6 +154,7 @@ class Pop:
                     ordered=self.access.is_ordered(request.consumer_group, topic),
                 ),
             )
+            held.selected()
             if batch.is_repeated:
                 await self.leases.journal.flush()  # the first response may not be durable yet
                 if not self.leases.selector.is_leased(batch):
@@ -236,8 +263,13 @@ class Notifications:
         request = await self._checked(request)
         loop = asyncio.get_running_loop()
         end = loop.time() + (min(poll_ms, MAX_POLL_MS) / 1000 if self.long_polling else 0)
+        held = HeldCall(self.leases.table, request)
         while True:
+            self.access.check_group(request.consumer_group)
+            if held.is_forgotten:
+                return False
             batch = self._peek(request)
+            held.selected()
             if batch.runs:
                 return True
             if batch.scan_unfinished:

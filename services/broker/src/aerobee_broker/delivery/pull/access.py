@@ -47,6 +47,10 @@ class ReadAccess:
             raise NoPermission(f"group {consumer_group} may not consume (consumeEnable is off)")
         return group
 
+    def check_group(self, consumer_group: str) -> None:
+        """Check that a group was not deleted while its call waited. Raises GroupNotExist."""
+        self._groups.get(consumer_group)
+
     async def room(self) -> None:
         """Wait until unsent responses use less memory than their limit. Raises TooMuchInFlight."""
         if self.in_flight.is_full:  # rare: usually saves a coroutine

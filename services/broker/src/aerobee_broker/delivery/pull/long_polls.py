@@ -314,6 +314,13 @@ class LongPolls:
                 for future in calls:
                     _end(future, True)
 
+    def wake_group(self, consumer_group: str) -> None:
+        """Wake all pops and notifications of a group that was deleted."""
+        for parked in (self._pops, self._notifications):
+            for calls in parked.groups.get(consumer_group, {}).values():
+                for future in calls:
+                    _end(future, True)
+
     def wake_pop(self, consumer_group: str, topic: str, queue_id: int | None = None) -> None:
         """Wake the longest waiting pop, because a message of its queue is available again.
 

@@ -97,6 +97,7 @@ class Pull:
             await self.access.room()
             if request.browse:
                 return self.reading.read(request, wanted)
+            self.access.check_group(request.consumer_group)
             self._check_lock(request)  # another client may have locked the queue in the meantime
             return self._reset_answer(request) or self.reading.read(request, wanted)
         return result

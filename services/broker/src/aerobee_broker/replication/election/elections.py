@@ -565,13 +565,24 @@ class Elections(Member):
 
         superseded = False
         try:
-            await self._roles.run_master(mastership.epoch, KeptSet(keeper), ended)
+            await self._roles.run_master(
+                mastership.epoch, KeptSet(keeper), ended, lambda _: self._has_gone_back(coordinator)
+            )
             superseded = keeping.done()
         finally:
             keeping.cancel()
             await asyncio.wait([keeping])
             if not superseded:
                 await self._resign(coordinator, keeper.mastership)
+
+    def _has_gone_back(self, coordinator: Coordinator) -> bool:
+        """Return whether the coordinator's state is older than one that a replica has read.
+
+        Only then a higher epoch that a slave knows shows that another master was elected. In all
+        other cases the coordinator notifies this master of its successor.
+        """
+        view, seen = coordinator.view, self._roles.own.enrollment.seen
+        return view is not None and view.trusted_state(seen) is None
 
     async def _look_for_contact(self, coordinator: Coordinator, role: MasterRole) -> None:
         """Isolate the master if its lease has ended and an in-sync replica is silent.

@@ -16,7 +16,7 @@ from functools import partial
 
 import structlog
 
-from aerobee_broker.errors import MasterOutdated
+from aerobee_broker.errors import EpochNotBelieved, MasterOutdated
 from aerobee_broker.replication.election.coordinators.static_coordinator import StaticCoordinator
 from aerobee_broker.replication.election.electability import (
     check_copies,
@@ -40,6 +40,7 @@ from aerobee_broker.replication.role.master import MasterRole
 from aerobee_broker.replication.role.role_runner import RoleRunner
 from aerobee_broker.replication.rpc.replica import Promotion, ReplicaCalls
 from aerobee_chassis.background import until_one_ends
+from aerobee_wire.epochs import PROMOTION_STEP, can_reach
 from aerobee_wire.route import FORMER_MASTER_ID
 from aerobee_wire.status import MqError
 
@@ -194,7 +195,8 @@ class ManualFailover(Member):
         return self._highest(group, found)
 
     def _highest(self, group: GroupAtNameServer, found: Sequence[ReplicaStatus]) -> int:
-        return max([group.epoch, *(each.log.epoch for each in found)])
+        at_name_servers = group.epoch if can_reach(group.epoch, self._highest_epoch()) else 0
+        return max([at_name_servers, *(each.log.epoch for each in found)])
 
     async def _may_lead(self) -> bool | None:
         """Return whether no other replica knows a higher epoch than this one.
@@ -315,13 +317,21 @@ class ManualFailover(Member):
         return [each for each in found if each.role is not Role.REFUSED]
 
     async def _ask(self, group: GroupAtNameServer) -> tuple[list[ReplicaStatus], list[MqError]]:
-        """Return one status for each replica id that answers, and the errors of the rest."""
+        """Return one status for each replica id that answers, and the errors of the rest.
+
+        A replica with an epoch that this group cannot have reached counts as one that is silent.
+        """
         addresses = {*group.addresses.values(), self._options.ha_master_address}
         asked = [self.calls.status(each) for each in sorted(addresses - {self._address, ""})]
         found: dict[int, ReplicaStatus] = {}
         silent: list[MqError] = []
+        known = self._highest_epoch()
         for answer in await asyncio.gather(*asked, return_exceptions=True):
-            if isinstance(answer, ReplicaStatus):
+            if isinstance(answer, ReplicaStatus) and not can_reach(answer.log.epoch, known):
+                silent.append(
+                    EpochNotBelieved(str(self._roles.own.replica), answer.log.epoch, known)
+                )
+            elif isinstance(answer, ReplicaStatus):
                 found[answer.log.replica.replica_id] = answer
             elif isinstance(answer, MqError):
                 silent.append(answer)
@@ -347,6 +357,8 @@ class ManualFailover(Member):
             self.check_finished()
 
         def note(history: EpochHistory) -> EpochHistory:
+            if epoch % PROMOTION_STEP or not can_reach(epoch, history.highest):
+                raise EpochNotBelieved(str(own.replica), epoch, history.highest)
             if epoch <= history.highest:  # perhaps by another promotion
                 raise MasterOutdated("that is to be master", epoch, history.highest)
             return history.note(epoch)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from contextlib import aclosing
 from typing import NamedTuple
 
@@ -12,6 +13,7 @@ from aerobee.namesrv.v1 import namesrv_pb2
 from aerobee_broker.cluster.registration import unreachable
 from aerobee_broker.config import BrokerOptions
 from aerobee_chassis.rpc.caller import Caller
+from aerobee_cluster.name_servers import places_of
 from aerobee_wire import rpcs
 from aerobee_wire.route import MASTER_ID
 from aerobee_wire.status import Code, MqError
@@ -40,8 +42,8 @@ class Masters:
     All are queried because name servers share no data.
     """
 
-    def __init__(self, options: BrokerOptions) -> None:
-        self._namesrvs = options.namesrvs
+    def __init__(self, options: BrokerOptions, namesrvs: Sequence[str]) -> None:
+        self._namesrvs = namesrvs
         self._cluster = options.broker_cluster_name
         self._broker_name = options.broker_name
         error_of = unreachable(Code.NAMESRV_UNREACHABLE, "name server")
@@ -52,7 +54,8 @@ class Masters:
 
         If no reachable name server knows the group, return epoch 0 without addresses.
         """
-        answers = await asyncio.gather(*(self._ask(namesrv) for namesrv in self._namesrvs))
+        places = await places_of(self._namesrvs)
+        answers = await asyncio.gather(*(self._ask(namesrv) for namesrv in places))
         found = [answer for answer in answers if answer is not None]
         return max(
             found,

@@ -60,7 +60,8 @@ class Member(Component):
         """Record `epoch`, so that this replica takes part in no lower epoch.
 
         Raises NotElectable if a coordinator decides which replica is master. Raises MasterOutdated
-        if this replica knows a higher epoch, and EpochNotNoted if its disk is full or fails.
+        if this replica knows a higher epoch, EpochNotBelieved if the group cannot have reached
+        `epoch`, and EpochNotNoted if its disk is full or fails.
         """
         raise NotImplementedError
 

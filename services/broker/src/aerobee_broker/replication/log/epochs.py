@@ -27,8 +27,7 @@ from typing import Any, NamedTuple
 from aerobee_broker.disk import Disk, read_file, replace_file
 from aerobee_broker.errors import ConfigFileDamaged
 from aerobee_wire.checked_json import decode, encode
-
-PROMOTION_STEP = 1_000_000
+from aerobee_wire.epochs import PROMOTION_STEP
 
 
 def promotion_epoch(highest: int) -> int:

@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
-from aerobee_broker.errors import MasterOutdated, ReplicaRefused
+from aerobee_broker.errors import EpochNotBelieved, MasterOutdated, ReplicaRefused
 from aerobee_broker.replication.identity import Replica
 from aerobee_broker.replication.log.epochs import EpochHistory
 from aerobee_broker.store.format import (
@@ -32,6 +32,7 @@ from aerobee_broker.store.format import (
     Build,
     newest,
 )
+from aerobee_wire.epochs import can_reach
 
 PROTOCOL_VERSION = 1
 # The build that is assumed for a peer that names no features. Brokers that are too old to name
@@ -120,9 +121,11 @@ def agree(slave: LogDescription, master: LogDescription) -> Agreement:
     """Return the agreement of a slave with its master.
 
     Raises ReplicaRefused if the slave cannot follow, and MasterOutdated if the slave knows a higher
-    epoch.
+    epoch. Raises EpochNotBelieved if the group cannot have reached that epoch.
     """
     check_group(slave, master)
+    if not can_reach(slave.epoch, master.epoch):
+        raise EpochNotBelieved(str(master.replica), slave.epoch, master.epoch)
     if slave.epoch > master.epoch:
         raise MasterOutdated(str(master.replica), master.epoch, slave.epoch)
     _check_features(slave, master)

@@ -77,8 +77,7 @@ class ReplicationSender(Replicas):
     """Replicate the log of a master. Implements `Replicas` of the commit.
 
     `describe` returns the description of this broker as master. `reader` reads parts of the log
-    that are not at its end. `on_outdated` is called with a higher epoch that a slave knows; this
-    master must then resign.
+    that are not at its end. `on_outdated` is called with a higher epoch that a slave knows.
     """
 
     def __init__(
@@ -206,8 +205,8 @@ class ReplicationSender(Replicas):
     async def serve(self, hello: Hello, link: SlaveLink) -> None:
         """Serve a slave until it disconnects.
 
-        Raises ReplicaRefused, MasterOutdated, StreamBroken, NumberInUse. Raises LogDamaged,
-        MessageNotFound or TransientReadError if the log cannot be read where the slave begins.
+        Raises the errors of `agree`, StreamBroken, NumberInUse. Raises LogDamaged, MessageNotFound
+        or TransientReadError if the log cannot be read where the slave begins.
         """
         master = self._describe()
         try:

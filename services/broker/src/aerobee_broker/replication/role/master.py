@@ -10,6 +10,7 @@ the in-sync set.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
@@ -56,16 +57,19 @@ class MasterRole:
         members: CoordinatedSet,
         name_servers: NameServerRegistration,
         reader: Worker,
+        ends_at: Callable[[int], bool],
     ) -> None:
         """Create the role; call this on the event loop.
 
-        `reader` is the thread that reads the log for slaves that are far behind.
+        `reader` is the thread that reads the log for slaves that are far behind. `ends_at` returns
+        whether this master must end because a slave knows the given higher epoch.
         """
         self.over: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._own = own
         self._members = members
         self._name_servers = name_servers
         self._reader = reader
+        self._ends_at = ends_at
         self._lifecycle = Lifecycle()
         self._broker: Broker | None = None
         self._sender: ReplicationSender | None = None
@@ -308,8 +312,14 @@ class MasterRole:
             timing=replace(own.timing, copy_bytes_s=copy_bytes_s),
             reader=self._reader,
             clock=own.environment.clock.real,
-            on_outdated=self._end,
+            on_outdated=self._look_at_epoch,
         )
+
+    def _look_at_epoch(self, epoch: int) -> None:
+        if self._ends_at(epoch):
+            self._end(epoch)
+        else:
+            structlog.get_logger().error("epoch_not_known", epoch=epoch, own_epoch=self._epoch)
 
     def _end(self, epoch: int) -> None:
         if not self.over.done():

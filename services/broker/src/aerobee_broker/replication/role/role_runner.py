@@ -72,15 +72,23 @@ class RoleRunner:
         """Return whether a stream to a master is open."""
         return self.slave is not None and self.slave.is_following
 
-    async def run_master(self, epoch: int, members: CoordinatedSet, ended: Ended) -> None:
+    async def run_master(
+        self,
+        epoch: int,
+        members: CoordinatedSet,
+        ended: Ended,
+        ends_at: Callable[[int], bool] = lambda _: True,
+    ) -> None:
         """Serve as master of `epoch` until `ended` returns or raises.
+
+        `ends_at` is that of `MasterRole`.
 
         After that the store is reopened, because the log of another master may differ from this
         log. If the call is cancelled, the role stops in order, as at shutdown.
 
         Raises the errors of `MasterRole.start` and `ReplicaStore.reopen`.
         """
-        role = MasterRole(self.own, members, self._name_servers, self._reader)
+        role = MasterRole(self.own, members, self._name_servers, self._reader, ends_at)
         try:
             self._served = await role.start(epoch, self._server)
             self._switch.serve(self._served)

@@ -211,6 +211,11 @@ def test_an_epoch_that_any_replica_has_heard_of_is_not_given_again() -> None:
     assert view.next_version(alive(3)) == VERSION + 1
 
 
+def test_an_epoch_that_the_group_cannot_have_reached_counts_as_unknown() -> None:
+    view = view_of(replace(alive(1), heard=2**63 - 1), alive(2, epoch=7), in_sync=(2,))
+    assert view.next_epoch(alive(2, epoch=7)) == 8
+
+
 # ---- new groups ----
 
 

@@ -13,6 +13,7 @@ from typing import NamedTuple, Protocol
 
 from aerobee_broker.replication.identity import Replica
 from aerobee_broker.replication.log.epochs import NOTHING, Reach
+from aerobee_wire.epochs import can_reach
 
 
 class CoordinatorAway(Exception):
@@ -144,11 +145,12 @@ class View:
     def next_epoch(self, own: Candidacy) -> int:
         """Return the epoch for an election based on this view.
 
-        The epoch is higher than any epoch that a replica of the view knows.
+        The epoch is higher than any epoch that a replica of the view knows, but for epochs that
+        the group cannot have reached: the replica that knows such an epoch is corrupt.
         """
-        known = [self.state.epoch if self.state is not None else 0, own.epoch, own.heard]
-        known += [max(each.epoch, each.heard) for each in self.candidacies.values()]
-        return max(known) + 1
+        highest = max(self.state.epoch if self.state is not None else 0, own.epoch, own.heard)
+        known = [max(each.epoch, each.heard) for each in self.candidacies.values()]
+        return max([highest, *(epoch for epoch in known if can_reach(epoch, highest))]) + 1
 
     def next_version(self, own: Candidacy) -> int:
         """Return the version for the state that replaces the state of this view."""

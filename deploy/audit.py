@@ -1,0 +1,329 @@
+"""Check each locked package against advisories: those of OSV, https://osv.dev.
+
+    AUDIT_ADVISORIES=advisories.zip python deploy/audit.py     # `make audit` runs this
+
+It covers the Python lock files and the console's vendored scripts; official SDKs, which only tests
+use, are left out. AUDIT_ADVISORIES is a folder or a zip file of OSV's JSON files, at any depth, and
+in zip files below it. Without it, the advisories of each ecosystem are fetched from OSV.
+
+A package that could not be checked is reported as "not audited", and counts as a failure: if the
+snapshot has no advisory of its ecosystem, or if an advisory names versions in a way that this
+program cannot compare.
+
+Exit codes: 0 no advisory affects a package, 1 one does or a package was not audited, 2 no usable
+advisories.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import os
+import re
+import sys
+import tomllib
+import urllib.error
+import urllib.request
+import zipfile
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from packaging.utils import canonicalize_name
+from packaging.version import InvalidVersion, Version
+
+ROOT = Path(__file__).resolve().parents[1]
+PYPI, NPM = "PyPI", "npm"
+SOURCE = "https://osv-vulnerabilities.storage.googleapis.com"
+FETCH_TIMEOUT_S = 60.0
+VENDORED = Path("clients/console/src/aerobee_console/static/vendor/vendored.toml")
+LOCKS = (
+    "*.lock",
+    "deploy/*.lock",
+    "docs/*.lock",
+    "tests/bench/peers/*.lock",
+    "tests/cluster/*.lock",
+)
+_PIN = re.compile(r"^([A-Za-z0-9][A-Za-z0-9._-]*)==([^\s;\\]+)")
+_SEMVER = re.compile(r"^v?(\d+)\.(\d+)\.(\d+)(?:-([0-9A-Za-z.-]+))?(?:\+.*)?$")
+
+# A version that can be compared with others of its ecosystem.
+Key = Any
+
+
+class AuditError(Exception):
+    """The advisories cannot be used. The message says why."""
+
+
+class Incomparable(Exception):
+    """An advisory names versions that cannot be compared."""
+
+
+@dataclass(frozen=True, order=True)
+class Package:
+    ecosystem: str
+    name: str
+    version: str
+
+
+@dataclass
+class Advisories:
+    """The advisories of a snapshot that are not withdrawn, by ecosystem and package."""
+
+    of: dict[tuple[str, str], list[Mapping[str, Any]]] = field(default_factory=dict)
+    ecosystems: set[str] = field(default_factory=set)
+    count: int = 0
+    newest: str = ""
+
+    def add(self, advisory: Mapping[str, Any]) -> None:
+        self.count += 1
+        self.newest = max(self.newest, str(advisory.get("modified", "")))
+        for affected in advisory.get("affected", ()):
+            package = affected.get("package", {})
+            ecosystem = str(package.get("ecosystem", "")).partition(":")[0]
+            self.ecosystems.add(ecosystem)
+            if not advisory.get("withdrawn"):
+                name = normalized(ecosystem, str(package.get("name", "")))
+                self.of.setdefault((ecosystem, name), []).append(advisory)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """An advisory that affects a package, or why the package was not audited."""
+
+    package: Package
+    advisory: str = ""
+    text: str = ""
+
+
+def normalized(ecosystem: str, name: str) -> str:
+    return str(canonicalize_name(name)) if ecosystem == PYPI else name
+
+
+# ---- packages ----
+
+
+def packages(root: Path) -> dict[Package, list[str]]:
+    """Return each locked or vendored package, with the files that name it."""
+    found: dict[Package, list[str]] = {}
+    for path in sorted({path for pattern in LOCKS for path in root.glob(pattern)}):
+        for line in path.read_text(encoding="utf-8").splitlines():
+            if pin := _PIN.match(line):
+                package = Package(PYPI, str(canonicalize_name(pin[1])), pin[2])
+                found.setdefault(package, []).append(str(path.relative_to(root)))
+    vendored = tomllib.loads((root / VENDORED).read_text(encoding="utf-8"))
+    for name, fields in vendored.items():
+        found.setdefault(Package(NPM, name, fields["version"]), []).append(str(VENDORED))
+    return found
+
+
+# ---- advisories ----
+
+
+def read(path: Path) -> Advisories:
+    """Read a folder or a zip file. Raises AuditError."""
+    found = Advisories()
+    try:
+        if path.is_dir():
+            for file in sorted(path.rglob("*")):
+                if file.suffix == ".json":
+                    _take(found, file.read_bytes(), file)
+                elif file.suffix == ".zip":
+                    _take_zip(found, file.read_bytes(), file)
+        else:
+            _take_zip(found, path.read_bytes(), path)
+    except OSError as error:
+        raise AuditError(f"{path} cannot be read: {error.strerror}") from None
+    return found
+
+
+def fetch(ecosystems: Iterable[str], source: str) -> Advisories:
+    """Fetch the advisories of some ecosystems. Raises AuditError."""
+    found = Advisories()
+    for ecosystem in sorted(ecosystems):
+        url = f"{source}/{ecosystem}/all.zip"
+        try:
+            with urllib.request.urlopen(url, timeout=FETCH_TIMEOUT_S) as answer:
+                _take_zip(found, answer.read(), url)
+        except (OSError, urllib.error.URLError) as error:
+            reason = getattr(error, "reason", None) or error
+            raise AuditError(
+                f"no answer from {url} ({reason}): name a snapshot with AUDIT_ADVISORIES"
+            ) from None
+    return found
+
+
+def _take_zip(found: Advisories, content: bytes, place: object) -> None:
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            for name in sorted(archive.namelist()):
+                if name.endswith(".json"):
+                    _take(found, archive.read(name), f"{place}: {name}")
+                elif name.endswith(".zip"):
+                    _take_zip(found, archive.read(name), f"{place}: {name}")
+    except zipfile.BadZipFile as error:
+        raise AuditError(f"{place} is not a zip file: {error}") from None
+
+
+def _take(found: Advisories, content: bytes, place: object) -> None:
+    try:
+        advisory = json.loads(content)
+        if not isinstance(advisory, dict) or not isinstance(advisory.get("id"), str):
+            raise ValueError("no advisory with an id")
+    except ValueError as error:
+        raise AuditError(f"{place} is not an advisory of OSV: {error}") from None
+    found.add(advisory)
+
+
+# ---- versions ----
+
+
+def _pypi_key(version: str) -> Key:
+    try:
+        return Version(version)
+    except InvalidVersion:
+        raise Incomparable(f"the version {version!r}") from None
+
+
+def _npm_key(version: str) -> Key:
+    """Return the precedence of semver.org: a pre-release is before its release."""
+    found = _SEMVER.match(version)
+    if found is None:
+        raise Incomparable(f"the version {version!r}")
+    parts = (found[4] or "").split(".") if found[4] else []
+    pre = [(0, int(part), "") if part.isdecimal() else (1, 0, part) for part in parts]
+    return (*map(int, found.groups()[:3]), not parts, pre)
+
+
+KEYS: Mapping[str, Callable[[str], Key]] = {PYPI: _pypi_key, NPM: _npm_key}
+
+
+def affects(package: Package, affected: Mapping[str, Any]) -> bool:
+    """Return whether one `affected` of an advisory contains the version. Raises Incomparable."""
+    key = KEYS[package.ecosystem]
+    own = key(package.version)
+    listed = affected.get("versions") or []
+    if any(each == package.version or _equal(key, own, each) for each in listed):
+        return True
+    ranges = [each for each in affected.get("ranges") or [] if each.get("type") != "GIT"]
+    if not ranges and not listed:
+        raise Incomparable("neither versions nor ranges of versions")
+    return any(_in_range(own, each["events"], key) for each in ranges)
+
+
+def _equal(key: Callable[[str], Key], own: Key, listed: str) -> bool:
+    try:
+        return bool(key(listed) == own)
+    except Incomparable:
+        return False  # the version itself can be compared, so it is another one
+
+
+def _in_range(own: Key, events: Iterable[Mapping[str, str]], key: Callable[[str], Key]) -> bool:
+    """Evaluate a range as OSV's schema says: the last event at or below the version decides."""
+    steps: list[tuple[bool, Key, bool]] = []
+    limits = []
+    for event in events:
+        for kind, version in event.items():
+            if kind == "introduced":
+                # 0 is before all versions.
+                steps.append((version != "0", None if version == "0" else key(version), True))
+            elif kind == "fixed" or (kind == "last_affected" and key(version) < own):
+                steps.append((True, key(version), False))
+            elif kind == "limit" and version != "*":
+                limits.append(key(version))
+    if limits and all(own >= limit for limit in limits):
+        return False
+    # Of events at one version, the fix counts: such a range is empty.
+    reached = [each for each in steps if not each[0] or each[1] <= own]
+    first = [each for each in reached if not each[0]]
+    later = sorted((each for each in reached if each[0]), key=lambda each: (each[1], not each[2]))
+    last = [*first, *later][-1:]
+    return bool(last) and last[0][2]
+
+
+# ---- the audit ----
+
+
+def audit(found: Iterable[Package], advisories: Advisories) -> Iterator[Finding]:
+    """Yield what is wrong with packages: a finding without an advisory is one not audited."""
+    for package in sorted(found):
+        if package.ecosystem not in advisories.ecosystems:
+            yield Finding(package, text=f"the snapshot has no advisory of {package.ecosystem}")
+            continue
+        seen: set[str] = set()
+        for advisory in advisories.of.get((package.ecosystem, package.name), ()):
+            if advisory["id"] not in seen:
+                seen.add(advisory["id"])
+                yield from _judged(package, advisory)
+
+
+def _judged(package: Package, advisory: Mapping[str, Any]) -> Iterator[Finding]:
+    problems = []
+    for affected in advisory["affected"]:
+        named = affected.get("package", {})
+        ecosystem = str(named.get("ecosystem", "")).partition(":")[0]
+        own = (ecosystem, normalized(ecosystem, str(named.get("name", ""))))
+        if own != (package.ecosystem, package.name):
+            continue
+        try:
+            if affects(package, affected):
+                names = " ".join([advisory["id"], *advisory.get("aliases", ())])
+                text = str(advisory.get("summary") or "no summary").strip()
+                yield Finding(package, names, text + _fixed(affected))
+                return
+        except (Incomparable, KeyError, TypeError, AttributeError) as error:
+            problems.append(str(error))
+    if problems:
+        yield Finding(package, text=f"{advisory['id']} has {problems[0]}, which cannot be compared")
+
+
+def _fixed(affected: Mapping[str, Any]) -> str:
+    fixes = [
+        event["fixed"]
+        for each in affected.get("ranges") or []
+        if each.get("type") != "GIT"
+        for event in each.get("events", ())
+        if "fixed" in event
+    ]
+    return f"; fixed in {', '.join(fixes)}" if fixes else "; no version has a fix"
+
+
+def main(arguments: list[str] | None = None, root: Path = ROOT) -> int:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--source", default=SOURCE, help="where OSV's zip files are fetched")
+    given = parser.parse_args(arguments)
+    snapshot = os.environ.get("AUDIT_ADVISORIES", "")
+    found = packages(root)
+    try:
+        if snapshot:
+            advisories = read(Path(snapshot))
+        else:
+            advisories = fetch({package.ecosystem for package in found}, given.source)
+        if not advisories.count:
+            raise AuditError(f"{snapshot or given.source} has no advisories")
+    except AuditError as error:
+        print(f"error: {error}", file=sys.stderr)
+        for package in sorted(found):
+            print(f"not audited: {package.name} {package.version}")
+        return 2
+    findings = list(audit(found, advisories))
+    for each in findings:
+        label = f"{each.package.name} {each.package.version} ({', '.join(found[each.package])})"
+        if each.advisory:
+            print(f"affected: {label}: {each.advisory}: {each.text}")
+        else:
+            print(f"not audited: {label}: {each.text}")
+    affected = {each.package for each in findings if each.advisory}
+    missed = {each.package for each in findings if not each.advisory}
+    newest = advisories.newest[:10] or "unknown date"
+    print(
+        f"{len(found)} packages against {advisories.count} advisories (newest: {newest}): "
+        f"{len(affected)} affected, {len(missed)} not audited"
+    )
+    return 1 if findings else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
