@@ -107,6 +107,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     named_by_address = [item.nodeid for item in items if " object at 0x" in item.nodeid]
     if named_by_address:
         raise pytest.UsageError(f"give these parameters ids: {named_by_address}")
+    if secure.enabled() is not None:
+        for item in items:
+            fixtures = getattr(item, "fixturenames", ())
+            if reason := secure.reason_against(item.nodeid, fixtures):
+                item.add_marker(pytest.mark.skip(reason=reason))
 
 
 @pytest.fixture(autouse=True, scope="module")

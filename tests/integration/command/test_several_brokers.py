@@ -146,6 +146,41 @@ def test_a_broker_is_drained_under_load_and_removed(namesrv: str, tmp_path: Path
     assert load.errors == []
 
 
+def test_each_command_names_a_broker_that_is_away(namesrv: str, tmp_path: Path) -> None:
+    lost = broker(namesrv, tmp_path, "broker-b")
+    with broker(namesrv, tmp_path, "broker-a"):
+        with lost:
+            aerobee_json("topic", "create", TOPIC, "--queues", "1", namesrv=namesrv)
+            aerobee_json("group", "create", GROUP, namesrv=namesrv)
+            aerobee_json("message", "send", TOPIC, "x", "--key", "k", namesrv=namesrv)
+            lost.kill()
+        until_sync(lambda: queues_of_route(namesrv) == {"broker-a"}, "it is not registered")
+        for command in (
+            "cluster list",
+            "topic list",
+            f"topic status {TOPIC}",
+            "group list",
+            f"group show {GROUP}",
+            f"group members {GROUP}",
+            f"group progress {GROUP}",
+            f"message query {TOPIC} --key k",
+            f"dlq list {GROUP}",
+            "broker status",
+            f"export {tmp_path}/cluster.yaml",
+        ):
+            done = aerobee(*command.split(), namesrv=namesrv)
+            assert done.returncode == INCOMPLETE, command
+            assert "broker-b" in done.stderr and "broker-a" not in done.stderr, command
+        doctor = aerobee("doctor", "--idle", "1ms", namesrv=namesrv)
+        assert doctor.returncode == INCOMPLETE and "broker broker-b" in doctor.stdout
+        assert "hint" not in doctor.stdout, "what the broker has is not known"
+
+
+def queues_of_route(namesrv: str) -> set[str]:
+    route = aerobee_json("topic", "route", TOPIC, namesrv=namesrv)
+    return {each["broker_name"] for each in route["queues"]}
+
+
 def test_a_difference_on_one_broker_is_named_and_changes_none(namesrv: str, tmp_path: Path) -> None:
     def queues() -> dict[str, int]:
         listed = aerobee_json("topic", "list", namesrv=namesrv)

@@ -182,6 +182,14 @@ def children(group: CommandGroup) -> Iterator[tuple[str, Command]]:
         yield name, child
 
 
+@pytest.mark.parametrize("command", [("topic", "route"), ("lite", "list"), ("dlq", "list")])
+def test_a_missing_argument_is_an_error_of_the_command_line(
+    command: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main.main(command) == 2
+    assert "Missing argument" in capsys.readouterr().err
+
+
 def test_every_promised_command_is_there() -> None:
     assert set(tree()) == COMMANDS
 

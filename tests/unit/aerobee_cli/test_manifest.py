@@ -20,6 +20,7 @@ from aerobee_cli.options import BadOption
 from aerobee_client.admin.descriptions import GroupDescription, TopicDescription, TopicOnBroker
 from aerobee_wire.consume_order import ConsumeOrder
 from aerobee_wire.retry_policy import ExponentialRetryPolicy
+from aerobee_wire.status import MqError
 
 
 def topic(
@@ -140,10 +141,10 @@ class Admin:
     def __exit__(self, *_: object) -> None:
         pass
 
-    def list_topics(self) -> list[TopicDescription]:
+    def list_topics(self, *, silent: list[MqError]) -> list[TopicDescription]:
         return []
 
-    def groups_of_brokers(self) -> dict[str, list[GroupDescription]]:
+    def groups_of_brokers(self, *, silent: list[MqError]) -> dict[str, list[GroupDescription]]:
         return {
             "a": [described("billing", retry_delays_ms=(1_000,))],
             "b": [described("billing", retry_delays_ms=(2_000,))],

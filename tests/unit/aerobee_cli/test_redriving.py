@@ -14,7 +14,7 @@ import aerobee_client
 from aerobee_cli import redriving
 from aerobee_cli.errors import FAILED, INCOMPLETE
 from aerobee_cli.redriving import Request
-from aerobee_client.admin.descriptions import QueueStatus
+from aerobee_client.admin.descriptions import ClusterDescription, QueueStatus
 from aerobee_client.admin.letters import LetterJobDescription, LetterJobSpec, LetterPreview
 from aerobee_client.admin.redriving import letter_job
 from aerobee_wire.status import Code, MqError
@@ -36,6 +36,9 @@ class Admin:
 
     async def __aexit__(self, *_: object) -> None:
         pass
+
+    async def cluster(self) -> ClusterDescription:
+        return ClusterDescription((), ())
 
     async def topic_status(self, topic: str) -> list[QueueStatus]:
         return [QueueStatus(topic, name, 0, 0, 1, 0, 0) for name in "ab"]

@@ -42,10 +42,11 @@ class Argument:
     def of(self, name: str, kind: Any, default: Any) -> click.Parameter:
         is_required = default is inspect.Parameter.empty
         several = get_origin(kind) is list
+        # click takes a default of None for a value: a required argument has no default.
+        further = {} if is_required else {"default": default}
         return click.Argument(
             [name], type=_type_of(get_args(kind)[0] if several else kind), metavar=self.metavar,
-            required=is_required, default=None if is_required else default, help=self.help,
-            nargs=-1 if several else 1,
+            required=is_required, help=self.help, nargs=-1 if several else 1, **further,
         )  # fmt: skip
 
 

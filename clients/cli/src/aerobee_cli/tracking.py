@@ -11,6 +11,7 @@ from aerobee_cli.options import BadOption
 from aerobee_cli.table import Column, Table, number
 from aerobee_client.admin.descriptions import GroupState, TrackedMessage
 from aerobee_client.admin.export import summary
+from aerobee_wire.printable import printable
 from aerobee_wire.status import Code, MqError
 
 if TYPE_CHECKING:
@@ -55,9 +56,7 @@ class Wanted:
         if bool(self.message_id) + bool(self.key) + has_place != 1:
             raise BadOption("give a message id, --key, or --broker with --queue and --offset")
         if self.message_id:
-            return admin.track_message(
-                self.message_id, groups=self.groups, topic=self.topic, silent=silent
-            )
+            return admin.track_message(self.message_id, groups=self.groups, silent=silent)
         if not self.topic:
             raise BadOption("--topic: needed for --key and for a place")
         if self.key:
@@ -99,7 +98,7 @@ def show(found: Sequence[TrackedMessage], *, as_json: bool) -> None:
     table = Table(COLUMNS)
     for number_, tracked in enumerate(found):
         print("\n" if number_ else "", end="")
-        print(output.printable(head_of(tracked)))
+        print(printable(head_of(tracked)))
         table.show(map(row_of, tracked.groups), empty=_without_groups(tracked))
 
 

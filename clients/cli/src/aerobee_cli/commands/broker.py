@@ -95,7 +95,7 @@ def status(
     """Show the state of a running broker: its log, counters, disk and memory.
 
     For a broker with replicas, the state includes the role, the epoch, and the replicas in sync.
-    Exit code 3: a broker has no master.
+    Exit code 3: a broker has no master, or is not registered any more.
     """
     with admin_client(context, namesrv) as admin:
         if name is not None:
@@ -103,7 +103,8 @@ def status(
                 raise CommandError("; ".join(notes))
             output.show_one(_shown(_state(admin, name), json=json), as_json=json)
             return
-        brokers = admin.cluster().brokers
+        cluster = admin.cluster()
+        brokers = cluster.brokers
         leading = sorted(each.broker_name for each in brokers if MASTER_ID in each.addresses)
         states = at_once(partial(_state, admin), leading)
         items = [_shown(each, json=json) for each in states]
@@ -113,6 +114,7 @@ def status(
             if each.broker_name not in leading
             for note in _masterless(admin, each.broker_name)
         ]
+        notes += [f"{each} is not registered any more: start it again" for each in cluster.away]
     output.show_each(items, as_json=json)
     if not brokers:
         output.note("no broker is registered: start one with `aerobee up` or `aerobee broker`")

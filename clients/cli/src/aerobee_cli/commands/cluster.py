@@ -46,7 +46,7 @@ def list_brokers(
 
     The column "replica" has the replica id, which `promote --to` takes. In JSON, broker_id is the
     registration id, which is 0 for the master. Exit code 3: a replica does not answer, or a broker
-    has no master.
+    has no master or is not registered any more.
     """
     table = listing(COLUMNS, wide=wide, chosen=columns)
     notes: list[str] = []
@@ -58,6 +58,10 @@ def list_brokers(
         for broker, group in zip(found.brokers, groups, strict=True):
             rows += _rows(broker, group, heartbeats)
             notes += group.notes
+    notes += [
+        f"{name} is not registered any more: start it again, or drain a broker before you remove it"
+        for name in found.away
+    ]
     if not json:
         rows = [row | {"role": _role_text(row)} for row in rows]
     table.show(rows, as_json=json, empty="no broker is registered")

@@ -105,6 +105,11 @@ class Query:
             redriving.warn_unless_complete(
                 dead_letters.topic, dead_letters.corrupted, dead_letters.expired
             )
+            for name in dead_letters.away:
+                output.note(
+                    f"warning: dead letters of broker {name} are left out: it is not "
+                    "registered any more: start it again"
+                )
             if dead_letters.unknown_states:
                 output.note(
                     f"warning: the states of {dead_letters.unknown_states:,} dead letters are "

@@ -41,6 +41,7 @@ from aerobee_cli.output import Item, items_of
 from aerobee_cli.settings import LiteModel, Order
 from aerobee_cli.table import Column, Table, number
 from aerobee_cli.times import format_ms
+from aerobee_wire.status import MqError
 
 if TYPE_CHECKING:
     from aerobee_client import AdminClient
@@ -230,25 +231,34 @@ def list_groups(
     namesrv: Namesrv = None,
     json: Json = False,
 ) -> None:
-    """List consumer groups."""
+    """List consumer groups.
+
+    Exit code 3: a broker did not answer, and its groups may be missing.
+    """
     table = listing(GROUP_COLUMNS, wide=wide, chosen=columns)
+    silent: list[MqError] = []
     with admin_client(context, namesrv) as admin:
-        groups = admin.list_groups(include_system=everything)
+        groups = admin.list_groups(include_system=everything, silent=silent)
     items = items_of(groups)
     if not json:
         items = [{**item, "retry": _retry(item)} for item in items]
     table.show(items, as_json=json, empty="no consumer groups")
+    end(f"the list may lack groups: {error}" for error in silent)
 
 
 @app.add(epilog="Example: aerobee group show billing --json")
 def show(
     context: click.Context, *, group: Group, namesrv: Namesrv = None, json: Json = False
 ) -> None:
-    """Show the settings of a consumer group, and whether its members contradict each other."""
+    """Show the settings of a consumer group, and whether its members contradict each other.
+
+    Exit code 3: a broker did not answer, and its members may be missing.
+    """
     from aerobee_client.admin.descriptions import member_conflicts, subscription_conflicts
 
+    silent: list[MqError] = []
     with admin_client(context, namesrv) as admin:
-        [item] = items_of([admin.get_group(group)])
+        [item] = items_of([admin.get_group(group, silent=silent)])
         members = _members(admin, group)
     conflicts = subscription_conflicts(members, group)
     item["members"] = len(members)
@@ -266,6 +276,7 @@ def show(
         ]
         del item["retry_delays_ms"], item["exponential_retry"]
     output.show_one(item, as_json=json)
+    end(f"members may be missing: {error}" for error in silent)
 
 
 @app.add(epilog="Example: aerobee group members billing")
@@ -282,18 +293,22 @@ def members(
 
     The list shows the queues that each consumer reads. For the Python client, the list also shows
     the rate of the last minute and failures since the start. It shows the messages that wait in the
-    client, and the lag.
+    client, and the lag. Exit code 3: a broker did not answer, and its members may be missing.
     """
     table = listing(connected.MEMBER_COLUMNS, wide=wide, chosen=columns)
+    silent: list[MqError] = []
     with admin_client(context, namesrv) as admin:
-        admin.get_group(group)  # an unknown group is an error, not an empty list
+        admin.get_group(group, silent=silent)  # an unknown group is an error, not an empty list
         found = _members(admin, group)
     connected.show_members(found, group, table, as_json=json)
     connected.note_conflicts(found, group)
+    end(f"members may be missing: {error}" for error in silent)
 
 
 def _members(admin: AdminClient, group: str) -> list[ClientDescription]:
-    return [client for client in admin.list_clients(group) if group in client.consumer_groups]
+    """Return the members that brokers know which answer."""
+    found = admin.list_clients(group, silent=[])
+    return [client for client in found if group in client.consumer_groups]
 
 
 def _retry(group: Item) -> str:
@@ -318,15 +333,18 @@ def progress(
 ) -> None:
     """Show the progress of a group in every message queue, including its retry topic.
 
-    A broadcasting group is not shown, because each member keeps its own offsets.
+    A broadcasting group is not shown, because each member keeps its own offsets. Exit code 3: a
+    broker did not answer, and its queues are missing.
     """
     table = listing(PROGRESS_COLUMNS, wide=wide, chosen=columns)
+    silent: list[MqError] = []
     with admin_client(context, namesrv) as admin:
-        queues = admin.consume_progress(group, topic)
+        queues = admin.consume_progress(group, topic, silent=silent)
         members = [] if queues else _members(admin, group)
     if any(member.consumers[group].message_model == "broadcasting" for member in members):
         output.note(f"members of {group} broadcast: each keeps offsets of its own")
     table.show(items_of(queues), as_json=json, empty=f"{group} has consumed nothing yet")
+    end(f"the lag there is unknown: {error}" for error in silent)
 
 
 @app.add(epilog="Example: aerobee group blocked dispatch --skip 01AF… --reason 'no such address'")

@@ -13,6 +13,7 @@ from aerobee_cli import changes, manifest, output, settings
 from aerobee_cli.command_line import Argument, CommandGroup
 from aerobee_cli.options import DryRun, Json, Namesrv, admin_client, end
 from aerobee_cli.settings import Arguments
+from aerobee_wire.status import MqError
 
 HEAD = "# Topics and groups, written by aerobee export. Create or update them: aerobee apply FILE\n"
 STDOUT = "-"
@@ -30,14 +31,19 @@ def export(
     """Write all topics and consumer groups with their settings to a file for `aerobee apply`.
 
     Messages and offsets are not part of it, nor are topics and groups of the system. Exit code 3: a
-    topic or group has other settings on one of its brokers, and the file has those of the first.
+    broker did not answer, and its topics and groups may be missing; or a topic or group has other
+    settings on one of its brokers, and the file has those of the first.
     """
     import yaml
 
+    silent: list[MqError] = []
     with admin_client(context, namesrv) as admin:
-        topics = output.items_of(admin.list_topics())
+        topics = output.items_of(admin.list_topics(silent=silent))
         groups, differing_groups = manifest.groups_of(
-            {name: output.items_of(found) for name, found in admin.groups_of_brokers().items()}
+            {
+                name: output.items_of(found)
+                for name, found in admin.groups_of_brokers(silent=[]).items()
+            }
         )
     differing = [f"topic {name}" for name in manifest.differing_topics(topics)]
     differing += [f"group {name}" for name in differing_groups]
@@ -52,8 +58,13 @@ def export(
         file.write_text(text, encoding="utf-8")
         output.note(f"{len(topics)} topics and {len(groups)} groups in {file}")
     end(
-        f"{each} has other settings on one of its brokers: the file has those of the first"
-        for each in differing
+        [
+            *(f"topics and groups may be missing: {error}" for error in silent),
+            *(
+                f"{each} has other settings on one of its brokers: the file has those of the first"
+                for each in differing
+            ),
+        ]
     )
 
 

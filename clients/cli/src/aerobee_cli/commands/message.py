@@ -344,19 +344,21 @@ def query(
 ) -> None:
     """Find messages by key or id, newest first.
 
-    Exit code 3: a message that may match is damaged.
+    Exit code 3: a broker did not answer, or a message that may match is damaged.
     """
     if bool(key) == bool(unique_id):
         raise BadOption("give either --key or --id")
     table = listing(MESSAGE_COLUMNS, wide=wide, chosen=columns)
     with admin_client(context, namesrv) as admin:
         damaged: list[MqError] = []
+        silent: list[MqError] = []
         found = admin.query_messages(
             topic,
             key=key,
             unique_id=unique_id,
             max_messages=min(limit + 1, MAX_QUERIED),  # of each broker
             damaged=damaged,
+            silent=silent,
         )
     shown = map(summary, found[:limit])
     table.show(shown, as_json=json, empty=f"{topic} has no such message")
@@ -364,7 +366,15 @@ def query(
         output.note(f"the newest {limit} are shown, and there are more: give a higher --limit")
     elif len(found) >= MAX_QUERIED:
         output.note(f"the newest {limit} are shown, and there may be more")
-    end_with(f"warning: a message that may match is left out: {error.message}" for error in damaged)
+    end_with(
+        [
+            *(f"warning: messages of a broker are left out: {error.message}" for error in silent),
+            *(
+                f"warning: a message that may match is left out: {error.message}"
+                for error in damaged
+            ),
+        ]
+    )
 
 
 @app.add(epilog="Example: aerobee message browse orders --from 1h --tag paid")

@@ -250,14 +250,19 @@ def status(
     namesrv: Namesrv = None,
     json: Json = False,
 ) -> None:
-    """Show the lowest and highest offset of every message queue of a topic."""
+    """Show the lowest and highest offset of every message queue of a topic.
+
+    Exit code 3: a broker did not answer, and its queues are missing.
+    """
     table = listing(STATUS_COLUMNS, wide=wide, chosen=columns)
+    silent: list[MqError] = []
     with admin_client(context, namesrv) as admin:
-        queues = items_of(admin.topic_status(topic))
+        queues = items_of(admin.topic_status(topic, silent=silent))
     items = [
         queue | {"message_count": queue["max_offset"] - queue["min_offset"]} for queue in queues
     ]
     table.show(items, as_json=json, empty=f"{topic} has no queues")
+    end(f"queues are missing: {error}" for error in silent)
 
 
 @app.add(epilog="Example: aerobee topic delete orders --yes")

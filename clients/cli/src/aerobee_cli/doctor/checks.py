@@ -106,6 +106,18 @@ def conflicts(found: Iterable[BrokerConflict]) -> Iterator[Finding]:
         )
 
 
+def away(names: Iterable[str]) -> Iterator[Finding]:
+    """Report brokers that have left the name servers without being drained."""
+    for name in names:
+        yield Finding(
+            "broker",
+            name,
+            "it was registered, and is not any more",
+            "start it again; its messages are missing until then. Drain a broker before you remove "
+            "it (aerobee broker drain)",
+        )
+
+
 def open_ports(check: str, addresses: Iterable[str]) -> Iterator[Finding]:
     """Report servers off loopback that answered a caller without a certificate.
 

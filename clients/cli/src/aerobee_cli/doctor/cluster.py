@@ -77,7 +77,7 @@ def diagnose(
         if reached:
             staying = {name for name, status in statuses.items() if not status.draining_since_ms}
             clients = _look_at_settings(admin, namesrvs, credentials, staying, found)
-            if len(reached) == len(masters):
+            if not any(each.check == "broker" for each in found.findings):
                 found.findings += unused.look(admin, statuses, clients, idle_ms)
     return found
 
@@ -108,6 +108,7 @@ def _masters(
 
     known: dict[str, dict[str, str]] = {}
     conflicts: list[BrokerConflict] = []
+    away: set[str] = set()
     registered = False
     for namesrv in namesrvs:
         with AdminClient(namesrv, credentials=credentials) as admin:
@@ -119,6 +120,7 @@ def _masters(
                 continue
         listed = cluster.brokers
         conflicts += cluster.conflicts
+        away.update(cluster.away)
         registered = registered or bool(listed)
         known[namesrv] = {
             each.broker_name: each.addresses[MASTER_ID]
@@ -144,6 +146,7 @@ def _masters(
                     "name all name servers to each broker (namesrvAddr)",
                 )
             )
+    found.findings += checks.away(sorted(away - masters.keys()))
     found.findings += checks.whereabouts(known)
     found.findings += checks.conflicts(conflicts)
     return masters

@@ -111,7 +111,7 @@ class Doctor:
         except (MqError, CommandError) as error:
             problem = str(error)
         else:
-            findings, looked_at = tuple(found.findings), tuple(found.looked_at)
+            findings, looked_at = tuple(found.problems), tuple(found.looked_at)
         self._last = Checkup(
             findings=findings, looked_at=looked_at, problem=problem, ended_at_ms=self._now_ms()
         )

@@ -76,17 +76,37 @@ class Brokers:
             raise MqError(Code.BROKER_NOT_EXIST, reason)
         return known[broker_name]
 
-    async def of_topic(self, topic: str, *, reads: bool = False) -> dict[str, str]:
+    async def of_topic(
+        self, topic: str, *, reads: bool = False, silent: list[MqError] | None = None
+    ) -> dict[str, str]:
         """Return the addresses of the brokers in the route of `topic`, by broker name.
 
         Set `reads` for requests that a slave can answer too; a broker without a master then has the
-        address of a slave. Raises MqError with the code TOPIC_NOT_EXIST if there is no route.
+        address of a slave. If `silent` is given, an error is appended for each broker that had the
+        topic and is not registered any more. Raises MqError with the code TOPIC_NOT_EXIST if there
+        is no route.
         """
         routes = self._instance.routes
         route = await routes.refresh(topic)
         names = {data.broker_name for data in route.queues}
         address_of = routes.reading_address_of if reads else routes.address_of
-        return {name: address_of(name) for name in sorted(names)}
+        found = {name: address_of(name) for name in sorted(names)}
+        if silent is not None:
+            silent += (await self.away_from_topic(topic, found)).values()
+        return found
+
+    async def away_from_topic(self, topic: str, registered: Collection[str]) -> dict[str, MqError]:
+        """Return an error for each broker that had `topic` and is not registered any more."""
+        request = namesrv_pb2.GetTopicRouteRequest(topic=topic)
+        response = await self._instance.namesrv.call(rpcs.GET_TOPIC_ROUTE, request)
+        away: dict[str, MqError] = {
+            name: BrokerUnreachable(name, "it is not registered at the name server any more")
+            for name in response.away_brokers
+            if name not in registered
+        }
+        for name, error in away.items():
+            error.at_broker(name)
+        return away
 
     async def ask_broker_of(self, topic: str, broker_name: str, rpc: Rpc[Q, R], request: Q) -> R:
         """Send a read request to a broker in the route of `topic`.
@@ -150,7 +170,8 @@ class Brokers:
         silent: list[MqError] | None = None,
     ) -> dict[str, R]:
         """Send a request to all masters, as `ask_each` does."""
-        return await self.ask_each(await self.masters(), rpc, request, absent=absent, silent=silent)
+        masters = await self.masters_to_ask(silent)
+        return await self.ask_each(masters, rpc, request, absent=absent, silent=silent)
 
     async def ask_answering(
         self,
@@ -203,7 +224,20 @@ class Brokers:
             name: MqError(Code.BROKER_NOT_EXIST, reason, retryable=True)
             for name, reason in reasons.items()
         }
+        for name, error in missing.items():
+            error.at_broker(name)
         return masters, missing
+
+    async def masters_to_ask(self, silent: list[MqError] | None) -> dict[str, str]:
+        """Return the addresses of the masters, for a question to the whole cluster.
+
+        If `silent` is given, an error is appended for each broker that `masters_and_missing` finds
+        missing. Raises MqError with the code BROKER_NOT_EXIST if there is no master.
+        """
+        masters, missing = await self.masters_and_missing()
+        if silent is not None:
+            silent += missing.values()
+        return masters
 
     async def ask_each(
         self,

@@ -113,7 +113,7 @@ class AsyncAdminClient(
         Returns:
             The statuses.
         """
-        masters = await self._brokers.masters()
+        masters = await self._brokers.masters_to_ask(silent)
         request = admin_pb2.GetBrokerStatusRequest()
         answers = await self._brokers.ask_each(
             masters, rpcs.GET_BROKER_STATUS, request, silent=silent
@@ -170,7 +170,7 @@ class AsyncAdminClient(
         Returns:
             The counts. They contain the lag of every group and the dead letters of every topic.
         """
-        masters = await self._brokers.masters()
+        masters = await self._brokers.masters_to_ask(silent)
         request = admin_pb2.GetBacklogRequest()
         answers = await self._brokers.ask_each(masters, rpcs.GET_BACKLOG, request, silent=silent)
         return {name: d.BrokerBacklog.of(name, answer) for name, answer in answers.items()}
@@ -296,7 +296,6 @@ class AsyncAdminClient(
         message_id: str,
         *,
         groups: Sequence[str] = (),
-        topic: str = "",
         silent: list[MqError] | None = None,
     ) -> list[d.TrackedMessage]:
         """Return what became of a message in each consumer group.
@@ -307,10 +306,7 @@ class AsyncAdminClient(
         Args:
             message_id: The `message_id` or the `offset_message_id` of a message.
             groups: The consumer groups. Default: all groups of the topic.
-            topic: The topic of the message. If it is given, brokers that had the topic and are not
-                registered any more count as brokers that do not answer.
-            silent: Collects the errors of brokers that do not answer. Without it, such an error is
-                raised.
+            silent: See `list_topics`.
 
         Returns:
             The message with its states; several if it was stored more than once.
@@ -323,10 +319,7 @@ class AsyncAdminClient(
         request = search_pb2.TrackMessageRequest(
             unique_message_id=unique_id, consumer_groups=groups
         )
-        if topic and silent is not None:
-            _, away = await self._searched(topic, ())
-            silent += away.values()
-        masters = await self._brokers.masters()
+        masters = await self._brokers.masters_to_ask(silent)
         answers = await self._brokers.ask_each(
             masters, rpcs.TRACK_MESSAGE, request, silent=silent, timeout_s=TRACK_TIMEOUT_S
         )
@@ -495,7 +488,7 @@ class AsyncAdminClient(
                 begin_timestamp_ms=begin_timestamp_ms,
                 end_timestamp_ms=end_timestamp_ms,
             )
-        brokers = await self._brokers.of_topic(topic, reads=True)
+        brokers = await self._brokers.of_topic(topic, reads=True, silent=silent)
         answers = await self._brokers.ask_each(brokers, rpcs.QUERY_MESSAGES, request, silent=silent)
         messages = [
             ReceivedMessage(stored, name)

@@ -62,7 +62,8 @@ class DeadLetterSource:
 
     `corrupted` counts records that failed their check so far. `expired` counts records that
     retention deleted before they were read. `total` is the number of records of the current read,
-    and `scanned` is the number of records that the read has passed.
+    and `scanned` is the number of records that the read has passed. `away` has the brokers that are
+    not registered any more, and may have further dead letters.
     """
 
     def __init__(
@@ -79,13 +80,14 @@ class DeadLetterSource:
         self.expired = 0
         self.scanned = 0
         self.total = 0
+        self.away: tuple[str, ...] = ()
         self._admin = admin
         self._selection = selection
 
     @property
     def complete(self) -> bool:
         """True if every record could be read so far."""
-        return not self.corrupted and not self.expired
+        return not (self.corrupted or self.expired or self.away)
 
 
 class DeadLetters(DeadLetterSource):
@@ -120,6 +122,7 @@ class DeadLetters(DeadLetterSource):
         """
         loop = asyncio.get_running_loop()
         deadline, backoff = loop.time() + ROUTE_S, Backoff(0.01, 0.5)
+        self.away = (await self._admin.cluster()).away
         while True:
             try:
                 return await self._admin.topic_status(self.topic)

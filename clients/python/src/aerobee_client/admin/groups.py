@@ -180,7 +180,7 @@ class GroupAdmin(BrokerAdmin):
             MqError: SUBSCRIPTION_GROUP_NOT_EXIST if no master has the group.
         """
         answers = await self._brokers.ask_each(
-            await self._brokers.masters(),
+            await self._brokers.masters_to_ask(silent),
             rpcs.GET_GROUP,
             admin_pb2.GetGroupRequest(consumer_group=group),
             absent=(Code.SUBSCRIPTION_GROUP_NOT_EXIST,),
@@ -189,10 +189,20 @@ class GroupAdmin(BrokerAdmin):
         first = next(iter(answers.values()))
         return d.GroupDescription.of(first.group, list(answers))
 
-    async def list_groups(self, *, include_system: bool = False) -> list[d.GroupDescription]:
-        """Return all groups, sorted by name, with the settings of the first broker."""
+    async def list_groups(
+        self, *, include_system: bool = False, silent: list[MqError] | None = None
+    ) -> list[d.GroupDescription]:
+        """Return all groups, sorted by name, with the settings of the first broker.
+
+        Args:
+            include_system: Whether to include groups of the system.
+            silent: See `list_topics`.
+
+        Returns:
+            The groups.
+        """
         request = admin_pb2.ListGroupsRequest(include_system=include_system)
-        answers = await self._brokers.ask_masters(rpcs.LIST_GROUPS, request)
+        answers = await self._brokers.ask_masters(rpcs.LIST_GROUPS, request, silent=silent)
         configs: dict[str, admin_pb2.GroupConfig] = {}
         brokers: dict[str, list[str]] = {}
         for name, answer in answers.items():
@@ -212,7 +222,7 @@ class GroupAdmin(BrokerAdmin):
         Returns:
             The groups, by broker name.
         """
-        masters = await self._brokers.masters()
+        masters = await self._brokers.masters_to_ask(silent)
         request = admin_pb2.ListGroupsRequest()
         answers = await self._brokers.ask_each(masters, rpcs.LIST_GROUPS, request, silent=silent)
         return {
@@ -255,7 +265,7 @@ class GroupAdmin(BrokerAdmin):
             The clients.
         """
         request = client_pb2.ListClientsRequest(group=group, topic=topic)
-        masters = await self._brokers.masters()
+        masters = await self._brokers.masters_to_ask(silent)
         answers = await self._brokers.ask_each(masters, rpcs.LIST_CLIENTS, request, silent=silent)
         found = d.merged_clients({name: each.clients for name, each in answers.items()})
         # A broker of an earlier version does not filter by topic.
@@ -278,7 +288,7 @@ class GroupAdmin(BrokerAdmin):
             MqError: SUBSCRIPTION_GROUP_NOT_EXIST or TOPIC_NOT_EXIST.
         """
         answers = await self._brokers.ask_each(
-            await self._brokers.masters(),
+            await self._brokers.masters_to_ask(silent),
             rpcs.GET_CONSUME_STATS,
             offset_pb2.GetConsumeStatsRequest(consumer_group=group, topic=topic),
             absent=(Code.SUBSCRIPTION_GROUP_NOT_EXIST,),
@@ -317,7 +327,7 @@ class GroupAdmin(BrokerAdmin):
             MqError: SUBSCRIPTION_GROUP_NOT_EXIST if no master has the group.
         """
         answers = await self._brokers.ask_each(
-            await self._brokers.masters(),
+            await self._brokers.masters_to_ask(silent),
             rpcs.LIST_BLOCKED_MESSAGE_GROUPS,
             pop_pb2.ListBlockedMessageGroupsRequest(consumer_group=group),
             absent=(Code.SUBSCRIPTION_GROUP_NOT_EXIST,),

@@ -351,7 +351,7 @@ class LetterAdmin(BrokerAdmin):
             The jobs, one for each broker.
         """
         request = pb.ListLetterJobsRequest(consumer_group=consumer_group, job_id=job_id)
-        masters = await self._brokers.masters()
+        masters = await self._brokers.masters_to_ask(silent)
         answers = await self._brokers.ask_each(
             masters, rpcs.LIST_LETTER_JOBS, request, silent=silent
         )

@@ -8,7 +8,6 @@ from contextlib import aclosing
 from typing import NamedTuple
 
 from aerobee.broker.v1 import message_pb2, search_pb2
-from aerobee.namesrv.v1 import namesrv_pb2
 
 from aerobee_client.admin import descriptions as d
 from aerobee_client.admin.brokers import BrokerAdmin, numbers_fit
@@ -188,15 +187,10 @@ class SearchAdmin(BrokerAdmin):
         """Return the brokers to search, and the errors of brokers that are known to be away."""
         # A broker that leaves between the two looks is in `brokers`, and will not answer.
         brokers = await self._brokers.of_topic(topic, reads=True)
-        request = namesrv_pb2.GetTopicRouteRequest(topic=topic)
-        response = await self._instance.namesrv.call(rpcs.GET_TOPIC_ROUTE, request)
+        away = await self._brokers.away_from_topic(topic, brokers)
         wanted = {each.broker_name for each in ranges}
-        away: dict[str, MqError] = {
-            name: BrokerUnreachable(name, "it is not registered at the name server any more")
-            for name in response.away_brokers
-            if name not in brokers and (not wanted or name in wanted)
-        }
         if wanted:
+            away = {name: error for name, error in away.items() if name in wanted}
             unknown = sorted(wanted - brokers.keys() - away.keys())
             if unknown:
                 raise invalid_parameter(

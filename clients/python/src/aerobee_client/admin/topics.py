@@ -192,7 +192,7 @@ class TopicAdmin(BrokerAdmin):
         Raises:
             MqError: TOPIC_NOT_EXIST if no master has the topic.
         """
-        masters = await self._brokers.masters()
+        masters = await self._brokers.masters_to_ask(silent)
         answers = await self._brokers.ask_each(
             masters,
             rpcs.GET_TOPIC,
@@ -218,13 +218,14 @@ class TopicAdmin(BrokerAdmin):
         Args:
             include_system: Whether to include topics of the system.
             include_derived: Whether to include retry and dead-letter topics.
-            silent: Collects the errors of brokers that do not answer. Without it, such an error is
-                raised.
+            silent: Collects the errors of brokers that do not answer, have no master, or are not
+                registered any more without having been drained. Without it, the error of a
+                registered broker is raised.
 
         Returns:
             The topics.
         """
-        masters = await self._brokers.masters()
+        masters = await self._brokers.masters_to_ask(silent)
         request = admin_pb2.ListTopicsRequest(include_system=include_system)
         answers = await self._brokers.ask_each(masters, rpcs.LIST_TOPICS, request, silent=silent)
         found: dict[str, list[d.TopicOnBroker]] = {}
@@ -299,7 +300,7 @@ class TopicAdmin(BrokerAdmin):
             MqError: TOPIC_NOT_EXIST if the topic has no route.
         """
         request = offset_pb2.GetQueueOffsetsRequest(topic=topic)
-        brokers = await self._brokers.of_topic(topic, reads=True)
+        brokers = await self._brokers.of_topic(topic, reads=True, silent=silent)
         answers = await self._brokers.ask_each(
             brokers, rpcs.GET_QUEUE_OFFSETS, request, silent=silent
         )
@@ -356,7 +357,7 @@ class TopicAdmin(BrokerAdmin):
         Returns:
             False if no broker had the topic.
         """
-        masters = await self._brokers.masters()
+        masters = await self._brokers.masters_to_ask(silent)
         await self._instance.namesrv.call_each(
             rpcs.DELETE_TOPIC_ROUTE, namesrv_pb2.DeleteTopicRequest(topic=topic)
         )

@@ -1,4 +1,4 @@
-"""Read the lease journal for what happened to one message: its leases and its settlement.
+"""Read the lease journal for what happened to a message in a group: its leases and its settlement.
 
 The journal and the message are in the same log. Records about a message are stored after it, so the
 log has all of them as long as it has the message.
@@ -7,13 +7,15 @@ log has all of them as long as it has the message.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 
 from aerobee_broker.delivery.pop import lease_journal_format
 from aerobee_broker.delivery.pop.lease_journal_format import (
+    QUEUE_ID,
     DeleteRecord,
+    JournalRecord,
     LeasedQueue,
     LeaseRecord,
     ResetRecord,
@@ -26,6 +28,12 @@ from aerobee_wire.record import decode, iter_raw
 
 STEP_RECORDS, STEP_BYTES = 256, 256 * 1024  # about 2 ms of the event loop
 MAX_RECORDS = 2_000_000  # about half a minute
+# A group that keeps up has its leases and settlements among these records after the message. For
+# other groups, the search begins after them.
+NEAR_RECORDS = 2_048
+# Places in a range: 1/2, 1/4, 3/4, 1/8, … A search needs a lease of the group at one of them.
+_PROBES = tuple(odd / (1 << level) for level in range(1, 7) for odd in range(1, 1 << level, 2))
+FORGET_TOKEN = b'"forget"'  # in a record about all groups of a topic
 
 
 class End(Enum):
@@ -90,83 +98,176 @@ class Trail:
 
 @dataclass(slots=True)
 class Reading:
-    """The events that were read, by group."""
+    """The events of a message in one group, as far as the journal is read.
 
-    trails: dict[str, Trail] = field(default_factory=dict)
+    `records` counts the records after the place where the reading began. `begin_ms` is the store
+    time of the first record of the journal.
+    """
+
+    trail: Trail = field(default_factory=Trail)
     records: int = 0
     is_whole: bool = False
-    begin_ms: int = 0  # store time of the first record of the journal
+    begin_ms: int = 0
 
-    def is_known(self, group: str) -> bool:
+    @property
+    def is_known(self) -> bool:
         """Return whether the end is known, or the journal does not have it."""
-        return self.is_whole or self.trails[group].end is not None
+        return self.is_whole or self.trail.end is not None
 
 
-def read_trails(
-    store: MessageStore, journal: str, place: Place, groups: Collection[str], from_ms: int
+def read_trail(
+    store: MessageStore, journal: str, place: Place, group: str, from_ms: int
 ) -> tuple[Reading, Iterator[bool]]:
     """Return an empty reading, and the steps that fill it.
 
     The steps read the journal from the store time `from_ms` on, until the end of the message is
-    known in all `groups`. Each step raises StoreReadError.
+    known. They leave out records before the group reached the message. Each step raises
+    StoreReadError.
     """
-    reading = Reading({group: Trail() for group in groups})
-    return reading, _steps(reading, store, journal, place, from_ms)
+    trails = _Journal(store, journal, place, group)
+    return trails.reading, trails.steps(from_ms)
 
 
-def _steps(
-    reading: Reading, store: MessageStore, journal: str, place: Place, from_ms: int
-) -> Iterator[bool]:
-    queue_id = lease_journal_format.QUEUE_ID
-    offset = store.search_offset(journal, queue_id, from_ms)
-    reading.begin_ms = store.store_timestamp(journal, queue_id, store.min_offset(journal, queue_id))
-    # A check without decoding, because most records are about other topics: 0.5 µs instead of 6.
-    token = json.dumps(place.topic, ensure_ascii=False).encode()
-    while reading.records < MAX_RECORDS and not _is_known(reading):
-        yield True
-        offset = max(offset, store.min_offset(journal, queue_id))
-        found = store.read(
-            journal, queue_id, offset, max_messages=STEP_RECORDS, max_bytes=STEP_BYTES
+class _Journal:
+    """The lease journal, read for one message in one group."""
+
+    def __init__(self, store: MessageStore, journal: str, place: Place, group: str) -> None:
+        self.reading = Reading()
+        self._store, self._journal = store, journal
+        self._place, self._group = place, group
+        # Checks without decoding, because most records are about other topics and groups: 0.5 µs
+        # instead of 15.
+        self._topic_token = json.dumps(place.topic, ensure_ascii=False).encode()
+        self._group_token = json.dumps(group, ensure_ascii=False).encode()
+
+    def steps(self, from_ms: int) -> Iterator[bool]:
+        reading, store = self.reading, self._store
+        low, high = self._bounds()
+        reading.begin_ms = store.store_timestamp(self._journal, QUEUE_ID, low)
+        offset = max(low, store.search_offset(self._journal, QUEUE_ID, from_ms))
+        has_searched = False
+        while reading.records < MAX_RECORDS:
+            yield True
+            part, next_offset = self._read(offset, STEP_RECORDS)
+            reading.records += len(part)
+            if self._has_end(part):
+                return
+            if next_offset <= offset:
+                reading.is_whole = True
+                return
+            offset = next_offset
+            if reading.records >= NEAR_RECORDS and not (has_searched or reading.trail.leased_ms):
+                has_searched = True
+                offset = yield from self._reached(offset, high)
+
+    def _bounds(self) -> tuple[int, int]:
+        store = self._store
+        return (
+            store.min_offset(self._journal, QUEUE_ID),
+            store.max_offset(self._journal, QUEUE_ID),
         )
-        for _, raw in iter_raw(found.records):
-            reading.records += 1
-            if token in raw:
+
+    def _read(self, offset: int, count: int) -> tuple[list[tuple[int, bytes]], int]:
+        """Return records from an offset on, each with its own, and the offset after them.
+
+        The second value is not above `offset` at the end of the journal.
+        """
+        offset = max(offset, self._bounds()[0])
+        found = self._store.read(
+            self._journal, QUEUE_ID, offset, max_messages=count, max_bytes=STEP_BYTES
+        )
+        return list(iter_raw(found.records)), found.next_begin_offset
+
+    # ---- where the group reached the message ----
+
+    def _reached(self, low: int, high: int) -> Generator[bool, None, int]:
+        """Return the offset of a record from which on the journal has the leases of the message.
+
+        A group that was away for a day has its leases of a message millions of records after it.
+        The cursor in the leases of one queue only rises, until an operator resets it, so a binary
+        search finds them. After a reset it may find any of the pops that passed the message.
+
+        Returns `low` if no lease of the group is at the probed places.
+        """
+        while high - low > STEP_RECORDS:
+            cursor: int | None = None
+            for share in _PROBES:  # the group may not pop at some of them
+                middle = low + int((high - low) * share)
+                yield True
+                part, _ = self._read(middle, min(STEP_RECORDS, high - middle))
+                offset, cursor = self._first_cursor(part)
+                if cursor is not None:
+                    break
+            else:
+                return low
+            if cursor <= self._place.queue_offset:
+                low = offset
+            else:
+                high = middle
+        return low
+
+    def _first_cursor(self, part: Iterable[tuple[int, bytes]]) -> tuple[int, int | None]:
+        """Return the first lease of the group in the queue: its offset, and the cursor before it.
+
+        The cursor is None if there is no such lease.
+        """
+        for offset, raw in part:
+            if self._may_concern(raw):
+                record = _decoded(decode(raw, check_crc=False).body)
+                for queue in self._leased(record):
+                    return offset, queue.cursor_before
+        return 0, None
+
+    # ---- records ----
+
+    def _has_end(self, part: Iterable[tuple[int, bytes]]) -> bool:
+        """Apply records up to the end of the message. Return whether they have it.
+
+        Later records, such as leases after a reset, do not count.
+        """
+        for _, raw in part:
+            if self._may_concern(raw):
                 record = decode(raw, check_crc=False)  # the store has checked it
-                _apply(reading, record.body, place, record.store_timestamp_ms)
-        if found.next_begin_offset <= offset:
-            reading.is_whole = True
-            return
-        offset = found.next_begin_offset
+                self._apply(_decoded(record.body), record.store_timestamp_ms)
+                if self.reading.trail.end is not None:
+                    return True
+        return False
+
+    def _may_concern(self, raw: bytes) -> bool:
+        return self._topic_token in raw and (self._group_token in raw or FORGET_TOKEN in raw)
+
+    def _leased(self, record: JournalRecord | None) -> Iterator[LeasedQueue]:
+        """Yield the part of a lease of this group in the queue of the message."""
+        if isinstance(record, LeaseRecord):
+            at = record.consumer_group, record.topic
+            if at == (self._group, self._place.topic):
+                for queue in record.queues:
+                    if queue.queue_id == self._place.queue_id:
+                        yield queue
+
+    def _apply(self, record: JournalRecord | None, at_ms: int) -> None:
+        trail, place, offset = self.reading.trail, self._place, self._place.queue_offset
+        match record:
+            case LeaseRecord():
+                for leased in self._leased(record):
+                    trail.lease(record, leased, offset, at_ms)
+            case SettleRecord(queues, dead):
+                for settled in queues:
+                    at = [self._group, place.topic, place.queue_id]
+                    if list(settled[:3]) == at:
+                        is_dead = [*at, offset] in map(list, dead)
+                        trail.settle(settled, offset, at_ms, is_dead=is_dead)
+            case ResetRecord(group, topic, queue_id):
+                if (group, topic, queue_id) == (self._group, place.topic, place.queue_id):
+                    trail.reset(record, offset, at_ms)
+            case DeleteRecord(group, topic):
+                if topic == place.topic and group in ("", self._group) and trail.end is None:
+                    self.reading.trail = Trail()
 
 
-def _is_known(reading: Reading) -> bool:
-    return all(trail.end for trail in reading.trails.values())
-
-
-def _apply(reading: Reading, body: bytes, place: Place, at_ms: int) -> None:
+def _decoded(body: bytes) -> JournalRecord | None:
+    """Return the record in a body, or None if it is invalid, which LeaseJournal reports."""
     try:
-        record = lease_journal_format.decode(body)
+        return lease_journal_format.decode(body)
     except (KeyError, TypeError, ValueError):
-        return  # LeaseJournal reports it at the start
-    offset = place.queue_offset
-    match record:
-        case LeaseRecord(group, topic) if topic == place.topic and group in reading.trails:
-            for leased in record.queues:
-                if leased.queue_id == place.queue_id:
-                    reading.trails[group].lease(record, leased, offset, at_ms)
-        case SettleRecord(queues, dead):
-            for settled in queues:
-                group, *at = settled[:3]
-                if at == [place.topic, place.queue_id] and group in reading.trails:
-                    is_dead = [group, *at, offset] in map(list, dead)
-                    reading.trails[group].settle(settled, offset, at_ms, is_dead=is_dead)
-        case ResetRecord(group, topic, queue_id) if (topic, queue_id) == (
-            place.topic,
-            place.queue_id,
-        ):
-            if group in reading.trails:
-                reading.trails[group].reset(record, offset, at_ms)
-        case DeleteRecord(group, topic) if topic == place.topic:
-            for name in [group] if group else list(reading.trails):
-                if name in reading.trails and reading.trails[name].end is None:
-                    reading.trails[name] = Trail()
+        return None

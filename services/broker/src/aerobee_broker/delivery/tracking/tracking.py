@@ -14,7 +14,7 @@ from aerobee_broker.delivery.pop.in_flight import ACKED, INVISIBLE, InFlightMess
 from aerobee_broker.delivery.pop.lease_table import LeaseTable
 from aerobee_broker.delivery.retry.policy import Failure
 from aerobee_broker.delivery.search.copies import Copies
-from aerobee_broker.delivery.tracking.lease_trail import End, Reading, read_trails
+from aerobee_broker.delivery.tracking.lease_trail import End, Reading, read_trail
 from aerobee_broker.delivery.tracking.state import GroupState, Place, State
 from aerobee_broker.errors import MessageNotFound
 from aerobee_broker.filter.filter import filter_of_text
@@ -189,13 +189,13 @@ class Tracking:
 
     async def _by_journal(self, group: str, place: Place, record: Record | None) -> GroupState:
         from_ms = 0 if record is None else record.store_timestamp_ms
-        reading, steps = read_trails(self.store, self.journal_topic, place, [group], from_ms)
+        reading, steps = read_trail(self.store, self.journal_topic, place, group, from_ms)
         with self.copies.pace.search():
             while await self.copies.pace.next(steps):
                 pass
-        trail = reading.trails[group]
+        trail = reading.trail
         never_leased = trail.end is End.BEFORE_FIRST_POP or not (trail.end or trail.has_started)
-        if never_leased and reading.is_known(group):
+        if never_leased and reading.is_known:
             # Members that pull may have committed an offset above it before.
             return self._by_history(group, place, record)
         return _settled(group, reading, record)
@@ -338,7 +338,7 @@ def _in_flight(group: str, queue: InFlightQueue, message: InFlightMessage) -> Gr
 
 def _settled(group: str, reading: Reading, record: Record | None) -> GroupState:
     """Return the state of a message that pops have passed, by its lease journal."""
-    trail = reading.trails[group]
+    trail = reading.trail
     if trail.end is None:
         return _unsettled(group, reading, record)
     state, reason = _ENDS[trail.end]
@@ -374,7 +374,7 @@ def _unsettled(group: str, reading: Reading, record: Record | None) -> GroupStat
         reason = f"the next {reading.records} records of the lease journal do not settle it"
     elif record is None:
         reason = f"the lease journal begins at {_utc(reading.begin_ms)}"
-    elif reading.trails[group].leased_ms:
+    elif reading.trail.leased_ms:
         reason = "the lease journal has a lease and no settlement"
     else:
         reason = "pops passed it, and the lease journal has no lease of it"
