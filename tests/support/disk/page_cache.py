@@ -16,15 +16,17 @@ class FileContent:
     def __init__(self) -> None:
         self.current = bytearray()
         self.durable = bytearray()
-        self.versions: dict[int, list[bytes]] = {}  # of sectors, since the last sync
+        # Since the last sync: the first sector of what was written, and the whole sectors.
+        self.writes: list[tuple[int, bytes]] = []
         self.sizes: list[int] = []  # since the last sync
         self.taken: set[int] = set()  # sectors that take space
 
     def touch(self, start: int, end: int) -> None:
         """The sectors in [start, end) have just got their present content."""
-        for sector in range(start // SECTOR, -(-end // SECTOR)):
-            data = bytes(self.current[sector * SECTOR : (sector + 1) * SECTOR])
-            self.versions.setdefault(sector, []).append(data.ljust(SECTOR, b"\0"))
+        first, behind = start // SECTOR, -(-end // SECTOR)
+        if first < behind:
+            data = bytes(self.current[first * SECTOR : behind * SECTOR])
+            self.writes.append((first, data.ljust((behind - first) * SECTOR, b"\0")))
 
     def resize(self, size: int) -> None:
         old = len(self.current)
@@ -38,11 +40,13 @@ class FileContent:
 
     def sync(self) -> None:
         """All that is dirty is durable."""
-        for sector in self.versions:
-            start = sector * SECTOR
-            data = self.current[start : start + SECTOR]
-            self.durable.extend(bytes(max(0, start + len(data) - len(self.durable))))
-            self.durable[start : start + len(data)] = data
+        size = len(self.current)
+        self.durable.extend(bytes(max(0, size - len(self.durable))))
+        for first, data in self.writes:
+            start = first * SECTOR
+            end = min(start + len(data), size)
+            if start < end:
+                self.durable[start:end] = self.current[start:end]
         self.drop()
 
     def drop(self) -> None:
@@ -52,18 +56,28 @@ class FileContent:
         size = len(self.current)
         self.durable.extend(bytes(max(0, size - len(self.durable))))
         del self.durable[size:]
-        self.versions.clear()
+        self.writes.clear()
         self.sizes.clear()
+
+    def versions(self) -> dict[int, list[bytes]]:
+        """Return each content that a sector has had since the last sync."""
+        found: dict[int, list[bytes]] = {}
+        for first, data in self.writes:
+            for number in range(len(data) // SECTOR):
+                version = data[number * SECTOR : (number + 1) * SECTOR]
+                found.setdefault(first + number, []).append(version)
+        return found
 
     def survivor(self, rng: random.Random) -> FileContent:
         """What a power cut leaves."""
         result = FileContent()
         data = bytearray(self.durable)
         size = rng.choice([len(data), *self.sizes])
-        end = max((sector + 1 for sector in self.versions), default=0) * SECTOR
+        versions = self.versions()
+        end = max((sector + 1 for sector in versions), default=0) * SECTOR
         data.extend(bytes(max(0, max(end, size) - len(data))))
-        for sector in sorted(self.versions):
-            kept = rng.choice([None, *self.versions[sector]])
+        for sector in sorted(versions):
+            kept = rng.choice([None, *versions[sector]])
             if kept is not None:
                 data[sector * SECTOR : (sector + 1) * SECTOR] = kept
         del data[size:]

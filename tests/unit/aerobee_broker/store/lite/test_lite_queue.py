@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from aerobee_broker.store.lite import lite_queue
+from aerobee_broker.store.lite import links, lite_queue
 from aerobee_broker.store.lite.head_snapshot import NAME
-from aerobee_broker.store.lite.links import BLOCK_BYTES, BLOCK_LINKS, SEGMENT_LINKS
+from aerobee_broker.store.lite.links import BLOCK_BYTES, BLOCK_LINKS
 from aerobee_broker.store.lite.lite_queue import LiteQueue, lite_code
 from support.disk.lite_lines import FOLDER, Units, opened
 from support.disk.simulated_disk import PowerCut, SimulatedDisk
@@ -110,14 +110,16 @@ def test_follows_on_when_it_missed_units() -> None:
 
 def test_expired_messages_are_gone(monkeypatch: pytest.MonkeyPatch) -> None:
     """With their links, file by file, and the heads of lite topics that have nothing else."""
+    segment = 16 * BLOCK_LINKS  # in place of half a million
+    monkeypatch.setattr(links, "SEGMENT_LINKS", segment)
     rng, units, disk = random.Random(3), Units(), SimulatedDisk()
     queue = opened(units, disk)
-    extended(queue, units, [9, *random_codes(rng, 5, 2 * SEGMENT_LINKS + 700)])
+    extended(queue, units, [9, *random_codes(rng, 5, 2 * segment + 700)])
     queue.write()
-    units.low = SEGMENT_LINKS + 900
+    units.low = segment + 900
     queue.trim()
     assert not disk.exists(SEGMENT)
-    assert disk.exists(FOLDER / f"{SEGMENT_LINKS:020}")
+    assert disk.exists(FOLDER / f"{segment:020}")
     assert queue.last(9) is None
     begin = units.low + 3
     for code in range(1, 6):
