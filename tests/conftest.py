@@ -11,10 +11,13 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import sys
 import threading
 from collections.abc import Generator, Iterator
+from pathlib import Path
 
 import pytest
+from _pytest.pathlib import import_path
 from hypothesis import settings
 
 from support.processes import prepared
@@ -56,10 +59,11 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> Schedule 
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_collection() -> Generator[None, object, object]:
+def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
     """The thousands of tests stay until the end: the garbage collector need not look at them."""
     gc.disable()
     try:
+        _import_a_part(session.config)
         return (yield)
     finally:
         gc.collect()
@@ -67,10 +71,47 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
 
 
+def _import_a_part(config: pytest.Config) -> None:
+    """Import some of the unit tests, each worker of pytest-xdist others.
+
+    All workers collect all files at the same time. In a new checkout, each of them would rewrite
+    the assertions of all files, which takes as long as the rest of the collection. So they find
+    most files rewritten by another worker.
+    """
+    worker = getattr(config, "workerinput", None)
+    if worker is None or sys.dont_write_bytecode:
+        return
+    number, count = int(worker["workerid"].removeprefix("gw")), worker["workercount"]
+    chosen = [Path(each.partition("::")[0]).resolve() for each in config.args]
+    ignored = [Path(each).resolve() for each in config.getoption("ignore") or ()]
+    files = [
+        path
+        for path in sorted((Path(__file__).parent / "unit").rglob("test_*.py"))
+        if any(map(path.is_relative_to, chosen)) and not any(map(path.is_relative_to, ignored))
+    ]
+    for path in files[number::count]:
+        before = set(sys.modules)
+        try:
+            import_path(
+                path,
+                mode=config.getoption("importmode"),
+                root=config.rootpath,
+                consider_namespace_packages=False,
+            )
+        except Exception:  # pytest imports the file again, and reports the failure
+            for name in sys.modules.keys() - before:
+                del sys.modules[name]
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     named_by_address = [item.nodeid for item in items if " object at 0x" in item.nodeid]
     if named_by_address:
         raise pytest.UsageError(f"give these parameters ids: {named_by_address}")
+    if secure.enabled() is not None:
+        for item in items:
+            fixtures = getattr(item, "fixturenames", ())
+            if reason := secure.reason_against(item.nodeid, fixtures):
+                item.add_marker(pytest.mark.skip(reason=reason))
 
 
 @pytest.fixture(autouse=True, scope="module")

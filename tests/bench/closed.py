@@ -8,11 +8,12 @@ shares the cores. Rounds are many and short: what else the machine does then hit
 from __future__ import annotations
 
 import asyncio
+import io
 import itertools
 import statistics
 import tempfile
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, redirect_stdout
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -383,7 +384,12 @@ async def longest_turn(home: Path) -> Result:
 
 
 async def results() -> list[Result]:
-    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+    # The processes print their logs when they end.
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        redirect_stdout(io.StringIO()),
+        ExitStack() as stack,
+    ):
         home = Path(folder)
         site = Site(home, stack)
         weights = memory(site)

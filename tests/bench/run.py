@@ -2,6 +2,7 @@
 
 make bench
 make bench ARGS='--only ingest_batch_1k,pull_batch_1k'
+make bench ARGS='--only closed'            # all rows of a suite
 make bench ARGS=--json                     # the file's content on stdout too
 make bench ARGS='--against ../before'      # in turns with another checkout, with a .venv of its own
 
@@ -148,8 +149,10 @@ def parse() -> argparse.Namespace:
 
 
 def selected(wanted: set[str]) -> dict[str, tuple[str, ...]]:
-    """The suites that measure any of these names; all of them when none is wanted."""
-    return {module: names for module, names in SUITES.items() if not wanted or wanted & set(names)}
+    """The suites of these names, or that measure any of them; all of them when none is wanted."""
+    return {
+        module: names for module, names in SUITES.items() if not wanted or wanted & {module, *names}
+    }
 
 
 def measure(wanted: set[str]) -> list[Result]:
@@ -157,7 +160,8 @@ def measure(wanted: set[str]) -> list[Result]:
     for module, names in selected(wanted).items():
         print(f"measuring {', '.join(names)} …", file=sys.stderr, flush=True)
         found = asyncio.run(importlib.import_module(f"bench.{module}").results())
-        found = [result for result in found if not wanted or result.name in wanted]
+        if wanted and module not in wanted:
+            found = [result for result in found if result.name in wanted]
         show(found, sys.stderr)  # a run that is broken off has told what it knows
         results += found
     return results

@@ -20,6 +20,7 @@ from typing import Any
 from support.processes.service import ServiceProcess
 from support.proxy.official_sdk import OfficialSdk, Sdk
 from support.proxy.sdk_cluster import Clients, Cluster
+from support.running import secure
 
 # Of the invisible duration of push consumers' messages, renewed after a third of it.
 LEASE_S = 15
@@ -112,7 +113,9 @@ def cases(sdks: Iterable[OfficialSdk], *, every_way: bool) -> Iterator[Case]:
     where two are not needed; or in both and also with two."""
     for sdk in sdks:
         transports = [sdk.tls_by_default]
-        if every_way and sdk.speaks_tls:
+        if secure.enabled() is not None:
+            transports = [True] if sdk.speaks_tls else []
+        elif every_way and sdk.speaks_tls:
             transports = [False, True]
         for brokers, tls in itertools.product((1, 2), transports):
             for declared in SCENARIOS:

@@ -18,6 +18,7 @@ from support.processes import certificates
 from support.proxy.official_sdk import newest_sdks, official_sdks
 from support.proxy.sdk_cluster import INVISIBLE_S, Cluster, sdk_broker, sdk_cluster
 from support.proxy.sdk_traffic import Traffic, all_work
+from support.running import secure
 
 pytestmark = pytest.mark.slow
 
@@ -56,7 +57,9 @@ class Stages:
     def _opened(self, turn: list[Way]) -> Stage:
         home = self._home / "-".join(map(str, turn))
         home.mkdir()
-        certificate = certificates.write(home)[0]
+        certificate = roots = certificates.write(home)[0]
+        if (closed := secure.enabled()) is not None:
+            certificate, roots = closed.certificate("proxy"), closed.roots
         key = certificate.with_suffix(".key")
         cluster = self._stack.enter_context(
             sdk_cluster(
@@ -70,7 +73,7 @@ class Stages:
         self._stack.callback(added.stop)
         clients = {
             way: self._stack.enter_context(
-                Traffic(way.sdk, cluster, proxies(way, cluster), certificate if way.tls else None)
+                Traffic(way.sdk, cluster, proxies(way, cluster), roots if way.tls else None)
             )
             for way in turn
         }
@@ -99,8 +102,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         Way(sdk, tls)
         for sdk in (official_sdks() if every else newest_sdks())
         if every or sdk.language in QUICK
-        for tls in (False, True)
-        if not tls or (every and sdk.speaks_tls)
+        for tls in ((True,) if secure.enabled() is not None else (False, True))
+        if not tls or (sdk.speaks_tls and (every or secure.enabled() is not None))
     ]
     chosen = [
         pytest.param(change, turn, way, id=f"{way}-{change.__name__}")

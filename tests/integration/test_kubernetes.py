@@ -1,7 +1,7 @@
 """Each container of the manifests, started by an engine as the kubelet would.
 
 It has the same command, environment, user, file system and names. Its probes succeed, and a message
-goes through all of them.
+goes through all of them. None has a shell.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import pytest
 
 from support.clock.polling import until_sync
 from support.processes.command import aerobee
-from support.processes.engine import built_image, docker, require_engine
+from support.processes.engine import NO_SHELL, built_image, docker, require_engine
 from support.repository import manifests
 from support.repository.manifests import NAMESPACE, Pod, pods
 
@@ -66,6 +66,7 @@ class Cluster:
             *(option for name in names for option in ("--network-alias", name)),
             *("--user", f"{user}:{user}", "--read-only", "--cap-drop", "ALL"),
             *("--security-opt", "no-new-privileges"),
+            *NO_SHELL,
             *(f"--env={name}={value}" for name, value in pod.environment.items()),
             *self._mounts(pod),
             self._image,
@@ -153,10 +154,9 @@ def secrets(directory: Path) -> None:
     assert aerobee("certs", "init", str(certs), "--hosts", hosts).returncode == 0
     names = {"namesrv": ["namesrv"], "broker": ["broker-0", "broker-1"], "proxy": ["proxy"]}
     names["console"] = ["console"]
-    for role in ("broker", "console"):
-        for name in names[role]:
-            issue = ("certs", "issue", str(certs), "--role", role, "--name", name)
-            assert aerobee(*issue, "--hosts", hosts).returncode == 0
+    for name in names["broker"]:
+        issue = ("certs", "issue", str(certs), "--role", "broker", "--name", name)
+        assert aerobee(*issue, "--hosts", hosts).returncode == 0
     names["admin"] = ["admin"]  # for the command
     for service, files in names.items():
         secret = directory / f"aerobee-{service}"

@@ -10,7 +10,7 @@ import base64
 import binascii
 import ipaddress
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -27,6 +27,8 @@ _NAMESRV_SERVICES = (
 )
 
 _PROXY_SERVICES = ("/aerobee.broker.v1.Proxy",)
+
+PASSWORD_FILE = "tlsKeyPasswordFile"  # the option with the path of a password
 
 Stamp = tuple[tuple[int, int, int], ...]
 
@@ -90,12 +92,17 @@ class CertificateFiles:
 
     `authorities` may have signed the certificate of the other side. `certificate` and `key` are
     presented to the other side. An empty path is a file that is not given.
+
+    The key may be encrypted if `password` returns its password, or raises OSError, and
+    `decrypt(key, password)` returns the key in PEM.
     """
 
     authorities: str = ""
     certificate: str = ""
     key: str = ""
     names: OptionNames = field(default_factory=OptionNames)
+    password: Callable[[], str] = field(default=str, repr=False)
+    decrypt: Callable[[bytes, str], bytes] | None = field(default=None, repr=False)
     _seen: Stamp = field(default=(), repr=False)
 
     def load(self) -> Pem:
@@ -107,7 +114,10 @@ class CertificateFiles:
                 self._read(self.names.certificate, self.certificate),
                 self._read(self.names.key, self.key),
             )
-            self._check()
+            password = self._key_password(pem.key)
+            self._check(password)
+            if password and self.decrypt is not None:
+                pem = pem._replace(key=self.decrypt(pem.key, password))
             if self._stamp() == self._seen:  # else the check may have read other contents
                 return pem
 
@@ -138,7 +148,21 @@ class CertificateFiles:
         except OSError as error:
             raise UnusableCertificate(option, path, error.strerror or str(error)) from error
 
-    def _check(self) -> None:
+    def _key_password(self, key: bytes) -> str:
+        """Return the password of an encrypted key, or "" for another key."""
+        if b"ENCRYPTED" not in key or self.decrypt is None:
+            return ""
+        try:
+            password = self.password()
+        except OSError as error:
+            why = f"it is encrypted, and its password cannot be read: {error.strerror}"
+            raise UnusableCertificate(self.names.key, self.key, why) from error
+        if not password:
+            why = f"it is encrypted, and {PASSWORD_FILE} is not given"
+            raise UnusableCertificate(self.names.key, self.key, why)
+        return password
+
+    def _check(self, password: str) -> None:
         import ssl  # only here: most processes use no TLS
 
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -154,9 +178,11 @@ class CertificateFiles:
             try:
                 # With an empty password, OpenSSL rejects an encrypted key instead of asking for
                 # its password.
-                context.load_cert_chain(self.certificate, self.key, password="")
+                context.load_cert_chain(self.certificate, self.key, password=password)
             except (ssl.SSLError, OSError, ValueError) as error:
                 why = f"no key of the certificate {self.certificate}, in PEM and without a password"
+                if password and getattr(error, "reason", "") != "KEY_VALUES_MISMATCH":
+                    why = f"it is encrypted, and the password of {PASSWORD_FILE} is wrong"
                 raise UnusableCertificate(self.names.key, self.key, why) from error
 
 

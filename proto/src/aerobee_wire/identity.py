@@ -15,8 +15,8 @@ CONSOLE, ADMIN, CLIENT = "console", "admin", "client"
 ROLES = (NAMESRV, BROKER, PROXY, CONSOLE, ADMIN, CLIENT)
 
 URI_SCHEME = "aerobee"
-# A name is also a part of a DNS name and of the name of a file.
-_URI = re.compile(rf"{URI_SCHEME}://([A-Za-z0-9.-]+)/([a-z]+)/([A-Za-z0-9][A-Za-z0-9._-]*)")
+# A name is also a part of the name of a file. That of a broker may be "ROOM@NAME".
+_URI = re.compile(rf"{URI_SCHEME}://([A-Za-z0-9.-]+)/([a-z]+)/([A-Za-z0-9][A-Za-z0-9._@-]*)")
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import resource
 import shutil
@@ -14,6 +15,7 @@ from typing import Any
 
 import grpc
 import pytest
+import structlog
 
 from aerobee_chassis import healthcheck
 from aerobee_chassis.addresses import join_address
@@ -57,11 +59,41 @@ async def test_plaintext_and_tls_clients_are_served_by_address() -> None:
             assert (await check(plaintext)).status == Response.SERVING
             assert (await check(tls)).status == Response.SERVING
         assert len(set(server.handlers.peers)) == 2
+        assert server.handlers.over_tls == [False, True]
         for peer in server.handlers.peers:
             host, _, port = peer.rpartition(":")
             assert host == "127.0.0.1" and port.isdigit()
         counts = server.server.counts
         await until(lambda: (counts.plaintext, counts.tls) == (1, 2), "both are counted")
+
+
+@pytest.mark.filterwarnings("ignore:.*TLSv1_1 is deprecated")
+@pytest.mark.parametrize("client", ["TLS 1.1", "plaintext"])
+async def test_downgrade(client: str) -> None:
+    """A client with less than TLS 1.2 gets no answer, and the log of the server says why."""
+    with structlog.testing.capture_logs() as logs:
+        async with running(mode="enforcing") as server:
+            counts = server.server.counts
+            if client == "plaintext":
+                reader, writer = await dial(server.port, tls=False)
+                writer.write(PREFACE)
+                with contextlib.suppress(ConnectionResetError):  # of the bytes that it did not read
+                    assert await reader.read() == b""
+                await until(lambda: counts.refused_plaintext == 1, "it is counted")
+            else:
+                with pytest.raises(OSError):
+                    await asyncio.open_connection("127.0.0.1", server.port, ssl=tls_1_1())
+                await until(lambda: counts.failed_handshakes == 1, "it is counted")
+    (line,) = (line for line in logs if line["event"] == "connection_refused")
+    wanted = "plaintext" if client == "plaintext" else "UNSUPPORTED_PROTOCOL"
+    assert wanted in line["reason"] and line["peer"].startswith("127.0.0.1:")
+
+
+def tls_1_1() -> ssl.SSLContext:
+    old = trusting_anything()
+    old.set_ciphers("DEFAULT:@SECLEVEL=0")
+    old.minimum_version = old.maximum_version = ssl.TLSVersion.TLSv1_1
+    return old
 
 
 @pytest.mark.filterwarnings("ignore:.*TLSv1_1 is deprecated")
@@ -73,11 +105,8 @@ async def test_alpn_is_http2_and_tls_1_1_is_refused() -> None:
         assert tls.version() in ("TLSv1.2", "TLSv1.3")
         writer.close()
 
-        old = trusting_anything()
-        old.set_ciphers("DEFAULT:@SECLEVEL=0")
-        old.minimum_version = old.maximum_version = ssl.TLSVersion.TLSv1_1
         with pytest.raises(OSError):
-            await asyncio.open_connection("127.0.0.1", server.port, ssl=old)
+            await asyncio.open_connection("127.0.0.1", server.port, ssl=tls_1_1())
         counts = server.server.counts
         await until(lambda: counts.failed_handshakes == 1, "it is counted")
 

@@ -5,18 +5,22 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 from urllib.error import HTTPError
 from urllib.parse import urlencode
 from urllib.request import HTTPCookieProcessor, Request, build_opener
 
 import grpc
 import pytest
+from aerobee.namesrv.v1.namesrv_pb2 import RegisterBrokerRequest
 from aerobee_foreign.apache.rocketmq.v2 import definition_pb2 as d
 from aerobee_foreign.apache.rocketmq.v2 import service_pb2 as s
+from google.protobuf.descriptor_pool import Default
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from aerobee_cli.authority import Authority
 from aerobee_client import (
     AdminClient,
     Credentials,
@@ -28,6 +32,8 @@ from aerobee_client import (
     Tls,
 )
 from aerobee_client.admin.descriptions import PolicyDescription
+from aerobee_wire.audit import REJECTED, Chain
+from aerobee_wire.rpcs import FOLLOW, GET_SNAPSHOT, HAND_OVER, PROMOTE, REGISTER_BROKER
 from aerobee_wire.status import Code
 from support.clock.polling import until_sync
 from support.codes import raises_code
@@ -197,6 +203,68 @@ def test_name_server_and_broker_refuse_a_client_without_certificate_and_user(
     for broker in closed.up.broker.split(","):
         assert answers(broker, own)
         assert not answers(broker, Tls(own.ca)) and not answers(broker, foreign)
+
+
+def test_false_broker(closed: Closed) -> None:
+    """A process with another name or role is no broker of a group, and the audit log says so."""
+    authority = Authority(closed.directory, datetime.now(UTC))
+    authority.issue("broker", "broker-x", ["localhost"], 1)
+    name = authority.list()[0].cluster
+    broker, *replicas = closed.up.broker.split(",")
+    with AdminClient(closed.up.namesrv, tls=closed.tls) as admin:
+        before = admin.cluster().brokers
+    victim = next(each.broker_name for each in before)
+    calls: list[tuple[str, str, Any]] = [
+        (closed.up.namesrv, REGISTER_BROKER.path, RegisterBrokerRequest(broker_name=victim)),
+    ]
+    if replicas:  # other brokers do not serve them
+        of_replicas = (GET_SNAPSHOT, FOLLOW, HAND_OVER, PROMOTE)
+        calls += [(broker, rpc.path, None) for rpc in of_replicas]
+    for role in ("broker-x", "client"):
+        for address, path, request in calls:
+            assert refused(address, path, request, certificates(closed.directory, role)), path
+    with AdminClient(closed.up.namesrv, tls=closed.tls) as admin:
+        assert {each.broker_name for each in admin.cluster().brokers} == {victim}
+    file = closed.directory.parent / "audit"
+    for holder in (f"aerobee://{name}/broker/broker-x", f"aerobee://{name}/client/client"):
+        rejected = {
+            line["rpc"].rpartition("/")[2]
+            for log in ("namesrv.log", "broker.log")
+            for line in Chain().check((file / log).open("rb"))
+            if line["event"] == REJECTED and line["certificate"] == holder
+        }
+        assert {path.rpartition("/")[2] for _, path, _ in calls} <= rejected
+
+
+def refused(address: str, path: str, request: Any, tls: Tls) -> bool:
+    """Whether a call is refused because of who makes it."""
+    pem = [Path(each).read_bytes() for each in (tls.ca, tls.key, tls.certificate)]
+    service, _, method = path[1:].partition("/")
+    target = Default().FindServiceByName(service).methods_by_name[method]
+    given = b"" if request is None else request.SerializeToString()
+    role = "namesrv" if "namesrv" in service else "broker"
+    name = (("grpc.ssl_target_name_override", f"{role}.DefaultCluster.aerobee"),)
+    with grpc.secure_channel(address, grpc.ssl_channel_credentials(*pem), name) as channel:
+        if target.client_streaming:
+            call = channel.stream_stream(path, None, None)(iter([given]), timeout=30)
+        else:
+            call = channel.unary_stream(path, None, None)(given, timeout=30)
+        try:
+            list(call)
+        except grpc.RpcError as error:
+            return bool(error.code() is grpc.StatusCode.PERMISSION_DENIED)
+        return False
+
+
+def test_audit_logs_have_changes(closed: Closed) -> None:
+    with AdminClient(closed.up.namesrv, tls=closed.tls) as admin:
+        admin.create_topic("audited")
+    files = {file.name: file for file in (closed.directory.parent / "audit").glob("*.log")}
+    brokers = closed.up.broker.split(",")
+    further = {f"broker-{number}.log" for number in range(1, len(brokers))}
+    assert files.keys() == {"namesrv.log", "broker.log", "proxy.log", *further}
+    found = [line for file in files.values() for line in Chain().check(file.open("rb"))]
+    assert "Topic:audited" in {each for line in found for each in line.get("resources", ())}
 
 
 def answers(broker: str, tls: Tls) -> bool:

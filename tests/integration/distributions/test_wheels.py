@@ -177,7 +177,7 @@ def test_an_sdist_has_no_link(built: Path) -> None:
 
 def test_the_client_is_small(built: Path, version: str, tmp_path: Path) -> None:
     stranger = Environment(tmp_path, version, built)
-    stranger.install("aerobee-client")
+    stranger.install("--compile", "aerobee-client")
     others = stranger.installed() - {"aerobee-client"}
     assert len(others) <= CLIENT_PACKAGES, others
     [site] = (tmp_path / "env" / "lib").glob("python*/site-packages")
@@ -216,7 +216,7 @@ def test_the_command_says_what_the_report_needs(stranger: Environment) -> None:
 
 
 def test_services_command_report_and_types_work(stranger: Environment) -> None:
-    stranger.install("--no-compile", "aerobee-spark[local]", "mypy")
+    stranger.install("aerobee-spark[local]", "mypy")
     told = stranger.run(str(stranger.bin / "aerobee"), "--version")
     assert re.fullmatch(rf"aerobee {re.escape(VERSION)} \(commit [0-9a-f]{{12}}(-dirty)?\)\n", told)
     told = stranger.python("import aerobee_spark; print(aerobee_spark.__version__)")

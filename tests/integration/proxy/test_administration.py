@@ -17,6 +17,8 @@ from aerobee_foreign.google.protobuf.timestamp_pb2 import Timestamp
 
 from aerobee_client import AdminClient, Credentials, Tls
 from aerobee_client import Code as BrokerCode
+from aerobee_proxy.v2.admin.needs import CHANGES
+from aerobee_wire.audit import CHANGE, REJECTED, RESULT, Chain
 from support.clock.polling import until_sync
 from support.codes import raises_code
 from support.processes.command import aerobee, aerobee_json
@@ -112,13 +114,20 @@ def test_users_need_rights_and_may_sign_like_an_sdk_or_like_the_command(
         {"username": "app", "password": "secret-app", "policies": reader},
         {"username": "boss", "password": "secret-boss", "userType": "SUPER"},
     )
-    closed = ("--set=authenticationEnabled=true", f"--set=authenticationUsersFile={users}")
+    audit = tmp_path / "audit.log"
+    closed = (
+        "--set=authenticationEnabled=true",
+        f"--set=authenticationUsersFile={users}",
+        f"--set=auditLogPath={audit}",
+    )
     with proxy_process(namesrv.address, *ADMIN, *closed) as proxy:
         port = proxy.ready["admin"]
         boss, app = signed("boss", "secret-boss"), signed("app", "secret-app")
         call(port, "AdminSendMessage", pb.AdminSendMessageRequest(topic=TOPIC, body=b"x"), boss)
         for rpc, request, _ in CALLS:
-            for metadata in ((), signed("app", "wrong"), app):
+            # Few wrong secrets, because more of them are answered late.
+            wrong = (signed("app", "wrong"),) if type(request) in CHANGES else ()
+            for metadata in ((), *wrong, app):
                 if metadata is app and rpc in ("QueryMessage", "GetTopicRoute"):
                     continue  # these need Sub only
                 answer = call(port, rpc, request, metadata)
@@ -139,6 +148,28 @@ def test_users_need_rights_and_may_sign_like_an_sdk_or_like_the_command(
                     continue
                 with raises_code(NO_PERMISSION):
                     admin.update_proxy_config(port, {"logLevel": "debug"})
+    lines = list(Chain().check(audit.open("rb")))
+    changes = [line for line in lines if line["event"] == CHANGE]
+    results = {line["request_id"]: line["result"] for line in lines if line["event"] == RESULT}
+    assert {line["user"] for line in changes} == {"boss"}
+    assert {line["rpc"]: results[line["request_id"]] for line in changes} == {
+        "Admin/AdminSendMessage": "OK",
+        "Admin/ChangeLogLevel": "OK",
+        "Admin/DeleteSubscription": "OK",
+        "Admin/PrintThreadStackTrace": "NOT_FOUND",
+        "Admin/ResetGroupOffset": "OK",
+        "Admin/VerifyMessage": "NOT_FOUND",
+        "ProxyConfigService/UpdateConfig": "OK",
+    }
+    (reset,) = (line for line in changes if line["rpc"] == "Admin/ResetGroupOffset")
+    assert reset["resources"] == ["Group:g"] and reset["address"].startswith("127.0.0.1:")
+    rejected = {
+        (line["user"], line.get("claimed_user", ""), line["rpc"])
+        for line in lines
+        if line["event"] == REJECTED
+    }
+    for rpc in ("Admin/DeleteSubscription", "Admin/ResetGroupOffset", "Admin/AdminSendMessage"):
+        assert {("", "", rpc), ("", "app", rpc), ("app", "", rpc)} <= rejected
 
 
 def test_options_change_without_a_restart_and_survive_one_with_a_file(

@@ -32,6 +32,9 @@ class FakeCall:
     def cancelled(self) -> bool:
         return False
 
+    def delay_answer(self, seconds: float) -> None:
+        raise AssertionError("no call is signed here")
+
     async def write(self, message: Any) -> None:
         await self.written.put(message)
 

@@ -32,13 +32,15 @@ Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 class Handlers:
-    """Of grpc.health.v1.Health. `peers`: the address of each caller."""
+    """Of grpc.health.v1.Health. `peers`, `over_tls`: address and security of each caller."""
 
     def __init__(self) -> None:
         self.peers: list[str] = []
+        self.over_tls: list[bool] = []
 
     async def check(self, request: Request, call: Call) -> Response:
         self.peers.append(call.peer)
+        self.over_tls.append(call.is_encrypted)
         return Response(status=Response.SERVING)
 
     async def list(self, request: object, call: Call) -> health_pb2.HealthListResponse:

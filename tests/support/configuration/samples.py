@@ -1,6 +1,6 @@
 """Configuration files with the keys of public RocketMQ clusters, as the services read them.
 
-`files/SERVICE` are taken; `files/refused/SERVICE-*` are refused for one key each. The keys are
+`files/SERVICE` are taken; `files/refused/SERVICE-*` are refused for one or two keys. The keys are
 facts, the values are shortened or made up.
 """
 

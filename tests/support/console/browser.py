@@ -19,6 +19,7 @@ AXE = ROOT / "build" / "axe" / "node_modules" / "axe-core" / "axe.min.js"
 ARGUMENTS = ("--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu")
 # The severe half of axe's four impacts.
 SEVERE = ("serious", "critical")
+PICTURES_VARIABLE = "AEROBEE_PICTURES"
 # The overview alone waits up to 3 s for its checks, and a machine may be five times slower.
 EXPECT_MS = 60_000
 
@@ -85,7 +86,12 @@ def problems_of_accessibility(page: Page) -> list[str]:
 
 
 def picture(page: Page, name: str) -> None:
-    """Keep a screenshot in build/console."""
+    """Keep a screenshot in build/console, if AEROBEE_PICTURES is set.
+
+    150 of them take as much processor time as half of the checks of accessibility.
+    """
+    if not os.environ.get(PICTURES_VARIABLE):
+        return
     folder = Path(ROOT, "build", "console")
     folder.mkdir(parents=True, exist_ok=True)
     page.screenshot(path=folder / f"{name}.png", full_page=True)

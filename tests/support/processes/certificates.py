@@ -7,6 +7,7 @@ import ssl
 from pathlib import Path
 
 from cryptography import x509
+from cryptography.hazmat.primitives import serialization
 
 from aerobee_chassis.tls_port.self_signed import make
 
@@ -21,6 +22,18 @@ def write(directory: Path, name: str = "server") -> tuple[Path, Path]:
     key.write_bytes(pem[:middle])
     certificate.write_bytes(pem[middle:])
     return certificate, key
+
+
+def encrypt(key: Path, password: str) -> None:
+    """Encrypt the key in a file."""
+    plain = serialization.load_pem_private_key(key.read_bytes(), None)
+    key.write_bytes(
+        plain.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.BestAvailableEncryption(password.encode()),
+        )
+    )
 
 
 def serial(certificate: Path | str) -> int:

@@ -17,6 +17,8 @@ from aerobee_chassis import healthcheck
 from support.repository.tree import ROOT
 
 READY_TIMEOUT_S = 30.0
+# Options of `docker run` for a container in which no shell can be started.
+NO_SHELL = tuple(f"--volume=/dev/null:/bin/{shell}:ro" for shell in ("sh", "dash", "bash"))
 POLL_S = 0.02
 
 

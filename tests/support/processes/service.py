@@ -21,13 +21,19 @@ from pathlib import Path
 from typing import IO, Any, Self
 
 from support.processes.prepared import ForkedProcess, fork
-from support.running import secure
+from support.running import canary, secure
 
 START_TIMEOUT_S = 30.0
 STOP_GRACE_S = 15.0
 DRAIN_TIMEOUT_S = 60.0
 SMALL_LOG = "--set=mappedFileSizeCommitLog=67108864"
 METRICS = ("--set=metricsExporterType=PROM", "--set=metricsPromExporterPort=0")
+
+
+def _closed(module: str, arguments: Sequence[str]) -> dict[str, str]:
+    """Return the variables that close a service, if tests run so."""
+    closed = secure.enabled()
+    return {} if closed is None else closed.service_environment(module, arguments)
 
 
 def run(
@@ -40,7 +46,7 @@ def run(
     return subprocess.run(
         [sys.executable, "-m", module, *arguments],
         capture_output=True,
-        env={**os.environ, **(env or {})},
+        env={**os.environ, **(env or {}), **_closed(module, arguments)},
         text=True,
         timeout=timeout_s,
         check=False,
@@ -73,9 +79,8 @@ class ServiceProcess:
         self.arguments = list(arguments)
         self._prefix = prefix
         self.ready: dict[str, Any] = {}
-        self._env = {**os.environ, "PYTHONUNBUFFERED": "1", **(env or {})}
-        if (closed := secure.enabled()) is not None:
-            self._env |= closed.service_environment(module, arguments)
+        own = {"PYTHONUNBUFFERED": "1", **(env or {}), **_closed(module, arguments)}
+        self.environment = {**os.environ, **own}
         self._process: subprocess.Popen[bytes] | ForkedProcess | None = None
         self._readers: list[threading.Thread] = []
         self._pipes: list[_Pipe] = []  # stdout and stderr, while they are open
@@ -91,9 +96,17 @@ class ServiceProcess:
         return self
 
     def __exit__(self, *error: object) -> None:
+        looks = secure.enabled() is not None and error[0] is None
+        if looks and self.is_running:
+            canary.check_command_line(self.pid)
         self.stop()
         if error is not None:
             print(self.output)  # pytest shows it with the failure
+        if looks:
+            canary.check_text(self.output, self.module)
+            for option, folder in pairwise(self.arguments):
+                if option == "--data":
+                    canary.check_files(Path(folder))
 
     # ---- what it says ----
 
@@ -160,13 +173,13 @@ class ServiceProcess:
         assert self._process is None, "already started"
         self.ready = {}
         is_ours = self.python == sys.executable and not self._prefix
-        forked = fork(self.module, self.arguments, self._env) if is_ours else None
+        forked = fork(self.module, self.arguments, self.environment) if is_ours else None
         self._process = forked or subprocess.Popen(
             [*self._prefix, self.python, "-m", self.module, *self.arguments],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            env=self._env,
+            env=self.environment,
         )
         assert self._process.stdout is not None and self._process.stderr is not None
         pipes = [_Pipe(self._process.stdout, self._out), _Pipe(self._process.stderr, self._err)]

@@ -81,9 +81,10 @@ class FakeCall:
         self.metadata = {"x-mq-client-id": CLIENT_ID} if metadata is None else metadata
         self.peer = "192.0.2.1:5123"
         self.certificate_uris: tuple[str, ...] = ()
-        self.is_encrypted = False
+        self.is_encrypted = True
         self.caller = ANYBODY
         self.written: list[Any] = []
+        self.delays: list[float] = []
         self._time_remaining_s = time_remaining_s
         self._answer = answer
 
@@ -92,6 +93,9 @@ class FakeCall:
 
     def cancelled(self) -> bool:
         return False
+
+    def delay_answer(self, seconds: float) -> None:
+        self.delays.append(seconds)
 
     async def write(self, message: Any) -> None:
         if isinstance(message, bytes):

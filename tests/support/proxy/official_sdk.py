@@ -25,7 +25,7 @@ import pytest
 from aerobee_foreign.apache.rocketmq.v2.definition_pb2 import Code
 from packaging.version import Version
 
-from support.running import secure
+from support.running import canary, secure
 
 ROOT = Path(__file__).resolve().parents[3]
 SDKS = ROOT / "build" / "sdk"
@@ -232,8 +232,10 @@ class Sdk:
         prefix: Sequence[str] = (),
     ) -> None:
         environment = official.environment(home)
+        self._mark = ""  # which begins each body
         if (closed := secure.enabled()) is not None:
-            credentials = credentials if any(credentials) else (secure.USER, secure.SECRET)
+            self._mark = canary.BODY
+            credentials = credentials if any(credentials) else (secure.USER, canary.SECRET)
             roots = roots or closed.roots
         if roots is not None:
             # The variable of gRPC alone may be set on any machine.
@@ -282,6 +284,10 @@ class Sdk:
                 raise SdkError("Ended", None, "the SDK's process has ended")
             seq = next(self._numbers)
             self._waiting[seq] = answer
+            if arguments.get("body"):
+                arguments["body"] = self._mark + arguments["body"]
+            if arguments.get("only"):  # bodies that a listener rejects
+                arguments["only"] = [self._mark + body for body in arguments["only"]]
             line = {"seq": seq, "do": command, **arguments}
             self._process.stdin.write(json.dumps(line) + "\n")
             self._process.stdin.flush()
@@ -291,7 +297,16 @@ class Sdk:
             code = line["code"]  # of which Rust's SDK tells the name only
             number = Code.Value(code) if isinstance(code, str) else code
             raise SdkError(line["error"], number, line["text"])
-        return line["answer"]
+        return self._unmarked(line["answer"])
+
+    def _unmarked(self, found: Any) -> Any:
+        """Return messages of the SDK without the mark of their bodies."""
+        if isinstance(found, list):
+            return [self._unmarked(each) for each in found]
+        if not isinstance(found, dict) or not str(found.get("body", "")).startswith(self._mark):
+            return found
+        size = len(self._mark)
+        return {**found, "body": found["body"][size:], "size": found["size"] - size}
 
     def events(self, kind: str, client: str, since: float = 0.0) -> list[Line]:
         """The callbacks of one kind so far, e.g. "delivered", for one of the SDK's clients; since
@@ -307,7 +322,7 @@ class Sdk:
         for text in self._process.stdout:
             line = json.loads(text)
             if "event" in line:
-                self._events.append(line)
+                self._events.append(self._unmarked(line))
             else:
                 with self._lock:
                     self._waiting.pop(line["seq"]).put(line)

@@ -83,6 +83,7 @@ def files() -> list[Path]:
     return sorted(path for name in output.split("\0") if name and (path := ROOT / name).is_file())
 
 
+@functools.cache
 def texts() -> dict[Path, str]:
     """Path, relative to the root → content of every tracked text file."""
     return {
@@ -92,6 +93,7 @@ def texts() -> dict[Path, str]:
     }
 
 
+@functools.cache
 def distributions() -> list[Distribution]:
     """Ours, in the order of their folders."""
     projects = [path for path in files() if path.name == "pyproject.toml"]
@@ -107,11 +109,13 @@ def packages() -> list[Path]:
     return sorted(path for path in found if GENERATED not in path.parents)
 
 
+@functools.cache
 def modules() -> list[Path]:
     """Our written Python files, tests included; not what protoc generated."""
     return [path for path in files() if path.suffix == ".py" and GENERATED not in path.parents]
 
 
+@functools.cache
 def sources() -> list[Path]:
     """The modules that are installed."""
     return [path for path in modules() if "src" in path.relative_to(ROOT).parts]

@@ -136,8 +136,9 @@ class ProcessLoop(VirtualLoop):
                 task.cancel()
             for process in self._processes:
                 self.call_soon(process.resume, context=contextvars.Context())
-            if left:
-                self.run_until_complete(asyncio.sleep(0.001))
+            self.run_until_complete(asyncio.sleep(0.001))
+            if not left and not asyncio.all_tasks(self):
+                return
 
 
 class _Connected(asyncio.Transport):

@@ -317,6 +317,9 @@ class SimulatedCall:
     def cancelled(self) -> bool:
         return False
 
+    def delay_answer(self, seconds: float) -> None:
+        raise AssertionError("no call is signed here")
+
     async def write(self, message: Message | bytes) -> None:
         with contextlib.suppress(StreamBroken):  # its handler is cancelled
             await self._end.send(("message", serialized(message)))

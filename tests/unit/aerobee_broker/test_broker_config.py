@@ -81,7 +81,10 @@ def test_broker_conf_that_promises_more_is_refused_with_the_key(kind: str, key: 
 def test_access_control_needs_a_port_that_requires_certificates() -> None:
     with pytest.raises(ConfigError, match="tlsServerMode=enforcing") as caught:
         load(BrokerOptions, file=samples.refused("broker", "auth"))
-    assert [problem.about for problem in caught.value.problems] == ["authenticationEnabled"]
+    assert {problem.about for problem in caught.value.problems} == {
+        "authenticationEnabled",
+        "innerClientAuthenticationCredentials",
+    }
 
 
 def test_keys_of_tutorials_have_no_effect_but_one_warning() -> None:

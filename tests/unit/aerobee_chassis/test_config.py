@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
-from pydantic import Field, field_validator
+from pydantic import Field, SecretStr, field_validator
 
-from aerobee_chassis.config import KnownKeys, Options, Promise, load, pairs_of
+from aerobee_broker.config import BrokerOptions
+from aerobee_chassis.config import _SECRET_KEY, KnownKeys, Options, Promise, load, pairs_of
 from aerobee_chassis.errors import ConfigError
+from aerobee_chassis.runtime_options import RuntimeOptions
+from aerobee_namesrv.config import NamesrvOptions
+from aerobee_proxy.config import ProxyOptions
 from support.codes import raises_about
 
 
@@ -44,6 +49,63 @@ class Sample(Options):
     def conflicts(self) -> Iterator[ConfigError]:
         if self.first_port > self.last_port:
             yield ConfigError("firstPort is higher than lastPort", "firstPort")
+
+
+class Secrets(Options):
+    known_keys: ClassVar[KnownKeys] = KnownKeys(
+        promises={"storePassword": Promise(frozenset({""}), "there is no store with a password")}
+    )
+    password: SecretStr = SecretStr("")
+    password_file: str = ""
+
+    @field_validator("password")
+    @classmethod
+    def _short(cls, value: SecretStr) -> SecretStr:
+        if len(value.get_secret_value()) > 20:
+            raise ValueError("it has over 20 characters")
+        return value
+
+
+def test_secret_comes_from_a_file_without_its_newline(tmp_path: Path) -> None:
+    file = tmp_path / "password"
+    file.write_text("s3cret word\n")
+    options = load(Secrets, sets=[f"passwordFile={file}"])
+    assert options.password.get_secret_value() == "s3cret word"
+    assert "s3cret word" in options.secrets
+    assert "s3cret" not in json.dumps(options.to_json()) + repr(options)
+    assert options.to_json()["passwordFile"] == str(file)
+    file.unlink()
+    again = RuntimeOptions(options).change({})
+    assert again.options.password.get_secret_value() == "s3cret word"
+
+
+@pytest.mark.parametrize("extra", [(), ("password=s3cret",)])
+def test_secret_file_that_cannot_be_used_is_refused(tmp_path: Path, extra: tuple[str, ...]) -> None:
+    file = f"passwordFile={tmp_path / 'none'}"
+    with raises_about(ConfigError, "passwordFile") as caught:
+        load(Secrets, sets=(file, *extra))
+    assert "s3cret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "sets",
+    [
+        ("password=s3cret-of-more-than-20",),
+        ("password=s3cret", "password=s3cret2"),
+        ("storePassword=s3cret",),
+    ],
+)
+def test_error_shows_no_secret(sets: tuple[str, ...]) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load(Secrets, sets=sets)
+    assert "assword" in str(caught.value) and "s3cret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("model", [NamesrvOptions, BrokerOptions, ProxyOptions])
+def test_each_secret_may_be_in_a_file(model: type[Options]) -> None:
+    names = model.secret_names()
+    assert names and {f"{name}_file" for name in names} <= model.model_fields.keys()
+    assert all(_SECRET_KEY.search(model.model_fields[name].alias or name) for name in names)
 
 
 def test_defaults_hold_when_nothing_is_given() -> None:

@@ -12,8 +12,8 @@ from aerobee_chassis.logs import (
     ForwardToStructlog,
     LogFormat,
     configure,
+    escape,
     is_console,
-    printable,
     redact,
 )
 
@@ -25,7 +25,7 @@ def test_secrets_and_bodies_are_blanked(key: str) -> None:
 
 def test_a_name_cannot_steer_the_terminal() -> None:
     event = {"event": "client\x1b[2J", "count": 3, "exception": "first\n\tsecond\x9b"}
-    assert printable(None, "info", event) == {
+    assert escape(None, "info", event) == {
         "event": "client\\x1b[2J",
         "count": 3,
         "exception": "first\n\tsecond\\x9b",

@@ -10,6 +10,7 @@ import structlog
 
 from aerobee_chassis.config import load
 from aerobee_chassis.errors import CertificateError, ConfigError
+from aerobee_chassis.logs import SECRETS
 from aerobee_chassis.rpc.peer_tls import PeerTlsOptions, ServerTlsOptions, warn_of_expiry
 from support.codes import raises_about
 from support.processes import certificates
@@ -102,6 +103,26 @@ def test_former_certificates_stay_while_new_ones_cannot_be_used(tmp_path: Path) 
     assert peers.of(SEND).authorities == before
     certificates.write(tmp_path)
     assert peers.reload() and peers.of(SEND).authorities != before
+
+
+def test_encrypted_key_is_used_with_the_password_of_a_file(tmp_path: Path) -> None:
+    certificate, key = certificates.write(tmp_path)
+    certificates.encrypt(key, "opensesame")
+    password = tmp_path / "password"
+    paths = (f"tlsCertPath={certificate}", f"tlsKeyPath={key}", f"tlsTrustCertPath={certificate}")
+    wrong = {"": "is not given", "other": "is wrong"}
+    for given, reason in wrong.items():
+        password.write_text(given)
+        peers = calling(*paths, f"tlsKeyPasswordFile={password}").peer_tls()
+        assert peers is not None
+        with raises_about(CertificateError, str(key)) as caught:
+            peers.of(SEND)
+        assert f"tlsKeyPasswordFile {reason}" in str(caught.value)
+        assert "\n" not in str(caught.value)
+    password.write_text("opensesame\n")
+    peers = calling(*paths, f"tlsKeyPasswordFile={password}").peer_tls()
+    assert peers is not None and b"BEGIN PRIVATE KEY" in peers.of(SEND).key
+    assert SECRETS.masked("the password is opensesame") == "the password is [redacted]"
 
 
 # ---- ports on other addresses than loopback ----

@@ -251,6 +251,13 @@ def test_a_broker_of_another_name_gets_a_certificate_with_it(tmp_path: Path) -> 
     assert load(BrokerOptions, file=directory / "broker.conf").broker_name == "broker-b"
 
 
+def test_a_broker_of_a_machine_room_gets_a_certificate(tmp_path: Path) -> None:
+    """Its name is "ROOM@NAME", which cannot be in a DNS name."""
+    issued = made(tmp_path / "secure").issue("broker", "east@broker", HOSTS, 30)
+    assert issued.name == "east@broker"
+    assert issued.names == ("broker.prod.aerobee", *HOSTS, "aerobee://prod/broker/east@broker")
+
+
 def test_a_name_that_services_cannot_read_is_refused(tmp_path: Path) -> None:
     with pytest.raises(CommandError, match="cannot be in a certificate"):
         Authority(tmp_path / "secure", NOW).init("prod", "my broker", HOSTS, 90)

@@ -92,6 +92,13 @@ def test_addresses_one_name_and_no_certificate_without_tls_are_taken(given: dict
     ProxyOptions.from_values(given)
 
 
+def test_the_secret_of_a_cluster_is_refused_without_showing_it() -> None:
+    """Certificates prove what a process is: decisions 33 and 52."""
+    with raises_about(ConfigError, "innerClientAuthenticationCredentials") as caught:
+        load(ProxyOptions, file=samples.refused("proxy", "inner-client"))
+    assert "tlsCertPath" in str(caught.value) and "secretKey" not in str(caught.value)
+
+
 def test_key_password_is_not_shown() -> None:
     options = ProxyOptions.from_values({"tlsKeyPassword": "opensesame"})
     assert options.tls_key_password.get_secret_value() == "opensesame"

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from aerobee_cli import output
 from aerobee_cli.options import end
+from aerobee_wire.printable import printable
 
 if TYPE_CHECKING:
     from aerobee_client.admin.descriptions import AccessChange
@@ -20,5 +21,5 @@ def show(done: str, change: AccessChange, more: Mapping[str, str], *, as_json: b
     else:
         print(done)
         for key, value in more.items():
-            print(f"{key.replace('_', ' ')}: {value}")
+            print(printable(f"{key.replace('_', ' ')}: {value}"))
     end(f"{process} does not have it: {reason}" for process, reason in change.lacking.items())

@@ -440,8 +440,8 @@ def _holder(authority: x509.Certificate, role: str, name: str) -> Identity:
     holder = Identity(_cluster_of(authority), role, name)
     if identity_of([str(holder)]) != holder:
         raise CommandError(
-            f"the name {name!r} cannot be in a certificate: write letters, digits, and - . _ after "
-            "the first"
+            f"the name {name!r} cannot be in a certificate: write letters, digits, and - . _ @ "
+            "after the first"
         )
     return holder
 
@@ -449,9 +449,10 @@ def _holder(authority: x509.Certificate, role: str, name: str) -> Identity:
 def _names(holder: Identity, hosts: Iterable[str]) -> list[x509.GeneralName]:
     """Return the names of a certificate. Certificates of clients have them too."""
     role = certificate_name(holder.role, holder.cluster)
+    own = [] if "@" in holder.name else [x509.DNSName(f"{holder.name}.{role}")]  # not in DNS
     return [
         x509.DNSName(role),
-        x509.DNSName(f"{holder.name}.{role}"),
+        *own,
         *map(_host, dict.fromkeys(hosts)),
         x509.UniformResourceIdentifier(str(holder)),
     ]

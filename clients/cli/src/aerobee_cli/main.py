@@ -47,7 +47,7 @@ def _run(arguments: list[str]) -> int:
     except Exception as error:
         if os.environ.get(TRACEBACK_VARIABLE):
             raise
-        print(f"error: {_one_line(explain(error))}", file=sys.stderr)
+        _note(f"error: {_one_line(explain(error))}")
         return 1
     sys.stdout.flush()
     return code if isinstance(code, int) else 0
@@ -70,8 +70,14 @@ def _print_usage(error: click.ClickException) -> int:
         return 2
     context = getattr(error, "ctx", None)
     hint = f" (see {context.command_path} --help)" if context is not None else ""
-    print(f"error: {_one_line(error.format_message())}{hint}", file=sys.stderr)
+    _note(f"error: {_one_line(error.format_message())}{hint}")
     return error.exit_code
+
+
+def _note(text: str) -> None:
+    from aerobee_cli.output import note
+
+    note(text)
 
 
 def _one_line(text: str) -> str:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from enum import Enum
 from typing import TYPE_CHECKING
 
 from aerobee_cli import output
 from aerobee_client.admin.export import full
+from aerobee_wire.printable import printable, printable_json
 
 if TYPE_CHECKING:
     from aerobee_client import ReceivedMessage
@@ -35,7 +35,7 @@ class MessageLines:
     def of(self, message: ReceivedMessage) -> str:
         item = full(message)
         if self._form is Format.JSON:
-            return json.dumps(item, ensure_ascii=False)
+            return printable_json(item)
         if self._form is Format.TEXT:
             return text_of(item, self._limit)
         return "\n".join([head_of(item), *hex_lines(_bytes(item))])
@@ -64,7 +64,7 @@ def _head(item: output.Item) -> list[str]:
 
 
 def _line(parts: list[str]) -> str:
-    return output.printable("  ".join(parts)).replace("\n", "\\n").replace("\t", "\\t")
+    return printable("  ".join(parts)).replace("\n", "\\n").replace("\t", "\\t")
 
 
 def _body(item: output.Item, limit: int | None) -> str:

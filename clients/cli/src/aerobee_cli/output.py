@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import sys
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
+
+from aerobee_wire.printable import printable, printable_json
 
 Item = Mapping[str, Any]
 
@@ -70,17 +71,6 @@ def show_each(items: Sequence[Item], *, as_json: bool) -> None:
         show_one(item, as_json=False)
 
 
-# Control characters could change the state of a terminal. Line feeds and tabs are kept.
-_CONTROLS = {
-    code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"
-}
-
-
-def printable(text: str) -> str:
-    """Escape control characters, so that a message body does not control the user's terminal."""
-    return text.translate(_CONTROLS)
-
-
 def wrapped(text: str) -> str:
     """Wrap a sentence at spaces for the terminal. Return it in one line if stdout is none."""
     if not sys.stdout.isatty():
@@ -96,7 +86,7 @@ def counted(number: int, noun: str) -> str:
 
 def note(text: str) -> None:
     """Print a remark on stderr, because stdout is for results."""
-    print(text, file=sys.stderr)
+    print(printable(text), file=sys.stderr)
 
 
 def show_done(text: str, item: Item, *, as_json: bool) -> None:
@@ -117,7 +107,7 @@ def write_array(items: Iterable[Item]) -> None:
 
 
 def _json(item: Item) -> str:
-    return json.dumps(item, ensure_ascii=False, default=_plain)
+    return printable_json(item, _plain)
 
 
 def _plain(value: object) -> object:

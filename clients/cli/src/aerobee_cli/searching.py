@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from collections.abc import Iterable
@@ -14,6 +13,7 @@ from aerobee_cli.message_lines import Format, MessageLines
 from aerobee_cli.options import BadOption
 from aerobee_cli.times import parse_moment
 from aerobee_client.admin.descriptions import QueueRange, SearchResult
+from aerobee_wire.printable import printable_json
 
 if TYPE_CHECKING:
     from aerobee_client import AdminClient, Sql
@@ -102,7 +102,7 @@ def time_of(option: str, text: str | None) -> int:
 def show(result: SearchResult, form: Format, *, as_json: bool) -> None:
     """Print the messages of a search: one JSON object with its state, or each in its format."""
     if as_json:
-        print(json.dumps(item_of(result), ensure_ascii=False))
+        print(printable_json(item_of(result)))
         return
     lines = MessageLines(form)
     for message in result.messages:

@@ -17,6 +17,7 @@ from typing import Any
 
 from aerobee_cli import output
 from aerobee_cli.output import Item
+from aerobee_wire.printable import printable
 
 GAP = 2  # spaces between columns: `awk -F '  +'` splits a line for programs
 # The lowest width of wrapped text beside other cells. Narrower text is written below its row.
@@ -95,7 +96,7 @@ class Table:
         """Return the lines of a table of at least one item. `width` is None for programs."""
         rows = [
             [
-                output.printable(each.cell(item[each.key], for_programs=width is None))
+                printable(each.cell(item[each.key], for_programs=width is None))
                 for each in self._columns
             ]
             for item in items

@@ -11,6 +11,7 @@ from aerobee_cli.options import BadOption
 from aerobee_cli.table import Column, Table, number
 from aerobee_client.admin.descriptions import GroupState, TrackedMessage
 from aerobee_client.admin.export import summary
+from aerobee_wire.printable import printable
 from aerobee_wire.status import Code, MqError
 
 if TYPE_CHECKING:
@@ -97,7 +98,7 @@ def show(found: Sequence[TrackedMessage], *, as_json: bool) -> None:
     table = Table(COLUMNS)
     for number_, tracked in enumerate(found):
         print("\n" if number_ else "", end="")
-        print(output.printable(head_of(tracked)))
+        print(printable(head_of(tracked)))
         table.show(map(row_of, tracked.groups), empty=_without_groups(tracked))
 
 

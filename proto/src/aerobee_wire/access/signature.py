@@ -53,6 +53,13 @@ class NotAuthenticated(MqError):
         super().__init__(Code.NO_PERMISSION, message, about=AUTHORIZATION_KEY)
 
 
+class WrongCredentials(NotAuthenticated):
+    """The user is unknown or disabled, or the secret key is wrong. All are answered alike."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"user {name[:64]!r} is unknown or disabled, or the secret key is wrong")
+
+
 class Signer:
     """Sign the calls of one client. Use the object on one thread.
 
@@ -133,8 +140,8 @@ class Signatures:
         """Return who signed a call. None if the header is empty or has another scheme.
 
         Raises:
-            NotAuthenticated: The signature is wrong, too old, or was used before. An unknown user,
-                a disabled one and a wrong secret key are answered alike.
+            WrongCredentials: The signature is wrong.
+            NotAuthenticated: The signature is too old, or was used before.
             MqError: SYSTEM_BUSY, the user has too many sessions.
         """
         scheme, _, fields = header.partition(" ")
@@ -162,7 +169,7 @@ class Signatures:
             if hmac.compare_digest(_signature(each, path, signed).encode(), given.encode()):
                 secret = each
         if secret is None or user is None or not user.enabled:
-            raise _refused(name)
+            raise WrongCredentials(name)
         self._take(credential, name, int(counter), int(time_ms), now_ms)
         return Signed(user, secret, digest)
 
@@ -170,12 +177,12 @@ class Signatures:
         """Return the signature of a running call, with its user as it is now.
 
         Raises:
-            NotAuthenticated: The user was deleted or disabled, or does not have the secret key any
+            WrongCredentials: The user was deleted or disabled, or does not have the secret key any
                 more.
         """
         user = self._user_of(signed.user.name)
         if user is None or not user.enabled or signed.secret not in user.secrets:
-            raise _refused(signed.user.name)
+            raise WrongCredentials(signed.user.name)
         return replace(signed, user=user)
 
     def _take(self, credential: str, name: str, counter: int, time_ms: int, now_ms: int) -> None:
@@ -270,12 +277,6 @@ def _signature(secret: bytes, path: str, fields: str) -> str:
 
 def _is_number(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) < 20
-
-
-def _refused(name: str) -> NotAuthenticated:
-    return NotAuthenticated(
-        f"user {name[:64]!r} is unknown or disabled, or the secret key is wrong"
-    )
 
 
 def _used() -> NotAuthenticated:

@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 LOOPBACK = "127.0.0.1"
+# A relay begins the name of its socket with this if its client uses TLS.
+TLS_MARK = "tls,"
 _WILDCARDS = ("", "0.0.0.0", "::", "[::]")
 
 
@@ -22,8 +24,14 @@ def peer_address(peer: str) -> str:
     kind, _, address = urllib.parse.unquote(peer).partition(":")
     if kind in ("ipv4", "ipv6"):
         return address
-    name = address.rpartition("/")[2]
+    name = address.rpartition("/")[2].removeprefix(TLS_MARK)
     return name if ":" in name else "unix"
+
+
+@lru_cache(maxsize=1_024)
+def is_relayed_tls(peer: str) -> bool:
+    """Return whether a gRPC peer is a relay whose client uses TLS."""
+    return urllib.parse.unquote(peer).rpartition("/")[2].startswith(TLS_MARK)
 
 
 def join_address(host: str, port: int) -> str:

@@ -69,7 +69,7 @@ def run(
         except BrokenPipeError:  # the reader left; the flush at exit would raise again
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    logs.configure(service, options.log_level, options.log_format)
+    logs.configure(service, options.log_level, options.log_format, options.secrets)
     warn_if_insecure(options)
     if options.ignored_keys:
         structlog.get_logger().warning("options_without_effect", keys=options.ignored_keys)

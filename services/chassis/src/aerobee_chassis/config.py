@@ -8,6 +8,9 @@ A key that only RocketMQ has is ignored, and one warning lists these keys. If th
 the effect of such a key, it is rejected. A key that differs from a known key only in its case is
 read as the known key, with a note. An unknown key is rejected, with the nearest known key as a
 hint. One error names all problems of all sources, with the lines of the file.
+
+A secret is a `SecretStr`, which neither `--print-config` nor an error shows. It has a second option
+with "File" at the end of its key: the path of a file with the secret.
 """
 
 from __future__ import annotations
@@ -59,6 +62,9 @@ Milliseconds = Annotated[int, Field(ge=1)]
 OWN_LABELS = frozenset({"cluster", "node_type", "node_id", "aggregation"})
 _METADATA = re.compile(r"[a-z0-9_.-]+")  # the names that gRPC sends
 _LABEL = re.compile(r"[a-zA-Z][a-zA-Z0-9_]*")
+# Keys of RocketMQ that may have a secret, and options with one.
+_SECRET_KEY = re.compile(r"password|secret|credential|token|header$|initAuthenticationUser$", re.I)
+_FILE = "_file"  # the end of the field with the path of a secret
 
 OptionsType = TypeVar("OptionsType", bound="Options")
 
@@ -214,6 +220,7 @@ class Options(BaseModel):
     # The receiver of OTLP_GRPC: "http://host:port" in plaintext, else with TLS.
     metrics_grpc_exporter_target: str = ""
     metrics_grpc_exporter_header: SecretStr = SecretStr("")  # "name:value,name:value"
+    metrics_grpc_exporter_header_file: str = ""  # not in RocketMQ, like all options for secrets
     metric_grpc_exporter_interval_in_mills: Milliseconds = 60_000
     metric_grpc_exporter_time_out_in_mills: Milliseconds = 3_000
     metric_logging_exporter_interval_in_mills: Milliseconds = 10_000
@@ -258,6 +265,17 @@ class Options(BaseModel):
     def _headers(cls, value: SecretStr) -> SecretStr:
         metadata_of(value.get_secret_value())
         return value
+
+    @property
+    def secrets(self) -> set[str]:
+        """Return the values that no log may show."""
+        found = {getattr(self, name).get_secret_value() for name in self.secret_names()}
+        return found | set(pairs_of(self.metrics_grpc_exporter_header.get_secret_value()).values())
+
+    @classmethod
+    def secret_names(cls) -> list[str]:
+        """Return the names of the fields with secrets."""
+        return [name for name, info in cls.model_fields.items() if info.annotation is SecretStr]
 
     @property
     def exports_metrics(self) -> bool:
@@ -385,10 +403,14 @@ class Options(BaseModel):
             elif (promise := cls.known_keys.promise(key)) is None:
                 ignored.add(key)
             elif not promise.keeps(str(value).strip(), _texts(cls, values)):
-                problem = ConfigError(f"option {given}={value!r}: {promise.instead}", given)
+                problem = ConfigError(f"option {_given(given, value)}: {promise.instead}", given)
                 problems.append(problem)
+        unread = len(problems)
+        _read_secrets(cls, options, problems)
         made, found = _validated(cls, options)
         problems += found
+        if len(problems) > unread:
+            made = None
         if made is not None:
             made._ignored = tuple(sorted(ignored))
         return made
@@ -401,6 +423,11 @@ class TraceOptions(Options):
     # Empty: no spans.
     otlp_endpoint: str = ""
     otlp_header: SecretStr = SecretStr("")  # "name:value,name:value"
+    otlp_header_file: str = ""
+
+    @property
+    def secrets(self) -> set[str]:
+        return super().secrets | set(pairs_of(self.otlp_header.get_secret_value()).values())
 
     @field_validator("otlp_header")
     @classmethod
@@ -535,7 +562,8 @@ def _each_once(
     for name, value in pairs:
         if name in values:
             key = _shown(model, name)
-            problem = f"--set {key} is given twice ({values[name]!r}, {value!r}): give it once"
+            given = "" if _SECRET_KEY.search(key) else f" ({values[name]!r}, {value!r})"
+            problem = f"--set {key} is given twice{given}: give it once"
             problems.append(ConfigError(problem, key))
         values[name] = value
     return values
@@ -601,6 +629,42 @@ def _moved(
             yield key, text
 
 
+def _given(key: str, value: object) -> str:
+    """Return a key with its value for an error, but without a secret."""
+    is_path = key.lower().endswith(_FILE.replace("_", ""))
+    return key if _SECRET_KEY.search(key) and not is_path else f"{key}={value!r}"
+
+
+def _read_secrets(
+    model: type[Options], values: dict[str, Any], problems: list[ConfigError]
+) -> None:
+    """Read the secrets that are in files. `values` are by field name. Add all problems."""
+    for name in model.secret_names():
+        path = str(values.get(name + _FILE) or "").strip()
+        given = values.get(name)
+        if not path or isinstance(given, SecretStr):  # that was read before
+            continue
+        key = _shown(model, name + _FILE)
+        if given:
+            secret = _shown(model, name)
+            problems.append(ConfigError(f"{secret} and {key} are both given: give one", key))
+            continue
+        try:
+            values[name] = read_secret(path)
+        except (OSError, UnicodeDecodeError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+            problems.append(ConfigError(f"option {key}: cannot read {path}: {reason}", key))
+
+
+def read_secret(path: str) -> str:
+    """Return the content of a file without the newline at its end. Raises OSError, or ValueError.
+
+    The ValueError is a UnicodeDecodeError.
+    """
+    text = Path(path).expanduser().read_text(encoding="utf-8")
+    return text.removesuffix("\n").removesuffix("\r")
+
+
 def _normal_path(text: str) -> str:
     return os.path.normpath(Path(text).expanduser()) if text else ""
 
@@ -627,7 +691,7 @@ def _validated(
     for each in found:
         name = names[str(each["loc"][0])]
         key, text = _shown(model, name), str(each["msg"]).removeprefix("Value error, ")
-        invalid.setdefault(name, ConfigError(f"option {key}={each['input']!r}: {text}", key))
+        invalid.setdefault(name, ConfigError(f"option {_given(key, each['input'])}: {text}", key))
     problems = list(invalid.values())
     mentioned = re.compile("|".join(rf"\b{problem.about}\b" for problem in problems))
     try:

@@ -8,51 +8,69 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Literal
 
 import structlog
 from structlog.dev import ConsoleRenderer, plain_traceback
 from structlog.typing import EventDict, Processor, WrappedLogger
 
+from aerobee_chassis.hidden import HiddenValues
+from aerobee_wire.access.users import User
+from aerobee_wire.printable import printable
+
 REDACTED_KEYS = frozenset(
     {"authorization", "signature", "secret", "secret_key", "password", "token", "body"}
 )
+# The secrets of this process. Like the configuration of structlog, there is one for each process.
+SECRETS = HiddenValues()
 LEVELS = ("debug", "info", "warning", "error")
 LogFormat = Literal["auto", "json", "console"]
 # The width of an event's name for people. structlog pads it to 30, half of a line.
 EVENT_WIDTH = 20
 # gRPC logs a traceback for each name of metadata that is not UTF-8: a caller could fill the log.
 UNREADABLE_NAME = "Invalid encoding on"
-# Control characters could change the state of a terminal. Line feeds and tabs are kept.
-_CONTROLS = {
-    code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"
-}
 
 
 def redact(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
-    """Replace the values of the keys in REDACTED_KEYS."""
-    for key in REDACTED_KEYS & event.keys():
-        event[key] = "[redacted]"
-    return event
+    """Replace the values of the keys in REDACTED_KEYS, and SECRETS wherever they are."""
+    found: EventDict = SECRETS.masked_in(event, REDACTED_KEYS)
+    return found
 
 
-def printable(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
+def hide_users(names: Iterable[str], user_of: Callable[[str], User | None]) -> None:
+    """Hide the secret keys of users in all lines, and no longer their former ones.
+
+    `user_of` returns the user of a name, or None if there is none any more.
+    """
+    for name in names:
+        user = user_of(name)
+        SECRETS.hide(f"user {name}", () if user is None else user.secrets)
+
+
+def escape(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
     """Escape control characters in names that clients chose, and in the text of errors."""
     return {
-        key: value.translate(_CONTROLS) if isinstance(value, str) else value
-        for key, value in event.items()
+        key: printable(value) if isinstance(value, str) else value for key, value in event.items()
     }
 
 
-def configure(service: str, level: str = "info", log_format: LogFormat = "auto") -> None:
+def configure(
+    service: str,
+    level: str = "info",
+    log_format: LogFormat = "auto",
+    secrets: Iterable[str] = (),
+) -> None:
     """Configure structlog and the standard library's logging for this process.
+
+    No line contains one of the `secrets`.
 
     Every JSON line has `timestamp` (UTC, ISO 8601), `level`, `event` and `service`. A line for
     people has the time in UTC without its date. The format "auto" is "console" if stdout is a
     terminal, and otherwise "json". Raises ValueError for a level that is not in LEVELS.
     """
     threshold = _threshold(level)
+    SECRETS.hide("options", secrets)
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
@@ -95,8 +113,8 @@ def _rendering(*, for_people: bool) -> Sequence[Processor]:
     if not for_people:
         return (
             structlog.processors.TimeStamper(fmt="iso", utc=True),
-            redact,
             structlog.processors.format_exc_info,
+            redact,
             structlog.processors.JSONRenderer(default=str),
         )
     renderer = ConsoleRenderer(
@@ -106,9 +124,9 @@ def _rendering(*, for_people: bool) -> Sequence[Processor]:
     )
     return (
         structlog.processors.TimeStamper(fmt="%H:%M:%SZ", utc=True),
-        redact,
         structlog.processors.format_exc_info,
-        printable,
+        redact,
+        escape,
         renderer,
     )
 

@@ -166,7 +166,7 @@ class NamesrvApp(App):
             Step(stop=self.manager.close_broker_watches),
             Step(stop=self._proxy_rpcs.close),
             Step(stop=self.access.close),
-            BackgroundTask("access recheck", partial(self.access.notify, self._checks.recheck)),
+            BackgroundTask("access recheck", partial(self.access.notify, self._users_changed)),
         )
         return {"address": self._server.address, **self._metrics.ready_fields}
 
@@ -215,6 +215,8 @@ class NamesrvApp(App):
             )
         except MqError as error:
             raise StartError(error.message, error.about) from None
+        if self._first_user is not None:
+            logs.SECRETS.hide("first user", self._first_user.secrets)
         try:
             self.access.restore_file(path)
         except (OSError, ValueError) as error:
@@ -223,8 +225,13 @@ class NamesrvApp(App):
                 "brokers and other name servers have the table too",
                 str(path),
             ) from None
+        logs.hide_users([user.name for user in self.access.table.users()], self.access.user)
         if self.access.is_stale and len(self.access.table):
             structlog.get_logger().warning("access_table_stale", path=str(path))
+
+    def _users_changed(self, names: set[str]) -> None:
+        logs.hide_users(names, self.access.user)
+        self._checks.recheck(names)
 
     async def _create_first_user(self) -> None:
         """Create the first user if there is no user, and no broker has one."""

@@ -261,6 +261,7 @@ class ProxyApp(App):
             options.tls_key_path,
             options.tls_key_password.get_secret_value(),
             options.tls_cert_watch_interval_ms,
+            options.tls_key_password_file,
         )
         return TlsServer(
             plain,
@@ -318,6 +319,7 @@ class ProxyApp(App):
             ),
             enforced=options.authentication_enabled,
             signatures=signatures,
+            guesses=None if authentication is None else authentication.guesses,
             audit=self.proxy.audit,
         )
 

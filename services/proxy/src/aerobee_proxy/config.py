@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import ClassVar, Literal, TypeAlias
 
-from pydantic import Field, SecretStr, field_validator
+from pydantic import Field, field_validator
 
 from aerobee_chassis.config import MIB, KnownKeys, Milliseconds, Port, TraceOptions
 from aerobee_chassis.errors import ConfigError
@@ -54,6 +54,9 @@ class ProxyOptions(PortOptions, TraceOptions):
     authentication_enabled: bool = False
     authentication_users_file: str = ""  # if empty, users and policies come from name servers
     authorization_enabled: bool = False
+    # Not in RocketMQ: whether the signatures of SDKs on other machines count over TLS alone. They
+    # prove nothing about the request, so who reads one could make any call with it.
+    authentication_require_tls: bool = True
     # Not in RocketMQ: check callers, but log calls instead of rejecting them.
     access_observe_only: bool = False
 
@@ -61,7 +64,6 @@ class ProxyOptions(PortOptions, TraceOptions):
     tls_server_mode: Literal["disabled", "permissive", "enforcing"] = "permissive"
     # Without a certificate, each process creates a self-signed one.
     tls_test_mode_enable: bool = True
-    tls_key_password: SecretStr = SecretStr("")
     tls_cert_watch_interval_ms: Milliseconds = 10_000
     # Not in RocketMQ, which accepts a header from each address: the networks of load balancers
     # whose connections begin with a header of the PROXY protocol, such as "10.0.0.0/24,fd00::/64".

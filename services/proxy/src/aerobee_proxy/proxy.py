@@ -119,7 +119,9 @@ class Proxy:
                 self.users = TableUsers(transport, namesrvs, clock.real.now_ms)
             if isinstance(self.users, TableUsers):
                 self.quotas = QuotaBuckets(self.users.table, lambda: clock.monotonic_ms() / 1_000)
-            self.authentication = Authentication(self.users, self.counts, clock)
+            self.authentication = Authentication(
+                self.users, self.counts, clock, requires_tls=options.authentication_require_tls
+            )
 
         self.route_cache = RouteCache(transport, namesrvs, clock)
         self.calls = calls = BrokerCalls(transport, self.route_cache, self._introduce_clients)
@@ -248,6 +250,7 @@ class Proxy:
         """End calls that are not allowed any more when the access table changes."""
         if isinstance(self.users, TableUsers):
             async for names in self.users.changes():
+                logs.hide_users(names, self.users.get)
                 self._pipeline.held.recheck(names)
 
     def end_long_calls(self) -> None:
@@ -346,7 +349,7 @@ class Proxy:
         options, clock, sessions = self.options, self.clock, self.sessions
         administration = Administration(self.calls, self.route_cache)
         return handlers(
-            AdminCalls(self.authentication, self.counts, options.tls_cluster_name),
+            AdminCalls(self.authentication, self.counts, options.tls_cluster_name, self.audit),
             topics=TopicRpcs(self.route_cache, options.tls_cluster_name),
             groups=GroupRpcs(administration, clock),
             clients=ClientRpcs(administration, sessions, self.client_commands, self._options),

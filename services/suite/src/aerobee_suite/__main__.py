@@ -44,7 +44,8 @@ def main(arguments: list[str] | None = None) -> int:
     except ConfigError as error:
         print(f"error: {error}", file=sys.stderr)
         return EXIT_BAD_OPTIONS
-    logs.configure(SERVICE, options.broker.log_level, options.broker.log_format)
+    secrets = options.namesrv.secrets | options.broker.secrets | options.proxy.secrets
+    logs.configure(SERVICE, options.broker.log_level, options.broker.log_format, secrets)
     _warn(options)
     if given.until_stdin_ends:
         threading.Thread(target=_stop_at_end_of_stdin, name="stdin", daemon=True).start()

@@ -360,6 +360,37 @@ async def test_each_rpc_is_called_by_users_as_the_page_says(directories: Path) -
                 assert await outcome(opened, path, header, request) == ("" if may else path), path
 
 
+async def test_replay(directories: Path) -> None:
+    """A call that was read is not made again: not as it was, not altered, and not elsewhere."""
+    (without,) = (caller for caller in CALLERS if caller.name == WITHOUT_CERTIFICATE)
+    made: list[bytes] = []
+
+    async def send(request: Any, call: Call) -> Any:
+        made.append(request.SerializeToString())
+        return await handler_of(SEND.path[1:])(request, call)
+
+    path, request, late_ms = SEND.path, b"\x12\x08\n\6orders", 31_000
+    header = signer("root").sign(path, request)
+    scheme, credential, counter, *rest = header.split(" ")
+    old = Signer("root", lambda: SECRET, lambda: now_ms() - late_ms).sign(path, request)
+    async with (
+        serving(directories, Users().access(), handler=send) as address,
+        channel(directories, address, without) as opened,
+    ):
+        await outcome(opened, path, header, request)
+        assert made == [request]
+        for replayed, given in (
+            (header, request),
+            (header, request.replace(b"orders", b"others")),
+            (" ".join((scheme, credential, str(int(counter) + 1), *rest)), request),
+            (old, request),
+        ):
+            assert await outcome(opened, path, replayed, given) == AUTHORIZATION_KEY
+        fresh = signer("root").sign(path, request)
+        assert await outcome(opened, DELETE_TOPIC.path, fresh, request) == AUTHORIZATION_KEY
+    assert made == [request]
+
+
 async def test_a_user_with_the_role_admin_is_a_user(directories: Path) -> None:
     (admin,) = (caller for caller in CALLERS if caller.name == "admin")
     async with (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import datetime
 import shutil
+import ssl
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -26,7 +27,12 @@ from aerobee_chassis.rpc.server import Server
 from aerobee_chassis.rpc.standard_services import HEALTH
 from aerobee_chassis.rpc.transport import CallFailed
 from aerobee_cli.authority import Authority
-from aerobee_wire.certificates import ANYBODY_CERTIFICATE, ANYBODY_KEY, CertificateFiles
+from aerobee_wire.certificates import (
+    ANYBODY_CERTIFICATE,
+    ANYBODY_KEY,
+    CertificateFiles,
+    tls_cause,
+)
 from support.clock.polling import until
 
 CLUSTER = "prod"
@@ -263,6 +269,35 @@ async def test_a_caller_refuses_another_authority_name_and_plaintext(
     await plain.start()
     with pytest.raises(Refused):
         await ask(plain.address, PeerTls(files(secure, "proxy"), CLUSTER))
+    await plain.stop()
+
+
+@pytest.mark.filterwarnings("ignore:.*TLSv1_1 is deprecated")
+async def test_downgrade(secure: Path) -> None:
+    """Both sides need TLS 1.2, none falls back to plaintext, and the caller learns why."""
+    old = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    old.check_hostname, old.verify_mode = False, ssl.CERT_NONE
+    old.set_ciphers("DEFAULT:@SECLEVEL=0")
+    old.minimum_version = old.maximum_version = ssl.TLSVersion.TLSv1_1
+    without_sni = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    without_sni.check_hostname, without_sni.verify_mode = False, ssl.CERT_NONE
+    without_sni.set_alpn_protocols(["h2"])
+    async with serving(secure, "none") as address:
+        host, _, port = address.rpartition(":")
+        with pytest.raises(OSError):
+            await asyncio.open_connection(host, int(port), ssl=old)
+        _, writer = await asyncio.open_connection(host, int(port), ssl=without_sni)
+        assert writer.get_extra_info("ssl_object").version() in ("TLSv1.2", "TLSv1.3")
+        writer.close()
+        with pytest.raises(Refused) as caught:
+            await ask(address, None)
+        assert "tlsTrustCertPath" in tls_cause(str(caught.value))
+    plain = Server([], host="127.0.0.1", port=0, failure_of=no_failure)
+    await plain.start()
+    for role in ("", "proxy"):
+        with pytest.raises(Refused) as caught:
+            await ask(plain.address, PeerTls(files(secure, role), CLUSTER))
+        assert "does not use TLS" in tls_cause(str(caught.value))
     await plain.stop()
 
 

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 from cryptography import x509
-from cryptography.hazmat.primitives import serialization
 
 from aerobee_chassis.errors import CertificateError
 from aerobee_chassis.tls_port import tls
@@ -19,6 +18,7 @@ from aerobee_chassis.tls_port.certificates import Certificates
 from aerobee_chassis.tls_port.self_signed import make
 from aerobee_chassis.tls_port.settings import TlsSettings
 from support.codes import raises_about
+from support.processes import certificates
 from support.processes.certificates import write
 
 NOW = datetime.datetime(2024, 2, 29, tzinfo=datetime.UTC)
@@ -40,10 +40,14 @@ class ManualPoller:
 class Watched:
     """Certificates over two files, and the events that they reported."""
 
-    def __init__(self, certificate: Path, key: Path) -> None:
+    def __init__(self, certificate: Path, key: Path, password: Path | None = None) -> None:
         self.events: list[tuple[str, dict[str, Any]]] = []
         self.poller = ManualPoller()
-        settings = TlsSettings(cert_path=str(certificate), key_path=str(key))
+        settings = TlsSettings(
+            cert_path=str(certificate),
+            key_path=str(key),
+            key_password_file="" if password is None else str(password),
+        )
         self.certificates = Certificates(
             settings,
             "/nowhere",
@@ -137,17 +141,25 @@ def test_files_that_do_not_serve_are_named(
 @pytest.mark.parametrize("password", ["", "wrong"])
 def test_an_encrypted_key_needs_its_password(tmp_path: Path, password: str) -> None:
     certificate, key = write(tmp_path)
-    plain = serialization.load_pem_private_key(key.read_bytes(), None)
-    key.write_bytes(
-        plain.private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.PKCS8,
-            serialization.BestAvailableEncryption(b"secret"),
-        )
-    )
+    certificates.encrypt(key, "secret")
     tls.load(str(certificate), str(key), "secret")
-    with raises_about(CertificateError, "tlsKeyPassword"):
+    with raises_about(CertificateError, "tlsKeyPasswordFile") as caught:
         tls.load(str(certificate), str(key), password)
+    assert ("wrong" in str(caught.value)) is bool(password)
+
+
+def test_password_is_read_again_with_its_key(tmp_path: Path) -> None:
+    certificate, key = write(tmp_path)
+    password = tmp_path / "password"
+    password.write_text("first\n")
+    certificates.encrypt(key, "first")
+    watched = Watched(certificate, key, password)
+    certificate, key = write(tmp_path)
+    certificates.encrypt(key, "second")
+    password.write_text("second\n")
+    watched.poller.turn()
+    watched.poller.turn()
+    assert [event for event, _ in watched.events] == ["reloaded"]
 
 
 def test_self_signed_certificate_names_hosts_and_addresses() -> None:

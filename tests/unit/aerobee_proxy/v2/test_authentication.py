@@ -11,6 +11,7 @@ import structlog
 from aerobee_foreign.apache.rocketmq.v2 import service_pb2 as s
 from aerobee_foreign.apache.rocketmq.v2.definition_pb2 import Code
 
+from aerobee_chassis.rpc.guesses import DELAY_S, FAILURES
 from aerobee_proxy.access.users import Users
 from aerobee_proxy.cluster.log_throttle import DEFAULT_EVERY_MS
 from aerobee_proxy.counts import ProxyCounts
@@ -20,7 +21,7 @@ from aerobee_proxy.v2.rpc.pipeline import NotAdmitted
 from aerobee_proxy.v2.status import Refused
 from support.clock.manual_clock import ManualClock
 from support.proxy.access import BILLING, DATE, DISABLED, SECRET, signed, write_users
-from support.proxy.harness import CLIENT_ID, Cluster, FakeCall, Requests
+from support.proxy.harness import CLIENT_ID, Cluster, FakeCall, Requests, streamed
 
 PEER = "192.0.2.1:5123"
 METHODS = s.DESCRIPTOR.services_by_name["MessagingService"].methods
@@ -55,14 +56,14 @@ def test_header_of_every_sdk(file: Path, credential: str, upper: bool) -> None:
         f"MQv2-HMAC-SHA1 Credential={credential}, SignedHeaders=x-mq-date-time, "
         f"Signature={given.upper() if upper else given}"
     )
-    assert authentication(file).check(signed(authorization=header), PEER).name == "billing"
+    assert authentication(file).check(FakeCall(signed(authorization=header))).name == "billing"
 
 
 @pytest.mark.parametrize(
     "date", ["2026-11-21T14:15:00.123456789+08:00", "20261121T141500Z", "no date at all"]
 )
 def test_date_is_signed_but_not_checked(file: Path, date: str) -> None:
-    assert authentication(file).check(signed(date=date), PEER).name == "billing"
+    assert authentication(file).check(FakeCall(signed(date=date))).name == "billing"
 
 
 @pytest.mark.parametrize(
@@ -87,7 +88,7 @@ def test_date_is_signed_but_not_checked(file: Path, date: str) -> None:
 )
 def test_bad_signatures_are_refused(file: Path, metadata: dict[str, str]) -> None:
     with pytest.raises(Refused) as caught:
-        authentication(file).check(metadata, PEER)
+        authentication(file).check(FakeCall(metadata))
     assert caught.value.code == Code.UNAUTHORIZED
     assert SECRET not in caught.value.message
 
@@ -96,7 +97,7 @@ def test_unknown_name_and_wrong_secret_have_the_same_answer(file: Path) -> None:
     answers = []
     for metadata in (signed(name="a"), signed(name="gone"), signed(secret="wrong")):
         with pytest.raises(Refused) as caught:
-            authentication(file).check(metadata, PEER)
+            authentication(file).check(FakeCall(metadata))
         answers.append(caught.value.message.split("'", 2)[2])
     assert len(set(answers)) == 1
 
@@ -116,13 +117,53 @@ def test_refusals_are_counted_and_their_log_is_throttled(file: Path) -> None:
     with structlog.testing.capture_logs() as logs:
         for _ in range(100):
             with pytest.raises(Refused):
-                guard.check(signed(secret="wrong"), PEER)
+                guard.check(FakeCall(signed(secret="wrong")))
         clock.advance(DEFAULT_EVERY_MS)
         with pytest.raises(Refused):
-            guard.check(signed(secret="wrong"), PEER)
+            guard.check(FakeCall(signed(secret="wrong")))
     assert counts.unauthorized == 101
-    logged = [(line["event"], line["refused"], line["peer"]) for line in logs]
-    assert logged == [("call_refused", 1, PEER), ("call_refused", 101, PEER)]
+    refused = [line for line in logs if line["event"] == "call_refused"]
+    logged = [(line["refused"], line["peer"]) for line in refused]
+    assert logged == [(1, PEER), (101, PEER)]
+
+
+def test_guesses_of_an_address_are_answered_late(file: Path) -> None:
+    """Calls without a signature guess nothing, and a right one is never late."""
+    guard = authentication(file)
+    calls = [FakeCall(signed(secret="wrong")) for _ in range(FAILURES - 1)]
+    calls += [FakeCall(signed(name="nobody")), FakeCall(signed(name="gone")), FakeCall({})]
+    for call in calls:
+        with pytest.raises(Refused):
+            guard.check(call)
+    assert [call.delays for call in calls] == [[]] * FAILURES + [[DELAY_S], []]
+    right = FakeCall(signed())
+    assert guard.check(right).name == "billing" and not right.delays
+
+
+@pytest.mark.parametrize(
+    ("peer", "tls", "counts"),
+    [
+        ("192.0.2.1:5123", True, True),
+        ("192.0.2.1:5123", False, False),
+        ("[2001:db8::1]:5123", False, False),
+        ("127.0.0.1:5123", False, True),
+        ("[::1]:5123", False, True),
+        ("unix", False, True),
+    ],
+)
+def test_signature_off_loopback_counts_over_tls_only(
+    file: Path, peer: str, tls: bool, counts: bool
+) -> None:
+    call = FakeCall(signed())
+    call.peer, call.is_encrypted = peer, tls
+    if counts:
+        assert authentication(file).check(call).name == "billing"
+        return
+    with pytest.raises(Refused, match="authenticationRequireTls") as caught:
+        authentication(file).check(call)
+    assert caught.value.code == Code.UNAUTHORIZED
+    anyway = Authentication(Users(file), ProxyCounts(), ManualClock(), requires_tls=False)
+    assert anyway.check(call).name == "billing"
 
 
 # ---- every RPC ----
@@ -143,7 +184,7 @@ async def first_status(proxy: Proxy, method: Any, metadata: dict[str, str]) -> A
         with suppress(NotAdmitted):
             await handler(aiter(requests), call)
     elif method.server_streaming:
-        await handler(s.ReceiveMessageRequest(), call)
+        await streamed(handler, s.ReceiveMessageRequest(), call)
     else:
         return (await handler(getattr(s, method.input_type.name)(), call)).status
     return call.written[0].status if call.written else None

@@ -22,7 +22,7 @@ from aerobee_proxy.v2.rpc.pipeline import NotAdmitted
 from aerobee_wire.access.users import User
 from support.clock.polling import until
 from support.proxy.access import BILLING, policy, signed, write_users
-from support.proxy.harness import CLIENT_ID, Cluster, FakeCall, Requests, refused
+from support.proxy.harness import CLIENT_ID, Cluster, FakeCall, Requests, refused, streamed
 
 TOPIC, GROUP = d.Resource(name="orders"), d.Resource(name="billing")
 QUEUE = d.MessageQueue(topic=TOPIC, broker=d.Broker(name="broker-a"))
@@ -73,7 +73,7 @@ async def status_of(proxy: Proxy, request: Any) -> d.Status:
         with suppress(NotAdmitted):
             await handler(aiter(requests), made)
     elif rpc in ("receive_message", "pull_message"):
-        await handler(request, made)
+        await streamed(handler, request, made)
     else:
         status = (await handler(request, made)).status
         assert isinstance(status, d.Status)

@@ -17,7 +17,7 @@ from aerobee_proxy.proxy import Proxy
 from aerobee_proxy.v2.rpc.pipeline import NotAdmitted
 from support.clock.polling import until
 from support.proxy.access import SECRET, signed
-from support.proxy.harness import Cluster, FakeCall, Requests
+from support.proxy.harness import Cluster, FakeCall, Requests, streamed
 
 TOPIC, GROUP = d.Resource(name="orders"), d.Resource(name="billing")
 QUEUE = d.MessageQueue(topic=TOPIC, broker=d.Broker(name="broker-a"))
@@ -131,7 +131,7 @@ async def test_stream_and_receive_end_when_the_user_loses_the_right(
     stream = asyncio.create_task(proxy.rpcs.telemetry(aiter(requests), streaming))
     await until(lambda: streaming.written, "the answer to the settings")
     cluster.transport.gate.clear()  # brokers hold the receive
-    receive = asyncio.create_task(proxy.rpcs.receive_message(RECEIVE, receiving))
+    receive = asyncio.create_task(streamed(proxy.rpcs.receive_message, RECEIVE, receiving))
     await asyncio.sleep(1)
     assert not stream.done() and not receive.done()
     cluster.send(loss)

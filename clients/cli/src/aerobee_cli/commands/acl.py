@@ -23,6 +23,7 @@ from aerobee_cli.options import (
     listing,
 )
 from aerobee_cli.table import Column, Table
+from aerobee_wire.printable import printable
 from aerobee_wire.status import Code, MqError
 
 if TYPE_CHECKING:
@@ -200,7 +201,7 @@ def check(
         [item] = output.items_of([found])
         output.show_one({**item, "reason": found.reason}, as_json=True)
     else:
-        print(f"{'allowed' if found.allowed else 'denied'}: {found.reason}")
+        print(printable(f"{'allowed' if found.allowed else 'denied'}: {found.reason}"))
 
 
 @app.add("import", epilog="Example: aerobee acl import plain_acl.yml --dry-run")
@@ -264,7 +265,7 @@ def export(context: click.Context, *, namesrv: Namesrv = None) -> None:
         policies = {
             name: [_parsed(each) for each in found] for name, found in admin.list_policies().items()
         }
-    print(dumps(exported(users, policies), indent=2, ensure_ascii=False))
+    print(dumps(exported(users, policies), indent=2))
 
 
 def _apply(admin: AdminClient, user: User, *, exists: bool) -> Mapping[str, str]:

@@ -27,6 +27,7 @@ from aerobee_cli.options import (
 from aerobee_cli.table import Column, number
 from aerobee_cli.times import Moment, parse_moment
 from aerobee_wire.audit import START_HASH, BrokenLine, Chain, Link, link_of, parsed
+from aerobee_wire.printable import printable
 
 if TYPE_CHECKING:
     from aerobee_client.admin.audit import AuditLine
@@ -88,9 +89,9 @@ def tail(
     """
     for line in _lines(file, lines, follow):
         if json:
-            print(line.decode(errors="replace").rstrip("\n"), flush=True)
+            print(printable(line.decode(errors="replace").rstrip("\n")), flush=True)
         else:
-            print(output.printable(_text(line)), flush=True)
+            print(printable(_text(line)), flush=True)
 
 
 @app.add("list", epilog="Example: aerobee audit list --user billing --since 24h")

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 app = CommandGroup("certs", help="Certificates for TLS between services and clients.")
 
 LABEL = 40  # characters of a cluster or a process in the names of a certificate
-NAME = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._-]{{,{LABEL - 1}}}")
+NAME = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._@-]{{,{LABEL - 1}}}")
 COLUMNS = (
     Column("file", "file"),
     Column("role", "role"),
@@ -166,5 +166,6 @@ def _check_name(option: str, value: str) -> None:
     """Check the name of a process, which is also the name of its files."""
     if not NAME.fullmatch(value):
         raise BadOption(
-            f"{option} {value!r}: write at most {LABEL} letters, digits, and - . _ after the first"
+            f"{option} {value!r}: write at most {LABEL} letters, digits, and - . _ @ after the "
+            "first"
         )

@@ -11,6 +11,7 @@ from aerobee_cli.command_line import CommandGroup, Option
 from aerobee_cli.errors import INCOMPLETE
 from aerobee_cli.options import BadOption, Json, Namesrv, enter_context, namesrv_of
 from aerobee_cli.times import parse_duration
+from aerobee_wire.printable import printable
 
 if TYPE_CHECKING:
     from aerobee_cli.doctor.cluster import Diagnosis
@@ -86,7 +87,7 @@ def _show(found: Diagnosis, *, as_json: bool) -> None:
         output.write_array(output.items_of(found.findings))
     else:
         for finding in found.findings:
-            print(output.printable(finding.text))
+            print(printable(finding.text))
     number = len(found.problems)
     verdict = output.counted(number, "finding") if number else "all is well"
     if hints := len(found.findings) - number:

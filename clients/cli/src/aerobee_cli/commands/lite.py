@@ -11,6 +11,7 @@ from aerobee_cli import output
 from aerobee_cli.command_line import Argument, CommandGroup, Option
 from aerobee_cli.options import Columns, Json, Namesrv, Wide, admin_client, end, listing
 from aerobee_cli.table import Column, number
+from aerobee_wire.printable import printable
 from aerobee_wire.status import Code, MqError
 
 if TYPE_CHECKING:
@@ -110,9 +111,7 @@ def show(
     else:
         table.show(items, empty=f"no messages of {name}")
         for client in subscribers:
-            print(
-                f"subscribed: {output.printable(client['client_id'])} of {client['consumer_group']}"
-            )
+            print(f"subscribed: {printable(client['client_id'])} of {client['consumer_group']}")
     _end(silent)
 
 

@@ -104,8 +104,8 @@ def up(
     visitor, and ends 30 minutes after the last one. The logs go to stderr. Ctrl-C and SIGTERM stop
     the services. With --replicas, N brokers run on consecutive ports, and a broker that ends is
     started again. With --secure, certificates are made under DIR/secure once, and renewed by a
-    start when they expire within 30 days. There is no console then: start one with
-    "aerobee console --login".
+    start when they expire within 30 days. Changes and rejected calls are in the audit logs under
+    DIR/audit. There is no console then: start one with "aerobee console --login".
     """
     from aerobee_cli.processes.suite import Replicas, SuiteOptions, serve, set_of
 
@@ -122,7 +122,9 @@ def up(
     if any(set_of(item)[1].lower().startswith("logformat=") for item in sets or ()):
         raise BadOption("--set logFormat: use --log-format, which is for all services")
     chosen = (*(_closed_ports(data, sets or ()) if secure else ()), *(sets or ()))
-    options = SuiteOptions(data, namesrv_port, broker_port, chosen, proxy_port, group)
+    options = SuiteOptions(
+        data, namesrv_port, broker_port, chosen, proxy_port, group, audited=secure
+    )
     asyncio.run(
         serve(
             options,

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Any, TextIO
 
-from aerobee_cli.output import printable
+from aerobee_wire.printable import printable
 
 # As in `aerobee_chassis.logs`, which the command does not need.
 LEVEL_WIDTH, EVENT_WIDTH = 9, 20

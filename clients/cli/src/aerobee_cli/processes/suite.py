@@ -98,7 +98,8 @@ class SuiteOptions:
 
     `sets` are "key=value" for the broker, and "namesrv.key=value" and "proxy.key=value" for the
     other services. Port 0 means a free port. Further brokers of a group have the ports after
-    `broker_port`. If `proxy_port` is None, there is no proxy.
+    `broker_port`. If `proxy_port` is None, there is no proxy. With `audited`, each service has an
+    audit log below `data`, unless `sets` give it another one.
     """
 
     data: Path
@@ -107,6 +108,7 @@ class SuiteOptions:
     sets: Sequence[str] = ()
     proxy_port: int | None = None
     replicas: Replicas = ONE_COPY
+    audited: bool = False
 
     @property
     def creates_topics(self) -> bool:
@@ -114,7 +116,8 @@ class SuiteOptions:
         return "autoCreateTopicEnable=false" not in self.sets
 
     def namesrv_arguments(self) -> list[str]:
-        return ["--port", str(self.namesrv_port), "--data", str(self.data), *self._sets(NAMESRV)]
+        arguments = ["--port", str(self.namesrv_port), "--data", str(self.data)]
+        return [*arguments, *self._audit_log(NAMESRV), *self._sets(NAMESRV)]
 
     def broker_arguments(self, number: int = 0, port: int | None = None) -> list[str]:
         """Return the arguments of one broker of the group. `number` starts at 0.
@@ -130,10 +133,24 @@ class SuiteOptions:
         for setting in self.replicas.settings(number):
             if setting.partition("=")[0].lower() not in keys:
                 arguments += ["--set", setting]
-        return [*arguments, *given]
+        return [*arguments, *self._audit_log(BROKER, number), *given]
 
     def proxy_arguments(self) -> list[str]:
-        return ["--port", str(self.proxy_port or 0), *self._sets(PROXY)]
+        port = str(self.proxy_port or 0)
+        return ["--port", port, *self._audit_log(PROXY), *self._sets(PROXY)]
+
+    def audit_logs(self) -> list[str]:
+        """Return "SERVICE.key=value" for the audit logs of services in one process."""
+        found = {service: self._audit_log(service) for service in (NAMESRV, BROKER, PROXY)}
+        return [f"{service}.{given[1]}" for service, given in found.items() if given]
+
+    def _audit_log(self, service: str, number: int = 0) -> list[str]:
+        given = (set_of(item) for item in self.sets)
+        keys = {name.partition("=")[0].lower() for owner, name in given if owner == service}
+        if not self.audited or keys & {"auditlogpath", "audit_log_path"}:
+            return []
+        file = f"{service}-{number}.log" if number else f"{service}.log"
+        return ["--set", f"auditLogPath={self.data.absolute() / 'audit' / file}"]
 
     def _sets(self, service: str) -> list[str]:
         arguments = []
@@ -292,7 +309,7 @@ class OneProcessSuite:
             *("--broker-port", str(options.broker_port)),
             *("--proxy-port", str(options.proxy_port or 0)),
         ]
-        for item in options.sets:
+        for item in (*options.audit_logs(), *options.sets):
             arguments += ["--set", item]
         self._child = Child("suite", "aerobee_suite", arguments, on_line)
 

@@ -24,7 +24,7 @@ from aerobee_console.web.fields import BadField, Fields, fields_of, joined
 from aerobee_console.web.render import link
 from aerobee_console.web.security import TOKEN_FIELD, Refused, visitor_address
 from aerobee_console.web.sessions import NoLogins, Session, Sessions, WrongCredentials
-from aerobee_console.web.throttle import Throttle
+from aerobee_wire.access.throttle import Throttle
 from aerobee_wire.status import MqError
 
 LOGIN, LOGOUT, STREAM = "/login", "/logout", "/live"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -20,8 +21,12 @@ _SIZES = ("B", "KiB", "MiB", "GiB", "TiB")
 _UNITS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1_000, "s"))
 
 
+@functools.cache
 def environment() -> Environment:
-    """Return the environment of the templates with its filters."""
+    """Return the environment of the templates with its filters.
+
+    It is the same at every call, so that a process compiles a template once.
+    """
     made = Environment(
         loader=PackageLoader("aerobee_console", "templates"),
         autoescape=True,

@@ -30,7 +30,10 @@ from aerobee_broker.store.message_store import MessageStore
 from aerobee_chassis.clock import Clock
 from aerobee_chassis.metrics.series import Labels, Metric
 from aerobee_wire import topics as names
+from aerobee_wire.printable import printable
 from aerobee_wire.status import MqError
+
+LONGEST_LABEL = 64  # characters of a label that a client states; clients alike count together
 
 LITE_TOPICS_A_ROUND = 10_000
 # What is measured before other work runs, about 0.5 ms: a pair of group and topic or a queue costs
@@ -165,7 +168,7 @@ class Gauges:
         producers: Counter[Labels] = Counter()
         consumers: Counter[Labels] = Counter()
         for client in self.clients.all():
-            made = _sdk(client)
+            made = sdk_labels(client)
             if client.producer_groups or client.published_topics:
                 producers[*made, PROTOCOL] += 1
             for group, consumer in client.consumers.items():
@@ -208,8 +211,11 @@ MEASURED = (
 )
 
 
-def _sdk(client: Client) -> Labels:
-    return client.language.lower() or "unknown", client.version.lower() or "unknown"
+def sdk_labels(client: Client) -> Labels:
+    """Return language and version of a client. A client states them, in any form and length."""
+    stated = (client.language, client.version)
+    language, version = (printable(each[:LONGEST_LABEL].lower()) or "unknown" for each in stated)
+    return language, version
 
 
 @dataclass(slots=True, eq=False)

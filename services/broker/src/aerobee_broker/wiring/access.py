@@ -15,6 +15,7 @@ from aerobee.audit.v1 import audit_pb2
 
 from aerobee_broker.cluster.registration import unreachable
 from aerobee_broker.config import BrokerOptions
+from aerobee_chassis import logs
 from aerobee_chassis.background import BackgroundTask, PeriodicTask
 from aerobee_chassis.clock import Clock
 from aerobee_chassis.errors import StartError
@@ -72,17 +73,20 @@ class BrokerAccess:
             self._first_user = read_first_user(given)
         except MqError as error:
             raise StartError(error.message, error.about) from None
+        if self._first_user is not None:
+            logs.SECRETS.hide("first user", self._first_user.secrets)
         try:
             self.store.restore_file(self._path)
         except (OSError, ValueError) as error:
             problem = f"the access table {self._path} cannot be read: {error}"
             raise StartError(f"{problem}; {_REMEDY}", str(self._path)) from None
+        logs.hide_users([user.name for user in self.store.table.users()], self.store.user)
         if self.store.is_stale and len(self.store.table):
             structlog.get_logger().warning("access_table_stale", path=str(self._path))
 
     def components(self) -> tuple[Component, ...]:
         """Return the components to start after the server, on real time."""
-        recheck = BackgroundTask("access recheck", partial(self.store.notify, self.checks.recheck))
+        recheck = BackgroundTask("access recheck", partial(self.store.notify, self._users_changed))
         if not self._namesrvs:
             first = BackgroundTask("first user", self._create_first_user)
             return (first, Step(stop=self.store.close), recheck)
@@ -97,6 +101,10 @@ class BrokerAccess:
             Step(stop=self.store.close),
             recheck,
         )
+
+    def _users_changed(self, names: set[str]) -> None:
+        logs.hide_users(names, self.store.user)
+        self.checks.recheck(names)
 
     async def _create_first_user(self, exchange: TableExchange | None = None) -> None:
         """Create the first user if name servers have none either."""

@@ -15,12 +15,14 @@ import structlog
 
 from aerobee_chassis.rpc.audit import Audit, Who
 from aerobee_chassis.rpc.call import Call
+from aerobee_chassis.rpc.guesses import Guesses
 from aerobee_chassis.rpc.held_calls import HeldCalls
 from aerobee_wire.access.caller import Caller
 from aerobee_wire.access.signature import (
     AUTHORIZATION_KEY,
     NotAuthenticated,
     Signatures,
+    WrongCredentials,
     claimed_user,
 )
 from aerobee_wire.identity import Identity, identity_of
@@ -80,7 +82,8 @@ class Access:
     `observe_only`, calls are checked and logged, but not rejected, unless the policy always rejects
     them. With `reports_plaintext`, calls without TLS are logged, too, because a port that enforces
     TLS would not get them. `signatures` checks calls that users have signed; if it is None, the
-    port serves no users. `audit` gets each rejected call.
+    port serves no users. `guesses` delays the answers to wrong signatures. `audit` gets each
+    rejected call.
     """
 
     def __init__(
@@ -91,6 +94,7 @@ class Access:
         observe_only: bool = False,
         reports_plaintext: bool = False,
         signatures: Signatures | None = None,
+        guesses: Guesses | None = None,
         audit: Audit | None = None,
     ) -> None:
         self.enforced = enforced
@@ -98,6 +102,7 @@ class Access:
         self._observe_only = observe_only
         self._reports_plaintext = reports_plaintext
         self._signatures = signatures
+        self._guesses = guesses
         self._audit = audit
         self._held = HeldCalls(MqError)
         self._log = RejectionLog()
@@ -119,6 +124,8 @@ class Access:
                 caller = Caller(caller.identity, signed, caller.source)
             self._policy.admit(caller, path)
         except MqError as error:
+            if isinstance(error, WrongCredentials) and not self._passes(path):
+                self._note_guess(call)
             self._reject(caller, path, error, claimed_user(header))
         else:
             if self._reports_plaintext and not call.is_encrypted:
@@ -185,13 +192,21 @@ class Access:
         `claimed` is the user that the signature of the call names.
         """
         self.rejected += 1
-        passes = self._observe_only and not self._policy.always_rejects(path)
+        passes = self._passes(path)
         self._log.note(path, caller.source, error.message, who=_name_of(caller), passes=passes)
         if passes:
             return
         if self._audit is not None:
             self._audit.rejected(Who.of(caller, claimed), path, error.code.name, error.message)
         raise error
+
+    def _passes(self, path: str) -> bool:
+        """Return whether a rejected call is made, because calls are only observed."""
+        return self._observe_only and not self._policy.always_rejects(path)
+
+    def _note_guess(self, call: Call) -> None:
+        if self._guesses is not None:
+            self._guesses.failed(call)
 
 
 def _name_of(caller: Caller) -> Identity | str:

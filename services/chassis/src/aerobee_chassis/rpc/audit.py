@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import structlog
@@ -133,6 +133,23 @@ class States:
         return found.state(request, answer)
 
 
+@dataclass(slots=True)
+class Change:
+    """A running change. `result` is that of its last line, until then CANCELLED."""
+
+    result: str
+    _is_over: bool = False
+
+    def end(self, result: str) -> None:
+        """Set the result, unless it is set. It is "OK" or the code of an error."""
+        if not self._is_over:
+            self.result, self._is_over = result, True
+
+
+async def _no_state() -> None:
+    return None
+
+
 class Audit(Component):
     """Write the audit log of one server.
 
@@ -156,7 +173,7 @@ class Audit(Component):
         self._log = log
         self._cluster = cluster
         self._clock = clock
-        self._with_reads = with_reads
+        self.with_reads = with_reads
         # One thread: lines keep their order, and a slow disk does not stop the event loop.
         self._writer = writer or ThreadPoolExecutor(1, "audit")
         self.reader = AuditReader(log.path, lambda: log.last, writer)
@@ -224,6 +241,7 @@ class Audit(Component):
         written.
         """
         who = Who.of_call(call)
+        resources = resources_of(path, request, self._cluster)
         if path in _LOGINS:
             if who.user:
                 visitor = request.visitor[:LONGEST_TEXT]
@@ -231,29 +249,46 @@ class Audit(Component):
                 await self._write_or_refuse({"event": LOGIN, **fields})
             yield
             return
+        state = partial(states.of, path, request, call)
+        async with self.change_by(who, path, resources, state):
+            yield
+
+    @asynccontextmanager
+    async def change_by(
+        self,
+        who: Who,
+        path: str,
+        resources: Sequence[str],
+        state: Callable[[], Awaitable[Any]] = _no_state,
+    ) -> AsyncIterator[Change]:
+        """Write the first line of a change of these resources, run the block, and write its result.
+
+        `state` returns the state as JSON, or None if it is unknown. Raises ChangeNotAudited before
+        the block if the line cannot be written.
+        """
         record: dict[str, Any] = {
             "request_id": secrets.token_hex(8),
             **who.fields,
             "rpc": rpc_name(path),
-            **_limited(resources_of(path, request, self._cluster)),
+            **_limited(resources),
         }
-        if (before := await states.of(path, request, call)) is not None:
+        if (before := await state()) is not None:
             record["before"] = before
         await self._write_or_refuse({"event": CHANGE, **record})
-        result = "CANCELLED"
+        change = Change("CANCELLED")
         try:
-            yield
-            result = "OK"
-            if (after := await states.of(path, request, call)) is not None:
+            yield change
+            change.end("OK")
+            if (after := await state()) is not None:
                 record["after"] = after
         except MqError as error:
-            result = error.code.name
+            change.end(error.code.name)
             raise
         except Exception:
-            result = "INTERNAL"
+            change.end("INTERNAL")
             raise
         finally:
-            self._write({"event": RESULT, **record, "result": result})
+            self._write({"event": RESULT, **record, "result": change.result})
 
     async def _write_or_refuse(self, record: Mapping[str, Any]) -> None:
         try:
@@ -284,7 +319,7 @@ class Audit(Component):
 
     def reads(self, path: str) -> bool:
         """Return whether calls of "/package.Service/Method" read bodies, and have lines."""
-        return self._with_reads and path in READS
+        return self.with_reads and path in READS
 
     def read(self, path: str, request: Any, call: Call) -> None:
         """Write a call that has read bodies. Further ones of a minute are one line."""

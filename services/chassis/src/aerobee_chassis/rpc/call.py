@@ -40,7 +40,7 @@ class Call(Protocol):
 
     @property
     def is_encrypted(self) -> bool:
-        """Return whether the server itself terminates TLS for this call."""
+        """Return whether the call came over TLS, which the server or its relay terminates."""
 
     @property
     def caller(self) -> Caller:
@@ -51,6 +51,9 @@ class Call(Protocol):
 
     def cancelled(self) -> bool:
         """Return whether the caller has disconnected or cancelled the call."""
+
+    def delay_answer(self, seconds: float) -> None:
+        """Send nothing more of the answer for some time. The call holds no request meanwhile."""
 
     async def write(self, message: Message | bytes) -> None:
         """Send one message of a server stream. Bytes are a message that is already serialized.

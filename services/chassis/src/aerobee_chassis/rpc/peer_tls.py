@@ -20,11 +20,14 @@ import structlog
 from pydantic import Field, SecretStr, field_validator
 
 from aerobee_chassis.clock import Clock
-from aerobee_chassis.config import MIB, Options
+from aerobee_chassis.config import MIB, Options, read_secret
 from aerobee_chassis.errors import CertificateError, ConfigError
+from aerobee_chassis.logs import SECRETS
 from aerobee_chassis.rpc.access import Access, Policy
 from aerobee_chassis.rpc.audit import Audit
 from aerobee_chassis.rpc.audit_log import AuditLog
+from aerobee_chassis.rpc.decrypted_key import decrypted
+from aerobee_chassis.rpc.guesses import Guesses
 from aerobee_chassis.rpc.transport import ChannelTls
 from aerobee_wire.access.signature import Signatures
 from aerobee_wire.access.users import User
@@ -55,6 +58,9 @@ class PeerTlsOptions(Options):
     tls_trust_cert_path: str = ""
     tls_cert_path: str = ""
     tls_key_path: str = ""
+    # The password of an encrypted key. The file is read whenever the key is: both may change.
+    tls_key_password: SecretStr = SecretStr("")
+    tls_key_password_file: str = ""
     # Not in RocketMQ: whether the certificate of another service must have the name of its role in
     # this cluster, or the name of its host.
     tls_verify: Literal["name", "host"] = "name"
@@ -91,7 +97,21 @@ class PeerTlsOptions(Options):
         return found
 
     def _certificate_files(self) -> CertificateFiles:
-        return CertificateFiles(self.tls_trust_cert_path, self.tls_cert_path, self.tls_key_path)
+        return CertificateFiles(
+            self.tls_trust_cert_path,
+            self.tls_cert_path,
+            self.tls_key_path,
+            password=self._key_password,
+            decrypt=decrypted,
+        )
+
+    def _key_password(self) -> str:
+        """Return the password of the key. Raises OSError."""
+        if not self.tls_key_password_file:
+            return self.tls_key_password.get_secret_value()
+        found = read_secret(self.tls_key_password_file)
+        SECRETS.hide("tlsKeyPassword", [found])
+        return found
 
     @field_validator("tls_cluster_name")
     @classmethod
@@ -170,6 +190,7 @@ class ServerTlsOptions(PortOptions):
     authorization_enabled: bool = False  # policies decide in any case; RocketMQ has two options
     # The first user, SUPER: {"username": …, "password": …}, or @ and the path of a file with it.
     init_authentication_user: SecretStr = SecretStr("")
+    init_authentication_user_file: str = ""
     # Not in RocketMQ: check callers, but log calls instead of rejecting them.
     access_observe_only: bool = False
 
@@ -204,6 +225,7 @@ class ServerTlsOptions(PortOptions):
             observe_only=self.access_observe_only,
             reports_plaintext=self._is_permissive,
             signatures=signatures,
+            guesses=Guesses(clock),
             audit=audit,
         )
 

@@ -65,7 +65,10 @@ class Certificates:
         from aerobee_chassis.tls_port import tls
 
         given = self._settings
-        return tls.load(given.cert_path, given.key_path, given.key_password)
+        password = given.key_password
+        if given.key_password_file:
+            password = tls.read_password(given.key_password_file)
+        return tls.load(given.cert_path, given.key_path, password)
 
     def _stamp(self) -> Stamp:
         stamps = []

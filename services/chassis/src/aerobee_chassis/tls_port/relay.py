@@ -57,6 +57,7 @@ BACKEND_RETRY_S = 0.02
 ACCEPT_PAUSE_S = 0.2
 ACCEPTS_AT_ONCE = 64
 REPORT_COUNTS_S = 0.5
+REPORT_REFUSED_S = 10.0  # between two lines of the log about refused connections
 
 
 class Hello:
@@ -140,7 +141,8 @@ class Hello:
             relay.poller.forget(client.fileno())
             relay.certificates.when_ready(lambda context: self._speak_tls(context, client))
         elif relay.settings.tls.mode == "enforcing":
-            relay.count("refused_plaintext")
+            why = "it uses plaintext, and tlsServerMode is enforcing"
+            relay.refuse("refused_plaintext", self._peer, why)
             self.give_up()
         else:
             relay.count("plaintext")
@@ -161,25 +163,27 @@ class Hello:
     def _handshake(self, end: TlsEnd) -> None:
         try:
             agreed = end.handshake()
-        except OSError:
-            self._relay.count("failed_handshakes")
+        except OSError as error:
+            why = str(getattr(error, "reason", None) or error.strerror or error)
+            self._relay.refuse("failed_handshakes", self._peer, f"the handshake failed: {why}")
             self.give_up()
             return
         if agreed:
             self._relay.count("tls")
-            self._connect(self._relay.settings.backend)
+            settings = self._relay.settings
+            self._connect(settings.backend, settings.tls_mark)
         else:
             interest = OUT if agreed is False else IN
             self._relay.poller.wait_for(end.fileno(), interest, lambda _: self._handshake(end))
 
-    def _connect(self, server: str) -> None:
+    def _connect(self, server: str, mark: str = "") -> None:
         """Connect to the socket `server` from a socket that is named after the client's address.
 
         The server then sees that address as its peer.
         """
         relay = self._relay
         relay.poller.forget(self._client.fileno())
-        path = relay.path_of(self._peer)
+        path = relay.path_of(mark + self._peer)
         try:
             backend = socket.socket(socket.AF_UNIX)
             backend.setblocking(False)
@@ -216,6 +220,7 @@ class Relay:
         self.certificates = Certificates(settings.tls, self._directory, self.poller, report)
         self._report = report
         self._counts: dict[str, int] = {}
+        self._has_reported = False  # a refused connection, a moment ago
         self._open: dict[str, int] = {}  # connections by host
         self._open_count = 0
         self._buffer = memoryview(bytearray(CHUNK_BYTES))
@@ -265,8 +270,8 @@ class Relay:
         if not self._open[host]:
             del self._open[host]
 
-    def path_of(self, peer: str) -> str:
-        return f"{self._directory}/{peer}"
+    def path_of(self, name: str) -> str:
+        return f"{self._directory}/{name}"
 
     def _command(self, _: int) -> None:
         word = os.read(STDIN, 64)
@@ -310,6 +315,17 @@ class Relay:
         if not self._counts:
             self.poller.call_later(REPORT_COUNTS_S, self._report_counts)
         self._counts[name] = self._counts.get(name, 0) + 1
+
+    def refuse(self, name: str, peer: str, reason: str) -> None:
+        """Count a client that is refused, and report the first one of REPORT_REFUSED_S."""
+        self.count(name)
+        if not self._has_reported:
+            self._has_reported = True
+            self.poller.call_later(REPORT_REFUSED_S, self._report_again)
+            self._report("connection_refused", peer=peer, reason=reason)
+
+    def _report_again(self) -> None:
+        self._has_reported = False
 
     def _report_counts(self) -> None:
         """Report the counts since the last report."""

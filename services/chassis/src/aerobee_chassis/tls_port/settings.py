@@ -7,6 +7,8 @@ import json
 from dataclasses import dataclass
 from typing import Literal
 
+from aerobee_chassis.addresses import TLS_MARK
+
 Mode = Literal["permissive", "enforcing"]
 
 
@@ -19,7 +21,7 @@ class TlsSettings:
     Without `cert_path` and `key_path` (PEM files), clients get a self-signed certificate. It is
     created when the first client uses TLS, and is never left in a file. With files, they are
     checked every `watch_interval_ms`. They are reloaded after they have changed and then stayed the
-    same for one interval.
+    same for one interval, together with `key_password_file`, which has the password of the key.
     """
 
     mode: Mode = "permissive"
@@ -27,6 +29,7 @@ class TlsSettings:
     key_path: str = ""
     key_password: str = dataclasses.field(default="", repr=False)
     watch_interval_ms: int = 10_000
+    key_password_file: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +43,9 @@ class RelaySettings:
     `max_per_address` of one host.
 
     Connections from the networks `trusted` (CIDR) must begin with a header of the PROXY protocol.
+
+    The name of a socket to the server is the address of the client, after `tls_mark` if the client
+    uses TLS.
     """
 
     listeners: tuple[int, ...]
@@ -50,6 +56,7 @@ class RelaySettings:
     max_per_address: int = 2_000
     trusted: tuple[str, ...] = ()
     tls_backend: str = ""
+    tls_mark: str = TLS_MARK
 
     def to_json(self) -> str:
         return json.dumps(dataclasses.asdict(self))

@@ -24,7 +24,7 @@ from typing import Any, Protocol
 
 import structlog
 
-from aerobee_chassis.addresses import join_address
+from aerobee_chassis.addresses import TLS_MARK, join_address
 from aerobee_chassis.errors import CertificateError, PortInUse, StartError
 from aerobee_chassis.lifecycle import Component
 from aerobee_chassis.port_limits import PortLimits
@@ -39,7 +39,7 @@ RESTART_S = 0.5
 LONGEST_RESTART_S = 10.0
 # A socket path (sun_path) has at most 103 bytes on macOS, and 107 on Linux. The directory contains
 # the server's socket, and a socket named after each caller.
-MAX_DIRECTORY = 103 - len("/[0000:0000:0000:0000:0000:ffff:255.255.255.255]:65535")
+MAX_DIRECTORY = 103 - len(f"/{TLS_MARK}[0000:0000:0000:0000:0000:ffff:255.255.255.255]:65535")
 
 OnReport = Callable[[str, Mapping[str, Any]], None]
 
@@ -133,7 +133,6 @@ class RelayPort:
         if self._keeper is not None:
             self._keeper.cancel()
             await asyncio.wait([self._keeper])
-            self._keeper = None
         for listener in self._listeners:
             listener.close()
         if self._relay is not None:
@@ -190,6 +189,8 @@ class RelayPort:
             log.error("certificate_not_reloaded", **fields, instead="the one before stays")
         elif event == "reloaded":
             log.info("certificate_reloaded", **fields)
+        elif event == "connection_refused":
+            log.warning(event, **fields)
         elif event == "self_signed_certificate":
             log.info("self_signed_certificate", **fields)
         else:

@@ -47,15 +47,25 @@ def load(cert_path: str, key_path: str, password: str = "") -> ssl.SSLContext:
         if reason == "KEY_VALUES_MISMATCH":
             problem = f"the private key {key_path} is not the one of the certificate {cert_path}"
         elif encrypted:
-            problem = (
-                f"the private key {key_path} is encrypted: give its password as tlsKeyPassword"
-            )
-            about = "tlsKeyPassword"
+            why = ", and the password of tlsKeyPasswordFile is wrong" if password else ""
+            problem = f"the private key {key_path} is encrypted{why}: give its password"
+            about = "tlsKeyPasswordFile"
         else:
             about = cert_path
             problem = f"certificate {cert_path} and key {key_path} cannot be used: {error}"
         raise CertificateError(problem, about) from None
     return context
+
+
+def read_password(path: str) -> str:
+    """Return the content of a file without the newline at its end. Raises CertificateError."""
+    try:
+        with open(os.path.expanduser(path), encoding="utf-8") as file:
+            return file.read().removesuffix("\n").removesuffix("\r")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        problem = f"cannot read the password of the private key {path}: {reason}"
+        raise CertificateError(problem, "tlsKeyPasswordFile") from None
 
 
 def load_pem(pem: bytes, directory: str) -> ssl.SSLContext:

@@ -15,6 +15,7 @@ from typing import Protocol
 
 import structlog
 
+from aerobee_chassis import logs
 from aerobee_chassis.errors import ConfigError
 from aerobee_wire.access.users import User, parse_users
 from aerobee_wire.status import MqError
@@ -42,6 +43,7 @@ class Users:
         self._broken = False
         self._seen = self._stat()
         self._by_name = read_users(path)
+        self._hide()
         self._check_mode()
 
     def get(self, name: str) -> User | None:
@@ -64,9 +66,15 @@ class Users:
             self._broken = True
             return False
         self._by_name, self._seen, self._broken = users, found, False
+        self._hide()
         self._check_mode()
         log.info("users_reloaded", users=len(users))
         return True
+
+    def _hide(self) -> None:
+        """Hide the secret keys in all lines of the log."""
+        keys = [secret for user in self._by_name.values() for secret in user.secrets]
+        logs.SECRETS.hide("users", keys)
 
     def _stat(self) -> os.stat_result:
         try:

@@ -5,7 +5,8 @@
 HEX is the HMAC-SHA1 of the value of x-mq-date-time, keyed with the user's secret. The signature
 does not cover anything else. The time is not checked, because each SDK writes it in another format,
 and some SDKs use local time without an offset. So an attacker who reads the metadata of one call
-can replay the signature: use TLS or a trusted network.
+can replay the signature. Off loopback, a signature counts over TLS only, unless
+authenticationRequireTls is false.
 """
 
 from __future__ import annotations
@@ -17,11 +18,14 @@ import structlog
 from aerobee_foreign.apache.rocketmq.v2.definition_pb2 import Code
 
 from aerobee_chassis.clock import Clock
+from aerobee_chassis.rpc.call import Call
+from aerobee_chassis.rpc.guesses import Guesses
 from aerobee_proxy.access.users import UserSource
 from aerobee_proxy.cluster.log_throttle import LogThrottle
 from aerobee_proxy.counts import ProxyCounts
 from aerobee_proxy.v2.status import Refused
 from aerobee_wire.access.users import User
+from aerobee_wire.certificates import needs_no_tls
 
 AUTHORIZATION_KEY = "authorization"
 DATE_TIME_KEY = "x-mq-date-time"
@@ -33,13 +37,33 @@ LONGEST_HEADER = 1_024
 _NOBODY = User("", (b"nobody",), enabled=False)
 
 
+class WrongCredentials(Refused):
+    """The user is unknown or disabled, or the secret key is wrong. All are answered alike."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            Code.UNAUTHORIZED,
+            f"user {name[:64]!r} is unknown or disabled, or the secret key is wrong",
+        )
+
+
 class Authentication:
-    def __init__(self, users: UserSource, counts: ProxyCounts, clock: Clock) -> None:
+    """Check the signatures of calls to one process.
+
+    If `requires_tls` is true, callers on other machines must use TLS. `guesses` delays the answers
+    to wrong signatures, on all ports of the process.
+    """
+
+    def __init__(
+        self, users: UserSource, counts: ProxyCounts, clock: Clock, *, requires_tls: bool = True
+    ) -> None:
         self.users = users
+        self._requires_tls = requires_tls
+        self.guesses = Guesses(clock)
         self._counts = counts
         self._log_throttle = LogThrottle(clock)
 
-    def check(self, metadata: Mapping[str, str], peer: str) -> User:
+    def check(self, call: Call) -> User:
         """Return the user who signed the call.
 
         Raises Refused with the code UNAUTHORIZED if the signature is missing or wrong, or the user
@@ -52,11 +76,25 @@ class Authentication:
                 "this proxy has not received the users from a name server yet; retry",
             )
         try:
-            return self.current(metadata)
+            self.check_tls(call)
+            return self.current(call.metadata)
         except Refused as refusal:
+            if isinstance(refusal, WrongCredentials):
+                self.guesses.failed(call)
             self._counts.unauthorized += 1
-            self._log(refusal.message, peer)
+            self._log(refusal.message, call.peer)
             raise
+
+    def check_tls(self, call: Call) -> None:
+        """Raise Refused with the code UNAUTHORIZED if the call must use TLS, and does not."""
+        if not self._requires_tls or call.is_encrypted:
+            return
+        if not needs_no_tls(call.peer.rpartition(":")[0] or "localhost"):
+            raise Refused(
+                Code.UNAUTHORIZED,
+                "a signature counts over TLS only, because it can be read and used again: let the "
+                "client use TLS, or set authenticationRequireTls=false at the proxy",
+            )
 
     def current(self, metadata: Mapping[str, str]) -> User:
         """Return the user who signed a running call, as it is now. Do not count or log a refusal.
@@ -80,10 +118,7 @@ class Authentication:
             for secret in (user or _NOBODY).secrets
         ]
         if not any(matches) or user is None or not user.enabled:
-            raise Refused(
-                Code.UNAUTHORIZED,
-                f"user {name[:64]!r} is unknown or disabled, or the secret key is wrong",
-            )
+            raise WrongCredentials(name)
         return user
 
     def _log(self, reason: str, peer: str) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import grpc
 from google.protobuf.message import Message
 
-from aerobee_chassis.addresses import peer_address
+from aerobee_chassis.addresses import is_relayed_tls, peer_address
 from aerobee_chassis.port_limits import PortLimits
 from aerobee_chassis.rpc.call import Failure
 from aerobee_chassis.rpc.connections import late
@@ -95,6 +95,7 @@ class AioListener:
         async def adapted(requests: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
             call = AioCall(context, self._in_flight, method.server_streams)
             outcome = await self._outcome(service, method, requests, call)
+            await call.pause()
             if isinstance(outcome, Failure):
                 status = getattr(grpc.StatusCode, outcome.status)
                 return await context.abort(status, outcome.message, outcome.trailers)
@@ -179,7 +180,7 @@ class Admission:
 class AioCall:
     """Implement `Call` on a `grpc.aio` context."""
 
-    __slots__ = ("_context", "_in_flight", "_writing", "caller")
+    __slots__ = ("_context", "_delay_s", "_in_flight", "_writing", "caller")
 
     def __init__(
         self,
@@ -190,6 +191,7 @@ class AioCall:
         self._context = context
         self._in_flight = in_flight
         self.caller = ANYBODY  # until it is admitted
+        self._delay_s = 0.0  # before anything more of the answer
         # grpc.aio loses messages when two tasks write at once.
         self._writing = asyncio.Lock() if streams else None
 
@@ -217,7 +219,8 @@ class AioCall:
 
     @property
     def is_encrypted(self) -> bool:
-        return b"ssl" in self._context.auth_context().get("transport_security_type", ())
+        security = self._context.auth_context().get("transport_security_type", ())
+        return b"ssl" in security or is_relayed_tls(self._context.peer())
 
     def time_remaining_s(self) -> float | None:
         remaining = self._context.time_remaining()
@@ -225,6 +228,15 @@ class AioCall:
 
     def cancelled(self) -> bool:
         return bool(self._context.cancelled())
+
+    def delay_answer(self, seconds: float) -> None:
+        self._delay_s = seconds
+
+    async def pause(self) -> None:
+        """Wait for the delay of the answer, if it has one."""
+        delay_s, self._delay_s = self._delay_s, 0.0
+        if delay_s:
+            await asyncio.sleep(delay_s)
 
     async def send_headers(self) -> None:
         await self._context.send_initial_metadata(())
@@ -249,6 +261,7 @@ class AioCall:
     ) -> None:
         if self._writing is None:
             raise TypeError("this RPC has one response: return it")
+        await self.pause()
         batch = [serialized(message) for message in messages]
         unsent = sum(map(len, batch))
         self._in_flight.answering(unsent)

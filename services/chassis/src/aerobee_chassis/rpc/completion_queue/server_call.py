@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import grpc
 from google.protobuf.message import Message
 
-from aerobee_chassis.addresses import peer_address
+from aerobee_chassis.addresses import is_relayed_tls, peer_address
 from aerobee_chassis.clock import seconds_until
 from aerobee_chassis.port_limits import PortLimits
 from aerobee_chassis.rpc.call import Failure
@@ -65,6 +65,7 @@ class CompletionQueueCall:
         "_cancelled",
         "_closed",
         "_core",
+        "_delay_s",
         "_ended",
         "_headers_sent",
         "_held",
@@ -105,6 +106,7 @@ class CompletionQueueCall:
         self._unsent = 0  # bytes of answers
         self._looks = 0  # checks by the listener since the caller took or sent something
         self._arriving = 0  # checks by the listener since the request began to be read
+        self._delay_s = 0.0  # before anything more of the answer
         self.task: asyncio.Task[None] | None = None
         self.caller = ANYBODY  # until it is admitted
 
@@ -126,7 +128,8 @@ class CompletionQueueCall:
 
     @property
     def is_encrypted(self) -> bool:
-        return b"ssl" in cygrpc.auth_context(self._core).get(b"transport_security_type", ())
+        security = cygrpc.auth_context(self._core).get(b"transport_security_type", ())
+        return b"ssl" in security or is_relayed_tls(self._core.peer().decode())
 
     def time_remaining_s(self) -> float | None:
         deadline = self._arrival.call_details.deadline
@@ -134,6 +137,9 @@ class CompletionQueueCall:
 
     def cancelled(self) -> bool:
         return self._cancelled
+
+    def delay_answer(self, seconds: float) -> None:
+        self._delay_s = seconds
 
     async def write(self, message: Message | bytes) -> None:
         await self.write_all((message,))
@@ -143,6 +149,8 @@ class CompletionQueueCall:
     ) -> None:
         if not self._method.server_streams:
             raise TypeError("this RPC has one response: return it")
+        if self._delay_s:
+            await self._pause()
         if self._ended or self._cancelled:
             raise asyncio.CancelledError
         batch = [serialized(message) for message in messages]
@@ -173,7 +181,10 @@ class CompletionQueueCall:
         start((cygrpc.ReceiveCloseOnServerOperation(0),), self._on_close)
         admitted = self._listener.admit(self._service, self._method, self)
         if isinstance(admitted, Failure):
-            self._end(admitted)
+            if self._delay_s:
+                self.task = self._listener.loop.create_task(self._end_later(admitted))
+            else:
+                self._end(admitted)
             return
         self.caller = admitted
         if self._method.client_streams:
@@ -223,6 +234,9 @@ class CompletionQueueCall:
         del request  # otherwise its bytes stay in memory beside the parsed message
         try:
             outcome = await running
+            if self._delay_s:
+                self._release()
+                await self._pause()
             if self._sending and not isinstance(outcome, Failure | None):
                 # gRPC sends one message at a time, and another task is sending one.
                 await self.write(outcome)
@@ -235,6 +249,14 @@ class CompletionQueueCall:
             self._listener.loop.call_failed(error)
             outcome = _NOT_SENT
         self._end(outcome)
+
+    async def _end_later(self, failure: Failure) -> None:
+        await self._pause()
+        self._end(failure)
+
+    async def _pause(self) -> None:
+        delay_s, self._delay_s = self._delay_s, 0.0
+        await asyncio.sleep(delay_s)
 
     def _end(self, outcome: Any) -> None:
         """Send the last message, or the failure, and the status."""

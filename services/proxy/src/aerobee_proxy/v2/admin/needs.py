@@ -28,6 +28,16 @@ def check(user: User, request: object, source: str, cluster: str) -> None:
             raise Refused(Code.UNAUTHORIZED, f"user {user.name!r} lacks {need}")
 
 
+def resources(request: object, cluster: str) -> list[str]:
+    """Return the resources that a request is about, for the audit log, such as "Topic:orders"."""
+    subject = _SUBJECTS.get(type(request))
+    found = [] if subject is None else [subject(request)]
+    for need in NEEDS[type(request)](request, cluster):
+        if need.kind != CLUSTER or not found:
+            found.append(f"{need.kind}:{need.name}")
+    return found
+
+
 def _group(group: Resource, action: str) -> Need:
     return Need(GROUP, stored_name(group), (action,))
 
@@ -73,4 +83,24 @@ NEEDS: Mapping[type, Callable[[Any, str], list[Need]]] = {
     pb.GetTopicRouteRequest: lambda r, _: [_topic(r.topic, PUB, SUB, GET)],
     pb.QueryTimeSpanRequest: _reads_group,
     pb.GetProxyRuntimeStatsRequest: _cluster(GET),
+}
+
+# The requests that change something, let a client do something, or send a message.
+CHANGES = frozenset(
+    {
+        pb.ChangeLogLevelRequest,
+        pb.DeleteSubscriptionRequest,
+        pb.ResetGroupOffsetRequest,
+        pb.PrintThreadStackTraceRequest,
+        pb.VerifyMessageRequest,
+        pb.AdminSendMessageRequest,
+    }
+)
+READS = frozenset({pb.ListMessageRequest})  # their answers have bodies of messages
+
+# The subject of a request that its rights do not name.
+_SUBJECTS: Mapping[type, Callable[[Any], str]] = {
+    pb.ChangeLogLevelRequest: lambda r: "Option:logLevel",
+    pb.PrintThreadStackTraceRequest: lambda r: f"Client:{r.client_id}",
+    pb.VerifyMessageRequest: lambda r: f"Client:{r.client_id}",
 }

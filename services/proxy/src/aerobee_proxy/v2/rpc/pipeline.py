@@ -122,14 +122,16 @@ class Pipeline:
         if authentication is None:
             return None
         if self.observed is None:
-            return authentication.check(call.metadata, call.peer)
+            return authentication.check(call)
         if not authentication.users.complete:
             return None
+        user = None
         try:
-            return authentication.current(call.metadata)
+            user = authentication.current(call.metadata)
+            authentication.check_tls(call)
         except Refused as refusal:
             self._observe(self.observed, rpc, refusal, call, claimed_user(call.metadata))
-        return None
+        return user
 
     def _observe(
         self, log: RejectionLog, rpc: str, refusal: Refused, call: Call, user: str
@@ -263,7 +265,8 @@ class Pipeline:
         """Wrap the handler of an RPC that returns a stream of responses.
 
         The wrapper passes `needs` to the handler as its first arguments. A failure becomes the next
-        response of the stream. `last` creates the response that ends the stream in any case.
+        response of the stream. `last` creates the response that ends the stream, unless the caller
+        is not admitted.
         """
 
         async def run(request: Q, call: Call) -> R | None:
@@ -276,7 +279,10 @@ class Pipeline:
                     self._note_read(request, caller)
             except Exception as error:
                 self.note_refusal(rpc_of(request), error, call)
-                await call.write(response(status=status_for(handler.__name__, error)))
+                failure = response(status=status_for(handler.__name__, error))
+                if isinstance(error, NotAdmitted):
+                    return failure  # its answer may be delayed, without the request
+                await call.write(failure)
             return last() if last is not None else None
 
         return run

@@ -1,4 +1,4 @@
-"""Limit how often something fails."""
+"""Limit how often something fails, such as logins or signatures. This module does no I/O."""
 
 from __future__ import annotations
 
