@@ -29,7 +29,10 @@ class Taking(App):
     def take(self):
         [bytearray({PIECE_BYTES}) for _ in range({TOGETHER})]
 
-sys.exit(process.run(Taking, on_ready=lambda _: os.kill(os.getpid(), signal.SIGTERM)))
+def stop(_fields):
+    os.kill(os.getpid(), signal.SIGTERM)
+
+sys.exit(process.run(Taking, "COMPLETION_QUEUE", on_ready=stop))
 """
 
 

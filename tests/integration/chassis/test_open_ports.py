@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from aerobee_chassis.command_line import EXIT_BAD_OPTIONS
 from aerobee_cli.authority import Authority
+from support.clock.polling import until_sync
 from support.observing.scrape import scrape
 from support.processes.service import METRICS, SMALL_LOG, ServiceProcess, run
 
@@ -28,6 +30,10 @@ def arguments(service: str, data: Path) -> Sequence[str]:
         return (*ports, "--data", str(data), SMALL_LOG)
     place = ("--namesrv", "127.0.0.1:1") if service == "aerobee_proxy" else ("--data", str(data))
     return ("--port", "0", *place)
+
+
+def warnings(process: ServiceProcess) -> list[dict[str, Any]]:
+    return [line for line in process.log if line["level"] == "warning"]
 
 
 @pytest.mark.parametrize("service", SERVICES)
@@ -46,7 +52,7 @@ def test_an_insecure_service_says_so_in_log_and_metric(way: str, tmp_path: Path)
     with ServiceProcess(
         "aerobee_namesrv", "--host", HOST, *given, *METRICS, *options, env=env
     ) as namesrv:
-        (warning,) = (line for line in namesrv.log if line["level"] == "warning")
+        (warning,) = until_sync(lambda: warnings(namesrv))
         assert (warning["event"], warning["listening_on"]) == ("insecure", HOST)
         assert scrape(namesrv)["aerobee_insecure"] == 1
 
@@ -57,7 +63,7 @@ def test_a_certificate_that_expires_soon_is_in_log_and_metric(tmp_path: Path) ->
     given = arguments("aerobee_namesrv", tmp_path)
     options = ("--config", str(secure / "namesrv.conf"), *METRICS)
     with ServiceProcess("aerobee_namesrv", *given, *options) as namesrv:
-        (warning,) = (line for line in namesrv.log if line["level"] == "warning")
+        (warning,) = until_sync(lambda: warnings(namesrv))
         assert (warning["event"], warning["option"]) == ("certificate_expires", "tlsCertPath")
         assert warning["days_left"] == 4
         found = scrape(namesrv)
