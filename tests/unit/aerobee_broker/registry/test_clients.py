@@ -12,6 +12,7 @@ from aerobee_broker.filter.filter import compile_filter
 from aerobee_broker.registry.clients import (
     CONFLICT_INTERVAL_MS,
     GATHERING_MS,
+    UNWATCHED_MS,
     CheckNotice,
     Client,
     ClientFilter,
@@ -91,6 +92,41 @@ def test_a_silent_client_is_forgotten_after_the_timeout(
     clock.advance(1)
     assert clients.scan() == ["silent"]
     assert clients.members("g") == ["alive"]
+
+
+def test_a_client_that_ended_before_its_stream_opened_is_forgotten_soon(
+    clients: Clients, clock: ManualClock
+) -> None:
+    """Such a member has queues that no other member consumes until it is forgotten."""
+    clients.heartbeat(replace(client("killed", "g"), watches=True))
+    clients.heartbeat(replace(client("alive", "g"), watches=True))
+    clients.watch("alive")
+    clock.advance(UNWATCHED_MS)
+    assert clients.scan() == []
+    clock.advance(1)
+    assert clients.scan() == ["killed"]
+    assert clients.members("g") == ["alive"]
+
+
+def test_a_heartbeat_that_is_handled_after_the_end_of_the_stream_counts_shortly(
+    clients: Clients, clock: ManualClock
+) -> None:
+    killed = replace(client("killed", "g"), watches=True)
+    clients.heartbeat(killed)
+    watch = clients.watch("killed")
+    clients.end_watch(watch)
+    clients.heartbeat(killed)
+    clock.advance(UNWATCHED_MS + 1)
+    assert clients.scan() == ["killed"]
+
+
+def test_a_client_whose_stream_fails_again_and_again_stays_a_member(
+    clients: Clients, clock: ManualClock
+) -> None:
+    for _ in range(20):
+        clients.heartbeat(replace(client("c", "g"), watches=True))
+        clock.advance(UNWATCHED_MS // 2)
+        assert clients.scan() == []
 
 
 def test_a_producer_behind_a_proxy_is_live_and_takes_nobody_s_place(

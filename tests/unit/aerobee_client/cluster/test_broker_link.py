@@ -105,3 +105,28 @@ async def test_link_knows_how_far_the_clock_of_its_broker_is_ahead() -> None:
     await link.until_tried()
     assert link.clock_ahead_ms == 700_000
     await link.close(None)
+
+
+@pytest.mark.parametrize(("later_s", "heartbeats"), [(1.0, 1), (10.0, 2)])
+def test_a_heartbeat_is_repeated_if_the_stream_opens_late(later_s: float, heartbeats: int) -> None:
+    """The broker forgets a client without a stream, for example one that was frozen before."""
+    cluster = MemoryCluster(MemoryBroker("a", ADDRESS))
+
+    async def stay() -> None:
+        link = BrokerLink(
+            ADDRESS,
+            cluster,
+            lambda: client_pb2.HeartbeatRequest(client_id="client"),
+            lambda address, notice: None,
+            clock=SystemClock(),
+        )
+        await link.until_tried()
+        await asyncio.sleep(later_s)
+        link.watch()
+        await link.until_watching()
+        await asyncio.sleep(1)
+        await link.close(None)
+
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        runner.run(stay())
+    assert len(cluster.requests("Heartbeat")) == heartbeats

@@ -33,6 +33,7 @@ OnLink = Callable[[str, bool], None]
 def ignore_link(_address: str, _is_up: bool) -> None: ...
 
 
+FRESH_S = 5.0  # a heartbeat of this age is repeated when the stream opens
 HEARTBEAT_INTERVAL_S = 30.0  # the broker unregisters a client after 120 s without one
 CALL_TIMEOUT_S = 3.0
 STEADY_S = 10.0  # a link that breaks sooner is reopened after increasing pauses
@@ -86,6 +87,7 @@ class BrokerLink:
         self._watch_tried = asyncio.Event()
         self.is_watching = False
         self._has_watched = False
+        self._beaten_at = -math.inf  # the loop's time after the last heartbeat
         self._task = asyncio.create_task(self._run(), name=f"link to {address}")
 
     async def until_tried(self) -> None:
@@ -108,6 +110,7 @@ class BrokerLink:
         response = await self._transport.call(
             self.address, rpcs.HEARTBEAT, self._heartbeat(), timeout_s=CALL_TIMEOUT_S
         )
+        self._beaten_at = asyncio.get_running_loop().time()
         self.capabilities = frozenset(response.capabilities)
         if response.now_timestamp_ms:  # an older broker does not report it
             middle_ms = (began_ms + self._clock.now_ms()) // 2
@@ -176,16 +179,17 @@ class BrokerLink:
 
     async def _watch(self, on_notice: OnNotice) -> None:
         await self._watches.wait()
+        loop = asyncio.get_running_loop()
         request = client_pb2.WatchClientRequest(client_id=self._heartbeat().client_id)
         stream = self._transport.stream(self.address, rpcs.WATCH_CLIENT, request)
         async with aclosing(stream) as notices:
             try:
                 async for notice in notices:
                     if notice.HasField("watching"):
-                        if self._has_watched:
-                            # The broker forgets a client when its stream ends. It may have noticed
-                            # the end of the previous stream only after the heartbeat of this
-                            # connection.
+                        if self._has_watched or loop.time() - self._beaten_at > FRESH_S:
+                            # The broker forgets a client when its stream ends, or if it has none.
+                            # It may have noticed the end of the previous stream only after the
+                            # heartbeat of this connection.
                             await self.beat()
                         self._has_watched = self.is_watching = True
                         self._watch_tried.set()

@@ -126,6 +126,7 @@ class ClientInstance:
             language=LANGUAGE,
             version=VERSION,
             published_topics=sorted(self._published),
+            watches=self._watches and self._on_notice is not None,
         )
 
     def publishes(self, topic: str) -> None:

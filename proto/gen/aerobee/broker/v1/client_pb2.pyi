@@ -113,7 +113,7 @@ class ProducerStatistics(_message.Message):
     def __init__(self, sent: _Optional[int] = ..., failed: _Optional[int] = ..., retries: _Optional[int] = ..., sent_per_second: _Optional[float] = ..., failed_per_second: _Optional[float] = ..., average_ms: _Optional[float] = ..., waiting: _Optional[int] = ..., waiting_bytes: _Optional[int] = ...) -> None: ...
 
 class HeartbeatRequest(_message.Message):
-    __slots__ = ("client_id", "producer_groups", "consumers", "language", "version", "address", "proxy", "published_topics", "producer_statistics", "user")
+    __slots__ = ("client_id", "producer_groups", "consumers", "language", "version", "address", "proxy", "published_topics", "producer_statistics", "user", "watches")
     CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
     PRODUCER_GROUPS_FIELD_NUMBER: _ClassVar[int]
     CONSUMERS_FIELD_NUMBER: _ClassVar[int]
@@ -124,6 +124,7 @@ class HeartbeatRequest(_message.Message):
     PUBLISHED_TOPICS_FIELD_NUMBER: _ClassVar[int]
     PRODUCER_STATISTICS_FIELD_NUMBER: _ClassVar[int]
     USER_FIELD_NUMBER: _ClassVar[int]
+    WATCHES_FIELD_NUMBER: _ClassVar[int]
     client_id: str
     producer_groups: _containers.RepeatedScalarFieldContainer[str]
     consumers: _containers.RepeatedCompositeFieldContainer[ConsumerData]
@@ -134,7 +135,8 @@ class HeartbeatRequest(_message.Message):
     published_topics: _containers.RepeatedScalarFieldContainer[str]
     producer_statistics: ProducerStatistics
     user: str
-    def __init__(self, client_id: _Optional[str] = ..., producer_groups: _Optional[_Iterable[str]] = ..., consumers: _Optional[_Iterable[_Union[ConsumerData, _Mapping]]] = ..., language: _Optional[str] = ..., version: _Optional[str] = ..., address: _Optional[str] = ..., proxy: _Optional[str] = ..., published_topics: _Optional[_Iterable[str]] = ..., producer_statistics: _Optional[_Union[ProducerStatistics, _Mapping]] = ..., user: _Optional[str] = ...) -> None: ...
+    watches: bool
+    def __init__(self, client_id: _Optional[str] = ..., producer_groups: _Optional[_Iterable[str]] = ..., consumers: _Optional[_Iterable[_Union[ConsumerData, _Mapping]]] = ..., language: _Optional[str] = ..., version: _Optional[str] = ..., address: _Optional[str] = ..., proxy: _Optional[str] = ..., published_topics: _Optional[_Iterable[str]] = ..., producer_statistics: _Optional[_Union[ProducerStatistics, _Mapping]] = ..., user: _Optional[str] = ..., watches: _Optional[bool] = ...) -> None: ...
 
 class HeartbeatResponse(_message.Message):
     __slots__ = ("capabilities", "now_timestamp_ms")

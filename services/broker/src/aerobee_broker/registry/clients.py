@@ -1,8 +1,10 @@
 """Keep the live clients of this broker: their groups and subscriptions.
 
 A client is live while it sends heartbeats. The broker forgets a client after `timeout_ms` without a
-heartbeat, or at once when the client's notice stream (WatchClient) ends. The data is in memory
-only; after a restart, heartbeats fill it again.
+heartbeat, or at once when the client's notice stream (WatchClient) ends. If the client opens such
+streams but has none, UNWATCHED_MS without a heartbeat suffice: it ended before it opened the
+stream, or its last heartbeat was handled after the end. The data is in memory only; after a
+restart, heartbeats fill it again.
 """
 
 from __future__ import annotations
@@ -36,6 +38,7 @@ class Client:
     proxy: str = ""  # its address; empty for a client that connects directly
     user: str = ""  # the user that signs its calls
     published_topics: frozenset[str] = frozenset()
+    watches: bool = False  # it opens a notice stream
     producer_statistics: Statistics = field(default_factory=dict)
     since_timestamp_ms: int = 0  # time of its first heartbeat
     last_update_timestamp_ms: int = 0
@@ -49,6 +52,7 @@ class Client:
 
 
 CONFLICT_INTERVAL_MS = 60_000
+UNWATCHED_MS = 10_000
 GATHERING_MS = 5_000  # the time in which clients register with a new master
 MAX_PENDING_CHECKS = 1_000  # per client
 
@@ -372,16 +376,19 @@ class Clients:
             self._update_groups(client_id, dict(client.consumers))
 
     def scan(self) -> list[str]:
-        """Forget the clients that sent no heartbeat for `timeout_ms`, and return their ids."""
-        limit = self._clock.monotonic_ms() - self._timeout_ms
+        """Forget the clients that have been silent for too long, and return their ids."""
         silent = [
             client.client_id
             for client in self._clients.values()
-            if client.last_heartbeat_ms < limit
+            if self.silent_ms(client) > self._limit_ms(client)
         ]
         for client_id in silent:
             self.forget(client_id)
         return silent
+
+    def _limit_ms(self, client: Client) -> int:
+        lacks_stream = client.watches and client.client_id not in self._watches
+        return min(UNWATCHED_MS, self._timeout_ms) if lacks_stream else self._timeout_ms
 
     def check_user(self, client_id: str, user: str) -> None:
         """Raise NoPermission if a live client of this id belongs to another user.

@@ -362,6 +362,7 @@ def client(request: client_pb2.HeartbeatRequest, call: Call) -> Client:
         producer_statistics=numbers(request.producer_statistics),
         producer_groups=frozenset(request.producer_groups),
         consumers=consumers,
+        watches=request.watches,
     )
 
 
