@@ -38,7 +38,7 @@ DEAD = "dlq."  # what the name of a topic for dead letters begins with
 class Confluent(Client):
     title = "confluent-kafka (C)"
     how = {  # noqa: RUF012
-        "send": "produce from one thread, linger.ms=0, so many without an answer",
+        "send": "produce from one thread, linger.ms=0, as many without an answer as are in flight",
         "batches": "128 calls of produce, then flush; linger.ms=5, the default",
         "drain": "consume(500), a synchronous commit for each",
         "push": "a loop of poll, because there is no push",
