@@ -26,7 +26,7 @@ import tomllib
 import urllib.error
 import urllib.request
 import zipfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -70,8 +70,12 @@ class Package:
 
 @dataclass
 class Advisories:
-    """The advisories of a snapshot that are not withdrawn, by ecosystem and package."""
+    """The advisories of a snapshot that are not withdrawn, by ecosystem and package.
 
+    Only those of the packages in `wanted` are kept: npm alone has some 200,000 others.
+    """
+
+    wanted: Set[tuple[str, str]]
     of: dict[tuple[str, str], list[Mapping[str, Any]]] = field(default_factory=dict)
     ecosystems: set[str] = field(default_factory=set)
     count: int = 0
@@ -84,9 +88,9 @@ class Advisories:
             package = affected.get("package", {})
             ecosystem = str(package.get("ecosystem", "")).partition(":")[0]
             self.ecosystems.add(ecosystem)
-            if not advisory.get("withdrawn"):
-                name = normalized(ecosystem, str(package.get("name", "")))
-                self.of.setdefault((ecosystem, name), []).append(advisory)
+            name = (ecosystem, normalized(ecosystem, str(package.get("name", ""))))
+            if name in self.wanted and not advisory.get("withdrawn"):
+                self.of.setdefault(name, []).append(advisory)
 
 
 @dataclass(frozen=True)
@@ -122,9 +126,9 @@ def packages(root: Path) -> dict[Package, list[str]]:
 # ---- advisories ----
 
 
-def read(path: Path) -> Advisories:
+def read(path: Path, wanted: Set[tuple[str, str]]) -> Advisories:
     """Read a folder or a zip file. Raises AuditError."""
-    found = Advisories()
+    found = Advisories(wanted)
     try:
         if path.is_dir():
             for file in sorted(path.rglob("*")):
@@ -139,10 +143,10 @@ def read(path: Path) -> Advisories:
     return found
 
 
-def fetch(ecosystems: Iterable[str], source: str) -> Advisories:
-    """Fetch the advisories of some ecosystems. Raises AuditError."""
-    found = Advisories()
-    for ecosystem in sorted(ecosystems):
+def fetch(wanted: Set[tuple[str, str]], source: str) -> Advisories:
+    """Fetch the advisories of the ecosystems of some packages. Raises AuditError."""
+    found = Advisories(wanted)
+    for ecosystem in sorted({ecosystem for ecosystem, _ in wanted}):
         url = f"{source}/{ecosystem}/all.zip"
         try:
             with urllib.request.urlopen(url, timeout=FETCH_TIMEOUT_S) as answer:
@@ -297,10 +301,8 @@ def main(arguments: list[str] | None = None, root: Path = ROOT) -> int:
     snapshot = os.environ.get("AUDIT_ADVISORIES", "")
     found = packages(root)
     try:
-        if snapshot:
-            advisories = read(Path(snapshot))
-        else:
-            advisories = fetch({package.ecosystem for package in found}, given.source)
+        wanted = {(package.ecosystem, package.name) for package in found}
+        advisories = read(Path(snapshot), wanted) if snapshot else fetch(wanted, given.source)
         if not advisories.count:
             raise AuditError(f"{snapshot or given.source} has no advisories")
     except AuditError as error:

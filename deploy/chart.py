@@ -25,9 +25,11 @@ MARK = re.compile(r"'?@@(.+?)@@'?")
 CONFIG_MAP = re.compile(r"^aerobee-[a-z0-9]+$")
 # Its name changes with its content, as that of Kustomize, so that a change restarts the pods.
 CONFIG_NAME = "@@printf `aerobee-%s` (.Values.settings | toJson | sha256sum | trunc 10)@@"
+# `quote` alone writes the number 67108864 in a file of values as 6.7108864e+07. So does `printf`.
+IMAGE = '@@printf `%s:%s` .Values.image.repository (.Values.image.tag | toJson | trimAll `"`)@@'
 SETTINGS = """data:
 {{- range $key, $value := .Values.settings }}
-  {{ $key }}: {{ $value | quote }}
+  {{ $key }}: {{ kindIs "string" $value | ternary $value (toJson $value) | quote }}
 {{- end }}
 """
 HEAD = {
@@ -94,7 +96,7 @@ def _template(each: Object, values: Object) -> str:
         for container in spec["template"]["spec"]["containers"]:
             repository, _, tag = container["image"].rpartition(":")
             values["image"] = {"repository": repository, "tag": tag}
-            container["image"] = "@@printf `%s:%s` .Values.image.repository .Values.image.tag@@"
+            container["image"] = IMAGE
             for source in container.get("envFrom", ()):
                 if CONFIG_MAP.match(source["configMapRef"]["name"]):
                     source["configMapRef"]["name"] = CONFIG_NAME

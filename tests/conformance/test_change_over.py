@@ -1,4 +1,4 @@
-"""Sections *Close a running cluster* and *Change the authority* of docs/security.md, under load.
+"""Sections *Close a running cluster* and *Change the authority* of docs/change_over.md, under load.
 
 The commands and options are those of the page. Official SDKs and the classic client send and
 receive all the time, the SDKs through a load balancer. No send fails, no call is rejected, and each
@@ -40,8 +40,8 @@ KNOWN_S = 90.0  # until all clients use a broker again: SDKs ask for routes ever
 
 
 def blocks(heading: str, language: str) -> list[str]:
-    """Return the blocks under a heading of docs/security.md."""
-    page = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
+    """Return the blocks under a heading of docs/change_over.md."""
+    page = (ROOT / "docs" / "change_over.md").read_text(encoding="utf-8")
     section = re.split(r"^#+ ", page.partition(f"# {heading}\n")[2], maxsplit=1, flags=re.M)[0]
     return re.findall(rf"^```{language}\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)
 

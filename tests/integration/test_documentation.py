@@ -145,13 +145,13 @@ SECTIONS_ELSEWHERE = {
         '"--login", "--tls-cert"',
     ),
     **{
-        ("docs/security.md", heading): (
+        ("docs/change_over.md", heading): (
             "tests/conformance/test_change_over.py",
             "cluster.run(made)",
         )
         for heading in ("Close a running cluster", "Change the authority")
     },
-    ("docs/security.md", "Audit log"): (
+    ("docs/audit.md", "Write and read"): (
         "tests/integration/command/test_audit.py",
         '"audit", "verify"',
     ),

@@ -2,7 +2,7 @@
 
 make bench-peers
 make bench-peers PEERS=aerobee,nats ROWS=send_1,paced ROUNDS=1
-make bench-peers ARGS=--small              # a minute that only shows that everything works
+make bench-peers ARGS=--small              # only shows that everything works
 
 Each round starts each product fresh in turn, with the promise that an acknowledged message is on
 the disk. A row whose messages did not all arrive has no figure. Prints tables and writes

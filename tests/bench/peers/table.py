@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from bench.peers.rows import OF_PRODUCTS, V2
+from bench.peers.rows import ALL, OF_PRODUCTS, V2
 
 Figures = Mapping[str, Any]
 NOTHING = "–"
@@ -97,11 +97,11 @@ def sections(report: Mapping[str, Any]) -> list[tuple[list[str], list[list[str]]
     own = [name for name in clients if not name.endswith("/lean_v2")]
     lean = [name for name in clients if name.endswith("/lean_v2")]
     titles = report["rows"]
-    measured = [row for row in titles if row not in OF_PRODUCTS and row not in V2]
+    of_own = [row for row in titles if row not in OF_PRODUCTS and row not in V2]
     return [
         each
         for each in (
-            _table(report, measured, own, lambda name: clients[name]["title"], "clients"),
+            _table(report, of_own, own, lambda name: clients[name]["title"], "clients"),
             _table(report, V2, lean, lambda name: clients[name]["title"], "clients"),
             _table(
                 report, OF_PRODUCTS, list(report["products"]),
@@ -137,21 +137,37 @@ def block(report: Mapping[str, Any]) -> str:
     ways = markdown(
         ["client", "row", "how"],
         [
-            [each["title"], row, how]
+            [each["title"], way, how]
             for each in report["clients"].values()
-            for row, how in each["how"].items()
+            for way, how in each["how"].items()
+            if any(row.removeprefix("v2_").startswith(way) for row in measured(each))
         ],
     ).replace("---:", "---")
-    return "\n".join([*parts, settings, ways, machine(report), ""])
+    return "\n".join([*parts, settings, ways, machine(report), *_left_out(report), ""])
+
+
+def measured(each: Mapping[str, Any]) -> set[str]:
+    """Return the rows of a client or a product that the tables show."""
+    return {row for row, rounds in each["figures"].items() if cell(row, rounds) != NOTHING}
+
+
+def _left_out(report: Mapping[str, Any]) -> list[str]:
+    """Return a paragraph that names the rows without a figure, if there are any."""
+    shown: set[str] = set()
+    for each in (*report["clients"].values(), *report["products"].values()):
+        shown |= measured(each)
+    missing = [f"`{row}`" for row in ALL if row not in shown]
+    return [f"\nThese rows of `ROWS` were not measured: {', '.join(missing)}."] if missing else []
 
 
 def machine(report: Mapping[str, Any]) -> str:
-    of = report["machine"]
+    of, count = report["machine"], report["rounds"]
+    rounds = "One round" if count == 1 else f"Medians of {count} rounds (minimum–maximum)"
     return (
         f"{of['processor']}, {of['cpus']} cores, Linux {of['kernel']}, CPython {of['python']}, "
         f"{of['file_system']}: a write of 4 KiB and fdatasync takes {of['fdatasync_us']:,.0f} µs, "
         f"a loop that sleeps 25 times a second {of['sleep_loop_percent']:.1f} % of a core. "
-        f"Medians of {report['rounds']} rounds (minimum–maximum), {of['date']}."
+        f"{rounds}, {of['date']}."
     )
 
 

@@ -1,4 +1,4 @@
-"""*Audit log* of docs/security.md: lines of each kind, crashes, altered lines, a full log."""
+"""*Write and read* of docs/audit.md: lines of each kind, crashes, altered lines, a full log."""
 
 from __future__ import annotations
 

@@ -277,6 +277,16 @@ async def test_a_broker_is_drained_and_undrained(visitor: Visitor) -> None:
     assert "a accepts messages" in (await visitor.post("/brokers/a/drain", {"accept": "yes"})).words
 
 
+async def test_a_drain_does_not_call_a_broker_alone_while_another_is_silent(
+    visitor: Visitor,
+) -> None:
+    visitor.transport.away = {"b"}
+    form = await visitor.get("/brokers/a/drain")
+    assert "no other broker that answers accepts messages: sends may fail" in form.words
+    assert "may fail: no other broker that answers has queues" in form.words
+    assert "because only a has queues" not in form.words
+
+
 async def test_fewer_queues_need_the_name_if_messages_become_unreadable(
     visitor: Visitor,
 ) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from bench.peers import table
+from bench.peers.rows import ALL
 from bench.peers.tally import SIZE, Tally, WrongCount, body, check_stored, number_of
 
 
@@ -51,6 +52,37 @@ def test_sends_without_a_sync_each_are_refused() -> None:
     found = sent(100, 1.0, syncs=99, sent=100)
     table.check_synced(found)
     assert table.cell("syncs", [found]).startswith("refused: 99 syncs for 100 sends")
+
+
+def report(rounds: int, **figures: list[dict[str, Any]]) -> dict[str, Any]:
+    machine = dict.fromkeys(("processor", "cpus", "kernel", "python", "file_system", "date"), "x")
+    how = {"send": "one by one", "drain": "many at once"}
+    client = {"title": "Own, its client", "how": how, "figures": figures}
+    return {
+        "machine": machine | {"fdatasync_us": 75.0, "sleep_loop_percent": 0.2},
+        "rounds": rounds,
+        "rows": {"send_1": "send", "send_64": "more", "drain": "receive"},
+        "products": {"own": {"title": "Own", "durability": "sync", "figures": {}}},
+        "clients": {"own/own": client},
+    }
+
+
+def test_a_page_names_the_rows_that_were_not_measured_and_shows_no_way_of_theirs() -> None:
+    figures = {"send_1": [sent(10, 1.0)], "drain": [{"absent": "nothing"}]}
+    page = table.block(report(1, **figures))
+    assert "| Own, its client | send | one by one |" in page
+    assert "many at once" not in page
+    left_out = page.partition("were not measured: ")[2]
+    assert "`send_64`" in left_out and "`drain`" in left_out and "`send_1`" not in left_out
+    shown = {row: [{"refused": "lost"}] for row in ALL}  # and why there is no figure
+    assert "not measured" not in table.block(report(1, **shown))
+
+
+@pytest.mark.parametrize(
+    ("rounds", "text"), [(1, "One round, x."), (3, "Medians of 3 rounds (minimum–maximum), x.")]
+)
+def test_a_page_says_how_many_rounds_were_measured(rounds: int, text: str) -> None:
+    assert text in table.block(report(rounds, send_1=[sent(10, 1.0)] * rounds))
 
 
 def test_a_tally_knows_missing_repeated_and_foreign_messages() -> None:

@@ -36,7 +36,7 @@ def in_range(*events: dict[str, str], kind: str = "ECOSYSTEM") -> list[dict[str,
 
 def judged(package: Any, *advisories: dict[str, Any]) -> list[tuple[str, str]]:
     """The findings of one package: advisory, "" if not audited, and text."""
-    snapshot = audit.Advisories()
+    snapshot = audit.Advisories({(package.ecosystem, package.name)})
     for each in advisories:
         snapshot.add(each)
     return [(each.advisory, each.text) for each in audit.audit([package], snapshot)]
@@ -109,6 +109,14 @@ def test_other_packages_and_withdrawn_advisories_are_left_out() -> None:
     assert not is_affected(JINJA, of_npm, advisory("other", ranges=everything))
     withdrawn = advisory(ranges=everything) | {"withdrawn": "2026-01-01T00:00:00Z"}
     assert not is_affected(JINJA, withdrawn)
+
+
+def test_advisories_of_other_packages_are_counted_and_not_kept() -> None:
+    snapshot = audit.Advisories({("PyPI", "jinja2")})
+    for each in (*OTHERS, advisory(ranges=in_range(ZERO))):
+        snapshot.add(each)
+    assert snapshot.count == 3 and snapshot.ecosystems == {"PyPI", "npm"}
+    assert list(snapshot.of) == [("PyPI", "jinja2")]
 
 
 def test_a_finding_names_aliases_and_the_fix() -> None:

@@ -84,6 +84,26 @@ def test_values_reach_the_objects(folder: Path) -> None:
     assert claim["spec"]["resources"]["requests"] == {"storage": "500Gi"}
 
 
+def test_numbers_in_a_file_of_values_are_written_in_full(folder: Path, tmp_path: Path) -> None:
+    values = tmp_path / "values.yaml"
+    settings = {"AEROBEE_A": 67_108_864, "AEROBEE_B": 0.5, "AEROBEE_C": True, "AEROBEE_D": 'x "y"'}
+    written = yaml.safe_dump({"image": {"tag": 20_261_129}, "settings": settings})
+    values.write_text(written, encoding="utf-8")
+    made = rendered(folder, "-f", str(values))
+    for pod in pods(made):
+        assert pod.container["image"] == "aerobee:20261129"
+    [config] = of_kind(made, "ConfigMap")
+    assert (
+        config["data"].items()
+        >= {
+            "AEROBEE_A": "67108864",
+            "AEROBEE_B": "0.5",
+            "AEROBEE_C": "true",
+            "AEROBEE_D": 'x "y"',
+        }.items()
+    )
+
+
 def test_other_settings_restart_the_pods(folder: Path) -> None:
     """By another name of their ConfigMap, as with Kustomize."""
     names = {

@@ -26,6 +26,10 @@ def sections() -> Mapping[str, dict[str, tuple[set[str], str]]]:
     return found
 
 
+def test_the_file_begins_as_it_is_written() -> None:
+    assert (ROOT / "NOTICE").read_text(encoding="utf-8").startswith(notice.HEAD)
+
+
 @pytest.mark.parametrize("title", notice.IMAGES)
 def test_each_locked_package_of_an_image_has_a_licence(title: str) -> None:
     pins = locked(ROOT / notice.IMAGES[title])

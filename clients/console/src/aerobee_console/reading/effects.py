@@ -29,11 +29,11 @@ from aerobee_console.reading.brokers import broker_page
 from aerobee_console.reading.groups import group_page
 from aerobee_console.reading.source import NO_ANSWER, Answer, Silent, Source, gathered
 from aerobee_console.reading.topics import topic_page
+from aerobee_wire.route import WRITE
 from aerobee_wire.status import MqError
 
 MAX_CALLS = 16  # at the same time
 NAMED_TOPICS = 10  # in a text
-WRITE = 2  # the bit of a permission
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -243,12 +243,13 @@ async def drain(source: Source, broker_name: str) -> DrainEffects:
         for each in topics
         if broker_name in (writable := _accepting(each)) and writable.isdisjoint(others)
     ]
+    nowhere = "no other broker accepts messages: sends fail until the broker accepts them again"
+    if asking.silent:  # another one may accept messages, and have queues
+        nowhere = "no other broker that answers accepts messages: sends may fail"
     return DrainEffects(
         texts=(
-            f"producers continue at {', '.join(others)}"
-            if others
-            else "no other broker accepts messages: sends fail until the broker accepts them again",
-            *_only_here(alone, broker_name),
+            f"producers continue at {', '.join(others)}" if others else nowhere,
+            *_only_here(alone, broker_name, known=not asking.silent),
         ),
         draining=draining,
         seen="",
@@ -266,11 +267,15 @@ def _accepting(topic: TopicDescription) -> set[str]:
     }
 
 
-def _only_here(topics: Sequence[str], broker_name: str) -> list[str]:
+def _only_here(topics: Sequence[str], broker_name: str, *, known: bool) -> list[str]:
     if not topics:
         return []
     more = f" and {len(topics) - NAMED_TOPICS:,} more" if len(topics) > NAMED_TOPICS else ""
     names = ", ".join(topics[:NAMED_TOPICS])
+    if not known:
+        return [
+            f"sends to {names}{more} may fail: no other broker that answers has queues for them"
+        ]
     return [f"sends to {names}{more} fail, because only {broker_name} has queues for them"]
 
 
@@ -332,8 +337,8 @@ def losses(replicas: Sequence[ReplicaDescription], silent: Sequence[Silent]) -> 
         )
     if texts:
         texts.append(
-            "an old master that comes back cuts what it has more from its log, and keeps it: "
-            "aerobee broker diverged lists and resends these messages"
+            "if the old master comes back, it cuts the further messages from its log and keeps "
+            "them: aerobee broker diverged lists and resends them"
         )
     return texts
 

@@ -198,24 +198,24 @@ def letters_of_day(
     since_ms = hour_end_ms - HOURS_OF_DAY * HOUR_MS
     counts: list[int] = []
     young: list[str] = []
-    partial: list[str] = []
+    incomplete: list[str] = []
+    late = max(0, (minutes.end_timestamp_ms or 0) - hour_end_ms) // MINUTE_MS if minutes else 0
     for name, status in sorted(statuses.items()):
         if status.start_timestamp_ms > since_ms:
             counts.append(status.dead_letters_total)
             young.append(name)
             continue
-        rates = [*_rates(hours, name, HOURS_OF_DAY)]
-        late = max(0, (minutes.end_timestamp_ms or 0) - hour_end_ms) // MINUTE_MS if minutes else 0
+        rates = _rates(hours, name, HOURS_OF_DAY)
         recent = _rates(minutes, name, late)
         known = [rate * HOUR_MS for rate in rates if rate is not None]
         known += [rate * MINUTE_MS for rate in recent if rate is not None]
         if known:
             counts.append(round(sum(known) / 1_000))
         if len(known) < HOURS_OF_DAY + late:
-            partial.append(name)
+            incomplete.append(name)
     gaps = [
         f"{text} {', '.join(names)}"
-        for text, names in (("only since the start of", young), ("not all hours of", partial))
+        for text, names in (("only since the start of", young), ("not all hours of", incomplete))
         if names
     ]
     return DayOfLetters(since_ms=since_ms, count=sum(counts) if counts else None, gaps=tuple(gaps))

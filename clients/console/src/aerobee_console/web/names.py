@@ -18,7 +18,11 @@ _KIND = "aerobee_name"
 
 def part(value: str) -> str:
     """Return a name as a part of a path."""
-    return quote(f"{_MARK}{value}" if _DOTS.fullmatch(value) else value, safe="")
+    return quote(_marked(value), safe="")
+
+
+def _marked(value: str) -> str:
+    return f"{_MARK}{value}" if _DOTS.fullmatch(value) else value
 
 
 class _Name(Convertor[str]):
@@ -28,7 +32,7 @@ class _Name(Convertor[str]):
         return value.removeprefix(_MARK) if _DOTS.fullmatch(value) else value
 
     def to_string(self, value: str) -> str:
-        return f"{_MARK}{value}" if _DOTS.fullmatch(value) else value
+        return _marked(value)
 
 
 register_url_convertor(_KIND, _Name())
