@@ -550,3 +550,19 @@ async def test_letter_that_expires_during_a_job_is_not_counted_as_handled(
     times.expire_all(harness.clock.now_ms())
     job = await finished(harness, "b")
     assert (job.total, job.already, job.sent) == (5, 2, 1)
+
+
+async def test_no_message_of_a_job_follows_its_end_in_the_log(harness: BrokerHarness) -> None:
+    """Cancel at each turn of the loop around the begin of an append."""
+    await fill(harness, 3_000)
+    for turns in range(120):
+        job_id = f"job{turns}"
+        await harness.broker.letters.start_job(job_id, spec(again=True))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        cancellation = asyncio.create_task(harness.broker.letters.cancel(job_id))
+        await asyncio.sleep(0)
+        end = harness.store.end_offset
+        await cancellation
+        await asyncio.sleep(10)
+        assert harness.store.end_offset == end, f"cancelled after {turns} turns"

@@ -601,11 +601,12 @@ class LetterJobs(Component):
                         next_s += len(chunk.done) / job.spec.rate
                     continue
                 except MqError as error:
-                    if not job.waits_for:
-                        structlog.get_logger().warning(
-                            "letter_job_waits", job=job.job_id, reason=error.message
-                        )
-                    job.waits_for = error.message
+                    if job.continues():
+                        if not job.waits_for:
+                            structlog.get_logger().warning(
+                                "letter_job_waits", job=job.job_id, reason=error.message
+                            )
+                        job.waits_for = error.message
                 except Exception:
                     structlog.get_logger().exception("letter_job_failed", job=job.job_id)
                     job.waits_for = "an unexpected error, which the log of the broker has"
@@ -786,6 +787,8 @@ class LetterJobs(Component):
 
         Raises MqError if the log does not have them.
         """
+        if not job.continues():  # a cancellation came between the decision to send and this call
+            raise LetterJobRefused("the job was cancelled before this append")
         sizes: dict[tuple[str, int], int] = {}
         counts: dict[tuple[str, int], int] = {}
         for message in chunk.messages:
