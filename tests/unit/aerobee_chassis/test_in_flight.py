@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 
 import pytest
 
@@ -27,12 +28,14 @@ class Call:
         self.kind = kind
         self.reserved: int | None = None
         self.refused = False
+        self.error = ""
 
     def read(self, reserved: int) -> None:
         self.reserved = reserved
 
-    def refuse(self) -> None:
+    def refuse(self, error: TooMuchInFlight) -> None:
         self.refused = True
+        self.error = str(error)
 
     def reads(self) -> bool:
         return self.reserved is not None
@@ -123,6 +126,107 @@ def test_many_small_requests_may_wait() -> None:
     (small,) = admit(bounds, 1)
     arrive(bounds, small, 100)
     assert not any(call.is_refused() for call in admit(bounds, 10_000))
+
+
+def test_calls_of_a_method_wait_until_its_first_request_has_arrived() -> None:
+    bounds = InFlight(LIMIT)
+    calls = admit(bounds, 2_000)
+    assert bounds.large_waiting == 2_000 - AT_ONCE
+    arrive(bounds, calls[0], 100)
+    assert bounds.large_waiting == 0
+    for call in calls[1:]:
+        arrive(bounds, call, 100)
+    assert bounds.refused == bounds.waiting == 0
+
+
+def test_first_request_that_is_large_refuses_the_surplus_of_its_method() -> None:
+    bounds = InFlight(LIMIT)
+    others = admit(bounds, 3, "other")
+    sends = admit(bounds, 1_000)
+    arrive(bounds, sends[0], 4 * MIB)
+    assert bounds.waiting * LOOKAHEAD_BYTES <= LIMIT // 4
+    assert [call.is_refused() for call in sends] == [
+        number >= 1_000 - bounds.refused for number in range(1_000)
+    ]
+    assert not any(call.is_refused() for call in others)
+
+
+def test_waiting_calls_are_refused_when_their_method_turns_out_to_have_large_requests() -> None:
+    bounds = InFlight(LIMIT)
+    (small,) = admit(bounds, 1)
+    arrive(bounds, small, 100)
+    calls = admit(bounds, 1_000)
+    assert bounds.small_waiting == 1_000 - AT_ONCE
+    arrive(bounds, calls[0], 4 * MIB)
+    assert bounds.small_waiting == 0
+    assert bounds.large_waiting * LOOKAHEAD_BYTES <= LIMIT // 4
+    assert bounds.refused == 1_000 - AT_ONCE - bounds.large_waiting
+
+
+def test_a_call_keeps_the_end_of_its_wait_when_its_size_becomes_known() -> None:
+    bounds = InFlight(LIMIT)
+    (large,) = admit(bounds, 1, "large")
+    arrive(bounds, large, 4 * MIB)
+    bounds.done(4 * MIB)
+    reading = admit(bounds, AT_ONCE, "send", now_s=1.0)
+    (first,) = admit(bounds, 1, "send", now_s=2.0)
+    (second,) = admit(bounds, 1, "large", now_s=1.0)
+    arrive(bounds, reading[0], 4 * MIB)
+    assert bounds.large_waiting == 2
+    bounds.expire(1.0 + WAIT_S)
+    assert second.is_refused() and not first.is_refused()
+    bounds.expire(2.0 + WAIT_S)
+    assert first.is_refused()
+
+
+def test_an_error_states_what_is_exhausted() -> None:
+    bounds = InFlight(LIMIT)
+    first = admit(bounds, 1_000)
+    arrive(bounds, first[0], 4 * MIB)
+    assert f"{bounds.large_waiting} calls already wait" in first[-1].error
+    bounds.expire(WAIT_S)
+    assert f"within {WAIT_S:g} s" in first[AT_ONCE].error
+    assert all(str(LIMIT) in call.error for call in first if call.is_refused())
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_each_call_reads_or_is_refused_within_the_limits(seed: int) -> None:
+    choice = random.Random(seed)
+    bounds = InFlight(LIMIT)
+    sizes = {"ack": (1, 200), "send": (1, 4 * MIB), "batch": (LOOKAHEAD_BYTES, 8 * MIB)}
+    calls: list[Call] = []
+    reading: list[Call] = []
+    running: list[int] = []
+    now_s = 0.0
+    for step in range(3_000):
+        if step < 2_000:
+            new = admit(bounds, choice.choice((0, 1, 40)), choice.choice(list(sizes)), now_s)
+            calls += new
+        forgotten = choice.choice(calls) if calls else None
+        if forgotten is not None and not forgotten.reads() and choice.random() < 0.1:
+            bounds.forget(forgotten)
+            forgotten.refused = True
+        reading += [call for call in calls if call.reads()]
+        calls = [call for call in calls if not call.reads() and not call.is_refused()]
+        for _ in range(min(len(reading), choice.choice((0, 1, 30)))):
+            call = reading.pop(choice.randrange(len(reading)))
+            size = choice.randint(*sizes[call.kind])
+            arrive(bounds, call, size)
+            running.append(size)
+        for _ in range(min(len(running), choice.choice((0, 1, 30)))):
+            bounds.done(running.pop(choice.randrange(len(running))))
+        now_s += 0.01
+        bounds.expire(now_s)
+        assert bounds.requests == sum(running) + sum(
+            call.reserved or 0 for call in (*reading, *calls) if call.reads()
+        )
+        assert bounds.waiting == sum(not each.reads() and not each.is_refused() for each in calls)
+    for call in [*reading, *(call for call in calls if call.reads())]:
+        arrive(bounds, call, 0)
+    for size in running:
+        bounds.done(size)
+    bounds.expire(now_s + WAIT_S)
+    assert bounds.waiting == 0
 
 
 def test_a_forgotten_call_does_not_read() -> None:

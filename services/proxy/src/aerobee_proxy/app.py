@@ -50,7 +50,7 @@ from aerobee_proxy.metrics import PREFIX, ProxyMetrics
 from aerobee_proxy.options_rpcs import OptionsRpcs
 from aerobee_proxy.proxy import Proxy
 from aerobee_proxy.v2.admin import service as admin
-from aerobee_proxy.v2.status import TOO_MUCH, Refused, named, status
+from aerobee_proxy.v2.status import Refused, named, status
 from aerobee_wire.access.signature import Signatures
 from aerobee_wire.permissions import TABLE, Permissions, Row
 from aerobee_wire.status import MqError, grpc_status_of, trailers_of
@@ -349,7 +349,7 @@ def failure_of(error: Exception) -> Failure | None:
     return None
 
 
-def busy_answer(method: Method) -> Message | None:
+def busy_answer(method: Method, error: TooMuchInFlight) -> Message | None:
     """Return the response that refuses a call because too many bytes are in flight.
 
     Return None for a method that does not belong to MessagingService.
@@ -358,6 +358,6 @@ def busy_answer(method: Method) -> Message | None:
     if rpc is None:  # a method of grpc.health.v1
         return None
     response: Message = message_factory.GetMessageClass(rpc.output_type)(
-        status=named(status(Code.TOO_MANY_REQUESTS, TOO_MUCH))
+        status=named(status(Code.TOO_MANY_REQUESTS, str(error)))
     )
     return response

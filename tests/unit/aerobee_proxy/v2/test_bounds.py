@@ -13,7 +13,7 @@ from aerobee_foreign.apache.rocketmq.v2 import definition_pb2 as d
 from aerobee_foreign.apache.rocketmq.v2 import service_pb2 as s
 from aerobee_foreign.apache.rocketmq.v2.definition_pb2 import Code
 
-from aerobee_chassis.rpc.in_flight import SMALL_ANSWER_BYTES
+from aerobee_chassis.rpc.in_flight import SMALL_ANSWER_BYTES, TooMuchInFlight
 from aerobee_chassis.rpc.services import Method
 from aerobee_proxy.app import DESCRIPTOR, busy_answer
 from aerobee_proxy.proxy import Proxy
@@ -78,10 +78,12 @@ async def test_messages_without_room_are_given_back_uncounted(
 def test_every_rpc_says_in_its_response_that_too_much_is_in_flight(rpc: object) -> None:
     name = getattr(rpc, "name", "")
     answer: Any = busy_answer(
-        Method(name, _never, object, server_streams=False, client_streams=False)
+        Method(name, _never, object, server_streams=False, client_streams=False),
+        TooMuchInFlight("the memory is used up"),
     )
     assert answer is not None and answer.DESCRIPTOR.name == f"{name}Response"
     assert answer.status.code == Code.TOO_MANY_REQUESTS
+    assert "the memory is used up" in answer.status.message
 
 
 async def _never(_request: object, _call: object) -> None:

@@ -4,7 +4,8 @@ gRPC reports the size of a request only when all of it is in memory. So a reques
 a large request would fit. After it has arrived, the unused part of this reservation is released. A
 waiting request stays with its caller, except for its first `LOOKAHEAD_BYTES`. Methods that may have
 large requests leave some space for other methods, so that an acknowledgement does not wait for
-sends.
+sends. Until the first request of a method has arrived, its size is unknown: its calls wait, and
+leave the same space.
 
 This module does not depend on transports or clocks. The transports call it.
 """
@@ -12,8 +13,10 @@ This module does not depend on transports or clocks. The transports call it.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Iterator
+from itertools import islice
+from operator import itemgetter
 from typing import Protocol
 
 from aerobee_chassis.config import Options
@@ -26,7 +29,7 @@ DEFAULT_STALL_S = 30.0
 RESERVED_BYTES = 4 * 1024 * 1024 + 256 * 1024
 # gRPC receives this much of each request before the server reads it (the window of a stream).
 LOOKAHEAD_BYTES = 512 * 1024
-MAX_WAITING = 100_000  # calls of methods that have only small requests
+MAX_WAITING = 100_000  # calls of methods that have only small requests; as many of unknown ones
 # Less than the 3 s that SDKs give a call, so that they get the reason instead of a timeout.
 WAIT_S = 2.0
 RETRY_AFTER_MS = 1_000  # a refused caller should wait this long
@@ -35,13 +38,10 @@ SMALL_ANSWER_BYTES = 64 * 1024
 
 
 class TooMuchInFlight(Exception):
-    """The process holds the maximum of bytes for calls. This call was not executed."""
+    """The server has no memory left for this call, which was not executed.
 
-    def __init__(self, limit: int) -> None:
-        super().__init__(
-            f"the server holds as many bytes of requests and answers as it may ({limit}): retry "
-            "later, or raise maxInFlightBytes"
-        )
+    The message says what is exhausted, and what the caller or the operator can do.
+    """
 
 
 def bounds_of(options: Options) -> InFlight:
@@ -66,8 +66,12 @@ class Reader(Protocol):
         `reserved` bytes are reserved for it until `InFlight.arrived` is called.
         """
 
-    def refuse(self) -> None:
+    def refuse(self, error: TooMuchInFlight) -> None:
         """End the call with an error, because too many bytes are in flight."""
+
+
+# Readers with the time when their wait ends, which is never before that of the reader before.
+_Waiting = OrderedDict[Reader, float]
 
 
 class InFlight:
@@ -97,14 +101,19 @@ class InFlight:
         self._answer_limit = limit // 2
         self._usual = self._reserved = min(RESERVED_BYTES, self.largest_request)
         self._reading = 0
-        # Kind of calls → True if one of them had a large request. A missing kind may have one too.
+        # Kind of calls → True if one of them had a large request. A missing kind is unknown.
         self._is_large: dict[object, bool] = {}
-        self._large_limit = limit - max(limit // 8, self._usual)
-        # Each waiting call holds up to LOOKAHEAD_BYTES; all of them up to a quarter of the limit.
+        # Each waiting call holds up to LOOKAHEAD_BYTES. Those that may have large requests hold up
+        # to a quarter of the limit together.
         self._large_places = max(1, limit // 4 // LOOKAHEAD_BYTES)
-        # Each entry has the time when its wait ends. Calls with small requests go first.
-        self._small_waiting: deque[tuple[float, Reader]] = deque()
-        self._large_waiting: deque[tuple[float, Reader]] = deque()
+        # By the value in `_is_large`: the queue, and the limit for a read. The queues read in this
+        # order: the first request of a method decides about all of its calls that wait.
+        large_limit = limit - max(limit // 8, self._usual)
+        self._queues: dict[bool | None, tuple[_Waiting, int]] = {
+            False: (OrderedDict(), limit),
+            None: (OrderedDict(), large_limit),
+            True: (OrderedDict(), large_limit),
+        }
         self._for_room: deque[asyncio.Future[None]] = deque()
 
     @property
@@ -115,12 +124,12 @@ class InFlight:
     @property
     def small_waiting(self) -> int:
         """Return how many of these calls are of methods that have only small requests."""
-        return len(self._small_waiting)
+        return len(self._queues[False][0])
 
     @property
     def large_waiting(self) -> int:
         """Return how many of these calls are of methods that may have large requests."""
-        return len(self._large_waiting)
+        return len(self._queues[None][0]) + len(self._queues[True][0])
 
     @property
     def is_reading(self) -> bool:
@@ -133,27 +142,20 @@ class InFlight:
         """Let a call read its request now, or put it into a queue, or refuse it."""
         total = self.requests + self.answers + self._reserved
         is_large = self._is_large.get(reader.kind)
-        if is_large is False:
-            limit, waiting, places = self.limit, self._small_waiting, MAX_WAITING
-        else:
-            limit, waiting = self._large_limit, self._large_waiting
-            places = self._large_places if is_large else 4 * self._large_places
+        waiting, limit = self._queues[is_large]
+        places = self._large_places if is_large else MAX_WAITING
         if total <= limit and not waiting:
             self._begin(reader, total)
         elif len(waiting) < places:
-            waiting.append((now_s + WAIT_S, reader))
+            waiting[reader] = now_s + WAIT_S
         else:
-            self._refuse(reader)
+            self._refuse(reader, self._too_many(places))
 
     def arrived(self, reader: Reader, reserved: int, size: int) -> None:
         """Record that a request was read, and that it has `size` bytes.
 
         A size of 0 means that the request will not be read.
         """
-        if size > LOOKAHEAD_BYTES:
-            self._is_large[reader.kind] = True
-        elif size:
-            self._is_large.setdefault(reader.kind, False)
         self._reading -= 1
         self.requests += size - reserved
         if size > self._reserved:
@@ -161,6 +163,8 @@ class InFlight:
             self._reserved = size
         elif not self._reading and not self.waiting:
             self._reserved = self._usual
+        if size:
+            self._classify(reader.kind, size > LOOKAHEAD_BYTES)
         self._go_on()
 
     def done(self, size: int) -> None:
@@ -170,15 +174,30 @@ class InFlight:
 
     def expire(self, now_s: float) -> None:
         """Refuse the calls whose requests have waited for WAIT_S."""
-        for waiting in (self._small_waiting, self._large_waiting):
-            while waiting and waiting[0][0] <= now_s:
-                self._refuse(waiting.popleft()[1])
+        error = TooMuchInFlight(
+            f"the server had no memory for the request within {WAIT_S:g} s: requests and answers "
+            f"take up to {self.limit} bytes (maxInFlightBytes); retry after "
+            f"{RETRY_AFTER_MS / 1_000:g} s, send fewer calls at once, or raise the limit"
+        )
+        for waiting, _ in self._queues.values():
+            while waiting and next(iter(waiting.values())) <= now_s:
+                self._refuse(waiting.popitem(last=False)[0], error)
+
+    def too_slow(self, reader: Reader) -> None:
+        """Refuse a call whose request is arriving too slowly while other calls wait."""
+        self._refuse(
+            reader,
+            TooMuchInFlight(
+                "the request arrives too slowly while other calls wait for memory "
+                f"(maxInFlightBytes is {self.limit}): retry after {RETRY_AFTER_MS / 1_000:g} s, "
+                "over a faster connection or in smaller parts"
+            ),
+        )
 
     def forget(self, reader: Reader) -> None:
         """Remove a call that has ended from the queues, if it is waiting."""
-        for waiting in (self._small_waiting, self._large_waiting):
-            for entry in [entry for entry in waiting if entry[1] is reader]:
-                waiting.remove(entry)
+        for waiting, _ in self._queues.values():
+            waiting.pop(reader, None)
 
     # ---- answers ----
 
@@ -191,7 +210,7 @@ class InFlight:
         has_room = answers <= self._answer_limit and self.requests + answers <= self.limit
         if size > SMALL_ANSWER_BYTES and self.answers and not has_room:
             self.refused += 1
-            raise TooMuchInFlight(self.limit)
+            raise self._no_room()
 
     def answering(self, size: int) -> None:
         """Count `size` bytes of an answer that will be sent."""
@@ -220,7 +239,7 @@ class InFlight:
                         raise
         except TimeoutError:
             self.refused += 1
-            raise TooMuchInFlight(self.limit) from None
+            raise self._no_room() from None
 
     @property
     def is_full(self) -> bool:
@@ -249,18 +268,57 @@ class InFlight:
 
     def _go_on(self) -> None:
         """Let waiting calls read their requests while there is free space."""
-        while self._small_waiting or self._large_waiting:
-            waiting, limit = self._small_waiting, self.limit
-            if not waiting:
-                waiting, limit = self._large_waiting, self._large_limit
-            total = self.requests + self.answers + self._reserved
-            if total > limit:
-                return
-            self._begin(waiting.popleft()[1], total)
+        for waiting, limit in self._queues.values():
+            while waiting:
+                total = self.requests + self.answers + self._reserved
+                if total > limit:
+                    return
+                self._begin(waiting.popitem(last=False)[0], total)
 
-    def _refuse(self, reader: Reader) -> None:
+    def _classify(self, kind: object, is_large: bool) -> None:
+        """Learn from a request that has arrived whether a method has large requests.
+
+        The calls of the method move into the queue of their size. Large ones without a place there
+        are refused.
+        """
+        known = self._is_large.get(kind)
+        if known or known == is_large:
+            return
+        self._is_large[kind] = is_large
+        before, after = self._queues[known][0], self._queues[is_large][0]
+        moving = [entry for entry in before.items() if entry[0].kind == kind]
+        if not moving:
+            return
+        for reader, _ in moving:
+            del before[reader]
+        ordered = sorted((*after.items(), *moving), key=itemgetter(1))
+        after.clear()
+        after.update(ordered)
+        if is_large:
+            surplus = list(islice(after, self._large_places, None))
+            for reader in surplus:
+                del after[reader]
+            error = self._too_many(self._large_places)
+            for reader in surplus:
+                self._refuse(reader, error)
+
+    def _too_many(self, places: int) -> TooMuchInFlight:
+        return TooMuchInFlight(
+            f"{places} calls already wait for memory to read their requests: send fewer calls at "
+            f"once, or raise maxInFlightBytes ({self.limit}); retry after "
+            f"{RETRY_AFTER_MS / 1_000:g} s"
+        )
+
+    def _no_room(self) -> TooMuchInFlight:
+        return TooMuchInFlight(
+            f"clients have not read {self.answers} bytes of answers, which may take up to half of "
+            f"maxInFlightBytes ({self.limit}): read answers sooner, ask for fewer messages, or "
+            f"raise the limit; retry after {RETRY_AFTER_MS / 1_000:g} s"
+        )
+
+    def _refuse(self, reader: Reader, error: TooMuchInFlight) -> None:
         self.refused += 1
-        reader.refuse()
+        reader.refuse(error)
 
 
 def in_flight_source(prefix: str, in_flight: InFlight, *, former: str = "") -> Source:

@@ -16,7 +16,7 @@ from aerobee_chassis.rpc.completion_queue.channel import CompletionQueueChannel
 from aerobee_chassis.rpc.completion_queue.cygrpc import CompletionQueueUnavailable, on_this_system
 from aerobee_chassis.rpc.completion_queue.listener import CompletionQueueListener
 from aerobee_chassis.rpc.completion_queue.loop import CompletionQueueLoop, new_completion_queue_loop
-from aerobee_chassis.rpc.in_flight import InFlight
+from aerobee_chassis.rpc.in_flight import InFlight, TooMuchInFlight
 from aerobee_chassis.rpc.services import Method, Service
 from aerobee_chassis.rpc.transport import (
     Admit,
@@ -53,8 +53,8 @@ def make_loop(transport: Transport, kinds: LoopKinds = STANDARD_LOOPS) -> asynci
     return kinds.aio()
 
 
-def refuse_plainly(_method: Method) -> Failure:
-    return Failure("RESOURCE_EXHAUSTED", "the server has too much to do: retry later")
+def refuse_plainly(_method: Method, error: TooMuchInFlight) -> Failure:
+    return Failure("RESOURCE_EXHAUSTED", str(error))
 
 
 def make_listener(

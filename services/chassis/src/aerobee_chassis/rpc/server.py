@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 FailureOf = Callable[[Exception], Failure | None]
 # Return the answer of an RPC when too many bytes are in flight, or None to let it fail.
-BusyAnswer = Callable[[Method], Message | None]
+BusyAnswer = Callable[[Method, TooMuchInFlight], Message | None]
 
 DEFAULT_GRACE_S = 5.0
 
@@ -71,7 +71,7 @@ class Server(Component):
     - `grace_s` is how long `stop` waits for running calls.
     - `in_flight` limits the bytes that the server holds for calls.
     - `busy_answer` returns the answer for a call that is refused because of that limit. If it
-      returns None, the caller gets the failure of TooMuchInFlight.
+      returns None, the caller gets the failure of the TooMuchInFlight.
     - `limits` are those of the port and its connections.
     - `tls` has the certificates of the port. If it is None, the port uses plaintext. If it also
       accepts plaintext, a relay passes the connections of the port to two sockets of the server.
@@ -91,7 +91,7 @@ class Server(Component):
         failure_of: FailureOf,
         grace_s: float = DEFAULT_GRACE_S,
         in_flight: InFlight | None = None,
-        busy_answer: BusyAnswer = lambda _: None,
+        busy_answer: BusyAnswer = lambda _method, _error: None,
         limits: PortLimits | None = None,
         tls: ServerTls | None = None,
         access: Access | None = None,
@@ -294,9 +294,8 @@ class Server(Component):
             audit.read(path, request, call)
         return answer
 
-    def _refuse(self, method: Method) -> Message | Failure:
-        answer = self._busy_answer(method)
-        return answer or self._failure(method.name, TooMuchInFlight(self._in_flight.limit))
+    def _refuse(self, method: Method, error: TooMuchInFlight) -> Message | Failure:
+        return self._busy_answer(method, error) or self._failure(method.name, error)
 
     def _failure(self, path: str, error: Exception) -> Failure:
         if isinstance(error, UnreadableRequest):

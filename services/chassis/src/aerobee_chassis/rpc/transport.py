@@ -17,7 +17,12 @@ from google.protobuf.message import DecodeError, Message
 from aerobee_chassis.port_limits import PortLimits
 from aerobee_chassis.rpc.call import Call, Failure
 from aerobee_chassis.rpc.connections import port_options
-from aerobee_chassis.rpc.in_flight import LOOKAHEAD_BYTES, MAX_MESSAGE_BYTES, InFlight
+from aerobee_chassis.rpc.in_flight import (
+    LOOKAHEAD_BYTES,
+    MAX_MESSAGE_BYTES,
+    InFlight,
+    TooMuchInFlight,
+)
 from aerobee_chassis.rpc.services import Method
 from aerobee_wire.access.caller import ANYBODY, Caller
 
@@ -63,7 +68,7 @@ Run = Callable[[str, Method, Any, Call], Awaitable[Message | Failure | None]]
 
 
 # Return the outcome of a call of this method when too many bytes are in flight.
-Refuse = Callable[[Method], Message | Failure]
+Refuse = Callable[[Method, TooMuchInFlight], Message | Failure]
 
 
 # Return the caller of a call before its request is read, or the failure if it may not call.

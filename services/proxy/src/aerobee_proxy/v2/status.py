@@ -23,10 +23,6 @@ from aerobee_proxy.cluster.topic_route import MessageTypeConflict
 from aerobee_wire.status import Code as BrokerCode
 from aerobee_wire.status import MqError
 
-TOO_MUCH = (
-    "the proxy holds as many bytes of requests and answers as it may: send again in a moment, or "
-    "raise maxInFlightBytes"
-)
 INTERNAL_MESSAGE = "internal error: see the log of the proxy"
 
 
@@ -103,7 +99,7 @@ def status_for(rpc: str, error: Exception) -> Status:
     if isinstance(error, Refused):
         return status(error.code, error.message)
     if isinstance(error, TooMuchInFlight):
-        return status(Code.TOO_MANY_REQUESTS, TOO_MUCH)
+        return status(Code.TOO_MANY_REQUESTS, str(error))
     if isinstance(error, MessageTypeConflict):
         return status(Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE, error.message)
     if isinstance(error, BrokerAway):

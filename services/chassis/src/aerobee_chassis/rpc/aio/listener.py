@@ -17,7 +17,7 @@ from aerobee_chassis.addresses import is_relayed_tls, peer_address
 from aerobee_chassis.port_limits import PortLimits
 from aerobee_chassis.rpc.call import Failure
 from aerobee_chassis.rpc.connections import late
-from aerobee_chassis.rpc.in_flight import InFlight
+from aerobee_chassis.rpc.in_flight import InFlight, TooMuchInFlight
 from aerobee_chassis.rpc.services import Method, Service
 from aerobee_chassis.rpc.transport import (
     Admit,
@@ -124,8 +124,8 @@ class AioListener:
         admission = Admission(self._loop, in_flight, id(method))
         self._watch()
         reserved = await admission.wait()
-        if not reserved:
-            return self._refuse(method)
+        if isinstance(reserved, TooMuchInFlight):
+            return self._refuse(method, reserved)
         size = 0
         try:
             async with asyncio.timeout(self._limits.arrival_s):
@@ -151,18 +151,19 @@ class Admission:
     def __init__(self, loop: asyncio.AbstractEventLoop, in_flight: InFlight, kind: object) -> None:
         self._loop = loop
         self._in_flight = in_flight
-        self._outcome: asyncio.Future[int] = loop.create_future()
+        self._outcome: asyncio.Future[int | TooMuchInFlight] = loop.create_future()
         self.kind = kind
 
-    async def wait(self) -> int:
-        """Return the bytes reserved for the request, or 0 if the request is refused."""
+    async def wait(self) -> int | TooMuchInFlight:
+        """Return the bytes reserved for the request, or the error with which it is refused."""
         self._in_flight.admit(self, self._loop.time())
         try:
             return await self._outcome
         except asyncio.CancelledError:
             if self._outcome.cancelled():
                 self._in_flight.forget(self)
-            elif reserved := self._outcome.result():  # admitted and cancelled in one loop iteration
+            elif isinstance(reserved := self._outcome.result(), int):
+                # The call was admitted and cancelled in one loop iteration.
                 self._in_flight.arrived(self, reserved, 0)
             raise
 
@@ -172,9 +173,9 @@ class Admission:
         else:
             self._outcome.set_result(reserved)
 
-    def refuse(self) -> None:
+    def refuse(self, error: TooMuchInFlight) -> None:
         if not self._outcome.done():
-            self._outcome.set_result(0)
+            self._outcome.set_result(error)
 
 
 class AioCall:

@@ -23,7 +23,7 @@ from aerobee_chassis.rpc.call import Failure
 from aerobee_chassis.rpc.completion_queue.cygrpc import cygrpc
 from aerobee_chassis.rpc.completion_queue.loop import CompletionQueueLoop
 from aerobee_chassis.rpc.connections import late
-from aerobee_chassis.rpc.in_flight import InFlight
+from aerobee_chassis.rpc.in_flight import InFlight, TooMuchInFlight
 from aerobee_chassis.rpc.services import Method
 from aerobee_chassis.rpc.transport import Admit, Refuse, Run, parsed_each, serialized
 from aerobee_wire.access.caller import ANYBODY
@@ -207,8 +207,8 @@ class CompletionQueueCall:
         self._listener.watch()
         self._core.start_server_batch((cygrpc.ReceiveMessageOperation(0),), self._on_request)
 
-    def refuse(self) -> None:
-        self._end(self._listener.refuse(self._method))
+    def refuse(self, error: TooMuchInFlight) -> None:
+        self._end(self._listener.refuse(self._method, error))
 
     def _on_request(self, event: Any) -> None:
         data = event.batch_operations[0].message()
@@ -364,8 +364,7 @@ class CompletionQueueCall:
         if self._reading and not self._ended:
             self._looks += 1
             if self._looks > 1:
-                self._in_flight.refused += 1
-                self.refuse()
+                self._in_flight.too_slow(self)
 
     def check_arrival(self, late_looks: int) -> None:
         """End a call whose request is still incomplete after `late_looks` checks."""
