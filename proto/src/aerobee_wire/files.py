@@ -95,12 +95,37 @@ else:
     sync, sync_data = os.fsync, getattr(os, "fdatasync", os.fsync)
 
 
+class NotSynced(OSError):
+    """The file was replaced, but its directory was not synced.
+
+    A power cut may restore the former content.
+    """
+
+
+def sync_replaced(path: Path) -> None:
+    """Make the new name of a replaced file durable. Raises NotSynced."""
+    try:
+        sync_directory(path.parent)
+    except OSError as error:
+        raise NotSynced(error.errno, error.strerror) from error
+
+
+def outcome_of(error: OSError) -> str:
+    """Return what became of a change whose file could not be replaced, for the text of an error."""
+    if isinstance(error, NotSynced):
+        return "a restart may apply the change"
+    return "nothing was changed"
+
+
 def replace_file(path: Path, content: bytes) -> None:
-    """Replace a file so that a crash leaves either the old or the new content. Raises OSError."""
+    """Replace a file so that a crash leaves either the old or the new content.
+
+    Raises NotSynced if the file was replaced, and another OSError if it was not.
+    """
     new = path.with_name(path.name + ".tmp")
     with new.open("wb") as file:
         file.write(content)
         file.flush()
         sync(file.fileno())
     new.replace(path)
-    sync_directory(path.parent)
+    sync_replaced(path)

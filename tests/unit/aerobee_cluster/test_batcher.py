@@ -182,6 +182,14 @@ async def test_drain_waits_for_the_batch_under_way_and_the_queue() -> None:
     assert [future.result() for future in futures] == ["A", "B"]
 
 
+async def test_batcher_that_is_closed_before_its_first_batch_is_drained() -> None:
+    batcher = Batcher(Peer())
+    item = batcher.submit("a", 1)
+    await batcher.close()
+    await batcher.drain()
+    assert item.cancelled()
+
+
 async def test_too_few_outcomes_fail_the_batch() -> None:
     async def answer_one(items: Sequence[str]) -> Sequence[str | Exception]:
         return items[:1]

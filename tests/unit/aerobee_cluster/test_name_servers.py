@@ -76,6 +76,26 @@ async def test_without_dns_the_last_addresses_stay(hangs: bool) -> None:
     assert [*servers] == ["10.0.0.1:9876", "10.0.0.2:9876"]
 
 
+async def test_dns_that_does_not_answer_is_asked_once_at_a_time() -> None:
+    """Each call occupies a thread of the process until it ends."""
+    asked: list[str] = []
+    answer = asyncio.Event()
+
+    async def resolve(host: str) -> list[str]:
+        asked.append(host)
+        await answer.wait()
+        return ["10.0.0.1", "10.0.0.2"]
+
+    servers = NameServers(["namesrv:1"], resolve, asyncio.get_running_loop().time)
+    for _ in range(3):
+        await servers.refresh()
+        await asyncio.sleep(RETRY_S)
+    assert asked == ["namesrv"]
+    answer.set()
+    await servers.refresh()
+    assert [*servers] == ["10.0.0.1:1", "10.0.0.2:1"]
+
+
 async def test_a_name_that_was_never_resolved_is_tried_again_sooner() -> None:
     dns = StandInDns()
     servers = name_servers(dns, "namesrv:9876")

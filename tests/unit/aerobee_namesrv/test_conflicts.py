@@ -117,3 +117,13 @@ def test_conflict_is_listed_once_and_forgotten_when_the_newcomer_is_silent() -> 
     assert conflict.newcomer == process("new")
     tables.clock.advance(KEPT_MS)
     assert tables.manager.conflicts.all() == []
+
+
+def test_old_conflicts_are_forgotten_although_they_are_not_listed() -> None:
+    """A process that restarts may have another port each time."""
+    tables = RoutingTables()
+    begun(tables)
+    for port in range(1, 50):
+        register(tables, "new", f"new:{port}")
+        tables.clock.advance(KEPT_MS + 1)
+    assert len(tables.manager.conflicts) == 1

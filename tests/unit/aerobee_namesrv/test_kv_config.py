@@ -12,7 +12,7 @@ import structlog
 from aerobee_chassis.errors import StartError
 from aerobee_namesrv.kv_config import KVConfigManager
 from aerobee_wire.checked_json import decode
-from aerobee_wire.files import replace_file
+from aerobee_wire.files import NotSynced, replace_file
 from aerobee_wire.status import Code, MqError
 from support.codes import raises_about, raises_code
 
@@ -173,6 +173,27 @@ def test_failed_write_changes_nothing_and_is_reported(path: Path, fails_at: int)
     assert (caught.value.code, caught.value.retryable) == (Code.SYSTEM_ERROR, True)
     assert manager.get("ns", "k") == "old"
     assert reopened(path).get("ns", "k") == "old"
+
+
+@pytest.mark.parametrize("fails_at", [0, 1])
+def test_error_of_an_unsynced_directory_states_whether_the_file_has_changed(
+    path: Path, fails_at: int
+) -> None:
+    writes = iter(range(4))
+
+    def replace(target: Path, content: bytes) -> None:
+        replace_file(target, content)
+        if next(writes) == 2 + fails_at:
+            raise NotSynced(errno.EIO, "Input/output error")
+
+    manager = KVConfigManager(path, replace)
+    manager.open()
+    manager.put("ns", "k", "old")
+    with pytest.raises(MqError) as caught:
+        manager.put("ns", "k", "new")
+    manager.close()
+    assert ("nothing was changed" in caught.value.message) == (fails_at == 0)
+    assert reopened(path).get("ns", "k") == ("old" if fails_at == 0 else "new")
 
 
 def test_leftover_of_a_crash_in_the_middle_of_a_write_is_ignored(

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
+from typing import Any
+
+import pytest
+from aerobee.namesrv.v1 import namesrv_pb2 as pb
 
 from aerobee_namesrv.routing.proxies import (
     FORGET_AFTER_MS,
@@ -12,7 +16,11 @@ from aerobee_namesrv.routing.proxies import (
     ProxyProcess,
     ProxyTable,
 )
+from aerobee_namesrv.rpc.checks import MAX_NAME_CHARACTERS
+from aerobee_namesrv.rpc.proxies import ProxyRpcs
+from aerobee_wire.status import Code
 from support.clock.manual_clock import ManualClock
+from support.codes import raises_code
 
 
 def process(number: int, name: str = "host:8081") -> ProxyProcess:
@@ -93,3 +101,12 @@ def test_proxies_that_are_away_are_forgotten() -> None:
     assert [name for name, _ in table.away()] == [f"pod-{n:02}:8081" for n in range(1, 65)]
     clock.advance(FORGET_AFTER_MS + 1)
     assert table.away() == []
+
+
+@pytest.mark.parametrize("process_id", ["", "x" * (MAX_NAME_CHARACTERS + 1)])
+async def test_process_id_without_a_valid_length_is_refused(process_id: str) -> None:
+    """The table keeps it in memory."""
+    call: Any = None
+    request = pb.UnregisterProxyRequest(name="host:8081", process_id=process_id)
+    with raises_code(Code.INVALID_PARAMETER):
+        await ProxyRpcs(ProxyTable(ManualClock())).unregister_proxy(request, call)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from aerobee_namesrv.routing.rows import BrokerKey, DataVersion, Registered
+from aerobee_namesrv.routing.rows import BrokerKey, DataVersion, Reason, Registered
 from aerobee_wire.status import Code
 from support.codes import raises_code
 from support.namesrv.routing_tables import (
@@ -68,6 +68,25 @@ def test_holder_of_the_id_with_newer_state_wins(tables: RoutingTables) -> None:
     assert answer == Registered(rejected=True)
     assert tables.addresses() == {0: "10.0.0.1:10911"}
     assert [key.address for key, _ in tables.live.items()] == ["10.0.0.1:10911"]
+
+
+def test_deposed_master_leaves_the_route_when_its_registration_is_rejected(
+    tables: RoutingTables,
+) -> None:
+    tables.register(version=DataVersion(state_version=5))
+    tables.register(broker_id=1, version=DataVersion(state_version=6))
+    assert tables.register(version=DataVersion(state_version=5)).rejected
+    assert tables.addresses() == {1: address_of("broker-a", 1)}
+    assert tables.manager.unregistered[Reason.REJECTED] == 1
+
+
+def test_rejected_registration_adds_no_cluster(tables: RoutingTables) -> None:
+    tables.register(version=DataVersion(state_version=7))
+    rejected = tables.register(
+        cluster="other", address="10.0.0.2:10911", version=DataVersion(state_version=6)
+    )
+    assert rejected.rejected
+    assert tables.manager.cluster_addr_table.keys() == {CLUSTER}
 
 
 def test_loser_that_was_alive_under_another_id_leaves_the_live_table(tables: RoutingTables) -> None:

@@ -141,3 +141,21 @@ def test_windows_locks_a_byte_behind_the_content(
         os.close(second)
     module.sync_directory(tmp_path / "missing")
     assert module.sync_data is os.fsync
+
+
+@pytest.mark.parametrize("fails", ["sync", "sync_directory"])
+def test_failed_replacement_states_whether_the_file_has_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: str
+) -> None:
+    def fail(_: object) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    path = tmp_path / "table.json"
+    files.replace_file(path, b"old")
+    monkeypatch.setattr(files, fails, fail)
+    with pytest.raises(OSError) as caught:
+        files.replace_file(path, b"new")
+    is_replaced = fails == "sync_directory"
+    assert isinstance(caught.value, files.NotSynced) == is_replaced
+    assert path.read_bytes() == (b"new" if is_replaced else b"old")
+    assert ("nothing was changed" in files.outcome_of(caught.value)) == (not is_replaced)

@@ -86,6 +86,7 @@ class Batcher(Generic[I, O]):
         if self._sender is not None:
             self._sender.cancel()
             await asyncio.gather(self._sender, return_exceptions=True)
+            self._sender = None  # a task that is cancelled before its first step does not
         while self._queue:
             self._queue.popleft().future.cancel()
 

@@ -61,6 +61,9 @@ class NameServers(Sequence[str]):
         self._now_s = now_s
         self._due_s = 0.0
         self._refreshing = asyncio.Lock()
+        # Calls that have not ended, by given address. A call of DNS occupies a thread until it
+        # ends, also after its timeout.
+        self._resolving: dict[str, asyncio.Task[Sequence[str]]] = {}
         self._places: Mapping[str, str] = dict.fromkeys(given, "")
 
     @property
@@ -102,12 +105,26 @@ class NameServers(Sequence[str]):
             self._places = dict(self._found())
 
     async def _read(self, address: str) -> None:
-        assert self._resolve is not None, "there are host names only with a resolver"
-        with contextlib.suppress(OSError, TimeoutError):
-            async with asyncio.timeout(TIMEOUT_S):
-                records = await self._resolve(self._hosts[address])
-            if records:
+        call = self._resolving.get(address)
+        if call is None:
+            call = asyncio.create_task(self._call(self._hosts[address]))
+            call.add_done_callback(lambda done: done.cancelled() or done.exception())
+            self._resolving[address] = call
+        try:
+            await asyncio.wait([call], timeout=TIMEOUT_S)
+        except asyncio.CancelledError:
+            call.cancel()
+            raise
+        if not call.done():
+            return
+        del self._resolving[address]
+        with contextlib.suppress(OSError):
+            if records := call.result():
                 self._records[address] = tuple(sorted(set(records)))
+
+    async def _call(self, host: str) -> Sequence[str]:
+        assert self._resolve is not None, "there are host names only with a resolver"
+        return await self._resolve(host)
 
     def _found(self) -> list[tuple[str, str]]:
         found = []

@@ -22,13 +22,6 @@ from aerobee_wire.status import MqError
 MODE = 0o600
 
 
-class NotSynced(OSError):
-    """The file was replaced, but its directory was not synced.
-
-    A power cut may restore the former content.
-    """
-
-
 class TableFile(NamedTuple):
     """The content of a file.
 
@@ -71,8 +64,8 @@ def decode(data: bytes) -> TableFile:
 def replace_private(path: Path, data: bytes) -> None:
     """Replace a file that only its owner may read.
 
-    After a crash, the file has either the old or the new content. Raises NotSynced if the file was
-    replaced, and another OSError if it was not.
+    After a crash, the file has either the old or the new content. Raises `files.NotSynced` if the
+    file was replaced, and another OSError if it was not.
     """
     new = path.with_name(path.name + ".tmp")
     new.unlink(missing_ok=True)  # of a crash; the mode counts for new files only
@@ -82,10 +75,7 @@ def replace_private(path: Path, data: bytes) -> None:
         file.flush()
         files.sync(file.fileno())
     new.replace(path)
-    try:
-        files.sync_directory(path.parent)
-    except OSError as error:
-        raise NotSynced(error.errno, error.strerror) from error
+    files.sync_replaced(path)
 
 
 def _to_json(record: Record) -> dict[str, object]:

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Protocol
 
 from aerobee_wire import files
+from aerobee_wire.files import NotSynced
 
 
 class DiskFile(Protocol):
@@ -216,8 +217,9 @@ def read_file(disk: Disk, path: Path) -> bytes:
 
 
 def replace_file(disk: Disk, path: Path, data: bytes, *, keep_backup: bool = False) -> None:
-    """Replace the file atomically. Raises OSError.
+    """Replace the file atomically.
 
+    Raises NotSynced if the file was replaced, and another OSError if it was not.
     A reader finds either the old or the new content, also after a power cut. With `keep_backup`,
     the old content is kept as `path` + ".bak".
     """
@@ -233,4 +235,7 @@ def replace_file(disk: Disk, path: Path, data: bytes, *, keep_backup: bool = Fal
         disk.rename(path, path.with_name(path.name + ".bak"))
         disk.sync_directory(path.parent)
     disk.rename(new, path)
-    disk.sync_directory(path.parent)
+    try:
+        disk.sync_directory(path.parent)
+    except OSError as error:
+        raise NotSynced(error.errno, error.strerror) from error

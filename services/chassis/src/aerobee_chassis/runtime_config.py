@@ -15,7 +15,7 @@ from aerobee_chassis.config import OptionsType
 from aerobee_chassis.errors import ConfigError, StartError
 from aerobee_chassis.runtime_options import FixedOption, RuntimeOptions
 from aerobee_wire.checked_json import decode, encode
-from aerobee_wire.files import replace_file
+from aerobee_wire.files import outcome_of, replace_file
 from aerobee_wire.status import Code, MqError
 
 Replace = Callable[[Path, bytes], None]
@@ -101,7 +101,7 @@ class RuntimeConfig(Generic[OptionsType]):
         except OSError as error:
             raise MqError(
                 Code.SYSTEM_ERROR,
-                f"{path} cannot be written ({error.strerror}), and nothing was changed: repair the "
+                f"{path} cannot be written ({error.strerror}), and {outcome_of(error)}: repair the "
                 "disk, or make room, and retry",
                 about=str(path),
                 retryable=True,

@@ -87,8 +87,8 @@ class KVConfigManager:
     def put(self, namespace: str, key: str, value: str) -> None:
         """Store a value.
 
-        Raises MqError with the code SYSTEM_ERROR if the file cannot be written. Then nothing is
-        changed.
+        Raises MqError with the code SYSTEM_ERROR if the file cannot be written. Then this table
+        does not change, and the error says whether the file did.
         """
         self._write({**self._table, namespace: {**self._table.get(namespace, {}), key: value}})
 
@@ -105,14 +105,20 @@ class KVConfigManager:
         try:
             # Write the backup from the table, not from the file, which may be damaged.
             self._replace(self._backup, _encode(self._table))
+        except OSError as error:
+            raise self._unwritten(error, "nothing was changed") from error
+        try:
             self._replace(self._path, _encode(table))
         except OSError as error:
-            raise MqError(
-                Code.SYSTEM_ERROR,
-                f"cannot write {self._path}: {error.strerror}; nothing was changed",
-                retryable=True,
-            ) from error
+            raise self._unwritten(error, files.outcome_of(error)) from error
         self._table = table
+
+    def _unwritten(self, error: OSError, outcome: str) -> MqError:
+        return MqError(
+            Code.SYSTEM_ERROR,
+            f"cannot write {self._path}: {error.strerror}; {outcome}: retry",
+            retryable=True,
+        )
 
     def _load(self) -> Table:
         if not self._path.exists() and not self._backup.exists():

@@ -15,8 +15,8 @@ from aerobee_cluster.access.handlers import PART, AccessHandlers
 from aerobee_cluster.access.store import AccessStore, Changes
 from aerobee_wire.access.caller import ANYBODY
 from aerobee_wire.access.table import HORIZON_MS, Record, Version
-from aerobee_wire.access.table_file import NotSynced
 from aerobee_wire.access.users import User
+from aerobee_wire.files import NotSynced
 from aerobee_wire.rpcs import Request, Rpc
 from aerobee_wire.status import Code, MqError
 from support.clock.virtual_loop import LoopClock

@@ -12,12 +12,12 @@ from aerobee.broker.v1 import message_pb2, pop_pb2
 from aerobee_cluster.access import quota_buckets
 from aerobee_cluster.access.handlers import AccessHandlers
 from aerobee_cluster.access.metering import CallMeter
-from aerobee_cluster.access.quota_buckets import Client, QuotaBuckets
+from aerobee_cluster.access.quota_buckets import LONGEST_NAME, Client, QuotaBuckets
 from aerobee_cluster.access.store import AccessStore
 from aerobee_wire.access import table_file
 from aerobee_wire.access.caller import Caller
 from aerobee_wire.access.messages import record_of, to_record
-from aerobee_wire.access.quotas import Quota, Rates
+from aerobee_wire.access.quotas import DEFAULT, Quota, Rates
 from aerobee_wire.access.signature import Signed
 from aerobee_wire.access.table import AccessTable
 from aerobee_wire.access.users import User
@@ -313,3 +313,11 @@ def test_records_of_quotas_survive_the_wire_and_the_file() -> None:
     records = [*table.records(), *deleted]
     assert [record_of(to_record(each)) for each in records] == records
     assert table_file.decode(table_file.encode(records, 5)).records == records
+
+
+async def test_clients_with_overlong_names_share_one_bucket() -> None:
+    """A name stays in memory, and a caller chooses its client id."""
+    buckets = buckets_of(Quota("Client", DEFAULT, Rates(calls=1)))
+    names = [letter * (LONGEST_NAME + 1) for letter in "abcd"]
+    assert [await waits(buckets.call(Client("", name, ""))) for name in names] == [0, 0, 0, 1]
+    assert await waits(buckets.call(Client("", "e" * LONGEST_NAME, ""))) == 0

@@ -24,6 +24,7 @@ from aerobee_wire.access.table import (
     tombstone,
 )
 from aerobee_wire.access.users import User
+from aerobee_wire.files import NotSynced
 from aerobee_wire.status import MqError
 
 NOW_MS = 1_800_000_000_000
@@ -190,7 +191,7 @@ def test_failed_sync_of_the_directory_differs_from_a_failed_write(
 
     monkeypatch.setattr(files, "sync_directory", fail)
     file = tmp_path / "access.json"
-    with pytest.raises(table_file.NotSynced, match="Input/output error"):
+    with pytest.raises(NotSynced, match="Input/output error"):
         table_file.replace_private(file, b"new")
     assert file.read_bytes() == b"new"
 

@@ -27,6 +27,8 @@ RECEIVED_S = 60.0  # the greatest debt of receives; one answer may take hours of
 # Full buckets are then forgotten. If none is full, further callers without a quota of their own
 # share one bucket for each rate of their kind. A bucket takes some 200 bytes.
 MAX_BUCKETS = 100_000
+# Callers with a longer name share these buckets too: the name of a bucket stays in memory.
+LONGEST_NAME = 255
 FORGET_S = 1.0  # between two looks for full buckets, which take some 20 ms
 
 
@@ -153,7 +155,7 @@ class QuotaBuckets:
         bucket = self._buckets.get((quota.kind, caller, name))
         if bucket is None:
             # A caller chooses its client id, and may have many addresses. Other quotas are few.
-            if quota.name == DEFAULT and self._is_full(now_s):
+            if quota.name == DEFAULT and (len(caller) > LONGEST_NAME or self._is_full(now_s)):
                 caller = ""
             key = quota.kind, caller, name
             bucket = self._buckets.get(key) or self._buckets.setdefault(key, _Bucket(rate, now_s))

@@ -14,6 +14,7 @@ from typing import Any
 from aerobee_wire.access import table_file
 from aerobee_wire.access.table import HORIZON_MS, AccessTable, Key, Record, Version, tombstone
 from aerobee_wire.access.users import User
+from aerobee_wire.files import outcome_of
 from aerobee_wire.status import Code, MqError
 
 # Makes the content of the file durable. The argument returns the content, which takes a while.
@@ -192,12 +193,9 @@ class AccessStore:
         try:
             await self._save(content)
         except OSError as error:
-            outcome = "nothing was changed"
-            if isinstance(error, table_file.NotSynced):
-                outcome = "a restart may apply the change: retry it"
             raise MqError(
                 Code.SYSTEM_ERROR,
-                f"cannot write the access table: {error.strerror}; {outcome}",
+                f"cannot write the access table: {error.strerror}; {outcome_of(error)}: retry",
                 retryable=True,
             ) from error
         self._saved_ms = current_ms

@@ -19,6 +19,7 @@ from aerobee_broker.errors import ConfigFileDamaged, InvalidParameter, NoPermiss
 from aerobee_chassis.errors import ConfigError
 from aerobee_chassis.runtime_options import FILE_NAME, FixedOption, RuntimeOptions
 from aerobee_wire.checked_json import decode, encode
+from aerobee_wire.files import outcome_of
 from aerobee_wire.status import Code, MqError
 
 
@@ -81,7 +82,7 @@ class RuntimeConfig:
             except OSError as error:
                 raise MqError(
                     Code.SYSTEM_ERROR,
-                    f"{self.path} cannot be written ({error.strerror}), and nothing was changed: "
+                    f"{self.path} cannot be written ({error.strerror}), and {outcome_of(error)}: "
                     "repair the disk, or make room, and retry",
                     about=str(self.path),
                     retryable=True,

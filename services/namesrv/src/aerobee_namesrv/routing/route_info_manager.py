@@ -59,9 +59,14 @@ class Conflicts:
         self._clock = clock
         self._found: dict[BrokerKey, tuple[int, BrokerConflict]] = {}
 
+    def __len__(self) -> int:
+        """Return the number of conflicts in memory."""
+        return len(self._found)
+
     def add(self, conflict: BrokerConflict) -> bool:
         """Store a conflict and return whether it is new."""
         key = BrokerKey(conflict.cluster, conflict.newcomer_address)
+        self._forget()
         before = self._found.get(key)
         self._found[key] = (self._clock.monotonic_ms(), conflict)
         return before is None or before[1] != conflict
@@ -72,12 +77,15 @@ class Conflicts:
 
     def all(self) -> list[BrokerConflict]:
         """Return the conflicts of the last KEPT_MS, sorted."""
-        oldest_ms = self._clock.monotonic_ms() - KEPT_MS
-        self._found = {key: each for key, each in self._found.items() if each[0] >= oldest_ms}
+        self._forget()
         return sorted(
             (conflict for _, conflict in self._found.values()),
             key=lambda each: (each.broker_name, each.newcomer.number, each.newcomer_address),
         )
+
+    def _forget(self) -> None:
+        oldest_ms = self._clock.monotonic_ms() - KEPT_MS
+        self._found = {key: each for key, each in self._found.items() if each[0] >= oldest_ms}
 
 
 # Members of a broker name synchronize by these topics. Their routes show the real members.
@@ -175,7 +183,6 @@ class RouteInfoManager:
 
     def _register(self, registration: Registration) -> Registered:
         name, broker_id = registration.broker_name, registration.broker_id
-        self.cluster_addr_table.setdefault(registration.cluster, set()).add(name)
         first = name not in self.broker_addr_table
         data = self.broker_addr_table.setdefault(name, BrokerData(registration.cluster, name))
         # An empty group counts as if its lowest id was 0, so its first member notifies no others.
@@ -183,8 +190,9 @@ class RouteInfoManager:
         for other_id in data.ids_of(registration.address) - {broker_id}:
             del data.addresses[other_id]  # the broker changed its role
         if self._is_outdated(data, registration):
-            self.broker_live_table.drop(registration.key)
+            self._withdraw(registration)
             return Registered(rejected=True)
+        self.cluster_addr_table.setdefault(registration.cluster, set()).add(name)
         data.enable_acting_master = bool(registration.enable_acting_master)
         data.zone_name = registration.zone_name
         first = first or broker_id not in data.addresses
@@ -200,6 +208,23 @@ class RouteInfoManager:
         if lowest_changed:
             self._notify_min_broker_id_changed(data, ha=registration.ha_server_address)
         return self._answer(data, registration)
+
+    def _withdraw(self, registration: Registration) -> None:
+        """Remove the broker of a rejected registration from the tables.
+
+        Without its row in the live table, its address would never expire and stay in routes.
+        """
+        self.unregister(
+            [
+                Unregistration(
+                    registration.cluster,
+                    registration.broker_name,
+                    registration.broker_id,
+                    registration.address,
+                    Reason.REJECTED,
+                )
+            ]
+        )
 
     def _conflict(self, registration: Registration) -> BrokerConflict | None:
         """Return the conflict with a live process that holds the number of this broker, or None.

@@ -202,6 +202,7 @@ class Reason(StrEnum):
     EXPIRED = "expired"
     DISCONNECTED = "disconnected"
     MOVED = "moved"
+    REJECTED = "rejected"  # another member has a newer state version
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """Implement the RPCs of proxies: RegisterProxy and UnregisterProxy.
 
-Codes: INVALID_PARAMETER (a name or a process id is empty).
+Codes: INVALID_PARAMETER (a name or a process id is empty or too long).
 
 Apache's server does not know proxies.
 """
@@ -42,7 +42,9 @@ class ProxyRpcs:
     async def unregister_proxy(
         self, request: pb.UnregisterProxyRequest, call: Call
     ) -> pb.UnregisterProxyResponse:
-        self._proxies.unregister(request.name, request.process_id)
+        self._proxies.unregister(
+            checks.name("name", request.name), checks.name("process_id", request.process_id)
+        )
         return pb.UnregisterProxyResponse()
 
     def close(self) -> None:
