@@ -34,6 +34,17 @@ class Job:
         return states[0]
 
     @property
+    def limit(self) -> int:
+        """The most letters that it sends or dismisses; 0 for all."""
+        return sum(part.limit for part in self.parts)
+
+    @property
+    def rate(self) -> float:
+        """The most letters a second; 0 for no limit."""
+        # The shares of the brokers are fractions, so their sum needs rounding.
+        return round(sum(part.rate for part in self.parts), 3)
+
+    @property
     def total(self) -> int:
         """The letters between its bounds."""
         return sum(part.total for part in self.parts)
