@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 
 import pytest
@@ -94,6 +95,35 @@ async def test_a_sum_without_one_broker_is_a_lower_bound(visitor: Visitor) -> No
     assert "Dead letters ≥ 2" in (await visitor.get("/dead-letters")).words
     visitor.transport.away = {"a"}
     assert "Dead letters ? of all groups" in (await visitor.get("/dead-letters")).words
+
+
+@pytest.mark.parametrize(
+    "page", ["/groups/billing", "/dead-letters/billing", "/transactions", "/leases?group=billing"]
+)
+async def test_the_oldest_of_an_empty_list_is_unknown_without_one_broker(
+    page: str, visitor: Visitor
+) -> None:
+    none = re.compile("Oldest( message)? none ")
+    assert none.search((await visitor.get(page)).words)
+    visitor.transport.away = {"b"}
+    words = (await visitor.get(page)).words
+    assert re.search(r"Oldest( message)? \? ", words) and not none.search(words)
+
+
+async def test_an_age_without_one_broker_is_a_lower_bound(visitor: Visitor) -> None:
+    await visitor.brokers["a"].send("%DLQ%billing", b"x")
+    assert re.search(r"Oldest \d", (await visitor.get("/dead-letters/billing")).words)
+    visitor.transport.away = {"b"}
+    assert re.search(r"Oldest ≥ \d", (await visitor.get("/dead-letters/billing")).words)
+
+
+async def test_a_topic_without_producers_at_one_broker_may_have_some_at_another(
+    visitor: Visitor,
+) -> None:
+    text = "No connected client publishes to the topic"
+    assert f"{text}." in (await visitor.get("/topics/orders")).words
+    visitor.transport.away = {"b"}
+    assert f"{text} at the brokers that answered." in (await visitor.get("/topics/orders")).words
 
 
 async def test_a_broker_that_is_not_registered_any_more_stays_on_the_pages(
