@@ -11,6 +11,7 @@ from aerobee_cli.doctor.checks import Finding
 from aerobee_client.admin.descriptions import PolicyDescription
 from aerobee_wire import properties
 from aerobee_wire.status import Code, MqError
+from support.clock.polling import until
 from support.console.access import Users
 from support.console.visitor import Visitor
 
@@ -141,6 +142,19 @@ async def test_the_overview_shows_findings_and_no_green_verdict(visitor: Visitor
     assert "state good" not in response.text
 
 
+async def test_the_overview_shows_all_else_while_its_checks_run(visitor: Visitor) -> None:
+    visitor.checks_may_end.clear()
+    page = await visitor.get("/")
+    assert "The checks still run" in page.words and "Brokers 2 of 2 answered" in page.words
+    assert "state good" not in page.text
+    visitor.checks_may_end.set()
+    await until(lambda: _has_findings(visitor))
+
+
+async def _has_findings(visitor: Visitor) -> bool:
+    return "No findings" in (await visitor.get("/")).words
+
+
 async def test_a_hint_of_the_doctor_is_no_finding(visitor: Visitor) -> None:
     visitor.findings = [Finding("topic", "old", "it is not used", "delete it", hint=True)]
     page = await visitor.get("/")
@@ -237,7 +251,7 @@ async def test_letters_are_counted_by_reason_and_a_part_is_called_truncated(
             "%DLQ%billing", b"x", properties={properties.DLQ_REASON: reason}
         )
     page = await visitor.get("/dead-letters/billing")
-    assert "TimeoutError 2 ValueError 1" in page.words and "Truncated" not in page.words
+    assert "TimeoutError 2 67 % ValueError 1 33 %" in page.words and "Truncated" not in page.words
     only = await visitor.get("/dead-letters/billing?reason=ValueError")
     assert "1 letter of the 3 newest" in only.words
     await visitor.brokers["a"].send("%DLQ%billing", *[b"x"] * 1_000)
@@ -251,7 +265,7 @@ async def test_the_newest_letters_are_shown_also_of_large_ones(visitor: Visitor)
             "%DLQ%billing", bytes(1 << 20), properties={properties.DLQ_REASON: reason}
         )
     page = await visitor.get("/dead-letters/billing")
-    assert "OldError 5 NewError 1" in page.words and "Truncated" not in page.words
+    assert "OldError 5 83 % NewError 1 17 %" in page.words and "Truncated" not in page.words
 
 
 async def test_a_query_may_have_any_name(visitor: Visitor) -> None:

@@ -22,8 +22,9 @@ from aerobee_wire.status import MqError
 TOP = 10
 # Checks look at every topic, so that a new visit within this time shows the last result.
 CHECK_AGAIN_MS = 15_000
-# A page does not wait longer than this for the checks. They continue.
-PATIENCE_S = 3.0
+# A page does not wait longer than this for the checks. They continue, and the page that is read
+# after their end has their result. With 10,000 topics, they take 2 s.
+PATIENCE_S = 0.2
 HOUR_MS, MINUTE_MS = 3_600_000, 60_000
 HOURS_OF_DAY = 24
 

@@ -128,7 +128,10 @@ def moment(ms: int | None) -> Any:
 
 
 def percent(value: float | None) -> Any:
-    return None if value is None else f"{value:.0f} %"
+    """Return a percentage, below 10 % with one digit more, so that a small share is not 0."""
+    if value is None:
+        return None
+    return f"{value:.0f} %" if value >= 10 else f"{value:.1f} %".replace(".0 ", " ")
 
 
 # ---- addresses ----
