@@ -158,7 +158,10 @@ async def test_a_broker_that_is_not_registered_any_more_stays_on_the_pages(
 ) -> None:
     await visitor.get("/topics")
     visitor.transport.unregistered = {"b"}
-    assert "b : it is not registered any more" in (await visitor.get("/topics")).words
+    for page in ("/topics", "/brokers", *OF_BROKER_B):
+        response = await visitor.get(page)
+        assert response.status == 200 and unfounded(response.text) == []
+        assert "b : it is not registered any more" in response.words
 
 
 async def test_the_overview_shows_findings_and_no_green_verdict(visitor: Visitor) -> None:
