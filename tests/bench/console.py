@@ -6,6 +6,7 @@ longer than with brokers on hosts of their own. A page is asked for once before 
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import shutil
 import statistics
@@ -20,12 +21,16 @@ from aerobee_broker.metadata.subscription_groups import SubscriptionGroup
 from aerobee_broker.metadata.topics import TopicConfig
 from aerobee_wire import rpcs
 from bench.measure import Result
+from support.broker.harness import BrokerHarness
+from support.broker.pop_consumer import PopConsumer
 from support.console.visitor import Visitor
 
 BROKERS = ("a", "b", "c")
 TOPICS, GROUPS, CLIENTS = 10_000, 2_000, 5_000
 QUEUES = {"a": 2, "b": 1, "c": 1}  # of each topic: 40,000 in all
-MESSAGES = 500  # topics that have messages, and a group that is behind
+MESSAGES = 500  # topics that have messages, and a group that is behind and leases some
+WAITING = 1_000  # of each broker: delayed messages, open transactions, leases of a group
+HELD_MS = 3_600_000
 ROUNDS = 5
 LIMIT_MS, LIMIT_KB = 300.0, 150.0
 PAGES = (
@@ -44,6 +49,7 @@ PAGES = (
     "/delayed",
     "/transactions",
     "/leases",
+    "/leases?group=group-17",
     "/lite",
     "/redrives",
     "/audit",
@@ -73,6 +79,21 @@ async def fill(visitor: Visitor) -> None:
     for number in range(MESSAGES):
         offsets = {(f"topic-{number}", name, 0): number % 2 for name in BROKERS}
         await visitor.admin.commit_offsets(f"group-{number}", offsets)
+    for broker in visitor.brokers.values():
+        await leave_waiting(broker)
+
+
+async def leave_waiting(broker: BrokerHarness) -> None:
+    """Leave delayed messages, open transactions and leases at a broker."""
+    for properties in ({"DELAY": "18"}, {"TRAN_MSG": "true", "PGROUP": "producers"}, {}):
+        sends = (
+            broker.send("topic-17", b"x", properties=properties, queue_id=0) for _ in range(WAITING)
+        )
+        await asyncio.gather(*sends)
+    for number in range(MESSAGES):
+        consumer = PopConsumer(broker, f"group-{number}", f"topic-{number}")
+        while await consumer.pop(invisible_ms=HELD_MS):
+            pass
 
 
 async def results() -> list[Result]:

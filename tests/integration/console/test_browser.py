@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import re
+import signal
+import urllib.request
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from urllib.error import HTTPError
 
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect
@@ -16,6 +21,7 @@ from support.console.browser import (
     problems_of_accessibility,
     running,
 )
+from support.console.claims import unfounded
 from support.console.shop import DECLINED, HELD, JOB, OPEN, Shop, shop
 
 PAGES = {
@@ -405,13 +411,50 @@ def test_a_console_that_stops_is_shown_as_lost_and_comes_back(page: Page, the_sh
     expect(page.get_by_text("connection lost")).not_to_be_visible(timeout=LIVE_MS)
 
 
+def with_silent_broker_b(the_shop: Shop) -> dict[str, str]:
+    """Return the addresses of pages that ask broker-b, by name."""
+    with AdminClient(the_shop.namesrv) as admin:
+        found = admin.search_messages("payments").messages
+        message = next(each for each in found if each.broker_name == "broker-a")
+    asking = {name: address for name, address in PAGES.items() if name not in OF_ONE_BROKER}
+    return asking | {
+        "message": f"/messages/{message.message_id}",
+        "silent broker": "/brokers/broker-b",
+        "its configuration": "/brokers/broker-b/configuration",
+        "its promotion": "/brokers/broker-b/promote",
+    }
+
+
+def test_each_page_with_one_of_two_brokers_hanging_names_it(the_shop: Shop) -> None:
+    addresses = with_silent_broker_b(the_shop)
+
+    def text_of(address: str) -> str:
+        """Return a page, also that of an error."""
+        try:
+            answer = urllib.request.urlopen(the_shop.url + address, timeout=EXPECT_MS / 1_000)
+        except HTTPError as error:
+            answer = error
+        with answer:
+            return str(answer.read().decode())
+
+    broker = the_shop.brokers["broker-b"]
+    broker.send_signal(signal.SIGSTOP)
+    try:
+        with ThreadPoolExecutor(len(addresses)) as pool:
+            texts = dict(zip(addresses, pool.map(text_of, addresses.values()), strict=True))
+    finally:
+        broker.send_signal(signal.SIGCONT)
+    named = re.compile(r"Brokers that did not answer.*<b>[^<]*broker-b[^<]*</b>: ", re.DOTALL)
+    assert {name: text for name, text in texts.items() if not named.search(text)} == {}
+    assert {name: claims for name, text in texts.items() if (claims := unfounded(text))} == {}
+
+
 def test_each_page_with_one_of_two_brokers_killed_names_it(page: Page, the_shop: Shop) -> None:
     """The last test: the broker stays dead."""
+    addresses = with_silent_broker_b(the_shop)
     the_shop.brokers["broker-b"].kill()
-    for name, address in PAGES.items():
-        if name in OF_ONE_BROKER:
-            continue
+    for name, address in addresses.items():
         page.goto(address)
         expect(page.get_by_label("Brokers that did not answer")).to_contain_text("broker-b")
-        assert page.locator(".state.good").count() == 0, name
+        assert unfounded(page.content()) == [], name
     picture(page, "without-broker-b")

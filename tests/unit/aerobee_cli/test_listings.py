@@ -232,6 +232,8 @@ LISTINGS: dict[str, tuple[Sequence[Column], Sequence[dict[str, Any]]]] = {
                 "action": "redrive",
                 "target": "origin",
                 "filters": {"reason": "KeyError"},
+                "limit": 0,
+                "rate": 66.66666666666667,
                 "state": "running",
                 "started_timestamp_ms": STORED_MS,
                 "ended_timestamp_ms": 0,

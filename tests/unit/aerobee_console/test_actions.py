@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import re
 from datetime import timedelta
 from typing import Any, Self
@@ -16,6 +17,7 @@ from aerobee_console.reading.effects import losses
 from aerobee_console.reading.source import Silent
 from aerobee_console.web import actions
 from aerobee_console.web.actions import ACTIONS
+from aerobee_console.web.api import PREFIX
 from aerobee_console.web.fields import Fields
 from aerobee_console.web.forms import CONFIRM
 from aerobee_wire.status import Code, MqError
@@ -213,6 +215,35 @@ async def test_the_limit_of_a_redrive_counts_the_letters_of_all_brokers(
     assert "a: 3 of 3 stored letters" in words and "b: 1 of 3 stored letters" in words
     done = await redriven(visitor, "origin", limit="4")
     assert "a: running" in done.words and "b: running" not in done.words  # a has four now
+
+
+async def test_a_job_shows_its_limit_and_rate_over_all_brokers(visitor: Visitor) -> None:
+    for number, broker in enumerate(visitor.brokers.values()):
+        for each in range(number + 1):
+            await broker.send("%DLQ%billing", b"x", properties=letter(10 * number + each))
+    path = "/dead-letters/billing/redrive"
+    given = {"target": "origin", "limit": "3", "rate": "50"}
+    form = await visitor.get(f"{path}?{urlencode(given)}")
+    sent = {**given, "job_id": "job-1", "seen": seen(form), "confirm": "billing"}
+    assert (await visitor.post(path, sent)).status == 200
+    assert (
+        "Limit 3 letters Rate 50 letters a second" in (await visitor.get("/redrives/job-1")).words
+    )
+    job = json.loads((await visitor.get(f"{PREFIX}/redrives/job-1")).text)["job"]
+    assert (job["limit"], job["rate"]) == (3, 50)
+    assert [(each["limit"], round(each["rate"], 1)) for each in job["parts"]] == [
+        (1, 16.7),
+        (2, 33.3),
+    ]
+    visitor.transport.away = {"b"}
+    words = (await visitor.get("/redrives/job-1")).words
+    assert "Limit ≥ 1 letter Rate ≥ 16.667 letters a second" in words
+
+
+async def test_a_job_without_limit_and_rate_says_so(visitor: Visitor) -> None:
+    await visitor.brokers["a"].send("%DLQ%billing", b"x", properties=letter(1))
+    await redriven(visitor, "origin")
+    assert "Limit all letters Rate no limit" in (await visitor.get("/redrives/job-1")).words
 
 
 async def test_a_redrive_asks_only_brokers_that_have_the_dead_letter_topic(

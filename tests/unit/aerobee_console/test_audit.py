@@ -56,7 +56,7 @@ async def test_lines_say_who_changed_what(visitor: Visitor) -> None:
     logs = Logs(visitor)
     page = await visitor.get("/audit")
     assert page.status == 200
-    assert "ann 10.0.0.7:5000 UpdateTopic Topic:orders OK write_queue_count: 4 → 8" in page.words
+    assert "ann 10.0.0.7:5000 UpdateTopic Topic:orders write_queue_count: 4 → 8 OK" in page.words
     assert "rejected 7 times not known claims to be <b>eve</b> 10.0.0.8:5000" in page.words
     assert "<b>eve" not in page.text
     assert "aerobee://p/admin/x DeleteGroup Group:g not known" in page.words

@@ -10,6 +10,7 @@ from aerobee.broker.v1 import admin_pb2 as pb
 from aerobee.broker.v1 import transaction_pb2
 
 from aerobee_wire.status import Code, MqError
+from support.broker.pop_consumer import PopConsumer
 from support.console.options import configured
 from support.console.visitor import NOW_MS, Visitor
 
@@ -168,11 +169,20 @@ async def test_lists_of_what_waits_are_unknown_and_not_empty_without_an_answer(
         assert "Unknown: no broker answered" in (await visitor.get(page)).words
 
 
-async def test_the_groups_with_leases_name_those_of_the_page(visitor: Visitor) -> None:
-    assert "No group has a message on lease." in (await visitor.get("/leases")).words
+async def test_the_groups_with_leases_are_those_with_the_most(visitor: Visitor) -> None:
     for number in range(120):
         await visitor.group(f"g-{number}")
-    assert "among the 100 with the most members" in (await visitor.get("/leases")).words
+    assert "No group has a message on lease." in (await visitor.get("/leases")).words
+    broker = visitor.brokers["a"]
+    await broker.send("orders", b"1", b"2", queue_id=0)
+    for number in range(120):
+        await PopConsumer(broker, f"g-{number}", "orders").pop(2 if number == 117 else 1)
+        if number == 98:
+            words = (await visitor.get("/leases")).words
+            assert "Groups with leases Group" in words and "g-98 1 0" in words
+    words = (await visitor.get("/leases")).words
+    assert "Groups with leases, the 100 with the most Group" in words
+    assert "Members g-117 2 0 g-0 1 0" in words and "g-99 " not in words
 
 
 def letter(number: int, reason: str) -> dict[str, str]:

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 
 import pytest
 
 from aerobee_cli.doctor.checks import Finding
 from aerobee_client.admin.descriptions import PolicyDescription
+from aerobee_console.web.pages import PAGES
 from aerobee_wire import properties
 from aerobee_wire.status import Code, MqError
+from support.clock.polling import until
 from support.console.access import Users
+from support.console.claims import unfounded
 from support.console.visitor import Visitor
 
+ID = "C00002023D65006101A28F6593060018"
 # Page → calls to each broker. "{id}" is the id of a message.
 CALLS = {
     "/": {"GetBrokerStatus": 1, "GetBacklog": 1, "GetStats": 2, "ListAuditLines": 1},
@@ -48,6 +53,21 @@ CALLS = {
 }
 
 
+# Routes that ask the name servers alone, or no server.
+OF_NO_BROKER = {"/keys", "/rights", "/users", "/quotas", "/messages", "/name-servers/configuration"}
+
+
+def test_each_page_is_shown_with_a_silent_broker() -> None:
+    shown = [page.partition("?")[0] for page in (*CALLS, f"/messages/{ID}", *OF_BROKER_B)]
+    patterns = {route: re.sub(r"\{\w+\}", "[^/]+", route) for route in PAGES}
+    missing = {
+        route
+        for route, pattern in patterns.items()
+        if not any(re.fullmatch(pattern, page) for page in shown)
+    }
+    assert missing - OF_NO_BROKER == {"/messages/{message_id}/body"}  # a file, not a page
+
+
 @pytest.mark.parametrize("page", CALLS)
 async def test_a_page_calls_each_broker_a_fixed_number_of_times(
     page: str, visitor: Visitor
@@ -63,15 +83,23 @@ async def test_a_page_calls_each_broker_a_fixed_number_of_times(
         assert made == CALLS[page]
 
 
-@pytest.mark.parametrize("page", [page for page, calls in CALLS.items() if calls])
+OF_BROKER_B = ("/brokers/b", "/brokers/b/configuration", "/brokers/b/promote", "/brokers/b/drain")
+
+
+@pytest.mark.parametrize(
+    "page", [*(page for page, calls in CALLS.items() if calls), f"/messages/{ID}", *OF_BROKER_B]
+)
 async def test_a_page_names_a_broker_that_does_not_answer(page: str, visitor: Visitor) -> None:
-    await visitor.brokers["a"].send("orders", b"x", properties={properties.KEYS: "k"})
+    named = {properties.KEYS: "k", properties.UNIQUE_KEY: ID}
+    await visitor.brokers["a"].send("orders", b"x", properties=named)
     await Users(visitor).add("app")
     visitor.transport.away = {"b"}
     response = await visitor.get(page)
     assert response.status == 200
     assert "Not complete" in response.words
     assert "no answer from b" in response.words
+    if page != "/users/app":  # its policies and limits are those of the name servers
+        assert unfounded(response.text) == []
 
 
 @pytest.mark.parametrize("page", [page for page, calls in CALLS.items() if calls])
@@ -96,12 +124,44 @@ async def test_a_sum_without_one_broker_is_a_lower_bound(visitor: Visitor) -> No
     assert "Dead letters ? of all groups" in (await visitor.get("/dead-letters")).words
 
 
+@pytest.mark.parametrize(
+    "page", ["/groups/billing", "/dead-letters/billing", "/transactions", "/leases?group=billing"]
+)
+async def test_the_oldest_of_an_empty_list_is_unknown_without_one_broker(
+    page: str, visitor: Visitor
+) -> None:
+    none = re.compile("Oldest( message)? none ")
+    assert none.search((await visitor.get(page)).words)
+    visitor.transport.away = {"b"}
+    words = (await visitor.get(page)).words
+    assert re.search(r"Oldest( message)? \? ", words) and not none.search(words)
+
+
+async def test_an_age_without_one_broker_is_a_lower_bound(visitor: Visitor) -> None:
+    await visitor.brokers["a"].send("%DLQ%billing", b"x")
+    assert re.search(r"Oldest \d", (await visitor.get("/dead-letters/billing")).words)
+    visitor.transport.away = {"b"}
+    assert re.search(r"Oldest ≥ \d", (await visitor.get("/dead-letters/billing")).words)
+
+
+async def test_a_topic_without_producers_at_one_broker_may_have_some_at_another(
+    visitor: Visitor,
+) -> None:
+    text = "No connected client publishes to the topic"
+    assert f"{text}." in (await visitor.get("/topics/orders")).words
+    visitor.transport.away = {"b"}
+    assert f"{text} at the brokers that answered." in (await visitor.get("/topics/orders")).words
+
+
 async def test_a_broker_that_is_not_registered_any_more_stays_on_the_pages(
     visitor: Visitor,
 ) -> None:
     await visitor.get("/topics")
     visitor.transport.unregistered = {"b"}
-    assert "b : it is not registered any more" in (await visitor.get("/topics")).words
+    for page in ("/topics", "/brokers", *OF_BROKER_B):
+        response = await visitor.get(page)
+        assert response.status == 200 and unfounded(response.text) == []
+        assert "b : it is not registered any more" in response.words
 
 
 async def test_the_overview_shows_findings_and_no_green_verdict(visitor: Visitor) -> None:
@@ -109,6 +169,25 @@ async def test_the_overview_shows_findings_and_no_green_verdict(visitor: Visitor
     response = await visitor.get("/")
     assert "1 finding" in response.words and "disk a : 97 % are used add space" in response.words
     assert "state good" not in response.text
+
+
+async def test_the_overview_shows_all_else_while_its_checks_run(visitor: Visitor) -> None:
+    visitor.checks_may_end.clear()
+    page = await visitor.get("/")
+    assert "The checks still run" in page.words and "Brokers 2 of 2 answered" in page.words
+    assert "state good" not in page.text
+    visitor.checks_may_end.set()
+    await until(lambda: _has_findings(visitor))
+    visitor.checks_may_end.clear()
+    visitor.now_ms += 20_000
+    assert "No findings" in (await visitor.get("/")).words
+    visitor.now_ms += 50_000
+    assert "The checks still run" in (await visitor.get("/")).words, "the last result is old"
+    visitor.checks_may_end.set()
+
+
+async def _has_findings(visitor: Visitor) -> bool:
+    return "No findings" in (await visitor.get("/")).words
 
 
 async def test_a_hint_of_the_doctor_is_no_finding(visitor: Visitor) -> None:
@@ -168,16 +247,16 @@ async def test_an_unknown_name_is_not_called_absent_while_a_broker_is_silent(
     visitor.transport.away = {"b"}
     response = await visitor.get("/topics/elsewhere")
     assert response.status == 200 and "Not complete" in response.words
-    message = await visitor.get("/messages/C00002023D65006101A28F6593060018")
+    message = await visitor.get(f"/messages/{ID}")
     assert message.status == 404 and "b did not answer and may have it" in message.words
 
 
 async def test_a_message_is_found_by_key_and_by_both_ids(visitor: Visitor) -> None:
-    named = {properties.KEYS: "order-17", properties.UNIQUE_KEY: "C00002023D65006101A28F6593060018"}
+    named = {properties.KEYS: "order-17", properties.UNIQUE_KEY: ID}
     await visitor.brokers["b"].send("orders", b'{"n": 1}', properties=named)
     found = await visitor.get("/messages?topic=orders&key=order-17")
-    assert "C00002023D65006101A28F6593060018" in found.words
-    page = await visitor.get("/messages/C00002023D65006101A28F6593060018")
+    assert ID in found.words
+    page = await visitor.get(f"/messages/{ID}")
     assert page.status == 200 and "&#34;n&#34;: 1" in page.text
     offset_message_id = page.words.partition("Offset message id ")[2].split()[0]
     again = await visitor.get(f"/messages/{offset_message_id}")
@@ -207,7 +286,7 @@ async def test_letters_are_counted_by_reason_and_a_part_is_called_truncated(
             "%DLQ%billing", b"x", properties={properties.DLQ_REASON: reason}
         )
     page = await visitor.get("/dead-letters/billing")
-    assert "TimeoutError 2 ValueError 1" in page.words and "Truncated" not in page.words
+    assert "TimeoutError 2 67 % ValueError 1 33 %" in page.words and "Truncated" not in page.words
     only = await visitor.get("/dead-letters/billing?reason=ValueError")
     assert "1 letter of the 3 newest" in only.words
     await visitor.brokers["a"].send("%DLQ%billing", *[b"x"] * 1_000)
@@ -221,7 +300,7 @@ async def test_the_newest_letters_are_shown_also_of_large_ones(visitor: Visitor)
             "%DLQ%billing", bytes(1 << 20), properties={properties.DLQ_REASON: reason}
         )
     page = await visitor.get("/dead-letters/billing")
-    assert "OldError 5 NewError 1" in page.words and "Truncated" not in page.words
+    assert "OldError 5 83 % NewError 1 17 %" in page.words and "Truncated" not in page.words
 
 
 async def test_a_query_may_have_any_name(visitor: Visitor) -> None:
@@ -246,26 +325,26 @@ async def test_a_page_that_is_not_permitted_is_no_silence(
 
 
 async def test_a_message_shows_its_state_in_each_group(visitor: Visitor) -> None:
-    named = {properties.UNIQUE_KEY: "C00002023D65006101A28F6593060018"}
+    named = {properties.UNIQUE_KEY: ID}
     await visitor.brokers["a"].send("orders", b"x", properties=named)
     await visitor.member("billing", "orders")
-    page = await visitor.get("/messages/C00002023D65006101A28F6593060018")
+    page = await visitor.get(f"/messages/{ID}")
     assert "billing not yet" in page.words and 'href="/groups/billing"' in page.text
     await visitor.admin.commit_offsets("billing", {("orders", "a", 0): 1})
-    page = await visitor.get("/messages/C00002023D65006101A28F6593060018")
+    page = await visitor.get(f"/messages/{ID}")
     assert "billing unknown" in page.words and "it consumed or skipped it" in page.words
     visitor.transport.errors["TrackMessage"] = MqError(Code.FLOW_CONTROL, "too many searches")
-    page = await visitor.get("/messages/C00002023D65006101A28F6593060018")
+    page = await visitor.get(f"/messages/{ID}")
     assert page.status == 200 and "Unknown too many searches" in page.words
 
 
 async def test_the_track_of_a_dead_letter_links_to_it(visitor: Visitor) -> None:
-    named = {properties.UNIQUE_KEY: "C00002023D65006101A28F6593060018"}
+    named = {properties.UNIQUE_KEY: ID}
     await visitor.brokers["a"].send("orders", b"x", properties=named)
     await visitor.member("billing", "orders")
     origin = {properties.ORIGIN_MESSAGE_ID: named[properties.UNIQUE_KEY]}
     dead = {**named, **origin, properties.DLQ_REASON: "TimeoutError"}
     await visitor.brokers["a"].send("%DLQ%billing", b"x", properties=dead)
-    page = await visitor.get("/messages/C00002023D65006101A28F6593060018")
+    page = await visitor.get(f"/messages/{ID}")
     assert "billing dead lettered dead letter" in page.words and "TimeoutError" in page.words
     assert "topic=%25DLQ%25billing&amp;broker=a&amp;queue=0&amp;offset=0" in page.text

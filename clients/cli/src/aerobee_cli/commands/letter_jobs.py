@@ -19,6 +19,12 @@ app = CommandGroup("jobs", help="Jobs that send dead letters again or dismiss th
 
 Job = Annotated[str, Argument(metavar="JOB", help="Id of the job.")]
 
+
+def _most(value: float) -> str:
+    """Format a limit or a rate; "" for 0, which means no limit."""
+    return f"{value:,.3f}".rstrip("0").rstrip(".") if value else ""
+
+
 JOB_COLUMNS = (
     Column("job", "job_id"),
     Column("group", "consumer_group"),
@@ -36,6 +42,8 @@ JOB_COLUMNS = (
     number("duplicates", "duplicates", extra=True),
     number("unreadable", "unreadable", extra=True),
     Column("filters", "filters", extra=True, text=True),
+    Column("limit", "limit", _most, right=True, extra=True),
+    Column("rate", "rate", _most, right=True, extra=True),
     Column("waits for", "waits_for", text=True),
     Column("ended", "ended_timestamp_ms", extra=True),
     Column("note", "note", extra=True, text=True),
@@ -87,7 +95,10 @@ def show(context: click.Context, *, job: Job, namesrv: Namesrv = None, json: Jso
             {"brokers": [_item(each) for each in jobs], "failures": failures}, as_json=True
         )
     else:
-        output.show_each([_item(each) for each in jobs], as_json=False)
+        items = [
+            {**_item(each), "limit": _most(each.limit), "rate": _most(each.rate)} for each in jobs
+        ]
+        output.show_each(items, as_json=False)
         Table(FAILURE_COLUMNS).show(failures)
     end(f"warning: the job is not shown for each broker: {error}" for error in silent)
 

@@ -56,7 +56,13 @@ async def configuration(
         key: Only options whose key contains this text.
         changed: Only options that do not have their default.
     """
-    at_ms, admin = source.now_ms(), source.admin
+    asking, admin = await source.ask(), source.admin
+    if broker_name in asking.cluster.away:
+        return Configuration(
+            broker_name=broker_name, processes=(), rows=None,
+            silent=tuple(each for each in asking.silent if each.broker_name == broker_name),
+            asked_at_ms=asking.at_ms,
+        )  # fmt: skip
     silent: list[MqError] = []
     found: Sequence[ConfigOption] | None
     try:
@@ -84,7 +90,7 @@ async def configuration(
         processes=tuple(sorted({each.address for each in found or ()})),
         rows=rows,
         silent=tuple(Silent(each.broker_name, each.message) for each in silent),
-        asked_at_ms=at_ms,
+        asked_at_ms=asking.at_ms,
     )
 
 

@@ -71,8 +71,8 @@ class TransactionList(Held):
 class LeaseList(Held):
     """The oldest leases of a group, or without a group the groups that have leases.
 
-    `lite_leases` counts the leases of lite topics, which are not listed. `groups` are those with
-    leases among the 100 with the most members, and `every_group` says whether these are all.
+    `lite_leases` counts the leases of lite topics, which are not listed. `groups` are the 100 with
+    the most leases, and `every_group` says whether no other group has leases.
     """
 
     consumer_group: str
@@ -179,12 +179,12 @@ async def lease_list(
 
 
 async def _groups_with_leases(source: Source) -> LeaseList:
-    found = await group_list(source, sort="members")
+    found = await group_list(source, sort="in_flight")
     rows = tuple(row for row in found.rows if row.in_flight != 0)
     known = found.total is not None or bool(found.rows)
     return LeaseList(
         consumer_group="", rows=(), lite_leases=0, groups=rows, total=None, known=known,
-        every_group=found.pages == 1,
+        every_group=len(rows) < len(found.rows) or found.pages == 1,
         asked_at_ms=found.asked_at_ms, silent=found.silent,
     )  # fmt: skip
 

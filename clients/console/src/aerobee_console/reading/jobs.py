@@ -34,6 +34,28 @@ class Job:
         return states[0]
 
     @property
+    def started_ms(self) -> int:
+        """The first start, in milliseconds since the epoch."""
+        return min(part.started_ms for part in self.parts)
+
+    @property
+    def ended_ms(self) -> int:
+        """The last end, in milliseconds since the epoch; 0 while it runs on a broker."""
+        ends = [part.ended_ms for part in self.parts]
+        return max(ends) if all(ends) else 0
+
+    @property
+    def limit(self) -> int:
+        """The most letters that it sends or dismisses; 0 for all."""
+        return sum(part.limit for part in self.parts)
+
+    @property
+    def rate(self) -> float:
+        """The most letters a second; 0 for no limit."""
+        # The shares of the brokers are fractions, so their sum needs rounding.
+        return round(sum(part.rate for part in self.parts), 3)
+
+    @property
     def total(self) -> int:
         """The letters between its bounds."""
         return sum(part.total for part in self.parts)

@@ -601,6 +601,7 @@ async def _redrive_form(console: Console, names: Mapping[str, str], fields: Fiel
         found = await redrive(console.source, GroupLetterJob(console.source.admin, "", spec))
     kind = "fixed" if found else ""
     given = {name: fields.text(name) for name in REDRIVE_FIELDS}
+    targets = {"retry": "this group alone", "origin": "all groups of the topic"}
     inputs = [
         Input(
             name="target",
@@ -608,7 +609,9 @@ async def _redrive_form(console: Console, names: Mapping[str, str], fields: Fiel
             kind=kind or "choice",
             value=given["target"],
             choices=("origin",) if problem else TARGETS,
-            hint=problem or "retry: this group alone. origin: all groups of the topic",
+            hint=targets[given["target"]]
+            if found
+            else problem or ". ".join(f"{name}: {to}" for name, to in targets.items()),
         ),
         Input(
             name="reason", label="Only with the reason", kind=kind or "text", value=given["reason"]
@@ -619,14 +622,14 @@ async def _redrive_form(console: Console, names: Mapping[str, str], fields: Fiel
             label="Limit",
             kind=kind or "number",
             value=given["limit"],
-            hint="letters; empty for all",
+            hint="letters" if found else "letters; empty for all",
         ),
         Input(
             name="rate",
             label="Rate",
             kind=kind or "number",
             value=given["rate"],
-            hint="letters per second; empty for no limit",
+            hint="letters per second" if found else "letters per second; empty for no limit",
         ),
     ]
     if found:

@@ -45,7 +45,7 @@ def environment() -> Environment:
         shown=shown,
         ranges=lambda queues: list(queue_ranges(queues)),
     )
-    made.globals.update(link=link, changed=changed, count=count, VERSION=VERSION)
+    made.globals.update(link=link, changed=changed, count=count, oldest=oldest, VERSION=VERSION)
     return made
 
 
@@ -72,6 +72,21 @@ def count(value: float | None, complete: bool) -> Any:
     if value is None or complete:
         return number(value)
     return f"≥ {number(value)}" if value else None
+
+
+def oldest(page: Any, amount: int | None) -> Any:
+    """Return the age of the oldest row of a page: "none" without rows, and "?" if it is unknown.
+
+    If a broker is missing, the age is a lower bound.
+
+    Args:
+        page: The page, with `asked_at_ms`, `complete`, and `oldest_ms` of its oldest row.
+        amount: The number of rows that the brokers counted; None if it is unknown.
+    """
+    if page.oldest_ms is None:
+        return "none" if amount == 0 and page.complete else None
+    age = duration(page.asked_at_ms - page.oldest_ms)
+    return age if page.complete else f"≥ {age}"
 
 
 def size(value: float | None) -> Any:
@@ -113,7 +128,10 @@ def moment(ms: int | None) -> Any:
 
 
 def percent(value: float | None) -> Any:
-    return None if value is None else f"{value:.0f} %"
+    """Return a percentage, below 10 % with one digit more, so that a small share is not 0."""
+    if value is None:
+        return None
+    return f"{value:.0f} %" if value >= 10 else f"{value:.1f} %".replace(".0 ", " ")
 
 
 # ---- addresses ----

@@ -220,6 +220,8 @@ class LetterJobDescription:
         action: "redrive" or "dismiss".
         target: Where it sends; "" if it dismisses.
         filters: The conditions of the selection that are set.
+        limit: The most letters that it sends or dismisses at this broker; 0 for all.
+        rate: The most letters a second at this broker; 0 for no limit.
         state: "running", "done" or "cancelled".
         started_ms: The start.
         ended_ms: The end; 0 while it runs.
@@ -242,6 +244,8 @@ class LetterJobDescription:
     action: str
     target: str
     filters: Mapping[str, str | int]
+    limit: int
+    rate: float
     state: str
     started_ms: int
     ended_ms: int
@@ -268,7 +272,6 @@ class LetterJobDescription:
             "until_ms": selection.until_ms,
             "listed": sum(len(each.queue_offsets) for each in selection.listed),
             "again": int(spec.again),
-            "limit": spec.limit,
         }
         return cls(
             job_id=job.job_id,
@@ -277,6 +280,8 @@ class LetterJobDescription:
             action="dismiss" if spec.action == pb.LETTER_DISMISS else "redrive",
             target=spec.target,
             filters={name: value for name, value in filters.items() if value},
+            limit=spec.limit,
+            rate=spec.rate,
             state=_JOB_STATES[job.state],
             started_ms=job.started_ms,
             ended_ms=job.ended_ms,

@@ -23,7 +23,15 @@ from aerobee_wire.status import Code, MqError, invalid_parameter
 
 NAME = "name"
 TOPIC_ORDERS = ("name", "stored_messages", "messages_in_rate", "messages_out_rate", "lag")
-GROUP_ORDERS = ("name", "lag", "messages_out_rate", "members", "retries", "dead_letters")
+GROUP_ORDERS = (
+    "name",
+    "lag",
+    "messages_out_rate",
+    "members",
+    "retries",
+    "dead_letters",
+    "in_flight",
+)
 CONSUME_TYPES = ("pull", "push", "pop")
 
 A = TypeVar(
@@ -123,7 +131,8 @@ class ListingAdmin(BrokerAdmin):
             consume_types: Only groups with a member that consumes like this: "pull", "push" or
                 "pop".
             include_system: Whether to include groups of the system.
-            sort: "name", "lag", "messages_out_rate", "members", "retries" or "dead_letters".
+            sort: "name", "lag", "messages_out_rate", "members", "retries", "dead_letters" or
+                "in_flight".
             descending: Whether to sort from high to low. Unknown values are last.
             offset: The number of groups before the page.
             limit: The highest number of groups of the page; 0 for all.

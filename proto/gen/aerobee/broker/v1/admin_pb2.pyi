@@ -32,6 +32,7 @@ class GroupOrder(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     GROUP_ORDER_MEMBERS: _ClassVar[GroupOrder]
     GROUP_ORDER_RETRIES: _ClassVar[GroupOrder]
     GROUP_ORDER_DEAD_LETTERS: _ClassVar[GroupOrder]
+    GROUP_ORDER_IN_FLIGHT: _ClassVar[GroupOrder]
 
 class StatsPeriod(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -52,6 +53,7 @@ GROUP_ORDER_MESSAGES_OUT_RATE: GroupOrder
 GROUP_ORDER_MEMBERS: GroupOrder
 GROUP_ORDER_RETRIES: GroupOrder
 GROUP_ORDER_DEAD_LETTERS: GroupOrder
+GROUP_ORDER_IN_FLIGHT: GroupOrder
 STATS_PERIOD_SECOND: StatsPeriod
 STATS_PERIOD_MINUTE: StatsPeriod
 STATS_PERIOD_HOUR: StatsPeriod

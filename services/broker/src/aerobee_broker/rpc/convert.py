@@ -503,6 +503,7 @@ _GROUP_ORDERS = {
     admin_pb2.GROUP_ORDER_MEMBERS: "members",
     admin_pb2.GROUP_ORDER_RETRIES: "retries",
     admin_pb2.GROUP_ORDER_DEAD_LETTERS: "dead_letters",
+    admin_pb2.GROUP_ORDER_IN_FLIGHT: "in_flight",
 }
 
 

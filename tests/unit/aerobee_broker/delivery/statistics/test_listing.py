@@ -210,6 +210,37 @@ async def test_the_statistics_of_a_group(harness: BrokerHarness, handlers: Handl
     assert (found.members, list(found.consume_types), found.topics) == (1, [client_pb2.POP], 1)
 
 
+GROUP_FIGURES = [name.removeprefix("GROUP_ORDER_") for name in pb.GroupOrder.keys()[1:]]
+
+
+@pytest.mark.parametrize("figure", GROUP_FIGURES)
+async def test_groups_are_sorted_by_the_figures_of_their_rows(
+    figure: str, harness: BrokerHarness, handlers: Handlers
+) -> None:
+    await sample(harness)
+    await PopConsumer(harness, group="h", topic="plums").pop(2)
+    subscribe(harness, "c", "h", "plums")
+    await harness.send("%RETRY%g", b"1", b"2")
+    await harness.send("%DLQ%f", b"3")
+    await sample(harness)
+    order = pb.GroupOrder.Value(f"GROUP_ORDER_{figure}")
+    given = pb.ListGroupsRequest(with_statistics=True, order=order, descending=True)
+    page = await handlers("ListGroups", given)
+    shown = {
+        group.consumer_group: getattr(row, figure.lower())
+        for group, row in zip(page.groups, page.statistics, strict=True)
+    }
+    given.with_values = True
+    for only in ((), ("h",)):
+        del given.only[:]
+        given.only.extend(only)
+        answer = await handlers("ListGroups", given)
+        values = dict(zip(answer.names, answer.values, strict=True))
+        assert values == {name: shown[name] for name in only or shown}
+    assert list(shown.values()) == sorted(shown.values(), reverse=True)
+    assert len(set(shown.values())) > 1
+
+
 async def test_a_group_is_described(harness: BrokerHarness, handlers: Handlers) -> None:
     consumer = PopConsumer(harness, group="g", topic="plums")
     await consumer.pop(1)

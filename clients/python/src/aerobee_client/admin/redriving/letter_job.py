@@ -167,4 +167,4 @@ class GroupLetterJob:
 
 def _used(job: LetterJobDescription) -> int:
     """Return how much of the limit of the whole job a job at one broker takes."""
-    return int(job.filters.get("limit", job.total)) if job.state == "running" else job.sent
+    return (job.limit or job.total) if job.state == "running" else job.sent

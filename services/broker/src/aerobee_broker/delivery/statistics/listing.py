@@ -361,13 +361,18 @@ class Listing:
                 or not self._consume_types(group.consumer_group).isdisjoint(consume_types)
             )
         ]
-        read, in_flight = self._read_topics(), self.leases.in_flight_by_group()
+        only_values = page.with_values and page.order != "lag"
+        read = {} if only_values else self._read_topics(set(page.only))
+        in_flight = self.leases.in_flight_by_group()
 
-        def statistics_of(group: SubscriptionGroup) -> GroupStatistics:
-            return self._group(group, read.get(group.consumer_group, set()), in_flight)
+        def read_by(group: SubscriptionGroup) -> Collection[str]:
+            return read.get(group.consumer_group, ())
 
         return await _listed(
-            found, page, lambda group: getattr(statistics_of(group), page.order), statistics_of
+            found,
+            page,
+            lambda group: self._group_value(group, read_by(group), in_flight, page.order),
+            lambda group: self._group(group, read_by(group), in_flight),
         )
 
     async def describe_group(self, consumer_group: str) -> GroupDescription:
@@ -393,14 +398,19 @@ class Listing:
             group, statistics, queues, members, self.leases.counts(consumer_group)
         )
 
-    def _read_topics(self) -> dict[str, set[str]]:
-        """Return the topics that each group reads, without retry topics."""
+    def _read_topics(self, only: Collection[str] = ()) -> dict[str, set[str]]:
+        """Return the topics that each group reads, without retry topics.
+
+        `only` are the groups; empty for all.
+        """
         found: dict[str, set[str]] = {}
         for topic, group in self.queries.offsets.rows():
-            if not names.is_retry(topic):
+            if (not only or group in only) and not names.is_retry(topic):
                 found.setdefault(group, set()).add(topic)
         for client in self.queries.clients.all():
             for group, consumer in client.consumers.items():
+                if only and group not in only:
+                    continue
                 subscribed = {
                     topic for topic in consumer.subscriptions if not names.is_retry(topic)
                 }
@@ -409,6 +419,28 @@ class Listing:
 
     def _consume_types(self, group: str) -> set[ConsumeType]:
         return {consumer.consume_type for consumer in self.queries.clients.consumers(group)}
+
+    def _group_value(
+        self,
+        config: SubscriptionGroup,
+        topics: Iterable[str],
+        in_flight: Mapping[str, int],
+        figure: str,
+    ) -> float | None:
+        """Return one of the statistics of a group, to sort by."""
+        group = config.consumer_group
+        match figure:
+            case "lag":
+                return self._lag_of_group(group, topics)
+            case "members":
+                return len(self.queries.clients.members(group))
+            case "retries":
+                return self.queries.lag(group, names.retry_topic(group))
+            case "dead_letters":
+                return self._stored(names.dead_letter_topic(group))
+            case "in_flight":
+                return in_flight.get(group, 0)
+        return self.sampler.rate(Kind.GROUP, group, figure.removesuffix("_rate"))
 
     def _group(
         self, config: SubscriptionGroup, topics: Collection[str], in_flight: Mapping[str, int]
