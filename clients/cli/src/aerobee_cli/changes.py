@@ -82,9 +82,10 @@ def update_all(
     """Change the `wanted` topics or groups, whose settings are given by name.
 
     If one of them cannot be changed, none is changed. A missing topic or group is created by
-    `create`; it is an error if `create` is None. `silent` collects the errors of brokers that are
-    not reached. Return an item for each setting that changes on a broker. Raise CommandError if
-    messages would become unreadable, unless `force` is given; so does a dry run.
+    `create`, also on single brokers that lack it; it is an error if `create` is None. `silent`
+    collects the errors of brokers that are not reached. Return an item for each setting that
+    changes on a broker. Raise CommandError if messages would become unreadable, unless `force` is
+    given; so does a dry run.
     """
     for run_dry in (True,) if dry_run else (True, False):
         items: list[Item] = []
@@ -92,7 +93,8 @@ def update_all(
         unreachable: list[str] = []
         for name, settings in wanted.items():
             try:
-                done = update(name, **settings, dry_run=run_dry, silent=silent)
+                completed = {"complete": True} if create is not None else {}
+                done = update(name, **settings, **completed, dry_run=run_dry, silent=silent)
             except MqError as error:
                 if create is None or error.code not in _ABSENT:
                     raise

@@ -107,7 +107,9 @@ def show(found: Sequence[TrackedMessage], *, as_json: bool) -> None:
 def item_of(tracked: TrackedMessage) -> output.Item:
     message = tracked.message
     item = output.items_of([tracked])[0]
-    return {**item, "message": None if message is None else summary(message)}
+    # A broker answers without the bodies, so their size is not known.
+    shown = None if message is None else {**summary(message), "body_size": None}
+    return {**item, "message": shown}
 
 
 def head_of(tracked: TrackedMessage) -> str:

@@ -213,6 +213,39 @@ async def test_a_series_of_changes_waits_for_a_silent_broker_once(
     assert (len(asked), len(silent)) == (1, 1)
 
 
+@pytest.mark.parametrize("kind", ["Topic", "Group"])
+async def test_an_update_can_complete_what_a_broker_lacks(
+    admin: AsyncAdminClient, answering: MemoryCluster, kind: str
+) -> None:
+    absent = Code.TOPIC_NOT_EXIST if kind == "Topic" else Code.SUBSCRIPTION_GROUP_NOT_EXIST
+
+    def absent_at_b(address: str, request: Any) -> Any:
+        if address == "10.0.0.12:10911":
+            raise MqError(absent, "no such name")
+        if kind == "Topic":
+            return updating()(address, request)
+        after = admin_pb2.GroupConfig(consumer_group="t", retry_max_times=2)
+        return admin_pb2.UpdateGroupResponse(before=after, after=after)
+
+    def update(**options: Any) -> Any:
+        if kind == "Topic":
+            return admin.update_topic("t", read_queues=4, **options)
+        return admin.update_group("t", max_attempts=3, **options)
+
+    answering.answers[f"Update{kind}"] = absent_at_b
+    assert not (await update()).changes
+    would = await update(complete=True, dry_run=True)
+    assert [(each.broker_name, each.setting) for each in would.changes] == [("b", "created")]
+    assert not answering.requests(f"Put{kind}")
+    assert await update(complete=True) == would
+    [made] = answering.requests(f"Put{kind}")
+    assert made.only_new
+    if kind == "Topic":
+        assert (made.topic.topic, made.topic.read_queue_count) == ("t", 4)
+    else:
+        assert (made.group.consumer_group, made.group.retry_max_times) == ("t", 2)
+
+
 async def test_a_refusal_of_one_broker_changes_none(
     admin: AsyncAdminClient, answering: MemoryCluster
 ) -> None:

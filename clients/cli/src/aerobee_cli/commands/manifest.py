@@ -57,7 +57,8 @@ def export(
         sys.stdout.write(text)
     else:
         file.write_text(text, encoding="utf-8")
-        output.note(f"{len(topics)} topics and {len(groups)} groups in {file}")
+        counts = output.counted(len(topics), "topic"), output.counted(len(groups), "group")
+        output.note(f"{' and '.join(counts)} in {file}")
     end(
         [
             *(f"topics and groups may be missing: {error}" for error in silent),
@@ -80,8 +81,9 @@ def apply(
 ) -> None:
     """Create the topics and groups of a file, and change those with other settings.
 
-    Topics and groups that are not in the file stay as they are, and so do settings that it does not
-    name. Everything is checked before the first change. A second run changes nothing.
+    Brokers that lack a topic or group of the file get it. Topics and groups that are not in the
+    file stay as they are, and so do settings that it does not name. Everything is checked before
+    the first change. A second run changes nothing.
 
     Exit code 3: a broker is not reached. Repeat the command when it answers.
     """

@@ -112,6 +112,7 @@ class GroupAdmin(BrokerAdmin):
         consume_from_min_enable: bool | None = None,
         attributes: Mapping[str, str] | None = None,
         dry_run: bool = False,
+        complete: bool = False,
         silent: list[MqError] | None = None,
     ) -> d.Update:
         """Change the given settings on each master that has the group.
@@ -129,6 +130,8 @@ class GroupAdmin(BrokerAdmin):
             consume_from_min_enable: See `create_group`.
             attributes: The attributes to change. An attribute with an empty value is removed.
             dry_run: Only return what would change.
+            complete: Whether to create the group on the masters that lack it, with the changed
+                settings of another one.
             silent: See `create_topic`.
 
         Returns:
@@ -156,20 +159,25 @@ class GroupAdmin(BrokerAdmin):
         masters = await self._brokers.masters_to_change(silent)
         absent = Code.SUBSCRIPTION_GROUP_NOT_EXIST
         # Ask all of them first what would change, so that either all apply it or none.
-        _, would = await self._brokers.check_each(
+        reached, would = await self._brokers.check_each(
             masters, rpcs.UPDATE_GROUP, request, absent=absent, silent=silent
         )
         if not would:
             raise MqError(absent, f"consumer group {group!r} does not exist: create it first")
+        lacking = {name: at for name, at in reached.items() if complete and name not in would}
         if not dry_run:
             request.dry_run = False
             having = {name: masters[name] for name in would}
             would = await self._brokers.ask_each(having, rpcs.UPDATE_GROUP, request, silent=silent)
+            put = admin_pb2.PutGroupRequest(group=next(iter(would.values())).after, only_new=True)
+            made = await self._brokers.ask_each(lacking, rpcs.PUT_GROUP, put, silent=silent)
+            lacking = {name: at for name, at in lacking.items() if name in made}
         changes = [
             change
             for name, answer in would.items()
             for change in _differences(name, answer.before, answer.after)
         ]
+        changes += [d.creation(group, name) for name in lacking]
         return d.Update(tuple(changes))
 
     async def get_group(

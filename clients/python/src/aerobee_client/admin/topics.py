@@ -115,6 +115,7 @@ class TopicAdmin(BrokerAdmin):
         cluster: str | None = None,
         dry_run: bool = False,
         force: bool = False,
+        complete: bool = False,
         silent: list[MqError] | None = None,
     ) -> d.Update:
         """Change the given settings on each master that has the topic.
@@ -131,6 +132,8 @@ class TopicAdmin(BrokerAdmin):
             cluster: Only masters of this cluster.
             dry_run: Only return what would change.
             force: Whether to apply changes that make messages unreadable.
+            complete: Whether to create the topic on the masters that lack it, with the changed
+                settings of another one.
             silent: See `create_topic`.
 
         Returns:
@@ -162,11 +165,12 @@ class TopicAdmin(BrokerAdmin):
         request = admin_pb2.UpdateTopicRequest(topic=config, fields=list(given), dry_run=True)
         masters = await self._brokers.masters_to_change(silent, cluster=cluster)
         # Ask all of them first what would change, so that either all apply it or none.
-        _, would = await self._brokers.check_each(
+        reached, would = await self._brokers.check_each(
             masters, rpcs.UPDATE_TOPIC, request, absent=Code.TOPIC_NOT_EXIST, silent=silent
         )
         if not would:
             raise MqError(Code.TOPIC_NOT_EXIST, f"topic {topic!r} does not exist: create it first")
+        lacking = {name: at for name, at in reached.items() if complete and name not in would}
         unreadable = tuple(
             d.UnreadableQueue(topic, name, queue.queue_id, queue.messages)
             for name, answer in would.items()
@@ -178,12 +182,16 @@ class TopicAdmin(BrokerAdmin):
             request.dry_run, request.force = False, force
             having = {name: masters[name] for name in would}
             would = await self._brokers.ask_each(having, rpcs.UPDATE_TOPIC, request, silent=silent)
+            put = admin_pb2.PutTopicRequest(topic=next(iter(would.values())).after, only_new=True)
+            made = await self._brokers.ask_each(lacking, rpcs.PUT_TOPIC, put, silent=silent)
+            lacking = {name: at for name, at in lacking.items() if name in made}
             self._instance.routes.forget(topic)
         changes = [
             change
             for name, answer in would.items()
             for change in _differences(name, answer.before, answer.after)
         ]
+        changes += [d.creation(topic, name) for name in lacking]
         unreachable = {each for answer in would.values() for each in answer.unreachable_namesrvs}
         return d.Update(tuple(changes), unreadable, tuple(sorted(unreachable)))
 
