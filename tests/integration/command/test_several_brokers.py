@@ -171,6 +171,29 @@ def test_each_command_names_a_broker_that_is_away(namesrv: str, tmp_path: Path) 
             done = aerobee(*command.split(), namesrv=namesrv)
             assert done.returncode == INCOMPLETE, command
             assert "broker-b" in done.stderr and "broker-a" not in done.stderr, command
+        for command in (
+            "topic create new",
+            f"topic update {TOPIC} --queues 2",
+            f"topic rebalance {TOPIC}",
+            "topic delete new --yes",
+            "group create new",
+            f"group update {GROUP} --max-attempts 2",
+            f"group pause {GROUP}",
+            f"group resume {GROUP}",
+            f"group reset-offset {GROUP} {TOPIC} --to latest --yes",
+            f"group clone-offsets {GROUP} new --yes",
+            f"group forget new {TOPIC} --yes",
+            "group delete new --yes",
+            f"apply {tmp_path}/cluster.yaml",
+            f"dlq redrive {GROUP} --all --to origin",
+            f"dlq dismiss {GROUP} --all",
+            f"dlq purge {GROUP} --yes",
+            "user create someone --generate",
+            "quota set User:someone --calls 1",
+        ):
+            done = aerobee(*command.split(), namesrv=namesrv)
+            assert done.returncode == INCOMPLETE, f"{command}: {done.stderr}"
+            assert "broker-b" in done.stderr and "broker-a" not in done.stderr, command
         doctor = aerobee("doctor", "--idle", "1ms", namesrv=namesrv)
         assert doctor.returncode == INCOMPLETE and "broker broker-b" in doctor.stdout
         assert "hint" not in doctor.stdout, "what the broker has is not known"

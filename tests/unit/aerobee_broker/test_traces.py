@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -89,6 +90,44 @@ async def test_each_path_of_a_send_has_spans_of_sampled_messages(
     for send, store in zip(kept.spans[::2], kept.spans[1::2], strict=True):
         assert store.parent_id == send.context.span_id
         assert send.begin_ns <= store.begin_ns <= store.end_ns == send.end_ns
+
+
+def test_a_batch_has_spans_of_exactly_the_sampled_messages() -> None:
+    """A batch is searched as a whole, and each message of it for its own context."""
+    traceparents = [
+        SAMPLED,
+        SAMPLED[:-1] + "0",
+        SAMPLED[:-1] + "3",
+        SAMPLED[:-2] + "ff",
+        "01" + SAMPLED[2:] + "-more",
+        "ff" + SAMPLED[2:],
+        SAMPLED.upper(),
+        SAMPLED[:20],
+        "",
+        "x" * 55 + "1",
+    ]
+    names = ("traceparent", "TRACE_CONTEXT", "my_traceparent", "body")
+    choose = random.Random(4)
+    for _ in range(300):
+        messages = [
+            props.encode({"UNIQ_KEY": f"{number}", choose.choice(names): value})
+            for number, value in enumerate(choose.choices(traceparents, k=8))
+        ]
+        kept = Kept()
+        BrokerTraces(kept).batch_sent(
+            "t", b"".join(messages), [*map(len, messages)], begin_ns=1, store_begin_ns=2
+        )
+        sampled = [found for each in messages if (found := context_of(each)) is not None]
+        assert kept.names == ["send t", "store t"] * len(sampled)
+        assert [span.context.trace_id for span in kept.spans[::2]] == [
+            found.trace_id for found in sampled
+        ]
+
+
+def test_a_batch_without_properties_has_no_spans() -> None:
+    kept = Kept()
+    BrokerTraces(kept).batch_sent("t", b"", (), begin_ns=1, store_begin_ns=2)
+    assert not kept.spans
 
 
 async def test_a_pull_and_its_send_backs_have_spans(broker: BrokerHarness, kept: Kept) -> None:

@@ -396,7 +396,9 @@ def test_blocked_message_groups_that_are_not_listed_are_counted(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     class Admin(DamagedAdmin):
-        def blocked_message_groups(self, _: str, *, omitted: dict[str, int]) -> list[Any]:
+        def blocked_message_groups(
+            self, _: str, *, omitted: dict[str, int], silent: list[MqError]
+        ) -> list[Any]:
             omitted.update(found)
             return []
 

@@ -78,7 +78,7 @@ class AdminOfTwoQueues:
 
     def __exit__(self, *_: object) -> None: ...
 
-    def consume_progress(self, group: str, topic: str = "") -> list[QueueProgress]:
+    def consume_progress(self, group: str, topic: str = "", **_: Any) -> list[QueueProgress]:
         if group != "g":
             raise MqError(Code.SUBSCRIPTION_GROUP_NOT_EXIST, "no such group")
         return [
@@ -86,7 +86,7 @@ class AdminOfTwoQueues:
             QueueProgress("t", "b", 1, 0, 3, None, 3, 0, ""),
         ]
 
-    def topic_status(self, topic: str) -> list[QueueStatus]:
+    def topic_status(self, topic: str, **_: Any) -> list[QueueStatus]:
         if topic != "t":
             raise MqError(Code.TOPIC_NOT_EXIST, "no such topic")
         return [QueueStatus("t", "b", 0, 0, 10, 1, 9), QueueStatus("t", "b", 1, 0, 3, 1, 9)]
@@ -98,11 +98,11 @@ class AdminOfTwoQueues:
         self.changes.append("reset")
         return []
 
-    def delete_topic(self, topic: str) -> bool:
+    def delete_topic(self, topic: str, **_: Any) -> bool:
         self.changes.append("delete")
         return topic == "t"
 
-    def delete_group(self, group: str) -> bool:
+    def delete_group(self, group: str, **_: Any) -> bool:
         return self.delete_topic("t" if group == "g" else "")
 
 

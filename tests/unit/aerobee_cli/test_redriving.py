@@ -40,7 +40,7 @@ class Admin:
     async def cluster(self) -> ClusterDescription:
         return ClusterDescription((), ())
 
-    async def topic_status(self, topic: str) -> list[QueueStatus]:
+    async def topic_status(self, topic: str, **_: Any) -> list[QueueStatus]:
         return [QueueStatus(topic, name, 0, 0, 1, 0, 0) for name in "ab"]
 
     async def preview_letter_job(self, broker: str, spec: LetterJobSpec) -> LetterPreview:

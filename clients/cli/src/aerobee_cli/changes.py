@@ -5,7 +5,7 @@ All topics or groups are checked before the first one is changed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -13,9 +13,11 @@ import click
 
 from aerobee_cli import output
 from aerobee_cli.errors import FAILED, CommandError
+from aerobee_cli.options import end
 from aerobee_cli.output import Item
 from aerobee_cli.settings import Arguments
 from aerobee_cli.table import Column, Table
+from aerobee_cli.unanswered import unchanged
 from aerobee_wire.status import Code, MqError
 
 if TYPE_CHECKING:
@@ -27,15 +29,23 @@ ChangeSettings = Callable[..., "Update"]
 
 
 def create_all(
-    kind: str, wanted: Mapping[str, Arguments], create: Create, *, dry_run: bool
+    kind: str,
+    wanted: Mapping[str, Arguments],
+    create: Create,
+    *,
+    dry_run: bool,
+    silent: list[MqError],
 ) -> list[Item]:
     """Create the `wanted` topics or groups, whose settings are given by name.
 
-    If one of them exists with other settings, none is created. Return an item for each name and
-    broker.
+    If one of them exists with other settings, none is created. `silent` collects the errors of
+    brokers that are not reached. Return an item for each name and broker.
     """
     for run_dry in (True,) if dry_run else (True, False):
-        made = {name: create(name, **each, dry_run=run_dry) for name, each in wanted.items()}
+        made = {
+            name: create(name, **each, dry_run=run_dry, silent=silent)
+            for name, each in wanted.items()
+        }
     return [{kind: name, **asdict(each)} for name, listed in made.items() for each in listed]
 
 
@@ -66,14 +76,16 @@ def update_all(
     *,
     create: Create | None,
     dry_run: bool,
+    silent: list[MqError],
     force: bool = False,
 ) -> list[Item]:
     """Change the `wanted` topics or groups, whose settings are given by name.
 
     If one of them cannot be changed, none is changed. A missing topic or group is created by
-    `create`; it is an error if `create` is None. Return an item for each setting that changes on a
-    broker. Raise CommandError if messages would become unreadable, unless `force` is given; so does
-    a dry run.
+    `create`, also on single brokers that lack it; it is an error if `create` is None. `silent`
+    collects the errors of brokers that are not reached. Return an item for each setting that
+    changes on a broker. Raise CommandError if messages would become unreadable, unless `force` is
+    given; so does a dry run.
     """
     for run_dry in (True,) if dry_run else (True, False):
         items: list[Item] = []
@@ -81,11 +93,12 @@ def update_all(
         unreachable: list[str] = []
         for name, settings in wanted.items():
             try:
-                done = update(name, **settings, dry_run=run_dry)
+                completed = {"complete": True} if create is not None else {}
+                done = update(name, **settings, **completed, dry_run=run_dry, silent=silent)
             except MqError as error:
                 if create is None or error.code not in _ABSENT:
                     raise
-                made = create(name, **settings, dry_run=run_dry)
+                made = create(name, **settings, dry_run=run_dry, silent=silent)
                 items += [_created(name, each.broker_name) for each in made if each.created]
                 unreachable += [address for each in made for address in each.unreachable_namesrvs]
             else:
@@ -119,9 +132,14 @@ def show_updated(kind: str, items: list[Item], *, as_json: bool) -> None:
     Table(columns).show(items, as_json=as_json, empty="nothing to change")
 
 
-def show_deleted(kind: str, name: str, deleted: bool) -> None:
-    """Report a deletion. Exits with FAILED if there was nothing to delete."""
-    output.note(f"deleted {name}" if deleted else f"there was no {kind} {name}")
+def show_deleted(kind: str, name: str, deleted: bool, silent: Sequence[MqError]) -> None:
+    """Report a deletion. Exits with FAILED if there was nothing to delete.
+
+    Exits with INCOMPLETE if `silent` has errors of brokers that are not reached.
+    """
+    where = " on a broker that answers" if silent else ""
+    output.note(f"deleted {name}" if deleted else f"there was no {kind} {name}{where}")
+    end(unchanged(silent))
     if not deleted:
         raise click.exceptions.Exit(FAILED)
 

@@ -1,6 +1,7 @@
 """Describe what a change of offsets costs: for `group reset-offset`, `forget` and `delete`.
 
-This module also parses the target of `--to`.
+This module also parses the target of `--to`. The descriptions leave out brokers that do not answer,
+which the command names after the change.
 """
 
 from __future__ import annotations
@@ -95,10 +96,10 @@ def effects_of_reset(
 ) -> Iterator[str]:
     """Yield texts about what a reset of these queues, or of all, to `target` would do."""
     yield from effects(
-        admin.consume_progress(group, topic),
+        admin.consume_progress(group, topic, silent=[]),
         [
             _moved(admin, queue, target)
-            for queue in admin.topic_status(topic)
+            for queue in admin.topic_status(topic, silent=[])
             if not queues or (queue.broker_name, queue.queue_id) in queues
         ],
         target,
@@ -130,7 +131,7 @@ def known_offset(queue: QueueStatus, target: ResetTarget) -> int | None:
 def losses_of_group(admin: AdminClient, group: str) -> Iterator[str]:
     """Yield texts about the offsets that are deleted with a group."""
     try:
-        progress = admin.consume_progress(group)
+        progress = admin.consume_progress(group, silent=[])
     except MqError as error:
         if error.code is not Code.SUBSCRIPTION_GROUP_NOT_EXIST:
             raise
@@ -144,7 +145,7 @@ def losses_of_group(admin: AdminClient, group: str) -> Iterator[str]:
 def losses_of_topic(admin: AdminClient, topic: str) -> Iterator[str]:
     """Yield a text about the messages that are deleted with a topic."""
     try:
-        queues = admin.topic_status(topic)
+        queues = admin.topic_status(topic, silent=[])
     except MqError as error:
         if error.code is not Code.TOPIC_NOT_EXIST:
             raise
@@ -171,7 +172,7 @@ def _described(group: str, topic: str, queues: int, lag: int | None) -> str:
 def _lag(admin: AdminClient, group: str, topic: str) -> int | None:
     """Return the lag of a group in a topic, or None if the topic does not exist."""
     try:
-        return sum(queue.lag for queue in admin.consume_progress(group, topic))
+        return sum(queue.lag for queue in admin.consume_progress(group, topic, silent=[]))
     except MqError as error:
         if error.code is not Code.TOPIC_NOT_EXIST:
             raise

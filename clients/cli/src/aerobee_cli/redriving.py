@@ -253,8 +253,9 @@ class _Run:
             )
             output.note(text + _notes(counts, again=spec.again))
         if maps["failures"] or absent:
+            _note_away(job)
             return FAILED
-        return INCOMPLETE if counts["unreadable"] else 0
+        return INCOMPLETE if _note_away(job) or counts["unreadable"] else 0
 
     def _show_started(self, job: GroupLetterJob) -> int:
         """Print the job that the command does not follow, and the letters that do not exist."""
@@ -271,7 +272,8 @@ class _Run:
         else:
             Table(MISSING_COLUMNS).show(absent)
             output.note(f"started the job {self._request.job_id}")
-        return FAILED if absent else 0
+        is_incomplete = _note_away(job)
+        return FAILED if absent else INCOMPLETE if is_incomplete else 0
 
     def _show(
         self,
@@ -316,9 +318,20 @@ class _Run:
         ]
         for text in self._unknown:
             output.note(f"warning: {text}")
+        is_incomplete = _note_away(job) or counts["unreadable"] or self._unknown
         if counts["failed"] or absent or is_cancelled:
             return FAILED
-        return INCOMPLETE if counts["unreadable"] or self._unknown else 0
+        return INCOMPLETE if is_incomplete else 0
+
+
+def _note_away(job: GroupLetterJob) -> bool:
+    """Warn of brokers whose letters the job leaves out. Return whether there are any."""
+    for name in job.away:
+        output.note(
+            f"warning: dead letters of broker {name} are left out: it is not registered any more; "
+            "start it again, and repeat the command"
+        )
+    return bool(job.away)
 
 
 def _notes(counts: Mapping[str, int], *, again: bool) -> str:

@@ -11,6 +11,7 @@ from aerobee_cli.options import BadOption
 from aerobee_cli.table import Column, Table, number
 from aerobee_client.admin.descriptions import GroupState, TrackedMessage
 from aerobee_client.admin.export import summary
+from aerobee_client.errors import BrokerUnreachable, RequestTimeout
 from aerobee_wire.printable import printable
 from aerobee_wire.status import Code, MqError
 
@@ -78,16 +79,17 @@ class Wanted:
                 f"no message of {self.topic} has the key {self.key!r} on a broker that answers"
                 + left_out,
             )
-        return [
-            admin.track_place(
-                message.stored_topic,
-                message.broker_name,
-                message.queue_id,
-                message.queue_offset,
-                groups=self.groups,
-            )
-            for message in found.messages
-        ]
+        tracked: list[TrackedMessage] = []
+        for message in found.messages:
+            place = (message.stored_topic, message.broker_name)
+            at = (*place, message.queue_id, message.queue_offset)
+            try:
+                tracked.append(admin.track_place(*at, groups=self.groups))
+            except (BrokerUnreachable, RequestTimeout) as error:
+                silent.append(error)
+        if not tracked:
+            raise silent[-1]
+        return tracked
 
 
 def show(found: Sequence[TrackedMessage], *, as_json: bool) -> None:
@@ -105,7 +107,9 @@ def show(found: Sequence[TrackedMessage], *, as_json: bool) -> None:
 def item_of(tracked: TrackedMessage) -> output.Item:
     message = tracked.message
     item = output.items_of([tracked])[0]
-    return {**item, "message": None if message is None else summary(message)}
+    # A broker answers without the bodies, so their size is not known.
+    shown = None if message is None else {**summary(message), "body_size": None}
+    return {**item, "message": shown}
 
 
 def head_of(tracked: TrackedMessage) -> str:

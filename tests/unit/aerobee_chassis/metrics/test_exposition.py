@@ -6,7 +6,8 @@ from math import inf, nan
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from aerobee_chassis.metrics.exposition import Exposition
+from aerobee_chassis.metrics.endpoint import PAUSE_BYTES, with_pauses
+from aerobee_chassis.metrics.exposition import LINES, Exposition
 from aerobee_chassis.metrics.series import Distribution, Kind, Metric, Registry, Series
 
 AGE = Metric("age", Kind.GAUGE, "Age.", ("topic",), "milliseconds")
@@ -122,3 +123,25 @@ def test_a_histogram_beyond_the_limit_is_merged() -> None:
     assert found[key("times_count", otel_metric_overflow="true")] == 2
     first = registry.value("times", {"topic": "a", "otel_metric_overflow": ""})
     assert isinstance(first, Distribution)
+
+
+def test_a_histogram_is_written_in_pieces_of_a_bounded_number_of_lines() -> None:
+    registry = Registry()
+    series = registry.series(Metric("sizes", Kind.HISTOGRAM, "S.", ("topic",), buckets=(1, 2, 3)))
+    for number in range(1_000):
+        series.observe(2, f"t{number}")
+    exposition = Exposition(registry)
+    pieces = list(exposition.write())
+    assert max(piece.count(b"\n") for piece in pieces) <= LINES
+    text = b"".join(pieces)
+    assert text.count(b"sizes_count") == 1_000 and text.count(b"sizes_bucket") == 4_000
+    assert b"".join(exposition.write()) == text, "kept labels give the same text"
+
+
+def test_a_large_scrape_pauses_and_a_small_one_does_not() -> None:
+    pauses: list[float] = []
+    assert with_pauses([b"x" * 1_000] * 10, pauses.append) == [b"x" * 1_000] * 10
+    assert not pauses
+    piece = b"x" * (PAUSE_BYTES // 2)
+    assert len(with_pauses([piece] * 5, pauses.append)) == 5
+    assert len(pauses) == 2

@@ -6,15 +6,16 @@ import dataclasses
 import json
 from dataclasses import astuple
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
-from aerobee.broker.v1 import admin_pb2, message_pb2, offset_pb2
+from aerobee.broker.v1 import admin_pb2, dead_letter_pb2, message_pb2, offset_pb2
 from aerobee.namesrv.v1 import namesrv_pb2
 
 from aerobee_client.admin.client import AsyncAdminClient
 from aerobee_client.admin.descriptions import AlreadyExists
-from aerobee_client.errors import BrokerUnreachable
+from aerobee_client.errors import BrokerUnreachable, RequestTimeout
 from aerobee_wire import properties
 from aerobee_wire.retry_policy import ExponentialRetryPolicy
 from aerobee_wire.status import Code, MqError
@@ -100,6 +101,163 @@ async def test_a_dry_run_of_a_creation_lets_each_broker_check_it(
     cluster.answers[f"Update{kind}"] = MqError(absent, "no such name")
     assert all(made.created for made in await create("new", dry_run=True))
     assert not cluster.requests(f"Put{kind}")
+
+
+def change_of(admin: AsyncAdminClient, name: str) -> Any:
+    """Return a call that changes something on each broker; `silent` is its argument."""
+    calls = {
+        "PutTopic": partial(admin.create_topic, "new"),
+        "UpdateTopic": partial(admin.update_topic, "t", queues=5),
+        "DeleteTopic": partial(admin.delete_topic, "t"),
+        "PutGroup": partial(admin.create_group, "new"),
+        "UpdateGroup": partial(admin.update_group, "g", max_attempts=3),
+        "DeleteGroup": partial(admin.delete_group, "g"),
+        "ForgetConsumerOffsets": partial(admin.forget_offsets, "g", "t"),
+        "ResetConsumerOffsets": partial(admin.reset_offsets, "g", TOPIC, timestamp_ms=-1),
+        "CancelLetterJob": partial(admin.cancel_letter_job, "job"),
+    }
+    return calls[name]
+
+
+@pytest.fixture
+def answering(cluster: MemoryCluster) -> MemoryCluster:
+    """Brokers that do what a change asks."""
+    cluster.answers |= {
+        "GetTopic": MqError(Code.TOPIC_NOT_EXIST, "no such topic"),
+        "GetGroup": MqError(Code.SUBSCRIPTION_GROUP_NOT_EXIST, "no such group"),
+        "UpdateTopic": updating(),
+        "DeleteTopic": lambda *_: admin_pb2.DeleteTopicResponse(deleted=True),
+        "PutGroup": lambda *_: admin_pb2.PutGroupResponse(created=True),
+        "UpdateGroup": lambda *_: admin_pb2.UpdateGroupResponse(),
+        "DeleteGroup": lambda *_: admin_pb2.DeleteGroupResponse(deleted=True),
+        "ForgetConsumerOffsets": lambda *_: offset_pb2.ForgetConsumerOffsetsResponse(),
+        "GetQueueOffsets": lambda *_: offset_pb2.GetQueueOffsetsResponse(),
+        "ResetConsumerOffsets": lambda *_: offset_pb2.ResetConsumerOffsetsResponse(),
+        "CancelLetterJob": lambda *_: dead_letter_pb2.CancelLetterJobResponse(cancelled=True),
+    }
+    return cluster
+
+
+CHANGES = [
+    "PutTopic",
+    "UpdateTopic",
+    "DeleteTopic",
+    "PutGroup",
+    "UpdateGroup",
+    "DeleteGroup",
+    "ForgetConsumerOffsets",
+    "ResetConsumerOffsets",
+    "CancelLetterJob",
+]
+
+
+@pytest.mark.parametrize("change", CHANGES)
+async def test_a_change_names_a_broker_without_an_answer_and_is_made_on_others(
+    admin: AsyncAdminClient, answering: MemoryCluster, change: str
+) -> None:
+    def hang_at_b(given: Any) -> Any:
+        def answer(address: str, request: Any) -> Any:
+            if address == "10.0.0.12:10911":
+                raise RequestTimeout(address, 5.0)
+            if isinstance(given, MqError):
+                raise given
+            return given(address, request) if given else None
+
+        return answer
+
+    for name in {*answering.answers, *CHANGES}:
+        answering.answers[name] = hang_at_b(answering.answers.get(name))
+    silent: list[MqError] = []
+    await change_of(admin, change)(silent=silent)
+    assert [(each.broker_name, each.code) for each in silent] == [("b", Code.REQUEST_TIMEOUT)]
+    assert "broker b" in silent[0].message
+    done = [(at, getattr(asked, "dry_run", False)) for at, name, asked in answering.calls
+            if name == change]  # fmt: skip
+    assert ("10.0.0.11:10911", False) in done, "the other one is changed"
+    with raises_code(Code.REQUEST_TIMEOUT):
+        await change_of(admin, change)()
+
+
+@pytest.mark.parametrize("change", CHANGES)
+async def test_a_change_names_a_broker_that_is_not_registered_any_more(
+    admin: AsyncAdminClient, answering: MemoryCluster, change: str
+) -> None:
+    def without_b(address: str, request: Any) -> Any:
+        response = namesrv_pb2.GetClusterInfoResponse()
+        response.brokers.add(cluster="c", broker_name="a", addresses={0: "10.0.0.11:10911"})
+        response.away_brokers.add(cluster="c", broker_name="b")
+        return response
+
+    def routed_to_a(address: str, request: Any) -> Any:
+        response = namesrv_pb2.GetTopicRouteResponse(away_brokers=["b"])
+        response.route.queues.add(broker_name="a", read_queue_count=4, write_queue_count=4)
+        response.route.brokers.add(broker_name="a", addresses={0: "10.0.0.11:10911"})
+        return response
+
+    answering.answers |= {"GetClusterInfo": without_b, "GetTopicRoute": routed_to_a}
+    silent: list[MqError] = []
+    await change_of(admin, change)(silent=silent)
+    assert [each.broker_name for each in silent] == ["b"]
+    assert answering.requests(change)
+
+
+async def test_a_series_of_changes_waits_for_a_silent_broker_once(
+    admin: AsyncAdminClient, answering: MemoryCluster
+) -> None:
+    answering.down.add("10.0.0.12:10911")
+    silent: list[MqError] = []
+    for topic in ("one", "two", "three"):
+        made = await admin.create_topic(topic, silent=silent)
+        assert [each.broker_name for each in made] == ["a"]
+    asked = [at for at, _, _ in answering.calls if at == "10.0.0.12:10911"]
+    assert (len(asked), len(silent)) == (1, 1)
+
+
+@pytest.mark.parametrize("kind", ["Topic", "Group"])
+async def test_an_update_can_complete_what_a_broker_lacks(
+    admin: AsyncAdminClient, answering: MemoryCluster, kind: str
+) -> None:
+    absent = Code.TOPIC_NOT_EXIST if kind == "Topic" else Code.SUBSCRIPTION_GROUP_NOT_EXIST
+
+    def absent_at_b(address: str, request: Any) -> Any:
+        if address == "10.0.0.12:10911":
+            raise MqError(absent, "no such name")
+        if kind == "Topic":
+            return updating()(address, request)
+        after = admin_pb2.GroupConfig(consumer_group="t", retry_max_times=2)
+        return admin_pb2.UpdateGroupResponse(before=after, after=after)
+
+    def update(**options: Any) -> Any:
+        if kind == "Topic":
+            return admin.update_topic("t", read_queues=4, **options)
+        return admin.update_group("t", max_attempts=3, **options)
+
+    answering.answers[f"Update{kind}"] = absent_at_b
+    assert not (await update()).changes
+    would = await update(complete=True, dry_run=True)
+    assert [(each.broker_name, each.setting) for each in would.changes] == [("b", "created")]
+    assert not answering.requests(f"Put{kind}")
+    assert await update(complete=True) == would
+    [made] = answering.requests(f"Put{kind}")
+    assert made.only_new
+    if kind == "Topic":
+        assert (made.topic.topic, made.topic.read_queue_count) == ("t", 4)
+    else:
+        assert (made.group.consumer_group, made.group.retry_max_times) == ("t", 2)
+
+
+async def test_a_refusal_of_one_broker_changes_none(
+    admin: AsyncAdminClient, answering: MemoryCluster
+) -> None:
+    def refuse_at_b(address: str, request: Any) -> Any:
+        if address == "10.0.0.12:10911":
+            raise MqError(Code.NO_PERMISSION, "not by you")
+        return updating()(address, request)
+
+    answering.answers["UpdateTopic"] = refuse_at_b
+    with raises_code(Code.NO_PERMISSION):
+        await admin.update_topic("t", queues=5, silent=[])
+    assert all(request.dry_run for request in answering.requests("UpdateTopic"))
 
 
 async def test_what_somebody_else_creates_meanwhile_is_not_changed(
@@ -372,12 +530,16 @@ async def test_a_reset_of_queues_asks_only_their_brokers(
         return response
 
     cluster.answers["ResetConsumerOffsets"] = reset
-    cluster.answers["GetQueueOffsets"] = lambda *_: offset_pb2.GetQueueOffsetsResponse()
+    cluster.answers["GetQueueOffsets"] = lambda *_: offset_pb2.GetQueueOffsetsResponse(
+        queues=[offset_pb2.QueueBounds(queue_id=1, max_offset=8)]
+    )
     moved = await admin.reset_offsets("g", TOPIC, timestamp_ms=-1, queues=[("b", 1)])
     assert [(each.broker_name, each.queue_id) for each in moved] == [("b", 1)]
     assert asked == [(1,)]
     with raises_code(Code.BROKER_NOT_EXIST, "nowhere"):
         await admin.reset_offsets("g", TOPIC, timestamp_ms=-1, queues=[("b", 1), ("nowhere", 0)])
+    with raises_code(Code.INVALID_PARAMETER, "queues"):
+        await admin.reset_offsets("g", TOPIC, timestamp_ms=-1, queues=[("b", 1), ("b", 2)])
     assert len(asked) == 1
 
 

@@ -32,6 +32,7 @@ from aerobee_cli.processes.become import become, inherit_namesrv
 from aerobee_cli.table import Column, number
 from aerobee_cli.times import parse_duration
 from aerobee_wire.route import MASTER_ID
+from aerobee_wire.status import MqError
 
 if TYPE_CHECKING:
     from aerobee_client import AdminClient
@@ -95,7 +96,7 @@ def status(
     """Show the state of a running broker: its log, counters, disk and memory.
 
     For a broker with replicas, the state includes the role, the epoch, and the replicas in sync.
-    Exit code 3: a broker has no master, or is not registered any more.
+    Exit code 3: a broker does not answer, has no master, or is not registered any more.
     """
     with admin_client(context, namesrv) as admin:
         if name is not None:
@@ -106,9 +107,10 @@ def status(
         cluster = admin.cluster()
         brokers = cluster.brokers
         leading = sorted(each.broker_name for each in brokers if MASTER_ID in each.addresses)
-        states = at_once(partial(_state, admin), leading)
-        items = [_shown(each, json=json) for each in states]
-        notes = [
+        states = at_once(partial(_state_or_error, admin), leading)
+        items = [_shown(each, json=json) for each in states if not isinstance(each, MqError)]
+        notes = [str(each) for each in states if isinstance(each, MqError)]
+        notes += [
             note
             for each in brokers
             if each.broker_name not in leading
@@ -136,6 +138,13 @@ def _shown(state: dict[str, Any], *, json: bool) -> dict[str, Any]:
     return {"replica": state["replica_id"]} | {
         key: value for key, value in state.items() if key not in ("broker_id", "replica_id")
     }
+
+
+def _state_or_error(admin: AdminClient, broker: str) -> dict[str, Any] | MqError:
+    try:
+        return _state(admin, broker)
+    except MqError as error:
+        return error
 
 
 def _state(admin: AdminClient, broker: str) -> dict[str, Any]:

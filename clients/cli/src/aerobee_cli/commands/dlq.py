@@ -110,6 +110,8 @@ class Query:
                     f"warning: dead letters of broker {name} are left out: it is not "
                     "registered any more: start it again"
                 )
+            for error in dead_letters.silent:
+                output.note(f"warning: dead letters of a broker are left out: {error}")
             if dead_letters.unknown_states:
                 output.note(
                     f"warning: the states of {dead_letters.unknown_states:,} dead letters are "
@@ -450,9 +452,11 @@ def purge(
     `aerobee dlq dismiss` hides some of them and keeps them stored. `aerobee dlq export` keeps them
     in a file. A dead letter that arrives during the purge is deleted too. The next dead letter
     creates the dead-letter topic again.
+
+    Exit code 3: a broker is not reached. Repeat the command when it answers.
     """
     query = Query(namesrv_of(context, namesrv), group)
-    count, _ = query.run(lambda _, dead_letters: dead_letters.count())
+    count, complete = query.run(lambda _, dead_letters: dead_letters.count())
     deleted = False
     if count and not dry_run:
         confirm(f"Delete {count:,} dead letters of {group}?", yes)
@@ -463,6 +467,7 @@ def purge(
         text = f"{verb} {count:,} dead letters of {group}"
     item = {"group": group, "dead_letters": count, "deleted": deleted}
     output.show_done(text, item, as_json=json)
+    _exit(complete)
 
 
 def _why(item: Item) -> str:

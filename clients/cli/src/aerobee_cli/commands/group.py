@@ -41,6 +41,7 @@ from aerobee_cli.output import Item, items_of
 from aerobee_cli.settings import LiteModel, Order
 from aerobee_cli.table import Column, Table, number
 from aerobee_cli.times import format_ms
+from aerobee_cli.unanswered import unchanged
 from aerobee_wire.status import MqError
 
 if TYPE_CHECKING:
@@ -169,6 +170,8 @@ def create(
 
     A group that exists with the same settings does not change. If the group exists with other
     settings, the command fails and shows the differences; use `group update` to change settings.
+
+    Exit code 3: a broker is not reached. Repeat the command when it answers.
     """
     if fifo and order not in {None, Order.ON}:
         raise BadOption(f"--fifo means --order on: leave it out, or leave out --order {order}")
@@ -177,9 +180,13 @@ def create(
     attributes = settings.with_attributes(attribute, lite)
     given = _given(max_attempts, (delays, retry), order, (consume, from_min), attributes)
     wanted = settings.wanted("group", group, given, file)
+    silent: list[MqError] = []
     with admin_client(context, namesrv) as admin:
-        made = changes.create_all("group", wanted, admin.create_group, dry_run=dry_run)
+        made = changes.create_all(
+            "group", wanted, admin.create_group, dry_run=dry_run, silent=silent
+        )
     changes.show_created("group", made, dry_run=dry_run, as_json=json)
+    end(unchanged(silent, dry_run=dry_run))
 
 
 @app.add(epilog="Example: aerobee group update billing --max-attempts 3 --dry-run")
@@ -206,19 +213,24 @@ def update(
     """Change only the given settings of a group, on every broker that has the group.
 
     --retry and --retry-delays replace each other.
+
+    Exit code 3: a broker is not reached. Repeat the command when it answers.
     """
     lite = settings.lite_attributes(lite_topic, lite_model, lite_quota)
     attributes = settings.with_attributes(attribute, lite)
     given = _given(max_attempts, (delays, retry), order, (consume, from_min), attributes)
     wanted = settings.wanted("group", group, given, file)
+    silent: list[MqError] = []
     with admin_client(context, namesrv) as admin:
         changed = changes.update_all(
             wanted,
             admin.update_group,
             create=admin.create_group if create_missing else None,
             dry_run=dry_run,
+            silent=silent,
         )
     changes.show_updated("group", changed, as_json=json)
+    end(unchanged(silent, dry_run=dry_run))
 
 
 @app.add("list", epilog="Example: aerobee group list --json")
@@ -369,22 +381,30 @@ def blocked(
 
     This happens only if the group consumes in order. The blocking message was not consumed within
     its first lease; it is delivered again until its attempts are used up. Exit code 3: a broker has
-    more of them than it lists.
+    more of them than it lists, or did not answer.
     """
     if reason is not None and not skip:
         raise BadOption("--reason: needs --skip")
     omitted: dict[str, int] = {}
+    silent: list[MqError] = []
     table = listing(BLOCKED_COLUMNS, wide=wide, chosen=columns)
     with admin_client(context, namesrv) as admin:
         if skip:
-            found = [admin.skip_message(group, skip, reason=reason or "Skipped")]
+            # Brokers without an answer do not matter: the message was found on another one.
+            found = [admin.skip_message(group, skip, reason=reason or "Skipped", silent=[])]
             output.note(f"dead-lettered {skip}; {found[0].waiting:,} messages waited behind it")
         else:
-            found = admin.blocked_message_groups(group, omitted=omitted)
-    table.show(items_of(found), as_json=json, empty=f"no message group of {group} waits")
+            found = admin.blocked_message_groups(group, omitted=omitted, silent=silent)
+    where = " on a broker that answers" if silent else ""
+    table.show(items_of(found), as_json=json, empty=f"no message group of {group} waits{where}")
     end(
-        f"broker {name} has {count:,} more, which wait for a shorter time and are not shown"
-        for name, count in omitted.items()
+        [
+            *(
+                f"broker {name} has {count:,} more, which wait for a shorter time and are not shown"
+                for name, count in omitted.items()
+            ),
+            *(f"message groups may be missing: {error}" for error in silent),
+        ]
     )
 
 
@@ -414,17 +434,28 @@ def reset_offset(
     namesrv: Namesrv = None,
     json: Json = False,
 ) -> None:
-    """Move a group to another offset in a topic, to consume messages again or to skip them."""
+    """Move a group to another offset in a topic, to consume messages again or to skip them.
+
+    Exit code 3: a broker is not reached. When it answers, repeat the command for its queues only
+    (--queue), because the group is moved again in the others too.
+    """
+    silent: list[MqError] = []
     target, queues = reset_target(to), queues_of(queue or ())
     with admin_client(context, namesrv) as admin:
         where = f"{topic} ({', '.join(queue)})" if queue else topic
         question = f"Move group {group} in {where} to {to}?"
         confirm(question, yes, partial(effects_of_reset, admin, group, topic, target, queues))
-        before = admin.consume_progress(group, topic)
-        moved = admin.reset_offsets(group, topic, **target, queues=queues, requested_by=operator())
+        before = admin.consume_progress(group, topic, silent=[])
+        moved = admin.reset_offsets(
+            group, topic, **target, queues=queues, requested_by=operator(), silent=silent
+        )
     Table(OFFSET_COLUMNS).show(items_of(moved), as_json=json, empty=f"{topic} has no queues")
     for note in effects(before, moved, target):
         output.note(note)
+    end(
+        f"not moved: {error}; when it answers, give --queue {error.broker_name}/ID for its queues"
+        for error in silent
+    )
 
 
 @app.add("clone-offsets", epilog="Example: aerobee group clone-offsets billing billing-2 --yes")
@@ -442,20 +473,26 @@ def clone_offsets(
     """Move a group to the offsets of another one, for example to replace a consumer by a new one.
 
     Retries of GROUP are its own, and are not cloned.
+
+    Exit code 3: a broker is not reached. Repeat the command when it answers.
     """
+    silent: list[MqError] = []
     with admin_client(context, namesrv) as admin:
-        wanted = admin.clone_offsets(source, group, topic=topic, dry_run=True)
+        wanted = admin.clone_offsets(source, group, topic=topic, dry_run=True, silent=silent)
         topics = sorted({each.topic for each in wanted})
-        before = [each for name in topics for each in admin.consume_progress(group, name)]
+        before = [
+            each for name in topics for each in admin.consume_progress(group, name, silent=[])
+        ]
         costs = list(effects(before, wanted, {}))
         if not dry_run and wanted:
             question = f"Move group {group} in {', '.join(topics)} to the offsets of {source}?"
             confirm(question, yes, lambda: costs)
-            wanted = admin.clone_offsets(source, group, topic=topic)
+            wanted = admin.clone_offsets(source, group, topic=topic, silent=silent)
     empty = f"{source} has no offsets"
     Table(OFFSET_COLUMNS).show(items_of(wanted), as_json=json, empty=empty)
     for note in costs:
         output.note(f"would happen: {note}" if dry_run else note)
+    end(unchanged(silent, dry_run=dry_run))
 
 
 @app.add(epilog="Example: aerobee group pause billing")
@@ -466,6 +503,8 @@ def pause(
 
     Receives of its consumers fail with NO_PERMISSION, and consumers keep asking. Messages that they
     hold can still be acknowledged. Offsets and retries stay.
+
+    Exit code 3: a broker is not reached. Repeat the command when it answers.
     """
     _switch_consumption(context, namesrv, group, enabled=False, json=json)
 
@@ -474,17 +513,24 @@ def pause(
 def resume(
     context: click.Context, *, group: Group, namesrv: Namesrv = None, json: Json = False
 ) -> None:
-    """Let a group consume again that was stopped by `group pause`."""
+    """Let a group consume again that was stopped by `group pause`.
+
+    Exit code 3: a broker is not reached. Repeat the command when it answers.
+    """
     _switch_consumption(context, namesrv, group, enabled=True, json=json)
 
 
 def _switch_consumption(
     context: click.Context, namesrv: str | None, group: str, *, enabled: bool, json: bool
 ) -> None:
+    silent: list[MqError] = []
     with admin_client(context, namesrv) as admin:
         wanted = {group: {"consume_enable": enabled}}
-        changed = changes.update_all(wanted, admin.update_group, create=None, dry_run=False)
+        changed = changes.update_all(
+            wanted, admin.update_group, create=None, dry_run=False, silent=silent
+        )
     changes.show_updated("group", changed, as_json=json)
+    end(unchanged(silent))
 
 
 @app.add(epilog="Example: aerobee group forget billing orders --yes")
@@ -501,29 +547,37 @@ def forget(
     """Delete the offsets of a group in a topic that the group no longer consumes.
 
     If the group consumes the topic again, it begins like a new group. The command fails while a
-    member consumes the topic. Exit code 1: the group has no offset in the topic.
+    member consumes the topic. Exit code 1: the group has no offset in the topic. Exit code 3: a
+    broker is not reached. Repeat the command when it answers.
     """
+    silent: list[MqError] = []
     with admin_client(context, namesrv) as admin:
-        offsets = admin.forget_offsets(group, topic, dry_run=True)
+        offsets = admin.forget_offsets(group, topic, dry_run=True, silent=silent)
         if not offsets:
             output.note(f"{group} has no offset in {topic}")
+            end(unchanged(silent, dry_run=dry_run))
             raise click.exceptions.Exit(1)
         lost = loss(admin, group, offsets)
         if not dry_run:
             confirm(f"Drop {lost}?", yes)
-            offsets = admin.forget_offsets(group, topic)
+            offsets = admin.forget_offsets(group, topic, silent=silent)
     Table(OFFSET_COLUMNS).show(items_of(offsets), as_json=json)
     output.note(f"{'would drop' if dry_run else 'dropped'} {lost}")
+    end(unchanged(silent, dry_run=dry_run))
 
 
 @app.add(epilog="Example: aerobee group delete billing --yes")
 def delete(context: click.Context, group: Group, yes: Yes = False, namesrv: Namesrv = None) -> None:
-    """Delete a group and its offsets from every broker. Its dead letters are kept."""
+    """Delete a group and its offsets from every broker. Its dead letters are kept.
+
+    Exit code 3: a broker is not reached. Repeat the command when it answers.
+    """
+    silent: list[MqError] = []
     with admin_client(context, namesrv) as admin:
         question = f"Delete group {group} and its offsets?"
         confirm(question, yes, partial(losses_of_group, admin, group))
-        deleted = admin.delete_group(group)
-    changes.show_deleted("group", group, deleted)
+        deleted = admin.delete_group(group, silent=silent)
+    changes.show_deleted("group", group, deleted, silent)
 
 
 def _given(

@@ -103,3 +103,4 @@ def release(
             admin.release_lease(group, lease)
     done = f"released {message_id}; {leases[0].client_id or 'an unknown client'} had it"
     output.show_done(done, {"group": group, "released": items_of(leases)}, as_json=json)
+    end(unanswered_of(found.unanswered))

@@ -13,6 +13,7 @@ from aerobee_cli.errors import CommandError
 from aerobee_cli.options import Columns, Json, Namesrv, Wide, admin_client, end, listing
 from aerobee_cli.redriving import FAILURE_COLUMNS
 from aerobee_cli.table import Column, Table, number
+from aerobee_cli.unanswered import unchanged
 from aerobee_wire.status import MqError
 
 app = CommandGroup("jobs", help="Jobs that send dead letters again or dismiss them.")
@@ -107,9 +108,14 @@ def show(context: click.Context, *, job: Job, namesrv: Namesrv = None, json: Jso
 def cancel(
     context: click.Context, *, job: Job, namesrv: Namesrv = None, json: Json = False
 ) -> None:
-    """Cancel a job on each broker. What it has sent or dismissed stays so."""
+    """Cancel a job on each broker. What it has sent or dismissed stays so.
+
+    Exit code 3: a broker is not reached. Repeat the command when it answers.
+    """
+    silent: list[MqError] = []
     with admin_client(context, namesrv) as admin:
-        count = admin.cancel_letter_job(job)
+        count = admin.cancel_letter_job(job, silent=silent)
     done = f"cancelled the job {job} on {output.counted(count, 'broker')}"
     text = done if count else f"the job {job} had ended before"
     output.show_done(text, {"job_id": job, "cancelled_on": count}, as_json=json)
+    end(unchanged(silent))

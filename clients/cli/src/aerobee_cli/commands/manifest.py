@@ -13,6 +13,7 @@ from aerobee_cli import changes, manifest, output, settings
 from aerobee_cli.command_line import Argument, CommandGroup
 from aerobee_cli.options import DryRun, Json, Namesrv, admin_client, end
 from aerobee_cli.settings import Arguments
+from aerobee_cli.unanswered import unchanged
 from aerobee_wire.status import MqError
 
 HEAD = "# Topics and groups, written by aerobee export. Create or update them: aerobee apply FILE\n"
@@ -56,7 +57,8 @@ def export(
         sys.stdout.write(text)
     else:
         file.write_text(text, encoding="utf-8")
-        output.note(f"{len(topics)} topics and {len(groups)} groups in {file}")
+        counts = output.counted(len(topics), "topic"), output.counted(len(groups), "group")
+        output.note(f"{' and '.join(counts)} in {file}")
     end(
         [
             *(f"topics and groups may be missing: {error}" for error in silent),
@@ -79,19 +81,27 @@ def apply(
 ) -> None:
     """Create the topics and groups of a file, and change those with other settings.
 
-    Topics and groups that are not in the file stay as they are, and so do settings that it does not
-    name. Everything is checked before the first change. A second run changes nothing.
+    Brokers that lack a topic or group of the file get it. Topics and groups that are not in the
+    file stay as they are, and so do settings that it does not name. Everything is checked before
+    the first change. A second run changes nothing.
+
+    Exit code 3: a broker is not reached. Repeat the command when it answers.
     """
     topics, groups = settings.file_entries(file, "topic"), settings.file_entries(file, "group")
+    silent: list[MqError] = []
     with admin_client(context, namesrv) as admin:
 
         def of_topics(*, dry_run: bool) -> list[output.Item]:
             create = admin.create_topic
-            return changes.update_all(topics, admin.update_topic, create=create, dry_run=dry_run)
+            return changes.update_all(
+                topics, admin.update_topic, create=create, dry_run=dry_run, silent=silent
+            )
 
         def of_groups(wanted: Mapping[str, Arguments], *, dry_run: bool) -> list[output.Item]:
             create = admin.create_group
-            return changes.update_all(wanted, admin.update_group, create=create, dry_run=dry_run)
+            return changes.update_all(
+                wanted, admin.update_group, create=create, dry_run=dry_run, silent=silent
+            )
 
         planned = of_topics(dry_run=True)
         created = {each["name"] for each in planned if each["setting"] == "created"}
@@ -105,3 +115,4 @@ def apply(
     if dry_run and bound:
         names = ", ".join(sorted(bound))
         output.note(f"not checked, because their topics do not exist yet: {names}")
+    end(unchanged(silent, dry_run=dry_run))

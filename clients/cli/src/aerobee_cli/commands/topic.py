@@ -31,6 +31,7 @@ from aerobee_cli.options import (
 from aerobee_cli.output import Item, items_of
 from aerobee_cli.settings import MessageType, Permission
 from aerobee_cli.table import Column, Table, number
+from aerobee_cli.unanswered import unchanged
 from aerobee_wire.route import READ, WRITE
 from aerobee_wire.status import MqError
 
@@ -125,12 +126,18 @@ def create(
 
     A topic that exists with the same settings does not change. If the topic exists with other
     settings, the command fails and shows the differences; use `topic update` to change settings.
+
+    Exit code 3: a broker is not reached. Repeat the command when it answers.
     """
     given = _given(kind, (queues, read_queues, write_queues), permission, lite_ttl, attribute)
     wanted = settings.wanted("topic", topic, given, file)
+    silent: list[MqError] = []
     with admin_client(context, namesrv) as admin:
-        made = changes.create_all("topic", wanted, admin.create_topic, dry_run=dry_run)
+        made = changes.create_all(
+            "topic", wanted, admin.create_topic, dry_run=dry_run, silent=silent
+        )
     changes.show_created("topic", made, dry_run=dry_run, as_json=json)
+    end(unchanged(silent, dry_run=dry_run))
 
 
 @app.add(epilog="Example: aerobee topic update orders --queues 16 --dry-run")
@@ -157,18 +164,23 @@ def update(
     If you reduce the number of read queues, messages in the removed queues become unreadable, which
     needs --force. To remove queues without a loss, reduce --write-queues first. Wait until all
     messages are consumed (topic status, group progress), then reduce --read-queues.
+
+    Exit code 3: a broker is not reached. Repeat the command when it answers.
     """
     given = _given(kind, (queues, read_queues, write_queues), permission, lite_ttl, attribute)
     wanted = settings.wanted("topic", topic, given, file)
+    silent: list[MqError] = []
     with admin_client(context, namesrv) as admin:
         changed = changes.update_all(
             wanted,
             partial(admin.update_topic, force=force),
             create=admin.create_topic if create_missing else None,
             dry_run=dry_run,
+            silent=silent,
             force=force,
         )
     changes.show_updated("topic", changed, as_json=json)
+    end(unchanged(silent, dry_run=dry_run))
 
 
 @app.add(epilog="Example: aerobee topic rebalance orders --dry-run")
@@ -185,11 +197,16 @@ def rebalance(
     Each of these brokers gets the topic and the missing consumer groups, with their settings from
     other brokers. Message groups of a FIFO topic are then distributed again. If the queue of a
     message group changes, its order is kept before and after the change, but not across it.
+
+    Exit code 3: a broker is not reached. Repeat the command when it answers.
     """
+    silent: list[MqError] = []
     with admin_client(context, namesrv) as admin:
-        made = admin.rebalance_topic(topic, dry_run=dry_run)
+        made = admin.rebalance_topic(topic, dry_run=dry_run, silent=silent)
     table = Table(REBALANCED_COLUMNS)
-    table.show(items_of(made), as_json=json, empty=f"every broker has {topic} already")
+    having = "every broker that answers" if silent else "every broker"
+    table.show(items_of(made), as_json=json, empty=f"{having} has {topic} already")
+    end(unchanged(silent, dry_run=dry_run))
 
 
 @app.add("list", epilog="Example: aerobee topic list --all --json")
@@ -267,12 +284,16 @@ def status(
 
 @app.add(epilog="Example: aerobee topic delete orders --yes")
 def delete(context: click.Context, topic: Topic, yes: Yes = False, namesrv: Namesrv = None) -> None:
-    """Delete a topic from every broker, with its messages and its consumer offsets."""
+    """Delete a topic from every broker, with its messages and its consumer offsets.
+
+    Exit code 3: a broker is not reached. Repeat the command when it answers.
+    """
+    silent: list[MqError] = []
     with admin_client(context, namesrv) as admin:
         question = f"Delete topic {topic}, its messages, and its consumer offsets?"
         confirm(question, yes, partial(losses_of_topic, admin, topic))
-        deleted = admin.delete_topic(topic)
-    changes.show_deleted("topic", topic, deleted)
+        deleted = admin.delete_topic(topic, silent=silent)
+    changes.show_deleted("topic", topic, deleted, silent)
 
 
 def _given(

@@ -346,7 +346,8 @@ class AccessAdmin(BrokerAdmin):
             for namesrv in await self._instance.namesrv.present()
             if namesrv != changed_at
         }
-        for broker in (await self._brokers.cluster_info()).brokers:
+        info = await self._brokers.cluster_info()
+        for broker in info.brokers:
             for address in broker.addresses.values():
                 name = f"broker {broker.broker_name} at {address}"
                 others[name] = (address, BROKER_ACCESS.list_table)
@@ -355,6 +356,11 @@ class AccessAdmin(BrokerAdmin):
         )
         lacking = {
             name: reason for name, reason in zip(others, reasons, strict=True) if reason is not None
+        }
+        lacking |= {
+            f"broker {away.broker_name}": "it is not registered any more, and reads the table from "
+            "a name server when it is started again"
+            for away in info.away_brokers
         }
         return d.AccessChange(changed_at=changed_at, lacking=lacking)
 

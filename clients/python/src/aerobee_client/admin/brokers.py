@@ -30,6 +30,8 @@ Q = TypeVar("Q", bound=Request)
 R = TypeVar("R", bound=Message)
 
 DEFAULT_TIMEOUT = timedelta(seconds=5)
+# A broker that fails so has not refused the call.
+NO_ANSWER = frozenset({Code.BROKER_UNREACHABLE, Code.REQUEST_TIMEOUT})
 
 
 class Brokers:
@@ -157,7 +159,7 @@ class Brokers:
             return await self._instance.transport.call(address, rpc, request, timeout_s=timeout_s)
         except MqError as error:
             error.at_broker(broker_name)
-            if broker_name != address and error.code is not Code.BROKER_UNREACHABLE:
+            if broker_name != address:
                 error.add_context(f"broker {broker_name}")
             raise
 
@@ -203,22 +205,26 @@ class Brokers:
                 found[name] = answer
         return found, errors
 
-    async def masters_and_missing(self) -> tuple[dict[str, str], dict[str, MqError]]:
+    async def masters_and_missing(
+        self, cluster: str | None = None
+    ) -> tuple[dict[str, str], dict[str, MqError]]:
         """Return the addresses of the masters, and an error for each broker without a master.
 
-        Both are by broker name. The second includes brokers that have left the name server without
-        being drained. Raises MqError with the code BROKER_NOT_EXIST if there is no master.
+        Both are by broker name, of one cluster if given. The second includes brokers that have left
+        the name server without being drained. Raises MqError with the code BROKER_NOT_EXIST if
+        there is no master.
         """
         info = await self.cluster_info()
-        masters = _masters(info)
+        masters = _masters(info, cluster)
         reasons = {
             data.broker_name: f"{data.broker_name} {_without_master([data.broker_name])}"
             for data in info.brokers
-            if data.broker_name not in masters
+            if data.broker_name not in masters and cluster in (None, data.cluster)
         } | {
             away.broker_name: f"{away.broker_name} is not registered any more: start it again, or "
             "drain a broker before you remove it"
             for away in info.away_brokers
+            if cluster in (None, away.cluster)
         }
         missing = {
             name: MqError(Code.BROKER_NOT_EXIST, reason, retryable=True)
@@ -239,6 +245,57 @@ class Brokers:
             silent += missing.values()
         return masters
 
+    async def masters_to_change(
+        self,
+        silent: list[MqError] | None,
+        *,
+        cluster: str | None = None,
+        broker: str | None = None,
+    ) -> dict[str, str]:
+        """Return the addresses of the masters, for a change on each, or on one broker if given.
+
+        `silent` is as in `masters_to_ask`. A broker that it already names is left out, so that a
+        series of changes waits for a broker without an answer once.
+        """
+        if silent is None or broker is not None:
+            return await self.masters(cluster, broker)
+        masters, missing = await self.masters_and_missing(cluster)
+        named = {error.broker_name for error in silent}
+        silent += [error for name, error in missing.items() if name not in named]
+        return {name: address for name, address in masters.items() if name not in named}
+
+    async def check_each(
+        self,
+        brokers: Mapping[str, str],
+        rpc: Rpc[Q, R],
+        request: Q,
+        *,
+        absent: Code | None,
+        silent: list[MqError] | None,
+    ) -> tuple[dict[str, str], dict[str, R]]:
+        """Ask all `brokers` (addresses by name) at once, before a change on each of them.
+
+        The error of a broker is raised, so that a refusal by one prevents the change on all. If
+        `silent` is given, the errors of brokers that do not answer are appended to it instead,
+        unless none answers.
+
+        Returns:
+            The brokers that answer, and their answers. A broker that refuses with the code `absent`
+            is one of them, and has no answer.
+        """
+        answers, errors = await self.ask_answering(brokers, rpc, request)
+        refusals = {name: error for name, error in errors.items() if error.code is not absent}
+        for error in refusals.values():
+            if silent is None or error.code not in NO_ANSWER:
+                raise error
+        reached = {name: at for name, at in brokers.items() if name not in refusals}
+        for error in refusals.values():
+            if not reached:
+                raise error
+            if silent is not None:
+                silent.append(error)
+        return reached, answers
+
     async def ask_each(
         self,
         brokers: Mapping[str, str],
@@ -255,9 +312,25 @@ class Brokers:
         failure is raised. If `silent` is given and at least one broker answers, failures are
         appended to `silent` instead. `timeout_s` is as in `ask`.
         """
+        requests = dict.fromkeys(brokers, request)
+        return await self.ask_several(
+            brokers, rpc, requests, absent=absent, silent=silent, timeout_s=timeout_s
+        )
+
+    async def ask_several(
+        self,
+        brokers: Mapping[str, str],
+        rpc: Rpc[Q, R],
+        requests: Mapping[str, Q],
+        *,
+        absent: Collection[Code] = (),
+        silent: list[MqError] | None = None,
+        timeout_s: float | None = None,
+    ) -> dict[str, R]:
+        """Send each of `brokers` its own request, by broker name, as `ask_each` does."""
         answers = await asyncio.gather(
             *(
-                self.ask(name, address, rpc, request, timeout_s=timeout_s)
+                self.ask(name, address, rpc, requests[name], timeout_s=timeout_s)
                 for name, address in brokers.items()
             ),
             return_exceptions=True,
@@ -277,20 +350,6 @@ class Brokers:
         if missing is not None and not found:
             raise missing
         return found
-
-    async def ask_having(
-        self, brokers: Mapping[str, str], rpc: Rpc[Q, R], request: Q, *, absent: Code
-    ) -> dict[str, R]:
-        """Send a request as `ask_each` does. Leave out brokers that refuse with the code `absent`.
-
-        If all brokers refuse with this code, return an empty result.
-        """
-        try:
-            return await self.ask_each(brokers, rpc, request, absent=(absent,))
-        except MqError as error:
-            if error.code is not absent:
-                raise
-            return {}
 
 
 def _masters(

@@ -6,7 +6,7 @@ Dead letters are read by queue offset, which does not consume them.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterable
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
@@ -63,7 +63,8 @@ class DeadLetterSource:
     `corrupted` counts records that failed their check so far. `expired` counts records that
     retention deleted before they were read. `total` is the number of records of the current read,
     and `scanned` is the number of records that the read has passed. `away` has the brokers that are
-    not registered any more, and may have further dead letters.
+    not registered any more, and may have further dead letters. `silent` has the errors of other
+    brokers, which do not answer.
     """
 
     def __init__(
@@ -81,13 +82,14 @@ class DeadLetterSource:
         self.scanned = 0
         self.total = 0
         self.away: tuple[str, ...] = ()
+        self.silent: tuple[MqError, ...] = ()
         self._admin = admin
         self._selection = selection
 
     @property
     def complete(self) -> bool:
         """True if every record could be read so far."""
-        return not (self.corrupted or self.expired or self.away)
+        return not (self.corrupted or self.expired or self.away or self.silent)
 
 
 class DeadLetters(DeadLetterSource):
@@ -117,6 +119,8 @@ class DeadLetters(DeadLetterSource):
         """Return the bounds of the dead-letter topic's queues; [] if the topic does not exist.
 
         If a broker has the topic but no name server knows it, this call waits for up to ROUTE_S.
+        Queues of brokers in `away` and `silent` are left out.
+
         Raises MqError with the code SUBSCRIPTION_GROUP_NOT_EXIST if the group does not exist
         either. Raises MqError with the code TOPIC_NOT_EXIST if no name server learns of the topic.
         """
@@ -124,14 +128,19 @@ class DeadLetters(DeadLetterSource):
         deadline, backoff = loop.time() + ROUTE_S, Backoff(0.01, 0.5)
         self.away = (await self._admin.cluster()).away
         while True:
+            silent: list[MqError] = []
             try:
-                return await self._admin.topic_status(self.topic)
+                found = await self._admin.topic_status(self.topic, silent=silent)
             except MqError as error:
                 if error.code is not Code.TOPIC_NOT_EXIST:
                     raise
-            names = await self._brokers_with_topic()
+            else:
+                self.silent = self._without_away(silent)
+                return found
+            names = await self._brokers_with_topic(silent)
             if not names:
-                await self._admin.get_group(self.consumer_group)
+                self.silent = self._without_away(silent)
+                await self._admin.get_group(self.consumer_group, silent=silent)
                 return []
             # Either the first dead letter creates the topic now, and the broker registers it. Or an
             # interrupted purge has deleted the route, which the next registration restores.
@@ -144,11 +153,14 @@ class DeadLetters(DeadLetterSource):
                 )
             await asyncio.sleep(backoff.next_s())
 
-    async def _brokers_with_topic(self) -> list[str]:
-        """Return the names of the brokers that have the dead-letter topic."""
+    def _without_away(self, silent: Iterable[MqError]) -> tuple[MqError, ...]:
+        return tuple(error for error in silent if error.broker_name not in self.away)
+
+    async def _brokers_with_topic(self, silent: list[MqError]) -> list[str]:
+        """Return the names of the brokers that have the dead-letter topic and answer."""
         return [
             broker.broker_name
-            for topic in await self._admin.list_topics(include_derived=True)
+            for topic in await self._admin.list_topics(include_derived=True, silent=silent)
             if topic.topic == self.topic
             for broker in topic.brokers
         ]

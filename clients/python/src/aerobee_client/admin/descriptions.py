@@ -124,6 +124,11 @@ class Update:
     unreachable_namesrvs: tuple[str, ...] = ()
 
 
+def creation(name: str, broker_name: str) -> Change:
+    """Return the change that creates a topic or group on a broker."""
+    return Change(name, broker_name, "created", before=False, after=True)
+
+
 def differences(
     name: str, broker_name: str, before: DataclassInstance, after: DataclassInstance
 ) -> list[Change]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from datetime import timedelta
@@ -37,6 +36,7 @@ class GroupAdmin(BrokerAdmin):
         attributes: Mapping[str, str] | None = None,
         broker: str | None = None,
         dry_run: bool = False,
+        silent: list[MqError] | None = None,
     ) -> list[d.Created]:
         """Create a consumer group on every master.
 
@@ -54,6 +54,7 @@ class GroupAdmin(BrokerAdmin):
             attributes: Additional attributes of the group.
             broker: Only the master of this broker.
             dry_run: Only check the settings, and return where the group would be created.
+            silent: See `create_topic`.
 
         Returns:
             The group on each master, and whether it was created there.
@@ -79,19 +80,21 @@ class GroupAdmin(BrokerAdmin):
                 **_retries(attempts, retry_delays, exponential_retry),
                 **_order(order),
             )
-        masters = await self._brokers.masters(broker=broker)
+        masters = await self._brokers.masters_to_change(silent, broker=broker)
+        existing: dict[str, admin_pb2.GroupConfig] = {}
         # One broker need not be asked first, because it changes nothing if it has the group.
-        ask_first = dry_run or len(masters) > 1
-        existing = await self._group_configs(masters, group) if ask_first else {}
+        if dry_run or len(masters) > 1:
+            masters, existing = await self._group_configs(masters, group, silent)
         _check_same(config, existing.items())
         if dry_run:
             check = admin_pb2.UpdateGroupRequest(group=config, dry_run=True, allow_missing=True)
-            await self._brokers.ask_having(
-                masters, rpcs.UPDATE_GROUP, check, absent=Code.SUBSCRIPTION_GROUP_NOT_EXIST
+            absent = Code.SUBSCRIPTION_GROUP_NOT_EXIST
+            masters, _ = await self._brokers.check_each(
+                masters, rpcs.UPDATE_GROUP, check, absent=absent, silent=silent
             )
             return [d.Created(name, masters[name], name not in existing) for name in masters]
         request = admin_pb2.PutGroupRequest(group=config, only_new=True)
-        answers = await self._brokers.ask_each(masters, rpcs.PUT_GROUP, request)
+        answers = await self._brokers.ask_each(masters, rpcs.PUT_GROUP, request, silent=silent)
         # Another client may have created the group in the meantime.
         found = {name: answer.group for name, answer in answers.items() if answer.HasField("group")}
         _check_same(config, found.items())
@@ -109,6 +112,8 @@ class GroupAdmin(BrokerAdmin):
         consume_from_min_enable: bool | None = None,
         attributes: Mapping[str, str] | None = None,
         dry_run: bool = False,
+        complete: bool = False,
+        silent: list[MqError] | None = None,
     ) -> d.Update:
         """Change the given settings on each master that has the group.
 
@@ -125,6 +130,9 @@ class GroupAdmin(BrokerAdmin):
             consume_from_min_enable: See `create_group`.
             attributes: The attributes to change. An attribute with an empty value is removed.
             dry_run: Only return what would change.
+            complete: Whether to create the group on the masters that lack it, with the changed
+                settings of another one.
+            silent: See `create_topic`.
 
         Returns:
             The changes on each master.
@@ -148,20 +156,28 @@ class GroupAdmin(BrokerAdmin):
         with numbers_fit():
             config = admin_pb2.GroupConfig(consumer_group=group, **given)
         request = admin_pb2.UpdateGroupRequest(group=config, fields=list(given), dry_run=True)
-        masters = await self._brokers.masters()
+        masters = await self._brokers.masters_to_change(silent)
+        absent = Code.SUBSCRIPTION_GROUP_NOT_EXIST
         # Ask all of them first what would change, so that either all apply it or none.
-        would = await self._brokers.ask_each(
-            masters, rpcs.UPDATE_GROUP, request, absent=(Code.SUBSCRIPTION_GROUP_NOT_EXIST,)
+        reached, would = await self._brokers.check_each(
+            masters, rpcs.UPDATE_GROUP, request, absent=absent, silent=silent
         )
+        if not would:
+            raise MqError(absent, f"consumer group {group!r} does not exist: create it first")
+        lacking = {name: at for name, at in reached.items() if complete and name not in would}
         if not dry_run:
             request.dry_run = False
             having = {name: masters[name] for name in would}
-            would = await self._brokers.ask_each(having, rpcs.UPDATE_GROUP, request)
+            would = await self._brokers.ask_each(having, rpcs.UPDATE_GROUP, request, silent=silent)
+            put = admin_pb2.PutGroupRequest(group=next(iter(would.values())).after, only_new=True)
+            made = await self._brokers.ask_each(lacking, rpcs.PUT_GROUP, put, silent=silent)
+            lacking = {name: at for name, at in lacking.items() if name in made}
         changes = [
             change
             for name, answer in would.items()
             for change in _differences(name, answer.before, answer.after)
         ]
+        changes += [d.creation(group, name) for name in lacking]
         return d.Update(tuple(changes))
 
     async def get_group(
@@ -242,13 +258,14 @@ class GroupAdmin(BrokerAdmin):
         Args:
             group: The name of the group.
             remove_offsets: Whether to delete the consumer offsets of the group too.
-            silent: See `list_topics`.
+            silent: See `create_topic`.
 
         Returns:
             False if no master had the group.
         """
         request = admin_pb2.DeleteGroupRequest(consumer_group=group, remove_offsets=remove_offsets)
-        answers = await self._brokers.ask_masters(rpcs.DELETE_GROUP, request, silent=silent)
+        masters = await self._brokers.masters_to_change(silent)
+        answers = await self._brokers.ask_each(masters, rpcs.DELETE_GROUP, request, silent=silent)
         return any(answer.deleted for answer in answers.values())
 
     async def list_clients(
@@ -344,7 +361,12 @@ class GroupAdmin(BrokerAdmin):
         return sorted(found, key=lambda blocked: blocked.since_timestamp_ms)
 
     async def skip_message(
-        self, group: str, message_id: str, *, reason: str = "Skipped"
+        self,
+        group: str,
+        message_id: str,
+        *,
+        reason: str = "Skipped",
+        silent: list[MqError] | None = None,
     ) -> d.BlockedMessageGroup:
         """Dead-letter the message that blocks a message group.
 
@@ -352,6 +374,7 @@ class GroupAdmin(BrokerAdmin):
             group: The name of the consumer group.
             message_id: The message id of the message that blocks.
             reason: The failure reason to store.
+            silent: See `list_topics`.
 
         Returns:
             The message group that the message blocked.
@@ -361,7 +384,7 @@ class GroupAdmin(BrokerAdmin):
         """
         masters = await self._brokers.masters()
         omitted: dict[str, int] = {}
-        for blocked in await self.blocked_message_groups(group, omitted=omitted):
+        for blocked in await self.blocked_message_groups(group, omitted=omitted, silent=silent):
             if message_id and blocked.message_id == message_id:
                 request = pop_pb2.SkipMessageRequest(
                     consumer_group=group,
@@ -433,6 +456,7 @@ class GroupAdmin(BrokerAdmin):
         queue_offset: int | None = None,
         requested_by: str = "",
         queues: Collection[tuple[str, int]] = (),
+        silent: list[MqError] | None = None,
     ) -> list[d.QueueOffset]:
         """Move the offsets of a group in a topic.
 
@@ -448,6 +472,7 @@ class GroupAdmin(BrokerAdmin):
             queues: The queues to move, as broker name and queue id. Default: every queue.
             requested_by: The operator, which `track_message` names for messages that are skipped.
                 Default: the address of this client.
+            silent: See `create_topic`. With `queues`, only the brokers of these are called.
 
         Returns:
             The new offset of each queue.
@@ -459,7 +484,7 @@ class GroupAdmin(BrokerAdmin):
         """
         if (timestamp_ms is None) == (queue_offset is None):
             raise invalid_parameter("give either timestamp_ms or queue_offset to reset to")
-        brokers = await self._brokers.of_topic(topic)
+        brokers = await self._brokers.of_topic(topic, silent=None if queues else silent)
         ids = _ids_by_broker(topic, queues, brokers)
         with numbers_fit():
             requests = {
@@ -473,22 +498,24 @@ class GroupAdmin(BrokerAdmin):
                 )
                 for name, chosen in ids.items()
             }
-        if queue_offset is not None or queues:
-            await self._check_within(brokers, topic, queue_offset or 0, ids)
-        answers = await asyncio.gather(
-            *(
-                self._brokers.ask(name, brokers[name], rpcs.RESET_CONSUMER_OFFSETS, request)
-                for name, request in requests.items()
-            )
+        brokers = await self._check_within(brokers, topic, queue_offset or 0, ids, silent)
+        answers = await self._brokers.ask_several(
+            brokers, rpcs.RESET_CONSUMER_OFFSETS, requests, silent=silent
         )
         return [
             d.QueueOffset(offset.topic, name, offset.queue_id, offset.queue_offset)
-            for name, answer in zip(requests, answers, strict=True)
+            for name, answer in answers.items()
             for offset in answer.offsets
         ]
 
     async def clone_offsets(
-        self, source: str, target: str, *, topic: str = "", dry_run: bool = False
+        self,
+        source: str,
+        target: str,
+        *,
+        topic: str = "",
+        dry_run: bool = False,
+        silent: list[MqError] | None = None,
     ) -> list[d.QueueOffset]:
         """Move a group to the offsets of another group.
 
@@ -500,6 +527,7 @@ class GroupAdmin(BrokerAdmin):
             target: The name of the group that is moved. It must exist.
             topic: Only this topic. Default: every topic in which the source has offsets.
             dry_run: Move nothing.
+            silent: See `create_topic`.
 
         Returns:
             The new offset of each queue.
@@ -510,10 +538,10 @@ class GroupAdmin(BrokerAdmin):
         """
         if source == target:
             raise invalid_parameter(f"the groups are the same, {source}: name two", about="target")
-        await self.get_group(target)
+        await self.get_group(target, silent=None if silent is None else [])
         found = [
             d.QueueOffset(each.topic, each.broker_name, each.queue_id, each.consumer_offset)
-            for each in await self.consume_progress(source, topic)
+            for each in await self.consume_progress(source, topic, silent=silent)
             if each.consumer_offset is not None and not is_retry(each.topic)
         ]
         if dry_run:
@@ -532,38 +560,50 @@ class GroupAdmin(BrokerAdmin):
         topic: str,
         queue_offset: int,
         ids: Mapping[str, Collection[int]],
-    ) -> None:
+        silent: list[MqError] | None,
+    ) -> dict[str, str]:
         """Check that the queues in `ids` exist, and that one of them reaches `queue_offset`.
 
         Raises MqError with the code INVALID_PARAMETER otherwise. Such a number is more likely a
         time, or an offset of another topic, than a request to skip every message. An empty
-        collection of ids means all queues of the broker.
+        collection of ids means all queues of the broker. Return the brokers of `ids` that answer.
         """
-        requests = {
-            name: offset_pb2.GetQueueOffsetsRequest(
-                topic=topic, queue_ids=chosen, without_timestamps=True
-            )
-            for name, chosen in ids.items()
+        reached, answers = await self._brokers.check_each(
+            {name: brokers[name] for name in ids},
+            rpcs.GET_QUEUE_OFFSETS,
+            offset_pb2.GetQueueOffsetsRequest(topic=topic, without_timestamps=True),
+            absent=None,
+            silent=silent,
+        )
+        ends = {
+            (name, queue.queue_id): queue.max_offset
+            for name, answer in answers.items()
+            for queue in answer.queues
         }
-        found = await asyncio.gather(
-            *(
-                self._brokers.ask(name, brokers[name], rpcs.GET_QUEUE_OFFSETS, request)
-                for name, request in requests.items()
-            )
-        )
-        answers = dict(zip(requests, found, strict=True))
-        end = max(
-            (queue.max_offset for answer in answers.values() for queue in answer.queues), default=0
-        )
+        chosen = [(name, queue_id) for name in reached for queue_id in ids[name]]
+        for name, queue_id in chosen:
+            if (name, queue_id) not in ends:
+                raise invalid_parameter(
+                    f"{topic} has no queue {queue_id} on broker {name}: see aerobee topic status "
+                    f"{topic}",
+                    about="queues",
+                )
+        end = max((ends[each] for each in chosen or ends), default=0)
         if queue_offset > end:
             raise invalid_parameter(
                 f"queue offset {queue_offset} is beyond the end of every queue of {topic}; the "
                 f"longest ends at {end}: give a smaller one, a store time, or the end",
                 about="queue_offset",
             )
+        return reached
 
     async def forget_offsets(
-        self, group: str, topic: str, *, dry_run: bool = False
+        self,
+        group: str,
+        topic: str,
+        *,
+        dry_run: bool = False,
+        silent: list[MqError] | None = None,
     ) -> list[d.QueueOffset]:
         """Delete the offsets of a group in a topic that it no longer consumes, on every master.
 
@@ -573,6 +613,7 @@ class GroupAdmin(BrokerAdmin):
             group: The name of the group.
             topic: The name of the topic.
             dry_run: Only return what would be deleted.
+            silent: See `create_topic`.
 
         Returns:
             The deleted offsets; [] if there were none.
@@ -582,19 +623,23 @@ class GroupAdmin(BrokerAdmin):
                 topic, or INVALID_PARAMETER for a parent of lite topics and for the group's own
                 retry topic.
         """
-        masters = await self._brokers.masters()
-        absent = (Code.SUBSCRIPTION_GROUP_NOT_EXIST,)
+        masters = await self._brokers.masters_to_change(silent)
+        absent = Code.SUBSCRIPTION_GROUP_NOT_EXIST
         request = offset_pb2.ForgetConsumerOffsetsRequest(
             consumer_group=group, topic=topic, dry_run=True
         )
         # Ask all of them first, so that either all do it or none.
-        answers = await self._brokers.ask_each(
-            masters, rpcs.FORGET_CONSUMER_OFFSETS, request, absent=absent
+        _, answers = await self._brokers.check_each(
+            masters, rpcs.FORGET_CONSUMER_OFFSETS, request, absent=absent, silent=silent
         )
+        if not answers:
+            raise MqError(absent, f"consumer group {group!r} does not exist")
         if not dry_run:
             request.dry_run = False
             having = {name: masters[name] for name in answers}
-            answers = await self._brokers.ask_each(having, rpcs.FORGET_CONSUMER_OFFSETS, request)
+            answers = await self._brokers.ask_each(
+                having, rpcs.FORGET_CONSUMER_OFFSETS, request, silent=silent
+            )
         return [
             d.QueueOffset(offset.topic, name, offset.queue_id, offset.queue_offset)
             for name, answer in answers.items()
@@ -602,14 +647,15 @@ class GroupAdmin(BrokerAdmin):
         ]
 
     async def _group_configs(
-        self, brokers: Mapping[str, str], group: str
-    ) -> dict[str, admin_pb2.GroupConfig]:
-        """Return the settings of a group on each broker that has it, by broker name."""
+        self, brokers: Mapping[str, str], group: str, silent: list[MqError] | None
+    ) -> tuple[dict[str, str], dict[str, admin_pb2.GroupConfig]]:
+        """Return the brokers that answer, and the settings of a group on each that has it."""
         request = admin_pb2.GetGroupRequest(consumer_group=group)
-        answers = await self._brokers.ask_having(
-            brokers, rpcs.GET_GROUP, request, absent=Code.SUBSCRIPTION_GROUP_NOT_EXIST
+        absent = Code.SUBSCRIPTION_GROUP_NOT_EXIST
+        reached, answers = await self._brokers.check_each(
+            brokers, rpcs.GET_GROUP, request, absent=absent, silent=silent
         )
-        return {name: answer.group for name, answer in answers.items()}
+        return reached, {name: answer.group for name, answer in answers.items()}
 
 
 def _retries(

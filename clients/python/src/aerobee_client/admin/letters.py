@@ -368,11 +368,12 @@ class LetterAdmin(BrokerAdmin):
         ]
         return sorted(jobs, key=lambda job: (-job.started_ms, job.job_id, job.broker_name))
 
-    async def cancel_letter_job(self, job_id: str) -> int:
+    async def cancel_letter_job(self, job_id: str, *, silent: list[MqError] | None = None) -> int:
         """Cancel a job over dead letters on all brokers. Sent messages stay sent.
 
         Args:
             job_id: The id of the job.
+            silent: See `create_topic`.
 
         Returns:
             The number of brokers on which it still ran.
@@ -382,7 +383,7 @@ class LetterAdmin(BrokerAdmin):
         """
         request = pb.CancelLetterJobRequest(job_id=job_id)
         answers = await self._brokers.ask_masters(
-            rpcs.CANCEL_LETTER_JOB, request, absent=(Code.QUERY_NOT_FOUND,)
+            rpcs.CANCEL_LETTER_JOB, request, absent=(Code.QUERY_NOT_FOUND,), silent=silent
         )
         return sum(answer.cancelled for answer in answers.values())
 

@@ -100,6 +100,8 @@ class SearchAdmin(BrokerAdmin):
             if isinstance(answer, _Part):
                 parts[name] = answer
             elif isinstance(answer, (BrokerUnreachable, RequestTimeout)):
+                answer.at_broker(name)
+                answer.add_context(f"broker {name}")
                 silent[name] = failed = answer
             elif isinstance(answer, BaseException):
                 raise answer

@@ -37,6 +37,7 @@ class TopicAdmin(BrokerAdmin):
         cluster: str | None = None,
         broker: str | None = None,
         dry_run: bool = False,
+        silent: list[MqError] | None = None,
     ) -> list[d.Created]:
         """Create a topic on each master.
 
@@ -52,6 +53,10 @@ class TopicAdmin(BrokerAdmin):
             cluster: Only masters of this cluster.
             broker: Only the master of this broker.
             dry_run: Only check the settings, and return where the topic would be created.
+            silent: Collects the errors of brokers that do not answer, have no master, or are not
+                registered any more without having been drained. Only the others are changed then.
+                Brokers that it already names are not called. Without it, the error of a registered
+                broker is raised, and nothing is changed.
 
         Returns:
             The topic on each master, and whether it was created there.
@@ -72,20 +77,21 @@ class TopicAdmin(BrokerAdmin):
                 order=order,
                 attributes={**(attributes or {}), d.MESSAGE_TYPE: message_type},
             )
-        masters = await self._brokers.masters(cluster, broker)
+        masters = await self._brokers.masters_to_change(silent, cluster=cluster, broker=broker)
+        existing: dict[str, namesrv_pb2.TopicConfig] = {}
         # One broker need not be asked first, because it changes nothing if it has the topic.
-        ask_first = dry_run or len(masters) > 1
-        existing = await _topic_configs(self._brokers, masters, topic) if ask_first else {}
+        if dry_run or len(masters) > 1:
+            masters, existing = await _topic_configs(self._brokers, masters, topic, silent)
         if not is_system(topic):  # the brokers refuse system topics
             _check_same(config, existing.items())
         if dry_run:
             check = admin_pb2.UpdateTopicRequest(topic=config, dry_run=True, allow_missing=True)
-            await self._brokers.ask_having(
-                masters, rpcs.UPDATE_TOPIC, check, absent=Code.TOPIC_NOT_EXIST
+            masters, _ = await self._brokers.check_each(
+                masters, rpcs.UPDATE_TOPIC, check, absent=Code.TOPIC_NOT_EXIST, silent=silent
             )
             return [d.Created(name, masters[name], name not in existing) for name in masters]
         request = admin_pb2.PutTopicRequest(topic=config, only_new=True)
-        answers = await self._brokers.ask_each(masters, rpcs.PUT_TOPIC, request)
+        answers = await self._brokers.ask_each(masters, rpcs.PUT_TOPIC, request, silent=silent)
         self._instance.routes.forget(topic)
         # Another client may have created the topic in the meantime.
         found = {name: answer.topic for name, answer in answers.items() if answer.HasField("topic")}
@@ -109,6 +115,8 @@ class TopicAdmin(BrokerAdmin):
         cluster: str | None = None,
         dry_run: bool = False,
         force: bool = False,
+        complete: bool = False,
+        silent: list[MqError] | None = None,
     ) -> d.Update:
         """Change the given settings on each master that has the topic.
 
@@ -124,6 +132,9 @@ class TopicAdmin(BrokerAdmin):
             cluster: Only masters of this cluster.
             dry_run: Only return what would change.
             force: Whether to apply changes that make messages unreadable.
+            complete: Whether to create the topic on the masters that lack it, with the changed
+                settings of another one.
+            silent: See `create_topic`.
 
         Returns:
             The changes on each master, and the queues that become unreadable.
@@ -152,11 +163,14 @@ class TopicAdmin(BrokerAdmin):
         with numbers_fit():
             config = namesrv_pb2.TopicConfig(topic=topic, **given)
         request = admin_pb2.UpdateTopicRequest(topic=config, fields=list(given), dry_run=True)
-        masters = await self._brokers.masters(cluster)
+        masters = await self._brokers.masters_to_change(silent, cluster=cluster)
         # Ask all of them first what would change, so that either all apply it or none.
-        would = await self._brokers.ask_each(
-            masters, rpcs.UPDATE_TOPIC, request, absent=(Code.TOPIC_NOT_EXIST,)
+        reached, would = await self._brokers.check_each(
+            masters, rpcs.UPDATE_TOPIC, request, absent=Code.TOPIC_NOT_EXIST, silent=silent
         )
+        if not would:
+            raise MqError(Code.TOPIC_NOT_EXIST, f"topic {topic!r} does not exist: create it first")
+        lacking = {name: at for name, at in reached.items() if complete and name not in would}
         unreadable = tuple(
             d.UnreadableQueue(topic, name, queue.queue_id, queue.messages)
             for name, answer in would.items()
@@ -167,13 +181,17 @@ class TopicAdmin(BrokerAdmin):
                 raise _would_be_unreadable(topic, unreadable)
             request.dry_run, request.force = False, force
             having = {name: masters[name] for name in would}
-            would = await self._brokers.ask_each(having, rpcs.UPDATE_TOPIC, request)
+            would = await self._brokers.ask_each(having, rpcs.UPDATE_TOPIC, request, silent=silent)
+            put = admin_pb2.PutTopicRequest(topic=next(iter(would.values())).after, only_new=True)
+            made = await self._brokers.ask_each(lacking, rpcs.PUT_TOPIC, put, silent=silent)
+            lacking = {name: at for name, at in lacking.items() if name in made}
             self._instance.routes.forget(topic)
         changes = [
             change
             for name, answer in would.items()
             for change in _differences(name, answer.before, answer.after)
         ]
+        changes += [d.creation(topic, name) for name in lacking]
         unreachable = {each for answer in would.values() for each in answer.unreachable_namesrvs}
         return d.Update(tuple(changes), unreadable, tuple(sorted(unreachable)))
 
@@ -352,12 +370,12 @@ class TopicAdmin(BrokerAdmin):
 
         Args:
             topic: The name of the topic.
-            silent: See `list_topics`.
+            silent: See `create_topic`.
 
         Returns:
             False if no broker had the topic.
         """
-        masters = await self._brokers.masters_to_ask(silent)
+        masters = await self._brokers.masters_to_change(silent)
         await self._instance.namesrv.call_each(
             rpcs.DELETE_TOPIC_ROUTE, namesrv_pb2.DeleteTopicRequest(topic=topic)
         )
@@ -366,7 +384,9 @@ class TopicAdmin(BrokerAdmin):
         self._instance.routes.forget(topic)
         return any(answer.deleted for answer in answers.values())
 
-    async def rebalance_topic(self, topic: str, *, dry_run: bool = False) -> list[d.Rebalanced]:
+    async def rebalance_topic(
+        self, topic: str, *, dry_run: bool = False, silent: list[MqError] | None = None
+    ) -> list[d.Rebalanced]:
         """Create a topic on the masters that lack it, with its settings on other brokers.
 
         Consumer groups that these masters lack are created too. Draining brokers are left out.
@@ -374,6 +394,7 @@ class TopicAdmin(BrokerAdmin):
         Args:
             topic: The name of the topic.
             dry_run: Only return what would be created.
+            silent: See `create_topic`.
 
         Returns:
             The topic and groups that were created on each broker.
@@ -381,7 +402,7 @@ class TopicAdmin(BrokerAdmin):
         Raises:
             MqError: TOPIC_NOT_EXIST if no broker has the topic.
         """
-        made = await _rebalance(self._brokers, topic, dry_run=dry_run)
+        made = await _rebalance(self._brokers, topic, dry_run=dry_run, silent=silent)
         self._instance.routes.forget(topic)
         return made
 
@@ -472,7 +493,9 @@ def _would_be_unreadable(topic: str, queues: Iterable[d.UnreadableQueue]) -> MqE
     )
 
 
-async def _rebalance(brokers: Brokers, topic: str, *, dry_run: bool) -> list[d.Rebalanced]:
+async def _rebalance(
+    brokers: Brokers, topic: str, *, dry_run: bool, silent: list[MqError] | None
+) -> list[d.Rebalanced]:
     """Rebalance a topic as TopicAdmin.rebalance_topic describes.
 
     If brokers differ in the settings of the topic, the settings with the most write queues are
@@ -480,8 +503,8 @@ async def _rebalance(brokers: Brokers, topic: str, *, dry_run: bool) -> list[d.R
     create a group with the default settings first.
     """
     check_topic(topic)
-    masters = await brokers.masters()
-    configs = await _topic_configs(brokers, masters, topic)
+    masters = await brokers.masters_to_change(silent)
+    masters, configs = await _topic_configs(brokers, masters, topic, silent)
     if not configs:
         raise MqError(Code.TOPIC_NOT_EXIST, f"no broker has a topic {topic}: create it first")
     config = max(configs.values(), key=lambda found: found.write_queue_count)
@@ -513,14 +536,14 @@ async def _rebalance(brokers: Brokers, topic: str, *, dry_run: bool) -> list[d.R
 
 
 async def _topic_configs(
-    brokers: Brokers, masters: Mapping[str, str], topic: str
-) -> dict[str, namesrv_pb2.TopicConfig]:
-    """Return the settings of a topic on each broker that has it, by broker name."""
+    brokers: Brokers, masters: Mapping[str, str], topic: str, silent: list[MqError] | None
+) -> tuple[dict[str, str], dict[str, namesrv_pb2.TopicConfig]]:
+    """Return the brokers that answer, and the settings of a topic on each that has it."""
     request = admin_pb2.GetTopicRequest(topic=topic)
-    answers = await brokers.ask_having(
-        masters, rpcs.GET_TOPIC, request, absent=Code.TOPIC_NOT_EXIST
+    reached, answers = await brokers.check_each(
+        masters, rpcs.GET_TOPIC, request, absent=Code.TOPIC_NOT_EXIST, silent=silent
     )
-    return {name: answer.topic for name, answer in answers.items()}
+    return reached, {name: answer.topic for name, answer in answers.items()}
 
 
 async def _missing_groups(

@@ -12,7 +12,7 @@ from math import inf, isnan
 from aerobee_chassis.metrics.series import Distribution, Kind, Labels, Metric, Registry, Value
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-CHUNK = 512  # series of one piece of text: the interpreter lock is held for less than 1 ms each
+LINES = 512  # of one piece of text: the interpreter lock is held for less than 1 ms each
 
 
 class Exposition:
@@ -30,16 +30,20 @@ class Exposition:
         for metric, items in self._registry.collect():
             known = self._texts.get(metric.name, {})
             kept = texts.setdefault(metric.name, {})
-            for labels, _ in items:
-                kept[labels] = known.get(labels) or self._labels(metric, labels)
+            # A histogram has a line for each bucket and the infinite one, its sum and its count.
+            is_histogram = metric.kind is Kind.HISTOGRAM
+            count = max(1, LINES // (len(metric.buckets) + 3)) if is_histogram else LINES
             named = [(metric.exposed, metric.text)]
             if metric.former:
                 named.append((metric.former, f"Deprecated, use {metric.exposed}. {metric.text}"))
             for name, text in named:
                 head = f"# HELP {name} {_escaped(text)}\n# TYPE {name} {metric.kind.value}\n"
                 yield head.encode()
-                for begin in range(0, len(items), CHUNK):
-                    part = items[begin : begin + CHUNK]
+                for begin in range(0, len(items), count):
+                    part = items[begin : begin + count]
+                    for labels, _ in part:
+                        if labels not in kept:
+                            kept[labels] = known.get(labels) or self._labels(metric, labels)
                     yield "".join(_lines(name, metric.kind, part, kept)).encode()
         self._texts = texts
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from functools import lru_cache
 
 from aerobee_chassis.traces.context import TraceContext
 from aerobee_chassis.traces.exporter import SpanExporter
@@ -53,17 +54,24 @@ class MessageTraces:
             attributes: Further attributes.
         """
         context = child_of(parent)
-        found = {"messaging.system": "rocketmq", OPERATION: operation, TOPIC: topic}
+        name, common = _of_topic(operation, topic)
         self._exporter.add(
             Span(
                 context,
                 parent.span_id,
-                f"{operation} {topic}",
+                name,
                 kind,
                 begin_ns,
                 end_ns or self.now_ns(),
-                found | dict(attributes or {}),
+                {**common, **attributes} if attributes else common,
                 error,
             )
         )
         return context
+
+
+@lru_cache(maxsize=4_096)
+def _of_topic(operation: str, topic: str) -> tuple[str, Mapping[str, str | int]]:
+    """Return the name and the attributes that these spans have in common."""
+    common = {"messaging.system": "rocketmq", OPERATION: operation, TOPIC: topic}
+    return f"{operation} {topic}", common

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import struct
 from collections.abc import Iterable, Mapping
 from enum import IntEnum
-from random import SystemRandom
+from functools import lru_cache
 from typing import NamedTuple
 
 from aerobee_chassis.otlp.encoding import (
@@ -12,14 +14,12 @@ from aerobee_chassis.otlp.encoding import (
     attribute,
     bytes_field,
     export_request,
-    fixed_field,
     text_field,
     varint,
 )
 from aerobee_chassis.traces.context import TraceContext
 
 EXPORT = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
-_random = SystemRandom()  # its numbers also differ after a fork
 
 
 class SpanKind(IntEnum):
@@ -45,7 +45,8 @@ class Span(NamedTuple):
 
 def child_of(parent: TraceContext) -> TraceContext:
     """Return the context of a new span in the trace of `parent`."""
-    return TraceContext(parent.trace_id, _random.randrange(1, 1 << 64).to_bytes(8))
+    # These also differ after a fork. Only one of 2^64 is the invalid id of zeros.
+    return TraceContext(parent.trace_id, os.urandom(8))
 
 
 def request(spans: Iterable[Span], resource: Mapping[str, str]) -> bytes:
@@ -62,21 +63,35 @@ def _encoded(span: Span) -> bytes:
     """Encode a Span.
 
     Its fields are trace_id = 1, span_id = 2, parent_span_id = 4, name = 5, kind = 6, start = 7,
-    end = 8, attributes = 9, status = 15 {message = 2, code = 3}.
+    end = 8, attributes = 9, status = 15 {message = 2, code = 3}. What the spans of a topic have in
+    common is encoded once: without that, a span takes ten times as long.
     """
-    found = (
-        bytes_field(1, span.context.trace_id)
-        + bytes_field(2, span.context.span_id)
-        + bytes_field(4, span.parent_id)
-        + text_field(5, span.name)
-        + varint(6 << 3 | VARINT)
-        + varint(span.kind)
-        + fixed_field(7, span.begin_ns)
-        + fixed_field(8, max(span.begin_ns, span.end_ns))
-    )
-    for name, value in span.attributes.items():
-        found += attribute(9, name, value)
+    context, begin_ns = span.context, span.begin_ns
+    parts = [
+        _IDS.pack(b"\n\x10", context.trace_id, b"\x12\b", context.span_id, b'"\b', span.parent_id),
+        _text(5, span.name),
+        _TIMES.pack(b"0", span.kind, b"9", begin_ns, b"A", max(begin_ns, span.end_ns)),
+    ]
+    parts += [
+        _text_attribute(name, value) if isinstance(value, str) else attribute(9, name, value)
+        for name, value in span.attributes.items()
+    ]
     if span.error:
         failed = varint(3 << 3 | VARINT) + b"\x02"  # STATUS_CODE_ERROR
-        found += bytes_field(15, text_field(2, span.error) + failed)
-    return found
+        parts.append(bytes_field(15, text_field(2, span.error) + failed))
+    return b"".join(parts)
+
+
+# Fields of a fixed size, each behind its tag, and an id behind its length.
+_IDS = struct.Struct("<2s16s2s8s2s8s")
+_TIMES = struct.Struct("<cBcqcq")
+
+
+@lru_cache(maxsize=4_096)
+def _text(number: int, text: str) -> bytes:
+    return text_field(number, text)
+
+
+@lru_cache(maxsize=4_096)
+def _text_attribute(name: str, value: str) -> bytes:
+    return attribute(9, name, value)

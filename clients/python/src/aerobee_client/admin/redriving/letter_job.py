@@ -59,6 +59,8 @@ class GroupLetterJob:
     started: list[str] = field(default_factory=list)  # the brokers on which the job has begun
     # Brokers that left the name servers before the end of the job was known.
     lost: list[str] = field(default_factory=list)
+    # Brokers that had left the name servers before the preview. Their letters are not counted.
+    away: tuple[str, ...] = ()
     _known: dict[str, LetterJobDescription] = field(default_factory=dict)  # by broker name
 
     async def preview(self) -> dict[str, LetterPreview]:
@@ -66,7 +68,11 @@ class GroupLetterJob:
 
         Raises MqError, also if a broker with letters does not answer.
         """
-        queues = await DeadLetters(self.admin, self.spec.consumer_group).queues()
+        letters = DeadLetters(self.admin, self.spec.consumer_group)
+        queues = await letters.queues()
+        self.away = letters.away
+        for error in letters.silent:
+            raise error
         names = sorted({queue.broker_name for queue in queues})
         if self.listed is not None:
             names = [name for name in names if self.listed.get(name)]

@@ -107,8 +107,10 @@ class BatchSender:
         else:
             first, physical = await self.log.put_batch(columns)
         if traces is not None:
-            traces.sent(
-                [(batch.topic, properties) for properties in columns.properties],
+            traces.batch_sent(
+                batch.topic,
+                batch.properties,
+                batch.properties_sizes,
                 begin_ns=begin_ns,
                 store_begin_ns=store_begin_ns,
             )

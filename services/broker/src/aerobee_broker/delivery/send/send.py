@@ -133,14 +133,13 @@ class Sender:
         else:
             appended = await self.log.put(routed, wait=not all(map(_does_not_wait, messages)))
         if traces is not None:
-            traces.sent(
-                [
-                    (message.topic, stored.properties)
-                    for message, stored in zip(messages, routed, strict=True)
-                ],
-                begin_ns=begin_ns,
-                store_begin_ns=store_begin_ns,
-            )
+            for message, stored in zip(messages, routed, strict=True):
+                traces.sent(
+                    message.topic,
+                    stored.properties,
+                    begin_ns=begin_ns,
+                    store_begin_ns=store_begin_ns,
+                )
         for message, stored, decoded in zip(messages, routed, completed, strict=True):
             usual = "fifo" if props.SHARDING_KEY in decoded else "normal"
             message_type = _MESSAGE_TYPES.get(stored.topic, usual)
@@ -194,11 +193,13 @@ class Sender:
         store_begin_ns = traces.now_ns() if traces is not None else 0
         appended = await self.log.put(messages)
         if traces is not None:
-            traces.sent(
-                [(message.topic, message.properties) for message in messages],
-                begin_ns=begin_ns,
-                store_begin_ns=store_begin_ns,
-            )
+            for message in messages:
+                traces.sent(
+                    message.topic,
+                    message.properties,
+                    begin_ns=begin_ns,
+                    store_begin_ns=store_begin_ns,
+                )
         for (topic, message_type), (count, size) in totals.items():
             self.metrics.stored(topic, count, size, message_type)
         return appended
