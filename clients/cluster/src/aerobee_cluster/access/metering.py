@@ -57,7 +57,8 @@ class CallMeter:
         if client is None:
             return
         if path == SEND.path:
-            bodies = [len(message.body) for message in request.messages]
+            # A copy, because the end of an iteration over the field itself takes 4 µs.
+            bodies = [len(message.body) for message in request.messages[:]]
             count, size = len(request.batch.body_sizes), len(request.batch.bodies)
             await self.buckets.send(client, len(bodies) + count, sum(bodies) + size)
         else:

@@ -74,6 +74,7 @@ class CompletionQueueCall:
         "_looks",
         "_method",
         "_outgoing",
+        "_peer",
         "_reading",
         "_requests",
         "_sending",
@@ -91,6 +92,7 @@ class CompletionQueueCall:
         self._core = event.call
         self._service = service
         self._method = method
+        self._peer: str | None = None  # until it is asked for
         self._headers_sent = False
         self._cancelled = False
         self._closed = False  # by the caller, which sends nothing more
@@ -119,7 +121,9 @@ class CompletionQueueCall:
 
     @property
     def peer(self) -> str:
-        return peer_address(self._core.peer().decode())
+        if self._peer is None:  # several checks of a call ask for it
+            self._peer = peer_address(self._core.peer().decode())
+        return self._peer
 
     @property
     def certificate_uris(self) -> tuple[str, ...]:
@@ -128,8 +132,9 @@ class CompletionQueueCall:
 
     @property
     def is_encrypted(self) -> bool:
-        security = cygrpc.auth_context(self._core).get(b"transport_security_type", ())
-        return b"ssl" in security or is_relayed_tls(self._core.peer().decode())
+        if is_relayed_tls(self._core.peer().decode()):
+            return True
+        return b"ssl" in cygrpc.auth_context(self._core).get(b"transport_security_type", ())
 
     def time_remaining_s(self) -> float | None:
         deadline = self._arrival.call_details.deadline

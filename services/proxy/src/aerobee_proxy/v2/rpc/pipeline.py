@@ -60,9 +60,8 @@ class Caller(NamedTuple):
     received: Callable[[int, int], None] = lambda _messages, _size: None
 
 
-def _client(caller: Caller) -> Client:
-    host = caller.call.peer.rpartition(":")[0].strip("[]")
-    return Client(caller.session.user, caller.client_id, host)
+def _client(user: str, client_id: str, call: Call) -> Client:
+    return Client(user, client_id, call.peer.rpartition(":")[0].strip("[]"))
 
 
 class NotAdmitted(Refused):
@@ -111,10 +110,10 @@ class Pipeline:
         except Refused as refusal:
             raise NotAdmitted(refusal.code, refusal.message) from None
         session = self.sessions.touch(found, self.clock.real.monotonic_ms(), name, call.peer)
-        caller = Caller(found, session, call, user)
-        if self.quotas is not None and self.quotas.active:
-            caller = caller._replace(received=partial(self.quotas.received, _client(caller)))
-        return caller
+        if self.quotas is None or not self.quotas.active:
+            return Caller(found, session, call, user)
+        received = partial(self.quotas.received, _client(session.user, found, call))
+        return Caller(found, session, call, user, received)
 
     def _user(self, call: Call, rpc: str) -> User | None:
         """Return the user who signed a call, or None. Raises Refused if the call is rejected."""
@@ -149,12 +148,13 @@ class Pipeline:
         quotas = self.quotas
         if quotas is None or not quotas.active:
             return
+        client = _client(caller.session.user, caller.client_id, caller.call)
         if isinstance(request, SendMessageRequest):
             sizes = [len(message.body) for message in request.messages]
-            await quotas.send(_client(caller), len(sizes), sum(sizes))
+            await quotas.send(client, len(sizes), sum(sizes))
         else:
             receives = isinstance(request, ReceiveMessageRequest | PullMessageRequest)
-            await quotas.call(_client(caller), receives=receives)
+            await quotas.call(client, receives=receives)
 
     def _check_new(self, user: str) -> None:
         """Raise Refused with the code TOO_MANY_REQUESTS if there are too many clients."""
