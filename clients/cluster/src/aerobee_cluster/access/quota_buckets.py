@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
-from aerobee_wire.access.quotas import ADDRESS, CLIENT, DEFAULT, USER, Quota, Rates
+from aerobee_wire.access.quotas import DEFAULT, KINDS, Quota, Rates
 from aerobee_wire.access.table import AccessTable
 from aerobee_wire.status import Code, MqError
 
@@ -32,7 +32,7 @@ FORGET_S = 1.0  # between two looks for full buckets, which take some 20 ms
 
 
 class Client(NamedTuple):
-    """Who makes a call. A name is empty if it is unknown."""
+    """Who makes a call: a name for each of KINDS, which is empty if it is unknown."""
 
     user: str
     client_id: str
@@ -143,18 +143,16 @@ class QuotaBuckets:
             self.delayed += 1
             await self._sleep(min(wait_s, WAIT_S))
 
-    def _of(self, client: Client, now_s: float) -> Iterator[tuple[Quota, _Bucket, str]]:
-        """Yield the buckets of a client, refilled, with their quotas and the names of rates."""
-        for kind, caller in (
-            (USER, client.user),
-            (CLIENT, client.client_id),
-            (ADDRESS, client.host),
-        ):
-            quota = self._table.quota_of(kind, caller) if caller else None
-            if quota is None:
-                continue
-            for name, rate in _limited(quota.rates):
-                yield quota, self._bucket(quota, caller, name, rate, now_s), name
+    def _of(self, client: Client, now_s: float) -> list[tuple[Quota, _Bucket, str]]:
+        """Return the buckets of a client, refilled, with their quotas and the names of rates."""
+        found = []
+        for kind, caller in zip(KINDS, client, strict=True):
+            if caller and (quota := self._table.quota_of(kind, caller)) is not None:
+                found += [
+                    (quota, self._bucket(quota, caller, name, rate, now_s), name)
+                    for name, rate in _limited(quota.rates)
+                ]
+        return found
 
     def _bucket(self, quota: Quota, caller: str, name: str, rate: int, now_s: float) -> _Bucket:
         bucket = self._buckets.get((quota.kind, caller, name))

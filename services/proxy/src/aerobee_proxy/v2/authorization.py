@@ -68,7 +68,7 @@ def _settings(settings: Settings) -> list[Need]:
 NEEDS: Mapping[type, Callable[[Any], list[Need]]] = {
     s.QueryRouteRequest: lambda r: [topic_need(stored_name(r.topic), PUB, SUB)],
     s.HeartbeatRequest: _of_group_if_any,
-    s.SendMessageRequest: lambda r: _publishes(*(message.topic for message in r.messages)),
+    s.SendMessageRequest: lambda r: _publishes(*[message.topic for message in r.messages[:]]),
     s.QueryAssignmentRequest: _of_group_and_topic,
     s.ReceiveMessageRequest: _of_group_and_queue,
     s.AckMessageRequest: _of_group_and_topic,
