@@ -201,7 +201,8 @@ async def at_brokers(site: Site) -> list[Result]:
     ):
         for channel in (plain, tls, closed):
             await create_topic(channel)
-        signer = Signer(USER, SECRET.encode, lambda: time.time_ns() // 1_000_000)
+        now_ms = lambda: time.time_ns() // 1_000_000  # noqa: E731
+        signer = Signer(USER, SECRET.encode, now_ms, over_tls=True)
         how = f"{BATCH} x 1 KiB, {IN_FLIGHT} in flight"
         results = [
             await compared(

@@ -9,8 +9,9 @@ and does not know the generated code: it reads fields of requests by their names
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any
 
 from aerobee_wire.access.caller import Caller
@@ -461,7 +462,7 @@ def needs_of(row: Row, request: Any, cluster: str) -> list[Need]:
             found[Need(CLUSTER, cluster, right.actions)] = None
             continue
         # A batch has a topic for each message, but few different ones.
-        names = dict.fromkeys(name for name in _values(request, right.field.split(".")) if name)
+        names = dict.fromkeys(name for name in _values(request, _parts(right.field)) if name)
         if not names and right.or_cluster:
             found[Need(CLUSTER, cluster, (GET,))] = None
         for name in names:
@@ -516,7 +517,7 @@ def resources_of(path: str, request: Any, cluster: str) -> list[str]:
     found: dict[str, None] = {}
     for subject in _SUBJECTS.get(path.rpartition("/")[2], ()):
         kind, _, name = subject.partition(":")
-        for value in _values(request, name.split(".")):
+        for value in _values(request, _parts(name)):
             found[f"{kind}:{value}" if kind else value] = None
     if not found:
         found = {
@@ -525,12 +526,17 @@ def resources_of(path: str, request: Any, cluster: str) -> list[str]:
     return list(found)
 
 
-def _values(message: Any, parts: list[str]) -> Iterator[str]:
-    """Yield the values of a field. `parts` is its path: "leases[].topic" without the dots."""
-    name = parts[0].removesuffix("[]")
-    value = getattr(message, name)
-    for each in value if parts[0].endswith("[]") else (value,):
-        if len(parts) == 1:
-            yield each
-        else:
-            yield from _values(each, parts[1:])
+@lru_cache(maxsize=256)  # the fields of all rows
+def _parts(field: str) -> tuple[tuple[str, bool], ...]:
+    """Return the names in the path of a field, and whether each has elements."""
+    return tuple((part.removesuffix("[]"), part.endswith("[]")) for part in field.split("."))
+
+
+def _values(message: Any, parts: tuple[tuple[str, bool], ...]) -> list[Any]:
+    """Return the values of a field."""
+    found = [message]
+    for name, has_elements in parts:
+        found = [getattr(each, name) for each in found]
+        if has_elements:  # [:], because the end of an iteration over the field itself takes 4 µs
+            found = [element for field in found for element in field[:]]
+    return found

@@ -12,7 +12,13 @@ import structlog
 from aerobee_chassis.rpc import access
 from aerobee_chassis.rpc.access import Access
 from aerobee_wire.access.caller import Caller
-from aerobee_wire.access.signature import NotAuthenticated, Signatures, Signed
+from aerobee_wire.access.signature import (
+    ALWAYS_COVERED,
+    UNCOVERED,
+    NotAuthenticated,
+    Signatures,
+    Signed,
+)
 from aerobee_wire.access.users import User
 from aerobee_wire.permissions import Permissions
 from aerobee_wire.rpcs import DELETE_TOPIC, SEND
@@ -94,3 +100,25 @@ def test_user_that_changed_after_the_headers_may_not_call(now: User | None) -> N
     users["billing"] = now
     with pytest.raises(NotAuthenticated):
         checks.renewed(SEND.path, caller)
+
+
+@pytest.mark.parametrize(
+    ("size", "encrypted", "allowed"),
+    [
+        (ALWAYS_COVERED + 1, True, True),
+        (ALWAYS_COVERED + 1, False, False),
+        (ALWAYS_COVERED, True, False),
+    ],
+)
+def test_uncovered_request_must_be_large_and_come_over_tls(
+    size: int, encrypted: bool, allowed: bool
+) -> None:
+    checks = Access(Permissions("prod", "broker-a"), enforced=True)
+    signed = Signed(User("billing", (b"s3cret",), super=True), b"s3cret", UNCOVERED)
+    call: Any = PeerCall("10.0.0.1:4711", is_encrypted=encrypted)
+    caller = Caller(None, signed, call.peer)
+    if allowed:
+        checks.check_request(SEND.path, caller, bytes(size), call)
+        return
+    with pytest.raises(NotAuthenticated):
+        checks.check_request(SEND.path, caller, bytes(size), call)

@@ -75,10 +75,11 @@ class Credentials:
             raise _invalid(f"{_ACCESS_KEY} needs {_SECRET_KEY_FILE}, a file with the secret key")
         return cls(access_key, secret_key_file=file)
 
-    def signer(self) -> Signer:
-        """Return an object that signs the calls of one client."""
+    def signer(self, *, over_tls: bool = False) -> Signer:
+        """Return an object that signs the calls of one client, which are `over_tls` or not."""
         secret = _FileSecret(self._secret) if str(self.secret_key_file) else self._secret
-        return Signer(self.access_key, secret, lambda: time.time_ns() // 1_000_000)
+        now_ms = lambda: time.time_ns() // 1_000_000  # noqa: E731
+        return Signer(self.access_key, secret, now_ms, over_tls=over_tls)
 
     def _secret(self) -> bytes:
         if self.secret_key:

@@ -149,6 +149,7 @@ class Policy:
         return found
 
 
+@lru_cache(maxsize=1_024)  # each call of a user asks for it
 def topic_need(stored: str, *actions: str) -> Need:
     """Return the right that actions on a topic need, by its stored name.
 

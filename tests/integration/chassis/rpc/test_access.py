@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import datetime
 import time
+import tracemalloc
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -19,11 +20,13 @@ from typing import Any
 import grpc
 import pytest
 import structlog
+from aerobee.broker.v1 import message_pb2
 from google.protobuf import message_factory
 from google.protobuf.descriptor_pool import Default
 
 from aerobee_chassis.rpc.access import Access
 from aerobee_chassis.rpc.call import Call, Handler
+from aerobee_chassis.rpc.completion_queue.loop import CompletionQueueLoop
 from aerobee_chassis.rpc.in_flight import InFlight, Reader
 from aerobee_chassis.rpc.peer_tls import ServerTls
 from aerobee_chassis.rpc.server import Server
@@ -388,7 +391,45 @@ async def test_replay(directories: Path) -> None:
             assert await outcome(opened, path, replayed, given) == AUTHORIZATION_KEY
         fresh = signer("root").sign(path, request)
         assert await outcome(opened, DELETE_TOPIC.path, fresh, request) == AUTHORIZATION_KEY
-    assert made == [request]
+        assert made == [request]
+        # TLS protects a large request on its way, and its signature counts for no other call.
+        large = b"\n\xa0\x9c\x01" + b"x" * 20_000 + request
+        over_tls = Signer("root", lambda: SECRET, now_ms, over_tls=True)
+        header = over_tls.sign(path, large)
+        assert not await outcome(opened, path, header, large)
+        assert await outcome(opened, path, header, large) == AUTHORIZATION_KEY
+        header = over_tls.sign(path, large)
+        assert await outcome(opened, path, header, request) == AUTHORIZATION_KEY
+        header = over_tls.sign(path, large)
+        assert await outcome(opened, DELETE_TOPIC.path, header, large) == AUTHORIZATION_KEY
+    assert made == [request, large]
+
+
+async def test_checked_request_is_in_memory_once(directories: Path) -> None:
+    """The bytes of a request are freed before its handler runs."""
+    if not isinstance(asyncio.get_running_loop(), CompletionQueueLoop):
+        pytest.skip("grpc.aio keeps the request of each call")
+    kept: list[int] = []
+
+    async def measure(_request: Any, _call: Call) -> Any:
+        kept.append(tracemalloc.get_traced_memory()[0])
+        return message_pb2.SendResponse()
+
+    (without,) = (caller for caller in CALLERS if caller.name == WITHOUT_CERTIFICATE)
+    size = 8 * 1024 * 1024
+    request = message_pb2.SendRequest(batch={"topic": "orders", "bodies": bytes(size)})
+    data = request.SerializeToString()
+    async with (
+        serving(directories, Users().access(), handler=measure) as address,
+        channel(directories, address, without) as opened,
+    ):
+        tracemalloc.start()
+        try:
+            header = Signer("root", lambda: SECRET, now_ms, over_tls=True).sign(SEND.path, data)
+            assert not await outcome(opened, SEND.path, header, data)
+        finally:
+            tracemalloc.stop()
+    assert kept[0] < size / 2
 
 
 async def test_a_user_with_the_role_admin_is_a_user(directories: Path) -> None:

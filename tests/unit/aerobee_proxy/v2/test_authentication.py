@@ -16,7 +16,8 @@ from aerobee_proxy.access.users import Users
 from aerobee_proxy.cluster.log_throttle import DEFAULT_EVERY_MS
 from aerobee_proxy.counts import ProxyCounts
 from aerobee_proxy.proxy import Proxy
-from aerobee_proxy.v2.authentication import Authentication, parse, signature
+from aerobee_proxy.v2 import authentication as module
+from aerobee_proxy.v2.authentication import LONGEST_HEADER, Authentication, parse, signature
 from aerobee_proxy.v2.rpc.pipeline import NotAdmitted
 from aerobee_proxy.v2.status import Refused
 from support.clock.manual_clock import ManualClock
@@ -164,6 +165,33 @@ def test_signature_off_loopback_counts_over_tls_only(
     assert caught.value.code == Code.UNAUTHORIZED
     anyway = Authentication(Users(file), ProxyCounts(), ManualClock(), requires_tls=False)
     assert anyway.check(call).name == "billing"
+
+
+def test_verified_signature_counts_only_for_the_present_user(tmp_path: Path) -> None:
+    path = write_users(tmp_path / "users.json", BILLING, DISABLED)
+    users = Users(path)
+    guard = Authentication(users, ProxyCounts(), ManualClock())
+    call = FakeCall(signed())
+    assert guard.check(call) is guard.check(call)
+    for changed in ({**BILLING, "userStatus": "disable"}, {**BILLING, "password": "another"}):
+        write_users(path, changed)
+        assert users.refresh()
+        with pytest.raises(Refused):
+            guard.check(call)
+    write_users(path, BILLING)
+    assert users.refresh() and guard.check(call).name == "billing"
+
+
+def test_memory_of_verified_signatures_is_bounded(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MOST_VERIFIED", 3)
+    guard = authentication(file)
+    for number in range(10):
+        guard.check(FakeCall(signed(date=f"{number}")))
+        guard.check(FakeCall(signed(date="x" * LONGEST_HEADER)))
+        assert len(guard._verified) <= 3
+    assert all(len(date) == 1 for _, date in guard._verified)
 
 
 # ---- every RPC ----

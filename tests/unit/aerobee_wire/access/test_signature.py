@@ -9,7 +9,9 @@ import pytest
 
 from aerobee_wire.access import signature
 from aerobee_wire.access.signature import (
+    ALWAYS_COVERED,
     SCHEME,
+    UNCOVERED,
     VALID_MS,
     WINDOW,
     NotAuthenticated,
@@ -38,8 +40,15 @@ class Service:
         self.now_ms += ms
         self.monotonic_ms += ms
 
-    def signer(self, name: str = "billing", secret: bytes = b"new", late_ms: int = 0) -> Signer:
-        return Signer(name, lambda: secret, lambda: self.now_ms - late_ms)
+    def signer(
+        self,
+        name: str = "billing",
+        secret: bytes = b"new",
+        late_ms: int = 0,
+        *,
+        over_tls: bool = False,
+    ) -> Signer:
+        return Signer(name, lambda: secret, lambda: self.now_ms - late_ms, over_tls=over_tls)
 
     def check(self, header: str, path: str = PATH) -> Signed | None:
         return self.signatures.check(header, path)
@@ -51,6 +60,33 @@ def test_a_signature_names_its_user_and_covers_the_request() -> None:
     assert signed is not None and signed.user is BILLING
     assert signed.covers(REQUEST) and not signed.covers(b"another request")
     assert "new" not in repr(signed)
+
+
+@pytest.mark.parametrize(
+    ("size", "over_tls", "covered"),
+    [
+        (ALWAYS_COVERED, True, True),
+        (ALWAYS_COVERED + 1, True, False),
+        (ALWAYS_COVERED + 1, False, True),
+    ],
+)
+def test_a_large_request_over_tls_is_left_to_tls(size: int, over_tls: bool, covered: bool) -> None:
+    service = Service()
+    signed = service.check(service.signer(over_tls=over_tls).sign(PATH, bytes(size)))
+    assert signed is not None and signed.covers(bytes(size))
+    assert signed.needs_tls is not covered
+    assert signed.covers(bytes(size - 1) + b"x") is not covered
+    assert signed.covers(bytes(ALWAYS_COVERED)) is (size == ALWAYS_COVERED)
+
+
+def test_a_digest_cannot_be_dropped() -> None:
+    """A relay cannot turn a covered request into one that is not covered."""
+    service = Service()
+    header = service.signer(over_tls=True).sign(PATH, REQUEST)
+    fields = header.split(" ")
+    fields[-2] = UNCOVERED
+    with pytest.raises(NotAuthenticated):
+        service.check(" ".join(fields))
 
 
 @pytest.mark.parametrize("secret", [b"new", b"former"])

@@ -57,9 +57,11 @@ class CallMeter:
         if client is None:
             return
         if path == SEND.path:
-            bodies = [len(message.body) for message in request.messages]
-            count, size = len(request.batch.body_sizes), len(request.batch.bodies)
-            await self.buckets.send(client, len(bodies) + count, sum(bodies) + size)
+            # Copies, because the end of an iteration over a field itself takes 4 µs. The joined
+            # bodies would be copied to know their length; the send checks the sizes.
+            sizes = request.batch.body_sizes[:]
+            sizes += [len(message.body) for message in request.messages[:]]
+            await self.buckets.send(client, len(sizes), sum(sizes))
         else:
             await self.buckets.call(client, receives=path in _RECEIVED)
 

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Mapping
+from functools import lru_cache
 from typing import NamedTuple
 
-from aerobee_wire.access.quotas import ADDRESS, CLIENT, DEFAULT, USER, Quota, Rates
+from aerobee_wire.access.quotas import DEFAULT, KINDS, Quota, Rates
 from aerobee_wire.access.table import AccessTable
 from aerobee_wire.status import Code, MqError
 
@@ -33,7 +34,7 @@ FORGET_S = 1.0  # between two looks for full buckets, which take some 20 ms
 
 
 class Client(NamedTuple):
-    """Who makes a call. A name is empty if it is unknown."""
+    """Who makes a call: a name for each of KINDS, which is empty if it is unknown."""
 
     user: str
     client_id: str
@@ -93,14 +94,15 @@ class QuotaBuckets:
 
         Raises MqError with the code FLOW_CONTROL if the wait would be longer.
         """
-        await self._take(client, Rates(1, messages, size), sends=True)
+        amounts = {"calls": 1, "messages_in": messages, "bytes_in": size}
+        await self._take(client, amounts, sends=True)
 
     async def call(self, client: Client, *, receives: bool = False) -> None:
         """Take the token of another call, and wait for it up to WAIT_S.
 
         If the call `receives` messages, it also waits for the debt of former receives.
         """
-        await self._take(client, Rates(1), receives=receives)
+        await self._take(client, {"calls": 1}, receives=receives)
 
     def received(self, client: Client, messages: int, size: int) -> None:
         """Take the tokens of messages that a client received. Later receives wait for them."""
@@ -114,15 +116,21 @@ class QuotaBuckets:
                 bucket.take(size, RECEIVED_S)
 
     async def _take(
-        self, client: Client, amounts: Rates, *, sends: bool = False, receives: bool = False
+        self,
+        client: Client,
+        amounts: Mapping[str, int],
+        *,
+        sends: bool = False,
+        receives: bool = False,
     ) -> None:
+        """Take these amounts, by the names of rates, and wait for them."""
         if not self.active:
             return
         now_s = self._now_s()
         taken: list[tuple[_Bucket, int]] = []
         wait_s, reason = 0.0, None
         for quota, bucket, name in self._of(client, now_s):
-            amount = getattr(amounts, name)
+            amount = amounts.get(name, 0)
             if not amount and not (receives and name.endswith("_out")):
                 continue
             taken.append((bucket, amount))
@@ -137,19 +145,16 @@ class QuotaBuckets:
             self.delayed += 1
             await self._sleep(min(wait_s, WAIT_S))
 
-    def _of(self, client: Client, now_s: float) -> Iterator[tuple[Quota, _Bucket, str]]:
-        """Yield the buckets of a client, refilled, with their quotas and the names of rates."""
-        for kind, caller in (
-            (USER, client.user),
-            (CLIENT, client.client_id),
-            (ADDRESS, client.host),
-        ):
-            quota = self._table.quota_of(kind, caller) if caller else None
-            if quota is None:
-                continue
-            for name in Rates.__slots__:
-                if rate := getattr(quota.rates, name):
-                    yield quota, self._bucket(quota, caller, name, rate, now_s), name
+    def _of(self, client: Client, now_s: float) -> list[tuple[Quota, _Bucket, str]]:
+        """Return the buckets of a client, refilled, with their quotas and the names of rates."""
+        found = []
+        for kind, caller in zip(KINDS, client, strict=True):
+            if caller and (quota := self._table.quota_of(kind, caller)) is not None:
+                found += [
+                    (quota, self._bucket(quota, caller, name, rate, now_s), name)
+                    for name, rate in _limited(quota.rates)
+                ]
+        return found
 
     def _bucket(self, quota: Quota, caller: str, name: str, rate: int, now_s: float) -> _Bucket:
         bucket = self._buckets.get((quota.kind, caller, name))
@@ -172,6 +177,13 @@ class QuotaBuckets:
                 key: bucket for key, bucket in self._buckets.items() if not bucket.is_full(now_s)
             }
         return len(self._buckets) >= MAX_BUCKETS
+
+
+@lru_cache(maxsize=1_024)  # each call asks for those of its quotas
+def _limited(rates: Rates) -> tuple[tuple[str, int], ...]:
+    """Return the rates that are limited, with their names."""
+    values = ((name, getattr(rates, name)) for name in Rates.__slots__)
+    return tuple((name, rate) for name, rate in values if rate)
 
 
 def _over(quota: Quota, name: str, wait_s: float) -> MqError:

@@ -325,7 +325,7 @@ def _channels(tls: Tls | None, credentials: Credentials | None) -> Channels:
     credentials, tls = credentials or Credentials.from_environment(), tls or Tls.from_environment()
     if credentials is None:
         return Channels(tls=tls)
-    signer = credentials.signer()
+    signer = credentials.signer(over_tls=tls is not None)
     key_changed = signer.key_changed if str(credentials.secret_key_file) else None
     return Channels(metadata=_signing(signer), tls=tls, key_changed=key_changed)
 

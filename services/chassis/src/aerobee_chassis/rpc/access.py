@@ -115,15 +115,15 @@ class Access:
 
     def admit(self, path: str, call: Call) -> Caller:
         """Check a caller before its request is read, and return it. Raises MqError."""
-        caller = Caller(_identity_of(call.certificate_uris), None, call.peer)
-        header = ""
+        identity, signed, header = _identity_of(call.certificate_uris), None, ""
         try:
             if self._signatures is not None:
                 header = call.metadata.get(AUTHORIZATION_KEY, "")
                 signed = self._signatures.check(header, path)
-                caller = Caller(caller.identity, signed, caller.source)
+            caller = Caller(identity, signed, call.peer)
             self._policy.admit(caller, path)
         except MqError as error:
+            caller = Caller(identity, signed, call.peer)
             if isinstance(error, WrongCredentials) and not self._passes(path):
                 self._note_guess(call)
             self._reject(caller, path, error, claimed_user(header))
@@ -133,11 +133,12 @@ class Access:
                 self._log.note(path, caller.source, "it does not use TLS", who=who, passes=True)
         return caller
 
-    def check_request(self, path: str, caller: Caller, data: bytes) -> None:
+    def check_request(self, path: str, caller: Caller, data: bytes, call: Call) -> None:
         """Check that a user has signed this request. Raises MqError."""
-        if caller.signed is not None and not caller.signed.covers(data):
-            error = NotAuthenticated("the request is not the one that was signed")
-            self._reject(caller, path, error)
+        signed = caller.signed
+        if signed is None or (signed.covers(data) and (not signed.needs_tls or call.is_encrypted)):
+            return
+        self._reject(caller, path, NotAuthenticated("the request is not the one that was signed"))
 
     def authorize(self, path: str, caller: Caller, request: Any) -> None:
         """Check a request after it was parsed. Raises MqError."""
@@ -156,7 +157,10 @@ class Access:
             return caller
         now = caller
         try:
-            now = Caller(caller.identity, signatures.renewed(signed), caller.source)
+            renewed = signatures.renewed(signed)
+            if renewed is signed:
+                return caller
+            now = Caller(caller.identity, renewed, caller.source)
             self._policy.admit(now, path)
         except MqError as error:
             self._reject(caller, path, error)

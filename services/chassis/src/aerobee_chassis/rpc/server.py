@@ -246,29 +246,22 @@ class Server(Component):
         begin_s = 0.0 if times is None else self._now_s()
         outcome: Message | Failure | None
         try:
-            if self._access is not None:
-                outcome = await self._run_checked(self._access, service, method, request, call)
-            else:
+            # The message replaces its bytes, which otherwise stay in memory until the call ends.
+            if self._access is None:
                 if not method.client_streams:
                     request = parsed(method, request)
                 outcome = await self._handle(service, method, request, call)
+            else:
+                path = f"/{service}/{method.name}"
+                caller, request = _checked(self._access, path, method, request, call)
+                checked = None if method.client_streams else request
+                with self._access.hold(path, caller, checked):
+                    outcome = await self._handle(service, method, request, call)
         except Exception as error:
             outcome = self._failure(f"{service}/{method.name}", error)
         if times is not None:
             times.ended(method.name, outcome, self._now_s() - begin_s)
         return outcome
-
-    async def _run_checked(
-        self, access: Access, service: str, method: Method, request: Any, call: Call
-    ) -> Message | None:
-        path, checked = f"/{service}/{method.name}", None
-        caller = access.renewed(path, call.caller)
-        if not method.client_streams:
-            access.check_request(path, caller, request)
-            request = checked = parsed(method, request)
-            access.authorize(path, caller, request)
-        with access.hold(path, caller, checked):
-            return await self._handle(service, method, request, call)
 
     async def _handle(
         self, service: str, method: Method, request: Any, call: Call
@@ -309,3 +302,19 @@ class Server(Component):
             structlog.get_logger().error("handler_failed", rpc=path, exc_info=error)
             return Failure("INTERNAL", "internal error: see the log of the server")
         return failure
+
+
+def _checked(
+    access: Access, path: str, method: Method, request: Any, call: Call
+) -> tuple[Caller, Any]:
+    """Return the caller as it is now, and its request parsed. Raises MqError.
+
+    A stream of requests is returned as it is.
+    """
+    caller = access.renewed(path, call.caller)
+    if method.client_streams:
+        return caller, request
+    access.check_request(path, caller, request, call)
+    message = parsed(method, request)
+    access.authorize(path, caller, message)
+    return caller, message

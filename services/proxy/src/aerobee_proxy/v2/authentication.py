@@ -31,6 +31,7 @@ AUTHORIZATION_KEY = "authorization"
 DATE_TIME_KEY = "x-mq-date-time"
 SCHEME = "MQv2-HMAC-SHA1"
 LONGEST_HEADER = 1_024
+MOST_VERIFIED = 1_000  # signatures that are not checked again; one takes some 500 bytes
 
 # The secret of this user replaces that of an unknown user, so that the response time does not
 # reveal which users exist.
@@ -62,6 +63,8 @@ class Authentication:
         self.guesses = Guesses(clock)
         self._counts = counts
         self._log_throttle = LogThrottle(clock)
+        # The user of each header and time with a valid signature. SDKs sign the time in seconds.
+        self._verified: dict[tuple[str, str], User] = {}
 
     def check(self, call: Call) -> User:
         """Return the user who signed the call.
@@ -87,14 +90,17 @@ class Authentication:
 
     def check_tls(self, call: Call) -> None:
         """Raise Refused with the code UNAUTHORIZED if the call must use TLS, and does not."""
-        if not self._requires_tls or call.is_encrypted:
+        if (
+            not self._requires_tls
+            or needs_no_tls(call.peer.rpartition(":")[0] or "localhost")
+            or call.is_encrypted
+        ):
             return
-        if not needs_no_tls(call.peer.rpartition(":")[0] or "localhost"):
-            raise Refused(
-                Code.UNAUTHORIZED,
-                "a signature counts over TLS only, because it can be read and used again: let the "
-                "client use TLS, or set authenticationRequireTls=false at the proxy",
-            )
+        raise Refused(
+            Code.UNAUTHORIZED,
+            "a signature counts over TLS only, because it can be read and used again: let the "
+            "client use TLS, or set authenticationRequireTls=false at the proxy",
+        )
 
     def current(self, metadata: Mapping[str, str]) -> User:
         """Return the user who signed a running call, as it is now. Do not count or log a refusal.
@@ -102,13 +108,25 @@ class Authentication:
         Raises Refused with the code UNAUTHORIZED if the user was deleted or disabled, or does not
         have the secret any more with which it signed.
         """
-        fields = parse(metadata.get(AUTHORIZATION_KEY, ""))
+        header, signed = metadata.get(AUTHORIZATION_KEY, ""), metadata.get(DATE_TIME_KEY, "")
+        user = self._verified.get((header, signed))
+        # A user with another secret or status is another object.
+        if user is None or user is not self.users.get(user.name):
+            user = self._verify(header, signed)
+            if len(self._verified) >= MOST_VERIFIED:
+                self._verified.clear()
+            if len(header) + len(signed) <= LONGEST_HEADER:
+                self._verified[header, signed] = user
+        return user
+
+    def _verify(self, header: str, signed: str) -> User:
+        """Return the user with this valid signature of the text `signed`. Raises Refused."""
+        fields = parse(header)
         name = _name_in(fields)
         if not name:
             raise Refused(
                 Code.UNAUTHORIZED, "the call is not signed: give the client an access key"
             )
-        signed = metadata.get(DATE_TIME_KEY, "")
         if not signed:
             raise Refused(Code.UNAUTHORIZED, f"the metadata lacks {DATE_TIME_KEY}, which is signed")
         user = self.users.get(name)

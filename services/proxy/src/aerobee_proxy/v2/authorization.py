@@ -35,18 +35,13 @@ def may_publish(user: User, topic: str, source: str) -> bool:
 
 
 def _publishes(*of_topics: Resource) -> list[Need]:
-    return [topic_need(stored_name(topic), PUB) for topic in of_topics]
+    # Check each topic once, regardless of the number of messages.
+    return [topic_need(name, PUB) for name in dict.fromkeys(map(stored_name, of_topics))]
 
 
 def _subscribes(group: Resource, *of_topics: Resource) -> list[Need]:
     needs = [topic_need(stored_name(topic), SUB) for topic in of_topics]
     return [Need(GROUP, stored_name(group), (SUB,)), *needs]
-
-
-def _send(request: s.SendMessageRequest) -> list[Need]:
-    # Check each topic once, regardless of the number of messages.
-    topics = {stored_name(message.topic): message.topic for message in request.messages}
-    return _publishes(*topics.values())
 
 
 def _of_group_if_any(request: s.HeartbeatRequest | s.NotifyClientTerminationRequest) -> list[Need]:
@@ -73,7 +68,7 @@ def _settings(settings: Settings) -> list[Need]:
 NEEDS: Mapping[type, Callable[[Any], list[Need]]] = {
     s.QueryRouteRequest: lambda r: [topic_need(stored_name(r.topic), PUB, SUB)],
     s.HeartbeatRequest: _of_group_if_any,
-    s.SendMessageRequest: _send,
+    s.SendMessageRequest: lambda r: _publishes(*[message.topic for message in r.messages[:]]),
     s.QueryAssignmentRequest: _of_group_and_topic,
     s.ReceiveMessageRequest: _of_group_and_queue,
     s.AckMessageRequest: _of_group_and_topic,

@@ -20,10 +20,14 @@ FURTHER_SYSTEM_TOPICS = frozenset({"CHECKPOINT_TOPIC"})
 
 def stored_name(resource: Resource) -> str:
     """Return the name under which brokers store the resource, with its namespace."""
-    prefix, name = _split_prefix(resource.name)
     space = resource.resource_namespace
-    if not space or not name or name.startswith(space + SEPARATOR):
-        return resource.name
+    return _stored_name(resource.name, space) if space else resource.name
+
+
+def _stored_name(given: str, space: str) -> str:
+    prefix, name = _split_prefix(given)
+    if not name or name.startswith(space + SEPARATOR):
+        return given
     return f"{prefix}{space}{SEPARATOR}{name}"
 
 

@@ -63,6 +63,7 @@ class CompletionQueueCall:
         "_arrival",
         "_arriving",
         "_cancelled",
+        "_certificate_uris",
         "_closed",
         "_core",
         "_delay_s",
@@ -70,10 +71,12 @@ class CompletionQueueCall:
         "_headers_sent",
         "_held",
         "_in_flight",
+        "_is_encrypted",
         "_listener",
         "_looks",
         "_method",
         "_outgoing",
+        "_peer",
         "_reading",
         "_requests",
         "_sending",
@@ -91,6 +94,9 @@ class CompletionQueueCall:
         self._core = event.call
         self._service = service
         self._method = method
+        self._peer: str | None = None  # until it is asked for
+        self._certificate_uris: tuple[str, ...] | None = None  # until they are asked for
+        self._is_encrypted = False
         self._headers_sent = False
         self._cancelled = False
         self._closed = False  # by the caller, which sends nothing more
@@ -119,17 +125,31 @@ class CompletionQueueCall:
 
     @property
     def peer(self) -> str:
-        return peer_address(self._core.peer().decode())
+        if self._peer is None:  # several checks of a call ask for it
+            self._peer = peer_address(self._core.peer().decode())
+        return self._peer
 
     @property
     def certificate_uris(self) -> tuple[str, ...]:
-        found = cygrpc.auth_context(self._core).get(b"peer_uri", ())
-        return tuple(uri.decode("ascii", "replace") for uri in found)
+        if self._certificate_uris is None:
+            self._read_security()
+        assert self._certificate_uris is not None
+        return self._certificate_uris
 
     @property
     def is_encrypted(self) -> bool:
-        security = cygrpc.auth_context(self._core).get(b"transport_security_type", ())
-        return b"ssl" in security or is_relayed_tls(self._core.peer().decode())
+        if self._certificate_uris is None:
+            self._read_security()
+        return self._is_encrypted
+
+    def _read_security(self) -> None:
+        """Read what gRPC knows about the connection, once: it takes some 8 µs."""
+        found = cygrpc.auth_context(self._core)
+        uris = (uri.decode("ascii", "replace") for uri in found.get(b"peer_uri", ()))
+        self._certificate_uris = tuple(uris)
+        self._is_encrypted = b"ssl" in found.get(b"transport_security_type", ()) or is_relayed_tls(
+            self._core.peer().decode()
+        )
 
     def time_remaining_s(self) -> float | None:
         deadline = self._arrival.call_details.deadline

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, NamedTuple, TypeVar, TypeVarTuple
 
 from aerobee_foreign.apache.rocketmq.v2.definition_pb2 import Code, Settings
@@ -56,13 +55,18 @@ class Caller(NamedTuple):
     session: Session
     call: Call
     user: User | None  # None if authentication is off
-    # Counts messages that the client received, and the bytes of their records.
-    received: Callable[[int, int], None] = lambda _messages, _size: None
+    quotas: QuotaBuckets | None = None  # None if there are no quotas
 
+    @property
+    def client(self) -> Client:
+        """Return the client, as quotas name it."""
+        host = self.call.peer.rpartition(":")[0].strip("[]")
+        return Client(self.session.user, self.client_id, host)
 
-def _client(caller: Caller) -> Client:
-    host = caller.call.peer.rpartition(":")[0].strip("[]")
-    return Client(caller.session.user, caller.client_id, host)
+    def received(self, messages: int, size: int) -> None:
+        """Count messages that the client received, and the bytes of their records."""
+        if self.quotas is not None and self.quotas.active:
+            self.quotas.received(self.client, messages, size)
 
 
 class NotAdmitted(Refused):
@@ -111,10 +115,7 @@ class Pipeline:
         except Refused as refusal:
             raise NotAdmitted(refusal.code, refusal.message) from None
         session = self.sessions.touch(found, self.clock.real.monotonic_ms(), name, call.peer)
-        caller = Caller(found, session, call, user)
-        if self.quotas is not None and self.quotas.active:
-            caller = caller._replace(received=partial(self.quotas.received, _client(caller)))
-        return caller
+        return Caller(found, session, call, user, self.quotas)
 
     def _user(self, call: Call, rpc: str) -> User | None:
         """Return the user who signed a call, or None. Raises Refused if the call is rejected."""
@@ -150,11 +151,12 @@ class Pipeline:
         if quotas is None or not quotas.active:
             return
         if isinstance(request, SendMessageRequest):
-            sizes = [len(message.body) for message in request.messages]
-            await quotas.send(_client(caller), len(sizes), sum(sizes))
+            # A copy, because the end of an iteration over the field itself takes 4 µs.
+            sizes = [len(message.body) for message in request.messages[:]]
+            await quotas.send(caller.client, len(sizes), sum(sizes))
         else:
             receives = isinstance(request, ReceiveMessageRequest | PullMessageRequest)
-            await quotas.call(_client(caller), receives=receives)
+            await quotas.call(caller.client, receives=receives)
 
     def _check_new(self, user: str) -> None:
         """Raise Refused with the code TOO_MANY_REQUESTS if there are too many clients."""
