@@ -131,7 +131,7 @@ conformance: $(SPARK) java $(OFFICIAL_SDKS) ## all versions of all official SDKs
 	@$(if $(ARGS),,PYTHONPATH=tests $(BIN)/python -m conformance.catalogue --today)
 
 bench: $(SPARK) ## benchmarks: a table, and build/bench.json
-	@PYTHONPATH=tests exec $(BIN)/python -m bench.run $(ARGS)
+	@PYTHONPATH=tests exec env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m bench.run $(ARGS)
 
 # PEERS and ROWS choose products and rows; ROUNDS repeats them. A product that cannot be had is skipped with the reason.
 bench-peers: $(STAMP) ## Aerobee beside Redis, NATS, RabbitMQ, Kafka and RocketMQ, each through its own client

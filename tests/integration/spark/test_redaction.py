@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import zlib
 from pathlib import Path
 from typing import Any
@@ -77,6 +78,20 @@ def test_a_name_after_a_minus_is_kept(cluster: FakeCluster, tmp_path: Path) -> N
     summary = report(cluster, tmp_path, "email", "-DLQ_REASON_DESCRIPTION")
     assert summary["redacted"] == ["email", "DLQ_CAUSE", "DLQ_STACK_TRACE"]
     assert summary["samples"][0]["description"] == f"no mail to {SECRETS[0]}"
+
+
+def test_redacted_letters_of_one_cause_are_one_cluster(
+    cluster: FakeCluster, tmp_path: Path
+) -> None:
+    for number in range(12):
+        text = f"order {number} of {SECRETS[0]} is late" if number % 3 else f"no order {number}"
+        named = {"DLQ_REASON": "ValueError", "DLQ_REASON_DESCRIPTION": text}
+        cluster["broker-a"].put(DEAD, b"{}", named=named | {"UNIQ_KEY": f"U{number}"})
+    plain = report(cluster, tmp_path / "plain")["clusters"]
+    found = report(cluster, tmp_path / "redacted", "email")["clusters"]
+    assert [each["dead_letters"] for each in found] == [8, 4]
+    assert [each["dead_letters"] for each in plain] == [8, 4]
+    assert all(re.fullmatch("~[0-9a-f]{12}", each["text"]) for each in found)
 
 
 def test_ids_and_tags_may_be_redacted_and_hashes_agree_between_reports(

@@ -31,6 +31,7 @@ from pyspark.sql.types import StructType
 
 from aerobee_spark.errors import OptionError
 from aerobee_spark.options import WRITE_ONLY, of_table
+from aerobee_spark.packages import RunsInWorker
 from aerobee_spark.reading import batches
 from aerobee_spark.reading import schema as schemas
 from aerobee_spark.reading.filters import narrowing_of
@@ -165,7 +166,7 @@ class RocketMqSource(DataSource):
         return any(name.lower() in given for name in WRITE_ONLY)
 
 
-class RocketMqReader(DataSourceReader):
+class RocketMqReader(RunsInWorker, DataSourceReader):
     """Plans and reads a batch. A reader holds only plain values: Spark pickles it for workers."""
 
     def __init__(self, options: ReadOptions, names: tuple[str, ...]) -> None:

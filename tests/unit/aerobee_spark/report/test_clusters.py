@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from aerobee_spark.reading.masking import masked
 from aerobee_spark.report.data import clusters
-from aerobee_spark.report.data.clusters import Clusters, masked, own_frame
+from aerobee_spark.report.data.clusters import Clusters, own_frame
 
 NOW_MS = 1_767_225_600_000 + 3_600_000  # an hour after the first letter
 TRACE = (
@@ -42,6 +43,7 @@ def row(number: int, reason: str = "ValueError", text: str = "order {} is late")
         ("token 9f86d081884c7d659a2feaa0c55ad015", "token #"),
         ("no such address: the street is missing", "no such address: the street is missing"),
         ("deadbeef facade", "deadbeef facade"),
+        ("~12ab34cd56ef", "~12ab34cd56ef"),  # a redacted text
     ],
 )
 def test_numbers_and_ids_are_masked(text: str, expected: str) -> None:

@@ -15,7 +15,6 @@ from pyspark.sql.datasource import InputPartition
 
 from aerobee_spark.access import Access
 from aerobee_spark.packages import (
-    accept_closed_pipes,
     check_packages,
     keep_freed_memory,
     leave_out_imports,
@@ -81,7 +80,6 @@ def _read(
     client = _client(options.name_server, options.access)
     leave_out_imports()
     keep_freed_memory()
-    accept_closed_pipes()
     for wanted, chunk in read_ranges(client, partition.ranges, options, partition.addresses):
         batch = columns.decode(
             chunk.records,

@@ -344,6 +344,11 @@ def _joined(values: pa.Array, spans: _Spans) -> memoryview:
 
 
 def _topics(rows: _Rows) -> pa.Array:
+    starts, widths = rows.topic.starts, rows.topic.ends - rows.topic.starts
+    if rows.count and (width := int(widths[0])) and (widths == width).all():
+        names = rows.gather(starts, width)
+        if (names == names[0]).all() and _is_utf8(first := memoryview(names[0])):
+            return arrays.repeated_each((bytes(first),), rows.count)
     found = rows.binaries(rows.topic)
     if not _is_utf8(_joined(found, rows.topic)):
         raise record.CorruptRecord("the topic is not UTF-8", "topic")
@@ -379,7 +384,7 @@ def _offset_message_ids(rows: _Rows) -> pa.Array:
     physical = rows.physical_offset.astype(">i8").view(np.uint8).reshape(-1, 8)
     if not wide.any():
         digits = _hex(rows.gather(rows.store_host.starts, 8), physical)
-        return arrays.variable(pa.string(), digits.ravel(), np.full(rows.count, 32, np.int64))
+        return arrays.of_width(pa.string(), digits.ravel(), 32, rows.count)
     ids = np.empty(rows.count, object)
     for width, chosen in ((8, ~wide), (20, wide)):
         digits = _hex(rows.gather(rows.store_host.starts[chosen], width), physical[chosen])
@@ -491,13 +496,19 @@ def _split_alike(joined: memoryview, lengths: Ints) -> _Flat | None:
     begins = starts + np.tile(widths, rows)
     if (begins >= ends).any():  # a value is empty, or an entry is too short for its name
         return None
-    for column, name in enumerate(names):
-        entry = np.frombuffer(name + props.NAME_END_BYTES, np.uint8)
-        if (_bytes_at(joined, starts[column::count], len(entry)) != entry).any():
-            return None
+    found = arrays.every_second(pa.binary(), joined, starts, begins)
+    wanted = arrays.repeated_each(tuple(name + props.NAME_END_BYTES for name in names), rows)
+    if not _same_data(found, wanted, rows * int(widths.sum())):
+        return None
     values = arrays.every_second(pa.string(), joined, begins, ends)
     common = tuple(name.decode() for name in names)
-    return _Flat(arrays.repeated_each(names, rows), values, np.full(rows, count), common)
+    return _Flat(arrays.repeated_each(tuple(names), rows), values, np.full(rows, count), common)
+
+
+def _same_data(one: pa.Array, other: pa.Array, size: int) -> bool:
+    """Return whether the data of two arrays of strings or binaries start with the same bytes."""
+    left, right = (np.frombuffer(each.buffers()[2], np.uint8, size) for each in (one, other))
+    return bool((left == right).all())
 
 
 def _split(joined: memoryview, lengths: Ints) -> _Flat | None:

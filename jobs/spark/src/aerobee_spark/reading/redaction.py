@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from aerobee_spark.reading.masking import masked
 from aerobee_spark.reading.options import redacted_names
 from aerobee_wire import properties as props
 from aerobee_wire.record import COMPRESSED
@@ -52,9 +53,15 @@ class Redaction:
         return MARK + hashlib.blake2b(data, key=self.secret, digest_size=DIGEST_BYTES).hexdigest()
 
     def property(self, name: str, value: str) -> str:
-        """Redact one property. In KEYS, each key gets its own hash, so that keys stay separate."""
+        """Redact one property.
+
+        In KEYS, each key gets its own hash, so that keys stay separate. Descriptions that differ
+        only in numbers and ids get one hash, so that clusters of causes stay together.
+        """
         if name == props.KEYS:
             return " ".join(self.hash(word) for word in value.split(" ") if word)
+        if name == props.DLQ_REASON_DESCRIPTION:
+            value = masked(value)
         return self.hash(value)
 
     def body(self, body: bytes, *, is_readable: bool) -> bytes:

@@ -20,7 +20,12 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from aerobee_spark.errors import OptionError
-from aerobee_spark.packages import check_packages, leave_out_imports, without_collection
+from aerobee_spark.packages import (
+    RunsInWorker,
+    check_packages,
+    leave_out_imports,
+    without_collection,
+)
 from aerobee_spark.writing.message_columns import FrameColumns
 from aerobee_spark.writing.options import WriteOptions
 
@@ -88,7 +93,7 @@ class WritePlan:
         return Sent(task.write(batches))
 
 
-class RocketMqWriter(DataSourceArrowWriter):
+class RocketMqWriter(RunsInWorker, DataSourceArrowWriter):
     """Writes a batch. All attempts of a task use the same write id, and so the same message ids."""
 
     def __init__(self, plan: WritePlan) -> None:
@@ -101,7 +106,7 @@ class RocketMqWriter(DataSourceArrowWriter):
         _log_sent_messages(messages)
 
 
-class RocketMqStreamWriter(DataSourceStreamArrowWriter):
+class RocketMqStreamWriter(RunsInWorker, DataSourceStreamArrowWriter):
     """Writes a stream.
 
     The message ids depend on the query and the number of the batch. So a batch that is repeated

@@ -13,19 +13,13 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, NamedTuple
 
+from aerobee_spark.reading.masking import masked
+
 # More fingerprints are counted as one, so that texts that differ in words need no memory.
 MOST = 10_000
 MAX_TEXT = 300
-MASK = "#"
 DAY_MS = 86_400_000
 
-# An id in hex with or without hyphens, or a number. The longer forms come first.
-_VALUE = re.compile(
-    r"\b0x[0-9a-fA-F]+\b"
-    r"|\b[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}\b"
-    r"|\b(?=[0-9a-fA-F]*[0-9])[0-9a-fA-F]{16,}\b"
-    r"|\d+(?:[.,:]\d+)*"
-)
 # A frame in the format of Python's traceback. Lines of code follow it.
 _FRAME = re.compile(r'File "([^"]+)", line \d+, in (\S+)')
 _LIBRARY = re.compile(r"/(?:site-packages|dist-packages|python3\.\d+|aerobee_client)/|^<frozen ")
@@ -40,11 +34,6 @@ class Fingerprint(NamedTuple):
 
 
 OTHER = Fingerprint("", "", "(other texts: too many different ones)")
-
-
-def masked(text: str) -> str:
-    """Return a text with its numbers and ids replaced by "#"."""
-    return _VALUE.sub(MASK, text)[:MAX_TEXT]
 
 
 def own_frame(stack_trace: str) -> str:
@@ -62,7 +51,7 @@ def own_frame(stack_trace: str) -> str:
 
 
 def fingerprint(reason: str, description: str, stack_trace: str) -> Fingerprint:
-    return Fingerprint(reason, own_frame(stack_trace), masked(description))
+    return Fingerprint(reason, own_frame(stack_trace), masked(description)[:MAX_TEXT])
 
 
 @dataclass(slots=True)
