@@ -177,11 +177,11 @@ async def test_an_old_stream_ends_after_its_calls(
     await turns()
     former, present = opened.streams
     assert [frame.request for frame in present.written] == [b"b"]
-    assert not former.is_cancelled
+    assert [former.is_cancelled, present.is_cancelled] == [False, False]
     former.answer(former.written[0].id, b"A")
     assert (await first).response == b"A"
     await turns()
-    assert former.is_cancelled and not present.is_cancelled
+    assert [former.is_cancelled, present.is_cancelled] == [True, False]
     present.answer(present.written[0].id, b"B")
     await second
 
