@@ -12,6 +12,7 @@ from aerobee.call.v1 import call_pb2 as pb
 from google.protobuf.wrappers_pb2 import StringValue
 
 from aerobee_broker.rpc.frames import FRAMES
+from aerobee_chassis.port_limits import PortLimits
 from aerobee_chassis.rpc import in_flight as in_flight_module
 from aerobee_chassis.rpc import multiplexer
 from aerobee_chassis.rpc.access import Access
@@ -352,14 +353,18 @@ async def test_a_request_that_has_waited_too_long_is_refused(
     assert in_flight.refused == 1
 
 
-async def test_further_calls_wait_for_a_place(
-    stream: Stream, handlers: Handlers, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(multiplexer, "MOST_CALLS", 2)
-    for number in range(3):
-        await stream.send(number, f"wait {number}")
-    await until(lambda: len(handlers.running) == 2)
-    handlers.going_on.set()
-    assert sorted([await stream.said(), await stream.said(), await stream.said()]) == [
-        (number, f"WAIT {number}") for number in range(3)
-    ]
+async def test_further_calls_wait_for_a_place(handlers: Handlers) -> None:
+    limits = PortLimits(streams=2)
+    async with serving(handlers, limits=limits) as server, streaming(server) as stream:
+        for number in range(3):
+            await stream.send(number, f"wait {number}")
+        await until(lambda: len(handlers.running) == 2)
+        handlers.going_on.set()
+        answers = [await stream.said(), await stream.said(), await stream.said()]
+        assert sorted(answers) == [(number, f"WAIT {number}") for number in range(3)]
+
+
+async def test_an_id_may_be_used_again_after_its_answer(stream: Stream) -> None:
+    for _ in range(100):
+        await stream.send(1, "a")
+        assert await stream.said() == (1, "A")

@@ -24,7 +24,6 @@ from aerobee_chassis.rpc.services import Method, Service
 from aerobee_chassis.rpc.transport import Admit, Refuse, Run
 from aerobee_wire.access.caller import ANYBODY
 
-MOST_CALLS = 1_024  # in progress on one stream; gRPC holds further frames back
 _CANCELLED = Failure("CANCELLED", "the call was cancelled")
 _UNKNOWN_METHOD = Failure("UNIMPLEMENTED", "Method not found!")
 _NOT_SENT = Failure("INTERNAL", "internal error: see the log of the server")
@@ -65,8 +64,9 @@ class Frames:
 class Multiplexer:
     """Implement the RPC Multiplex for the unary RPCs of `services`.
 
-    A stream accepts calls for `max_age_s`, because the certificate of its caller may expire. None:
-    without a limit.
+    At most `max_calls` of a stream are in progress; gRPC holds further frames back. A stream
+    accepts calls for `max_age_s`, because the certificate of its caller may expire. None: without a
+    limit.
     """
 
     def __init__(
@@ -78,8 +78,10 @@ class Multiplexer:
         *,
         refuse: Refuse,
         in_flight: InFlight,
+        max_calls: int,
         max_age_s: float | None = None,
     ) -> None:
+        self.max_calls = max_calls
         self.frames = frames
         self.run = run
         self.admit = admit
@@ -133,7 +135,8 @@ class _Stream:
         self._loop = asyncio.get_running_loop()
         # They are the same for all calls of the stream.
         self._peer = call.peer
-        self._running: dict[int, tuple[asyncio.Task[None], MultiplexedCall]] = {}
+        self._running: dict[int, asyncio.Task[None]] = {}  # calls without an answer, by their ids
+        self._tasks: dict[asyncio.Task[None], MultiplexedCall] = {}  # also those that only answer
         self.is_closing = False
 
     def close(self, task: asyncio.Task[Any]) -> None:
@@ -149,13 +152,12 @@ class _Stream:
             number = frame.id
             if frame.cancel:
                 if (cancelled := running.get(number)) is not None:
-                    cancelled[1].cancel(cancelled[0])
+                    self._tasks[cancelled].cancel(cancelled)
                 continue
             if number in running:
                 raise server.frames.duplicate(number)
-            while len(running) >= MOST_CALLS:
-                tasks = [task for task, _ in running.values()]
-                await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            while len(self._tasks) >= server.max_calls:
+                await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
             found, request = server.methods.get(frame.path), frame.request
             outcome: Message | Failure | None = None
             call = MultiplexedCall(self._call, self._peer, frame, loop)
@@ -166,23 +168,26 @@ class _Stream:
             else:
                 outcome = server.refuse(found[1])
             task = loop.create_task(self._make(number, found, request, call, outcome))
-            running[number] = task, call
-            task.add_done_callback(partial(self._ended, number, call))
+            running[number], self._tasks[task] = task, call
+            task.add_done_callback(partial(self._ended, number))
             del frame, request  # they hold bytes while the stream waits
 
     async def drain(self) -> None:
         """Wait until the calls in progress are answered."""
-        while self._running:
-            await asyncio.wait([task for task, _ in self._running.values()])
+        while self._tasks:
+            await asyncio.wait(self._tasks)
 
     def cancel(self) -> None:
         """Cancel the calls in progress, because the caller has left."""
-        for task, call in self._running.values():
+        for task, call in self._tasks.items():
             call.cancel(task)
 
     async def _hold(self, method: Method, size: int) -> bool:
         """Wait until a request fits into the bytes in flight. Return False if it is refused."""
-        in_flight, now_s = self._server.in_flight, self._loop.time()
+        in_flight = self._server.in_flight
+        if in_flight.hold(size):
+            return True
+        now_s = self._loop.time()
         reader = _Reader(in_flight, method, size, self._loop)
         in_flight.admit(reader, now_s)
         if reader.outcome.done():
@@ -224,7 +229,9 @@ class _Stream:
             if not call.cancelled():  # by the server, so the caller waits for an answer
                 await self._call.write(server.frames.failure(number, _CANCELLED))
             raise
-        await self._call.write(self._answer(number, outcome))
+        answer = self._answer(number, outcome)
+        del self._running[number]  # the caller may use the id again when it gets the answer
+        await self._call.write(answer)
 
     def _answer(self, number: int, outcome: Any) -> Message:
         frames = self._server.frames
@@ -243,9 +250,10 @@ class _Stream:
         if held:
             self._server.in_flight.done(held)
 
-    def _ended(self, number: int, call: MultiplexedCall, task: asyncio.Task[None]) -> None:
-        del self._running[number]
-        self._release(call)
+    def _ended(self, number: int, task: asyncio.Task[None]) -> None:
+        self._release(self._tasks.pop(task))
+        if self._running.get(number) is task:
+            del self._running[number]
         if not task.cancelled() and (error := task.exception()) is not None:
             self._loop.call_exception_handler(
                 {"message": "an answer could not be sent", "exception": error}

@@ -135,6 +135,7 @@ class Server(Component):
                 admit_all if self._access is None else self._admit,
                 refuse=self._refuse,
                 in_flight=self._in_flight,
+                max_calls=self._limits.streams,
                 max_age_s=None if max_age_ms is None else max_age_ms / 1_000,
             )
             self._services = (*self._services, bind(frames.service, self._multiplexer))
