@@ -65,9 +65,9 @@ Connect = Callable[[str, str], grpc.aio.Channel]
 # "/package.Service/Method", and the serialized request.
 CallMetadata = Callable[[str, bytes], Sequence[tuple[str, str | bytes]]]
 
-# Frequent calls that are answered soon use a stream, if their requests have at most STREAMED_BYTES:
+# The most frequent calls use a stream for each RPC, if their requests have at most STREAMED_BYTES:
 # the messages of a stream wait for each other.
-STREAMED = frozenset({rpcs.SEND.path})
+STREAMED = frozenset({rpcs.SEND.path, rpcs.PULL.path})
 STREAMED_BYTES = 256 * 1024
 
 CLOSED = "the connection was closed during the call: by this client, or for a new master"
@@ -135,7 +135,7 @@ class Channels:
         self._metadata = metadata
         self._channels: dict[str, grpc.aio.Channel] = {}
         self._methods: dict[tuple[str, str], Callable[..., Any]] = {}
-        self._streams: dict[str, CallStream] = {}
+        self._streams: dict[tuple[str, str], CallStream] = {}
         # Servers that make no calls over a stream. The timer ends the entry: they may be upgraded.
         self._without_streams: dict[str, asyncio.TimerHandle] = {}
         self._replaced: dict[asyncio.Task[None], grpc.aio.Channel] = {}
@@ -154,15 +154,15 @@ class Channels:
         pairs = () if self._metadata is None else self._metadata(path, request)
         return {key: value for key, value in pairs if isinstance(value, str)}
 
-    def stream(self, address: str) -> CallStream | None:
-        """Return the stream for calls to an address; None if its server makes none over a stream.
+    def call_stream(self, address: str, path: str) -> CallStream | None:
+        """Return the stream for calls of an RPC to an address.
 
-        Raises MqError like `method`.
+        Return None if the server does not make calls over a stream.
         """
-        stream = self._streams.get(address)
+        stream = self._streams.get((address, path))
         if stream is not None or address in self._without_streams:
             return stream
-        stream = self._streams[address] = CallStream(
+        stream = self._streams[address, path] = CallStream(
             lambda: _GrpcStream(self.method(address, rpcs.MULTIPLEX, "stream_stream"), address),
             lambda timeout_s: RequestTimeout(address, timeout_s),
         )
@@ -170,11 +170,15 @@ class Channels:
 
     def avoid_streams(self, address: str) -> None:
         """Make calls to this address without a stream for some time: its server has no streams."""
-        if (stream := self._streams.pop(address, None)) is not None:
-            stream.retire()
+        if address not in self._without_streams:
+            self._retire_streams(address)
             loop = asyncio.get_running_loop()
             again = loop.call_later(RENEW_S, self._without_streams.pop, address, None)
             self._without_streams[address] = again
+
+    def _retire_streams(self, address: str) -> None:
+        for key in [key for key in self._streams if key[0] == address]:
+            self._streams.pop(key).retire()
 
     def replace(self, address: str) -> None:
         """Use a new channel to an address from now on, for example with a new certificate.
@@ -197,8 +201,7 @@ class Channels:
     def _take(self, address: str) -> grpc.aio.Channel | None:
         for key in [key for key in self._methods if key[0] == address]:
             del self._methods[key]
-        if (stream := self._streams.pop(address, None)) is not None:
-            stream.retire()
+        self._retire_streams(address)
         return self._channels.pop(address, None)
 
     async def close(self) -> None:
@@ -358,7 +361,9 @@ class GrpcTransport:
         if rpc.path not in STREAMED:
             return await self._call_alone(address, rpc, request, timeout_s)
         data = request.SerializeToString()
-        stream = self._channels.stream(address) if len(data) <= STREAMED_BYTES else None
+        stream = None
+        if len(data) <= STREAMED_BYTES:
+            stream = self._channels.call_stream(address, rpc.path)
         if stream is not None:
             try:
                 return await self._call_over(stream, address, rpc, data, timeout_s)
