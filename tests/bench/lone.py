@@ -1,7 +1,9 @@
 """One send after the other: the broker's processor time and the latency of each, with synchronous
-flush, beside an echo of the same bytes by a server on the broker's transport.
+flush.
 
-Real processes; both are called in turn. Idle work of the broker is part of its time.
+The baselines are an echo of the same bytes by a server on the broker's transport, and two floors: a
+server on this transport that only writes and syncs the bytes, in a call of its own and in a message
+of a stream. Real processes, which are called in turn. Idle work of the broker is part of its time.
 """
 
 from __future__ import annotations
@@ -10,12 +12,14 @@ import statistics
 import tempfile
 import time
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import grpc
 
 from aerobee_client import AsyncProducer, Message
 from bench.idle import usage
 from bench.measure import ROUNDS, Result
+from bench.servers import durable_echo
 from bench.servers.echo import METHOD, OPTIONS
 from bench.startup import started, up
 from support.processes.command import children, command_line
@@ -46,34 +50,72 @@ class Lone:
         return sum(thread.cpu_s for thread in usage([self._pid]).values())
 
 
+def over_a_stream(channel: grpc.aio.Channel) -> Callable[[], Awaitable[object]]:
+    """Return a function that sends one message on a stream and waits for its answer."""
+    open_stream: Any = channel.stream_stream(
+        durable_echo.STREAM, request_serializer=None, response_deserializer=None
+    )
+    stream = open_stream()
+
+    async def call() -> object:
+        await stream.write(BODY)
+        return await stream.read()
+
+    return call
+
+
 async def results() -> list[Result]:
     with tempfile.TemporaryDirectory() as data:
         async with (
             started("-m", "bench.servers.echo_transport") as (echo, port),
+            started("-m", "bench.servers.durable_echo") as (floor, floor_port),
             started("-m", "aerobee_cli", *up(data)) as (suite, line),
             grpc.aio.insecure_channel(f"127.0.0.1:{port}", options=OPTIONS) as channel,
+            grpc.aio.insecure_channel(f"127.0.0.1:{floor_port}", options=OPTIONS) as durable,
         ):
             namesrv = dict(item.split("=") for item in line.split()[1:])["namesrv"]
             (broker,) = (
                 child for child in children(suite.pid) if "aerobee_broker" in command_line(child)
             )
             say = channel.unary_unary(METHOD, request_serializer=None, response_deserializer=None)
+            store = durable.unary_unary(
+                durable_echo.UNARY, request_serializer=None, response_deserializer=None
+            )
             async with AsyncProducer(namesrv=namesrv) as producer:
                 sends = Lone(broker, lambda: producer.send(Message("lone", BODY)))
                 echoes = Lone(echo.pid, lambda: say(BODY))
+                unary = Lone(floor.pid, lambda: store(BODY))
+                streamed = Lone(floor.pid, over_a_stream(durable))
+                every = (sends, echoes, unary, streamed)
                 for number in range(ROUNDS + 1):
                     if number == 1:  # the first round warmed up
-                        for each in (sends, echoes):
+                        for each in every:
                             each.cpu_us.clear()
                             each.median_ms.clear()
-                    await sends.round()
-                    await echoes.round()
-    cpu, echo_cpu = (statistics.median(each.cpu_us) for each in (sends, echoes))
-    latency, echo_latency = (statistics.median(each.median_ms) for each in (sends, echoes))
-    note = "one send after the other, flush synchronous; baseline: an echo of the same bytes"
+                    for each in every:
+                        await each.round()
+    cpu, echo_cpu, _, floor_cpu = (statistics.median(each.cpu_us) for each in every)
+    latency, echo_latency, unary_latency, stream_latency = (
+        statistics.median(each.median_ms) for each in every
+    )
+    note = "one send after the other, flush synchronous; baseline:"
+    echoed = f"{note} an echo of the same bytes"
+    written = f"{note} only a write and fdatasync of the same bytes"
     return [
         Result(
-            "lone_send_cpu", "us", cpu, echo_cpu, cpu / echo_cpu, None, f"of the broker, {note}"
+            "lone_send_cpu", "us", cpu, echo_cpu, cpu / echo_cpu, None, f"of the broker, {echoed}"
         ),
-        Result("lone_send_p50", "ms", latency, echo_latency, latency / echo_latency, None, note),
-    ]
+        Result("lone_send_p50", "ms", latency, echo_latency, latency / echo_latency, None, echoed),
+        Result(
+            "lone_send_unary_floor", "ms", latency, unary_latency, latency / unary_latency, None,
+            f"{written}, in a call of its own",
+        ),
+        Result(
+            "lone_send_stream_floor", "ms", latency, stream_latency, latency / stream_latency, None,
+            f"{written}, in a message of a stream",
+        ),
+        Result(
+            "lone_send_floor_cpu", "us", cpu, floor_cpu, cpu / floor_cpu, None,
+            f"of the broker, {written}, in a message of a stream",
+        ),
+    ]  # fmt: skip

@@ -338,3 +338,20 @@ async def test_a_wait_for_room_ends_with_a_refusal() -> None:
     assert bounds.refused == 1
     bounds.answered(LIMIT // 2)
     await bounds.room(0.1)
+
+
+def test_a_request_that_was_read_is_counted_if_it_fits() -> None:
+    bounds = InFlight(LIMIT)
+    assert bounds.hold(1_000)
+    assert bounds.requests == bounds.peak == 1_000
+    assert not bounds.hold(LIMIT)
+    assert bounds.requests == 1_000
+    bounds.done(1_000)
+    assert bounds.requests == 0
+
+
+def test_a_request_that_was_read_does_not_overtake_others() -> None:
+    bounds = InFlight(LIMIT)
+    admit(bounds, 20)
+    assert bounds.waiting
+    assert not bounds.hold(1)

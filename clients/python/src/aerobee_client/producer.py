@@ -39,7 +39,13 @@ from aerobee_client.requesting import Requests
 from aerobee_client.runtime.clock import Clock
 from aerobee_client.runtime.facade import StartedClient, StartedFacade, blocking, on_loop
 from aerobee_client.runtime.fork import PROCESS
-from aerobee_client.runtime.kinds import check_arguments, check_kind, checked_class, checks_itself
+from aerobee_client.runtime.kinds import (
+    check_arguments,
+    check_kind,
+    checked,
+    checked_class,
+    checks_itself,
+)
 from aerobee_client.send_result import DroppedReplies, Reply, SendResult
 from aerobee_client.sending.accumulator import fail
 from aerobee_client.sending.batch import BatchSend
@@ -245,6 +251,7 @@ class AsyncProducer(StartedClient):
             sender.check_whole(message)
             await sender.queues(message.topic)
 
+    @checks_itself
     async def send(
         self,
         message: Message,
@@ -281,6 +288,16 @@ class AsyncProducer(StartedClient):
             RequestTimeout: If no answer arrives in time. The message may have been stored.
         """
         check_message(message)
+        is_usual = queue is None and selector is None and timeout is None and accumulate is None
+        if not is_usual or block is not True:
+            check_arguments(
+                AsyncProducer.send,
+                queue=queue,
+                selector=selector,
+                timeout=timeout,
+                accumulate=accumulate,
+                block=block,
+            )
         added, hooked, singles = None, None, self._singles
         if self._interceptors:
             message, added, hooked = begin_single_send(message, self._interceptors)
@@ -646,7 +663,7 @@ class ProducerFacade(StartedFacade[C]):
     queues = blocking(AsyncProducer.queues)
     statistics = on_loop(AsyncProducer.statistics)
     check = blocking(AsyncProducer.check)
-    send = blocking(AsyncProducer.send)
+    send = checked(blocking(AsyncProducer.send))
     send_batch = blocking(AsyncProducer.send_batch)
     send_oneway = blocking(AsyncProducer.send_oneway)
     recall = blocking(AsyncProducer.recall)

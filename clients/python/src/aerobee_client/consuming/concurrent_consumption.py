@@ -105,7 +105,8 @@ class ConcurrentConsumption:
 
     def _done(self, batch: Batch, verdicts: Verdicts | None) -> None:
         self._open.discard(batch)
-        self._overdue.discard(batch)
+        if self._overdue:
+            self._overdue.discard(batch)
         process_queue = batch.process_queue
         if process_queue.dropped:
             self._held.pop(process_queue, None)
@@ -115,6 +116,9 @@ class ConcurrentConsumption:
                 self._held.setdefault(process_queue, []).append(batch)
             elif not self._closing:  # resumed in the meantime
                 self._again(batch)
+            return
+        if not any(verdicts):
+            self._remove(process_queue, batch.messages)
             return
         consumed: list[ReceivedMessage] = []
         for message, rejection in zip(batch.messages, verdicts, strict=True):

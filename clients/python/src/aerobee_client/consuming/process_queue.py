@@ -142,7 +142,8 @@ class ProcessQueue:
                 self._size_bytes -= message.store_size
         if self._allowances and self._counts:
             self._change(len(self._waiting) - held, self._size_bytes - before)
-        self.update_room()
+        if not self._room.is_set():  # a removal cannot end the room
+            self.update_room()
         return self.consumed_to
 
     def has_room(self) -> bool:

@@ -220,7 +220,8 @@ class TaskRunner(Runner):
 
     async def _work(self) -> None:
         while len(self.tasks) <= self._concurrency:
-            batch = await self._batches.get()
+            batches = self._batches
+            batch = await batches.get() if batches.empty() else batches.get_nowait()
             if batch is not None:
                 result = None
                 if not (self._closing or batch.process_queue.is_off):

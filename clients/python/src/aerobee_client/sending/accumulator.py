@@ -204,7 +204,9 @@ class Accumulator:
         batch = self._open.get(key)
         if key.queue is not None:
             batch = self._last_of_queue(key.queue, batch, is_alone=is_alone)
-        if batch is None or self._may_overtake(batch, info) or not batch.take(send):
+        elif batch is not None and self._may_overtake(batch, info):
+            batch = None
+        if batch is None or not batch.take(send):
             batch = self._begin(key, info)
             batch.take(send)
         if self._wakes_at_ms is None or send.deadline_ms < self._wakes_at_ms:
@@ -302,10 +304,10 @@ class Accumulator:
         topic is idle.
         """
         broker_name = batch.queue.broker_name
-        if not self._windows[broker_name].in_flight or batch.key.queue is not None:
-            return False
-        return info.has_other(broker_name) and any(
-            self._is_idle(queue) for queue in info.one_of_each_broker
+        return (
+            info.has_other(broker_name)
+            and self._windows[broker_name].in_flight > 0
+            and any(self._is_idle(queue) for queue in info.one_of_each_broker)
         )
 
     def _is_idle(self, queue: MessageQueue) -> bool:

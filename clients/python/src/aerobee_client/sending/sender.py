@@ -141,7 +141,9 @@ class Sender:
         `added` is passed to `Message.encoded_properties`. Raises MqError like `check`, and with the
         code MESSAGE_ILLEGAL if the properties are too large.
         """
-        self.check(message, queue)
+        is_usual = queue is None and len(message.body) <= self._options.max_message_size
+        if not is_usual or message.topic in SEND_REFUSED_TOPICS:
+            self.check(message, queue)
         if self._compressor is not None:
             message = self._compressor.compressed(message)
         message_id = self._unique_ids.make(self._clock.now_ms())

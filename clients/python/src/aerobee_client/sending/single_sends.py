@@ -24,6 +24,7 @@ from aerobee_client.sending.cross_thread_queue import QueuedSend
 from aerobee_client.sending.order.ordered_sends import OrderedSends
 from aerobee_client.sending.order.queue_choice import SendOrdering
 from aerobee_client.sending.sender import Sender
+from aerobee_wire.topics import is_retry
 
 log = logging.getLogger(__name__)
 
@@ -38,6 +39,12 @@ def _key_of_most(topic: str, is_plain: bool) -> BatchKey:
     The result is cached, because creating a key takes longer than finding the batch with that key.
     """
     return BatchKey(topic, is_plain, None, is_one_way=False)
+
+
+@lru_cache(maxsize=1024)
+def _key_of_usual(topic: str) -> BatchKey:
+    """Return the batch key of sends without settings, a chosen queue or a priority."""
+    return _key_of_most(topic, is_retry(topic))
 
 
 class SingleSends:
@@ -221,10 +228,14 @@ class SingleSends:
     ) -> None:
         """Put a send into a batch. The send already has its room in the budget and its route."""
         message = send.outgoing.message
-        is_plain = send_request.is_plain(message)
         if queue is None and not is_one_way and not info.by_priority:
-            self._accumulator.add(_key_of_most(message.topic, is_plain), send, info)
+            if message.encoded_settings or message.system_properties or message.sys_flag:
+                key = _key_of_most(message.topic, send_request.is_plain(message))
+            else:  # nearly all messages
+                key = _key_of_usual(message.topic)
+            self._accumulator.add(key, send, info)
             return
+        is_plain = send_request.is_plain(message)
         priority = None
         if info.by_priority:
             priority, info = message.priority, info.of_priority(message.priority)

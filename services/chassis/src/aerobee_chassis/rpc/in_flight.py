@@ -167,6 +167,15 @@ class InFlight:
             self._classify(reader.kind, size > LOOKAHEAD_BYTES)
         self._go_on()
 
+    def hold(self, size: int) -> bool:
+        """Count a request of `size` bytes that was read already, if it fits and no other waits."""
+        total = self.requests + self.answers + size
+        if total > self._large_limit or self.waiting:
+            return False
+        self.requests += size
+        self.peak = max(self.peak, total)
+        return True
+
     def done(self, size: int) -> None:
         """Release the bytes of a request whose call has ended."""
         self.requests -= size
