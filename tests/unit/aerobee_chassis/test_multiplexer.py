@@ -29,7 +29,7 @@ def multiplexer(max_age_s: float | None) -> Multiplexer:
         [],
         run,
         admit_all,
-        refuse=lambda _: pytest.fail("no call is refused"),
+        refuse=lambda _method, _error: pytest.fail("no call is refused"),
         in_flight=InFlight(),
         max_calls=1,
         max_age_s=max_age_s,

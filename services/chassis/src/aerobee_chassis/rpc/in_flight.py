@@ -108,7 +108,7 @@ class InFlight:
         self._large_places = max(1, limit // 4 // LOOKAHEAD_BYTES)
         # By the value in `_is_large`: the queue, and the limit for a read. The queues read in this
         # order: the first request of a method decides about all of its calls that wait.
-        large_limit = limit - max(limit // 8, self._usual)
+        self._large_limit = large_limit = limit - max(limit // 8, self._usual)
         self._queues: dict[bool | None, tuple[_Waiting, int]] = {
             False: (OrderedDict(), limit),
             None: (OrderedDict(), large_limit),

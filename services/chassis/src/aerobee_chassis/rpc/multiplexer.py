@@ -19,7 +19,7 @@ from google.protobuf.descriptor import ServiceDescriptor
 from google.protobuf.message import Message
 
 from aerobee_chassis.rpc.call import Call, Failure
-from aerobee_chassis.rpc.in_flight import WAIT_S, InFlight
+from aerobee_chassis.rpc.in_flight import WAIT_S, InFlight, TooMuchInFlight
 from aerobee_chassis.rpc.services import Method, Service
 from aerobee_chassis.rpc.transport import Admit, Refuse, Run
 from aerobee_wire.access.caller import ANYBODY
@@ -163,10 +163,10 @@ class _Stream:
             call = MultiplexedCall(self._call, self._peer, frame, loop)
             if found is None:
                 outcome = _UNKNOWN_METHOD
-            elif await self._hold(found[1], len(request)):
+            elif (refusal := await self._hold(found[1], len(request))) is None:
                 call.held = len(request)
             else:
-                outcome = server.refuse(found[1])
+                outcome = server.refuse(found[1], refusal)
             task = loop.create_task(self._make(number, found, request, call, outcome))
             running[number], self._tasks[task] = task, call
             task.add_done_callback(partial(self._ended, number))
@@ -182,11 +182,11 @@ class _Stream:
         for task, call in self._tasks.items():
             call.cancel(task)
 
-    async def _hold(self, method: Method, size: int) -> bool:
-        """Wait until a request fits into the bytes in flight. Return False if it is refused."""
+    async def _hold(self, method: Method, size: int) -> TooMuchInFlight | None:
+        """Wait until a request fits into the bytes in flight. Return the error if it is refused."""
         in_flight = self._server.in_flight
         if in_flight.hold(size):
-            return True
+            return None
         now_s = self._loop.time()
         reader = _Reader(in_flight, method, size, self._loop)
         in_flight.admit(reader, now_s)
@@ -271,17 +271,17 @@ class _Reader:
         self._in_flight = in_flight
         self._size = size
         self.kind = id(method)
-        self.outcome: asyncio.Future[bool] = loop.create_future()
+        self.outcome: asyncio.Future[TooMuchInFlight | None] = loop.create_future()
 
     def read(self, reserved: int) -> None:
         is_held = not self.outcome.done()  # otherwise the stream has ended
         self._in_flight.arrived(self, reserved, self._size if is_held else 0)
         if is_held:
-            self.outcome.set_result(True)
+            self.outcome.set_result(None)
 
-    def refuse(self) -> None:
+    def refuse(self, error: TooMuchInFlight) -> None:
         if not self.outcome.done():
-            self.outcome.set_result(False)
+            self.outcome.set_result(error)
 
 
 class MultiplexedCall:
