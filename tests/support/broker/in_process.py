@@ -49,6 +49,7 @@ class InProcess:
         }
         self.defects: list[Exception] = []
         self.away: set[str] = set()
+        self.silence = Code.BROKER_UNREACHABLE  # the error of `away`; one that hangs: a timeout
         self.errors: dict[str, MqError] = {}
         self.answers: dict[str, Callable[[str, Any], Any]] = {}
         self.gone: set[str] = set()
@@ -64,7 +65,7 @@ class InProcess:
             return self._namesrv(rpc, request)
         self.calls.append((address, rpc.method))
         if address in self.away:
-            raise MqError(Code.BROKER_UNREACHABLE, f"no answer from {address}")
+            raise MqError(self.silence, f"no answer from {address}")
         if rpc.method in self.errors:
             raise self.errors[rpc.method]
         if rpc.method in self.answers:

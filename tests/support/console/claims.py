@@ -1,4 +1,4 @@
-"""What a page claims for certain although a broker did not answer."""
+"""Find claims of a page that are unfounded while a broker does not answer."""
 
 from __future__ import annotations
 

@@ -89,7 +89,11 @@ OF_BROKER_B = ("/brokers/b", "/brokers/b/configuration", "/brokers/b/promote", "
 @pytest.mark.parametrize(
     "page", [*(page for page, calls in CALLS.items() if calls), f"/messages/{ID}", *OF_BROKER_B]
 )
-async def test_a_page_names_a_broker_that_does_not_answer(page: str, visitor: Visitor) -> None:
+@pytest.mark.parametrize("silence", [Code.BROKER_UNREACHABLE, Code.REQUEST_TIMEOUT])
+async def test_a_page_names_a_broker_that_does_not_answer(
+    silence: Code, page: str, visitor: Visitor
+) -> None:
+    visitor.transport.silence = silence
     named = {properties.KEYS: "k", properties.UNIQUE_KEY: ID}
     await visitor.brokers["a"].send("orders", b"x", properties=named)
     await Users(visitor).add("app")

@@ -89,7 +89,7 @@ async def configuration(
         broker_name=broker_name,
         processes=tuple(sorted({each.address for each in found or ()})),
         rows=rows,
-        silent=tuple(Silent(each.broker_name, each.message) for each in silent),
+        silent=tuple(Silent(broker_name or each.broker_name, each.message) for each in silent),
         asked_at_ms=asking.at_ms,
     )
 

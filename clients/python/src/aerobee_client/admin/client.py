@@ -29,7 +29,7 @@ from aerobee_client.admin.stats import StatsAdmin, StatsSample
 from aerobee_client.admin.topics import TopicAdmin
 from aerobee_client.admin.waiting import WaitingAdmin
 from aerobee_client.credentials import Credentials
-from aerobee_client.errors import BrokerUnreachable
+from aerobee_client.errors import BrokerUnreachable, RequestTimeout
 from aerobee_client.message import ReceivedMessage
 from aerobee_client.runtime.facade import Facade, blocking, like
 from aerobee_client.runtime.kinds import checked_class
@@ -383,7 +383,7 @@ class AsyncAdminClient(
             try:
                 response = await self._brokers.ask(name, address, rpcs.GET_MESSAGE, request)
                 return ReceivedMessage(response.message, name)
-            except BrokerUnreachable as error:
+            except (BrokerUnreachable, RequestTimeout) as error:
                 found = await self._message_of_host(address, request, brokers)
                 if found is not None:
                     return found
@@ -409,7 +409,7 @@ class AsyncAdminClient(
             for each in brokers
             if each.addresses
         }
-        absent = (Code.QUERY_NOT_FOUND, Code.BROKER_UNREACHABLE)
+        absent = (Code.QUERY_NOT_FOUND, Code.BROKER_UNREACHABLE, Code.REQUEST_TIMEOUT)
         answers = await asyncio.gather(
             *(
                 self._brokers.ask(name, at, rpcs.GET_MESSAGE, request)
