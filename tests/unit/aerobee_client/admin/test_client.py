@@ -246,6 +246,19 @@ async def test_an_update_can_complete_what_a_broker_lacks(
         assert (made.group.consumer_group, made.group.retry_max_times) == ("t", 2)
 
 
+@pytest.mark.parametrize("change", ["UpdateTopic", "UpdateGroup", "ForgetConsumerOffsets"])
+async def test_what_a_silent_broker_may_have_is_not_said_to_be_missing(
+    admin: AsyncAdminClient, answering: MemoryCluster, change: str
+) -> None:
+    is_topic = change == "UpdateTopic"
+    absent = Code.TOPIC_NOT_EXIST if is_topic else Code.SUBSCRIPTION_GROUP_NOT_EXIST
+    answering.answers[change] = MqError(absent, "no such name")
+    answering.down.add("10.0.0.12:10911")
+    with pytest.raises(MqError, match="on a broker that answers: broker b") as caught:
+        await change_of(admin, change)(silent=[])
+    assert caught.value.code is absent
+
+
 async def test_a_refusal_of_one_broker_changes_none(
     admin: AsyncAdminClient, answering: MemoryCluster
 ) -> None:

@@ -403,6 +403,14 @@ class BrokerAdmin(AsyncClient):
         await self._instance.close()
 
 
+def missing_on_each(code: Code, name: str, silent: Sequence[MqError] | None) -> MqError:
+    """Return the error for a topic or group that no broker has. `silent` may have it."""
+    if not silent:
+        return MqError(code, f"{name} does not exist: create it first")
+    reasons = "; ".join(error.message for error in silent)
+    return MqError(code, f"{name} does not exist on a broker that answers: {reasons}")
+
+
 @contextmanager
 def numbers_fit() -> Iterator[None]:
     """Convert errors of a block that sets protobuf fields to numbers out of range.

@@ -10,7 +10,7 @@ from typing import Any, cast
 from aerobee.broker.v1 import admin_pb2, client_pb2, message_pb2, offset_pb2, pop_pb2
 
 from aerobee_client.admin import descriptions as d
-from aerobee_client.admin.brokers import BrokerAdmin, numbers_fit
+from aerobee_client.admin.brokers import BrokerAdmin, missing_on_each, numbers_fit
 from aerobee_client.runtime.kinds import checked_class
 from aerobee_wire import rpcs
 from aerobee_wire.consume_order import ConsumeOrder
@@ -163,7 +163,7 @@ class GroupAdmin(BrokerAdmin):
             masters, rpcs.UPDATE_GROUP, request, absent=absent, silent=silent
         )
         if not would:
-            raise MqError(absent, f"consumer group {group!r} does not exist: create it first")
+            raise missing_on_each(absent, f"consumer group {group!r}", silent)
         lacking = {name: at for name, at in reached.items() if complete and name not in would}
         if not dry_run:
             request.dry_run = False
@@ -633,7 +633,7 @@ class GroupAdmin(BrokerAdmin):
             masters, rpcs.FORGET_CONSUMER_OFFSETS, request, absent=absent, silent=silent
         )
         if not answers:
-            raise MqError(absent, f"consumer group {group!r} does not exist")
+            raise missing_on_each(absent, f"consumer group {group!r}", silent)
         if not dry_run:
             request.dry_run = False
             having = {name: masters[name] for name in answers}

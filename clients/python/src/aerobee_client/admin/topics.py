@@ -10,7 +10,7 @@ from aerobee.broker.v1 import admin_pb2, offset_pb2
 from aerobee.namesrv.v1 import namesrv_pb2
 
 from aerobee_client.admin import descriptions as d
-from aerobee_client.admin.brokers import BrokerAdmin, Brokers, numbers_fit
+from aerobee_client.admin.brokers import BrokerAdmin, Brokers, missing_on_each, numbers_fit
 from aerobee_client.runtime.kinds import checked_class
 from aerobee_wire import rpcs
 from aerobee_wire.route import READ_WRITE
@@ -169,7 +169,7 @@ class TopicAdmin(BrokerAdmin):
             masters, rpcs.UPDATE_TOPIC, request, absent=Code.TOPIC_NOT_EXIST, silent=silent
         )
         if not would:
-            raise MqError(Code.TOPIC_NOT_EXIST, f"topic {topic!r} does not exist: create it first")
+            raise missing_on_each(Code.TOPIC_NOT_EXIST, f"topic {topic!r}", silent)
         lacking = {name: at for name, at in reached.items() if complete and name not in would}
         unreadable = tuple(
             d.UnreadableQueue(topic, name, queue.queue_id, queue.messages)
