@@ -219,10 +219,11 @@ class SimulatedDisk:
 
     def take(self, content: FileContent, offset: int, size: int) -> int:
         """Takes space for these bytes; returns how many of them there is room for."""
-        wanted = set(range(offset // SECTOR, -(-(offset + size) // SECTOR))) - content.taken
+        sectors = range(offset // SECTOR, -(-(offset + size) // SECTOR))
         if self.capacity is None:
-            content.taken |= wanted
+            content.taken.update(sectors)
             return size
+        wanted = set(sectors) - content.taken
         room = self.capacity // SECTOR - self._used_sectors()
         granted = sorted(wanted)[: max(0, room)]
         content.taken.update(granted)
@@ -283,8 +284,9 @@ class SimulatedDisk:
     def make_directory(self, path: Path) -> None:
         # Directories survive a power cut: only the names in them may not.
         self.check_power()
-        for part in (*reversed(path.parents), path):
-            self._directories.setdefault(part, DirectoryContent())
+        if path not in self._directories:
+            for part in (*reversed(path.parents), path):
+                self._directories.setdefault(part, DirectoryContent())
 
     def rename(self, source: Path, target: Path) -> None:
         assert source.parent == target.parent, "one change of one directory"

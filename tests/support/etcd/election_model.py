@@ -62,6 +62,7 @@ class Process:
         )
         self._coordinator.announce(candidacy(replica))
         self._task = asyncio.create_task(self._run())
+        self._task.add_done_callback(_retrieve)
 
     async def kill(self) -> None:
         """Its leases stay until they end."""
@@ -117,6 +118,16 @@ class Process:
             keeping.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await keeping
+
+
+def _retrieve(task: asyncio.Task[None]) -> None:
+    """Retrieve the error of a task, which `kill` raises.
+
+    Otherwise the garbage collector logs it if the model ends before `kill`. The log parses the
+    traceback with `ast`, and Python 3.11 fails if this interrupts another `ast.parse`.
+    """
+    if not task.cancelled():
+        task.exception()
 
 
 class ElectionModel:

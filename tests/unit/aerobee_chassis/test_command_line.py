@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import gc
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+
 import pytest
 
 from aerobee_chassis.command_line import EXIT_BAD_OPTIONS, Flag, run
@@ -14,11 +19,14 @@ class Sample(Options):
     listen_port: int = 1
 
 
-def run_with(*arguments: str) -> tuple[int, list[Sample]]:
+def run_with(
+    *arguments: str, on_serve: Callable[[], None] = lambda: None
+) -> tuple[int, list[Sample]]:
     started: list[Sample] = []
 
     def serve(options: Sample) -> int:
         started.append(options)
+        on_serve()
         return 0
 
     code = run(
@@ -52,3 +60,40 @@ def test_an_option_given_twice_is_refused_with_both_values(
 def test_an_option_given_once_counts(capsys: pytest.CaptureFixture[str]) -> None:
     assert run_with("--port", "0", "--print-config") == (0, [])
     assert '"listenPort": 0' in capsys.readouterr().out
+
+
+@pytest.fixture
+def default_threshold() -> Iterator[tuple[int, int, int]]:
+    """Set Python's default threshold. A command of another test may have left a higher one."""
+    before = gc.get_threshold()
+    gc.set_threshold(700, 10, 10)
+    yield gc.get_threshold()
+    gc.set_threshold(*before)
+
+
+def test_garbage_is_collected_rarely_until_the_service_ends(
+    default_threshold: tuple[int, int, int],
+) -> None:
+    thresholds = []
+    run_with("--port", "0", on_serve=lambda: thresholds.append(gc.get_threshold()))
+    assert [young > default_threshold[0] for young, *_ in thresholds] == [True]
+    assert gc.get_threshold() == default_threshold
+
+
+def test_a_command_line_loads_no_service_before_it_serves() -> None:
+    services = ("aerobee_namesrv", "aerobee_broker", "aerobee_proxy")
+    code = f"""
+import runpy, sys
+for service in {services}:
+    sys.argv = [service, "--print-config"]
+    try:
+        runpy.run_module(service, run_name="__main__", alter_sys=True)
+    except SystemExit as ended:
+        assert not ended.code
+print(*sorted(sys.modules), file=sys.stderr)
+"""
+    loaded = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stderr.split()
+    assert {f"{service}.config" for service in services} <= set(loaded)
+    assert not {f"{service}.app" for service in services} & set(loaded)

@@ -5,9 +5,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from aerobee_broker.app import BrokerApp
 from aerobee_broker.config import BrokerOptions
-from aerobee_chassis import command_line, process
+from aerobee_chassis import command_line
 from aerobee_chassis.command_line import Flag
 
 EXAMPLE = """\
@@ -41,8 +40,16 @@ def main(arguments: list[str] | None = None) -> int:
         example=EXAMPLE,
         model=BrokerOptions,
         flags=FLAGS,
-        serve=lambda options: process.run(lambda: BrokerApp(options), options.grpc_transport),
+        serve=serve,
     )
+
+
+def serve(options: BrokerOptions) -> int:
+    # The command line needs the service only now: not for --help or --print-config.
+    from aerobee_broker.app import BrokerApp
+    from aerobee_chassis import process
+
+    return process.run(lambda: BrokerApp(options), options.grpc_transport)
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from __future__ import annotations
 import re
 import socket
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
@@ -431,6 +432,7 @@ def _check_address(text: str) -> None:
         raise ValueError(f'invalid host:port {text!r}; separate several name servers with ";"')
 
 
+@cache
 def parse_delay_levels(text: str) -> tuple[int, ...]:
     """Return the delay of each level, in ms, of a text like "1s 5s 1m 2h". Raises ValueError."""
     matches = [_DELAY.fullmatch(word) for word in text.split()]

@@ -22,10 +22,11 @@ import re
 import sys
 import tomllib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from datetime import datetime
 from fnmatch import fnmatchcase
+from functools import cache
 from operator import itemgetter
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self, TypeVar
@@ -201,6 +202,7 @@ class Options(BaseModel):
         extra="forbid",
         frozen=True,
         validate_default=True,
+        defer_build=True,  # a base class never validates
     )
 
     # RocketMQ's keys that this service does not have as options.
@@ -354,7 +356,8 @@ class Options(BaseModel):
         return [info.alias or name for name, info in cls.model_fields.items()]
 
     @classmethod
-    def keys(cls) -> dict[str, str]:
+    @cache
+    def keys(cls) -> Mapping[str, str]:
         """Return a map from every accepted spelling of a key to its field name."""
         spellings = {name: name for name in cls.model_fields}
         for name, info in cls.model_fields.items():
@@ -365,13 +368,19 @@ class Options(BaseModel):
     @classmethod
     def known_key(cls, key: str) -> str | None:
         """Return the known spelling of `key`, ignoring the case, or None for an unknown key."""
-        known = {*cls.keys(), *cls.known_keys}
+        known, folded = cls._known_spellings()
         if key in known:
             return key
-        folded: dict[str, str] = {each.casefold(): each for each in known}
         if key.casefold() in folded:
             return folded[key.casefold()]
         return key if cls.known_keys.promise(key) is not None else None
+
+    @classmethod
+    @cache
+    def _known_spellings(cls) -> tuple[Set[str], Mapping[str, str]]:
+        """Return all known spellings, and a map to them from the same in lower case."""
+        known = {*cls.keys(), *cls.known_keys}
+        return known, {each.casefold(): each for each in known}
 
     @classmethod
     def from_values(cls, values: Mapping[str, Any]) -> Self:

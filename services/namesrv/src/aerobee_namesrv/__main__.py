@@ -5,9 +5,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from aerobee_chassis import command_line, process
+from aerobee_chassis import command_line
 from aerobee_chassis.command_line import Flag
-from aerobee_namesrv.app import NamesrvApp
 from aerobee_namesrv.config import NamesrvOptions
 
 EXAMPLE = """\
@@ -39,8 +38,16 @@ def main(arguments: list[str] | None = None) -> int:
         example=EXAMPLE,
         model=NamesrvOptions,
         flags=FLAGS,
-        serve=lambda options: process.run(lambda: NamesrvApp(options), options.grpc_transport),
+        serve=serve,
     )
+
+
+def serve(options: NamesrvOptions) -> int:
+    # The command line needs the service only now: not for --help or --print-config.
+    from aerobee_chassis import process
+    from aerobee_namesrv.app import NamesrvApp
+
+    return process.run(lambda: NamesrvApp(options), options.grpc_transport)
 
 
 if __name__ == "__main__":

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import sys
 
-from aerobee_chassis import command_line, process
+from aerobee_chassis import command_line
 from aerobee_chassis.command_line import Flag
-from aerobee_proxy import workers
-from aerobee_proxy.app import ProxyApp
 from aerobee_proxy.config import ProxyOptions
 
 EXAMPLE = """\
@@ -38,6 +36,11 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def serve(options: ProxyOptions) -> int:
+    # The command line needs the service only now: not for --help or --print-config.
+    from aerobee_chassis import process
+    from aerobee_proxy import workers
+    from aerobee_proxy.app import ProxyApp
+
     if options.workers > 1:
         return workers.run(options)
     return process.run(lambda: ProxyApp(options), options.grpc_transport)

@@ -12,10 +12,9 @@ from signal import SIGTERM
 
 import structlog
 
-from aerobee_chassis import logs, process
-from aerobee_chassis.command_line import EXIT_BAD_OPTIONS, warn_if_insecure
+from aerobee_chassis import logs
+from aerobee_chassis.command_line import EXIT_BAD_OPTIONS, collecting_rarely, warn_if_insecure
 from aerobee_chassis.errors import ConfigError
-from aerobee_suite.app import SuiteApp
 from aerobee_suite.options import Places, SuiteOptions, read
 
 SERVICE = "suite"
@@ -49,11 +48,15 @@ def main(arguments: list[str] | None = None) -> int:
     _warn(options)
     if given.until_stdin_ends:
         threading.Thread(target=_stop_at_end_of_stdin, name="stdin", daemon=True).start()
-    return run(options, test_control=given.test_control)
+    with collecting_rarely():
+        return run(options, test_control=given.test_control)
 
 
 def run(options: SuiteOptions, *, test_control: bool) -> int:
     """Run a suite until SIGTERM or SIGINT, and return the exit code."""
+    from aerobee_chassis import process
+    from aerobee_suite.app import SuiteApp
+
     transport = options.broker.grpc_transport
     if not test_control:
         return process.run(lambda: SuiteApp(options), transport)
