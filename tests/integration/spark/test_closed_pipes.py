@@ -101,10 +101,8 @@ def test_a_worker_prints_nothing_if_its_connection_is_closed_before_the_first_ro
     with socket.socket(socket.AF_UNIX) as connection:
         connection.connect(path)
         (worker,) = struct.unpack(">i", connection.recv(4))  # its process id
-        with connection.makefile("wb") as given:
-            given.write(struct.pack(">?", waits))
-            pickled = pickle.dumps(made(kind))
-            given.write(struct.pack(">i", len(pickled)) + pickled)
+        pickled = pickle.dumps(made(kind))
+        connection.sendall(struct.pack(">?i", waits, len(pickled)) + pickled)
         assert connection.recv(1) == b"1"
         if not waits:
             assert connection.recv(1, socket.MSG_PEEK) == b"\0"
