@@ -38,6 +38,7 @@ class Request(Protocol):
 # ---- messages that encode themselves ----
 
 _VARINT, _LENGTH_DELIMITED = 0, 2  # protobuf's wire types: of numbers; of bytes and messages
+_LONGEST_VARINT = 10  # bytes; the time to read a longer one would grow with its square
 _FIELD_NUMBER = 0x78  # the bits of the field number in a tag of one byte
 
 
@@ -92,11 +93,16 @@ def find_blob(encoded: bytes, begin: int, end: int, tag: bytes) -> Blob | None:
 
 
 def _varint_at(encoded: bytes, at: int) -> tuple[int, int]:
-    """Return the number at position `at`, and the position after it. Raises IndexError."""
+    """Return the number at position `at`, and the position after it.
+
+    Raises IndexError if the number is cut off, or longer than protobuf allows.
+    """
     number = shift = 0
     while (byte := encoded[at]) > 0x7F:
         number |= (byte & 0x7F) << shift
         shift += 7
+        if shift >= 7 * _LONGEST_VARINT:
+            raise IndexError
         at += 1
     return number | byte << shift, at + 1
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from aerobee.broker.v1 import message_pb2, replication_pb2
 from aerobee.namesrv.v1 import namesrv_pb2
@@ -46,3 +48,17 @@ def test_a_blob_that_is_cut_off_is_none() -> None:
     for end in range(len(encoded)):
         assert find_blob(encoded[:end], 0, end, tag) is None
     assert find_blob(b"\x0d1234" + encoded, 0, len(encoded) + 5, tag) is None, "behind a fixed32"
+
+
+def test_number_without_an_end_is_read_up_to_the_longest_one() -> None:
+    """Its time would grow with the square of its length."""
+    read: list[int] = []
+
+    class Counted(bytes):
+        def __getitem__(self, at: Any) -> Any:
+            read.append(at)
+            return super().__getitem__(at)
+
+    encoded = Counted(b"\x08" + b"\xff" * 1_000)
+    assert find_blob(encoded, 0, len(encoded), b"\x12") is None
+    assert max(read) <= 10

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aerobee_proxy.cluster.send import RoundRobin
+from aerobee_proxy.cluster.send import MAX_SEND_ROUTES, RoundRobin
 
 
 def test_round_robin_by_topic() -> None:
@@ -18,3 +18,10 @@ def test_round_robin_on_a_topic_that_shrinks() -> None:
     for _ in range(5):
         round_robin.next("a", ["q0", "q1", "q2"])
     assert round_robin.next("a", ["q0"]) == "q0"
+
+
+def test_topics_of_the_past_leave_the_memory() -> None:
+    round_robin = RoundRobin()
+    for number in range(2 * MAX_SEND_ROUTES + 1):
+        round_robin.next(f"topic-{number}", ["q0", "q1"])
+        assert len(round_robin) <= MAX_SEND_ROUTES

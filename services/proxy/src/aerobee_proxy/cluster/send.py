@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+MAX_SEND_ROUTES = 10_000  # topics whose routes and turns are kept
+
 
 class RoundRobin:
     """Spreads messages without a message group over the queues of their topic."""
@@ -44,15 +46,18 @@ class RoundRobin:
     def __init__(self) -> None:
         self._next: dict[str, int] = {}  # by topic
 
+    def __len__(self) -> int:
+        """Return the number of topics in memory."""
+        return len(self._next)
+
     def next(self, topic: str, queues: Sequence[T]) -> T:
         """Return the next queue of `queues`, which must not be empty."""
         turn = self._next.get(topic)
+        if turn is None and len(self._next) >= MAX_SEND_ROUTES:
+            self._next.clear()
         turn = (java_hash(topic) if turn is None else turn) % len(queues)
         self._next[topic] = turn + 1
         return queues[turn]
-
-
-MAX_SEND_ROUTES = 10_000
 
 
 @dataclass(frozen=True, slots=True)
