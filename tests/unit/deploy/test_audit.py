@@ -67,6 +67,17 @@ ZERO = {"introduced": "0"}
         ("3.1.6rc1", [{"introduced": "3.1.6"}], False),
         ("3.1.6", [ZERO, {"limit": "3.0"}], False),
         ("3.1.6", [], False),
+        ("3.1.6rc1", [ZERO, {"fixed": "3.1.6"}], True),
+        ("3.1.6.dev3", [ZERO, {"fixed": "3.1.6rc1"}], True),
+        ("3.1.6.post1", [ZERO, {"fixed": "3.1.6"}], False),
+        ("3.1.6.post1", [ZERO, {"last_affected": "3.1.6"}], False),
+        ("3.1.6.post1", [ZERO, {"last_affected": "3.1.6.post1"}], True),
+        ("3.1.6+cpu", [ZERO, {"last_affected": "3.1.6"}], True),  # a build of 3.1.6
+        ("1!1.0", [ZERO, {"fixed": "3.1.6"}], False),
+        ("3.1", [ZERO, {"last_affected": "3.1.0"}], True),
+        ("3.1.6", [ZERO, {"last_affected": "3.0"}, {"introduced": "3.1"}], True),
+        ("0.0.0", [ZERO, {"fixed": "0"}], False),
+        ("0.0.0", [{"introduced": "0.0.0"}, {"last_affected": "0.0.0"}], True),
     ],
 )
 def test_ranges_of_python_packages(
@@ -101,9 +112,91 @@ def test_lists_of_versions() -> None:
     assert not is_affected(JINJA, advisory(versions=["3.1.5", "of old"], ranges=commits))
 
 
+def test_one_of_several_ranges_is_enough() -> None:
+    old, new = in_range(ZERO, {"fixed": "2.0"}), in_range({"introduced": "3"}, {"fixed": "3.2"})
+    assert is_affected(JINJA, advisory(ranges=old + new))
+    entries = {"affected": [each for r in (old, new) for each in advisory(ranges=r)["affected"]]}
+    [(_, text)] = judged(JINJA, advisory() | entries)
+    assert text.endswith("; fixed in 3.2")
+
+
+@pytest.mark.parametrize(
+    ("known", "events", "affected"),
+    [
+        ("<= 3.1.5", [ZERO], False),
+        ("<= 3.1.6", [ZERO], True),
+        ("< 3.1.6", [{"introduced": "3.0"}], False),
+        ("<= 3.1.5", [ZERO, {"fixed": "3.1.7"}], True),  # the fix is more exact
+        ("= 3.1.5", [ZERO], True),  # not understood
+        (7, [ZERO], True),
+    ],
+)
+def test_a_range_without_an_end_may_have_a_last_known_version(
+    known: object, events: Sequence[dict[str, str]], affected: bool
+) -> None:
+    beside = {"last_known_affected_version_range": known, "source": "a file"}
+    found = advisory(ranges=in_range(*events), database_specific=beside)
+    assert is_affected(JINJA, found) is affected
+
+
+def test_of_two_advisories_with_one_id_the_newer_counts() -> None:
+    affects = advisory(ranges=in_range(ZERO))
+    newer = {"modified": "2026-11-02T00:00:00.5Z"}
+    withdrawn = affects | newer | {"withdrawn": "2026-11-02T00:00:00Z"}
+    not_affects = advisory(ranges=in_range(ZERO, {"fixed": "3.1.6"})) | newer
+    for later in (withdrawn, not_affects):
+        assert not is_affected(JINJA, affects, later)
+        assert not is_affected(JINJA, later, affects)
+
+
+def test_aliases_are_one_finding() -> None:
+    """Both databases of Python have most vulnerabilities; one may be behind."""
+    github = advisory(ranges=in_range(ZERO)) | {"aliases": ["CVE-1", "PYSEC-1"]}
+    pypa = github | {"id": "PYSEC-1", "aliases": ["CVE-1", "GHSA-1"]}
+    other = github | {"id": "PYSEC-2", "aliases": None}
+    assert [name for name, _ in judged(JINJA, github, pypa, other)] == [
+        "GHSA-1 CVE-1 PYSEC-1",
+        "PYSEC-2",
+    ]
+    assert is_affected(JINJA, advisory(ranges=in_range(ZERO, {"fixed": "3.1.6"})), pypa)
+
+
+def test_a_finding_says_how_severe_it_is() -> None:
+    affected = advisory(ranges=in_range(ZERO))
+    vector = [{"type": "CVSS_V3", "score": "CVSS:3.1/AV:N"}]
+    word = {"severity": vector, "database_specific": {"severity": "HIGH", "cwe_ids": []}}
+    of_package = advisory(ranges=in_range(ZERO), severity=vector)
+    for found, begin in (
+        (affected | word, "HIGH: A summary."),
+        (affected | {"severity": vector}, "CVSS:3.1/AV:N: A summary."),
+        (of_package, "CVSS:3.1/AV:N: A summary."),
+        (affected, "A summary."),
+    ):
+        [(_, text)] = judged(JINJA, found)
+        assert text.startswith(begin)
+
+
+def test_details_stand_in_for_a_summary() -> None:
+    details = "An attacker\ncan do it.\n\n" + "More. " * 100
+    found = advisory(ranges=in_range(ZERO)) | {"details": details}
+    del found["summary"]
+    [(_, text)] = judged(JINJA, found)
+    assert text == "An attacker can do it.; no version has a fix"
+    [(_, text)] = judged(JINJA, found | {"details": "long " * 100})
+    assert len(text.partition(";")[0]) <= audit.SUMMARY_CHARS
+
+
+def test_advisories_of_commits_name_no_package() -> None:
+    commits = {"affected": [{"ranges": in_range(ZERO, kind="GIT")}]}
+    nothing = advisory() | {"affected": None}
+    assert not is_affected(JINJA, advisory() | commits, nothing, advisory("other"))
+
+
 def test_other_packages_and_withdrawn_advisories_are_left_out() -> None:
     everything = in_range(ZERO)
     assert is_affected(JINJA, advisory("Jinja2", ranges=everything)), "a name in another spelling"
+    extensions = audit.Package("PyPI", "typing-extensions", "4.16.0")
+    assert is_affected(extensions, advisory("Typing_.Extensions", ranges=everything))
     assert not is_affected(JINJA, advisory("jinja", ranges=everything))
     of_npm = advisory("jinja2", "npm", ranges=everything)
     assert not is_affected(JINJA, of_npm, advisory("other", ranges=everything))
@@ -154,6 +247,19 @@ def test_all_locks_and_scripts_are_audited_but_official_sdks() -> None:
     }
     assert places == {*locks, str(audit.VENDORED)}
     assert {each.name for each in found} >= {"grpcio", "pyspark", "htmx.org"}
+
+
+def test_a_line_of_a_lock_that_is_not_understood_is_an_error(tmp_path: Path) -> None:
+    lock, vendored = tmp_path / "requirements.lock", tmp_path / audit.VENDORED
+    vendored.parent.mkdir(parents=True)
+    vendored.write_text("")
+    lock.write_text("# a comment\n\n--no-binary x\ncelery[redis]==5.6.3 \\\n    --hash=sha256:aa\n")
+    assert list(audit.packages(tmp_path)) == [audit.Package("PyPI", "celery", "5.6.3")]
+    for line in ("celery>=5", "celery @ https://example.org/celery.whl", "./celery"):
+        lock.write_text(line + "\n")
+        with pytest.raises(audit.AuditError, match="NAME==VERSION"):
+            audit.packages(tmp_path)
+        assert audit.main([], tmp_path) == 2
 
 
 # ---- the command ----
