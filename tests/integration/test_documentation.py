@@ -156,6 +156,10 @@ SECTIONS_ELSEWHERE = {
         '"audit", "verify"',
     ),
     ("docs/security.md", "Try it"): ("tests/integration/command/test_secure.py", '"admin.env"'),
+    ("docs/security.md", "Two machines"): (
+        "tests/integration/command/test_two_machines.py",
+        "blocks(HEADING",
+    ),
     ("docs/replication.md", "A failover to try"): (
         "tests/integration/broker/replication/test_failover_to_try.py",
         "story()",

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from conformance.runner import scenario
-from support.proxy.official_sdk import SdkError, raises_sdk_code
+from support.proxy.official_sdk import LARGEST_BODY, SdkError, raises_sdk_code
 from support.proxy.sdk_cluster import (
     ALL,
     NUMBERS,
@@ -21,8 +21,6 @@ from support.proxy.sdk_cluster import (
 )
 
 ILLEGAL_DELIVERY_TIME = 40012
-
-LARGEST_BODY = 4 * 1024 * 1024  # bytes
 
 
 @scenario()

@@ -14,12 +14,20 @@ import pytest
 
 from aerobee_broker.app import BrokerApp
 from aerobee_broker.config import BrokerOptions
-from aerobee_client import AsyncAdminClient, AsyncProducer, Message
+from aerobee_client import (
+    AsyncAdminClient,
+    AsyncProducer,
+    Message,
+    NamesrvUnreachable,
+    SendResult,
+)
 from aerobee_cluster import name_servers
 from aerobee_proxy.app import ProxyApp
 from aerobee_proxy.config import ProxyOptions
+from aerobee_wire.identity import BROKER, PROXY
 from support.clock.polling import until
 from support.processes.service import ServiceProcess
+from support.running import secure
 
 NAME = "namesrv.test"
 SOON_S = 60.0
@@ -69,17 +77,21 @@ async def test_name_servers_of_one_host_name_are_added_and_removed(
                     "storePathRootDir": tmp_path / "broker",
                     "namesrvAddr": address,
                     "brokerIP1": "127.0.0.1",
+                    **secure.options_in_process(BROKER, "broker-a"),
                 }
             )
         )
         await broker.start()
         stack.push_async_callback(broker.stop)
         proxy = ProxyApp(
-            ProxyOptions(
-                namesrv_addr=address,
-                bind_address="127.0.0.1",
-                grpc_server_port=0,
-                tls_server_mode="disabled",
+            ProxyOptions.from_values(
+                {
+                    "namesrvAddr": address,
+                    "bindAddress": "127.0.0.1",
+                    "grpcServerPort": 0,
+                    "tlsServerMode": "disabled",
+                    **secure.options_in_process(PROXY, "proxy"),
+                }
             )
         )
         await proxy.start()
@@ -102,4 +114,9 @@ async def test_name_servers_of_one_host_name_are_added_and_removed(
         assert third.is_running
         async with AsyncProducer(namesrv=address) as another:
             await another.send(Message("orders", b"2"))
-        await producer.send(Message("payments", b"3"))
+
+        async def sent() -> SendResult:
+            return await producer.send(Message("payments", b"3"))
+
+        # It may have resolved the name just before the second name server ended.
+        await until(sent, "the new name server", retry_on=(NamesrvUnreachable,))

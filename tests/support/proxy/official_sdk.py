@@ -31,6 +31,7 @@ ROOT = Path(__file__).resolve().parents[3]
 SDKS = ROOT / "build" / "sdk"
 AGENTS = ROOT / "tests" / "conformance" / "sdk"
 TWO_PROXIES = "c3_two_proxies_are_endpoints_of_one_client"  # the scenario
+LARGEST_BODY = 4 * 1024 * 1024  # bytes that proxies and SDKs accept
 ANSWER_TIMEOUT_S = 90.0  # beyond the longest long poll
 
 Line = dict[str, Any]
@@ -285,9 +286,9 @@ class Sdk:
             seq = next(self._numbers)
             self._waiting[seq] = answer
             if arguments.get("body"):
-                arguments["body"] = self._mark + arguments["body"]
+                arguments["body"] = self._marked(arguments["body"])
             if arguments.get("only"):  # bodies that a listener rejects
-                arguments["only"] = [self._mark + body for body in arguments["only"]]
+                arguments["only"] = [self._marked(body) for body in arguments["only"]]
             line = {"seq": seq, "do": command, **arguments}
             self._process.stdin.write(json.dumps(line) + "\n")
             self._process.stdin.flush()
@@ -298,6 +299,11 @@ class Sdk:
             number = Code.Value(code) if isinstance(code, str) else code
             raise SdkError(line["error"], number, line["text"])
         return self._unmarked(line["answer"])
+
+    def _marked(self, body: str) -> str:
+        """Return a body with the mark, unless it would be too large with it."""
+        fits = len(self._mark) + len(body.encode()) <= LARGEST_BODY
+        return self._mark + body if fits else body
 
     def _unmarked(self, found: Any) -> Any:
         """Return messages of the SDK without the mark of their bodies."""

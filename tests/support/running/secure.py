@@ -71,16 +71,20 @@ class Secure:
         role = _ROLES.get(module)
         if role is None:
             return {}
-        name = broker_name(arguments) if role == BROKER else role
+        settings = self.service_options(role, broker_name(arguments) if role == BROKER else role)
+        settings.pop("brokerName", None)
+        return _variables(settings)
+
+    def service_options(self, role: str, name: str) -> dict[str, str]:
+        """Return the options of a service."""
         with self._making:
             if not self.certificate(name).exists():
                 self._authority.issue(role, name, HOSTS, _DAYS)
         settings = settings_of(self.directory, Identity(CLUSTER, role, name), name)
-        settings.pop("brokerName", None)
         if role != PROXY:
             user = {"username": USER, "password": SECRET}
             settings["initAuthenticationUser"] = json.dumps(user)
-        return _variables(settings)
+        return settings
 
 
 def broker_name(arguments: Sequence[str]) -> str:
@@ -102,6 +106,12 @@ _enabled: list[Secure] = []  # at most one
 def enabled() -> Secure | None:
     """Return the certificates, or None if services are open."""
     return _enabled[0] if _enabled else None
+
+
+def options_in_process(role: str, name: str) -> dict[str, str]:
+    """Return the options that close a service in the test's own process, or {} if it is open."""
+    closed = enabled()
+    return closed.service_options(role, name) if closed is not None else {}
 
 
 def enable() -> None:

@@ -55,6 +55,23 @@ def test_each_role_has_a_certificate_with_its_names(tmp_path: Path) -> None:
     CertificateFiles(str(directory / "ca.crt"), certificate, key).load()
 
 
+def test_options_name_the_paths_on_another_machine(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    directory = tmp_path / "secure"
+    at = ["--at", "/etc/aerobee"]
+    assert main(["certs", "init", str(directory), "--broker", BROKER, *at]) == 0
+    assert "--config /etc/aerobee/ROLE.conf" in capsys.readouterr().err
+    issue = ["certs", "issue", str(directory), "--role", "broker", "--name", "broker-b"]
+    assert main([*issue, *at]) == 0
+    for name in ("namesrv", "broker", "broker-b", "proxy"):
+        options = (directory / f"{name}.conf").read_text()
+        assert f"tlsKeyPath=/etc/aerobee/{name}.key\n" in options
+        assert "tlsTrustCertPath=/etc/aerobee/ca.crt\n" in options
+    assert "=/etc/aerobee/admin.crt\n" in (directory / "admin.env").read_text()
+    assert main([*issue, "--at", "aerobee"]) == 2
+
+
 def test_keys_are_private(tmp_path: Path) -> None:
     made(tmp_path / "secure")
     modes = {path.name: path.stat().st_mode & 0o777 for path in (tmp_path / "secure").iterdir()}

@@ -125,6 +125,18 @@ def test_context_is_replaced_only_on_request(
     assert not (directory / "prod.secret").exists()
 
 
+def test_replaced_context_keeps_the_secret_key_that_it_names_again(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    enter_secret(monkeypatch)
+    assert add("prod", "--access-key", "ops", "--secret-key-file", "-") == 0
+    shown = Contexts(directory).get("prod").secret_key_file
+    again = ("--access-key", "ops", "--secret-key-file", shown)
+    assert add("prod", "--replace", "--proxy", "10.0.0.5:8081", *again) == 0
+    assert Contexts(directory).get("prod").secret_key_file == shown
+    assert Path(shown).exists()
+
+
 class Admin:
     """An admin client that finds no users, and notes the environment of its creation."""
 

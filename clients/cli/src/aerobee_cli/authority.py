@@ -107,11 +107,19 @@ def default_hosts() -> list[str]:
 
 
 class Authority:
-    """The certificates of a cluster in a directory. `now` is the present time."""
+    """The certificates of a cluster in a directory.
 
-    def __init__(self, directory: Path, now: datetime.datetime) -> None:
+    Args:
+        directory: Where the files are.
+        now: The present time.
+        at: Where the files will be on the machine that uses them, for the files of options.
+            Default: `directory`.
+    """
+
+    def __init__(self, directory: Path, now: datetime.datetime, at: Path | None = None) -> None:
         self._directory = directory
         self._now = now
+        self._at = at or directory.absolute()
 
     def init(self, cluster: str, broker: str, hosts: Sequence[str], days: int) -> list[Issued]:
         """Make the directory, the authority, and a certificate for each role.
@@ -133,21 +141,16 @@ class Authority:
         with tempfile.TemporaryDirectory(prefix=".certs-", dir=directory.parent) as scratch:
             made = Path(scratch, "made")
             made.mkdir(mode=0o700)
-            inside = Authority(made, self._now)
+            inside = Authority(made, self._now, self._at)
             inside._make_authority(cluster)
-            issued = inside._issue_missing(directory, broker, hosts, days)
+            issued = inside._issue_missing(broker, hosts, days)
             made.rename(directory)
         return issued
 
-    def _issue_missing(
-        self, place: Path, broker: str, hosts: Sequence[str], days: int
-    ) -> list[Issued]:
-        """Make the certificates that `init` makes and that are missing here.
-
-        `place` is where the directory will be, for the files of options.
-        """
+    def _issue_missing(self, broker: str, hosts: Sequence[str], days: int) -> list[Issued]:
+        """Make the certificates that `init` makes and that are missing here."""
         return [
-            self._issue(place, role, broker if role == BROKER else role, hosts, days, file=role)
+            self._issue(role, broker if role == BROKER else role, hosts, days, file=role)
             for role in FIRST_ROLES
             if not (self._directory / f"{role}.crt").exists()
         ]
@@ -169,7 +172,7 @@ class Authority:
         if (found := _cluster_of(self._read(path))) != cluster:
             raise CommandError(f"{self._directory} has the authority of cluster {found!r}: name it")
         self._check_private()
-        made = self._issue_missing(self._directory, broker, hosts, days)
+        made = self._issue_missing(broker, hosts, days)
         return [*made, *self._rename_broker(broker, days), *self.renew(RENEW_DAYS, days)]
 
     def _rename_broker(self, broker: str, days: int) -> list[Issued]:
@@ -190,7 +193,7 @@ class Authority:
         ]
         holder = _holder(self._read(self._directory / "ca.crt"), BROKER, broker)
         # The certificate is last: if it has the name, then the options have it too.
-        self._write_options(BROKER, settings_of(self._directory, holder), BROKER)
+        self._write_options(BROKER, settings_of(self._at, holder), BROKER)
         return [self._sign_again(path, certificate, broker, _names(holder, hosts), days)]
 
     def issue(self, role: str, name: str, hosts: Sequence[str], days: int) -> Issued:
@@ -200,19 +203,10 @@ class Authority:
         """
         self._check_private()
         self._check_absent(name)
-        return self._issue(self._directory, role, name, hosts, days, file=name)
+        return self._issue(role, name, hosts, days, file=name)
 
-    def _issue(
-        self,
-        place: Path,
-        role: str,
-        name: str,
-        hosts: Sequence[str],
-        days: int,
-        *,
-        file: str,
-    ) -> Issued:
-        """Make the files of a certificate. `place` is where the directory will be.
+    def _issue(self, role: str, name: str, hosts: Sequence[str], days: int, *, file: str) -> Issued:
+        """Make the files of a certificate.
 
         The certificate is last: if it exists, then its other files exist. A key without a
         certificate is used, because the process that made it was interrupted, or is still running.
@@ -221,7 +215,7 @@ class Authority:
         holder = _holder(signer[0], role, name)
         self._write(f"{file}.key", _private(_new_key()), 0o600, keep=True)
         key = self._read_key(self._directory / f"{file}.key")
-        self._write_options(role, settings_of(place, holder, file), file)
+        self._write_options(role, settings_of(self._at, holder, file), file)
         certificate = self._signed(name, key.public_key(), _names(holder, hosts), days, signer)
         self._write(f"{file}.crt", _public(certificate), 0o644)
         return self._issued(f"{file}.crt", certificate)

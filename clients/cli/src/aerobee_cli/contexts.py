@@ -130,7 +130,7 @@ class Contexts:
         written = Connection(**values)
         # The context is last: if it names a secret key, then the key is there.
         _write(path, json.dumps({key: value for key, value in values.items() if value}, indent=2))
-        if not secret:
+        if Path(written.secret_key_file).resolve() != secret_path.resolve():
             secret_path.unlink(missing_ok=True)  # of a context that was replaced
         return written
 

@@ -39,6 +39,15 @@ Hosts = Annotated[
         help="Names and addresses of hosts in the certificates. Default: those of this machine.",
     ),
 ]
+At = Annotated[
+    Path | None,
+    Option(
+        "--at",
+        metavar="PATH",
+        help="Where the files will be on the machines that use them, for the files of options. "
+        "Default: DIR.",
+    ),
+]
 Days = Annotated[int, Option(min=1, max=3650, metavar="N", help="How long they are valid.")]
 
 
@@ -54,6 +63,7 @@ def init(
         Option(metavar="NAME", help="The brokerName of the broker. Default: the host's name."),
     ] = "",
     hosts: Hosts = "",
+    at: At = None,
     days: Days = 90,
     keep: Annotated[
         bool,
@@ -73,13 +83,14 @@ def init(
     _check_label("--cluster", cluster)
     broker = broker or socket.gethostname()
     _check_name("--broker", broker)
-    authority = _authority(directory)
+    authority = _authority(directory, at)
     make = authority.keep if keep else authority.init
     made = make(cluster, broker, _hosts(hosts), days)
     _show(made, json=json)
+    place = at or directory
     output.note(
-        f"start services with --config {directory}/ROLE.conf; for the command: . {directory}/"
-        f"admin.env; for programs: . {directory}/client.env"
+        f"start services with --config {place}/ROLE.conf; for the command: . {place}/admin.env; "
+        f"for programs: . {place}/client.env"
     )
 
 
@@ -94,6 +105,7 @@ def issue(
         str, Option(metavar="NAME", help="Name of the files. Of a broker: its brokerName.")
     ],
     hosts: Hosts = "",
+    at: At = None,
     days: Days = 90,
     json: Json = False,
 ) -> None:
@@ -103,7 +115,7 @@ def issue(
     if role not in ROLES:
         raise BadOption(f"--role {role!r}: write one of {', '.join(ROLES)}")
     _check_name("--name", name)
-    _show([_authority(directory).issue(role, name, _hosts(hosts), days)], json=json)
+    _show([_authority(directory, at).issue(role, name, _hosts(hosts), days)], json=json)
 
 
 @app.add(epilog="Example: aerobee certs renew secure --within 30")
@@ -133,10 +145,12 @@ def show(
     table.show(found, as_json=json, empty=f"no certificates in {directory}")
 
 
-def _authority(directory: Path) -> Authority:
+def _authority(directory: Path, at: Path | None = None) -> Authority:
     from aerobee_cli.authority import Authority
 
-    return Authority(directory, datetime.now(UTC))
+    if at is not None and not at.is_absolute():
+        raise BadOption(f"--at {str(at)!r}: write a path that begins with /")
+    return Authority(directory, datetime.now(UTC), at)
 
 
 def _show(issued: Sequence[Issued], *, json: bool) -> None:
