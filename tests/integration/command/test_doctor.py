@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import grpc
 import pytest
 from aerobee.namesrv.v1 import namesrv_pb2, namesrv_pb2_grpc
 
+from aerobee_cli.authority import Authority
 from support.processes.command import aerobee, aerobee_json, found_by_doctor
 from support.processes.service import ServiceProcess, proxy_process
 
@@ -109,3 +111,24 @@ def test_a_proxy_is_asked_what_it_answers_clients(namesrv: str, tmp_path: Path) 
             found = findings(namesrv, "--from", proxy.address)
             assert found.keys() == {("route", CLOSED)}
         assert aerobee("doctor", "--from", CLOSED, namesrv=namesrv).returncode == 1
+
+
+def test_a_proxy_with_another_certificate_is_found(
+    namesrv: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SDKs that verify compare it with the host that they dial."""
+    for name in ("secure", "other"):
+        authority = Authority(tmp_path / name, datetime.now(UTC))
+        authority.init("DefaultCluster", "broker-a", ["proxy.example.org"], 1)
+    pair = [
+        f"--set=tls{kind}Path={tmp_path}/secure/proxy.{end}"
+        for kind, end in (("Cert", "crt"), ("Key", "key"))
+    ]
+    with broker(namesrv, tmp_path, "broker-a"), proxy_process(namesrv, *pair) as proxy:
+        aerobee_json("topic", "create", "orders", namesrv=namesrv)
+        asked = ("--from", proxy.address, "--topic", "orders")
+        monkeypatch.setenv("AEROBEE_TLS_TRUST_CERT_PATH", f"{tmp_path}/secure/ca.crt")
+        assert findings(CLOSED, *asked).keys() == {("certificate", proxy.address)}
+        monkeypatch.setenv("AEROBEE_TLS_TRUST_CERT_PATH", f"{tmp_path}/other/ca.crt")
+        refused = aerobee("doctor", *asked, namesrv=CLOSED)
+        assert (refused.returncode, "is not accepted" in refused.stderr) == (1, True)

@@ -303,6 +303,13 @@ def test_the_command_reads_a_context(
     assert made.returncode == 0, made.stderr
     until_sync(lambda: aerobee("topic", "create", "packages").returncode == 0, "the user")
     assert "packages" in aerobee("topic", "list").stdout
+    # A proxy knows the user 2 s later at most.
+    asked = ("doctor", "--from", closed.up.proxy, "--topic", "packages")
+    until_sync(lambda: aerobee(*asked).returncode == 0, "the proxy's answer")
+    monkeypatch.setenv("AEROBEE_CONTEXT_DIR", str(tmp_path / "none"))
+    monkeypatch.setenv("AEROBEE_TLS_TRUST_CERT_PATH", str(closed.tls.ca))
+    unsigned = aerobee(*asked)
+    assert (unsigned.returncode, "--access-key" in unsigned.stderr) == (1, True)
 
 
 def test_renewed_certificates_lose_no_send(closed: Closed) -> None:

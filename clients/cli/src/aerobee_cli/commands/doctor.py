@@ -53,8 +53,8 @@ def doctor(
     of the members of each group. A line that begins with "hint:" names a topic or a group that no
     client has used for the time of --idle.
 
-    With --from and a proxy, it checks the addresses that an official SDK gets. It calls the proxy
-    in plaintext and without a signature.
+    With --from and a proxy, it checks the addresses that an official SDK gets. Like an SDK, it
+    signs as the user of the context or the options, and presents no certificate.
 
     Exit code 0: no findings except hints. 3: there are findings. 1: the check itself failed.
     """

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import hmac
 import socket
+import ssl
+import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aerobee_cli.doctor.checks import Finding
@@ -13,19 +17,32 @@ from aerobee_cli.output import counted
 from aerobee_wire.status import Code, MqError
 
 if TYPE_CHECKING:
+    import grpc
     from aerobee_foreign.apache.rocketmq.v2.service_pb2 import QueryRouteResponse
+
+    from aerobee_client import Credentials, Tls
 
 TIMEOUT_S = 5.0
 CLIENT_ID = f"{socket.gethostname()}@aerobee-doctor"
+# OpenSSL's X509_V_ERR_HOSTNAME_MISMATCH and X509_V_ERR_IP_ADDRESS_MISMATCH.
+OTHER_NAME = (62, 64)
 
 
 def is_namesrv(address: str) -> bool:
-    """Return whether the service at `address` is a name server. Raises MqError if none answers."""
-    from aerobee_client import AdminClient
+    """Return whether the service at `address` is a name server.
+
+    Over TLS, a service without a name server's certificate is not one. Raises MqError if none
+    answers.
+    """
+    from aerobee_client import AdminClient, NamesrvUnreachable, Tls
 
     with AdminClient(address) as admin:
         try:
             admin.cluster()
+        except NamesrvUnreachable:
+            if Tls.from_environment() is None:
+                raise
+            return False
         except MqError as error:
             if error.code is not Code.REQUEST_CODE_NOT_SUPPORTED:
                 raise
@@ -53,31 +70,47 @@ def known_topics(namesrvs: Sequence[str]) -> list[str]:
 def diagnose(address: str, topics: Sequence[str]) -> Diagnosis:
     """Check the routes of `topics`, which must exist because a proxy may create missing ones.
 
-    Raises CommandError if the proxy does not answer or refuses the calls.
+    TLS and the user who signs are those of the environment. Raises CommandError if the proxy does
+    not answer or refuses the calls.
     """
     import grpc
     from aerobee_foreign.apache.rocketmq.v2 import definition_pb2 as d
     from aerobee_foreign.apache.rocketmq.v2 import service_pb2 as s
     from aerobee_foreign.apache.rocketmq.v2 import service_pb2_grpc
 
+    from aerobee_client import Credentials, Tls
+
+    tls, credentials = Tls.from_environment(), Credentials.from_environment()
     host, _, port = address.rpartition(":")
     endpoints = d.Endpoints(
         scheme=d.AddressScheme.DOMAIN_NAME,
         addresses=[d.Address(host=host.strip("[]"), port=int(port))],
     )
     found, targets = Diagnosis(), set[tuple[str, int]]()
-    with grpc.insecure_channel(address, (("grpc.enable_http_proxy", 0),)) as channel:
+    name = ""
+    if tls is not None and (problem := _other_name(host.strip("[]"), int(port), tls)):
+        name = f"proxy.{tls.cluster}.aerobee"
+        found.findings.append(
+            Finding(
+                "certificate",
+                address,
+                f"SDKs that verify certificates do not accept the one of this proxy: {problem}",
+                "give `aerobee certs` the --hosts under which clients connect to proxies",
+            )
+        )
+    with _channel(address, tls, name) as channel:
         stub = service_pb2_grpc.MessagingServiceStub(channel)
         for topic in topics:
             request = s.QueryRouteRequest(topic=d.Resource(name=topic), endpoints=endpoints)
-            metadata = (("x-mq-client-id", CLIENT_ID),)
+            metadata = _metadata(credentials)
             try:
                 answer = stub.QueryRoute(request, metadata=metadata, timeout=TIMEOUT_S)
             except grpc.RpcError as error:
                 raise CommandError(f"no proxy answers at {address}: {error.details()}") from None
             if answer.status.code == d.Code.UNAUTHORIZED:
+                advice = "" if credentials else ": give --access-key, or a --context with a user"
                 raise CommandError(
-                    f"the proxy at {address} answers signed calls only: {answer.status.message}"
+                    f"the proxy at {address} refuses this call ({answer.status.message}){advice}"
                 )
             found.findings += _of_answer(topic, answer)
             targets |= {
@@ -101,6 +134,58 @@ def diagnose(address: str, topics: Sequence[str]) -> Diagnosis:
                 )
             )
     return found
+
+
+def _other_name(host: str, port: int, tls: Tls) -> str:
+    """Return why the certificate is not one of this host, or "" if it is.
+
+    Raises CommandError if clients do not accept it under any name.
+    """
+    try:
+        context = ssl.create_default_context(cafile=tls.ca)
+        context.set_alpn_protocols(["h2"])
+        with socket.create_connection((host, port), TIMEOUT_S) as connection:
+            context.wrap_socket(connection, server_hostname=host).close()
+    except ssl.SSLCertVerificationError as error:
+        if error.verify_code in OTHER_NAME:
+            return str(error.verify_message)
+        raise CommandError(
+            f"the certificate of {host}:{port} is not accepted: {error.verify_message}"
+        ) from None
+    except OSError as error:
+        raise CommandError(f"no proxy answers over TLS at {host}:{port}: {error}") from None
+    return ""
+
+
+def _channel(address: str, tls: Tls | None, name: str) -> grpc.Channel:
+    """Return a channel as an SDK opens it: without a certificate of the client.
+
+    `name` is the name that the certificate of the proxy must have in place of its host.
+    """
+    import grpc
+
+    options: list[tuple[str, object]] = [("grpc.enable_http_proxy", 0)]
+    if tls is None:
+        return grpc.insecure_channel(address, options)
+    if name:
+        options.append(("grpc.ssl_target_name_override", name))
+    roots = grpc.ssl_channel_credentials(Path(tls.ca).read_bytes())
+    return grpc.secure_channel(address, roots, options)
+
+
+def _metadata(credentials: Credentials | None) -> tuple[tuple[str, str], ...]:
+    """Return the metadata of a call as an SDK signs it: the signature covers the time alone."""
+    client = (("x-mq-client-id", CLIENT_ID),)
+    if credentials is None:
+        return client
+    date = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+    secret = Path(credentials.secret_key_file).read_bytes().rstrip(b"\r\n")
+    digest = hmac.digest(secret, date.encode(), "sha1").hex().upper()
+    header = (
+        f"MQv2-HMAC-SHA1 Credential={credentials.access_key}, SignedHeaders=x-mq-date-time, "
+        f"Signature={digest}"
+    )
+    return (*client, ("x-mq-date-time", date), ("authorization", header))
 
 
 def _of_answer(topic: str, answer: QueryRouteResponse) -> list[Finding]:
