@@ -26,7 +26,7 @@ TIMEOUT_S = 180.0
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandaloneCluster]:
+def standalone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandaloneCluster]:
     running = StandaloneCluster(tmp_path_factory.mktemp("cluster"), 2)
     yield running
     running.stop()
@@ -44,11 +44,11 @@ def namesrv(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 def test_a_read_outlives_a_worker_that_dies_in_the_middle(
-    cluster: StandaloneCluster, namesrv: str, tmp_path: Path
+    standalone: StandaloneCluster, namesrv: str, tmp_path: Path
 ) -> None:
     gate, found = tmp_path / "gate", tmp_path / "found.json"
     job = (submitted_read.__file__, TOPIC, str(TASK_MESSAGES), str(gate), str(found))
-    submitted = Submitted(tmp_path, cluster, namesrv, *job)
+    submitted = Submitted(tmp_path, standalone, namesrv, *job)
 
     def both_are_held() -> bool:
         if submitted.process.poll() is not None:
@@ -56,9 +56,9 @@ def test_a_read_outlives_a_worker_that_dies_in_the_middle(
         return submitted.tasks() == (submitted_read.HELD, 2)
 
     until_sync(both_are_held, timeout_s=TIMEOUT_S)
-    assert cluster.busy() == set(cluster.workers)
-    killed, stays = cluster.workers
-    cluster.workers[killed].kill()
+    assert standalone.busy() == set(standalone.workers)
+    killed, stays = standalone.workers
+    standalone.workers[killed].kill()
     gate.touch()
     assert submitted.wait() == 0, submitted.log.read_text()
     read = json.loads(found.read_text("utf-8"))
@@ -81,4 +81,4 @@ def test_a_read_outlives_a_worker_that_dies_in_the_middle(
     added = {event["Executor ID"] for event in submitted.listened("SparkListenerExecutorAdded")}
     lost = {event["Executor ID"] for event in submitted.listened("SparkListenerExecutorRemoved")}
     assert len(ran) == 2 and ran == added and len(lost) == 1 and lost < ran, (ran, added, lost)
-    until_sync(lambda: {worker["port"] for worker in cluster.alive()} == {stays})
+    until_sync(lambda: {worker["port"] for worker in standalone.alive()} == {stays})
