@@ -257,7 +257,7 @@ async def test_an_update_without_settings_only_completes(
         return updating()(address, request) if kind == "Topic" else admin_pb2.UpdateGroupResponse()
 
     answering.answers[f"Update{kind}"] = absent_at_b
-    update = admin.update_topic if kind == "Topic" else admin.update_group
+    update: Any = admin.update_topic if kind == "Topic" else admin.update_group
     with raises_code(Code.INVALID_PARAMETER):
         await update("t")
     done = await update("t", complete=True)
