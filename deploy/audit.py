@@ -11,8 +11,12 @@ A package that could not be checked is reported as "not audited", and counts as 
 snapshot has no advisory of its ecosystem, or if an advisory names versions in a way that this
 program cannot compare. Advisories that are aliases are one finding.
 
-Exit codes: 0 no advisory affects a package, 1 one does or a package was not audited, 2 no usable
-advisories.
+deploy/advisories-accepted.toml lists advisories that do not count as a failure, each with a reason
+and until a date. An entry whose date has passed, or that matches no finding, is a failure.
+
+Exit codes: 0 each finding is accepted, or there is none; 1 an advisory affects a package, a package
+was not audited, or an accepted advisory is expired or unknown; 2 no usable advisories, or the file
+of accepted ones is invalid.
 """
 
 from __future__ import annotations
@@ -29,6 +33,7 @@ import urllib.request
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +46,7 @@ SOURCE = "https://osv-vulnerabilities.storage.googleapis.com"
 FETCH_TIMEOUT_S = 60.0
 SUMMARY_CHARS = 160
 VENDORED = Path("clients/console/src/aerobee_console/static/vendor/vendored.toml")
+ACCEPTED = Path("deploy/advisories-accepted.toml")
 LOCKS = (
     "*.lock",
     "deploy/*.lock",
@@ -59,7 +65,7 @@ Key = Any
 
 
 class AuditError(Exception):
-    """The advisories cannot be used. The message says why."""
+    """The advisories, or the list of accepted ones, cannot be used. The message says why."""
 
 
 class Incomparable(Exception):
@@ -101,11 +107,29 @@ class Advisories:
 
 @dataclass(frozen=True)
 class Finding:
-    """An advisory that affects a package, or why the package was not audited."""
+    """An advisory that affects a package, or why the package was not audited.
+
+    `ids` are the id and the aliases of the advisory, also of one that cannot be compared.
+    """
 
     package: Package
     advisory: str = ""
     text: str = ""
+    ids: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Accepted:
+    """An advisory of a package that does not count as a failure up to the day `until`."""
+
+    id: str
+    package: str
+    reason: str
+    until: date
+
+    def covers(self, finding: Finding) -> bool:
+        same = canonicalize_name(self.package) == canonicalize_name(finding.package.name)
+        return same and self.id in finding.ids
 
 
 def _package_of(affected: Mapping[str, Any]) -> tuple[str, str]:
@@ -196,6 +220,54 @@ def _take(found: Advisories, content: bytes, place: object) -> None:
     except ValueError as error:
         raise AuditError(f"{place} is not an advisory of OSV: {error}") from None
     found.add(advisory)
+
+
+# ---- accepted advisories ----
+
+_FIELDS = {"id": str, "package": str, "reason": str, "until": date}
+
+
+def accepted(root: Path) -> list[Accepted]:
+    """Return the entries of the file of accepted advisories. Raises AuditError if it is invalid."""
+    path = root / ACCEPTED
+    if not path.exists():
+        return []
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise AuditError(f"{ACCEPTED} is not valid TOML: {error}") from None
+    listed = content.pop("accepted", [])
+    is_list = isinstance(listed, list) and all(isinstance(entry, dict) for entry in listed)
+    if content or not is_list:
+        raise AuditError(f"{ACCEPTED}: begin each entry with [[accepted]]")
+    entries: dict[tuple[str, str], Accepted] = {}
+    for number, entry in enumerate(listed, 1):
+        kinds = {name: type(value) for name, value in entry.items()}
+        if kinds != _FIELDS or not all(str(value).strip() for value in entry.values()):
+            raise AuditError(
+                f"{ACCEPTED}: entry {number} needs id, package and reason as text, until as a date "
+                "such as 2027-01-31, and no other key"
+            )
+        made = Accepted(**entry)
+        if entries.setdefault((made.id, str(canonicalize_name(made.package))), made) is not made:
+            raise AuditError(f"{ACCEPTED}: {made.id} of {made.package} is listed twice")
+    return list(entries.values())
+
+
+def stale(entries: Iterable[Accepted], findings: Sequence[Finding], today: date) -> Iterator[str]:
+    """Yield a line for each entry that has expired or does not match a finding."""
+    for entry in entries:
+        name = f"{entry.id} of {entry.package} in {ACCEPTED}"
+        if not any(entry.covers(each) for each in findings):
+            yield (
+                f"unknown: {name}: no locked version has this finding: remove the entry, or "
+                "correct its id and package"
+            )
+        elif entry.until < today:
+            yield (
+                f"expired: {name} was accepted until {entry.until} ({entry.reason}): update the "
+                "package, or decide again and set a new date"
+            )
 
 
 # ---- versions ----
@@ -305,12 +377,13 @@ def _judged(package: Package, advisory: Mapping[str, Any], names: Sequence[str])
         try:
             if affects(package, affected):
                 text = _severity(advisory, affected) + _summary(advisory) + _fixed(affected)
-                return Finding(package, " ".join(names), text)
+                return Finding(package, " ".join(names), text, tuple(names))
         except (Incomparable, KeyError, TypeError, AttributeError) as error:
             problems.append(str(error))
     if not problems:
         return None
-    return Finding(package, text=f"{advisory['id']} has {problems[0]}, which cannot be compared")
+    text = f"{advisory['id']} has {problems[0]}, which cannot be compared"
+    return Finding(package, text=text, ids=tuple(names))
 
 
 def _severity(advisory: Mapping[str, Any], affected: Mapping[str, Any]) -> str:
@@ -339,14 +412,36 @@ def _fixed(affected: Mapping[str, Any]) -> str:
     return f"; fixed in {', '.join(fixes)}" if fixes else "; no version has a fix"
 
 
-def main(arguments: list[str] | None = None, root: Path = ROOT) -> int:
+def report(
+    findings: Iterable[Finding],
+    places: Mapping[Package, Sequence[str]],
+    entries: Sequence[Accepted],
+    today: date,
+) -> list[Finding]:
+    """Print each finding, with the reason if it is accepted. Return those that are not accepted."""
+    failures = []
+    for each in findings:
+        found = f"{each.package.name} {each.package.version} ({', '.join(places[each.package])}): "
+        found += f"{each.advisory}: {each.text}" if each.advisory else each.text
+        valid = [entry for entry in entries if entry.covers(each) and today <= entry.until]
+        if valid:
+            print(f"accepted until {valid[0].until}: {found}; reason: {valid[0].reason}")
+        else:
+            print(f"{'affected' if each.advisory else 'not audited'}: {found}")
+            failures.append(each)
+    return failures
+
+
+def main(arguments: list[str] | None = None, root: Path = ROOT, today: date | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--source", default=SOURCE, help="where OSV's zip files are fetched")
     given = parser.parse_args(arguments)
+    day = today or datetime.now(UTC).date()
     snapshot = os.environ.get("AUDIT_ADVISORIES", "")
     found: dict[Package, list[str]] = {}
     try:
         found = packages(root)
+        entries = accepted(root)
         wanted = {(package.ecosystem, package.name) for package in found}
         advisories = read(Path(snapshot), wanted) if snapshot else fetch(wanted, given.source)
         if not advisories.count:
@@ -357,20 +452,19 @@ def main(arguments: list[str] | None = None, root: Path = ROOT) -> int:
             print(f"not audited: {package.name} {package.version}")
         return 2
     findings = list(audit(found, advisories))
-    for each in findings:
-        label = f"{each.package.name} {each.package.version} ({', '.join(found[each.package])})"
-        if each.advisory:
-            print(f"affected: {label}: {each.advisory}: {each.text}")
-        else:
-            print(f"not audited: {label}: {each.text}")
-    affected = {each.package for each in findings if each.advisory}
-    missed = {each.package for each in findings if not each.advisory}
+    failures = report(findings, found, entries, day)
+    problems = list(stale(entries, findings, day))
+    for problem in problems:
+        print(problem)
+    affected = {each.package for each in failures if each.advisory}
+    missed = {each.package for each in failures if not each.advisory}
     newest = advisories.newest[:10] or "unknown date"
     print(
         f"{len(found)} packages against {advisories.count} advisories (newest: {newest}): "
-        f"{len(affected)} affected, {len(missed)} not audited"
+        f"{len(findings) - len(failures)} accepted, {len(affected)} affected, "
+        f"{len(missed)} not audited"
     )
-    return 1 if findings else 0
+    return 1 if failures or problems else 0
 
 
 if __name__ == "__main__":

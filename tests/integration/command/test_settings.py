@@ -228,6 +228,25 @@ def test_what_is_exported_is_applied_once(up: Up, tmp_path: Path) -> None:
     assert json_of(up, "topic", "update", "--from", str(listing)) == []
 
 
+def test_entries_without_settings_create_what_is_missing_and_change_nothing(
+    up: Up, tmp_path: Path
+) -> None:
+    file = tmp_path / "names.yaml"
+    file.write_text("topics: [{topic: bare}]\ngroups: [{group: barest}]\n")
+    planned = json_of(up, "apply", str(file), "--dry-run")
+    assert [(each["name"], each["setting"]) for each in planned] == [
+        ("bare", "created"),
+        ("barest", "created"),
+    ]
+    assert json_of(up, "apply", str(file)) == planned and json_of(up, "apply", str(file)) == []
+    json_of(up, "topic", "update", "bare", "--queues", "9")
+    json_of(up, "group", "update", "barest", "--max-attempts", "2")
+    exported = tmp_path / "all.yaml"
+    assert aerobee("export", str(exported), namesrv=up.namesrv).returncode == 0
+    assert json_of(up, "apply", str(file)) == [], "the changed settings stay"
+    assert aerobee("export", "-", namesrv=up.namesrv).stdout == exported.read_text()
+
+
 def test_a_group_of_lite_topics_is_applied_with_its_topic(up: Up, tmp_path: Path) -> None:
     file = tmp_path / "lite.yaml"
     file.write_text(

@@ -7,6 +7,7 @@ import json
 import urllib.error
 import zipfile
 from collections.abc import Sequence
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -374,3 +375,124 @@ def test_without_a_network_nothing_is_audited(
     shown = capsys.readouterr()
     assert "AUDIT_ADVISORIES" in shown.err
     assert shown.out.count("not audited: ") == 3
+
+
+# ---- accepted advisories ----
+
+DAY = date(2026, 11, 29)
+ENTRY = """
+[[accepted]]
+id = "GHSA-1"
+package = "jinja2"
+reason = "Only tests use it."
+until = 2026-11-29
+"""
+
+
+def accepting(
+    tree: Path, monkeypatch: pytest.MonkeyPatch, entries: str, *advisories: dict[str, Any]
+) -> int:
+    """Audit the packages of the tree on DAY, with a file of accepted advisories."""
+    file = tree / audit.ACCEPTED
+    file.parent.mkdir(exist_ok=True)
+    file.write_text(entries)
+    monkeypatch.setenv("AUDIT_ADVISORIES", str(written(tree, "zip", *OTHERS, *advisories)))
+    return int(audit.main([], tree, DAY))
+
+
+AFFECTS = advisory(ranges=in_range(ZERO))
+
+
+@pytest.mark.parametrize(
+    "entries",
+    [
+        ENTRY,
+        ENTRY.replace("GHSA-1", "CVE-1"),  # an alias
+        ENTRY.replace("jinja2", "Jinja2"),
+    ],
+)
+def test_accepted_advisory_is_listed_with_its_reason_and_does_not_fail(
+    entries: str, tree: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert accepting(tree, monkeypatch, entries, AFFECTS) == 0
+    line, summary = capsys.readouterr().out.splitlines()
+    assert line.startswith("accepted until 2026-11-29: jinja2 3.1.6 (requirements.lock): GHSA-1 ")
+    assert line.endswith("; reason: Only tests use it.")
+    assert summary.endswith("1 accepted, 0 affected, 0 not audited")
+
+
+def test_accepted_advisory_may_be_one_that_cannot_be_compared(
+    tree: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert accepting(tree, monkeypatch, ENTRY, advisory()) == 0
+    line, _ = capsys.readouterr().out.splitlines()
+    assert "cannot be compared" in line and line.endswith("reason: Only tests use it.")
+
+
+def test_other_advisories_of_an_accepted_package_fail(
+    tree: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = AFFECTS | {"id": "GHSA-2", "aliases": []}
+    assert accepting(tree, monkeypatch, ENTRY, AFFECTS, other) == 1
+    begun = [line.split(":")[0] for line in capsys.readouterr().out.splitlines()[:-1]]
+    assert begun == ["accepted until 2026-11-29", "affected"]
+
+
+def test_expired_entry_fails_and_does_not_accept(
+    tree: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    entry = ENTRY.replace("2026-11-29", "2026-11-28")
+    assert accepting(tree, monkeypatch, entry, AFFECTS) == 1
+    affected, expired, summary = capsys.readouterr().out.splitlines()
+    assert affected.startswith("affected: jinja2 3.1.6")
+    assert expired.startswith("expired: GHSA-1 of jinja2 in deploy/advisories-accepted.toml")
+    assert "2026-11-28 (Only tests use it.)" in expired
+    assert summary.endswith("0 accepted, 1 affected, 0 not audited")
+
+
+@pytest.mark.parametrize(
+    ("entries", "advisories"),
+    [
+        (ENTRY, []),  # the advisory is withdrawn, or the package was updated
+        (ENTRY.replace("jinja2", "numpy"), [AFFECTS]),
+        (ENTRY.replace("GHSA-1", "GHSA-9"), [AFFECTS]),
+    ],
+)
+def test_entry_that_matches_no_finding_fails(
+    entries: str,
+    advisories: list[dict[str, Any]],
+    tree: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert accepting(tree, monkeypatch, entries, *advisories) == 1
+    unknown = capsys.readouterr().out.splitlines()[-2]
+    assert unknown.startswith("unknown: ") and "remove the entry" in unknown
+
+
+@pytest.mark.parametrize(
+    "entries",
+    [
+        "accepted = ",
+        "accepted = [1]",
+        "accepted = 1",
+        "[accepted]\nid = 'GHSA-1'",
+        ENTRY.replace("[[accepted]]", "[[acepted]]"),
+        ENTRY.replace('reason = "Only tests use it."', ""),
+        ENTRY.replace("Only tests use it.", " "),
+        ENTRY.replace("2026-11-29", '"2026-11-29"'),
+        ENTRY.replace("2026-11-29", "2026-11-29T00:00:00"),
+        ENTRY + 'because = "x"',
+        ENTRY + ENTRY.replace("jinja2", "Jinja2"),
+    ],
+)
+def test_invalid_file_of_accepted_advisories_is_an_error(
+    entries: str, tree: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert accepting(tree, monkeypatch, entries, AFFECTS) == 2
+    assert "error: deploy/advisories-accepted.toml" in capsys.readouterr().err
+
+
+def test_entries_of_this_repository_are_valid() -> None:
+    assert (ROOT / audit.ACCEPTED).is_file()
+    audit.accepted(ROOT)

@@ -246,6 +246,26 @@ async def test_an_update_can_complete_what_a_broker_lacks(
         assert (made.group.consumer_group, made.group.retry_max_times) == ("t", 2)
 
 
+@pytest.mark.parametrize("kind", ["Topic", "Group"])
+async def test_an_update_without_settings_only_completes(
+    admin: AsyncAdminClient, answering: MemoryCluster, kind: str
+) -> None:
+    def absent_at_b(address: str, request: Any) -> Any:
+        if address == "10.0.0.12:10911":
+            code = Code.TOPIC_NOT_EXIST if kind == "Topic" else Code.SUBSCRIPTION_GROUP_NOT_EXIST
+            raise MqError(code, "no such name")
+        return updating()(address, request) if kind == "Topic" else admin_pb2.UpdateGroupResponse()
+
+    answering.answers[f"Update{kind}"] = absent_at_b
+    update: Any = admin.update_topic if kind == "Topic" else admin.update_group
+    with raises_code(Code.INVALID_PARAMETER):
+        await update("t")
+    done = await update("t", complete=True)
+    assert [(each.broker_name, each.setting) for each in done.changes] == [("b", "created")]
+    assert not any(request.fields for request in answering.requests(f"Update{kind}"))
+    assert len(answering.requests(f"Put{kind}")) == 1
+
+
 @pytest.mark.parametrize("change", ["UpdateTopic", "UpdateGroup", "ForgetConsumerOffsets"])
 async def test_what_a_silent_broker_may_have_is_not_said_to_be_missing(
     admin: AsyncAdminClient, answering: MemoryCluster, change: str

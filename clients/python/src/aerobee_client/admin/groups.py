@@ -131,7 +131,7 @@ class GroupAdmin(BrokerAdmin):
             attributes: The attributes to change. An attribute with an empty value is removed.
             dry_run: Only return what would change.
             complete: Whether to create the group on the masters that lack it, with the changed
-                settings of another one.
+                settings of another one. Then settings are optional.
             silent: See `create_topic`.
 
         Returns:
@@ -151,7 +151,7 @@ class GroupAdmin(BrokerAdmin):
             "attributes": attributes or None,
         }
         given |= {name: value for name, value in others.items() if value is not None}
-        if not given:
+        if not given and not complete:
             raise invalid_parameter(f"name a setting of {group} to change")
         with numbers_fit():
             config = admin_pb2.GroupConfig(consumer_group=group, **given)

@@ -133,7 +133,7 @@ class TopicAdmin(BrokerAdmin):
             dry_run: Only return what would change.
             force: Whether to apply changes that make messages unreadable.
             complete: Whether to create the topic on the masters that lack it, with the changed
-                settings of another one.
+                settings of another one. Then settings are optional.
             silent: See `create_topic`.
 
         Returns:
@@ -158,7 +158,7 @@ class TopicAdmin(BrokerAdmin):
             "attributes": attributes or None,
         }
         given = {name: value for name, value in settings.items() if value is not None}
-        if not given:
+        if not given and not complete:
             raise invalid_parameter(f"name a setting of {topic} to change")
         with numbers_fit():
             config = namesrv_pb2.TopicConfig(topic=topic, **given)
