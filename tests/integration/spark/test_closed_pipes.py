@@ -13,6 +13,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import IO
 
 import pytest
@@ -65,12 +66,18 @@ def made(kind: str) -> object:
 
 
 @pytest.fixture
-def daemon(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
-    (tmp_path / "pyspark_closed.py").write_text(WORKER)
+def daemon() -> Iterator[subprocess.Popen[bytes]]:
+    # Not `tmp_path`, because the path of a socket has at most 107 bytes.
+    with TemporaryDirectory() as folder:
+        (Path(folder) / "pyspark_closed.py").write_text(WORKER)
+        yield from started(folder)
+
+
+def started(folder: str) -> Iterator[subprocess.Popen[bytes]]:
     variables = {
-        "PYTHONPATH": str(tmp_path),
+        "PYTHONPATH": folder,
         "PYTHON_UNIX_DOMAIN_ENABLED": "true",
-        "PYTHON_WORKER_FACTORY_SOCK_DIR": str(tmp_path),
+        "PYTHON_WORKER_FACTORY_SOCK_DIR": folder,
         "PYTHON_DAEMON_KILL_WORKER_ON_FLUSH_FAILURE": "1",  # as Spark sets it
     }
     command = [sys.executable, "-m", "pyspark.daemon", "pyspark_closed"]
