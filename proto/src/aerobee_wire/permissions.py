@@ -542,6 +542,12 @@ def _values(message: Any, parts: tuple[tuple[str, bool], ...]) -> list[Any]:
     found = [message]
     for name, has_elements in parts:
         found = [getattr(each, name) for each in found]
-        if has_elements:  # [:], because the end of an iteration over the field itself takes 4 µs
-            found = [element for field in found for element in field[:]]
+        if has_elements:
+            found = [element for field in found for element in _elements(field)]
     return found
+
+
+def _elements(field: Any) -> Iterable[Any]:
+    """Return the elements of a repeated field, or the keys of a map."""
+    # [:], because the end of an iteration over the field itself takes 4 µs.
+    return field if isinstance(field, Mapping) else field[:]

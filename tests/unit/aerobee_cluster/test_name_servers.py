@@ -96,6 +96,23 @@ async def test_dns_that_does_not_answer_is_asked_once_at_a_time() -> None:
     assert [*servers] == ["10.0.0.1:1", "10.0.0.2:1"]
 
 
+async def test_a_cancelled_refresh_does_not_cancel_the_next_one() -> None:
+    answer = asyncio.Event()
+
+    async def resolve(host: str) -> list[str]:
+        await answer.wait()
+        return ["10.0.0.1", "10.0.0.2"]
+
+    servers = NameServers(["namesrv:1"], resolve, asyncio.get_running_loop().time)
+    refreshing = asyncio.create_task(servers.refresh())
+    await asyncio.sleep(TIMEOUT_S / 2)
+    refreshing.cancel()
+    await asyncio.wait([refreshing])
+    answer.set()
+    await servers.refresh()
+    assert [*servers] == ["10.0.0.1:1", "10.0.0.2:1"]
+
+
 async def test_a_name_that_was_never_resolved_is_tried_again_sooner() -> None:
     dns = StandInDns()
     servers = name_servers(dns, "namesrv:9876")

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from aerobee.broker.v1 import admin_pb2, client_pb2, message_pb2, pop_pb2
+from aerobee.broker.v1 import admin_pb2, client_pb2, config_pb2, message_pb2, pop_pb2
 from aerobee.namesrv.v1 import namesrv_pb2
 from google.protobuf import message_factory
 from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
@@ -28,6 +28,7 @@ from aerobee_wire.permissions import (
     Permissions,
     Row,
     needs_of,
+    resources_of,
 )
 from aerobee_wire.rpcs import (
     DELETE_TOPIC,
@@ -421,3 +422,9 @@ def test_nested_fields_are_found() -> None:
     assert needs_of(TABLE[POP.path], popped, CLUSTER) == [
         *(Need("Group", "g", ("Sub",)), Need("Topic", "t", ("Sub",)))
     ]
+
+
+def test_a_change_of_options_is_about_the_keys_of_its_map() -> None:
+    path = "/aerobee.broker.v1.ConfigService/UpdateConfig"
+    request = config_pb2.UpdateConfigRequest(entries={"brokerRole": "secret"}, unset=["zone"])
+    assert resources_of(path, request, "blue") == ["Option:brokerRole", "Option:zone"]

@@ -113,6 +113,7 @@ class NameServers(Sequence[str]):
         try:
             await asyncio.wait([call], timeout=TIMEOUT_S)
         except asyncio.CancelledError:
+            del self._resolving[address]  # or the next refresh would raise its CancelledError
             call.cancel()
             raise
         if not call.done():

@@ -43,6 +43,8 @@ TYPES = ("CUSTOM", "DEFAULT")
 KEYS = frozenset({"resource", "actions", "decision", "policyType", "sourceIps"})
 NAMESPACE_SEPARATOR = "%"  # of a stored name
 MAX_RESOURCE_CHARACTERS = 255
+# No cache keeps longer names. Rights are checked before names, whose length a caller chooses.
+LONGEST_KEPT = topics.MAX_DERIVED_TOPIC_CHARACTERS
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
@@ -149,13 +151,18 @@ class Policy:
         return found
 
 
-@lru_cache(maxsize=1_024)  # each call of a user asks for it
 def topic_need(stored: str, *actions: str) -> Need:
     """Return the right that actions on a topic need, by its stored name.
 
     A retry or dead-letter topic belongs to its group: the right is needed on the group, and Sub in
     place of Pub.
     """
+    need = _topic_need if len(stored) <= LONGEST_KEPT else _topic_need.__wrapped__
+    return need(stored, *actions)
+
+
+@lru_cache(maxsize=1_024)  # each call of a user asks for it
+def _topic_need(stored: str, *actions: str) -> Need:
     group = topics.group_of(stored)
     if group is None:
         return Need(TOPIC, stored, actions)

@@ -167,8 +167,10 @@ class Signatures:
         scheme, _, fields = header.partition(" ")
         if scheme != SCHEME:
             return None
+        if len(header) > MAX_HEADER:  # before its fields are separated
+            raise _malformed()
         parts = fields.split(" ")
-        if len(header) > MAX_HEADER or len(parts) != 5:
+        if len(parts) != 5:
             raise _malformed()
         credential, counter, time_ms, digest, given = parts
         if not _is_number(counter) or not _is_number(time_ms):

@@ -16,6 +16,7 @@ from ipaddress import IPv4Address, IPv6Address
 from typing import Any
 
 from aerobee_wire.access.policies import (
+    LONGEST_KEPT,
     Need,
     Policy,
     address_of,
@@ -66,7 +67,8 @@ class User:
             decision = writes_traces(need) or (
                 not is_of_system(need) and allowed(self.policies, need, source)
             )
-            self._decisions[key] = decision
+            if len(need.name) <= LONGEST_KEPT:
+                self._decisions[key] = decision
         return decision
 
 

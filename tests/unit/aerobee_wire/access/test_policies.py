@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from typing import Any
 
 import pytest
 
-from aerobee_wire.access.policies import Need, Policy, allowed, deciding, policies_of
-from aerobee_wire.access.users import parse_users
+from aerobee_wire.access.policies import (
+    PUB,
+    Need,
+    Policy,
+    allowed,
+    deciding,
+    policies_of,
+    topic_need,
+)
+from aerobee_wire.access.users import User, parse_users
 from aerobee_wire.status import MqError
 
 
@@ -151,3 +160,16 @@ def test_deciding_policy_is_named() -> None:
     decides = deciding(found, "Topic", "orders", "Pub")
     assert str(decides) == "DENY Pub on Topic:orders (CUSTOM)"
     assert deciding(found, "Group", "orders", "Sub") is None
+
+
+def test_long_names_stay_in_no_cache() -> None:
+    """A caller chooses them, and rights are checked before names."""
+    user = User("billing", (b"secret",))
+    tracemalloc.start()
+    try:
+        for number in range(100):
+            assert not user.may(topic_need(f"{number}{'a' * 100_000}", PUB))
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert held < 1_000_000

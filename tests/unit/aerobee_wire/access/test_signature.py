@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import tracemalloc
 from dataclasses import replace
 
 import pytest
@@ -159,6 +160,19 @@ def test_each_changed_field_is_noticed() -> None:
 def test_a_malformed_header_is_rejected(fields: str) -> None:
     with raises_code(Code.NO_PERMISSION, "authorization"):
         Service().check(f"{SCHEME} {fields}")
+
+
+def test_a_long_header_is_rejected_before_its_fields_are_separated() -> None:
+    """A frame of a stream has a longer one than gRPC's headers."""
+    header = f"{SCHEME} " + " " * 1_000_000
+    tracemalloc.start()
+    try:
+        with pytest.raises(NotAuthenticated, match="malformed"):
+            Service().check(header)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 4_000_000
 
 
 def test_calls_may_overtake_each_other() -> None:

@@ -63,7 +63,8 @@ class Reader(Protocol):
     def read(self, reserved: int) -> None:
         """Start reading the request.
 
-        `reserved` bytes are reserved for it until `InFlight.arrived` is called.
+        `reserved` bytes are reserved for it until `InFlight.arrived` is called, which may be at
+        once.
         """
 
     def refuse(self, error: TooMuchInFlight) -> None:
@@ -114,6 +115,7 @@ class InFlight:
             None: (OrderedDict(), large_limit),
             True: (OrderedDict(), large_limit),
         }
+        self._is_going_on = False
         self._for_room: deque[asyncio.Future[None]] = deque()
 
     @property
@@ -277,12 +279,22 @@ class InFlight:
 
     def _go_on(self) -> None:
         """Let waiting calls read their requests while there is free space."""
+        if self._is_going_on:  # `read` has called `arrived`; recursion would be too deep
+            return
+        self._is_going_on = True
+        try:
+            while (found := self._next()) is not None:
+                self._begin(*found)
+        finally:
+            self._is_going_on = False
+
+    def _next(self) -> tuple[Reader, int] | None:
+        """Return the waiting call that may read now, with the bytes in flight then, or None."""
+        total = self.requests + self.answers + self._reserved
         for waiting, limit in self._queues.values():
-            while waiting:
-                total = self.requests + self.answers + self._reserved
-                if total > limit:
-                    return
-                self._begin(waiting.popitem(last=False)[0], total)
+            if waiting:
+                return None if total > limit else (waiting.popitem(last=False)[0], total)
+        return None
 
     def _classify(self, kind: object, is_large: bool) -> None:
         """Learn from a request that has arrived whether a method has large requests.

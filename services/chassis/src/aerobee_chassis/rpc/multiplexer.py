@@ -26,6 +26,11 @@ from aerobee_wire.access.caller import ANYBODY
 
 _CANCELLED = Failure("CANCELLED", "the call was cancelled")
 _UNKNOWN_METHOD = Failure("UNIMPLEMENTED", "Method not found!")
+# Of the keys and values of one call, as gRPC rejects larger headers.
+MAX_METADATA_BYTES = 16 * 1024
+_LARGE_METADATA = Failure(
+    "RESOURCE_EXHAUSTED", f"the metadata of a call may have {MAX_METADATA_BYTES} bytes"
+)
 _NOT_SENT = Failure("INTERNAL", "internal error: see the log of the server")
 
 
@@ -94,10 +99,13 @@ class Multiplexer:
             if not method.server_streams and not method.client_streams
         }
         self._max_age_s = max_age_s
+        self._is_closed = False
         self._streams: dict[_Stream, asyncio.Task[Any]] = {}
 
     async def multiplex(self, requests: AsyncIterator[CallFrame], call: Call) -> None:
         """Make the calls of a stream until the caller or the server ends it."""
+        if self._is_closed:  # the call arrived before the port was closed
+            return
         task = asyncio.current_task()
         assert task is not None, "a handler runs in a task"
         stream = _Stream(self, call)
@@ -110,18 +118,20 @@ class Multiplexer:
             try:
                 await stream.read(requests)
             except asyncio.CancelledError:
-                if not stream.is_closing:
+                # The caller may leave, or lose its right, in the loop iteration of the close.
+                if not stream.is_closing or task.uncancel():
                     raise
-                task.uncancel()
             await stream.drain()
         finally:
             if aging is not None:
                 aging.cancel()
             del self._streams[stream]
             stream.cancel()
+            await stream.drain()  # so that no handler runs after the server has stopped
 
     def close(self) -> None:
-        """End each stream after its calls in progress. Later frames are not read."""
+        """End each stream after its calls in progress. Later frames and streams are not read."""
+        self._is_closed = True
         for stream, task in self._streams.items():
             stream.close(task)
 
@@ -163,10 +173,14 @@ class _Stream:
             call = MultiplexedCall(self._call, self._peer, frame, loop)
             if found is None:
                 outcome = _UNKNOWN_METHOD
+            elif call.has_large_metadata:
+                outcome = _LARGE_METADATA
             elif (refusal := await self._hold(found[1], len(request))) is None:
                 call.held = len(request)
             else:
                 outcome = server.refuse(found[1], refusal)
+            if outcome is not None:  # its bytes do not count as in flight
+                request = b""
             task = loop.create_task(self._make(number, found, request, call, outcome))
             running[number], self._tasks[task] = task, call
             task.add_done_callback(partial(self._ended, number))
@@ -174,6 +188,7 @@ class _Stream:
 
     async def drain(self) -> None:
         """Wait until the calls in progress are answered."""
+        self.is_closing = True  # a close must not cancel this wait
         while self._tasks:
             await asyncio.wait(self._tasks)
 
@@ -196,7 +211,11 @@ class _Stream:
         try:
             return await reader.outcome
         except asyncio.CancelledError:
-            in_flight.forget(reader)
+            if reader.outcome.cancelled():
+                in_flight.forget(reader)
+            elif reader.outcome.result() is None:
+                # The request was admitted and the stream cancelled in one loop iteration.
+                in_flight.done(size)
             raise
         finally:
             expiry.cancel()
@@ -220,9 +239,10 @@ class _Stream:
                 else:
                     call.caller = admitted
                     handling = server.run(service, method, request, call)
-                    del request  # otherwise its bytes stay in memory beside the parsed message
+                    request = b""  # its bytes would stay in memory beside the parsed message
                     outcome = await handling
             if call.delay_s:
+                request = b""  # a rejected call has it still
                 self._release(call)
                 await asyncio.sleep(call.delay_s)
         except asyncio.CancelledError:
@@ -287,8 +307,8 @@ class _Reader:
 class MultiplexedCall:
     """Implement `Call` for one call of a stream."""
 
-    __slots__ = ("_cancelled", "_deadline_s", "_loop", "_stream", "caller", "delay_s", "held",
-                 "metadata", "peer")  # fmt: skip
+    __slots__ = ("_cancelled", "_deadline_s", "_loop", "_stream", "caller", "delay_s",
+                 "has_large_metadata", "held", "metadata", "peer")  # fmt: skip
 
     def __init__(
         self, stream: Call, peer: str, frame: CallFrame, loop: asyncio.AbstractEventLoop
@@ -299,7 +319,11 @@ class MultiplexedCall:
         self._deadline_s = loop.time() + timeout_ms / 1_000 if timeout_ms > 0 else None
         self._cancelled = False
         self.peer = peer
-        self.metadata: Mapping[str, str] = dict(frame.metadata)
+        metadata = dict(frame.metadata)
+        size = sum(len(key) + len(value) for key, value in metadata.items())
+        self.has_large_metadata = size > MAX_METADATA_BYTES
+        # It does not count as in flight.
+        self.metadata: Mapping[str, str] = {} if self.has_large_metadata else metadata
         self.caller = ANYBODY  # until it is admitted
         self.delay_s = 0.0  # before the answer
         self.held = 0  # bytes of the request that count as in flight
