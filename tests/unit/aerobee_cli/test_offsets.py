@@ -98,6 +98,12 @@ class AdminOfTwoQueues:
         self.changes.append("reset")
         return []
 
+    def clone_offsets(
+        self, *_: str, topic: str, silent: list[MqError], dry_run: bool = False
+    ) -> list[QueueOffset]:
+        silent.append(MqError(Code.BROKER_UNREACHABLE, "broker x: no answer"))
+        return moved(4)
+
     def delete_topic(self, topic: str, **_: Any) -> bool:
         self.changes.append("delete")
         return topic == "t"
@@ -184,3 +190,12 @@ def test_a_question_on_a_terminal_comes_after_the_loss(
     main.main(arguments)
     assert shown == [loss]
     assert bool(admin.changes) is agreed
+
+
+def test_a_broker_that_misses_cloned_offsets_is_named_once(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    admin = AdminOfTwoQueues()
+    monkeypatch.setattr("aerobee_cli.commands.group.admin_client", lambda *_: admin)
+    assert main.main(["group", "clone-offsets", "h", "g", "--yes"]) == 3
+    assert capsys.readouterr().err.count("broker x: no answer") == 1

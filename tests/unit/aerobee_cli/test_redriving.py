@@ -11,7 +11,7 @@ import pytest
 from aerobee.broker.v1 import dead_letter_pb2 as pb
 
 import aerobee_client
-from aerobee_cli import redriving
+from aerobee_cli import main, redriving
 from aerobee_cli.errors import FAILED, INCOMPLETE
 from aerobee_cli.redriving import Request
 from aerobee_client.admin.descriptions import ClusterDescription, QueueStatus
@@ -42,6 +42,12 @@ class Admin:
 
     async def topic_status(self, topic: str, **_: Any) -> list[QueueStatus]:
         return [QueueStatus(topic, name, 0, 0, 1, 0, 0) for name in "ab"]
+
+    async def delete_topic(self, topic: str, *, silent: list[MqError]) -> bool:
+        error = MqError(Code.REQUEST_TIMEOUT, "broker b: no answer")
+        error.at_broker("b")
+        silent.append(error)
+        return True
 
     async def preview_letter_job(self, broker: str, spec: LetterJobSpec) -> LetterPreview:
         found = pb.PreviewLetterJobResponse(stored=1, selected=1, would_send=1)
@@ -114,3 +120,13 @@ def test_an_id_that_no_letter_has_fails_a_detached_job_too(
     code, result, _ = run(capsys, spec=spec, detach=True)
     assert code == FAILED
     assert [each["message_id"] for each in result["missing"]] == ["absent"]
+
+
+def test_a_purge_that_does_not_reach_a_broker_is_incomplete(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    code = main.main(["dlq", "purge", "billing", "--yes", "--json", "--namesrv", "x:1"])
+    shown = capsys.readouterr()
+    assert code == INCOMPLETE and json.loads(shown.out)["deleted"]
+    assert "not changed: broker b: no answer" in shown.err
+    assert "when b answers again, repeat the command" in shown.err

@@ -97,8 +97,48 @@ async def test_a_bad_field_of_a_form_is_named_and_nothing_is_changed(
 async def test_a_creation_at_a_silent_broker_is_not_green(visitor: Visitor) -> None:
     visitor.transport.away = {"b"}
     response = await visitor.post("/new-topic", {"topic": "invoices"})
-    assert response.status == 502 and "state good" not in response.text
-    assert "no answer from b" in response.words
+    assert response.status == 200 and "state good" not in response.text
+    assert "a: created" in response.words and "not changed: no answer from b" in response.words
+    visitor.transport.away = set()
+    again = await visitor.post("/new-topic", {"topic": "invoices"})
+    assert "state good" in again.text and "b: created" in again.words
+
+
+@pytest.mark.parametrize("path", ["/new-topic", "/new-group", "/groups/billing/pause"])
+async def test_a_change_names_a_broker_that_is_not_registered_any_more(
+    path: str, visitor: Visitor
+) -> None:
+    visitor.transport.gone = visitor.transport.unregistered = {"b"}
+    fields = {"/new-topic": {"topic": "x"}, "/new-group": {"group": "x"}}
+    response = await visitor.post(path, fields.get(path, {"consume": "no"}))
+    assert "Done in part" in response.words
+    assert "not changed: b is not registered any more" in response.words
+    assert "when b answers again, repeat the change" in response.words
+
+
+@pytest.mark.parametrize(
+    ("path", "setting", "value"),
+    [
+        ("/groups/billing/change", "max_attempts", "5"),
+        ("/topics/orders/change", "read_queues", "6"),
+    ],
+)
+async def test_a_change_of_settings_is_completed_by_repeating_it(
+    path: str, setting: str, value: str, visitor: Visitor
+) -> None:
+    before = shown(await visitor.get(path))[setting]
+    visitor.transport.gone = visitor.transport.unregistered = {"b"}
+    form = await visitor.get(path)
+    assert "The settings at b are unknown" in form.words
+    done = await visitor.post(path, {**shown(form), setting: value})
+    assert "Done in part" in done.words and "not changed: b is not" in done.words
+    visitor.transport.gone = visitor.transport.unregistered = set()
+    form = await visitor.get(path)
+    assert f"{value} at a, {before} at b; empty leaves them" in form.words
+    assert "had these settings already" in (await visitor.post(path, shown(form))).words
+    done = await visitor.post(path, {**shown(form), setting: value})
+    assert "state good" in done.text and "b: " in done.words.replace("queue_count", "queues")
+    assert shown(await visitor.get(path))[setting] == value
 
 
 async def test_a_topic_is_deleted_only_after_its_name_was_typed(visitor: Visitor) -> None:
@@ -371,7 +411,7 @@ def shown(form: Response) -> dict[str, str]:
 async def test_only_the_settings_that_differ_are_changed(visitor: Visitor) -> None:
     await visitor.brokers["b"].group("billing", retry_max_times=3)
     form = await visitor.get("/groups/billing/change")
-    assert "The brokers have different settings; those of a are shown" in form.words
+    assert "17 at a, 4 at b; empty leaves them" in form.words
     response = await visitor.post("/groups/billing/change", {**shown(form), "order": "on"})
     assert response.status == 200 and "order" in response.words
     found = visitor.brokers["b"].tables.groups.get("billing")
@@ -401,7 +441,7 @@ async def test_retry_delays_can_be_cleared(visitor: Visitor) -> None:
 
 
 async def test_a_failed_change_is_not_called_unchanged(visitor: Visitor) -> None:
-    visitor.transport.away = {"b"}
+    visitor.transport.away = {"a", "b"}
     response = await visitor.post("/new-topic", {"topic": "invoices"})
     assert "The change failed" in response.words and "may have made" in response.words
     assert "Nothing was changed" not in response.words

@@ -187,6 +187,9 @@ async def test_the_description_is_served(visitor: Visitor) -> None:
 
 async def test_an_error_of_a_change_says_that_it_may_be_made(visitor: Visitor) -> None:
     visitor.transport.away = {"b"}
+    part = await visitor.api("/new-topic", {"topic": "invoices"})
+    assert "not changed: no answer from b" in described(part, "/new-topic", "post")["incomplete"]
+    visitor.transport.away = {"a", "b"}
     answer = await visitor.api("/new-topic", {"topic": "invoices"})
     assert "may have made the change" in described(answer, "/new-topic", "post")["message"]
 

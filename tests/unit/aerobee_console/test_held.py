@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 from aerobee.broker.v1 import admin_pb2 as pb
-from aerobee.broker.v1 import transaction_pb2
+from aerobee.broker.v1 import replica_pb2, transaction_pb2
+from aerobee.namesrv.v1 import namesrv_pb2
 
 from aerobee_wire.status import Code, MqError
 from support.broker.pop_consumer import PopConsumer
@@ -234,6 +235,46 @@ async def test_an_option_is_changed_and_taken_back(path: str, visitor: Visitor) 
     fixed = await visitor.get(f"{path}/change?key=listenPort")
     assert fixed.status == 400 and "can only be set at the start" in fixed.words
     assert (await visitor.get(f"{path}/change?key=none")).status == 400
+
+
+async def test_an_option_names_a_replica_that_is_not_registered(visitor: Visitor) -> None:
+    configured(visitor)
+    status = replica_pb2.GetReplicationStatusResponse(role="master", address="a", total_replicas=2)
+    visitor.transport.answers["GetReplicationStatus"] = lambda *_: status
+    path = "/brokers/a/configuration"
+    assert "replica 1 is not registered: start it again" in (await visitor.get(path)).words
+    fields = {"key": "fileReservedTime", "was_value": "72", "value": "48"}
+    done = await visitor.post(f"{path}/change", fields)
+    assert "Done in part" in done.words and "not changed: replica 1 is not" in done.words
+
+
+async def test_an_option_that_differs_between_processes_can_be_made_equal(
+    visitor: Visitor,
+) -> None:
+    values = configured(visitor)
+    get = visitor.transport.answers["GetConfig"]
+
+    def differing(address: str, request: Any) -> Any:
+        answer = get(address, request)
+        if address == "b":
+            answer.options[0].value = "24"
+        return answer
+
+    visitor.transport.answers["GetConfig"] = differing
+    replicas = namesrv_pb2.GetClusterInfoResponse()
+    replicas.brokers.add(cluster="c", broker_name="a", addresses={0: "a", 1: "b"})
+    visitor.transport.answers["GetClusterInfo"] = lambda *_: replicas
+    changed: list[str] = []
+    update = visitor.transport.answers["UpdateConfig"]
+
+    def noted(address: str, request: Any) -> Any:
+        changed.append(address)
+        return update(address, request)
+
+    visitor.transport.answers["UpdateConfig"] = noted
+    fields = {"key": "fileReservedTime", "was_value": "72", "value": "72"}
+    await visitor.post("/brokers/a/configuration/change", fields)
+    assert changed == ["a", "b"] and values["fileReservedTime"] == "72"
 
 
 async def test_an_option_that_a_process_refuses_is_no_success(visitor: Visitor) -> None:

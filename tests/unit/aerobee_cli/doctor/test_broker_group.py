@@ -17,6 +17,8 @@ from aerobee_client.admin.descriptions import (
     BrokerDescription,
     BrokerStatus,
     ClusterDescription,
+    ConfigChange,
+    ConfigOption,
     DivergedFile,
     ReplicaDescription,
 )
@@ -153,6 +155,13 @@ class GroupAdmin:
     def broker_status(self, name: str) -> BrokerStatus:
         return BrokerStatus.of(admin_pb2.GetBrokerStatusResponse(broker_name=NAME, broker_id=0))
 
+    def broker_config(self, name: str, *, silent: list[MqError]) -> list[ConfigOption]:
+        return [ConfigOption(each.address, "logLevel", "info", "default", True)
+                for each in self._found]  # fmt: skip
+
+    def update_broker_config(self, name: str, *_: Any, **__: Any) -> list[ConfigChange]:
+        return [ConfigChange(each.address, ()) for each in self._found]
+
     def list_diverged(self, name: str, *, silent: list[MqError]) -> list[DivergedFile]:
         return [
             DivergedFile(
@@ -168,7 +177,7 @@ Knowing = Callable[..., None]
 @pytest.fixture
 def knowing(monkeypatch: pytest.MonkeyPatch) -> Knowing:
     def know(*given: Any) -> None:
-        for module in ("broker", "cluster", "diverged"):
+        for module in ("broker", "cluster", "config", "diverged"):
             name = f"aerobee_cli.commands.{module}.admin_client"
             monkeypatch.setattr(name, lambda *_: GroupAdmin(*given))
         monkeypatch.setattr("aerobee_client.AdminClient", lambda *_, **__: GroupAdmin(*given))
@@ -233,6 +242,20 @@ def test_what_a_replica_that_is_away_has_to_cut_is_not_known(
     assert code == 3
     assert [(each["replica_id"], each["name"]) for each in rows] == [(2, "1-40.log"), (0, None)]
     assert "replica 0" in err
+
+
+@pytest.mark.parametrize(
+    "command", [("get", NAME), ("set", NAME, "logLevel=debug"), ("unset", NAME, "logLevel")]
+)
+def test_options_name_a_replica_that_is_not_registered(
+    knowing: Knowing, capsys: pytest.CaptureFixture[str], command: tuple[str, ...]
+) -> None:
+    knowing({0: 1, 2: 2}, master(1, 1, 2), status(2))
+    code, rows, err = shown(capsys, "broker", "config", *command)
+    assert (code, len(rows)) == (3, 2)
+    assert f"replica 0 of {NAME} is not registered" in err
+    knowing({0: 0, 1: 1, 2: 2}, master(0, 0, 1, 2), status(1), status(2))
+    assert shown(capsys, "broker", "config", *command)[0] == 0
 
 
 @pytest.mark.parametrize("command", [("broker", "ha-status", NAME), ("cluster", "list")])

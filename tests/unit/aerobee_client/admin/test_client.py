@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 import pytest
-from aerobee.broker.v1 import admin_pb2, dead_letter_pb2, message_pb2, offset_pb2
+from aerobee.broker.v1 import admin_pb2, dead_letter_pb2, message_pb2, offset_pb2, pop_pb2
 from aerobee.namesrv.v1 import namesrv_pb2
 
 from aerobee_client.admin.client import AsyncAdminClient
@@ -442,6 +442,35 @@ async def test_topic_is_deleted_everywhere(
     assert deleted_at[:3] == [NAMESRV, brokers[0].address, brokers[1].address]
     with raises_code(Code.TOPIC_NOT_EXIST):
         await admin.topic_status(TOPIC)
+
+
+async def test_a_topic_is_deleted_although_a_name_server_is_away(
+    brokers: list[MemoryBroker],
+) -> None:
+    away = "10.0.0.2:9876"
+    cluster = MemoryCluster(*brokers, namesrvs=(NAMESRV, away))
+    cluster.down.add(away)
+    async with AsyncAdminClient([NAMESRV, away], transport=cluster) as admin:
+        with raises_code(Code.BROKER_UNREACHABLE):
+            await admin.delete_topic(TOPIC)
+        assert all(TOPIC in broker.topics for broker in brokers)
+        silent: list[MqError] = []
+        assert await admin.delete_topic(TOPIC, silent=silent)
+        assert [each.broker_name for each in silent] == [away]
+        assert not any(TOPIC in broker.topics for broker in brokers)
+
+
+async def test_a_message_to_skip_may_be_at_a_silent_broker(
+    admin: AsyncAdminClient, cluster: MemoryCluster, brokers: list[MemoryBroker]
+) -> None:
+    none = pop_pb2.ListBlockedMessageGroupsResponse()
+    cluster.answers["ListBlockedMessageGroups"] = lambda *_: none
+    with pytest.raises(MqError, match="behind a message 'x': see"):
+        await admin.skip_message("g", "x")
+    cluster.down.add(brokers[1].address)
+    with pytest.raises(MqError, match=r"on a broker that answers: see .*; broker b: ") as caught:
+        await admin.skip_message("g", "x", silent=[])
+    assert caught.value.code is Code.QUERY_NOT_FOUND
 
 
 async def test_group_settings_are_sent_whole(

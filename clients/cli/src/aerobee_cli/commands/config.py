@@ -9,6 +9,7 @@ import click
 
 from aerobee_cli import output
 from aerobee_cli.command_line import Argument, CommandGroup
+from aerobee_cli.doctor.broker_group import look_at
 from aerobee_cli.options import (
     BadOption,
     Columns,
@@ -21,10 +22,11 @@ from aerobee_cli.options import (
     pairs_of,
 )
 from aerobee_cli.table import Column
+from aerobee_wire.status import MqError
 
 if TYPE_CHECKING:
+    from aerobee_client import AdminClient
     from aerobee_client.admin.descriptions import ConfigChange, ConfigOption
-    from aerobee_wire.status import MqError
 
 COLUMNS = (
     Column("key", "key"),
@@ -62,14 +64,15 @@ def get_of_broker(
     """Show the options of each replica of a broker, and from where each value comes.
 
     A value comes from the first of: command line, run time, environment, file, default. Exit code
-    3: a replica does not answer.
+    3: a replica does not answer, or is not registered.
     """
     silent: list[MqError] = []
     table = listing(COLUMNS, wide=wide, chosen=columns)
     with admin_client(context, servers) as admin:
         found = admin.broker_config(name, silent=silent)
+        missing = _unregistered(admin, name)
     table.show(output.items_of(_matching(found, key)), as_json=json)
-    end(error.message for error in silent)
+    end([*(error.message for error in silent), *missing])
 
 
 @broker.add("set", epilog="Example: aerobee broker config set broker-a fileReservedTime=48")
@@ -91,7 +94,8 @@ def set_of_broker(
     entries = pairs_of("KEY=VALUE", pairs, example="fileReservedTime=48")
     with admin_client(context, servers) as admin:
         changes = admin.update_broker_config(name, entries, silent=silent)
-    _show_changes(changes, json, silent)
+        missing = _unregistered(admin, name)
+    _show_changes(changes, json, silent, missing)
 
 
 @broker.add("unset", epilog="Example: aerobee broker config unset broker-a fileReservedTime")
@@ -110,7 +114,8 @@ def unset_of_broker(
     silent: list[MqError] = []
     with admin_client(context, servers) as admin:
         changes = admin.update_broker_config(name, {}, unset=keys, silent=silent)
-    _show_changes(changes, json, silent)
+        missing = _unregistered(admin, name)
+    _show_changes(changes, json, silent, missing)
 
 
 @namesrv.add("get", epilog="Example: aerobee namesrv config get orderMessageEnable")
@@ -228,6 +233,25 @@ def unset_of_proxy(
     _show_changes(changes, json, silent)
 
 
+def _unregistered(admin: AdminClient, name: str) -> list[str]:
+    """Return a sentence for each replica of a broker that is not registered any more.
+
+    The command does not reach these. It has done its work on the others, so an error is a sentence
+    too.
+    """
+    if ":" in name:
+        return []
+    try:
+        absent = look_at(admin, name).absent
+    except MqError as error:
+        return [f"it is unknown whether {name} has further replicas: {error.message}"]
+    return [
+        f"{each.name} of {name} is not registered: start it, and repeat the command"
+        for each in absent
+        if not each.address
+    ]
+
+
 def _matching(found: Sequence[ConfigOption], key: str | None) -> Sequence[ConfigOption]:
     """Return the options with this key, ignoring the case; without a key, all. Raises BadOption."""
     if key is None:
@@ -238,9 +262,15 @@ def _matching(found: Sequence[ConfigOption], key: str | None) -> Sequence[Config
     return matching
 
 
-def _show_changes(changes: Sequence[ConfigChange], json: bool, silent: Sequence[MqError]) -> None:
+def _show_changes(
+    changes: Sequence[ConfigChange],
+    json: bool,
+    silent: Sequence[MqError],
+    missing: Sequence[str] = (),
+) -> None:
     listing(CHANGES, wide=False, chosen="").show(output.items_of(changes), as_json=json)
     notes = [f"not changed: {error.message}" for error in silent]
+    notes += [f"not changed: {text}" for text in missing]
     notes += [
         f"{each.address}: {', '.join(each.without_effect)} has no effect, because the command line "
         "sets it: start without that argument"

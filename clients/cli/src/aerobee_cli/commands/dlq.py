@@ -28,12 +28,14 @@ from aerobee_cli.options import (
     Wide,
     Yes,
     confirm,
+    end,
     listing,
     namesrv_of,
 )
 from aerobee_cli.output import Item
 from aerobee_cli.table import Column, number
 from aerobee_cli.times import Moment, parse_moment
+from aerobee_cli.unanswered import unchanged
 from aerobee_client.admin import export as json_lines
 from aerobee_client.admin.dead_letters import DeadLetters, Selection
 from aerobee_wire.redrive import Target
@@ -458,15 +460,17 @@ def purge(
     query = Query(namesrv_of(context, namesrv), group)
     count, complete = query.run(lambda _, dead_letters: dead_letters.count())
     deleted = False
+    silent: list[MqError] = []
     if count and not dry_run:
         confirm(f"Delete {count:,} dead letters of {group}?", yes)
-        deleted, _ = query.run(lambda _, dead_letters: dead_letters.purge())
+        deleted, _ = query.run(lambda _, dead_letters: dead_letters.purge(silent=silent))
     text = _none_of(group)
     if deleted or (count and dry_run):
         verb = "deleted" if deleted else "would delete"
         text = f"{verb} {count:,} dead letters of {group}"
     item = {"group": group, "dead_letters": count, "deleted": deleted}
     output.show_done(text, item, as_json=json)
+    end(unchanged(silent))
     _exit(complete)
 
 

@@ -487,6 +487,7 @@ def clone_offsets(
         if not dry_run and wanted:
             question = f"Move group {group} in {', '.join(topics)} to the offsets of {source}?"
             confirm(question, yes, lambda: costs)
+            silent = []  # the second call finds the silent brokers again
             wanted = admin.clone_offsets(source, group, topic=topic, silent=silent)
     empty = f"{source} has no offsets"
     Table(OFFSET_COLUMNS).show(items_of(wanted), as_json=json, empty=empty)

@@ -116,6 +116,7 @@ def cancel(
     with admin_client(context, namesrv) as admin:
         count = admin.cancel_letter_job(job, silent=silent)
     done = f"cancelled the job {job} on {output.counted(count, 'broker')}"
-    text = done if count else f"the job {job} had ended before"
+    where = " on each broker that answers" if silent else ""
+    text = done if count else f"the job {job} had ended before{where}"
     output.show_done(text, {"job_id": job, "cancelled_on": count}, as_json=json)
     end(unchanged(silent))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from aerobee_cli.doctor.broker_group import absent_replicas
 from aerobee_client.admin.descriptions import ConfigOption
 from aerobee_console.reading.source import Answer, Silent, Source
 from aerobee_wire.status import Code, MqError
@@ -85,13 +86,31 @@ async def configuration(
             if key.casefold() in row.key.casefold()
             and (not changed or any(each.source != "default" for each in row.values))
         )
+    missing = [] if broker_name is None else await unregistered(source, broker_name)
     return Configuration(
         broker_name=broker_name,
         processes=tuple(sorted({each.address for each in found or ()})),
         rows=rows,
-        silent=tuple(Silent(broker_name or each.broker_name, each.message) for each in silent),
+        silent=(
+            *(Silent(broker_name or each.broker_name, each.message) for each in silent),
+            *(Silent(broker_name or "", text) for text in missing),
+        ),
         asked_at_ms=asking.at_ms,
     )
+
+
+async def unregistered(source: Source, broker_name: str) -> list[str]:
+    """Return a sentence for each replica of a broker that is not registered any more."""
+    registered = {each.broker_name: each.addresses for each in (await source.ask()).brokers}
+    try:
+        replicas = await source.admin.replicas(broker_name, silent=[])
+    except MqError as error:
+        return [f"it is unknown whether there are further replicas: {error.message}"]
+    return [
+        f"{each.name} is not registered: start it again"
+        for each in absent_replicas(replicas, registered.get(broker_name, {}))
+        if not each.address
+    ]
 
 
 def _options(found: Iterable[ConfigOption]) -> list[Option]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from secrets import token_hex
 from typing import Any
 from urllib.parse import parse_qsl
@@ -52,6 +51,7 @@ from aerobee_console.web.forms import (
     Result,
     changed_settings,
     confirmed,
+    not_changed,
     setting,
     unchanged,
 )
@@ -138,14 +138,26 @@ def _settings(
     return arguments
 
 
-def _differences(alike: bool, broker_name: str) -> list[str]:
-    """Return the note about brokers with different settings."""
-    if alike:
-        return []
-    return [
-        f"The brokers have different settings; those of {broker_name} are shown. A setting that "
-        "you change is changed on all brokers, and the others stay as they are."
-    ]
+def _shared(
+    name: str, label: str, values: Mapping[str, str], choices: Sequence[str] = (), **more: Any
+) -> Input:
+    """Return the input of a setting, whose `values` are by broker name.
+
+    If the brokers differ, the input is empty and shows their values. An empty input changes
+    nothing, and a value is set on every broker. So a change that did not reach a broker can be
+    repeated.
+    """
+    first, *others = set(values.values())
+    if not others:
+        return setting(name, label, first, choices, **more)
+    different = ", ".join(f"{value or 'empty'} at {broker}" for broker, value in values.items())
+    more |= {"hint": f"{different}; empty leaves them", "required": False}
+    return setting(name, label, "", choices, **more)
+
+
+def _unknown(silent: Sequence[MqError]) -> list[str]:
+    """Return a note for each broker whose settings the form does not have."""
+    return [f"The settings at {each.broker_name} are unknown: {each.message}." for each in silent]
 
 
 # ---- topics ----
@@ -173,11 +185,12 @@ async def _create_topic(console: Console, _: Mapping[str, str], fields: Fields) 
     """Create a topic on every broker."""
     topic = fields.required("topic")
     arguments = _settings(topic_arguments, fields, ("queues", "type"))
-    made = await console.source.admin.create_topic(topic, **arguments)
-    return _created(f"Topic {topic}", made, f"/topics/{part(topic)}")
+    silent: list[MqError] = []
+    made = await console.source.admin.create_topic(topic, **arguments, silent=silent)
+    return _created(f"Topic {topic}", made, silent, f"/topics/{part(topic)}")
 
 
-def _created(title: str, made: Sequence[Created], back: str) -> Result:
+def _created(title: str, made: Sequence[Created], silent: Sequence[MqError], back: str) -> Result:
     unreachable = sorted({each for there in made for each in there.unreachable_namesrvs})
     return Result(
         title=f"{title} exists",
@@ -187,9 +200,12 @@ def _created(title: str, made: Sequence[Created], back: str) -> Result:
             for there in made
         ],
         incomplete=[
-            f"the name server {address} was not reached: it learns of the topic from the next "
-            "registration of the brokers"
-            for address in unreachable
+            *not_changed(silent),
+            *(
+                f"the name server {address} was not reached: it learns of the topic from the next "
+                "registration of the brokers"
+                for address in unreachable
+            ),
         ],
         back=back,
     )
@@ -197,29 +213,29 @@ def _created(title: str, made: Sequence[Created], back: str) -> Result:
 
 async def _topic_form(console: Console, names: Mapping[str, str], _: Fields) -> Form:
     topic = names["topic"]
-    found = await console.source.admin.get_topic(topic)
-    first = found.brokers[0]
-    permission = {6: "rw", 4: "r", 2: "w"}.get(first.permission, "")
-    alike = all(
-        (there.read_queue_count, there.write_queue_count, there.permission)
-        == (first.read_queue_count, first.write_queue_count, first.permission)
-        for there in found.brokers
-    )
+    silent: list[MqError] = []
+    found = await console.source.admin.get_topic(topic, silent=silent)
+    there = {each.broker_name: each for each in found.brokers}
+    permissions = {6: "rw", 4: "r", 2: "w"}
     return Form(
         title=f"Change {topic}",
         submit="Change",
         back=f"/topics/{part(topic)}",
         inputs=(
-            setting("read_queues", "Read queues", str(first.read_queue_count), kind="number",
-                     hint="on each broker", required=True),
-            setting("write_queues", "Write queues", str(first.write_queue_count), kind="number",
-                     hint="on each broker", required=True),
-            setting("permission", "Permission", permission, PERMISSIONS, kind="choice"),
+            _shared("read_queues", "Read queues",
+                    {name: str(each.read_queue_count) for name, each in there.items()},
+                    kind="number", hint="on each broker", required=True),
+            _shared("write_queues", "Write queues",
+                    {name: str(each.write_queue_count) for name, each in there.items()},
+                    kind="number", hint="on each broker", required=True),
+            _shared("permission", "Permission",
+                    {name: permissions.get(each.permission, "") for name, each in there.items()},
+                    PERMISSIONS, kind="choice"),
             setting("type", "Type", found.message_type.lower(), TYPES, kind="choice"),
             Input(name=CONFIRM, label="Name of the topic",
                   hint="only for a change that makes messages unreadable"),
         ),
-        notes=_differences(alike, first.broker_name),
+        notes=_unknown(silent),
     )  # fmt: skip
 
 
@@ -229,8 +245,9 @@ async def _update_topic(console: Console, names: Mapping[str, str], fields: Fiel
     admin = console.source.admin
     arguments = changed_settings(topic_arguments, fields, await _topic_form(console, names, fields))
     if not arguments:
-        return _updated(f"Topic {topic}", Update(()), f"/topics/{part(topic)}")
-    would = await admin.update_topic(topic, **arguments, dry_run=True)
+        return _updated(f"Topic {topic}", Update(()), (), f"/topics/{part(topic)}")
+    silent: list[MqError] = []
+    would = await admin.update_topic(topic, **arguments, dry_run=True, silent=silent)
     force = bool(would.unreadable)
     if force and fields.text(CONFIRM) != topic:
         lost = ", ".join(
@@ -240,11 +257,11 @@ async def _update_topic(console: Console, names: Mapping[str, str], fields: Fiel
         raise BadField(
             CONFIRM, f"messages would become unreadable ({lost}): type {topic} to do it anyway"
         )
-    made = await admin.update_topic(topic, **arguments, force=force)
-    return _updated(f"Topic {topic}", made, f"/topics/{part(topic)}")
+    made = await admin.update_topic(topic, **arguments, force=force, silent=silent)
+    return _updated(f"Topic {topic}", made, silent, f"/topics/{part(topic)}")
 
 
-def _updated(title: str, made: Update, back: str) -> Result:
+def _updated(title: str, made: Update, silent: Sequence[MqError], back: str) -> Result:
     return Result(
         title=f"{title} was changed" if made.changes else f"{title} had these settings already",
         texts=[
@@ -252,9 +269,12 @@ def _updated(title: str, made: Update, back: str) -> Result:
             for each in made.changes
         ],
         incomplete=[
-            f"the name server {address} was not reached: it learns of the change from the next "
-            "registration of the brokers"
-            for address in made.unreachable_namesrvs
+            *not_changed(silent),
+            *(
+                f"the name server {address} was not reached: it learns of the change from the next "
+                "registration of the brokers"
+                for address in made.unreachable_namesrvs
+            ),
         ],
         back=back,
     )
@@ -278,8 +298,16 @@ async def _delete_topic(console: Console, names: Mapping[str, str], fields: Fiel
     topic = names["topic"]
     confirmed(fields, topic)
     unchanged(fields, await topic_deletion(console.source, topic))
-    await console.source.admin.delete_topic(topic)
-    return Result(title=f"Topic {topic} was deleted on every broker", back="/topics")
+    silent: list[MqError] = []
+    await console.source.admin.delete_topic(topic, silent=silent)
+    return _deleted(f"Topic {topic}", silent, "/topics")
+
+
+def _deleted(title: str, silent: Sequence[MqError], back: str) -> Result:
+    where = "the brokers that answer" if silent else "every broker"
+    return Result(
+        title=f"{title} was deleted on {where}", incomplete=not_changed(silent), back=back
+    )
 
 
 async def _send_form(_: Console, names: Mapping[str, str], __: Fields) -> Form:
@@ -353,34 +381,45 @@ async def _create_group(console: Console, _: Mapping[str, str], fields: Fields) 
     """Create a group on every broker."""
     group = fields.required("group")
     arguments = _settings(group_arguments, fields, NEW_GROUP_FIELDS)
-    made = await console.source.admin.create_group(group, **arguments)
-    return _created(f"Group {group}", made, f"/groups/{part(group)}")
+    silent: list[MqError] = []
+    made = await console.source.admin.create_group(group, **arguments, silent=silent)
+    return _created(f"Group {group}", made, silent, f"/groups/{part(group)}")
 
 
 async def _group_form(console: Console, names: Mapping[str, str], _: Fields) -> Form:
     group = names["group"]
-    every = await console.source.admin.groups_of_brokers()
-    there = [each for groups in every.values() for each in groups if each.consumer_group == group]
+    silent: list[MqError] = []
+    every = await console.source.admin.groups_of_brokers(silent=silent)
+    there = {
+        name: each
+        for name, groups in every.items()
+        for each in groups
+        if each.consumer_group == group
+    }
     if not there:
-        raise MqError(Code.SUBSCRIPTION_GROUP_NOT_EXIST, f"no broker has the group {group}")
-    found = there[0]
-    alike = all(replace(each, brokers=found.brokers) == found for each in there)
-    notes = _differences(alike, found.brokers[0])
-    if found.exponential_retry:
+        where = " that answers" if silent else ""
+        raise MqError(Code.SUBSCRIPTION_GROUP_NOT_EXIST, f"no broker{where} has the group {group}")
+    notes = _unknown(silent)
+    if any(each.exponential_retry for each in there.values()):
         notes.append("The group has an exponential retry policy. Retry delays would replace it.")
     return Form(
         title=f"Change {group}",
         submit="Change",
         back=f"/groups/{part(group)}",
         inputs=(
-            setting("max_attempts", "Maximum attempts", str(found.max_attempts), kind="number",
-                     hint="deliveries before a message is dead-lettered", required=True),
-            setting("retry_delays", "Retry delays",
-                     ",".join(f"{ms}ms" for ms in found.retry_delays_ms),
-                     hint="such as 1s,5s,30s; empty for the broker's delay levels"),
-            setting("order", "Order", found.order, ORDERS, kind="choice"),
-            setting("consume", "May consume", str(found.consume_enable).lower(),
-                     ("true", "false"), kind="choice", hint="false pauses the group"),
+            _shared("max_attempts", "Maximum attempts",
+                    {name: str(each.max_attempts) for name, each in there.items()},
+                    kind="number", hint="deliveries before a message is dead-lettered",
+                    required=True),
+            _shared("retry_delays", "Retry delays",
+                    {name: ",".join(f"{ms}ms" for ms in each.retry_delays_ms)
+                     for name, each in there.items()},
+                    hint="such as 1s,5s,30s; empty for the broker's delay levels"),
+            _shared("order", "Order", {name: each.order for name, each in there.items()},
+                    ORDERS, kind="choice"),
+            _shared("consume", "May consume",
+                    {name: str(each.consume_enable).lower() for name, each in there.items()},
+                    ("true", "false"), kind="choice", hint="false pauses the group"),
         ),
         notes=notes,
     )  # fmt: skip
@@ -391,9 +430,10 @@ async def _update_group(console: Console, names: Mapping[str, str], fields: Fiel
     group = names["group"]
     arguments = changed_settings(group_arguments, fields, await _group_form(console, names, fields))
     if not arguments:
-        return _updated(f"Group {group}", Update(()), f"/groups/{part(group)}")
-    made = await console.source.admin.update_group(group, **arguments)
-    return _updated(f"Group {group}", made, f"/groups/{part(group)}")
+        return _updated(f"Group {group}", Update(()), (), f"/groups/{part(group)}")
+    silent: list[MqError] = []
+    made = await console.source.admin.update_group(group, **arguments, silent=silent)
+    return _updated(f"Group {group}", made, silent, f"/groups/{part(group)}")
 
 
 async def _delete_group_form(console: Console, names: Mapping[str, str], _: Fields) -> Form:
@@ -414,8 +454,9 @@ async def _delete_group(console: Console, names: Mapping[str, str], fields: Fiel
     group = names["group"]
     confirmed(fields, group)
     unchanged(fields, await group_deletion(console.source, group))
-    await console.source.admin.delete_group(group)
-    return Result(title=f"Group {group} was deleted on every broker", back="/groups")
+    silent: list[MqError] = []
+    await console.source.admin.delete_group(group, silent=silent)
+    return _deleted(f"Group {group}", silent, "/groups")
 
 
 async def _reset_form(console: Console, names: Mapping[str, str], fields: Fields) -> Form:
@@ -480,7 +521,8 @@ async def _skip_form(_: Console, names: Mapping[str, str], fields: Fields) -> Fo
 async def _skip(console: Console, names: Mapping[str, str], fields: Fields) -> Result:
     """Dead-letter the message that blocks a message group."""
     group, message_id = names["group"], fields.required("message_id")
-    blocked = await console.source.admin.skip_message(group, message_id)
+    # Brokers without an answer do not matter: the message was found on another one.
+    blocked = await console.source.admin.skip_message(group, message_id, silent=[])
     return Result(
         title="The message is a dead letter now",
         texts=[f"{blocked.waiting:,} messages of its message group waited for it"],
@@ -521,11 +563,13 @@ async def _pause(console: Console, names: Mapping[str, str], fields: Fields) -> 
     """Let a group consume no more, or again."""
     group = names["group"]
     consume = fields.required_switch("consume")
-    made = await console.source.admin.update_group(group, consume_enable=consume)
+    silent: list[MqError] = []
+    made = await console.source.admin.update_group(group, consume_enable=consume, silent=silent)
     state = "consumes again" if consume else "is paused"
     return Result(
         title=f"{group} {state}" if made.changes else f"{group} {state} already",
         texts=[f"{each.broker_name}: changed" for each in made.changes],
+        incomplete=not_changed(silent),
         back=f"/groups/{part(group)}",
     )
 

@@ -7,7 +7,12 @@ from collections.abc import Mapping
 from starlette.requests import Request
 from starlette.responses import Response
 
-from aerobee_console.reading.configuration import Configuration, configuration
+from aerobee_console.reading.configuration import (
+    Configuration,
+    Option,
+    configuration,
+    unregistered,
+)
 from aerobee_console.web.console import Console
 from aerobee_console.web.fields import BadField, Fields, fields_of
 from aerobee_console.web.forms import WAS, Action, Changed, Form, Input, Result
@@ -43,13 +48,19 @@ async def configuration_of(
     )
 
 
-async def _form(console: Console, names: Mapping[str, str], fields: Fields) -> Form:
+async def _option(console: Console, names: Mapping[str, str], fields: Fields) -> Option:
+    """Return the option of a form. Raises BadField if it is unknown or cannot be changed."""
     key = fields.required("key")
     found = (await configuration(console.source, names.get("broker"))).option(key)
     if found is None:
         raise BadField("key", f"there is no option {key!r}: see the list of options")
     if not found.changeable:
         raise BadField("key", f"{found.key} can only be set at the start of the process")
+    return found
+
+
+async def _form(console: Console, names: Mapping[str, str], fields: Fields) -> Form:
+    found = await _option(console, names, fields)
     value = found.values[0].value
     notes = [f"{each.address}: {each.value} ({each.source})" for each in found.values]
     return Form(
@@ -68,26 +79,30 @@ async def _form(console: Console, names: Mapping[str, str], fields: Fields) -> F
 
 async def _change(console: Console, names: Mapping[str, str], fields: Fields) -> Result:
     """Change an option of each process, or take a change back."""
-    form = await _form(console, names, fields)
-    key, value = (each.value for each in form.inputs[:2])
+    found = await _option(console, names, fields)
+    key, value = found.key, found.values[0].value
+    back = link(_address(names), key=key)
     reset, wanted = fields.switch("reset"), fields.text("value", value)
     was = fields.text(f"{WAS}value", value)
     if was != value:
         raise Changed(f"{key} was {was} and is {value} now: nothing was changed; look again")
-    if wanted == value and not reset:
-        return Result(title=f"{key} had this value already", back=form.back)
+    if wanted == value and found.is_same and not reset:
+        return Result(title=f"{key} had this value already", back=back)
     silent: list[MqError] = []
     entries, unset = ({}, [key]) if reset else ({key: wanted}, [])
     admin, broker = console.source.admin, names.get("broker")
     if broker is None:
         made = await admin.update_namesrv_config(entries, unset=unset, silent=silent)
+        missing = []
     else:
         made = await admin.update_broker_config(broker, entries, unset=unset, silent=silent)
+        missing = await unregistered(console.source, broker)
     return Result(
         title=f"{key} was taken back" if reset else f"{key} is {wanted}",
         texts=[f"{each.address}: changed" for each in made if not each.without_effect],
         incomplete=[
             *(f"not changed: {error.message}" for error in silent),
+            *(f"not changed: {text}" for text in missing),
             *(
                 f"{each.address}: {', '.join(each.without_effect)} has no effect, because the "
                 "command line sets it: start without that argument"
@@ -95,7 +110,7 @@ async def _change(console: Console, names: Mapping[str, str], fields: Fields) ->
                 if each.without_effect
             ),
         ],
-        back=form.back,
+        back=back,
     )
 
 

@@ -15,6 +15,7 @@ from aerobee_cli.options import BadOption
 from aerobee_console.reading.effects import Effects, ResetEffects
 from aerobee_console.web.console import Console
 from aerobee_console.web.fields import BadField, Fields
+from aerobee_wire.status import MqError
 
 CONFIRM = "confirm"
 SEEN = "seen"
@@ -135,6 +136,19 @@ def changed_settings(
         except BadOption as error:
             raise BadField(each.name, error.message) from None
     return arguments
+
+
+# ---- brokers that are not reached ----
+
+
+def not_changed(silent: Sequence[MqError]) -> list[str]:
+    """Return a sentence for each broker that a change did not reach, and how to complete it."""
+    names = sorted({error.broker_name for error in silent})
+    found = [f"not changed: {error.message}" for error in silent]
+    if names:
+        verb = "answers" if len(names) == 1 else "answer"
+        found.append(f"when {', '.join(names)} {verb} again, repeat the change to complete it")
+    return found
 
 
 # ---- checks ----

@@ -15,7 +15,16 @@ from aerobee_console.reading import jobs
 from aerobee_console.reading.effects import Effects, redrive
 from aerobee_console.web.console import Console
 from aerobee_console.web.fields import Fields, fields_of
-from aerobee_console.web.forms import Action, Changed, Form, Input, Result, confirmed, unchanged
+from aerobee_console.web.forms import (
+    Action,
+    Changed,
+    Form,
+    Input,
+    Result,
+    confirmed,
+    not_changed,
+    unchanged,
+)
 from aerobee_console.web.names import part
 from aerobee_wire.status import MqError
 
@@ -141,11 +150,13 @@ async def _cancel_form(console: Console, names: Mapping[str, str], _: Fields) ->
 async def _cancel(console: Console, names: Mapping[str, str], _: Fields) -> Result:
     """Cancel a job over dead letters on each broker."""
     job_id = names["job"]
-    count = await console.source.admin.cancel_letter_job(job_id)
+    silent: list[MqError] = []
+    count = await console.source.admin.cancel_letter_job(job_id, silent=silent)
     title = f"{job_id} was cancelled on {counted(count, 'broker')}"
-    return Result(
-        title=title if count else f"{job_id} had ended before", back=f"/redrives/{part(job_id)}"
-    )
+    if not count:
+        where = " on each broker that answers" if silent else ""
+        title = f"{job_id} had ended before{where}"
+    return Result(title=title, incomplete=not_changed(silent), back=f"/redrives/{part(job_id)}")
 
 
 PAGES = {"/redrives": show_jobs, "/redrives/{job}": show_job}

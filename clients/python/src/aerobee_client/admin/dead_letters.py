@@ -172,12 +172,13 @@ class DeadLetters(DeadLetterSource):
         """
         return sum(queue.max_offset - queue.min_offset for queue in await self.queues())
 
-    async def purge(self) -> bool:
+    async def purge(self, *, silent: list[MqError] | None = None) -> bool:
         """Delete all dead letters on every broker, without regard to the selection.
 
-        Return False if the dead-letter topic did not exist.
+        `silent` is as in `AsyncAdminClient.delete_topic`. Return False if the dead-letter topic did
+        not exist.
         """
-        return await self._admin.delete_topic(self.topic)
+        return await self._admin.delete_topic(self.topic, silent=silent)
 
     async def read(self) -> AsyncGenerator[ReceivedMessage]:
         """Yield the stored dead letters of the selection.

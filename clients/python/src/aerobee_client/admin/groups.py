@@ -374,7 +374,7 @@ class GroupAdmin(BrokerAdmin):
             group: The name of the consumer group.
             message_id: The message id of the message that blocks.
             reason: The failure reason to store.
-            silent: See `list_topics`.
+            silent: See `list_topics`. The error QUERY_NOT_FOUND names these brokers.
 
         Returns:
             The message group that the message blocked.
@@ -397,10 +397,12 @@ class GroupAdmin(BrokerAdmin):
                 await self._brokers.ask(blocked.broker_name, address, rpcs.SKIP_MESSAGE, request)
                 return blocked
         listed = "listed " if omitted else ""
+        unknown = "".join(f"; {error.message}" for error in silent or ())
+        where = " on a broker that answers" if unknown else ""
         raise MqError(
             Code.QUERY_NOT_FOUND,
-            f"no {listed}message group of {group} waits behind a message {message_id!r}: "
-            f"see aerobee group blocked {group}",
+            f"no {listed}message group of {group} waits behind a message {message_id!r}{where}: "
+            f"see aerobee group blocked {group}{unknown}",
         )
 
     async def commit_offsets(self, group: str, offsets: Mapping[tuple[str, str, int], int]) -> None:

@@ -370,15 +370,16 @@ class TopicAdmin(BrokerAdmin):
 
         Args:
             topic: The name of the topic.
-            silent: See `create_topic`.
+            silent: See `create_topic`. It also collects the errors of name servers that do not
+                answer, unless none answers.
 
         Returns:
             False if no broker had the topic.
         """
         masters = await self._brokers.masters_to_change(silent)
-        await self._instance.namesrv.call_each(
-            rpcs.DELETE_TOPIC_ROUTE, namesrv_pb2.DeleteTopicRequest(topic=topic)
-        )
+        namesrvs = {address: address for address in await self._instance.namesrv.present()}
+        routes = namesrv_pb2.DeleteTopicRequest(topic=topic)
+        await self._brokers.ask_each(namesrvs, rpcs.DELETE_TOPIC_ROUTE, routes, silent=silent)
         request = admin_pb2.DeleteTopicRequest(topic=topic)
         answers = await self._brokers.ask_each(masters, rpcs.DELETE_TOPIC, request, silent=silent)
         self._instance.routes.forget(topic)
@@ -506,7 +507,7 @@ async def _rebalance(
     masters = await brokers.masters_to_change(silent)
     masters, configs = await _topic_configs(brokers, masters, topic, silent)
     if not configs:
-        raise MqError(Code.TOPIC_NOT_EXIST, f"no broker has a topic {topic}: create it first")
+        raise missing_on_each(Code.TOPIC_NOT_EXIST, f"topic {topic!r}", silent)
     config = max(configs.values(), key=lambda found: found.write_queue_count)
     statuses = await brokers.ask_each(
         {name: address for name, address in masters.items() if name not in configs},

@@ -114,13 +114,6 @@ class NamesrvClient:
             for call in asked:
                 call.cancel()
 
-    async def call_each(self, rpc: Rpc[Q, R], request: Q) -> list[R]:
-        """Send a change to every name server, because they share no data. Raise the first error."""
-        return [
-            await self._transport.call(address, rpc, request, timeout_s=CALL_TIMEOUT_S)
-            for address in await self.present()
-        ]
-
 
 class _Answers:
     """The failures of name servers in one call.
