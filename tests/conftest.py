@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 from _pytest.pathlib import import_path
 from hypothesis import settings
+from xdist.workermanage import WorkerController
 
 from support.processes import prepared
 from support.running import secure
@@ -56,6 +57,12 @@ def pytest_unconfigure() -> None:
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> Schedule | None:
     return Schedule(config, log) if config.getoption("dist") == "loadfile" else None
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: WorkerController) -> None:
+    # pytest-xdist gives each worker a --basetemp, also if the command line has none.
+    node.workerinput["basetemp"] = node.config.getoption("basetemp")
 
 
 @pytest.hookimpl(wrapper=True)

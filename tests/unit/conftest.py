@@ -28,7 +28,9 @@ def memory_suffices() -> bool:
 def tmp_path_factory(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[pytest.TempPathFactory]:
-    if request.config.getoption("basetemp") or not memory_suffices():
+    of_worker = getattr(request.config, "workerinput", None)
+    given = of_worker["basetemp"] if of_worker else request.config.getoption("basetemp")
+    if given or not memory_suffices():
         yield tmp_path_factory
         return
     with tempfile.TemporaryDirectory(prefix="aerobee-unit-", dir=MEMORY) as folder:
