@@ -114,6 +114,32 @@ async def test_a_server_without_streams_gets_calls_of_their_own(
     assert handlers.streamed == [False] * 2
 
 
+async def test_a_server_without_streams_is_known_in_each_order_of_events(
+    handlers: Handlers,
+) -> None:
+    """grpc.aio hides the status of a call that ends during a write."""
+    async with serving(handlers, frames=None) as server:
+        transport = GrpcTransport()
+        groups = [f"{number} {'a' * 1_000}" for number in range(5)]
+        try:
+            for _ in range(30):
+                calls = (
+                    transport.call(
+                        server.address,
+                        rpcs.SEND,
+                        pb.SendRequest(producer_group=group),
+                        timeout_s=60,
+                    )
+                    for group in groups
+                )
+                answers = await asyncio.gather(*calls)
+                assert [answer.broker_name for answer in answers] == groups
+                await transport.close()
+                transport = GrpcTransport()
+        finally:
+            await transport.close()
+
+
 async def test_errors_are_those_of_calls_of_their_own(
     transport: GrpcTransport, handlers: Handlers
 ) -> None:

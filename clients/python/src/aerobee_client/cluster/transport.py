@@ -73,6 +73,9 @@ STREAMED_BYTES = 256 * 1024
 CLOSED = "the connection was closed during the call: by this client, or for a new master"
 
 
+# What grpc.aio reports in place of the status of a stream that ended during a write.
+_ENDED_DURING_WRITE = "Internal error from Core"
+
 # The time between two checks whether certificates have changed.
 RELOAD_S = 5.0
 
@@ -293,6 +296,9 @@ class _GrpcStream:
 
     async def write(self, frame: bytes) -> None:
         try:
+            # If a call ends during a write, grpc.aio hides its status. So a server without streams
+            # must be known before the first write: other servers send the headers at once.
+            await self._call.initial_metadata()
             await self._call.write(frame)
         except (grpc.aio.AioRpcError, asyncio.InvalidStateError):  # it has ended, as `read` returns
             pass
@@ -313,7 +319,7 @@ class _GrpcStream:
         return frame if isinstance(frame, bytes) else None  # grpc.aio.EOF at the end
 
     def failure(self) -> Exception:
-        if self._error is None:
+        if self._error is None or self._error.details() == _ENDED_DURING_WRITE:
             return BrokerUnreachable(self._address, CLOSED)
         if self._error.code() is grpc.StatusCode.UNIMPLEMENTED:
             return Unsupported()
