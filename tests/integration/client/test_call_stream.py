@@ -120,13 +120,20 @@ async def test_a_server_without_streams_is_known_in_each_order_of_events(
     """grpc.aio hides the status of a call that ends during a write."""
     async with serving(handlers, frames=None) as server:
         transport = GrpcTransport()
+        groups = [f"{number} {'a' * 1_000}" for number in range(5)]
         try:
-            for number in range(100):
-                group = f"group {number}"
-                answer = await transport.call(
-                    server.address, rpcs.SEND, pb.SendRequest(producer_group=group), timeout_s=60
+            for _ in range(30):
+                calls = (
+                    transport.call(
+                        server.address,
+                        rpcs.SEND,
+                        pb.SendRequest(producer_group=group),
+                        timeout_s=60,
+                    )
+                    for group in groups
                 )
-                assert answer.broker_name == group
+                answers = await asyncio.gather(*calls)
+                assert [answer.broker_name for answer in answers] == groups
                 await transport.close()
                 transport = GrpcTransport()
         finally:
