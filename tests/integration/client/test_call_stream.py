@@ -16,7 +16,7 @@ from aerobee_chassis.rpc.call import Call, Failure
 from aerobee_chassis.rpc.multiplexer import Frames, MultiplexedCall
 from aerobee_chassis.rpc.server import Server
 from aerobee_chassis.rpc.services import bind_part
-from aerobee_client.cluster.transport import STREAMED_BYTES, Channels, GrpcTransport
+from aerobee_client.cluster.transport import STREAMED, STREAMED_BYTES, Channels, GrpcTransport
 from aerobee_client.errors import BrokerUnreachable, RequestTimeout
 from aerobee_wire import rpcs
 from aerobee_wire.status import MqError, grpc_status_of, trailers_of
@@ -77,7 +77,7 @@ def handlers() -> Handlers:
 
 @pytest.fixture
 async def transport() -> AsyncIterator[GrpcTransport]:
-    transport = GrpcTransport()
+    transport = GrpcTransport(streamed=STREAMED)
     yield transport
     await transport.close()
 
@@ -119,7 +119,7 @@ async def test_a_server_without_streams_is_known_in_each_order_of_events(
 ) -> None:
     """grpc.aio hides the status of a call that ends during a write."""
     async with serving(handlers, frames=None) as server:
-        transport = GrpcTransport()
+        transport = GrpcTransport(streamed=STREAMED)
         groups = [f"{number} {'a' * 1_000}" for number in range(5)]
         try:
             for _ in range(30):
@@ -135,7 +135,7 @@ async def test_a_server_without_streams_is_known_in_each_order_of_events(
                 answers = await asyncio.gather(*calls)
                 assert [answer.broker_name for answer in answers] == groups
                 await transport.close()
-                transport = GrpcTransport()
+                transport = GrpcTransport(streamed=STREAMED)
         finally:
             await transport.close()
 
@@ -182,7 +182,7 @@ async def test_each_call_has_its_own_metadata(handlers: Handlers) -> None:
     def metadata(path: str, request: bytes) -> tuple[tuple[str, str], ...]:
         return (("signature", f"{path} {len(request)}"),)
 
-    transport = GrpcTransport(Channels(metadata=metadata))
+    transport = GrpcTransport(Channels(metadata=metadata), streamed=STREAMED)
     async with serving(handlers) as server:
         await asyncio.gather(send(transport, server, "a"), send(transport, server, "bcd"))
         signatures = sorted(call.metadata["signature"] for call in handlers.calls)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Sequence
 from operator import methodcaller
 from typing import Any, NamedTuple, cast
 
@@ -65,8 +65,8 @@ Connect = Callable[[str, str], grpc.aio.Channel]
 # "/package.Service/Method", and the serialized request.
 CallMetadata = Callable[[str, bytes], Sequence[tuple[str, str | bytes]]]
 
-# The most frequent calls use a stream for each RPC, if their requests have at most STREAMED_BYTES:
-# the messages of a stream wait for each other.
+# The most frequent calls may use a stream for each RPC, if their requests have at most
+# STREAMED_BYTES: the messages of a stream wait for each other.
 STREAMED = frozenset({rpcs.SEND.path, rpcs.PULL.path})
 STREAMED_BYTES = 256 * 1024
 
@@ -350,11 +350,16 @@ IDENTIFY_S = 2.0
 class GrpcTransport:
     """Implements `Transport` with `grpc.aio`. Use and close it on one event loop.
 
-    Calls raise BrokerUnreachable, RequestTimeout, or the refusal of the server.
+    Calls raise BrokerUnreachable, RequestTimeout, or the refusal of the server. `streamed` has the
+    paths of the RPCs whose calls use a stream. By default there are none: while a broker hangs, the
+    frames that wait for it would exceed the memory limit of a producer.
     """
 
-    def __init__(self, channels: Channels | None = None) -> None:
+    def __init__(
+        self, channels: Channels | None = None, *, streamed: Collection[str] = frozenset()
+    ) -> None:
         self._channels = channels or _channels(None, None)
+        self._streamed = streamed
 
     @classmethod
     def of(cls, tls: Tls | None, credentials: Credentials | None) -> GrpcTransport:
@@ -364,7 +369,7 @@ class GrpcTransport:
     async def call(self, address: str, rpc: Rpc[Q, R], request: Q, *, timeout_s: float) -> R:
         if PROCESS.is_child:
             PROCESS.check()
-        if rpc.path not in STREAMED:
+        if rpc.path not in self._streamed:
             return await self._call_alone(address, rpc, request, timeout_s)
         data = request.SerializeToString()
         stream = None
