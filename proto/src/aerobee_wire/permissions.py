@@ -325,11 +325,6 @@ TABLE: Mapping[str, Row] = {
     **_rpcs("aerobee.access.v1.BrokerAccessService", _ACCESS),
     **_rpcs("aerobee.audit.v1.NamesrvAuditService", _AUDIT),
     **_rpcs("aerobee.audit.v1.BrokerAuditService", _AUDIT),
-    # Each call of the stream is checked by its own row.
-    **_rpcs(
-        "aerobee.call.v1.CallService",
-        {"Multiplex": _row(CLIENT, PROXY, BROKER, CONSOLE, ADMIN)},
-    ),
     # It moves the time of a suite and kills its broker, for tests.
     **_rpcs(
         "aerobee.suite.v1.SuiteService",

@@ -23,7 +23,6 @@ from aerobee.broker.v1 import replica_pb2 as replica
 from aerobee.broker.v1 import replication_pb2 as replication
 from aerobee.broker.v1 import search_pb2 as search
 from aerobee.broker.v1 import transaction_pb2 as transaction
-from aerobee.call.v1 import call_pb2 as call
 from aerobee.namesrv.v1 import namesrv_pb2 as namesrv
 from aerobee.suite.v1 import suite_pb2 as suite
 from google.protobuf.message import Message
@@ -277,10 +276,6 @@ NOTE_EPOCH = rpc(replica.NoteEpochRequest, replica.NoteEpochResponse)
 LIST_DIVERGED = rpc(replica.ListDivergedRequest, replica.ListDivergedResponse)
 READ_DIVERGED = rpc(replica.ReadDivergedRequest, replica.ReadDivergedResponse)
 READ_LOG = rpc(replica.ReadLogRequest, replica.ReadLogResponse)
-
-# ---- calls over a stream ----
-
-MULTIPLEX = rpc(call.CallFrame, call.AnswerFrame)
 
 # ---- users and policies ----
 

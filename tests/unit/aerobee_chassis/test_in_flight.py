@@ -44,18 +44,6 @@ class Call:
         return self.refused
 
 
-class Arrived(Call):
-    """A request of 100 bytes that is in memory when it is admitted."""
-
-    def __init__(self, bounds: InFlight) -> None:
-        super().__init__()
-        self.bounds = bounds
-
-    def read(self, reserved: int) -> None:
-        super().read(reserved)
-        self.bounds.arrived(self, reserved, 100)
-
-
 def arrive(bounds: InFlight, call: Call, size: int) -> None:
     assert call.reserved is not None
     bounds.arrived(call, call.reserved, size)
@@ -131,19 +119,6 @@ def test_waiting_calls_hold_a_quarter_of_the_limit_at_most() -> None:
         == bounds.refused
         == 1_000 - AT_ONCE - bounds.waiting
     )
-
-
-def test_thousands_of_requests_in_memory_are_admitted_at_once() -> None:
-    """Each reports its arrival while it is admitted."""
-    bounds = InFlight(LIMIT)
-    bounds.answering(LIMIT)
-    calls = [Arrived(bounds) for _ in range(5_000)]
-    for call in calls:
-        bounds.admit(call, 0.0)
-    assert bounds.waiting == 5_000
-    bounds.answered(LIMIT)
-    assert all(call.reads() for call in calls)
-    assert (bounds.requests, bounds.waiting, bounds.is_reading) == (500_000, 0, False)
 
 
 def test_many_small_requests_may_wait() -> None:
@@ -363,20 +338,3 @@ async def test_a_wait_for_room_ends_with_a_refusal() -> None:
     assert bounds.refused == 1
     bounds.answered(LIMIT // 2)
     await bounds.room(0.1)
-
-
-def test_a_request_that_was_read_is_counted_if_it_fits() -> None:
-    bounds = InFlight(LIMIT)
-    assert bounds.hold(1_000)
-    assert bounds.requests == bounds.peak == 1_000
-    assert not bounds.hold(LIMIT)
-    assert bounds.requests == 1_000
-    bounds.done(1_000)
-    assert bounds.requests == 0
-
-
-def test_a_request_that_was_read_does_not_overtake_others() -> None:
-    bounds = InFlight(LIMIT)
-    admit(bounds, 20)
-    assert bounds.waiting
-    assert not bounds.hold(1)

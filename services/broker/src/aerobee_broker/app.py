@@ -28,7 +28,6 @@ from aerobee_broker.metadata.runtime_config import RuntimeConfig
 from aerobee_broker.metrics import NODE_TYPE, BrokerMetrics
 from aerobee_broker.replication.wiring import ReplicaProcess, refuse_replica
 from aerobee_broker.rpc.config import ConfigRpcs
-from aerobee_broker.rpc.frames import FRAMES
 from aerobee_broker.scrubbing import Scrubbing
 from aerobee_broker.store.format import THIS_BUILD, FormatFile
 from aerobee_broker.store.message_store import MessageStore
@@ -203,7 +202,6 @@ class BrokerApp(App):
             meter=access.meter,
             audit=access.audit,
             call_times=self._call_times,
-            frames=FRAMES,
         )
         self.upkeep = periodic_work(broker, tables, environment, server)
         reader = WorkerThread("scrub")
@@ -266,7 +264,6 @@ class BrokerApp(App):
             meter=access.meter,
             audit=access.audit,
             call_times=self._call_times,
-            frames=FRAMES,
         )
         metrics = MetricsEndpoint(
             options,

@@ -9,14 +9,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from operator import methodcaller
 from typing import Any, NamedTuple, cast
 
 import grpc
 from google.protobuf import empty_pb2
 
-from aerobee_client.cluster.call_stream import RENEW_S, CallStream, Unsupported
 from aerobee_client.credentials import Credentials
 from aerobee_client.errors import BrokerUnreachable, RequestTimeout
 from aerobee_client.runtime.fork import PROCESS
@@ -30,7 +29,7 @@ from aerobee_wire.certificates import (
     UnusableCertificate,
     tls_cause,
 )
-from aerobee_wire.rpcs import Request, Rpc
+from aerobee_wire.rpcs import Rpc
 from aerobee_wire.status import Code, MqError, error_from
 
 log = logging.getLogger(__name__)
@@ -65,16 +64,8 @@ Connect = Callable[[str, str], grpc.aio.Channel]
 # "/package.Service/Method", and the serialized request.
 CallMetadata = Callable[[str, bytes], Sequence[tuple[str, str | bytes]]]
 
-# The most frequent calls may use a stream for each RPC, if their requests have at most
-# STREAMED_BYTES: the messages of a stream wait for each other.
-STREAMED = frozenset({rpcs.SEND.path, rpcs.PULL.path})
-STREAMED_BYTES = 256 * 1024
-
 CLOSED = "the connection was closed during the call: by this client, or for a new master"
 
-
-# What grpc.aio reports in place of the status of a stream that ended during a write.
-_ENDED_DURING_WRITE = "Internal error from Core"
 
 # The time between two checks whether certificates have changed.
 RELOAD_S = 5.0
@@ -138,50 +129,15 @@ class Channels:
         self._metadata = metadata
         self._channels: dict[str, grpc.aio.Channel] = {}
         self._methods: dict[tuple[str, str], Callable[..., Any]] = {}
-        self._streams: dict[tuple[str, str], CallStream] = {}
-        # Servers that make no calls over a stream. The timer ends the entry: they may be upgraded.
-        self._without_streams: dict[str, asyncio.TimerHandle] = {}
         self._replaced: dict[asyncio.Task[None], grpc.aio.Channel] = {}
 
     def method(self, address: str, rpc: Rpc[Any, Any], kind: str) -> Callable[..., Any]:
         """Return a function that calls an RPC at an address: `method(request, timeout=…)`.
 
-        `kind` is "unary_unary", "unary_stream" or "stream_stream"; a function of the last one has
-        no arguments. Raises MqError with the code ILLEGAL_OPERATION in a forked child of a process
-        that has used a client.
+        `kind` is "unary_unary" or "unary_stream". Raises MqError with the code ILLEGAL_OPERATION in
+        a forked child of a process that has used a client.
         """
         return self._methods.get((address, rpc.path)) or self._new_method(address, rpc, kind)
-
-    def metadata_of(self, path: str, request: bytes) -> dict[str, str]:
-        """Return the metadata of a call over a stream."""
-        pairs = () if self._metadata is None else self._metadata(path, request)
-        return {key: value for key, value in pairs if isinstance(value, str)}
-
-    def call_stream(self, address: str, path: str) -> CallStream | None:
-        """Return the stream for calls of an RPC to an address.
-
-        Return None if the server does not make calls over a stream.
-        """
-        stream = self._streams.get((address, path))
-        if stream is not None or address in self._without_streams:
-            return stream
-        stream = self._streams[address, path] = CallStream(
-            lambda: _GrpcStream(self.method(address, rpcs.MULTIPLEX, "stream_stream"), address),
-            lambda timeout_s: RequestTimeout(address, timeout_s),
-        )
-        return stream
-
-    def avoid_streams(self, address: str) -> None:
-        """Make calls to this address without a stream for some time: its server has no streams."""
-        if address not in self._without_streams:
-            self._retire_streams(address)
-            loop = asyncio.get_running_loop()
-            again = loop.call_later(RENEW_S, self._without_streams.pop, address, None)
-            self._without_streams[address] = again
-
-    def _retire_streams(self, address: str) -> None:
-        for key in [key for key in self._streams if key[0] == address]:
-            self._streams.pop(key).retire()
 
     def replace(self, address: str) -> None:
         """Use a new channel to an address from now on, for example with a new certificate.
@@ -204,17 +160,11 @@ class Channels:
     def _take(self, address: str) -> grpc.aio.Channel | None:
         for key in [key for key in self._methods if key[0] == address]:
             del self._methods[key]
-        self._retire_streams(address)
         return self._channels.pop(address, None)
 
     async def close(self) -> None:
         if self._reloading is not None:
             self._reloading.cancel()
-        for again in self._without_streams.values():
-            again.cancel()
-        streams, self._streams = self._streams, {}
-        for stream in streams.values():
-            await stream.close()
         channels, self._channels = self._channels, {}
         self._methods = {}
         for channel in channels.values():
@@ -243,9 +193,7 @@ class Channels:
         make = getattr(channel, kind)
         decode = rpc.response.FromString
         method: Callable[..., Any]
-        if kind == "stream_stream":  # of frames that are serialized already
-            method = _with_stream_metadata(make(rpc.path), rpc.path, self._metadata)
-        elif self._metadata is None:
+        if self._metadata is None:
             encode = methodcaller("SerializeToString")
             method = make(rpc.path, request_serializer=encode, response_deserializer=decode)
         else:
@@ -269,66 +217,6 @@ def _with_metadata(
     return call
 
 
-def _with_stream_metadata(
-    method: Callable[..., Any], path: str, metadata: CallMetadata | None
-) -> Callable[..., Any]:
-    """Wrap a gRPC method with a stream of requests so that it sends metadata with each call."""
-    return lambda: method(metadata=grpc.aio.Metadata(*metadata(path, b"")) if metadata else None)
-
-
-class _Serialized:
-    """A request that is serialized already."""
-
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-
-    def SerializeToString(self) -> bytes:  # like a protobuf message
-        return self._data
-
-
-class _GrpcStream:
-    """A stream of frames (`call_stream.Stream`). It begins with the call of `method`."""
-
-    def __init__(self, method: Callable[..., Any], address: str) -> None:
-        self._call = method()
-        self._address = address
-        self._error: grpc.aio.AioRpcError | None = None
-
-    async def write(self, frame: bytes) -> None:
-        try:
-            # If a call ends during a write, grpc.aio hides its status. So a server without streams
-            # must be known before the first write: other servers send the headers at once.
-            await self._call.initial_metadata()
-            await self._call.write(frame)
-        except (grpc.aio.AioRpcError, asyncio.InvalidStateError):  # it has ended, as `read` returns
-            pass
-        except asyncio.CancelledError:
-            if _is_cancelled():
-                raise
-
-    async def read(self) -> bytes | None:
-        try:
-            frame: Any = await self._call.read()
-        except grpc.aio.AioRpcError as error:
-            self._error = error
-            return None
-        except asyncio.CancelledError:
-            if _is_cancelled():
-                raise
-            return None
-        return frame if isinstance(frame, bytes) else None  # grpc.aio.EOF at the end
-
-    def failure(self) -> Exception:
-        if self._error is None or self._error.details() == _ENDED_DURING_WRITE:
-            return BrokerUnreachable(self._address, CLOSED)
-        if self._error.code() is grpc.StatusCode.UNIMPLEMENTED:
-            return Unsupported()
-        return translated(self._error, self._address, 0)
-
-    def cancel(self) -> None:
-        self._call.cancel()
-
-
 class _Server(NamedTuple):
     """A kind of server. Its RPCs are in `package`, and each version has the RPC `identifies`."""
 
@@ -350,16 +238,11 @@ IDENTIFY_S = 2.0
 class GrpcTransport:
     """Implements `Transport` with `grpc.aio`. Use and close it on one event loop.
 
-    Calls raise BrokerUnreachable, RequestTimeout, or the refusal of the server. `streamed` has the
-    paths of the RPCs whose calls use a stream. By default there are none: while a broker hangs, the
-    frames that wait for it would exceed the memory limit of a producer.
+    Calls raise BrokerUnreachable, RequestTimeout, or the refusal of the server.
     """
 
-    def __init__(
-        self, channels: Channels | None = None, *, streamed: Collection[str] = frozenset()
-    ) -> None:
+    def __init__(self, channels: Channels | None = None) -> None:
         self._channels = channels or _channels(None, None)
-        self._streamed = streamed
 
     @classmethod
     def of(cls, tls: Tls | None, credentials: Credentials | None) -> GrpcTransport:
@@ -369,23 +252,6 @@ class GrpcTransport:
     async def call(self, address: str, rpc: Rpc[Q, R], request: Q, *, timeout_s: float) -> R:
         if PROCESS.is_child:
             PROCESS.check()
-        if rpc.path not in self._streamed:
-            return await self._call_alone(address, rpc, request, timeout_s)
-        data = request.SerializeToString()
-        stream = None
-        if len(data) <= STREAMED_BYTES:
-            stream = self._channels.call_stream(address, rpc.path)
-        if stream is not None:
-            try:
-                return await self._call_over(stream, address, rpc, data, timeout_s)
-            except Unsupported:
-                self._channels.avoid_streams(address)
-        return await self._call_alone(address, rpc, _Serialized(data), timeout_s)
-
-    async def _call_alone(
-        self, address: str, rpc: Rpc[Any, R], request: Request, timeout_s: float
-    ) -> R:
-        """Make a call of its own."""
         method = self._channels.method(address, rpc, "unary_unary")
         try:
             response: R = await method(request, timeout=timeout_s)
@@ -399,18 +265,6 @@ class GrpcTransport:
                 raise
             raise BrokerUnreachable(address, CLOSED) from None
         return response
-
-    async def _call_over(
-        self, stream: CallStream, address: str, rpc: Rpc[Any, R], request: bytes, timeout_s: float
-    ) -> R:
-        """Make a call over a stream. Raises Unsupported."""
-        metadata = self._channels.metadata_of(rpc.path, request)
-        answer = await stream.call(rpc.path, request, metadata, timeout_s)
-        if not answer.HasField("failure"):
-            return rpc.response.FromString(answer.response)
-        failed = answer.failure
-        trailers = [(trailer.key, trailer.value) for trailer in failed.trailers]
-        raise failure_of(failed.status, failed.message, trailers, address, timeout_s)
 
     async def _other_server(self, address: str, rpc: Rpc[Any, Any]) -> MqError | None:
         """Return the error for an address of another kind of server than `rpc` needs.
@@ -494,27 +348,18 @@ def _is_cancelled() -> bool:
 
 
 def translated(error: grpc.aio.AioRpcError, address: str, timeout_s: float) -> MqError:
+    details = error.details() or ""
     trailers = cast("Iterable[tuple[str, str | bytes]]", error.trailing_metadata() or ())
-    return failure_of(error.code().name, error.details() or "", trailers, address, timeout_s)
-
-
-def failure_of(
-    status: str,
-    details: str,
-    trailers: Iterable[tuple[str, str | bytes]],
-    address: str,
-    timeout_s: float,
-) -> MqError:
-    """Return the error of a call that ended with a status, which is the name of a gRPC status."""
     sent = error_from(details, trailers)
     if sent is not None:
         return sent
-    if status == "DEADLINE_EXCEEDED":
+    status = error.code()
+    if status is grpc.StatusCode.DEADLINE_EXCEEDED:
         return RequestTimeout(address, timeout_s)
-    if status in ("UNAVAILABLE", "CANCELLED"):
-        return BrokerUnreachable(address, tls_cause(details) or cause_of(details) or status)
-    code = CODE_OF_STATUS.get(status, Code.SYSTEM_ERROR)
-    return MqError(code, f"{address} refused the request: {status}: {details}")
+    if status in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED):
+        return BrokerUnreachable(address, tls_cause(details) or cause_of(details) or status.name)
+    code = CODE_OF_STATUS.get(status.name, Code.SYSTEM_ERROR)
+    return MqError(code, f"{address} refused the request: {status.name}: {details}")
 
 
 # gRPC puts the address and the steps of the connection before the cause.

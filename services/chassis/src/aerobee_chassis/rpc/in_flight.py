@@ -63,8 +63,7 @@ class Reader(Protocol):
     def read(self, reserved: int) -> None:
         """Start reading the request.
 
-        `reserved` bytes are reserved for it until `InFlight.arrived` is called, which may be at
-        once.
+        `reserved` bytes are reserved for it until `InFlight.arrived` is called.
         """
 
     def refuse(self, error: TooMuchInFlight) -> None:
@@ -109,13 +108,12 @@ class InFlight:
         self._large_places = max(1, limit // 4 // LOOKAHEAD_BYTES)
         # By the value in `_is_large`: the queue, and the limit for a read. The queues read in this
         # order: the first request of a method decides about all of its calls that wait.
-        self._large_limit = large_limit = limit - max(limit // 8, self._usual)
+        large_limit = limit - max(limit // 8, self._usual)
         self._queues: dict[bool | None, tuple[_Waiting, int]] = {
             False: (OrderedDict(), limit),
             None: (OrderedDict(), large_limit),
             True: (OrderedDict(), large_limit),
         }
-        self._is_going_on = False
         self._for_room: deque[asyncio.Future[None]] = deque()
 
     @property
@@ -168,15 +166,6 @@ class InFlight:
         if size:
             self._classify(reader.kind, size > LOOKAHEAD_BYTES)
         self._go_on()
-
-    def hold(self, size: int) -> bool:
-        """Count a request of `size` bytes that was read already, if it fits and no other waits."""
-        total = self.requests + self.answers + size
-        if total > self._large_limit or self.waiting:
-            return False
-        self.requests += size
-        self.peak = max(self.peak, total)
-        return True
 
     def done(self, size: int) -> None:
         """Release the bytes of a request whose call has ended."""
@@ -279,22 +268,12 @@ class InFlight:
 
     def _go_on(self) -> None:
         """Let waiting calls read their requests while there is free space."""
-        if self._is_going_on:  # `read` has called `arrived`; recursion would be too deep
-            return
-        self._is_going_on = True
-        try:
-            while (found := self._next()) is not None:
-                self._begin(*found)
-        finally:
-            self._is_going_on = False
-
-    def _next(self) -> tuple[Reader, int] | None:
-        """Return the waiting call that may read now, with the bytes in flight then, or None."""
-        total = self.requests + self.answers + self._reserved
         for waiting, limit in self._queues.values():
-            if waiting:
-                return None if total > limit else (waiting.popitem(last=False)[0], total)
-        return None
+            while waiting:
+                total = self.requests + self.answers + self._reserved
+                if total > limit:
+                    return
+                self._begin(waiting.popitem(last=False)[0], total)
 
     def _classify(self, kind: object, is_large: bool) -> None:
         """Learn from a request that has arrived whether a method has large requests.

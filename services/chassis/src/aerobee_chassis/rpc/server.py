@@ -25,7 +25,6 @@ from aerobee_chassis.rpc.call_times import CallTimes
 from aerobee_chassis.rpc.connections import Connections
 from aerobee_chassis.rpc.in_flight import InFlight, TooMuchInFlight
 from aerobee_chassis.rpc.loops import make_listener
-from aerobee_chassis.rpc.multiplexer import Frames, Multiplexer
 from aerobee_chassis.rpc.peer_tls import ServerTls
 from aerobee_chassis.rpc.services import Method, Service, bind
 from aerobee_chassis.rpc.standard_services import (
@@ -81,7 +80,6 @@ class Server(Component):
       it is None, each caller may call.
     - `audit` writes a line before each change. It must start before the server.
     - `call_times` measures unary calls. If it is None, they are not measured.
-    - `frames` is the contract of streams that carry unary calls. If it is None, no stream does.
     """
 
     def __init__(
@@ -100,7 +98,6 @@ class Server(Component):
         meter: Meter | None = None,
         audit: Audit | None = None,
         call_times: CallTimes | None = None,
-        frames: Frames | None = None,
     ) -> None:
         """Create the server. Raises TypeError if an RPC has no row in the table of permissions."""
         names = [service.name for service in services]
@@ -125,20 +122,6 @@ class Server(Component):
         self._call_times = call_times
         self._now_s = monotonic  # until the loop is known
         self._access = access if access is not None and access.enforced else None
-        self._multiplexer: Multiplexer | None = None
-        if frames is not None:
-            max_age_ms = None if tls is None else tls.max_age_ms
-            self._multiplexer = Multiplexer(
-                frames,
-                self._services,
-                self._run,
-                admit_all if self._access is None else self._admit,
-                refuse=self._refuse,
-                in_flight=self._in_flight,
-                max_calls=self._limits.streams,
-                max_age_s=None if max_age_ms is None else max_age_ms / 1_000,
-            )
-            self._services = (*self._services, bind(frames.service, self._multiplexer))
         if access is not None:
             access.cover(
                 f"/{service.name}/{method.name}"
@@ -221,7 +204,7 @@ class Server(Component):
         The default is the `grace_s` of the server. May be called again.
         """
         if self._listener is not None:
-            self._end_streams()
+            self._health.close()
             await self._stop(self._grace_s if grace_s is None else grace_s)
         elif self._relayed is not None:  # the start failed
             await self._relayed.refuse()
@@ -233,14 +216,8 @@ class Server(Component):
         For clients, this looks as if the process was killed. `stop` must still be called.
         """
         if self._listener is not None:
-            self._end_streams()
+            self._health.close()
             await self._stop(0)
-
-    def _end_streams(self) -> None:
-        """End the streams of this module's own services, which last as long as their callers."""
-        self._health.close()
-        if self._multiplexer is not None:
-            self._multiplexer.close()
 
     async def _stop(self, grace_s: float) -> None:
         assert self._listener is not None
