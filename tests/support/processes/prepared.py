@@ -30,7 +30,13 @@ from collections.abc import Mapping, Sequence
 from io import FileIO
 from typing import IO
 
-SERVICES = ("aerobee_namesrv.app", "aerobee_broker.app", "aerobee_proxy.app")
+SERVICES = (
+    "aerobee_namesrv.app",
+    "aerobee_broker.app",
+    "aerobee_proxy.app",
+    "aerobee_chassis.process",
+    "aerobee_suite.options",
+)
 CLIENTS = ("aerobee_client.producer", "aerobee_client.push_consumer", "aerobee_client.admin.client")
 COMMANDS = "aerobee_cli.commands"  # all modules of it
 # Prefixes of variables that are read once per process.
@@ -232,6 +238,12 @@ def _main() -> None:
     found = pkgutil.iter_modules(commands.__path__, f"{COMMANDS}.")
     for name in (*SERVICES, *CLIENTS, *(module.name for module in found)):
         importlib.import_module(name)
+    # A service builds the schema of its options when it first uses them.
+    below = list(importlib.import_module("aerobee_chassis.config").Options.__subclasses__())
+    for options in below:  # grows
+        below += options.__subclasses__()
+        options.model_rebuild()
+        options.keys()
     gc.collect()
     gc.freeze()
     control = socket.socket(fileno=int(sys.argv[1]))
