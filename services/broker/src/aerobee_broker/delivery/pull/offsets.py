@@ -260,7 +260,7 @@ class OffsetQueries(QueueQueries):
         return found
 
     def _subscribed(self, consumer_group: str, topic: str) -> str:
-        """Return the subscription of the group's members to a topic, as a Mover has it."""
+        """Return the filter with which the group's members subscribe to a topic, or ""."""
         subscription = (self.clients.subscriptions(consumer_group) or {}).get(topic)
         return subscription.filter.text if subscription else ""
 
