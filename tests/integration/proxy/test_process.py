@@ -234,18 +234,6 @@ def test_prometheus_metrics(proxy: ServiceProcess, client: Client) -> None:
     assert float(sent.split()[1]) >= 1
 
 
-def test_print_config() -> None:
-    done = run("aerobee_proxy", "--print-config", "--port", "18081", "--namesrv", "a:1;b:2")
-    assert done.returncode == 0
-    assert json.loads(done.stdout)["grpcServerPort"] == 18081
-
-
-def test_proxy_needs_a_name_server() -> None:
-    done = run("aerobee_proxy", "--port", "0")
-    assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == "error: namesrvAddr is empty: give --namesrv host:port\n"
-
-
 def test_port_in_use_is_one_line(proxy: ServiceProcess, tmp_path: Path) -> None:
     done = run("aerobee_proxy", "--port", str(proxy.port), "--namesrv", "127.0.0.1:9876")
     assert done.returncode == 1
