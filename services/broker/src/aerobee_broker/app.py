@@ -58,17 +58,12 @@ from aerobee_chassis.metrics.series import Series
 from aerobee_chassis.port_limits import limits_of
 from aerobee_chassis.rpc.call import Failure
 from aerobee_chassis.rpc.call_times import CallTimes
-from aerobee_chassis.rpc.in_flight import (
-    RETRY_AFTER_MS,
-    TooMuchInFlight,
-    bounds_of,
-    in_flight_source,
-)
+from aerobee_chassis.rpc.in_flight import bounds_of, failure_of, in_flight_source
 from aerobee_chassis.rpc.peer_tls import watch_expiry
 from aerobee_chassis.rpc.server import Server
 from aerobee_chassis.rpc.services import Adapt, Service, bind
 from aerobee_cluster.name_servers import NameServers, resolve_host
-from aerobee_wire.status import CODE_KEY, Code, MqError, grpc_status_of, trailers_of
+from aerobee_wire.status import CODE_KEY, MqError
 
 if TYPE_CHECKING:
     from aerobee_chassis.traces.exporter import SpanExporter
@@ -366,12 +361,3 @@ async def close_store(store: MessageStore, flusher: Worker) -> None:
 def outcome_of(failure: Failure) -> str:
     """Return the name of a failure for metrics: the code of the error, or gRPC's status."""
     return dict(failure.trailers).get(CODE_KEY, failure.status).lower()
-
-
-def failure_of(error: Exception) -> Failure | None:
-    """Return the gRPC failure for an error of the broker, or None for an unknown error."""
-    if isinstance(error, TooMuchInFlight):
-        error = MqError(Code.SYSTEM_BUSY, str(error), retry_after_ms=RETRY_AFTER_MS)
-    if isinstance(error, MqError):
-        return Failure(grpc_status_of(error.code), error.message, trailers_of(error))
-    return None
