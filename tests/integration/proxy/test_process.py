@@ -234,7 +234,7 @@ def test_prometheus_metrics(proxy: ServiceProcess, client: Client) -> None:
     assert float(sent.split()[1]) >= 1
 
 
-def test_port_in_use_is_one_line(proxy: ServiceProcess, tmp_path: Path) -> None:
+def test_port_in_use_is_one_line(proxy: ServiceProcess) -> None:
     done = run("aerobee_proxy", "--port", str(proxy.port), "--namesrv", "127.0.0.1:9876")
     assert done.returncode == 1
     assert done.stderr.startswith("error: cannot listen") and str(proxy.port) in done.stderr
