@@ -121,10 +121,3 @@ def test_parent_exits_when_workers_cannot_start(namesrv: ServiceProcess, tmp_pat
 def test_each_worker_has_its_own_metrics(namesrv: ServiceProcess) -> None:
     with proxy(namesrv, *METRICS) as started:
         assert len(set(started.ready["metrics"])) == COUNT
-
-
-def test_workers_need_relays() -> None:
-    process = proxy_process("127.0.0.1:9876", "--set=workers=2", "--set=tlsServerMode=disabled")
-    process.launch()
-    assert process.wait() == 2
-    assert "tlsServerMode" in process.stderr
