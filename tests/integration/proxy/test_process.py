@@ -36,12 +36,6 @@ METHODS = s.DESCRIPTOR.services_by_name["MessagingService"].methods
 
 
 @pytest.fixture(scope="module")
-def namesrv(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess]:
-    with namesrv_and_broker(tmp_path_factory.mktemp("cluster")) as (namesrv, _):
-        yield namesrv
-
-
-@pytest.fixture(scope="module")
 def proxy(namesrv: ServiceProcess) -> Iterator[ServiceProcess]:
     with proxy_process(namesrv.address, *METRICS) as proxy:
         yield proxy

@@ -6,7 +6,6 @@ from __future__ import annotations
 import os
 import signal
 import socket
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,19 +16,12 @@ from support.processes.service import (
     METRICS,
     ServiceProcess,
     drain,
-    namesrv_and_broker,
     proxy_process,
 )
 from support.proxy.client import Client
 
 TOPIC = "worked"
 COUNT = 3
-
-
-@pytest.fixture(scope="module")
-def namesrv(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess]:
-    with namesrv_and_broker(tmp_path_factory.mktemp("cluster")) as (namesrv, _):
-        yield namesrv
 
 
 def proxy(namesrv: ServiceProcess, *options: str) -> ServiceProcess:
