@@ -36,7 +36,8 @@ class _Poll:
 class Poller:
     """Run callbacks when a file descriptor is ready or a timer is due."""
 
-    def __init__(self) -> None:
+    def __init__(self, monotonic_s: Callable[[], float] = time.monotonic) -> None:
+        self._now_s = monotonic_s
         self._poll = select.epoll() if hasattr(select, "epoll") else _Poll()
         self._waiting: dict[int, tuple[int, OnEvent]] = {}
         self._timers: list[tuple[float, int, Callable[[], None]]] = []
@@ -64,7 +65,7 @@ class Poller:
             self._poll.unregister(fd)
 
     def call_later(self, delay_s: float, callback: Callable[[], None]) -> None:
-        heapq.heappush(self._timers, (time.monotonic() + delay_s, next(self._order), callback))
+        heapq.heappush(self._timers, (self._now_s() + delay_s, next(self._order), callback))
 
     def run(self) -> None:
         """Run the callbacks until `stop` is called."""
@@ -81,9 +82,9 @@ class Poller:
         self._running = False
 
     def _until_next_timer(self) -> float:
-        return max(self._timers[0][0] - time.monotonic(), 0.0) if self._timers else -1
+        return max(self._timers[0][0] - self._now_s(), 0.0) if self._timers else -1
 
     def _call_due(self) -> None:
-        now = time.monotonic()
+        now = self._now_s()
         while self._timers and self._timers[0][0] <= now:
             heapq.heappop(self._timers)[2]()
