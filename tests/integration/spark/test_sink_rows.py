@@ -47,14 +47,6 @@ Send = Callable[..., int]
 
 
 @pytest.fixture
-def topic(admin: AdminClient, request: pytest.FixtureRequest) -> str:
-    """A new one, named after the test, with four queues."""
-    name = "".join(each if each.isalnum() else "_" for each in request.node.name)[:100]
-    admin.create_topic(name, queues=4)
-    return name
-
-
-@pytest.fixture
 def send(namesrv: str, topic: str) -> Send:
     """`send(columns, **options)`: as task 3 of a job sends the rows of one Arrow batch."""
 
