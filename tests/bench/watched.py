@@ -32,7 +32,7 @@ from bench.measure import Result, rate, resident_mb
 from bench.startup import SERVICES, started
 from support.clock.polling import until
 from support.processes.command import children
-from support.processes.service import ServiceProcess, broker_process, namesrv_process
+from support.processes.service import ServiceProcess, named_broker, namesrv_process
 
 MEMORY_LIMITS_MB = {"console_memory": 120.0, "up_unvisited_memory": 200.0}
 LEAST_THROUGHPUT, MOST_P99 = 0.95, 1.3
@@ -71,9 +71,7 @@ def large_cluster(data: Path) -> Iterator[tuple[str, list[ServiceProcess]]]:
         brokers = []
         for name in BROKERS:
             fill(data / name / "broker" / "store" / "config", QUEUES_OF[name])
-            process = broker_process(
-                data / name, f"--set=brokerName={name}", namesrv=namesrv.address
-            )
+            process = named_broker(data, name, namesrv=namesrv.address)
             brokers.append(stack.enter_context(process))
         yield namesrv.address, brokers
 

@@ -23,7 +23,7 @@ from aerobee_wire import properties
 from support.clock.manual_clock import ManualClock
 from support.disk.replicated import REPLICATED, log_bytes, open_replica, sync
 from support.disk.simulated_disk import PowerCut, SimulatedDisk
-from support.disk.stores import Broken, Queue, claim, open_store, visible
+from support.disk.stores import Broken, Queue, claim, visible
 
 
 class Machine:
@@ -33,12 +33,11 @@ class Machine:
         self.disk = SimulatedDisk(seed)
         self.clock = ManualClock()
         self.clock.advance(offset_ms)
-        self.store = self.open(follows=True)
+        self.store = self.open()
 
-    def open(self, *, follows: bool) -> MessageStore:
-        opener = open_replica if follows else open_store
+    def open(self) -> MessageStore:
         try:
-            self.store = opener(self.disk, REPLICATED, self.clock)
+            self.store = open_replica(self.disk, REPLICATED, self.clock)
         except CommitLogBroken as error:
             raise Broken(error.message) from error
         return self.store
@@ -167,13 +166,13 @@ class Following:
             self.replica.disk.capacity = None
         else:
             self.crash(self.replica)
-        self.replica.open(follows=True)
+        self.replica.open()
         self.join()
 
     def end_master(self) -> None:
         """It comes back before anybody else is elected."""
         self.crash(self.master)
-        self.master.open(follows=True)
+        self.master.open()
         self.lead(self.master.store)
 
     def fail_over(self) -> None:
@@ -182,12 +181,12 @@ class Following:
         self.crash(self.master)
         if self.rng.random() < 0.3:
             self.crash(self.replica)
-            self.replica.open(follows=True)
+            self.replica.open()
         else:
             self.flush(self.replica)
             sync(self.replica.store)
         self.master, self.replica = self.replica, self.master
-        self.replica.open(follows=True)
+        self.replica.open()
         self.lead(self.master.store)
 
     def lead(self, store: MessageStore) -> None:
@@ -217,7 +216,7 @@ class Following:
                 cut = replica.store.cut(agreed, self.epoch)
             except PowerCut:
                 self.crash(replica)
-                replica.open(follows=True)
+                replica.open()
             else:
                 replica.disk.crash_at = None
                 claim(not cut.confirmed, "what the replica knew to be confirmed was cut")

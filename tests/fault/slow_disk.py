@@ -32,7 +32,7 @@ from aerobee_wire.record import iter_records
 from aerobee_wire.status import Code, MqError
 from support.broker.harness import BrokerHarness, InlineWorker, message
 from support.clock.virtual_loop import VirtualLoop
-from support.disk.simulated_disk import SimulatedDisk
+from support.disk.simulated_disk import PowerCut, SimulatedDisk
 from support.disk.stores import claim
 
 T = TypeVar("T")
@@ -40,6 +40,7 @@ T = TypeVar("T")
 TOPIC, QUEUES = "orders", 3
 ARCHIVE = "archive"  # the topic of the old messages
 ARCHIVED = 20
+PATIENCE_S = 8.0  # of made-up time; a broker that lost its disk never answers
 PATH = Path("/data")
 LOG_FILE = 64 * 1024
 LIMIT = 256 * 1024  # of bytes that wait for the disk, where a test sets it; else 256 MiB
@@ -296,6 +297,20 @@ class SlowHistory:
                 claim(found.get(place) == body, f"{place} was {what} and is gone: {body!r:.20}")
         claim(len(await harness.bodies(ARCHIVE)) == ARCHIVED, "old messages are gone")
         await harness.end()
+
+
+async def until_power_cut(disk: SimulatedDisk, work: Awaitable[None]) -> None:
+    """Wait for the work until the power goes, or to its end. Then end all other tasks."""
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            await work
+    except PowerCut:
+        pass  # in a call of the broker's start, or of the loop's own
+    except (MqError, TimeoutError):
+        # The power went in a task of the broker: the caller gets an error of the disk, or waits for
+        # ever. With a disk that works, neither may happen.
+        assert disk.dead
+    await end_all_other_tasks()
 
 
 async def end_all_other_tasks() -> None:

@@ -1,4 +1,4 @@
-"""Encode and decode the record of the commit log, in RocketMQ's layout, big-endian.
+"""Describe and decode the record of the commit log, in RocketMQ's layout, big-endian.
 
 A record contains one message. The module is pure: it maps bytes to values and does not use files.
 Layout and limits are in docs/storage_format.md.
@@ -281,62 +281,3 @@ def iter_raw(buffer: bytes) -> Iterator[tuple[int, bytes]]:
         size, queue_offset = _SIZE_AND_QUEUE_OFFSET.unpack_from(buffer, position)
         yield queue_offset, buffer[position : position + size]
         position += size
-
-
-def encode(
-    *,
-    topic: str,
-    queue_id: int = 0,
-    queue_offset: int = 0,
-    physical_offset: int = 0,
-    body: bytes,
-    properties: bytes = b"",
-    flag: int = 0,
-    sys_flag: int = 0,
-    born_timestamp_ms: int = 0,
-    born_host: bytes = bytes(HOST_V4_BYTES),
-    store_timestamp_ms: int = 0,
-    store_host: bytes = bytes(HOST_V4_BYTES),
-    reconsume_times: int = 0,
-    prepared_transaction_offset: int = 0,
-    whole_crc: bool = False,
-) -> bytes:
-    """Encode a record.
-
-    Hosts are packed (8 or 20 bytes); they determine the host bits of `sys_flag`. If `whole_crc` is
-    True, the CRC of the record is appended as its last property.
-    """
-    name = topic.encode()
-    tail_bytes = CRC_TAIL_BYTES if whole_crc else 0
-    wide = len(name) > V1_TOPIC_BYTES
-    hosts = host_bits(born_host, store_host)
-    header = HEADER_LAYOUTS[hosts].struct
-    properties_bytes = len(properties) + tail_bytes
-    size = header.size + len(body) + (2 if wide else 1) + len(name) + 2 + properties_bytes
-    encoded = b"".join(
-        (
-            header.pack(
-                size,
-                MAGIC_V2 if wide else MAGIC_V1,
-                body_crc(body),
-                queue_id,
-                flag,
-                queue_offset,
-                physical_offset,
-                sys_flag & ~HOST_BITS | hosts,
-                born_timestamp_ms,
-                born_host,
-                store_timestamp_ms,
-                store_host,
-                reconsume_times,
-                prepared_transaction_offset,
-                len(body),
-            ),
-            body,
-            len(name).to_bytes(2 if wide else 1, "big"),
-            name,
-            properties_bytes.to_bytes(2, "big"),
-            properties,
-        )
-    )
-    return encoded + crc_tail(zlib.crc32(encoded)) if whole_crc else encoded

@@ -22,7 +22,7 @@ from aerobee_foreign.apache.rocketmq.v2 import definition_pb2 as d
 from aerobee_foreign.apache.rocketmq.v2 import service_pb2 as s
 from aerobee_foreign.apache.rocketmq.v2 import service_pb2_grpc
 
-from support.processes.service import broker_process, namesrv_process, proxy_process
+from support.processes.service import namesrv_and_brokers, proxy_process
 
 ROUNDS = 300
 PAUSE_S = 0.02  # until the receive waits
@@ -111,15 +111,10 @@ def main() -> None:
     with ExitStack() as stack:
         enter = stack.enter_context
         data = Path(enter(tempfile.TemporaryDirectory()))
-        namesrv = enter(namesrv_process(data / "namesrv"))
-        brokers = {
-            name: enter(
-                broker_process(data / name, f"--set=brokerName={name}", namesrv=namesrv.address)
-            ).address
-            for name in BROKERS
-        }
+        namesrv, brokers = enter(namesrv_and_brokers(data, names=BROKERS))
         proxy = enter(proxy_process(namesrv.address))
-        asyncio.run(measure(proxy.address, brokers))
+        addresses = {name: broker.address for name, broker in brokers.items()}
+        asyncio.run(measure(proxy.address, addresses))
 
 
 if __name__ == "__main__":

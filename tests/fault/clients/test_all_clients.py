@@ -30,7 +30,7 @@ from fault.groups.figures import figures
 from fault.groups.judge import check, lost
 from fault.groups.record import CONSUMED, KINDS, PRODUCERS, History, Member
 from support.clock.polling import until
-from support.processes.service import ServiceProcess, broker_process, namesrv_process
+from support.processes.service import ServiceProcess, namesrv_and_brokers
 
 pytestmark = pytest.mark.slow
 
@@ -206,13 +206,7 @@ async def test_every_kind_of_consumer_through_every_fault(
         with ExitStack() as stack:
             data = tmp_path / str(seed)
             data.mkdir()
-            namesrv = stack.enter_context(namesrv_process(data))
-            brokers = {
-                name: stack.enter_context(
-                    broker_process(data / name, f"--set=brokerName={name}", namesrv=namesrv.address)
-                )
-                for name in BROKERS
-            }
+            namesrv, brokers = stack.enter_context(namesrv_and_brokers(data, names=BROKERS))
             run = Run(namesrv, brokers, random.Random(seed), seed)
             try:
                 await tried(run, campaign, comes_back=seed % 2 == 0)

@@ -11,7 +11,6 @@ import asyncio
 import random
 import time
 from collections import Counter
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,7 @@ from fault.agents import Agent
 from fault.conftest import Campaign
 from fault.groups.leases import SETTLED, check_settled, in_doubt
 from support.clock.polling import until
-from support.processes.service import ServiceProcess, broker_process, namesrv_process
+from support.processes.service import ServiceProcess, namesrv_and_brokers
 
 pytestmark = pytest.mark.slow
 
@@ -120,17 +119,10 @@ async def test_whatever_is_killed_each_message_is_settled_and_stays_so(
 ) -> None:
     for seed in campaign.seeds(1, 5):
         print(f"seed {seed}")
-        with ExitStack() as stack:
-            data = tmp_path / str(seed)
-            data.mkdir()
-            namesrv = stack.enter_context(namesrv_process(data))
-            brokers = [
-                stack.enter_context(
-                    broker_process(data / name, f"--set=brokerName={name}", namesrv=namesrv.address)
-                )
-                for name in ("broker-a", "broker-b")
-            ]
-            run = Run(namesrv.address, brokers, random.Random(seed))
+        data = tmp_path / str(seed)
+        data.mkdir()
+        with namesrv_and_brokers(data) as (namesrv, brokers):
+            run = Run(namesrv.address, list(brokers.values()), random.Random(seed))
             await tried(run, campaign)
 
 

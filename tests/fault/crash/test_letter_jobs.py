@@ -6,7 +6,6 @@ append of messages and progress. What was acknowledged of a start holds.
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -16,16 +15,14 @@ from structlog.testing import capture_logs
 from aerobee_broker.delivery.letters import letter_jobs
 from aerobee_broker.delivery.letters.journal_records import JobState
 from aerobee_broker.delivery.letters.states import LetterState
-from aerobee_wire.status import MqError
 from fault.conftest import Campaign
-from fault.slow_disk import on_a_virtual_loop
+from fault.slow_disk import on_a_virtual_loop, until_power_cut
 from support.broker import letters
 from support.broker.harness import BrokerHarness
-from support.disk.simulated_disk import PowerCut, SimulatedDisk
+from support.disk.simulated_disk import SimulatedDisk
 
 PATH = Path("/broker")
 OPTIONS: dict[str, Any] = {"mappedFileSizeCommitLog": 64 << 10, "mappedFileSizeConsumeQueue": 2_000}
-PATIENCE_S = 8.0  # of made-up time; a broker that lost its disk never answers
 COUNT, RATE = 40, 24
 CHUNK = 6  # letters in an append, of this rate and of a job without one
 BODY_BYTES = 300  # so that an append covers several sectors
@@ -50,20 +47,13 @@ class History:
 async def crashed(disk: SimulatedDisk, rate: int) -> History:
     """Runs the history until the power goes, or to its end."""
     history = History(rate)
-    try:
+
+    async def run() -> None:
         harness = await BrokerHarness.begin(PATH, disk=disk, **OPTIONS)
         letters.make_topics(harness)
-        async with asyncio.timeout(PATIENCE_S):
-            await history.run(harness)
-    except PowerCut:
-        pass  # in a call of the broker's start, or of the loop's own
-    except (MqError, TimeoutError):
-        assert disk.dead
-    me = asyncio.current_task()
-    tasks = [task for task in asyncio.all_tasks() if task is not me]
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
+        await history.run(harness)
+
+    await until_power_cut(disk, run())
     return history
 
 

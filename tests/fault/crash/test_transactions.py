@@ -7,7 +7,6 @@ its op record.
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -17,16 +16,15 @@ from structlog.testing import capture_logs
 from aerobee_broker.delivery.send.send import SendResult
 from aerobee_broker.delivery.transaction.transactions import End, Resolution
 from aerobee_broker.metadata.topics import TopicConfig
-from aerobee_wire.status import Code, MqError
+from aerobee_wire.status import Code
 from fault.conftest import Campaign
-from fault.slow_disk import on_a_virtual_loop
+from fault.slow_disk import on_a_virtual_loop, until_power_cut
 from support.broker.harness import BrokerHarness, message
-from support.disk.simulated_disk import PowerCut, SimulatedDisk
+from support.disk.simulated_disk import SimulatedDisk
 
 PATH = Path("/broker")
 COMMIT, ROLLBACK, UNKNOWN = Resolution.COMMIT, Resolution.ROLLBACK, Resolution.UNKNOWN
 OPTIONS: dict[str, Any] = {"mappedFileSizeCommitLog": 64 << 10, "mappedFileSizeConsumeQueue": 2_000}
-PATIENCE_S = 2.0  # of made-up time; a broker that lost its disk never answers
 
 
 class History:
@@ -75,21 +73,11 @@ async def begin(disk: SimulatedDisk) -> BrokerHarness:
 async def crashed(disk: SimulatedDisk) -> History:
     """Runs the history until the power goes, or to its end."""
     history = History()
-    try:
-        harness = await begin(disk)
-        async with asyncio.timeout(PATIENCE_S):
-            await history.run(harness)
-    except PowerCut:
-        pass  # in a call of the broker's start, or of the loop's own
-    except (MqError, TimeoutError):
-        # The power went in a task of the broker's: the caller is told that the disk fails, or its
-        # wait never ends. Of a disk that works neither may happen.
-        assert disk.dead
-    me = asyncio.current_task()
-    tasks = [task for task in asyncio.all_tasks() if task is not me]
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def run() -> None:
+        await history.run(await begin(disk))
+
+    await until_power_cut(disk, run())
     return history
 
 

@@ -271,30 +271,31 @@ async def begin_again_with_an_empty_etcd_and_an_old_disk(
     start_all(played)
 
 
-async def damage_a_slave_that_starts_first(played: Scenario, rng: random.Random) -> None:
-    """All are stopped or killed, and a part of its log is damaged before it starts."""
-    _, slave, _ = await begin(played)
+async def kill_all_alike(played: Scenario) -> None:
+    """Kill all replicas after each has all messages."""
     await send_some(played)
     await played.cluster.settle()
     kill_all(played)
+
+
+async def damage_a_slave_that_starts_first(played: Scenario, rng: random.Random) -> None:
+    """All are stopped or killed, and a part of its log is damaged before it starts."""
+    _, slave, _ = await begin(played)
+    await kill_all_alike(played)
     slave.damage_log(rng)
     await start_one_first(played, slave, rng)
 
 
 async def damage_the_master_that_starts_first(played: Scenario, rng: random.Random) -> None:
     master, _, _ = await begin(played)
-    await send_some(played)
-    await played.cluster.settle()
-    kill_all(played)
+    await kill_all_alike(played)
     master.damage_log(rng)
     await start_one_first(played, master, rng)
 
 
 async def damage_one_beside_an_empty_etcd(played: Scenario, rng: random.Random) -> None:
     _, slave, _ = await begin(played)
-    await send_some(played)
-    await played.cluster.settle()
-    kill_all(played)
+    await kill_all_alike(played)
     await asyncio.sleep(6)
     slave.damage_log(rng)
     played.cluster.etcd.restore()

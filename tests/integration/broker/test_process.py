@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import signal
 import time
@@ -300,22 +299,6 @@ def test_a_store_that_needs_a_later_version_is_refused_and_stays_as_it_is(tmp_pa
         assert decode(path.read_bytes()) == content
 
 
-def test_an_unknown_key_is_refused_with_the_nearest_one(tmp_path: Path) -> None:
-    code, err = refused(tmp_path, "--set", "flushDiskTyp=SYNC_FLUSH")
-    assert code == 2
-    assert err == "error: unknown option 'flushDiskTyp': did you mean flushDiskType?\n"
-
-
-def test_a_rocketmq_file_is_read_and_its_idle_keys_are_named_once(tmp_path: Path) -> None:
-    conf = tmp_path / "broker.conf"
-    conf.write_text("brokerName=from-file\nbrokerRole=ASYNC_MASTER\nsendMessageThreadPoolNums=4\n")
-    arguments = ("aerobee_broker", "--port", "0", "--data", str(tmp_path), "--config", str(conf))
-    with ServiceProcess(*arguments) as broker:
-        assert broker.ready["broker"] == "from-file"
-        warnings = broker.events("options_without_effect")
-    assert [warning["keys"] for warning in warnings] == [["sendMessageThreadPoolNums"]]
-
-
 async def test_the_file_of_a_tutorial_starts_a_broker_that_stores(tmp_path: Path) -> None:
     """It has storeCheckpoint, abortFile, checkTransactionMessageEnable and a high disk ratio."""
     tutorial = ("--config", str(samples.FILES / "broker" / "tutorial-4-flush.conf"))
@@ -327,20 +310,6 @@ async def test_the_file_of_a_tutorial_starts_a_broker_that_stores(tmp_path: Path
                 await caller.send("t", b"stored")
                 await until(partial(holds, caller, 1), "its flush has made it visible")
     assert {"storeCheckpoint", "abortFile", "checkTransactionMessageEnable"} <= {*warning["keys"]}
-
-
-def test_a_key_in_another_case_is_read_with_one_note(tmp_path: Path) -> None:
-    arguments = ("--port", "0", "--data", str(tmp_path), "--set", "BROKERNAME=shouted")
-    with ServiceProcess("aerobee_broker", *arguments) as broker:
-        assert broker.ready["broker"] == "shouted"
-        [note] = broker.events("option_note")
-    assert note["note"] == "BROKERNAME is read as brokerName"
-
-
-def test_an_option_that_is_set_twice_is_refused(tmp_path: Path) -> None:
-    code, err = refused(tmp_path, "--set", "brokerName=a", "--set", "brokername=b")
-    assert (code, err.count("\n")) == (2, 1)
-    assert "brokerName is given twice" in err
 
 
 # ---- what an operator sees ----
@@ -460,18 +429,3 @@ def test_sigterm_ends_long_polls_and_the_process_within_its_grace(tmp_path: Path
         assert asyncio.run(poll(broker.address)) == message_pb2.NO_NEW_MESSAGE
         assert broker.wait() == 0
         assert [line["event"] for line in broker.log[-2:]] == ["stopping", "stopped"]
-
-
-def test_print_config_warns_of_keys_without_effect() -> None:
-    path = samples.FILES / "broker" / "tutorial-keys.conf"
-    done = run("aerobee_broker", "--config", str(path), "--print-config")
-    assert json.loads(done.stdout)["diskMaxUsedSpaceRatio"] == 88
-    [warning] = done.stderr.splitlines()
-    assert "storeCheckpoint" in warning and "abortFile" in warning
-
-
-def test_print_config_shows_every_option_and_starts_nothing(tmp_path: Path) -> None:
-    shown = json.loads(run("aerobee_broker", "--data", str(tmp_path), "--print-config").stdout)
-    assert shown["storePathRootDir"] == str(tmp_path / "broker" / "store")
-    assert shown["listenPort"] == 10911
-    assert not list(tmp_path.iterdir())

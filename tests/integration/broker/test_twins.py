@@ -14,7 +14,7 @@ from aerobee.namesrv.v1 import namesrv_pb2, namesrv_pb2_grpc
 from aerobee_wire.checked_json import decode
 from support.clock.polling import until_sync
 from support.processes.command import aerobee
-from support.processes.service import SMALL_LOG, ServiceProcess
+from support.processes.service import ServiceProcess, broker_process, namesrv_process
 
 REPLICA = ("--set", "brokerRole=SLAVE", "--set", "brokerId=1")
 MASTER = ("--set", "brokerRole=SYNC_MASTER", "--set", "inSyncReplicas=1")
@@ -22,16 +22,12 @@ MASTER = ("--set", "brokerRole=SYNC_MASTER", "--set", "inSyncReplicas=1")
 
 @pytest.fixture
 def namesrv(tmp_path: Path) -> Iterator[ServiceProcess]:
-    data = ("--data", str(tmp_path / "namesrv"))
-    with ServiceProcess("aerobee_namesrv", "--port", "0", *data) as process:
+    with namesrv_process(tmp_path) as process:
         yield process
 
 
 def broker(namesrv: ServiceProcess, data: Path, *options: str) -> ServiceProcess:
-    return ServiceProcess(
-        *("aerobee_broker", "--port", "0", "--data", str(data), "--namesrv", namesrv.address),
-        *("--set", "brokerName=broker-a", SMALL_LOG, *options),
-    )
+    return broker_process(data, *options, namesrv=namesrv.address)
 
 
 def registered(namesrv: ServiceProcess) -> dict[int, str]:

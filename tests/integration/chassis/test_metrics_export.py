@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from pathlib import Path
 
 import grpc
@@ -10,6 +9,7 @@ import structlog
 from aerobee.broker.v1.message_pb2 import Message, SendRequest, SendResponse
 from structlog.testing import capture_logs
 
+from aerobee_broker.cluster.identity import free_port
 from aerobee_chassis.clock import SystemClock
 from aerobee_chassis.config import Options
 from aerobee_chassis.metrics.push import OtlpSender, PushExporter
@@ -26,14 +26,8 @@ TRACED = Message(
 )
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 def test_an_export_that_fails_is_logged_once_and_its_changes_arrive_later() -> None:
-    port = free_port()
+    port = free_port("127.0.0.1")
     options = Options.from_values(
         {
             "metricsExporterType": "OTLP_GRPC",

@@ -23,7 +23,7 @@ from aerobee_client import (
 )
 from aerobee_wire.status import Code
 from support.clock.polling import TIMEOUT_S, until
-from support.processes.service import ServiceProcess, broker_process, namesrv_process
+from support.processes.service import ServiceProcess, named_broker, namesrv_process
 
 PATIENT = timedelta(seconds=60)
 TOPIC = "flights"
@@ -40,9 +40,8 @@ class Suite:
         self.brokers = {name: self._start(name) for name in broker_names}
 
     def _start(self, name: str) -> ServiceProcess:
-        named = f"--set=brokerName={name}"
         return self._stack.enter_context(
-            broker_process(self._data / name, named, namesrv=self.namesrv.address)
+            named_broker(self._data, name, namesrv=self.namesrv.address)
         )
 
     def stop(self) -> None:

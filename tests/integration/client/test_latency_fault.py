@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -14,7 +13,7 @@ import pytest
 
 from aerobee_client import AsyncAdminClient, AsyncProducer, Message, MqError
 from support.clock.polling import until
-from support.processes.service import ServiceProcess, broker_process, namesrv_process
+from support.processes.service import ServiceProcess, namesrv_and_brokers
 
 TOPIC = "latency"
 HOUR = timedelta(hours=1)
@@ -31,16 +30,11 @@ class TwoBrokers:
 
 @pytest.fixture
 async def brokers(tmp_path: Path) -> AsyncIterator[TwoBrokers]:
-    async with AsyncExitStack() as stack:
-        namesrv = stack.enter_context(namesrv_process(tmp_path))
-        stack.enter_context(broker_process(tmp_path / "a", namesrv=namesrv.address))
-        other = stack.enter_context(
-            broker_process(tmp_path / "b", "--set=brokerName=broker-b", namesrv=namesrv.address)
-        )
+    with namesrv_and_brokers(tmp_path) as (namesrv, brokers):
         async with AsyncAdminClient(namesrv.address) as admin:
             await until(lambda: _both(admin), retry_on=(MqError,))
             await admin.create_topic(TOPIC, queues=2)
-        yield TwoBrokers(namesrv.address, other)
+        yield TwoBrokers(namesrv.address, brokers["broker-b"])
 
 
 async def _both(admin: AsyncAdminClient) -> bool:

@@ -11,26 +11,18 @@ from aerobee_client import AdminClient, Message, Producer, PushConsumer
 from aerobee_wire.status import Code
 from support.clock.polling import until_sync
 from support.codes import raises_code
-from support.processes.service import ServiceProcess
+from support.processes.service import named_broker, namesrv_process
 
 
 @pytest.fixture
 def namesrv(tmp_path: Path) -> Iterator[str]:
-    data = ("--data", str(tmp_path / "namesrv"))
-    with ServiceProcess("aerobee_namesrv", "--port", "0", *data) as process:
+    with namesrv_process(tmp_path) as process:
         yield process.address
 
 
-def broker(namesrv: str, tmp_path: Path, name: str) -> ServiceProcess:
-    return ServiceProcess(
-        *("aerobee_broker", "--port", "0", "--data", str(tmp_path / name)),
-        *("--namesrv", namesrv, "--set", f"brokerName={name}"),
-    )
-
-
 def test_what_two_brokers_know_and_what_one_does_not(namesrv: str, tmp_path: Path) -> None:
-    with broker(namesrv, tmp_path, "broker-a"), AdminClient(namesrv) as admin:
-        with broker(namesrv, tmp_path, "broker-b"):
+    with named_broker(tmp_path, "broker-a", namesrv=namesrv), AdminClient(namesrv) as admin:
+        with named_broker(tmp_path, "broker-b", namesrv=namesrv):
             for number in range(3):
                 admin.create_topic(f"topic-{number}", queues=2)
             admin.create_group("behind")
@@ -70,7 +62,7 @@ def test_a_broker_remembers_its_last_minute_and_streams_each_second(
     namesrv: str, tmp_path: Path
 ) -> None:
     with (
-        broker(namesrv, tmp_path, "broker-a"),
+        named_broker(tmp_path, "broker-a", namesrv=namesrv),
         AdminClient(namesrv) as admin,
         Producer(namesrv=namesrv) as producer,
     ):

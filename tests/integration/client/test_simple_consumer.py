@@ -10,7 +10,6 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
 from datetime import timedelta
 from functools import partial
 
@@ -34,7 +33,7 @@ from aerobee_wire.topics import dead_letter_topic
 from support.clock.polling import until
 from support.codes import raises_code
 from support.interrupts import interrupted_at
-from support.processes.service import ServiceProcess, broker_process, namesrv_process
+from support.processes.service import ServiceProcess, namesrv_and_brokers
 
 LEASE = timedelta(seconds=5)
 MINUTE = timedelta(minutes=1)
@@ -46,14 +45,7 @@ NAMES = ("broker-a", "broker-b")
 def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, ServiceProcess]]:
     """Two brokers, and their name server under its own name."""
     data = tmp_path_factory.mktemp("two-brokers")
-    with ExitStack() as stack:
-        namesrv = stack.enter_context(namesrv_process(data))
-        started = {
-            name: stack.enter_context(
-                broker_process(data / name, f"--set=brokerName={name}", namesrv=namesrv.address)
-            )
-            for name in NAMES
-        }
+    with namesrv_and_brokers(data, names=NAMES) as (namesrv, started):
         yield {"namesrv": namesrv, **started}
 
 

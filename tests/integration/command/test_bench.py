@@ -14,29 +14,25 @@ from aerobee_cli.errors import FAILED, INCOMPLETE, INTERRUPTED
 from aerobee_client import AdminClient
 from support.clock.polling import until_sync
 from support.processes.command import Running, aerobee, aerobee_json
-from support.processes.service import ServiceProcess
+from support.processes.service import ServiceProcess, namesrv_and_brokers
+
+Cluster = tuple[ServiceProcess, dict[str, ServiceProcess]]
 
 
 @pytest.fixture(scope="module")
-def namesrv(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    data = ("--data", str(tmp_path_factory.mktemp("namesrv")))
-    with ServiceProcess("aerobee_namesrv", "--port", "0", *data) as process:
-        yield process.address
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with namesrv_and_brokers(tmp_path_factory.mktemp("cluster")) as cluster:
+        yield cluster
 
 
 @pytest.fixture(scope="module")
-def brokers(
-    namesrv: str, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[dict[str, ServiceProcess]]:
-    started = {
-        name: ServiceProcess(
-            *("aerobee_broker", "--port", "0", "--data", str(tmp_path_factory.mktemp(name))),
-            *("--namesrv", namesrv, "--set", f"brokerName={name}"),
-        )
-        for name in ("broker-a", "broker-b")
-    }
-    with started["broker-a"], started["broker-b"]:
-        yield started
+def namesrv(cluster: Cluster) -> str:
+    return cluster[0].address
+
+
+@pytest.fixture(scope="module")
+def brokers(cluster: Cluster) -> dict[str, ServiceProcess]:
+    return cluster[1]
 
 
 def left(namesrv: str) -> list[str]:

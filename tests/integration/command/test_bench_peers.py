@@ -36,7 +36,7 @@ def test_the_comparison_measures_each_kind_of_row(tmp_path: Path) -> None:
     assert "Aerobee" in done.stdout
 
 
-def test_an_unknown_row_is_named_with_the_known_ones(tmp_path: Path) -> None:
+def test_an_unknown_row_is_named_with_the_known_ones() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "bench.peers.run", "--rows", "send_65"],
         cwd=ROOT, env=os.environ | {"PYTHONPATH": "tests"},

@@ -6,7 +6,6 @@ from __future__ import annotations
 import queue
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import grpc
@@ -108,7 +107,7 @@ def test_clients_of_both_kinds_are_listed(up: Up) -> None:
     until_sync(lambda: not {"go-producer", "go-consumer"} & listed(up).keys(), "they are gone")
 
 
-def test_members_that_contradict_each_other_are_named(up: Up, tmp_path: Path) -> None:
+def test_members_that_contradict_each_other_are_named(up: Up) -> None:
     def show() -> Any:
         return aerobee_json("group", "show", GROUP, namesrv=up.namesrv)
 

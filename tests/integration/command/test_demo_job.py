@@ -22,16 +22,12 @@ from support.processes.flight_figures import expected
 
 
 class Silent:
-    """Progress that only counts."""
-
-    def __init__(self) -> None:
-        self.figures = Figures()
+    """Progress that is not shown."""
 
     def say(self, text: str) -> None:
         print(text)
 
-    def update(self, figures: Figures) -> None:
-        self.figures = figures
+    def update(self, figures: Figures) -> None: ...
 
     def close(self) -> None: ...
 
@@ -65,21 +61,8 @@ async def stored(namesrv: str) -> int:
         return 0
 
 
-async def test_the_figures_equal_those_of_the_file(tmp_path: Path) -> None:
-    restarts: list[str] = []
-    async with running(tmp_path, restarts) as suite:
-        progress = Silent()
-        job = Job(suite.namesrv_address, flights.read_rows(2_000), 2_000, progress)
-        await job.run()
-    assert job.is_finished()
-    assert job.figures() == expected(flights.read_rows(2_000))
-    assert progress.figures.messages_sent == 2_000
-    assert not restarts
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("kills", [1, 2])
-async def test_the_figures_hold_when_the_broker_is_killed(tmp_path: Path, kills: int) -> None:
+async def test_the_figures_hold_when_the_broker_is_killed_twice(tmp_path: Path) -> None:
     """The second kill hits the broker while it starts again."""
     total = 20_000
     restarts: list[str] = []
@@ -95,11 +78,11 @@ async def test_the_figures_hold_when_the_broker_is_killed(tmp_path: Path, kills:
         await until(in_the_middle, "a quarter of the flights is stored")
         assert len(job.sent) < total
         killed: set[int] = set()
-        for _ in range(kills):
+        for _ in range(2):
             (pid,) = await until(lambda: brokers(but=killed), "a broker runs")
             os.kill(pid, signal.SIGKILL)
             killed.add(pid)
         await running_job
-    assert restarts == ["broker ended by SIGKILL: see its log"] * kills
+    assert restarts == ["broker ended by SIGKILL: see its log"] * 2
     figures, wanted = job.figures(), expected(flights.read_rows(total))
     assert figures == wanted

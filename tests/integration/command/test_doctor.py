@@ -13,23 +13,15 @@ from aerobee.namesrv.v1 import namesrv_pb2, namesrv_pb2_grpc
 
 from aerobee_cli.authority import Authority
 from support.processes.command import aerobee, aerobee_json, found_by_doctor
-from support.processes.service import ServiceProcess, proxy_process
+from support.processes.service import named_broker, namesrv_process, proxy_process
 
 CLOSED = "127.0.0.1:1"
 FOUND = 3  # exit code
 
 
-def broker(namesrv: str, tmp_path: Path, name: str) -> ServiceProcess:
-    return ServiceProcess(
-        *("aerobee_broker", "--port", "0", "--data", str(tmp_path / name)),
-        *("--namesrv", namesrv, "--set", f"brokerName={name}"),
-    )
-
-
 @pytest.fixture
 def namesrv(tmp_path: Path) -> Iterator[str]:
-    data = ("--data", str(tmp_path / "namesrv"))
-    with ServiceProcess("aerobee_namesrv", "--port", "0", *data) as process:
+    with namesrv_process(tmp_path) as process:
         yield process.address
 
 
@@ -45,11 +37,11 @@ def findings(namesrv: str, *options: str) -> dict[tuple[str, str], str]:
 def test_differences_between_brokers_are_found_until_they_are_gone(
     namesrv: str, tmp_path: Path
 ) -> None:
-    with broker(namesrv, tmp_path, "broker-a"):
+    with named_broker(tmp_path, "broker-a", namesrv=namesrv):
         aerobee_json("topic", "create", "orders", namesrv=namesrv)
         aerobee_json("group", "create", "billing", "--max-attempts", "3", namesrv=namesrv)
         assert findings(namesrv) == {}
-        with broker(namesrv, tmp_path, "broker-b"):
+        with named_broker(tmp_path, "broker-b", namesrv=namesrv):
             found = findings(namesrv)
             assert found.keys() == {("topic", "orders"), ("group", "billing")}
             assert all("broker-b" in problem for problem in found.values())
@@ -63,7 +55,7 @@ def test_differences_between_brokers_are_found_until_they_are_gone(
 
 
 def test_an_idle_topic_and_group_are_hints(namesrv: str, tmp_path: Path) -> None:
-    with broker(namesrv, tmp_path, "broker-a"):
+    with named_broker(tmp_path, "broker-a", namesrv=namesrv):
         aerobee_json("topic", "create", "orders", namesrv=namesrv)
         aerobee_json("group", "create", "billing", namesrv=namesrv)
         assert findings(namesrv) == {}
@@ -85,7 +77,7 @@ def test_an_idle_topic_and_group_are_hints(namesrv: str, tmp_path: Path) -> None
 def test_what_cannot_be_reached_is_found(namesrv: str, tmp_path: Path) -> None:
     assert aerobee("doctor", namesrv=CLOSED).returncode == 1
     assert aerobee("doctor", namesrv=namesrv).returncode == 1  # no broker yet
-    with broker(namesrv, tmp_path, "broker-a"):
+    with named_broker(tmp_path, "broker-a", namesrv=namesrv):
         with grpc.insecure_channel(namesrv) as channel:
             namesrv_pb2_grpc.NamesrvServiceStub(channel).RegisterBroker(
                 namesrv_pb2.RegisterBrokerRequest(
@@ -98,7 +90,7 @@ def test_what_cannot_be_reached_is_found(namesrv: str, tmp_path: Path) -> None:
 
 
 def test_a_proxy_is_asked_what_it_answers_clients(namesrv: str, tmp_path: Path) -> None:
-    with broker(namesrv, tmp_path, "broker-a"):
+    with named_broker(tmp_path, "broker-a", namesrv=namesrv):
         with proxy_process(namesrv) as proxy:
             early = aerobee("doctor", "--from", proxy.address, namesrv=namesrv)
             assert early.returncode == 1  # no topic yet
@@ -124,7 +116,10 @@ def test_a_proxy_with_another_certificate_is_found(
         f"--set=tls{kind}Path={tmp_path}/secure/proxy.{end}"
         for kind, end in (("Cert", "crt"), ("Key", "key"))
     ]
-    with broker(namesrv, tmp_path, "broker-a"), proxy_process(namesrv, *pair) as proxy:
+    with (
+        named_broker(tmp_path, "broker-a", namesrv=namesrv),
+        proxy_process(namesrv, *pair) as proxy,
+    ):
         aerobee_json("topic", "create", "orders", namesrv=namesrv)
         asked = ("--from", proxy.address, "--topic", "orders")
         monkeypatch.setenv("AEROBEE_TLS_TRUST_CERT_PATH", f"{tmp_path}/secure/ca.crt")

@@ -18,7 +18,7 @@ from aerobee_cli.errors import FAILED, INCOMPLETE
 from aerobee_client import AdminClient, Message, Producer, PushConsumer, ReceivedMessage
 from support.clock.polling import until_sync
 from support.processes.command import aerobee, aerobee_json
-from support.processes.service import ServiceProcess
+from support.processes.service import ServiceProcess, named_broker, namesrv_process
 
 TOPIC, GROUP = "orders", "billing"
 MESSAGES = 8
@@ -31,15 +31,15 @@ Brokers = dict[str, ServiceProcess]
 
 @pytest.fixture(scope="module")
 def namesrv(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    data = ("--data", str(tmp_path_factory.mktemp("namesrv")))
-    with ServiceProcess("aerobee_namesrv", "--port", "0", *data) as process:
+    with namesrv_process(tmp_path_factory.mktemp("namesrv")) as process:
         yield process.address
 
 
 @pytest.fixture(scope="module")
 def brokers(namesrv: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Brokers]:
     """Two brokers with a message for each key, which the group has dead-lettered on both."""
-    made = {name: broker(namesrv, tmp_path_factory.mktemp(name), name) for name in "ab"}
+    data = tmp_path_factory.mktemp("brokers")
+    made = {name: named_broker(data, f"broker-{name}", namesrv=namesrv) for name in "ab"}
     with made["a"], made["b"]:
         aerobee_json("topic", "create", TOPIC, "--queues", "2", namesrv=namesrv)
         aerobee_json("group", "create", GROUP, "--max-attempts", "1", namesrv=namesrv)
@@ -50,13 +50,6 @@ def brokers(namesrv: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
             consumer.subscribe(TOPIC)
             until_sync(lambda: dead_letters(namesrv) == MESSAGES, "all are dead letters")
         yield made
-
-
-def broker(namesrv: str, data: Path, name: str) -> ServiceProcess:
-    return ServiceProcess(
-        *("aerobee_broker", "--port", "0", "--data", str(data), "--namesrv", namesrv),
-        *("--set", f"brokerName=broker-{name}"),
-    )
 
 
 def fail(message: ReceivedMessage) -> None:

@@ -14,7 +14,7 @@ from aerobee_cli.errors import INCOMPLETE
 from aerobee_client import Message, Producer
 from support.clock.polling import until_sync
 from support.processes.command import Running, aerobee, aerobee_json
-from support.processes.service import ServiceProcess
+from support.processes.service import ServiceProcess, namesrv_and_brokers
 
 TOPIC = "orders"
 COUNT = 20
@@ -38,17 +38,8 @@ class Cluster:
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    data = ("--data", str(tmp_path / "namesrv"))
-    with ServiceProcess("aerobee_namesrv", "--port", "0", *data) as namesrv:
-        brokers = {
-            name: ServiceProcess(
-                *("aerobee_broker", "--port", "0", "--data", str(tmp_path / name)),
-                *("--namesrv", namesrv.address, "--set", f"brokerName={name}"),
-            )
-            for name in ("broker-a", "broker-b")
-        }
-        with brokers["broker-a"], brokers["broker-b"]:
-            yield Cluster(namesrv.address, brokers)
+    with namesrv_and_brokers(tmp_path) as (namesrv, brokers):
+        yield Cluster(namesrv.address, brokers)
 
 
 def test_messages_of_two_brokers_are_found(cluster: Cluster) -> None:

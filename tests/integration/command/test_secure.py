@@ -341,9 +341,7 @@ def test_renewed_certificates_lose_no_send(closed: Closed) -> None:
     assert not failures
 
 
-def test_users_reach_all_processes_with_certificates_only(
-    closed: Closed, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_users_reach_all_processes_with_certificates_only(closed: Closed) -> None:
     """The roles of name servers and brokers may exchange secrets, and a client's role may not."""
     name = "billing"
     with AdminClient(closed.up.namesrv, tls=closed.tls) as admin:

@@ -15,23 +15,15 @@ from aerobee_cli.errors import INCOMPLETE
 from aerobee_client import AdminClient, Message, Producer, PushConsumer, ReceivedMessage
 from support.clock.polling import until_sync
 from support.processes.command import Running, aerobee, aerobee_json
-from support.processes.service import ServiceProcess
+from support.processes.service import named_broker, namesrv_process
 
 TOPIC, GROUP = "orders", "billing"
 
 
 @pytest.fixture
 def namesrv(tmp_path: Path) -> Iterator[str]:
-    data = ("--data", str(tmp_path / "namesrv"))
-    with ServiceProcess("aerobee_namesrv", "--port", "0", *data) as process:
+    with namesrv_process(tmp_path) as process:
         yield process.address
-
-
-def broker(namesrv: str, tmp_path: Path, name: str) -> ServiceProcess:
-    return ServiceProcess(
-        *("aerobee_broker", "--port", "0", "--data", str(tmp_path / name)),
-        *("--namesrv", namesrv, "--set", f"brokerName={name}"),
-    )
 
 
 class Load:
@@ -76,10 +68,10 @@ class Load:
 
 
 def test_a_topic_gets_queues_on_a_broker_that_was_added(namesrv: str, tmp_path: Path) -> None:
-    with broker(namesrv, tmp_path, "broker-a"):
+    with named_broker(tmp_path, "broker-a", namesrv=namesrv):
         aerobee_json("topic", "create", TOPIC, "--queues", "2", "--type", "fifo", namesrv=namesrv)
         aerobee_json("group", "create", GROUP, "--max-attempts", "3", namesrv=namesrv)
-        with broker(namesrv, tmp_path, "broker-b"):
+        with named_broker(tmp_path, "broker-b", namesrv=namesrv):
             dry_run = ("topic", "rebalance", TOPIC, "--dry-run")
             (planned,) = aerobee_json(*dry_run, namesrv=namesrv)
             wanted = {"broker_name": "broker-b", "queues": 2, "groups": [GROUP]}
@@ -112,9 +104,9 @@ def test_a_broker_is_drained_under_load_and_removed(namesrv: str, tmp_path: Path
     def backlog(*options: str) -> Any:
         return aerobee_json("broker", "drain", "broker-a", *options, namesrv=namesrv)
 
-    leaving = broker(namesrv, tmp_path, "broker-a")
+    leaving = named_broker(tmp_path, "broker-a", namesrv=namesrv)
     load = Load(namesrv)
-    with leaving, broker(namesrv, tmp_path, "broker-b"):
+    with leaving, named_broker(tmp_path, "broker-b", namesrv=namesrv):
         aerobee_json("topic", "create", TOPIC, "--queues", "2", namesrv=namesrv)
         aerobee_json("group", "create", GROUP, namesrv=namesrv)
         with PushConsumer(GROUP, listen, namesrv=namesrv) as consumer:
@@ -147,8 +139,8 @@ def test_a_broker_is_drained_under_load_and_removed(namesrv: str, tmp_path: Path
 
 
 def test_each_command_names_a_broker_that_is_away(namesrv: str, tmp_path: Path) -> None:
-    lost = broker(namesrv, tmp_path, "broker-b")
-    with broker(namesrv, tmp_path, "broker-a"):
+    lost = named_broker(tmp_path, "broker-b", namesrv=namesrv)
+    with named_broker(tmp_path, "broker-a", namesrv=namesrv):
         with lost:
             aerobee_json("topic", "create", TOPIC, "--queues", "1", namesrv=namesrv)
             aerobee_json("group", "create", GROUP, namesrv=namesrv)
@@ -213,9 +205,9 @@ def test_a_difference_on_one_broker_is_named_and_changes_none(namesrv: str, tmp_
             for there in each["brokers"]
         }
 
-    with broker(namesrv, tmp_path, "broker-a"):
+    with named_broker(tmp_path, "broker-a", namesrv=namesrv):
         aerobee_json("topic", "create", "old", "--queues", "4", namesrv=namesrv)
-        with broker(namesrv, tmp_path, "broker-b"):
+        with named_broker(tmp_path, "broker-b", namesrv=namesrv):
             refused = aerobee("topic", "create", "old", "--queues", "3", namesrv=namesrv)
             assert (refused.returncode, "on broker-a" in refused.stderr) == (1, True)
             assert queues() == {"old on broker-a": 4}
@@ -232,7 +224,7 @@ def test_a_difference_on_one_broker_is_named_and_changes_none(namesrv: str, tmp_
 def test_options_of_a_drain_that_exclude_each_other(namesrv: str, tmp_path: Path) -> None:
     for options in (("--wait", "--undo"), ("--timeout", "1s"), ("--wait", "--timeout", "soon")):
         assert aerobee("broker", "drain", "b", *options, namesrv=namesrv).returncode == 2
-    with broker(namesrv, tmp_path, "broker-a"):
+    with named_broker(tmp_path, "broker-a", namesrv=namesrv):
         unknown = aerobee("broker", "drain", "b", namesrv=namesrv)
         assert (unknown.returncode, "broker-a" in unknown.stderr) == (1, True)
         aerobee_json("broker", "drain", "broker-a", namesrv=namesrv)

@@ -15,7 +15,7 @@ import pytest
 
 from support.processes import certificates
 from support.processes.command import COMMAND, aerobee
-from support.processes.service import ServiceProcess
+from support.processes.service import ServiceProcess, namesrv_process
 
 MAX_RESIDENT_MIB = 120
 
@@ -30,8 +30,7 @@ def fetched(url: str, **headers: str) -> tuple[int, str]:
 
 
 def test_it_serves_on_loopback_and_says_where(tmp_path: Path) -> None:
-    data = ("--data", str(tmp_path / "namesrv"))
-    with ServiceProcess("aerobee_namesrv", "--port", "0", *data) as namesrv:
+    with namesrv_process(tmp_path) as namesrv:
         process = subprocess.Popen(
             [*COMMAND, "--namesrv", namesrv.address, "console", "--port", "0", "--read-only"],
             stdout=subprocess.PIPE,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import urllib.request
 from collections.abc import Iterator
@@ -87,12 +86,6 @@ def test_signal_stops_it_cleanly_with_streams_open(
 # ---- why it does not start ----
 
 
-def test_port_in_use_is_reported_in_one_line(namesrv: ServiceProcess, tmp_path: Path) -> None:
-    done = run("aerobee_namesrv", "--port", str(namesrv.port), "--data", str(tmp_path / "other"))
-    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
-    assert f"127.0.0.1:{namesrv.port}" in done.stderr
-
-
 def test_data_directory_of_another_name_server_is_refused(
     namesrv: ServiceProcess, tmp_path: Path
 ) -> None:
@@ -111,13 +104,6 @@ def test_unreadable_key_values_are_reported_in_one_line(tmp_path: Path) -> None:
     assert str(path) in done.stderr
 
 
-@pytest.mark.parametrize("argument", ["enableTopicLst=true", "listenPort=70000", "noseparator"])
-def test_bad_option_is_one_line_on_stderr(tmp_path: Path, argument: str) -> None:
-    done = run("aerobee_namesrv", "--data", str(tmp_path), "--set", argument)
-    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
-    assert argument.partition("=")[0] in done.stderr
-
-
 def test_start_that_fails_shows_its_output(tmp_path: Path) -> None:
     """Of the helper that starts processes: a test that fails must say why."""
     with pytest.raises(StartFailure, match="enableTopicLst"):
@@ -125,34 +111,6 @@ def test_start_that_fails_shows_its_output(tmp_path: Path) -> None:
 
 
 # ---- how it is set up ----
-
-
-def test_options_come_from_file_environment_and_command_line(tmp_path: Path) -> None:
-    file = tmp_path / "namesrv.properties"
-    file.write_text("listenPort=1\norderMessageEnable=true\nproductEnvName=center\n")
-    done = run(
-        *("aerobee_namesrv", "--config", str(file), "--port", "0", "--data", str(tmp_path)),
-        *("--set", "enableTopicList=false", "--print-config"),
-        env={"AEROBEE_SUPPORT_ACTING_MASTER": "true"},
-    )
-    shown = json.loads(done.stdout)
-    assert shown["listenPort"] == 0
-    assert shown["orderMessageEnable"] is True
-    assert shown["enableTopicList"] is False
-    assert shown["supportActingMaster"] is True
-    assert shown["kvConfigPath"] == str(tmp_path / "namesrv" / "kvConfig.json")
-
-
-def test_keys_of_rocketmq_without_effect_are_named_in_one_warning(tmp_path: Path) -> None:
-    keys = ("--set=productEnvName=center", "--set=serverWorkerThreads=8")
-    with namesrv_process(tmp_path, *keys) as namesrv:
-        [warning] = namesrv.events("options_without_effect")
-    assert warning["keys"] == ["productEnvName", "serverWorkerThreads"]
-
-
-def test_help_shows_an_example() -> None:
-    shown = run("aerobee_namesrv", "--help").stdout
-    assert "example:\n  python -m aerobee_namesrv --port 9876" in shown
 
 
 def test_metrics_count_brokers_topics_and_queries(tmp_path: Path) -> None:

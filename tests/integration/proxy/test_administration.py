@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,6 @@ from support.codes import raises_code
 from support.processes.command import aerobee, aerobee_json
 from support.processes.service import (
     ServiceProcess,
-    namesrv_and_broker,
     namesrv_process,
     proxy_process,
 )
@@ -69,12 +67,6 @@ CALLS: list[tuple[str, Any, int]] = [
     ),
     ("DeleteSubscription", pb.DeleteSubscriptionRequest(group=GROUP, topic=TOPIC), Code.OK),
 ]
-
-
-@pytest.fixture(scope="module")
-def namesrv(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess]:
-    with namesrv_and_broker(tmp_path_factory.mktemp("cluster")) as (namesrv, _):
-        yield namesrv
 
 
 def call(address: str, rpc: str, request: Any, metadata: Any = ()) -> Any:

@@ -11,12 +11,7 @@ import pytest
 from aerobee_foreign.apache.rocketmq.v2 import definition_pb2 as d
 from aerobee_foreign.apache.rocketmq.v2.definition_pb2 import Code
 
-from support.processes.service import (
-    ServiceProcess,
-    broker_process,
-    namesrv_process,
-    proxy_process,
-)
+from support.processes.service import ServiceProcess, namesrv_and_brokers, proxy_process
 from support.proxy.client import Client
 
 MIXED = "--set=enableMixedMessageType=true"
@@ -34,18 +29,9 @@ class Cluster:
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     data: Path = tmp_path_factory.mktemp("cluster")
-    with namesrv_process(data) as namesrv:
-        first, second = (
-            broker_process(data / name, MIXED, f"--set=brokerName={name}", namesrv=namesrv.address)
-            for name in NAMES
-        )
-        with (
-            first,
-            second,
-            proxy_process(namesrv.address) as proxy,
-            Client(proxy.address) as client,
-        ):
-            yield Cluster(dict(zip(NAMES, (first, second), strict=True)), client)
+    with namesrv_and_brokers(data, MIXED, names=NAMES) as (namesrv, brokers):
+        with proxy_process(namesrv.address) as proxy, Client(proxy.address) as client:
+            yield Cluster(brokers, client)
         assert not proxy.events("rpc_failed") and not proxy.events("background_work_failed")
 
 

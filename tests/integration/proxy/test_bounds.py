@@ -23,7 +23,7 @@ from aerobee_foreign.apache.rocketmq.v2.definition_pb2 import Code
 
 from support.clock.polling import until_sync
 from support.observing.scrape import scrape
-from support.processes.service import METRICS, ServiceProcess, namesrv_and_broker, proxy_process
+from support.processes.service import METRICS, ServiceProcess, proxy_process
 from support.proxy.client import Client
 
 MIB = 1024 * 1024
@@ -45,12 +45,6 @@ LAZY = (
     ("grpc.max_receive_message_length", -1),
     ("grpc.use_local_subchannel_pool", 1),
 )
-
-
-@pytest.fixture(scope="module")
-def namesrv(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess]:
-    with namesrv_and_broker(tmp_path_factory.mktemp("cluster")) as (namesrv, _):
-        yield namesrv
 
 
 @pytest.fixture(scope="module")

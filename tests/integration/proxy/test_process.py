@@ -36,12 +36,6 @@ METHODS = s.DESCRIPTOR.services_by_name["MessagingService"].methods
 
 
 @pytest.fixture(scope="module")
-def namesrv(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess]:
-    with namesrv_and_broker(tmp_path_factory.mktemp("cluster")) as (namesrv, _):
-        yield namesrv
-
-
-@pytest.fixture(scope="module")
 def proxy(namesrv: ServiceProcess) -> Iterator[ServiceProcess]:
     with proxy_process(namesrv.address, *METRICS) as proxy:
         yield proxy
@@ -234,19 +228,7 @@ def test_prometheus_metrics(proxy: ServiceProcess, client: Client) -> None:
     assert float(sent.split()[1]) >= 1
 
 
-def test_print_config() -> None:
-    done = run("aerobee_proxy", "--print-config", "--port", "18081", "--namesrv", "a:1;b:2")
-    assert done.returncode == 0
-    assert json.loads(done.stdout)["grpcServerPort"] == 18081
-
-
-def test_proxy_needs_a_name_server() -> None:
-    done = run("aerobee_proxy", "--port", "0")
-    assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == "error: namesrvAddr is empty: give --namesrv host:port\n"
-
-
-def test_port_in_use_is_one_line(proxy: ServiceProcess, tmp_path: Path) -> None:
+def test_port_in_use_is_one_line(proxy: ServiceProcess) -> None:
     done = run("aerobee_proxy", "--port", str(proxy.port), "--namesrv", "127.0.0.1:9876")
     assert done.returncode == 1
     assert done.stderr.startswith("error: cannot listen") and str(proxy.port) in done.stderr

@@ -6,7 +6,6 @@ from __future__ import annotations
 import os
 import signal
 import socket
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,19 +16,12 @@ from support.processes.service import (
     METRICS,
     ServiceProcess,
     drain,
-    namesrv_and_broker,
     proxy_process,
 )
 from support.proxy.client import Client
 
 TOPIC = "worked"
 COUNT = 3
-
-
-@pytest.fixture(scope="module")
-def namesrv(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess]:
-    with namesrv_and_broker(tmp_path_factory.mktemp("cluster")) as (namesrv, _):
-        yield namesrv
 
 
 def proxy(namesrv: ServiceProcess, *options: str) -> ServiceProcess:
@@ -121,10 +113,3 @@ def test_parent_exits_when_workers_cannot_start(namesrv: ServiceProcess, tmp_pat
 def test_each_worker_has_its_own_metrics(namesrv: ServiceProcess) -> None:
     with proxy(namesrv, *METRICS) as started:
         assert len(set(started.ready["metrics"])) == COUNT
-
-
-def test_workers_need_relays() -> None:
-    process = proxy_process("127.0.0.1:9876", "--set=workers=2", "--set=tlsServerMode=disabled")
-    process.launch()
-    assert process.wait() == 2
-    assert "tlsServerMode" in process.stderr

@@ -28,3 +28,11 @@ def namesrv(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def admin(namesrv: str) -> Iterator[AdminClient]:
     with AdminClient(namesrv) as client:
         yield client
+
+
+@pytest.fixture
+def topic(admin: AdminClient, request: pytest.FixtureRequest) -> str:
+    """A new one, named after the test, with four queues."""
+    name = "".join(each if each.isalnum() else "_" for each in request.node.name)[:100]
+    admin.create_topic(name, queues=4)
+    return name

@@ -78,11 +78,9 @@ class BrokerCaller:
         request = message_pb2.SendRequest(batch=batch)
         return (await self.call(self.messages.Send, request)).batch_result
 
-    async def send_half(
-        self, topic: str, body: bytes, group: str = "producers", queue_id: int = 0
-    ) -> message_pb2.SendResult:
-        properties = {"TRAN_MSG": "true", "PGROUP": group}
-        return (await self.send(topic, body, queue_id=queue_id, properties=properties))[0]
+    async def send_half(self, topic: str, body: bytes) -> message_pb2.SendResult:
+        properties = {"TRAN_MSG": "true", "PGROUP": "producers"}
+        return (await self.send(topic, body, properties=properties))[0]
 
     async def end_transactions(
         self, resolution: transaction_pb2.Resolution, *halves: tuple[str, int]

@@ -29,9 +29,6 @@ class FakeCall:
     def time_remaining_s(self) -> float | None:
         return None
 
-    def cancelled(self) -> bool:
-        return False
-
     def delay_answer(self, seconds: float) -> None:
         raise AssertionError("no call is signed here")
 

@@ -24,9 +24,10 @@ from aerobee.broker.v1 import (
 )
 from aerobee.namesrv.v1 import namesrv_pb2, namesrv_pb2_grpc
 
-from aerobee_wire import message_id, properties, record
+from aerobee_wire import message_id, properties
 from aerobee_wire.route import READ_WRITE
 from aerobee_wire.status import Code, MqError, grpc_status_of, trailers_of
+from support import records
 
 HOST = "127.0.0.1"
 LARGEST_MESSAGE = 64 * 1024 * 1024
@@ -113,7 +114,7 @@ class FakeBroker:
             "born_host": BORN_HOST,
             "properties": properties.encode(named or {}),
         } | fields
-        encoded = record.encode(
+        encoded = records.encode(
             topic=topic,
             queue_id=queue_id,
             queue_offset=queue.max_offset,

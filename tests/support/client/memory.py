@@ -21,10 +21,10 @@ from aerobee_wire import message_id, properties, record
 from aerobee_wire.rpcs import Rpc
 from aerobee_wire.status import Code, MqError
 from aerobee_wire.topics import dead_letter_topic, retry_topic
+from support import records
 
 NAMESRV = "10.0.0.1:9876"
 STORE_TIME_MS = 1_700_000_000_000
-
 
 # Consumer group, topic, queue id.
 LockedQueue = tuple[str, str, int]
@@ -146,7 +146,7 @@ class MemoryBroker:
         stored = self.queues[topic, queue_id]
         host = message_id.pack_host(self.address)
         at = self.physical_offset
-        encoded_record = record.encode(
+        encoded_record = records.encode(
             topic=topic,
             queue_id=queue_id,
             queue_offset=len(stored),

@@ -21,7 +21,7 @@ from aerobee_client import (
 from aerobee_client.admin.descriptions import PolicyDescription
 from aerobee_client.admin.letters import LetterJobSpec
 from support.clock.polling import until_sync
-from support.processes.service import SMALL_LOG, ServiceProcess
+from support.processes.service import ServiceProcess, named_broker, namesrv_process
 
 PAYMENTS = 60
 DECLINED = 20  # every third payment
@@ -53,19 +53,16 @@ def shop(path: Path, *options: str) -> Iterator[Shop]:
     """Start everything. A consumer of the group "billing" stays connected."""
     with ExitStack() as stack:
         namesrv = stack.enter_context(
-            ServiceProcess(
-                *("aerobee_namesrv", "--port", "0", "--data", str(path / "namesrv")),
-                f"--set=auditLogPath={path / 'namesrv-audit.log'}",
-            )
+            namesrv_process(path, f"--set=auditLogPath={path / 'namesrv-audit.log'}")
         )
         names = ("broker-a", "broker-b")
         brokers = {
             name: stack.enter_context(
-                ServiceProcess(
-                    *("aerobee_broker", "--port", "0", "--data", str(path / name), SMALL_LOG),
-                    *("--namesrv", namesrv.address, "--set", f"brokerName={name}"),
+                named_broker(
+                    *(path, name),
                     # broker-b has no audit log.
                     *([f"--set=auditLogPath={path / 'audit.log'}"] if name == "broker-a" else []),
+                    namesrv=namesrv.address,
                 )
             )
             for name in names

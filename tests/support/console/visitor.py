@@ -157,10 +157,9 @@ class Visitor:
         *,
         origin: str | None = f"http://{HOST}",
         token: str | None = None,
-        host: str = HOST,
     ) -> Response:
         given = {"csrf_token": self.console.guard.token if token is None else token}
-        headers = {"host": host, "content-type": "application/x-www-form-urlencoded"}
+        headers = {"host": HOST, "content-type": "application/x-www-form-urlencoded"}
         if origin is not None:
             headers["origin"] = origin
         body = urlencode({**given, **(fields or {})}).encode()

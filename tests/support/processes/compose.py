@@ -6,7 +6,6 @@ It has ports and images of its own, so that it disturbs no other.
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import uuid
 from collections.abc import Iterator, Sequence
@@ -16,6 +15,7 @@ from typing import Self
 
 from testcontainers.compose import DockerCompose
 
+from aerobee_broker.cluster.identity import free_port
 from support.repository.tree import ROOT
 
 PORTS = {
@@ -25,12 +25,6 @@ PORTS = {
     "console": "AEROBEE_CONSOLE_PORT",
 }
 SPARK_PORTS = {"spark-master": "AEROBEE_SPARK_UI_PORT"}
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 class Project(DockerCompose):
@@ -47,7 +41,7 @@ class Project(DockerCompose):
     ) -> None:
         self.name = f"aerobee-test-{uuid.uuid4().hex[:8]}"
         variables = PORTS | (SPARK_PORTS if "spark" in profiles else {})
-        self.ports = {service: free_port() for service in variables}
+        self.ports = {service: free_port("127.0.0.1") for service in variables}
         self.images = [f"{self.name}:latest"]
         environment |= {"COMPOSE_PROJECT_NAME": self.name, "AEROBEE_IMAGE": self.images[0]}
         if "spark" in profiles:

@@ -316,6 +316,11 @@ def broker_process(data: Path, *arguments: str, namesrv: str = "") -> ServicePro
     )
 
 
+def named_broker(data: Path, name: str, *arguments: str, namesrv: str) -> ServiceProcess:
+    """One of several brokers, in the folder of its name below `data`."""
+    return broker_process(data / name, f"--set=brokerName={name}", *arguments, namesrv=namesrv)
+
+
 def drain(service: ServiceProcess) -> None:
     """Move the clients of a service that has METRICS to others, as preStop does in Kubernetes."""
     endpoints = service.ready["metrics"]
@@ -356,3 +361,18 @@ def namesrv_and_broker(
         broker_process(data, *broker_arguments, namesrv=namesrv.address) as broker,
     ):
         yield namesrv, broker
+
+
+@contextlib.contextmanager
+def namesrv_and_brokers(
+    data: Path, *broker_arguments: str, names: Iterable[str] = ("broker-a", "broker-b")
+) -> Iterator[tuple[ServiceProcess, dict[str, ServiceProcess]]]:
+    with contextlib.ExitStack() as stack:
+        namesrv = stack.enter_context(namesrv_process(data))
+        brokers = {
+            name: stack.enter_context(
+                named_broker(data, name, *broker_arguments, namesrv=namesrv.address)
+            )
+            for name in names
+        }
+        yield namesrv, brokers

@@ -22,11 +22,9 @@ def write_users(file: Path, *users: dict[str, Any]) -> Path:
     return file
 
 
-def policy(
-    resource: str, *actions: str, decision: str = "ALLOW", kind: str = "CUSTOM"
-) -> list[Policy]:
+def policy(resource: str, *actions: str) -> list[Policy]:
     entry = {"resource": resource, "actions": [*actions] or ["All"]}
-    return policies_of({**entry, "decision": decision, "policyType": kind})
+    return policies_of({**entry, "decision": "ALLOW", "policyType": "CUSTOM"})
 
 
 def signed(

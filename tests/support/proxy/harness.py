@@ -91,9 +91,6 @@ class FakeCall:
     def time_remaining_s(self) -> float | None:
         return self._time_remaining_s
 
-    def cancelled(self) -> bool:
-        return False
-
     def delay_answer(self, seconds: float) -> None:
         self.delays.append(seconds)
 

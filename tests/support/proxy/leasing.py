@@ -10,9 +10,9 @@ from aerobee_foreign.apache.rocketmq.v2 import service_pb2 as s
 
 from aerobee_proxy.proxy import Proxy
 from aerobee_wire import properties
-from aerobee_wire.record import encode as encode_record
 from aerobee_wire.status import Code as BrokerCode
 from support.proxy.harness import Cluster, FakeCall, streamed
+from support.records import encode as encode_record
 
 TOPIC, GROUP = d.Resource(name="orders"), d.Resource(name="g")
 QUEUE = d.MessageQueue(topic=TOPIC, broker=d.Broker(name="broker-a"), id=-1)

@@ -15,11 +15,12 @@ from typing import Any
 
 from aerobee_broker.errors import StreamBroken
 
+MOST_DELAY_MS = 5.0
+
 
 class SimulatedNetwork:
-    def __init__(self, rng: random.Random, *, most_delay_ms: float = 5) -> None:
+    def __init__(self, rng: random.Random) -> None:
         self._rng = rng
-        self._most_delay_ms = most_delay_ms
         self._cut: set[tuple[int, int]] = set()
         self._streams: dict[Stream, None] = {}  # in the order of their begin
 
@@ -55,7 +56,7 @@ class SimulatedNetwork:
         self._streams.pop(stream, None)
 
     def delay_s(self) -> float:
-        return self._rng.uniform(0.1, self._most_delay_ms) / 1000
+        return self._rng.uniform(0.1, MOST_DELAY_MS) / 1000
 
 
 class Stream:

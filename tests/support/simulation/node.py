@@ -11,7 +11,6 @@ import random
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from aerobee_broker.app import failure_of
 from aerobee_broker.cluster.identity import Identity
 from aerobee_broker.config import BrokerOptions
 from aerobee_broker.disk import read_file
@@ -24,6 +23,7 @@ from aerobee_broker.store.message_store import MessageStore
 from aerobee_broker.wiring.environment import Environment
 from aerobee_chassis.lifecycle import Lifecycle
 from aerobee_chassis.metrics.series import Registry
+from aerobee_chassis.rpc.in_flight import failure_of
 from aerobee_chassis.rpc.server import Server
 from aerobee_wire.status import MqError
 from support.clock.virtual_loop import LoopClock

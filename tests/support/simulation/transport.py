@@ -158,9 +158,7 @@ class SimulatedChannel:
                 yield answer
 
     @contextlib.asynccontextmanager
-    async def exchange(
-        self, path: str, timeout_s: float | None = None
-    ) -> AsyncIterator[SimulatedExchange]:
+    async def exchange(self, path: str) -> AsyncIterator[SimulatedExchange]:
         if self._closed:
             raise CallFailed(*CHANNEL_CLOSED)
         stream = await self._transport.open(self._address, self._source, path)
@@ -313,9 +311,6 @@ class SimulatedCall:
 
     def time_remaining_s(self) -> float | None:
         return None
-
-    def cancelled(self) -> bool:
-        return False
 
     def delay_answer(self, seconds: float) -> None:
         raise AssertionError("no call is signed here")

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from typing import Any
 import pytest
 from pyspark.find_spark_home import _find_spark_home
 
+from aerobee_broker.cluster.identity import free_port
 from aerobee_spark.jvm import standalone
 from support.clock.polling import until_sync
 from support.spark import class_archive
@@ -29,12 +29,6 @@ HOST = "127.0.0.1"
 
 def spark_home() -> Path:
     return Path(_find_spark_home())
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        return int(probe.getsockname()[1])
 
 
 class Daemon:
@@ -87,7 +81,7 @@ class StandaloneCluster:
     """`workers`: by their ports, which the master's record and the executors' tell."""
 
     def __init__(self, folder: Path, count: int) -> None:
-        port, self._web = free_port(), free_port()
+        port, self._web = free_port(HOST), free_port(HOST)
         self.url = f"spark://{HOST}:{port}"
         self.workers: dict[int, Daemon] = {}
         at = ("--host", HOST, "--port", str(port), "--webui-port", str(self._web))
@@ -95,7 +89,7 @@ class StandaloneCluster:
         try:
             until_sync(self._serves, timeout_s=START_TIMEOUT_S)
             for number in range(count):
-                port = free_port()
+                port = free_port(HOST)
                 at = ("--host", HOST, "--port", str(port), "--webui-port", "0")
                 size = ("--cores", "1", "--memory", "1g")
                 name = f"worker-{number}"

@@ -20,9 +20,10 @@ from aerobee_broker.traces import BrokerTraces, context_of
 from aerobee_chassis.traces.exporter import SpanExporter
 from aerobee_chassis.traces.spans import Span
 from aerobee_wire import properties as props
-from aerobee_wire.record import encode, iter_records
+from aerobee_wire.record import iter_records
 from support.broker.harness import BORN_HOST, BrokerHarness, message
 from support.broker.letters import letter, make_topics, run, spec
+from support.records import encode
 
 SAMPLED = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 TRACED = props.encode({"UNIQ_KEY": "1", "traceparent": SAMPLED})

@@ -24,18 +24,23 @@ MIB = 1024 * 1024
 
 
 class Call:
-    def __init__(self, kind: str = "send") -> None:
+    """`decided` gets the call when it reads or is refused."""
+
+    def __init__(self, kind: str, decided: list[Call]) -> None:
         self.kind = kind
         self.reserved: int | None = None
         self.refused = False
         self.error = ""
+        self.decided = decided
 
     def read(self, reserved: int) -> None:
         self.reserved = reserved
+        self.decided.append(self)
 
     def refuse(self, error: TooMuchInFlight) -> None:
         self.refused = True
         self.error = str(error)
+        self.decided.append(self)
 
     def reads(self) -> bool:
         return self.reserved is not None
@@ -49,8 +54,15 @@ def arrive(bounds: InFlight, call: Call, size: int) -> None:
     bounds.arrived(call, call.reserved, size)
 
 
-def admit(bounds: InFlight, count: int, kind: str = "send", now_s: float = 0.0) -> list[Call]:
-    calls = [Call(kind) for _ in range(count)]
+def admit(
+    bounds: InFlight,
+    count: int,
+    kind: str = "send",
+    now_s: float = 0.0,
+    decided: list[Call] | None = None,
+) -> list[Call]:
+    decided = [] if decided is None else decided
+    calls = [Call(kind, decided) for _ in range(count)]
     for call in calls:
         bounds.admit(call, now_s)
     return calls
@@ -194,20 +206,28 @@ def test_each_call_reads_or_is_refused_within_the_limits(seed: int) -> None:
     choice = random.Random(seed)
     bounds = InFlight(LIMIT)
     sizes = {"ack": (1, 200), "send": (1, 4 * MIB), "batch": (LOOKAHEAD_BYTES, 8 * MIB)}
-    calls: list[Call] = []
+    waiting: list[Call] = []
+    decided: list[Call] = []
     reading: list[Call] = []
     running: list[int] = []
     now_s = 0.0
+
+    def settle() -> None:
+        """Move the calls that the bounds have decided about, which have waited longest."""
+        reading.extend(call for call in decided if call.reads())
+        for call in decided:
+            waiting.remove(call)
+        decided.clear()
+
     for step in range(3_000):
         if step < 2_000:
-            new = admit(bounds, choice.choice((0, 1, 40)), choice.choice(list(sizes)), now_s)
-            calls += new
-        forgotten = choice.choice(calls) if calls else None
-        if forgotten is not None and not forgotten.reads() and choice.random() < 0.1:
+            kind = choice.choice(list(sizes))
+            waiting += admit(bounds, choice.choice((0, 1, 40)), kind, now_s, decided)
+            settle()
+        if waiting and choice.random() < 0.1:
+            forgotten = waiting.pop(choice.randrange(len(waiting)))
             bounds.forget(forgotten)
-            forgotten.refused = True
-        reading += [call for call in calls if call.reads()]
-        calls = [call for call in calls if not call.reads() and not call.is_refused()]
+            settle()
         for _ in range(min(len(reading), choice.choice((0, 1, 30)))):
             call = reading.pop(choice.randrange(len(reading)))
             size = choice.randint(*sizes[call.kind])
@@ -217,11 +237,10 @@ def test_each_call_reads_or_is_refused_within_the_limits(seed: int) -> None:
             bounds.done(running.pop(choice.randrange(len(running))))
         now_s += 0.01
         bounds.expire(now_s)
-        assert bounds.requests == sum(running) + sum(
-            call.reserved or 0 for call in (*reading, *calls) if call.reads()
-        )
-        assert bounds.waiting == sum(not each.reads() and not each.is_refused() for each in calls)
-    for call in [*reading, *(call for call in calls if call.reads())]:
+        settle()
+        assert bounds.requests == sum(running) + sum(call.reserved or 0 for call in reading)
+        assert bounds.waiting == len(waiting)
+    for call in reading:
         arrive(bounds, call, 0)
     for size in running:
         bounds.done(size)

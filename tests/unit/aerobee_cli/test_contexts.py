@@ -66,7 +66,7 @@ def test_no_command_prints_the_secret_key(
     assert list(directory.iterdir()) == []
 
 
-def test_secret_key_is_not_an_argument(capsys: pytest.CaptureFixture[str]) -> None:
+def test_secret_key_is_not_an_argument() -> None:
     assert add("prod", "--access-key", "ops", "--secret-key", SECRET) == 2
     assert add("prod", "--access-key", "ops") == 2, "stdin is no terminal"
 
@@ -198,9 +198,7 @@ def test_option_of_the_command_line_wins(monkeypatch: pytest.MonkeyPatch) -> Non
     assert admin.namesrv == "b:2" and admin.environ["AEROBEE_ACCESS_KEY"] == "me"
 
 
-def test_unknown_context_names_the_others(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_unknown_context_names_the_others(capsys: pytest.CaptureFixture[str]) -> None:
     assert add() == 0
     assert main(["--context", "pord", "topic", "list"]) == 1
     assert "'pord' (prod)" in capsys.readouterr().err

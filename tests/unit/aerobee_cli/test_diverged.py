@@ -12,8 +12,9 @@ import pytest
 from aerobee_cli import main
 from aerobee_client.admin.descriptions import DivergedFile, DivergedMessage, DivergedPage
 from aerobee_client.admin.diverged import SEND_MESSAGES
-from aerobee_wire.record import decode, encode
+from aerobee_wire.record import decode
 from aerobee_wire.status import Code, MqError
+from support.records import encode
 
 FILE = DivergedFile(
     broker_name="b", replica_id=2, address="b:2", name="1-40.log", epoch=1, begin_offset=40, size=10

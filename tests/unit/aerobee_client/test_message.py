@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from aerobee_client.message import Message, ReceivedMessage
 from aerobee_wire import message_id, properties, record
 from aerobee_wire.status import Code, MqError
+from support import records
 from support.codes import raises_code
 from support.user_properties import ACCEPTED, REFUSED
 
@@ -20,7 +21,7 @@ HOST = message_id.pack_host("10.0.0.2:10911")
 
 def stored(topic: str = "t", **names: str) -> record.Record:
     return record.decode(
-        record.encode(
+        records.encode(
             topic=topic,
             queue_id=3,
             queue_offset=7,

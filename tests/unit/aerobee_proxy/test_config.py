@@ -9,6 +9,7 @@ import pytest
 
 from aerobee_chassis.config import load
 from aerobee_chassis.errors import ConfigError
+from aerobee_proxy.app import ProxyApp
 from aerobee_proxy.config import ProxyOptions
 from support.codes import raises_about
 from support.configuration import samples
@@ -119,3 +120,8 @@ def test_a_proxy_on_another_address_than_loopback_needs_tls_and_users() -> None:
 def test_workers_do_not_share_the_administration_port() -> None:
     with raises_about(ConfigError, "enableProxyAdminGrpcServer"):
         load(ProxyOptions, sets=["enableProxyAdminGrpcServer=true", "workers=2"])
+
+
+def test_a_proxy_needs_a_name_server() -> None:
+    with raises_about(ConfigError, "namesrvAddr"):
+        ProxyApp(ProxyOptions())

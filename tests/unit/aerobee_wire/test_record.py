@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aerobee_wire import message_id, record
+from support import records
 from support.codes import raises_about
 
 V4 = message_id.pack_host("10.0.0.7:10911")
@@ -57,14 +58,14 @@ def test_layout_is_rocketmqs_byte_by_byte() -> None:
             struct.pack(">h", 8) + b"TAGS\x01UA\x02",
         )
     )
-    assert record.encode(**fields()) == expected
+    assert records.encode(**fields()) == expected
 
 
 @pytest.mark.parametrize("born", [V4, V6])
 @pytest.mark.parametrize("store", [V4, V6])
 @pytest.mark.parametrize("topic", ["t", "a" * 127, "%RETRY%" + "g" * 121, "ü" * 100])
 def test_both_host_sizes_and_magics_are_decoded(born: bytes, store: bytes, topic: str) -> None:
-    encoded = record.encode(**fields(born_host=born, store_host=store, topic=topic))
+    encoded = records.encode(**fields(born_host=born, store_host=store, topic=topic))
     decoded = record.decode(encoded)
     wide = len(topic.encode()) > 127
     assert encoded[4:8].hex().upper() == ("DAA320AB" if wide else "DAA320A7")
@@ -94,7 +95,7 @@ def test_decode_returns_what_was_encoded(
         physical_offset=offsets[1],
         prepared_transaction_offset=offsets[2],
     )
-    decoded = record.decode(b"before" + record.encode(**given_fields), 6)
+    decoded = record.decode(b"before" + records.encode(**given_fields), 6)
     for name in ("body", "queue_id", "flag", "reconsume_times", "queue_offset", "physical_offset"):
         assert getattr(decoded, name) == given_fields[name]
     assert decoded.raw_properties == properties
@@ -103,7 +104,7 @@ def test_decode_returns_what_was_encoded(
 
 def test_ids_and_properties_are_decoded_on_demand() -> None:
     decoded = record.decode(
-        record.encode(**fields(properties=b"UNIQ_KEY\x01ID\x02KEYS\x01a b\x02"))
+        records.encode(**fields(properties=b"UNIQ_KEY\x01ID\x02KEYS\x01a b\x02"))
     )
     assert decoded.unique_message_id == "ID"
     assert decoded.properties == {"UNIQ_KEY": "ID", "KEYS": "a b"}
@@ -111,7 +112,7 @@ def test_ids_and_properties_are_decoded_on_demand() -> None:
 
 
 def patched(at: int, data: bytes) -> bytes:
-    encoded = bytearray(record.encode(**fields()))
+    encoded = bytearray(records.encode(**fields()))
     encoded[at : at + len(data)] = data
     return bytes(encoded)
 
@@ -120,7 +121,7 @@ def patched(at: int, data: bytes) -> bytes:
     ("data", "about"),
     [
         (b"", "total_size"),
-        (record.encode(**fields())[:-1], "total_size"),
+        (records.encode(**fields())[:-1], "total_size"),
         (patched(4, b"\0\0\0\0"), "magic_code"),
         (patched(0, b"\0\0\0\x50"), "total_size"),
         (patched(0, b"\x7f\xff\xff\xff"), "total_size"),
@@ -139,7 +140,7 @@ def test_damage_is_found_and_the_field_named(data: bytes, about: str) -> None:
 
 
 def test_every_flipped_bit_of_the_body_is_found() -> None:
-    encoded = record.encode(**fields())
+    encoded = records.encode(**fields())
     for bit in range(88 * 8, 93 * 8):
         damaged = bytearray(encoded)
         damaged[bit // 8] ^= 1 << bit % 8
@@ -149,7 +150,7 @@ def test_every_flipped_bit_of_the_body_is_found() -> None:
 
 def test_crc_of_the_record_is_no_property_to_a_reader() -> None:
     """20 bytes: the name, 0x01, ten decimal digits from the lowest on, 0x02."""
-    encoded = record.encode(**fields(), whole_crc=True)
+    encoded = records.encode(**fields(), whole_crc=True)
     crc = zlib.crc32(encoded[:-20]) & 0x7FFFFFFF
     digits = f"{crc:010d}"[::-1].encode()
     assert encoded[-20:] == b"__CRC32#\x01" + digits + b"\x02"
@@ -161,7 +162,7 @@ def test_crc_of_the_record_is_no_property_to_a_reader() -> None:
 
 @pytest.mark.parametrize("topic", ["flights", "t" * 200])
 def test_every_flipped_bit_of_a_record_with_its_crc_is_found(topic: str) -> None:
-    encoded = record.encode(**fields(topic=topic), whole_crc=True)
+    encoded = records.encode(**fields(topic=topic), whole_crc=True)
     for bit in range(len(encoded) * 8):
         damaged = bytearray(encoded)
         damaged[bit // 8] ^= 1 << bit % 8
@@ -171,7 +172,7 @@ def test_every_flipped_bit_of_a_record_with_its_crc_is_found(topic: str) -> None
 
 @pytest.mark.parametrize("size", [2, 3, 4, 8])
 def test_a_damaged_crc_does_not_make_a_record_without_one(size: int) -> None:
-    encoded = record.encode(**fields(), whole_crc=True)
+    encoded = records.encode(**fields(), whole_crc=True)
     for at in range(len(encoded) - record.CRC_TAIL_BYTES - 1, len(encoded) - size + 1):
         damaged = bytearray(encoded)
         damaged[at : at + size] = bytes(byte ^ 0xFF for byte in damaged[at : at + size])
@@ -193,7 +194,7 @@ def test_a_damaged_crc_does_not_make_a_record_without_one(size: int) -> None:
 )
 def test_a_property_that_resembles_the_crc_is_a_property(name: str, value: str) -> None:
     properties = f"{name}\x01{value}\x02".encode()
-    decoded = record.decode(record.encode(**fields(properties=properties)))
+    decoded = record.decode(records.encode(**fields(properties=properties)))
     assert decoded.properties == {name: value}
 
 
@@ -208,7 +209,7 @@ def test_any_bytes_give_a_record_or_corrupt_record(data: bytes) -> None:
 
 
 def test_consecutive_records_are_iterated_decoded_or_raw() -> None:
-    several = [record.encode(**fields(queue_offset=n, body=bytes(n))) for n in range(3)]
+    several = [records.encode(**fields(queue_offset=n, body=bytes(n))) for n in range(3)]
     joined = b"".join(several)
     assert [item.queue_offset for item in record.iter_records(joined)] == [0, 1, 2]
     assert list(record.iter_raw(joined)) == list(enumerate(several))

@@ -67,11 +67,11 @@ def variables_set(environ: Mapping[str, str] = os.environ) -> list[str]:
     return [variable for variable in _VARIABLES.values() if environ.get(variable)]
 
 
-def default_directory(environ: Mapping[str, str] = os.environ) -> Path:
+def default_directory() -> Path:
     """Return the directory of the contexts of the user who runs this process."""
-    if given := environ.get(DIRECTORY):
+    if given := os.environ.get(DIRECTORY):
         return Path(given)
-    base = environ.get("XDG_CONFIG_HOME", "")
+    base = os.environ.get("XDG_CONFIG_HOME", "")
     return (Path(base) if Path(base).is_absolute() else Path.home() / ".config") / "aerobee"
 
 

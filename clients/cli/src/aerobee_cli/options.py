@@ -16,6 +16,7 @@ from aerobee_cli.contexts import Connection, Contexts, default_directory, enter
 from aerobee_cli.errors import INCOMPLETE
 from aerobee_cli.output import note, silence_client
 from aerobee_cli.table import Column, Table
+from aerobee_cli.times import Moment, parse_moment
 
 if TYPE_CHECKING:
     from aerobee_client import AdminClient, Producer
@@ -73,6 +74,16 @@ Group = Annotated[str, Argument(metavar="GROUP", help="Name of the consumer grou
 
 class BadOption(click.BadParameter):
     """An invalid value of an option that the command itself detects, not the option parser."""
+
+
+def moment_of(text: str | Moment) -> Moment:
+    """Parse the value of an option that is a time. Raises BadOption."""
+    if isinstance(text, Moment):
+        return text
+    try:
+        return parse_moment(text)
+    except ValueError as error:
+        raise BadOption(str(error)) from None
 
 
 def pairs_of(option: str, given: Sequence[str], *, example: str) -> dict[str, str]:

@@ -4,8 +4,8 @@ Each server has a table of its own. A record is a user, one policy of one user, 
 records with the same key, the one with the newer version wins, on each server alike. So merging is
 commutative, associative and idempotent, and all servers that exchange records end with the same
 table. A deleted record stays as a tombstone for HORIZON_MS, so that an older copy cannot
-restore it. That of a user stays: a server that has lost its file may create the first user again at
-any time. This module does no I/O, and does not read a clock.
+restore it. The tombstone of a user stays, because a server that has lost its file may create the
+first user again at any time. This module does no I/O, and does not read a clock.
 """
 
 from __future__ import annotations
@@ -175,7 +175,7 @@ class AccessTable:
     def purge(self, now_ms: int) -> int:
         """Forget tombstones that are older than HORIZON_MS, and return their number.
 
-        Those of up to MAX_DELETED_USERS users remain.
+        The tombstones of up to MAX_DELETED_USERS users remain.
         """
         old = [each for each in self._records.values() if is_expired(each, now_ms)]
         users = sorted(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
@@ -58,17 +58,12 @@ from aerobee_chassis.metrics.series import Series
 from aerobee_chassis.port_limits import limits_of
 from aerobee_chassis.rpc.call import Failure
 from aerobee_chassis.rpc.call_times import CallTimes
-from aerobee_chassis.rpc.in_flight import (
-    RETRY_AFTER_MS,
-    TooMuchInFlight,
-    bounds_of,
-    in_flight_source,
-)
+from aerobee_chassis.rpc.in_flight import bounds_of, failure_of, in_flight_source
 from aerobee_chassis.rpc.peer_tls import watch_expiry
 from aerobee_chassis.rpc.server import Server
 from aerobee_chassis.rpc.services import Adapt, Service, bind
-from aerobee_cluster.name_servers import NameServers, Resolve, resolve_host
-from aerobee_wire.status import CODE_KEY, Code, MqError, grpc_status_of, trailers_of
+from aerobee_cluster.name_servers import NameServers, resolve_host
+from aerobee_wire.status import CODE_KEY, MqError
 
 if TYPE_CHECKING:
     from aerobee_chassis.traces.exporter import SpanExporter
@@ -80,7 +75,7 @@ PORT_ATTEMPTS = 5  # another process may take the free port first
 class BrokerApp(App):
     """Run a broker.
 
-    Tests replace `clock`, `disk`, `rng` and `resolve`, and wrap the services with `adapt`.
+    Tests replace `clock` and `disk`, and wrap the services with `adapt`.
     """
 
     def __init__(
@@ -89,9 +84,7 @@ class BrokerApp(App):
         *,
         clock: Clock | None = None,
         disk: Disk | None = None,
-        rng: random.Random | None = None,
         adapt: Adapt = tuple,
-        resolve: Resolve = resolve_host,
     ) -> None:
         super().__init__()
         self.options = options  # the current ones
@@ -99,11 +92,10 @@ class BrokerApp(App):
         self.broker: Broker | None = None  # set when it has started
         self.upkeep: list[PeriodicTask] = []
         self._adapt = adapt
-        self._resolve = resolve
         self._server: Server | None = None
         self._clock = clock or SystemClock()
         self._disk = disk or RealDisk()
-        self._rng = rng or random.Random()
+        self._rng = random.Random()
         registry = make_registry(
             options, options.broker_cluster_name, NODE_TYPE, options.broker_name
         )
@@ -183,26 +175,7 @@ class BrokerApp(App):
             announce=registration.announce,
             spread=Peers(registration, identity, partial(broker_caller, options)).create,
         )
-        server = self._server = Server(
-            self._adapt(
-                [
-                    *broker.services(),
-                    *access.services,
-                    self._config_service(environment, broker.use),
-                ]
-            ),
-            host=options.bind_address,
-            port=port,
-            failure_of=failure_of,
-            grace_s=STOP_GRACE_S,
-            in_flight=environment.in_flight,
-            limits=self._limits,
-            tls=options.server_tls(),
-            access=access.checks,
-            meter=access.meter,
-            audit=access.audit,
-            call_times=self._call_times,
-        )
+        server = self._make_server(environment, broker.services(), broker.use, access, port)
         self.upkeep = periodic_work(broker, tables, environment, server)
         reader = WorkerThread("scrub")
         scrubbing = Scrubbing(
@@ -245,26 +218,7 @@ class BrokerApp(App):
         # Its server starts before the store is locked, and serves the table at once.
         await self.lifecycle.start(Step(restore=access.restore), Step(stop=reader.close))
         replica = ReplicaProcess(environment, identity, reader, self._fail)
-        server = self._server = Server(
-            self._adapt(
-                [
-                    *replica.services,
-                    *access.services,
-                    self._config_service(environment, replica.use),
-                ]
-            ),
-            host=options.bind_address,
-            port=port,
-            failure_of=failure_of,
-            grace_s=STOP_GRACE_S,
-            in_flight=environment.in_flight,
-            limits=self._limits,
-            tls=options.server_tls(),
-            access=access.checks,
-            meter=access.meter,
-            audit=access.audit,
-            call_times=self._call_times,
-        )
+        server = self._make_server(environment, replica.services, replica.use, access, port)
         metrics = MetricsEndpoint(
             options,
             self._metrics.registry,
@@ -288,15 +242,40 @@ class BrokerApp(App):
             **metrics.ready_fields,
         }
 
-    def _config_service(
-        self, environment: Environment, use: Callable[[BrokerOptions], Awaitable[None]]
-    ) -> Service:
+    def _make_server(
+        self,
+        environment: Environment,
+        services: Iterable[Service],
+        use: Callable[[BrokerOptions], Awaitable[None]],
+        access: BrokerAccess,
+        port: int,
+    ) -> Server:
+        """Create the server of the port. `use` puts options that change at run time into effect."""
+
         async def use_here(options: BrokerOptions) -> None:
             self._take(options)
             await use(options)
 
-        service = config_pb2.DESCRIPTOR.services_by_name["ConfigService"]
-        return bind(service, ConfigRpcs(environment.config, use_here))
+        config = bind(
+            config_pb2.DESCRIPTOR.services_by_name["ConfigService"],
+            ConfigRpcs(environment.config, use_here),
+        )
+        options = environment.options
+        self._server = Server(
+            self._adapt([*services, *access.services, config]),
+            host=options.bind_address,
+            port=port,
+            failure_of=failure_of,
+            grace_s=STOP_GRACE_S,
+            in_flight=environment.in_flight,
+            limits=self._limits,
+            tls=options.server_tls(),
+            access=access.checks,
+            meter=access.meter,
+            audit=access.audit,
+            call_times=self._call_times,
+        )
+        return self._server
 
     def _take(self, options: BrokerOptions) -> None:
         if options.log_level != self.options.log_level:
@@ -353,7 +332,7 @@ class BrokerApp(App):
             format=FormatFile(self._disk, path),
             in_flight=self._in_flight,
             namesrvs=NameServers(
-                self.options.namesrvs, None if self.options.verifies_hosts else self._resolve
+                self.options.namesrvs, None if self.options.verifies_hosts else resolve_host
             ),
         )
 
@@ -382,12 +361,3 @@ async def close_store(store: MessageStore, flusher: Worker) -> None:
 def outcome_of(failure: Failure) -> str:
     """Return the name of a failure for metrics: the code of the error, or gRPC's status."""
     return dict(failure.trailers).get(CODE_KEY, failure.status).lower()
-
-
-def failure_of(error: Exception) -> Failure | None:
-    """Return the gRPC failure for an error of the broker, or None for an unknown error."""
-    if isinstance(error, TooMuchInFlight):
-        error = MqError(Code.SYSTEM_BUSY, str(error), retry_after_ms=RETRY_AFTER_MS)
-    if isinstance(error, MqError):
-        return Failure(grpc_status_of(error.code), error.message, trailers_of(error))
-    return None

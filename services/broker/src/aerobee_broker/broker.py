@@ -44,10 +44,9 @@ from aerobee_broker.rpc.search import SearchRpcs
 from aerobee_broker.rpc.tracking import TrackingRpcs
 from aerobee_broker.rpc.waiting import WaitingRpcs
 from aerobee_broker.store.message_store import MessageStore
-from aerobee_broker.wiring.consuming import Consuming
+from aerobee_broker.wiring.consuming import Consuming, letter_jobs
 from aerobee_broker.wiring.core import Core
 from aerobee_broker.wiring.environment import Environment
-from aerobee_broker.wiring.letters import letter_jobs
 from aerobee_broker.wiring.lite import Lite
 from aerobee_broker.wiring.sending import Delay, Sending, TransactionParts
 from aerobee_broker.wiring.store import store_options

@@ -29,7 +29,7 @@ class HiddenValues:
         self._by_head: dict[str, list[str]] = {}
 
     def hide(self, owner: str, values: Iterable[str | bytes]) -> None:
-        """Hide these values from now on, and no longer the former ones of this owner."""
+        """Hide these values in place of the former values of this owner."""
         former = self._by_owner.pop(owner, frozenset())
         now = frozenset(form for value in values for form in _forms(value))
         if now:

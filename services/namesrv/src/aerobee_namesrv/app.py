@@ -30,11 +30,9 @@ from aerobee_chassis.metrics.process import (
 )
 from aerobee_chassis.metrics.push import PushExporter
 from aerobee_chassis.port_limits import limits_of
-from aerobee_chassis.rpc.call import Failure
 from aerobee_chassis.rpc.in_flight import (
-    RETRY_AFTER_MS,
-    TooMuchInFlight,
     bounds_of,
+    failure_of,
     in_flight_source,
 )
 from aerobee_chassis.rpc.peer_tls import watch_expiry
@@ -59,7 +57,7 @@ from aerobee_namesrv.rpc.routes import RouteRpcs
 from aerobee_namesrv.runtime_config import RuntimeConfig
 from aerobee_wire.access.users import User
 from aerobee_wire.permissions import Permissions
-from aerobee_wire.status import Code, MqError, grpc_status_of, trailers_of
+from aerobee_wire.status import MqError
 
 FIRST_SCAN_MS = 5_000
 
@@ -243,12 +241,3 @@ class NamesrvApp(App):
     async def _scan(self) -> None:
         interval_ms = self.options.now.scan_not_active_broker_interval
         await scan_for_expired(self.broker_live_table, self.clock, interval_ms)
-
-
-def failure_of(error: Exception) -> Failure | None:
-    """Return the gRPC failure for an error of the name server, or None for an unknown error."""
-    if isinstance(error, TooMuchInFlight):
-        error = MqError(Code.SYSTEM_BUSY, str(error), retry_after_ms=RETRY_AFTER_MS)
-    if isinstance(error, MqError):
-        return Failure(grpc_status_of(error.code), error.message, trailers_of(error))
-    return None

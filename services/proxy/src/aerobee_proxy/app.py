@@ -42,7 +42,7 @@ from aerobee_chassis.rpc.server import Server
 from aerobee_chassis.rpc.services import Method, bind
 from aerobee_chassis.tls_port.settings import TlsSettings
 from aerobee_chassis.tls_port.supervisor import TlsServer
-from aerobee_cluster.name_servers import NameServers, Resolve, resolve_host
+from aerobee_cluster.name_servers import NameServers, resolve_host
 from aerobee_proxy.access.table_users import TableUsers
 from aerobee_proxy.cluster.transport import error_of
 from aerobee_proxy.config import ProxyOptions
@@ -81,7 +81,7 @@ class ProxyApp(App):
     """The proxy as a process that can be started and stopped.
 
     `listeners` are the listening sockets to use if several processes share the port. `clock`
-    replaces the system clock in tests, and `resolve` DNS.
+    replaces the system clock in tests.
     """
 
     def __init__(
@@ -89,7 +89,6 @@ class ProxyApp(App):
         options: ProxyOptions,
         clock: Clock | None = None,
         listeners: Sequence[socket.socket] = (),
-        resolve: Resolve = resolve_host,
     ) -> None:
         super().__init__()
         if not options.namesrvs:
@@ -104,7 +103,9 @@ class ProxyApp(App):
             self._clock,
             listen_port=lambda: self._server.port,
             admin_address=lambda: "" if self._admin is None else self._admin.address,
-            namesrvs=NameServers(options.namesrvs, None if options.verifies_hosts else resolve),
+            namesrvs=NameServers(
+                options.namesrvs, None if options.verifies_hosts else resolve_host
+            ),
         )
         self._draining = False
         self._plain: Server | None = None  # the server behind the relay, or without one

@@ -27,13 +27,12 @@ from google.protobuf.descriptor_pool import Default
 from aerobee_chassis.rpc.access import Access
 from aerobee_chassis.rpc.call import Call, Handler
 from aerobee_chassis.rpc.completion_queue.loop import CompletionQueueLoop
-from aerobee_chassis.rpc.in_flight import InFlight, Reader
+from aerobee_chassis.rpc.in_flight import InFlight, Reader, failure_of
 from aerobee_chassis.rpc.peer_tls import ServerTls
 from aerobee_chassis.rpc.server import Server
 from aerobee_chassis.rpc.services import Service, declare
 from aerobee_chassis.rpc.standard_services import HEALTH, REFLECTION
 from aerobee_cli.authority import Authority
-from aerobee_namesrv.app import failure_of
 from aerobee_wire.access.policies import policies_of
 from aerobee_wire.access.signature import AUTHORIZATION_KEY, Signatures, Signer
 from aerobee_wire.access.users import User

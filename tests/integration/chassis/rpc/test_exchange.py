@@ -162,16 +162,6 @@ async def test_a_write_after_the_end_of_the_call_fails(channel: Channel) -> None
         assert caught.value.status == "UNAVAILABLE"
 
 
-async def test_a_deadline_ends_it_on_both_sides(channel: Channel, handlers: Handlers) -> None:
-    async with channel.exchange(TALK, 0.2) as exchange:
-        await write(exchange, "wait")
-        with pytest.raises(CallFailed) as caught:
-            await read(exchange)
-        assert caught.value.status == "DEADLINE_EXCEEDED"
-    await asyncio.wait_for(handlers.ended.wait(), 60)
-    assert handlers.read == ["wait"]
-
-
 async def test_who_writes_waits_for_who_does_not_read(channel: Channel, handlers: Handlers) -> None:
     written = 0
 

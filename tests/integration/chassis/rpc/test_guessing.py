@@ -17,10 +17,9 @@ from aerobee_chassis.rpc.audit import Audit
 from aerobee_chassis.rpc.audit_log import AuditLog
 from aerobee_chassis.rpc.call import Call
 from aerobee_chassis.rpc.guesses import FAILURES, Guesses
-from aerobee_chassis.rpc.in_flight import InFlight
+from aerobee_chassis.rpc.in_flight import InFlight, failure_of
 from aerobee_chassis.rpc.server import Server
 from aerobee_chassis.rpc.services import bind
-from aerobee_namesrv.app import failure_of
 from aerobee_wire.access.signature import AUTHORIZATION_KEY, Signatures, Signer
 from aerobee_wire.access.users import User
 from aerobee_wire.audit import Chain

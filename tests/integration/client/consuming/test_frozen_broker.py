@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, ExitStack
+from contextlib import AsyncExitStack
 from datetime import timedelta
 from pathlib import Path
 
@@ -25,7 +25,7 @@ from aerobee_client import (
 )
 from aerobee_wire.status import Code
 from support.clock.polling import until
-from support.processes.service import ServiceProcess, broker_process, namesrv_process
+from support.processes.service import ServiceProcess, namesrv_and_brokers
 
 TOPIC, COUNT = "partly-frozen", 40
 ALIVE, FROZEN = NAMES = ("broker-a", "broker-b")
@@ -67,14 +67,7 @@ class Group:
 
 @pytest.fixture
 async def group(tmp_path: Path) -> AsyncIterator[Group]:
-    with ExitStack() as processes:
-        namesrv = processes.enter_context(namesrv_process(tmp_path))
-        brokers = {
-            name: processes.enter_context(
-                broker_process(tmp_path / name, f"--set=brokerName={name}", namesrv=namesrv.address)
-            )
-            for name in NAMES
-        }
+    with namesrv_and_brokers(tmp_path, names=NAMES) as (namesrv, brokers):
         async with AsyncExitStack() as clients:
             address = namesrv.address
             admin = await clients.enter_async_context(AsyncAdminClient(address))

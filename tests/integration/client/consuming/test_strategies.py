@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from contextlib import AsyncExitStack, ExitStack
+from contextlib import AsyncExitStack
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from aerobee_client import (
 from aerobee_client.admin.descriptions import member_conflicts
 from support.clock.polling import until
 from support.processes.command import aerobee
-from support.processes.service import ServiceProcess, broker_process, namesrv_process
+from support.processes.service import ServiceProcess, namesrv_and_brokers
 
 ROOMS = ("east", "west")
 BROKERS = tuple(f"{room}@broker" for room in ROOMS)
@@ -35,15 +35,8 @@ BROKERS = tuple(f"{room}@broker" for room in ROOMS)
 def rooms(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, ServiceProcess]]:
     """The address of a name server, and the first of two brokers in two machine rooms."""
     data: Path = tmp_path_factory.mktemp("rooms")
-    with ExitStack() as stack:
-        namesrv = stack.enter_context(namesrv_process(data))
-        brokers = [
-            stack.enter_context(
-                broker_process(data / name, f"--set=brokerName={name}", namesrv=namesrv.address)
-            )
-            for name in BROKERS
-        ]
-        yield namesrv.address, brokers[0]
+    with namesrv_and_brokers(data, names=BROKERS) as (namesrv, brokers):
+        yield namesrv.address, brokers[BROKERS[0]]
 
 
 def config_of(topic: str, member: int) -> rebalance.Strategy:

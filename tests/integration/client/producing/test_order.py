@@ -8,7 +8,6 @@ import signal
 import tracemalloc
 from collections import Counter, defaultdict
 from collections.abc import Iterator
-from contextlib import ExitStack
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -32,12 +31,7 @@ from aerobee_client import (
 from support.client.message_group import Group
 from support.clock.polling import until, until_sync
 from support.codes import raises_code
-from support.processes.service import (
-    ServiceProcess,
-    broker_process,
-    namesrv_and_broker,
-    namesrv_process,
-)
+from support.processes.service import ServiceProcess, namesrv_and_broker, namesrv_and_brokers
 
 PATIENT = timedelta(seconds=60)
 BROKERS = ("broker-a", "broker-b")
@@ -45,25 +39,10 @@ QUEUES = 4
 
 
 @pytest.fixture
-def namesrv_of_two(tmp_path: Path) -> Iterator[ServiceProcess]:
-    with namesrv_process(tmp_path) as namesrv:
-        yield namesrv
-
-
-@pytest.fixture
-def two_brokers(
-    tmp_path: Path, namesrv_of_two: ServiceProcess
-) -> Iterator[tuple[str, list[ServiceProcess]]]:
-    """The address of a name server, and its brokers."""
-    namesrv = namesrv_of_two
-    with ExitStack() as stack:
-        brokers = [
-            stack.enter_context(
-                broker_process(tmp_path / name, f"--set=brokerName={name}", namesrv=namesrv.address)
-            )
-            for name in BROKERS
-        ]
-        yield namesrv.address, brokers
+def two_brokers(tmp_path: Path) -> Iterator[tuple[ServiceProcess, list[ServiceProcess]]]:
+    """A name server, and its brokers."""
+    with namesrv_and_brokers(tmp_path, names=BROKERS) as (namesrv, brokers):
+        yield namesrv, list(brokers.values())
 
 
 async def stored(admin: AsyncAdminClient, topic: str) -> dict[MessageQueue, list[ReceivedMessage]]:
@@ -100,8 +79,7 @@ async def further(groups: list[Group], count: int) -> None:
 
 @pytest.mark.parametrize("accumulate", [True, False])
 async def test_message_groups_keep_their_order_while_servers_die_in_turn(
-    two_brokers: tuple[str, list[ServiceProcess]],
-    namesrv_of_two: ServiceProcess,
+    two_brokers: tuple[ServiceProcess, list[ServiceProcess]],
     accumulate: bool,
 ) -> None:
     """Brokers, and the name server with all routes. Each group stays in its queue, none of its
@@ -109,7 +87,8 @@ async def test_message_groups_keep_their_order_while_servers_die_in_turn(
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")
     rng = random.Random(seed)
-    address, brokers = two_brokers
+    namesrv, brokers = two_brokers
+    address = namesrv.address
     topic = "steps"
     groups = [Group(f"g{number}", topic, rng) for number in range(12)]
     stop = asyncio.Event()
@@ -117,7 +96,7 @@ async def test_message_groups_keep_their_order_while_servers_die_in_turn(
         await admin.create_topic(topic, queues=QUEUES, message_type="FIFO")
         async with AsyncProducer(namesrv=address, accumulate=accumulate) as producer:
             sending = [asyncio.create_task(group.send(producer, stop)) for group in groups]
-            for victim in rng.sample([*brokers, namesrv_of_two], 3):
+            for victim in rng.sample([*brokers, namesrv], 3):
                 await further(groups, rng.randint(1, 50))
                 await asyncio.to_thread(victim.kill)
                 await asyncio.sleep(rng.uniform(0.0, 1.0))  # how long it is away
@@ -141,12 +120,13 @@ async def test_message_groups_keep_their_order_while_servers_die_in_turn(
 
 
 async def test_a_broker_that_is_gone_for_good_loses_its_message_groups(
-    two_brokers: tuple[str, list[ServiceProcess]], monkeypatch: pytest.MonkeyPatch
+    two_brokers: tuple[ServiceProcess, list[ServiceProcess]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After a while, here a short one, they are spread over the queues of the other one. In each
     queue they are in order."""
     monkeypatch.setattr("aerobee_wire.queues.group_queues.AWAY_MS", 2_000)
-    address, brokers = two_brokers
+    namesrv, brokers = two_brokers
+    address = namesrv.address
     async with AsyncAdminClient(address) as admin:
         await admin.create_topic("moves", queues=QUEUES)
     async with AsyncProducer(namesrv=address, send_timeout=timedelta(seconds=1)) as producer:
@@ -179,10 +159,11 @@ async def test_a_broker_that_is_gone_for_good_loses_its_message_groups(
 
 
 async def test_a_broker_that_drains_loses_its_message_groups_without_a_failure(
-    two_brokers: tuple[str, list[ServiceProcess]],
+    two_brokers: tuple[ServiceProcess, list[ServiceProcess]],
 ) -> None:
     """What it refuses goes to the queues of the other one, behind each other."""
-    address, brokers = two_brokers
+    namesrv, brokers = two_brokers
+    address = namesrv.address
     stop = asyncio.Event()
     rng = random.Random(0)
     groups = [Group(f"g{number}", "drained", rng) for number in range(8)]

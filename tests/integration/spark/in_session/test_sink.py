@@ -45,14 +45,6 @@ def write(namesrv: str) -> Write:
     )
 
 
-@pytest.fixture
-def topic(admin: AdminClient, request: pytest.FixtureRequest) -> str:
-    """A new one, named after the test, with four queues."""
-    name = "".join(each if each.isalnum() else "_" for each in request.node.name)[:100]
-    admin.create_topic(name, queues=4)
-    return name
-
-
 # ---- a batch ----
 
 

@@ -84,9 +84,7 @@ class Namesrv(Caller):
 class Cluster:
     """`addresses`: those of the registration; by default the name servers by name."""
 
-    def __init__(
-        self, *names: str, broker_permission: int = 6, addresses: Sequence[str] | None = None
-    ) -> None:
+    def __init__(self, *names: str, addresses: Sequence[str] | None = None) -> None:
         self.epoch = 0
         self.stops: list[MqError] = []
         self.topics = Topics(LoopClock())
@@ -99,7 +97,7 @@ class Cluster:
                 self.namesrvs[name],
                 IDENTITY,
                 self.topics,
-                permission=lambda: broker_permission,
+                permission=lambda: 6,
                 timing=Timing.of(period_ms=30_000, timeout_ms=24_000),
                 twins=Twins(IDENTITY, LoopClock(), Namesrv(), self.stops.append),
                 epoch=lambda: self.epoch,

@@ -340,9 +340,7 @@ async def test_a_store_that_had_no_journal_gets_all_of_its_tables_into_one() -> 
     assert slave.own.contents()["offsets"] == {"from before@g": {"0": 4}}
 
 
-async def test_an_unreadable_record_is_reported_and_left_out(
-    master: Master, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_an_unreadable_record_is_reported_and_left_out(master: Master) -> None:
     slave = Slave()
     await master.own.put_topic(TopicConfig("t", 1, 1))
     await master.log.put([NewMessage("rmq_sys_METADATA_LOG", 0, b"[]")])

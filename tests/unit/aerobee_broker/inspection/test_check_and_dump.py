@@ -18,7 +18,7 @@ from aerobee_broker.store.message_store import MessageStore
 from aerobee_broker.store.messages import NewMessage
 from aerobee_broker.store.options import StoreOptions
 from aerobee_wire import properties as props
-from aerobee_wire import record
+from support import records
 from support.disk.replicated import confirm, open_replica, ship_all
 from support.disk.stores import open_store, send
 
@@ -205,7 +205,7 @@ def test_check_keeps_each_record_that_recovery_keeps(
     """The last record has room for four lost ones before it: a refused one and a hole together."""
     data = b""
     for queue_offset, hole in ((0, 0), (5_000, 100), (5, 0)):
-        data += record.encode(
+        data += records.encode(
             topic="a",
             queue_offset=queue_offset,
             physical_offset=len(data),

@@ -49,9 +49,7 @@ def test_version_of_a_store_says_what_it_needs(
     assert LITE_TOPICS in capsys.readouterr().out
 
 
-def test_version_of_an_open_store_is_shown_and_nothing_is_changed(
-    store: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_version_of_an_open_store_is_shown_and_nothing_is_changed(store: Path) -> None:
     opened = open_store(RealDisk(), path=store)
     try:
         before = {path: path.read_bytes() for path in store.rglob("*") if path.is_file()}

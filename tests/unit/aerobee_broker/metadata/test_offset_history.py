@@ -28,6 +28,10 @@ KEY = ("g", "t", 0)
 CLIENT = Mover("client-1", COMMIT, "TAG *")
 
 
+def content(history: OffsetHistory) -> bytes:
+    return b"".join(history.contents())
+
+
 def history(**given: int) -> OffsetHistory:
     return OffsetHistory(0, **given)
 
@@ -118,8 +122,8 @@ def test_a_name_takes_memory_while_a_sample_uses_it(
         if pruned:
             past.prune(now_ms)
     restored = history()
-    assert restored.load(past.content())
-    assert restored.size == past.size and restored.content() == past.content()
+    assert restored.load(content(past))
+    assert restored.size == past.size and content(restored) == content(past)
 
 
 def test_a_history_is_pruned_in_slices() -> None:
@@ -168,7 +172,7 @@ def test_blocks_restore_the_samples() -> None:
     data += past.changes()
     assert past.changes() == b""
     assert restored.load(data)
-    assert restored.content() == past.content()
+    assert content(restored) == content(past)
     assert restored.passage(KEY, 12) == Passage(1_000, 2_000, 0, CLIENT)
     assert restored.size == past.size
 
@@ -185,7 +189,7 @@ def test_moves_between_the_blocks_of_all_samples_are_changes() -> None:
         slices += 1
     assert slices > 2
     assert restored.load(data + past.changes())
-    assert restored.content() == past.content() and restored.size == past.size
+    assert content(restored) == content(past) and restored.size == past.size
 
 
 @pytest.mark.parametrize("cut", [1, 5, 20])

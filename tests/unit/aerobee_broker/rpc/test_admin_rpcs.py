@@ -9,8 +9,8 @@ import pytest
 from aerobee.broker.v1 import admin_pb2, message_pb2
 from aerobee.namesrv.v1 import namesrv_pb2
 
-from aerobee_broker.app import failure_of
 from aerobee_broker.store.damage import DamagedRange
+from aerobee_chassis.rpc.in_flight import failure_of
 from aerobee_wire.status import Code, MqError, error_from
 from support.broker.handlers import Handlers
 from support.codes import raises_code

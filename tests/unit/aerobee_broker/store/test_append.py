@@ -12,6 +12,7 @@ from aerobee_broker.store.options import StoreOptions
 from aerobee_wire import record
 from aerobee_wire.message_id import pack_host
 from aerobee_wire.topics import retry_topic
+from support import records
 from support.clock.manual_clock import ManualClock
 from support.codes import raises_about
 from support.disk.stores import (
@@ -49,7 +50,7 @@ def test_record_on_disk_is_that_of_the_codec(whole_crc: bool) -> None:
     """With the CRC of the record, and without."""
     store, disk, _ = new_store(replace(SMALL, whole_crc=whole_crc))
     [appended] = send(store, [full()])
-    expected = record.encode(
+    expected = records.encode(
         topic="orders",
         queue_id=3,
         queue_offset=0,

@@ -13,10 +13,11 @@ from aerobee_client.admin import diverged
 from aerobee_client.admin.descriptions import DivergedFile, DivergedMessage
 from aerobee_client.admin.diverged import Kind
 from aerobee_wire import properties as names
-from aerobee_wire.record import Record, decode, encode
+from aerobee_wire.record import Record, decode
 from aerobee_wire.status import Code
 from support.client.memory import MemoryCluster
 from support.codes import raises_code
+from support.records import encode
 
 FROM = "broker-b/2/1-4096.log/4096"
 

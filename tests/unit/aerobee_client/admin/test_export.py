@@ -6,6 +6,7 @@ from aerobee_client import AsyncAdminClient, ReceivedMessage
 from aerobee_client.admin.export import full, summary
 from aerobee_wire import properties as names
 from aerobee_wire import record
+from support import records
 from support.client.dead_letters import DEAD, PROPERTIES, add_dead_letter, read_all
 from support.client.memory import MemoryBroker
 
@@ -59,7 +60,7 @@ async def test_a_body_that_is_not_utf8_is_given_in_base64(
 
 
 def test_a_body_that_cannot_be_decompressed_is_given_as_stored() -> None:
-    encoded = record.encode(
+    encoded = records.encode(
         topic=DEAD,
         body=b"not compressed",
         properties=names.encode(PROPERTIES),

@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import pytest
 
+from aerobee_client.consuming import concurrent_consumption
 from aerobee_client.consuming.concurrent_consumption import ConcurrentConsumption
 from aerobee_client.consuming.failure_reports import FailureReports
 from aerobee_client.consuming.listener import Consume
@@ -18,6 +19,7 @@ from aerobee_client.message import ReceivedMessage
 from aerobee_client.message_queue import MessageQueue
 from aerobee_client.options.consumer import ConsumerOptions
 from support.clock.manual_clock import ManualClock
+from support.clock.polling import until
 
 QUEUE = MessageQueue("t", "broker-a", 0)
 
@@ -45,7 +47,10 @@ class HeldSendBack:
 
 
 @pytest.mark.parametrize("outcome", [Outcome.REDELIVERED, Outcome.KEPT])
-async def test_a_timed_out_listener_that_fails_makes_no_second_retry(outcome: Outcome) -> None:
+async def test_a_timed_out_listener_that_fails_makes_no_second_retry(
+    outcome: Outcome, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(concurrent_consumption, "CONSUME_AGAIN_S", 0.01)
     clock, send_back = ManualClock(), HeldSendBack()
     clock.advance(1)
     offsets = OffsetStore(cast(Any, None), "g")
@@ -72,7 +77,7 @@ async def test_a_timed_out_listener_that_fails_makes_no_second_retry(outcome: Ou
     process_queue = ProcessQueue(QUEUE, options)
     process_queue.put([message], 1)
     consumption.submit(process_queue, [message])
-    await asyncio.sleep(0.1)
+    await until(lambda: calls)
     clock.advance(901_000)
     consumption.sweep()
     may_fail.set()
@@ -80,8 +85,9 @@ async def test_a_timed_out_listener_that_fails_makes_no_second_retry(outcome: Ou
     ((reason, answer),) = send_back.sent
     assert reason == "ConsumeTimeout"
     answer.set_result(outcome)
-    await asyncio.sleep(6)
     expected = [0, 1] if outcome is Outcome.KEPT else [0]
-    assert calls == expected, "what the broker does not take is consumed here"
+    await until(lambda: calls == expected, "what the broker does not take is consumed here")
+    await asyncio.sleep(0.1)  # ten times the delay after which it would come again
+    assert calls == expected
     assert offsets.get(QUEUE) == 1
     await consumption.close(1)

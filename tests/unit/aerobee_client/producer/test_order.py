@@ -364,9 +364,8 @@ async def test_one_choice_of_a_queue_is_enough(
     for call in (sender.send, sender.send_oneway):
         with raises_code(Code.INVALID_PARAMETER):
             await call(message, **choice)
-    with pytest.raises(MqError) as caught:
+    with raises_code(Code.INVALID_PARAMETER):
         await sender.send_batch([Message(TOPIC, b"x"), message][-1:], **choice)
-    assert caught.value.code is Code.INVALID_PARAMETER
     assert not cluster.requests("Send")
 
 

@@ -29,6 +29,14 @@ async def lend(consumer: AsyncPullConsumer, count: int) -> Lent:
     return lent
 
 
+async def lent_from(broker: MemoryBroker, join: Join, count: int) -> tuple[AsyncPullConsumer, Lent]:
+    """A consumer of one queue, which has lent all of its messages."""
+    broker.topics[TOPIC] = 1
+    fill(broker, count)
+    consumer = await join()
+    return consumer, await lend(consumer, count)
+
+
 def take(lent: Lent, count: int) -> list[int]:
     """Queue offsets."""
     taken = []
@@ -42,10 +50,7 @@ def take(lent: Lent, count: int) -> list[int]:
 async def test_a_commit_covers_what_was_taken_before_the_last(
     broker: MemoryBroker, join: Join
 ) -> None:
-    broker.topics[TOPIC] = 1
-    fill(broker, 20)
-    consumer = await join()
-    lent = await lend(consumer, 20)
+    consumer, lent = await lent_from(broker, join, 20)
     offsets = consumer._running().offsets
     for taken in (1, 2, 10):
         take(lent, taken - consumed(consumer) - (taken > 1))
@@ -63,10 +68,7 @@ def consumed(consumer: AsyncPullConsumer) -> int:
 async def test_every_call_that_asks_where_it_reads_ends_the_lending(
     broker: MemoryBroker, join: Join
 ) -> None:
-    broker.topics[TOPIC] = 1
-    fill(broker, 20)
-    consumer = await join()
-    lent = await lend(consumer, 20)
+    consumer, lent = await lent_from(broker, join, 20)
     assert take(lent, 3) == [0, 1, 2]
     assert await consumer.position(QUEUE) == 3
     lent = await lend(consumer, 17)
@@ -98,10 +100,7 @@ async def test_a_queue_that_another_member_gets_is_committed_up_to_there(
 async def test_nothing_is_taken_of_a_consumer_that_is_closed(
     broker: MemoryBroker, join: Join
 ) -> None:
-    broker.topics[TOPIC] = 1
-    fill(broker, 20)
-    consumer = await join()
-    lent = await lend(consumer, 20)
+    consumer, lent = await lent_from(broker, join, 20)
     take(lent, 5)
     await consumer.close()
     assert take(lent, 1) == [] and committed(broker) == 4
@@ -110,10 +109,7 @@ async def test_nothing_is_taken_of_a_consumer_that_is_closed(
 async def test_what_was_not_taken_of_an_interrupted_call_is_lent_again(
     broker: MemoryBroker, join: Join
 ) -> None:
-    broker.topics[TOPIC] = 1
-    fill(broker, 5)
-    consumer = await join()
-    lost = await lend(consumer, 5)
+    consumer, lost = await lent_from(broker, join, 5)
     consumer.take_back()
     assert take(lost, 1) == []
     assert take(await lend(consumer, 5), 5) == [0, 1, 2, 3, 4]
@@ -173,10 +169,7 @@ class TakenMeanwhile(deque[Item]):
 async def test_a_message_that_is_taken_while_the_lending_ends_comes_once(
     broker: MemoryBroker, join: Join
 ) -> None:
-    broker.topics[TOPIC] = 1
-    fill(broker, 5)
-    consumer = await join()
-    lent = await lend(consumer, 5)
+    consumer, lent = await lent_from(broker, join, 5)
     meanwhile = lent._left = TakenMeanwhile(lent)
     assert await consumer.position(QUEUE) == 1
     assert meanwhile.taken == [0]

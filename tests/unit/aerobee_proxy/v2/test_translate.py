@@ -27,6 +27,7 @@ from aerobee_proxy.v2.translate import MessageEncoder, from_record, md5_of, mess
 from aerobee_wire import message_id, properties, record
 from aerobee_wire.compression import SYS_FLAGS, compress
 from aerobee_wire.record import COMPRESSED, Record
+from support import records
 
 PEER = "10.1.2.3:50000"
 BORN_MS, STORED_MS = 1_700_000_000_123, 1_700_000_000_456
@@ -71,7 +72,7 @@ def stored(message: Message, topic: str = "eu%orders", **fields: Any) -> Record:
         "store_timestamp_ms": STORED_MS,
         "store_host": message_id.pack_host("10.0.0.1:10911"),
     }
-    return record.decode(record.encode(**{**defaults, **fields}))
+    return record.decode(records.encode(**{**defaults, **fields}))
 
 
 def delivered(source: Record, *given: Any) -> Message:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from aerobee_spark.reading import columns
 from aerobee_wire import compression, message_id, properties, record, topics
+from support import records
 from support.codes import raises_about
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -36,7 +37,7 @@ def encoded(**fields: Any) -> bytes:
         "store_host": V4,
         "reconsume_times": 2,
     }
-    return record.encode(**(defaults | fields))
+    return records.encode(**(defaults | fields))
 
 
 def time_of(ms: int) -> datetime | None:

@@ -18,6 +18,7 @@ from aerobee_spark.writing.message_columns import OF_A_REDRIVE, OF_FACTS, FrameC
 from aerobee_wire import message_id, properties, record
 from aerobee_wire.compression import SYS_FLAGS, compress
 from aerobee_wire.redrive import Target
+from support import records
 from support.client.dead_letters import DEAD, GROUP, PROPERTIES, RETRY
 from support.clock.manual_clock import ManualClock
 from support.codes import raises_about
@@ -42,7 +43,7 @@ LETTERS: list[dict[str, Any]] = [
 def letters(*changes: dict[str, Any], topic: str = DEAD) -> bytes:
     """Concatenate records."""
     return b"".join(
-        record.encode(
+        records.encode(
             topic=topic,
             queue_id=0,
             queue_offset=number,

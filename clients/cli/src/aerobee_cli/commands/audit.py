@@ -23,9 +23,10 @@ from aerobee_cli.options import (
     admin_client,
     end,
     listing,
+    moment_of,
 )
 from aerobee_cli.table import Column, number
-from aerobee_cli.times import Moment, parse_moment
+from aerobee_cli.times import Moment
 from aerobee_wire.audit import START_HASH, BrokenLine, Chain, Link, link_of, parsed
 from aerobee_wire.printable import printable
 
@@ -55,24 +56,17 @@ COLUMNS = (
 )
 
 
-def _moment(text: str | Moment) -> Moment:
-    if isinstance(text, Moment):
-        return text
-    try:
-        return parse_moment(text)
-    except ValueError as error:
-        raise BadOption(str(error)) from None
-
-
 Since = Annotated[
     Moment | None,
     Option(
-        parser=_moment,
+        parser=moment_of,
         metavar="TIME",
         help="Only lines since: ISO 8601, milliseconds since 1970, or 24h.",
     ),
 ]
-Until = Annotated[Moment | None, Option(parser=_moment, metavar="TIME", help="Only lines before.")]
+Until = Annotated[
+    Moment | None, Option(parser=moment_of, metavar="TIME", help="Only lines before.")
+]
 
 
 @app.add(epilog="Example: aerobee audit tail audit.log --follow")

@@ -30,11 +30,12 @@ from aerobee_cli.options import (
     confirm,
     end,
     listing,
+    moment_of,
     namesrv_of,
 )
 from aerobee_cli.output import Item
 from aerobee_cli.table import Column, number
-from aerobee_cli.times import Moment, parse_moment
+from aerobee_cli.times import Moment
 from aerobee_cli.unanswered import unchanged
 from aerobee_client.admin import export as json_lines
 from aerobee_client.admin.dead_letters import DeadLetters, Selection
@@ -225,15 +226,6 @@ def export(
     _exit(complete)
 
 
-def _moment(text: str | Moment) -> Moment:
-    if isinstance(text, Moment):
-        return text
-    try:
-        return parse_moment(text)
-    except ValueError as error:
-        raise BadOption(str(error)) from None
-
-
 def _target(text: str | Target) -> Target:
     try:
         return Target.parse(str(text))
@@ -244,7 +236,7 @@ def _target(text: str | Target) -> Target:
 Since = Annotated[
     Moment | None,
     Option(
-        parser=_moment,
+        parser=moment_of,
         metavar="TIME",
         help="Only those stored at or after: ISO 8601, milliseconds since 1970, or 24h, by the "
         "broker's clock.",
@@ -252,7 +244,7 @@ Since = Annotated[
 ]
 Until = Annotated[
     Moment | None,
-    Option(parser=_moment, metavar="TIME", help="Only those stored before."),
+    Option(parser=moment_of, metavar="TIME", help="Only those stored before."),
 ]
 To = Annotated[
     Target,

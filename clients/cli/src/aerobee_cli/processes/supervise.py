@@ -91,7 +91,7 @@ class Child:
             self._process.stdin.write(json.dumps(arguments).encode() + b"\n")
             await self._process.stdin.drain()
 
-    async def until_ready(self, timeout_s: float = READY_TIMEOUT_S) -> dict[str, Any]:
+    async def until_ready(self) -> dict[str, Any]:
         """Wait for the ready line of the process, and return its fields.
 
         Raises ProcessEnded if the process ends or is not ready in time.
@@ -100,14 +100,14 @@ class Child:
         ready = asyncio.create_task(self._is_ready.wait())
         try:
             await asyncio.wait(
-                {ready, self._ended}, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED
+                {ready, self._ended}, timeout=READY_TIMEOUT_S, return_when=asyncio.FIRST_COMPLETED
             )
         finally:
             ready.cancel()
         if self._ended.done():
             raise self.failure()
         if not self._is_ready.is_set():
-            raise ProcessEnded(f"{self.name} is not ready after {timeout_s:g} s: see its log")
+            raise ProcessEnded(f"{self.name} is not ready after {READY_TIMEOUT_S:g} s: see its log")
         return self.ready
 
     async def wait(self) -> int:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -67,20 +67,14 @@ class _Bucket:
 class QuotaBuckets:
     """The buckets of all callers of one process.
 
-    `table` has the quotas. `now_s` is a monotonic clock, and `sleep` waits on it.
+    `table` has the quotas. `now_s` is a monotonic clock.
     """
 
-    def __init__(
-        self,
-        table: AccessTable,
-        now_s: Callable[[], float],
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-    ) -> None:
+    def __init__(self, table: AccessTable, now_s: Callable[[], float]) -> None:
         self.refused = 0  # calls
         self.delayed = 0  # calls
         self._table = table
         self._now_s = now_s
-        self._sleep = sleep
         self._buckets: dict[tuple[str, str, str], _Bucket] = {}  # by kind, name and rate
         self._forgot_s: float | None = None  # when full buckets were forgotten
 
@@ -143,7 +137,7 @@ class QuotaBuckets:
             bucket.take(amount, math.inf if sends else WAIT_S)
         if wait_s:
             self.delayed += 1
-            await self._sleep(min(wait_s, WAIT_S))
+            await asyncio.sleep(min(wait_s, WAIT_S))
 
     def _of(self, client: Client, now_s: float) -> list[tuple[Quota, _Bucket, str]]:
         """Return the buckets of a client, refilled, with their quotas and the names of rates."""

@@ -21,7 +21,10 @@ T = TypeVar("T")
 
 
 class Merged(Protocol):
-    """A result of several brokers. `unanswered` has the reasons of the others by broker name."""
+    """A result of several brokers.
+
+    `unanswered` has the reason for each broker that did not answer, by broker name.
+    """
 
     @property
     def unanswered(self) -> Mapping[str, str]: ...

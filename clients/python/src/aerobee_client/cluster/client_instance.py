@@ -24,7 +24,7 @@ from aerobee_client.runtime.clock import Clock, SystemClock
 from aerobee_client.runtime.fork import PROCESS
 from aerobee_client.tls import Tls
 from aerobee_cluster.broker_watch import BrokerWatch
-from aerobee_cluster.name_servers import NameServers, Resolve, resolve_host
+from aerobee_cluster.name_servers import NameServers, resolve_host
 from aerobee_cluster.transport import Q, R, Transport
 from aerobee_wire.certificates import NAME
 from aerobee_wire.rpcs import Rpc
@@ -85,12 +85,11 @@ class ClientInstance:
         credentials: Credentials | None = None,
         transport: Transport | None = None,
         clock: Clock | None = None,
-        resolve: Resolve = resolve_host,
     ) -> None:
         """Create the parts without a connection.
 
-        Tests replace `transport`, `clock` and `resolve`. With another transport, host names are not
-        resolved, because they are not of this network.
+        Tests replace `transport` and `clock`. With another transport, host names are not resolved,
+        because they are not of this network.
         """
         PROCESS.check()
         addresses = namesrv_addresses(namesrv)
@@ -98,7 +97,7 @@ class ClientInstance:
         self.clock = clock or SystemClock()
         self.transport = transport or GrpcTransport.of(tls, credentials)
         resolves = transport is None and (tls is None or tls.verify == NAME)
-        namesrvs = NameServers(addresses, resolve if resolves else None)
+        namesrvs = NameServers(addresses, resolve_host if resolves else None)
         self.namesrv = NamesrvClient(self.transport, namesrvs)
         self.routes = RouteCache(
             self.namesrv,

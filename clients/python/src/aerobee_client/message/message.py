@@ -8,8 +8,13 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, Self, TypedDict, Unpack, get_type_hints
 
-from aerobee_client.runtime.kinds import check_arguments, check_kind, kind_of, wrong_kind
-from aerobee_client.runtime.names import check_names
+from aerobee_client.runtime.kinds import (
+    check_arguments,
+    check_kind,
+    check_names,
+    kind_of,
+    wrong_kind,
+)
 from aerobee_wire import properties as names
 from aerobee_wire.queues.choice import check_message_group
 from aerobee_wire.queues.lite import check_name

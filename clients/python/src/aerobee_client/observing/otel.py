@@ -99,7 +99,7 @@ def instrument(
 
 
 class Tracing:
-    """Holds the tracer of `provider`; of the current global provider if it is None."""
+    """Holds the tracer of `provider`, or of the current global provider if it is None."""
 
     def __init__(self, provider: trace.TracerProvider | None) -> None:
         self._is_global = provider is None

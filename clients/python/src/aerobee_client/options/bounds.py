@@ -8,8 +8,7 @@ from datetime import timedelta
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
 
-from aerobee_client.runtime.kinds import check_kind
-from aerobee_client.runtime.names import check_names
+from aerobee_client.runtime.kinds import check_kind, check_names
 from aerobee_wire.status import invalid_parameter
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Check the kinds of arguments against the annotations of a public function.
+"""Check the names of arguments, and their kinds against the annotations of a public function.
 
 A kind is a set of values that an annotation accepts, such as a whole number or a sequence of
 strings. The annotations are read at the first call. This module knows no client.
@@ -78,6 +78,20 @@ def wrong_kind(name: str, value: object, annotation: object) -> MqError:
         f"{name} is {_SHOWN.repr(value)} ({type(value).__name__}): give {kind.text}{example}",
         about=name,
     )
+
+
+def check_names(given: Collection[str], known: Collection[str]) -> None:
+    """Raise MqError with the code INVALID_PARAMETER for the first name that is not known.
+
+    The error suggests the most similar known name.
+    """
+    for name in given:
+        if name not in known:
+            from difflib import get_close_matches
+
+            nearest = get_close_matches(name, known, n=1, cutoff=0.5)
+            hint = f"did you mean {nearest[0]}?" if nearest else f"known: {', '.join(known)}"
+            raise invalid_parameter(f"there is no option {name}: {hint}", about=name)
 
 
 def check_arguments(function: Callable[..., object], **named: object) -> None:

@@ -162,7 +162,6 @@ class MessageTraces(Interceptor):
                 group=self._group,
                 topic=topic,
                 message_id=message_id,
-                success=True,
             )
         )
 

@@ -127,13 +127,9 @@ def transaction_ended(
     )  # fmt: skip
 
 
-def recalled(
-    *, timestamp_ms: int, group: str, topic: str, message_id: str, success: bool
-) -> TraceRecord:
+def recalled(*, timestamp_ms: int, group: str, topic: str, message_id: str) -> TraceRecord:
     """Encode the recall of a delayed message: the record `Recall`."""
-    return _record(
-        message_id, (), "Recall", timestamp_ms, REGION, group, topic, message_id, success
-    )
+    return _record(message_id, (), "Recall", timestamp_ms, REGION, group, topic, message_id, True)
 
 
 class TraceBody(NamedTuple):

@@ -51,8 +51,8 @@ SETTINGS = {
 }
 
 
-def is_submitted(environ: Mapping[str, str] = os.environ) -> bool:
-    return GATEWAY_PORT in environ
+def is_submitted() -> bool:
+    return GATEWAY_PORT in os.environ
 
 
 @contextmanager

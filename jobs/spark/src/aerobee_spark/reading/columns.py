@@ -475,8 +475,8 @@ class _Properties:
 def _split_alike(joined: memoryview, lengths: Ints) -> _Flat | None:
     """Split property strings if all have the same names in the same order; else return None.
 
-    Those of one producer mostly have. This takes half of the time of `_split`, because it looks for
-    one separator only, and copies no names.
+    The messages of one producer mostly have the same names. This takes half of the time of
+    `_split`, because it looks for one separator only, and does not copy names.
     """
     data, rows = np.frombuffer(joined, np.uint8), len(lengths)
     first = bytes(joined[: int(lengths[0])]) if rows else b""

@@ -214,10 +214,6 @@ class OffsetHistory:
         changed, self._changed = self._changed, {}
         return self._block(changed.items()) if changed else b""
 
-    def content(self) -> bytes:
-        """Return blocks with all samples."""
-        return b"".join(self.contents())
-
     def contents(self) -> Iterator[bytes]:
         """Return blocks with all samples, each made in a few milliseconds.
 

@@ -153,7 +153,7 @@ class Topics(ConfigTable[TopicConfig]):
 
     @property
     def times(self) -> Mapping[str, TopicTime]:
-        """The topics that the store keeps by a time of their own, which are few."""
+        """The retention times of the topics that have their own, by topic. Few topics have one."""
         return self._times
 
     def _row_changed(self, key: str) -> None:

@@ -1,8 +1,10 @@
-"""Create and connect the parts for pull, pop and the offsets of groups."""
+"""Create and connect the parts for pull, pop, the offsets of groups and jobs over dead letters."""
 
 from __future__ import annotations
 
 from aerobee_broker.config import BrokerOptions
+from aerobee_broker.delivery.letters.letter_jobs import LetterJobs
+from aerobee_broker.delivery.letters.outcomes import Outcomes
 from aerobee_broker.delivery.pop.lease_journal import LeaseJournal
 from aerobee_broker.delivery.pop.lease_journal_format import QUEUE_ID
 from aerobee_broker.delivery.pop.lease_space import LeaseSpace
@@ -119,3 +121,16 @@ class Consuming:
 def slow_reader_bytes(options: BrokerOptions) -> int:
     """Return the lag in bytes above which a consumer should read from a slave."""
     return memory_limit() * options.access_message_in_memory_max_ratio // 100
+
+
+def letter_jobs(core: Core, consuming: Consuming) -> LetterJobs:
+    return LetterJobs(
+        log=core.log,
+        topics=core.topics,
+        groups=core.groups,
+        permission=core.permission,
+        outcomes=Outcomes(core.store, core.tables.offsets, consuming.leases.table.find),
+        metrics=core.environment.metrics,
+        clock=core.environment.clock,
+        traces=core.environment.traces,
+    )

@@ -32,10 +32,10 @@ DELTA, CUMULATIVE = 1, 2  # enum AggregationTemporality
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The series of one metric at a time, as they are exported.
+    """The series of one metric at the time of an export.
 
-    `begin_ns` is the begin of the interval, in ns since the epoch: the start of the process, or
-    with `delta` the begin of the changes.
+    `begin_ns` is the begin of the interval that the values cover, in ns since the epoch. It is the
+    start of the process. With `delta`, it is the time since which the changes are counted.
     """
 
     metric: Metric

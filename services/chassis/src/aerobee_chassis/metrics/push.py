@@ -37,8 +37,8 @@ class PushExporter(Component):
     """Export the metrics of `registry` at intervals, and once more when the service stops.
 
     An export that fails for any reason is logged and counted. The next one has the same totals and
-    more, and changes since the last success. Of an export of several requests, those that arrived
-    have succeeded. A request counts twice only if it arrived and its response did not.
+    more, and changes since the last success. If an export has several requests, the requests that
+    arrived have succeeded. A request counts twice only if it arrived and its response did not.
     """
 
     def __init__(self, options: Options, registry: Registry, clock: Clock) -> None:

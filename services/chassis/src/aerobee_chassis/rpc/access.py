@@ -56,9 +56,10 @@ class RejectionLog:
     def note(
         self, path: str, peer: str, reason: str, *, who: Identity | str = "", passes: bool
     ) -> None:
-        """Log a call to the RPC at `path` by `who`, or that it would be rejected if it `passes`.
+        """Log that a call by `who` to the RPC at `path` was rejected.
 
-        A caller without an identity is known by its host, because its port changes.
+        If it `passes`, log that it would be rejected. A caller without an identity is known by its
+        host, because its port changes.
         """
         key = who or peer.rpartition(":")[0], path
         if key in self._logged:

@@ -45,7 +45,7 @@ _CHANGES = _LOGINS | {path for path, row in TABLE.items() if row.is_change}
 
 
 class ChangeNotAudited(MqError):
-    """The line of a change or a login cannot be written, so that it is refused."""
+    """The audit log cannot record a change or a login, so the server refuses it."""
 
     def __init__(self, path: str, reason: str) -> None:
         super().__init__(

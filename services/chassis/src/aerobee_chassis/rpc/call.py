@@ -49,9 +49,6 @@ class Call(Protocol):
     def time_remaining_s(self) -> float | None:
         """Return the seconds until the caller's deadline, or None without a deadline."""
 
-    def cancelled(self) -> bool:
-        """Return whether the caller has disconnected or cancelled the call."""
-
     def delay_answer(self, seconds: float) -> None:
         """Send nothing more of the answer for some time. The call holds no request meanwhile."""
 

@@ -102,9 +102,7 @@ class Caller:
             raise self._error_of(address, _unreadable(rpc)) from None
 
     @asynccontextmanager
-    async def exchange(
-        self, address: str, rpc: Rpc[R], *, timeout_s: float | None = None
-    ) -> AsyncIterator[Conversation[R]]:
+    async def exchange(self, address: str, rpc: Rpc[R]) -> AsyncIterator[Conversation[R]]:
         """Start an RPC with streams in both directions. The RPC ends with the `async with` block.
 
         Raises the same errors as `call`. The reads and writes of the conversation raise them too.
@@ -115,7 +113,7 @@ class Caller:
             return self._error_of(address, failure)
 
         try:
-            async with channel.exchange(rpc.path, timeout_s) as exchange:
+            async with channel.exchange(rpc.path) as exchange:
                 yield Conversation(exchange, rpc, failed)
         except CallFailed as failure:
             raise failed(failure) from None

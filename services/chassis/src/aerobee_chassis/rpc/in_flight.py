@@ -21,6 +21,8 @@ from typing import Protocol
 
 from aerobee_chassis.config import Options
 from aerobee_chassis.metrics.series import Kind, Metric, Series, Source
+from aerobee_chassis.rpc.call import Failure
+from aerobee_wire.status import Code, MqError, grpc_status_of, trailers_of
 
 MAX_MESSAGE_BYTES = 64 * 1024 * 1024  # for one request: a batch of large messages
 DEFAULT_LIMIT_BYTES = 256 * 1024 * 1024
@@ -42,6 +44,15 @@ class TooMuchInFlight(Exception):
 
     The message says what is exhausted, and what the caller or the operator can do.
     """
+
+
+def failure_of(error: Exception) -> Failure | None:
+    """Return the gRPC failure for an MqError or TooMuchInFlight, or None for an unknown error."""
+    if isinstance(error, TooMuchInFlight):
+        error = MqError(Code.SYSTEM_BUSY, str(error), retry_after_ms=RETRY_AFTER_MS)
+    if isinstance(error, MqError):
+        return Failure(grpc_status_of(error.code), error.message, trailers_of(error))
+    return None
 
 
 def bounds_of(options: Options) -> InFlight:

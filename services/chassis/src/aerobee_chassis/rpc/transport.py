@@ -180,13 +180,8 @@ class Channel(Protocol):
     def stream(self, path: str, request: bytes) -> AsyncGenerator[bytes, None]:
         """Yield the messages of a server stream. Raises CallFailed."""
 
-    def exchange(
-        self, path: str, timeout_s: float | None = None
-    ) -> AbstractAsyncContextManager[Exchange]:
-        """Start a call with streams in both directions, for up to `timeout_s`.
-
-        Raises CallFailed.
-        """
+    def exchange(self, path: str) -> AbstractAsyncContextManager[Exchange]:
+        """Start a call with streams in both directions. Raises CallFailed."""
 
     @property
     def is_idle(self) -> bool:

@@ -13,7 +13,6 @@ from typing import NamedTuple
 import pytest
 from aerobee.broker.v1 import replication_pb2 as pb
 
-from aerobee_broker.app import failure_of
 from aerobee_broker.cluster.registration import unreachable
 from aerobee_broker.commit.group_commit import GroupCommit
 from aerobee_broker.commit.worker_thread import WorkerThread
@@ -44,6 +43,7 @@ from aerobee_broker.store.message_store import MessageStore
 from aerobee_broker.store.messages import NewMessage
 from aerobee_chassis.clock import SystemClock
 from aerobee_chassis.rpc.caller import Caller
+from aerobee_chassis.rpc.in_flight import failure_of
 from aerobee_chassis.rpc.server import Server
 from aerobee_chassis.rpc.services import bind
 from aerobee_wire.rpcs import FOLLOW

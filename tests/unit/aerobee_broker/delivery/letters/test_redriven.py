@@ -13,13 +13,14 @@ from aerobee_broker.delivery.letters.selection import OpenedLetter
 from aerobee_broker.metadata.topics import TopicConfig, Topics
 from aerobee_broker.store.messages import NewMessage
 from aerobee_wire import properties as props
-from aerobee_wire import record as records
+from aerobee_wire import record
 from aerobee_wire import redrive as rules
 from aerobee_wire.compression import SYS_FLAGS
 from aerobee_wire.record import Record
 from aerobee_wire.redrive import Target
 from aerobee_wire.route import READ
 from aerobee_wire.status import Code
+from support import records
 from support.clock.manual_clock import ManualClock
 from support.codes import raises_code
 
@@ -35,7 +36,7 @@ def letter(
 ) -> Record:
     given = {props.UNIQUE_KEY: "A", props.DLQ_ORIGIN_TOPIC: "orders", **(properties or {})}
     encoded = props.encode(given)
-    return records.decode(
+    return record.decode(
         records.encode(topic=DEAD, body=body, properties=encoded, flag=5, sys_flag=sys_flag)
     )
 

@@ -20,6 +20,7 @@ from aerobee_wire import record
 from aerobee_wire.message_id import pack_host
 from aerobee_wire.record import Record
 from aerobee_wire.retry_policy import ExponentialRetryPolicy
+from support import records
 from support.broker.harness import Begin, BrokerHarness
 from support.broker.pop_consumer import PopConsumer
 
@@ -28,7 +29,7 @@ LEVELS = (1_000, 5_000, 10_000, 30_000, 60_000)
 
 
 def stored(properties: dict[str, str] | None = None, **fields: Any) -> Record:
-    encoded = record.encode(
+    encoded = records.encode(
         **{
             "topic": "t",
             "queue_id": 3,

@@ -23,7 +23,7 @@ from aerobee_broker.delivery.pop.lease_journal_format import (
 from aerobee_broker.delivery.tracking import lease_trail
 from aerobee_broker.delivery.tracking.lease_trail import End, Trail, read_trail
 from aerobee_broker.delivery.tracking.state import Place
-from aerobee_wire import record as records
+from support import records
 
 JOURNAL, TOPIC = "journal", "orders"
 POPPED = 8

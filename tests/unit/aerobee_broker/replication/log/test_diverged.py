@@ -9,9 +9,10 @@ import pytest
 from aerobee_broker.disk import RealDisk
 from aerobee_broker.replication.log import diverged
 from aerobee_broker.replication.log.diverged import DivergedFile, DivergedFiles
-from aerobee_wire.record import BLANK, MAGIC_BLANK, decode, encode
+from aerobee_wire.record import BLANK, MAGIC_BLANK, decode
 from aerobee_wire.status import Code
 from support.codes import raises_code
+from support.records import encode
 
 BEGIN = 4_096
 

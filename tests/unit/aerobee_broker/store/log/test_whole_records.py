@@ -8,7 +8,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from aerobee_broker.store.log.whole_records import IDENTITY, WholeRecords, whole_records
-from aerobee_wire.record import BLANK, FIXED_V1, MAGIC_BLANK, MAGIC_V1, MAGIC_V2, encode
+from aerobee_wire.record import BLANK, FIXED_V1, MAGIC_BLANK, MAGIC_V1, MAGIC_V2
+from support.records import encode
 
 BEGIN = 1 << 40
 ROOM = 1 << 30

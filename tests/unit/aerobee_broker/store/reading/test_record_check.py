@@ -13,6 +13,7 @@ from aerobee_broker.store.reading.record_check import Run, all_whole, check
 from aerobee_broker.store.reading.run_columns import RunColumns
 from aerobee_wire import record
 from aerobee_wire.tags import tags_code
+from support import records
 
 RED = tags_code("red")
 AT = 1_000  # physical offset of the first record
@@ -24,7 +25,7 @@ def run_of(topic: str = "a", queue_id: int = 3, first: int = 7, **fields: Any) -
     data, run = b"", []
     for offset in range(first, first + 3):
         physical_offset = AT + len(data)
-        message = record.encode(
+        message = records.encode(
             topic=topic,
             queue_id=queue_id,
             queue_offset=offset,

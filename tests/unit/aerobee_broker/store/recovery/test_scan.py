@@ -15,6 +15,7 @@ from aerobee_broker.store.recovery.scan import Records, Stop, scan
 from aerobee_wire import record
 from aerobee_wire.message_id import pack_host
 from aerobee_wire.topics import retry_topic
+from support import records
 
 HOSTS = (pack_host("10.0.0.1:80"), pack_host("[::1]:80"))
 ROOM = 1 << 20
@@ -32,7 +33,7 @@ def encoded(physical_offset: int, **changes: Any) -> bytes:
         "store_timestamp_ms": 1_700_000_000_000,
         "whole_crc": True,
     }
-    return record.encode(**(fields | changes))
+    return records.encode(**(fields | changes))
 
 
 def stream(changes: list[dict[str, Any]]) -> bytes:

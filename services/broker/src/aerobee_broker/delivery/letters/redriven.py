@@ -72,7 +72,7 @@ class RedrivenMessages:
         self._topics: dict[bytes | str, TopicConfig] = {}
 
     def check_target(self) -> None:
-        """Raise TopicNotExist or NoPermission if the target is a topic without sends."""
+        """Raise TopicNotExist or NoPermission if messages cannot be sent to the target topic."""
         if self._target.topic:
             self._topic(self._target.topic)
 

@@ -80,10 +80,6 @@ class LitePositions(ConsumerOffsets):
         """Return whether there are enough changes to write the file."""
         return self.changes >= max(_FEWEST_CHANGES, len(self) // 4)
 
-    @property
-    def memory_bytes(self) -> int:
-        return sum(table.size_bytes for table in self._tables.values())
-
     # ---- the interface of ConsumerOffsets, for lines ----
 
     def get(self, consumer_group: str, topic: str, queue_id: int) -> int | None:

@@ -46,13 +46,6 @@ class ReadyLines:
         queue = self._queues.get(consumer_group, {}).get(client_id)
         return len(queue.lines) if queue is not None else 0
 
-    @property
-    def waiting(self) -> int:
-        """Return the number of receives that wait for messages."""
-        return sum(
-            len(queue.waiting) for group in self._queues.values() for queue in group.values()
-        )
-
     def offer(
         self, consumer_group: str, line: ReadyLine, holders: Mapping[str, LiteClient]
     ) -> None:

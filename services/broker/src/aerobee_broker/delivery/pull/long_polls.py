@@ -65,10 +65,15 @@ class _Lines:
         future: asyncio.Future[bool] = loop.create_future()
         timer = loop.call_later(timeout_s, _end, future, False)
         call = _ParkedCall(queue_id, queue_offset, tags_codes, timer)
-        self.topics.setdefault(topic, {}).setdefault(line, {})[future] = call
+        calls = self.topics.setdefault(topic, {}).setdefault(line, {})
+        calls[future] = call
+        self._keep(topic, line, calls)
         begin_wait()
         self.count += 1
         return future
+
+    def _keep(self, topic: str, line: _Line, calls: _Calls) -> None:
+        """Keep the calls by another key too."""
 
     def leave(self, topic: str, line: _Line, future: asyncio.Future[bool]) -> None:
         self.count -= 1
@@ -94,26 +99,8 @@ class _GroupLines(_Lines):
         super().__init__()
         self.groups: dict[_Line, dict[str, _Calls]] = {}
 
-    def park(
-        self,
-        topic: str,
-        line: _Line,
-        timeout_s: float,
-        *,
-        queue_id: int | None,
-        queue_offset: int,
-        tags_codes: frozenset[int] | None,
-    ) -> asyncio.Future[bool]:
-        future = super().park(
-            topic,
-            line,
-            timeout_s,
-            queue_id=queue_id,
-            queue_offset=queue_offset,
-            tags_codes=tags_codes,
-        )
-        self.groups.setdefault(line, {})[topic] = self.topics[topic][line]
-        return future
+    def _keep(self, topic: str, line: _Line, calls: _Calls) -> None:
+        self.groups.setdefault(line, {})[topic] = calls
 
     def leave(self, topic: str, line: _Line, future: asyncio.Future[bool]) -> None:
         super().leave(topic, line, future)

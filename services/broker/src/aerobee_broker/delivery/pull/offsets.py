@@ -260,14 +260,15 @@ class OffsetQueries(QueueQueries):
         return found
 
     def _subscribed(self, consumer_group: str, topic: str) -> str:
-        """Return the subscription of the group's members to a topic, as a Mover has it."""
+        """Return the filter with which the group's members subscribe to a topic, or ""."""
         subscription = (self.clients.subscriptions(consumer_group) or {}).get(topic)
         return subscription.filter.text if subscription else ""
 
     def _check_left(self, consumer_group: str, topic: str) -> None:
-        """Check that no member of the group consumes the topic.
+        """Check that the offsets of the group in the topic may be deleted.
 
-        Raises InvalidParameter if the topic cannot be left, or MqError if a member consumes it.
+        Raises MqError if a member of the group consumes the topic, and InvalidParameter for topics
+        whose offsets are deleted only with the group.
         """
         config = self.topics.table.get(topic)
         if config is not None and config.message_type == lite.LITE:

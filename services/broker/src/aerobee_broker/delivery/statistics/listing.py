@@ -76,8 +76,8 @@ class Page:
 class Listed(Generic[C, S]):
     """A page, and the names of all topics or groups that match.
 
-    `statistics` has an entry for each of `configs`, or none at all. `values` has one for each of
-    `names`, or none at all; None if it is not known.
+    `statistics` has an entry for each of `configs`, or is empty. `values` has an entry for each of
+    `names`, or is empty. An entry is None if the value is not known.
     """
 
     configs: Sequence[C]

@@ -6,7 +6,7 @@ The event loop owns the counters.
 from __future__ import annotations
 
 from collections import Counter, deque
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 _MARKS = 4_096  # flushes that wait for replicas at one time; further ones are not measured
@@ -50,9 +50,6 @@ class ReplicaCounts:
     diverged_messages: int = 0
     given_up_bytes: int = 0
     elections: Counter[Reason] = field(default_factory=Counter)
-
-    def copy(self) -> ReplicaCounts:
-        return replace(self, elections=self.elections.copy())
 
     def received(self, size: int) -> None:
         self.received_bytes += size

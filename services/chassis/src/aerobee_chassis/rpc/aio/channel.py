@@ -63,11 +63,9 @@ class AioChannel:
             answers.cancel()
 
     @asynccontextmanager
-    async def exchange(
-        self, path: str, timeout_s: float | None = None
-    ) -> AsyncIterator[AioExchange]:
+    async def exchange(self, path: str) -> AsyncIterator[AioExchange]:
         try:
-            call = self._channel.stream_stream(path, None, None)(None, timeout=timeout_s)
+            call = self._channel.stream_stream(path, None, None)(None)
         except grpc.aio.UsageError:
             raise CallFailed(*CHANNEL_CLOSED) from None
         self._calls += 1

@@ -227,9 +227,6 @@ class AioCall:
         remaining = self._context.time_remaining()
         return None if remaining is None else float(remaining)
 
-    def cancelled(self) -> bool:
-        return bool(self._context.cancelled())
-
     def delay_answer(self, seconds: float) -> None:
         self._delay_s = seconds
 

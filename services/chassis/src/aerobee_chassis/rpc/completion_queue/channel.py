@@ -112,9 +112,7 @@ class CompletionQueueChannel:
                 call.core.cancel(*_GIVEN_UP)
 
     @asynccontextmanager
-    async def exchange(
-        self, path: str, timeout_s: float | None = None
-    ) -> AsyncIterator[CompletionQueueExchange]:
+    async def exchange(self, path: str) -> AsyncIterator[CompletionQueueExchange]:
         """Start an exchange, which ends with the `async with` block. Raises CallFailed."""
         call = CompletionQueueExchange(self, self._loop)
         batches = (
@@ -122,8 +120,7 @@ class CompletionQueueChannel:
             ((cygrpc.ReceiveInitialMetadataOperation(0),), _nothing),
             ((call.status,), call.on_status),
         )
-        deadline = None if timeout_s is None else deadline_in(timeout_s)
-        call.core = self._start(path, deadline, *batches)
+        call.core = self._start(path, None, *batches)
         self._under_way.add(call)
         self._answers_due += 1
         try:

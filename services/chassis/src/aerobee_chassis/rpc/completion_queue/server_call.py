@@ -155,9 +155,6 @@ class CompletionQueueCall:
         deadline = self._arrival.call_details.deadline
         return None if deadline > _NO_DEADLINE_S else max(0.0, seconds_until(deadline))
 
-    def cancelled(self) -> bool:
-        return self._cancelled
-
     def delay_answer(self, seconds: float) -> None:
         self._delay_s = seconds
 

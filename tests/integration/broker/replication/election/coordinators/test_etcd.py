@@ -57,7 +57,7 @@ async def test_a_key_that_is_no_text_hides_no_other(
     ]
 
 
-async def test_without_an_endpoint_that_answers_every_call_says_so(tmp_path: Path) -> None:
+async def test_without_an_endpoint_that_answers_every_call_says_so() -> None:
     client = EtcdClient(["127.0.0.1:1", "127.0.0.1:2"], timeout_s=5)
     try:
         with pytest.raises(EtcdNoAnswer):

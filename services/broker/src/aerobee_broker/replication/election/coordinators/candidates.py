@@ -197,7 +197,7 @@ def rank(view: View, me: Replica) -> int:
 
 
 def place_among(candidacies: Iterable[Candidacy], number: int) -> int:
-    """Return how many of the candidacies precede that of replica `number`, which is included."""
+    """Return the index of replica `number` among the candidacies in their order of preference."""
     places = sorted(candidacies, key=_preference)
     return [each.replica.replica_id for each in places].index(number)
 

@@ -3,31 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 
-from aerobee_broker.app import failure_of
 from aerobee_broker.delivery.pull.reading import PullRequest
 from aerobee_broker.filter.filter import compile_filter
-from aerobee_chassis.rpc.in_flight import WAIT_S, TooMuchInFlight
+from aerobee_chassis.rpc.in_flight import WAIT_S, TooMuchInFlight, failure_of
 from aerobee_wire.status import CODE_KEY
 from support.broker.harness import BrokerHarness
 from support.broker.pop_consumer import GROUP, TOPIC, PopConsumer, bodies
-from support.broker.pop_restarts import begin
-
-
-@pytest.fixture
-async def consumer(tmp_path: Path) -> AsyncIterator[PopConsumer]:
-    consumer = PopConsumer(await begin(tmp_path))
-    yield consumer
-    await consumer.harness.end()
-
-
-@pytest.fixture
-def harness(consumer: PopConsumer) -> BrokerHarness:
-    return consumer.harness
 
 
 @pytest.fixture
