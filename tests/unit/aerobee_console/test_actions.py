@@ -188,7 +188,9 @@ async def test_a_reset_shows_each_queue_also_of_a_group_without_members(
 
 async def test_a_reset_to_an_unknown_place_names_the_field(visitor: Visitor) -> None:
     response = await visitor.get("/groups/billing/reset?topic=orders&to=soon")
-    assert response.status == 400 and "to: 'soon': give earliest" in response.words
+    assert response.status == 400 and "to : 'soon': give earliest" in response.words
+    assert re.search(r'name="to"[^>]* value="soon"[^>]* aria-invalid="true"', response.text)
+    assert re.search(r'name="topic"[^>]* value="orders"', response.text)
 
 
 async def test_a_group_is_created_changed_and_deleted(visitor: Visitor) -> None:
@@ -211,7 +213,7 @@ async def test_a_redrive_shows_reasons_and_starts_a_job_on_each_broker_with_lett
         await visitor.brokers["a"].send("%DLQ%billing", b"x", properties=named)
     path = "/dead-letters/billing/redrive"
     form = await visitor.get(f"{path}?target=origin&reason=TimeoutError&rate=50")
-    assert "1 letter of billing would be sent to origin" in form.words
+    assert "1 letter of billing would be sent to their origin topics" in form.words
     assert "TimeoutError 1" in form.words and "ValueError" not in form.words
     job = re.search(r'name="job_id" value="([\w-]+)"', form.text)
     assert job

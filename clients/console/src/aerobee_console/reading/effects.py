@@ -179,7 +179,8 @@ async def redrive(source: Source, job: GroupLetterJob) -> Effects:
     previews = await asking.of(preview) or {}
     shares = job.shares()
     total = sum(shares.values())
-    done = f"sent to {spec.target}" if spec.target else "dismissed"
+    targets = {"retry": "the retry topic of the group", "origin": "their origin topics"}
+    done = f"sent to {targets[spec.target]}" if spec.target else "dismissed"
     texts = [f"{counted(total, 'letter')} of {spec.consumer_group} would be {done}"]
     for name, each in previews.items():
         reasons = ", ".join(

@@ -69,7 +69,7 @@
       legend: { show: false },
       cursor: { y: false, drag: { x: false, y: false } },
       scales: { y: { range: (plot, low, high) => [0, high > 0 ? high * 1.1 : 1] } },
-      axes: [{ ...axis, space: 100, values: (plot, ticks) => ticks.map((each) => clockOf(each, plot.scales.x.max - plot.scales.x.min)) }, { ...axis, size: 56 }],
+      axes: [{ ...axis, size: 30, space: (plot, side, min, max) => (max - min > 86400 ? 100 : 70), values: (plot, ticks) => ticks.map((each) => clockOf(each, plot.scales.x.max - plot.scales.x.min)) }, { ...axis, size: 56 }],
       series: [{}, ...data.slice(1).map((_, index) => ({ stroke: strokes[index % 2], width: 2, spanGaps: false, points: { show: false } }))],
     }, data, place);
   }
