@@ -171,6 +171,28 @@ async def test_a_deletion_is_rejected_while_a_broker_is_silent(visitor: Visitor)
     assert "orders" in topics(visitor)
 
 
+@pytest.mark.parametrize(
+    ("address", "text"),
+    [
+        ("/topics/orders/delete", "orders has at least 2 messages in at least 2 queues"),
+        ("/groups/billing/delete", "billing has an unknown number of members"),
+        ("/groups/billing/pause", "an unknown number of messages not consumed"),
+        (
+            "/groups/billing/reset?topic=orders&to=latest",
+            "billing has an unknown number of members",
+        ),
+        ("/dead-letters/billing/redrive?target=origin", "an unknown number of letters of billing"),
+    ],
+)
+async def test_consequences_without_one_broker_are_no_exact_numbers(
+    address: str, text: str, visitor: Visitor
+) -> None:
+    await visitor.brokers["a"].send("orders", b"1", b"2")
+    await visitor.brokers["a"].send("%DLQ%billing", b"1")
+    visitor.transport.away = {"b"}
+    assert text in (await visitor.get(address)).words
+
+
 async def test_a_reset_shows_each_queue_also_of_a_group_without_members(
     visitor: Visitor,
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from typing import Any
 
 import pytest
 
@@ -15,7 +16,7 @@ from aerobee_wire.status import Code, MqError
 from support.clock.polling import until
 from support.console.access import Users
 from support.console.claims import unfounded
-from support.console.visitor import Visitor
+from support.console.visitor import HOST, Visitor, call
 
 ID = "C00002023D65006101A28F6593060018"
 # Page → calls to each broker. "{id}" is the id of a message.
@@ -344,6 +345,20 @@ async def test_the_newest_letters_are_shown_also_of_large_ones(visitor: Visitor)
         )
     page = await visitor.get("/dead-letters/billing")
     assert "OldError 5 83 % NewError 1 17 %" in page.words and "Truncated" not in page.words
+
+
+@pytest.mark.parametrize("page", ["/topics", "/api/v1/topics"])
+async def test_a_defect_is_a_page_that_refers_to_the_log(page: str, visitor: Visitor) -> None:
+    defect = AttributeError("a defect")
+    visitor.transport.errors["ListTopics"] = defect  # type: ignore[assignment]
+
+    async def logged(*given: Any) -> None:
+        with pytest.raises(AttributeError):  # for the log of the server
+            await visitor.app(*given)
+
+    answer = await call(logged, "GET", page, {"host": HOST})
+    assert answer.status == 500 and "its log has the error" in answer.words
+    assert "content-security-policy" in answer.headers
 
 
 async def test_a_query_may_have_any_name(visitor: Visitor) -> None:

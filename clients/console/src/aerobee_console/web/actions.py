@@ -12,7 +12,6 @@ from starlette.responses import Response
 
 from aerobee_cli.offsets import ResetTarget, reset_target
 from aerobee_cli.options import BadOption
-from aerobee_cli.output import counted
 from aerobee_cli.settings import (
     MessageType,
     Order,
@@ -28,6 +27,7 @@ from aerobee_console.reading.effects import (
     Effects,
     ResetEffects,
     drain,
+    figure,
     group_deletion,
     offset_clone,
     offset_reset,
@@ -545,7 +545,8 @@ async def _pause_form(console: Console, names: Mapping[str, str], _: Fields) -> 
     group = names["group"]
     found = await group_page(console.source, group)
     paused = found.settings is not None and not found.settings.consume_enable
-    members = counted(len(found.members or ()), "member")
+    members = figure(len(found.members or ()), "member", found.complete)
+    lag = figure(found.lag, "message", found.complete)
     return Form(
         title=f"{'Resume' if paused else 'Pause'} {group}",
         submit="Resume" if paused else "Pause",
@@ -556,7 +557,7 @@ async def _pause_form(console: Console, names: Mapping[str, str], _: Fields) -> 
         ),
         effects=Effects(
             texts=(
-                f"{group} has {members}, and {counted(found.lag or 0, 'message')} not consumed",
+                f"{group} has {members}, and {lag} not consumed",
             ),
             seen="",
             silent=found.silent,

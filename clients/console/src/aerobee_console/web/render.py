@@ -68,7 +68,7 @@ def shown(value: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A page of a long table that is one of several in a page. `name` is its field of the address."""
+    """A page of one of several long tables. `name` is its field of the address."""
 
     name: str
     rows: Sequence[Any]
@@ -78,7 +78,7 @@ class Part:
 
 
 def cut(rows: Sequence[Any] | None, query: Mapping[str, str], name: str) -> Part:
-    """Return the part of a table that the field `name` of the address chooses; by default the first.
+    """Return the part of a table that the field `name` of the address chooses, or the first.
 
     Raises BadField if the field is not the number of a page.
     """
