@@ -66,6 +66,7 @@
     return new uPlot({
       width: place.clientWidth,
       height: 170,
+      padding: [null, 28, null, null],
       legend: { show: false },
       cursor: { y: false, drag: { x: false, y: false } },
       scales: { y: { range: (plot, low, high) => [0, high > 0 ? high * 1.1 : 1] } },
