@@ -163,6 +163,8 @@ def test_keys_alone_reach_a_row_of_a_list(page: Page) -> None:
     page.keyboard.press("g")
     page.keyboard.press("t")
     expect(page.get_by_role("heading", name="Topics", level=1)).to_be_visible()
+    page.keyboard.press("Tab")  # the menu is behind
+    expect(page.get_by_role("link", name="Create a topic")).to_be_focused()
     page.keyboard.press("/")
     page.keyboard.type("pay")
     page.keyboard.press("Enter")
@@ -183,6 +185,19 @@ def test_tab_reaches_the_content_by_a_skip_link(page: Page) -> None:
     page.keyboard.press("Enter")
     page.keyboard.press("Tab")
     expect(page.get_by_role("link", name="Create a group")).to_be_focused()
+
+
+def test_a_form_is_sent_once_and_its_error_is_in_focus(page: Page) -> None:
+    sent: list[str] = []
+    page.on("request", lambda each: sent.append(each.url) if each.method == "POST" else None)
+    page.goto("/topics/orders/delete")
+    page.get_by_label("to confirm").fill("order")
+    page.get_by_role("button", name="Delete the topic").dblclick()
+    expect(page.locator("#problem")).to_be_focused()
+    expect(page.get_by_role("button", name="Delete the topic")).to_be_enabled()
+    assert len(sent) == 1
+    page.go_back()
+    expect(page.locator("#problem")).to_have_count(0)
 
 
 def test_times_are_local_with_utc_in_the_title(page: Page) -> None:

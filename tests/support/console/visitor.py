@@ -136,9 +136,9 @@ class Visitor:
         for broker in self.brokers.values():
             await broker.group(name, **fields)
 
-    async def member(self, group: str, *topics: str) -> None:
+    async def member(self, group: str, *topics: str, client_id: str = "member") -> None:
         """Connect a member of a group that subscribes to these topics."""
-        beat = HeartbeatRequest(client_id="member")
+        beat = HeartbeatRequest(client_id=client_id)
         consumer = beat.consumers.add(consumer_group=group)
         for topic in topics:
             consumer.subscriptions.add(topic=topic, expression="*")

@@ -171,6 +171,29 @@ async def test_a_deletion_is_rejected_while_a_broker_is_silent(visitor: Visitor)
     assert "orders" in topics(visitor)
 
 
+@pytest.mark.parametrize(
+    ("address", "text"),
+    [
+        ("/topics/orders/delete", "orders has at least 2 messages in at least 2 queues"),
+        ("/groups/billing/delete", "billing has an unknown number of members"),
+        ("/groups/billing/pause", "an unknown number of messages not consumed"),
+        (
+            "/groups/billing/reset?topic=orders&to=latest",
+            "billing has an unknown number of members",
+        ),
+        ("/dead-letters/billing/redrive?target=origin", "an unknown number of letters of billing"),
+    ],
+)
+async def test_consequences_without_one_broker_are_no_exact_numbers(
+    address: str, text: str, visitor: Visitor
+) -> None:
+    await visitor.brokers["a"].send("orders", b"1", b"2")
+    for name in "ab":
+        await visitor.brokers[name].send("%DLQ%billing", b"1")
+    visitor.transport.away = {"b"}
+    assert text in (await visitor.get(address)).words
+
+
 async def test_a_reset_shows_each_queue_also_of_a_group_without_members(
     visitor: Visitor,
 ) -> None:
@@ -188,7 +211,9 @@ async def test_a_reset_shows_each_queue_also_of_a_group_without_members(
 
 async def test_a_reset_to_an_unknown_place_names_the_field(visitor: Visitor) -> None:
     response = await visitor.get("/groups/billing/reset?topic=orders&to=soon")
-    assert response.status == 400 and "to: 'soon': give earliest" in response.words
+    assert response.status == 400 and "to : 'soon': give earliest" in response.words
+    assert re.search(r'name="to"[^>]* value="soon"[^>]* aria-invalid="true"', response.text)
+    assert re.search(r'name="topic"[^>]* value="orders"', response.text)
 
 
 async def test_a_group_is_created_changed_and_deleted(visitor: Visitor) -> None:
@@ -211,7 +236,7 @@ async def test_a_redrive_shows_reasons_and_starts_a_job_on_each_broker_with_lett
         await visitor.brokers["a"].send("%DLQ%billing", b"x", properties=named)
     path = "/dead-letters/billing/redrive"
     form = await visitor.get(f"{path}?target=origin&reason=TimeoutError&rate=50")
-    assert "1 letter of billing would be sent to origin" in form.words
+    assert "1 letter of billing would be sent to their origin topics" in form.words
     assert "TimeoutError 1" in form.words and "ValueError" not in form.words
     job = re.search(r'name="job_id" value="([\w-]+)"', form.text)
     assert job

@@ -132,4 +132,4 @@ def test_differences_are_bounded() -> None:
     found = differences(before, after)
     assert len(found) == 9 and found[-1] == "42 more" and max(map(len, found)) < 200
     assert differences(None, after) == [] and differences(before, before) == []
-    assert differences({"a": 1}, {"b": True}) == ["a: 1 → none", "b: none → true"]
+    assert differences({"a": 1}, {"b": True}) == ["a: 1 → none", "b: false → true"]

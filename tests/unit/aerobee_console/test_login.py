@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
 from dataclasses import replace
@@ -24,6 +25,7 @@ from aerobee_console.web.login import (
     FAILURES_OF_USER,
     SECURE_COOKIE,
     SECURE_COOKIE_OF_PATH,
+    UNSENT,
     WINDOW_S,
     WRONG,
     Entrance,
@@ -178,6 +180,16 @@ async def test_no_change_is_made_without_a_session(house: House) -> None:
     assert answer.status == 303 and not house.calls
     answer = await house.post("/api/v1/new-topic", {})
     assert answer.status == 401 and not house.calls
+
+
+async def test_a_form_that_was_sent_too_late_is_opened_again_after_the_login(house: House) -> None:
+    late = await house.post("/topics/orders/send", {"body": "x"})
+    page = await house.get(late.headers["location"])
+    assert UNSENT in page.words
+    (address,) = re.findall(r'name="next" value="([^"]+)"', page.text)
+    assert (await house.log_in(next=address)).headers["location"] == "/topics/orders/send"
+    late = await house.post("/logout", {})
+    assert "next" not in late.headers["location"]
 
 
 async def test_the_login_page_shows_nothing_of_the_cluster(house: House) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from typing import Any
 
 import pytest
 
@@ -15,7 +16,7 @@ from aerobee_wire.status import Code, MqError
 from support.clock.polling import until
 from support.console.access import Users
 from support.console.claims import unfounded
-from support.console.visitor import Visitor
+from support.console.visitor import HOST, Visitor, call
 
 ID = "C00002023D65006101A28F6593060018"
 # Page → calls to each broker. "{id}" is the id of a message.
@@ -214,9 +215,30 @@ async def test_a_filter_and_a_page_are_in_the_links(visitor: Visitor) -> None:
     assert "topic-149" in second.text and "topic-000" not in second.text
 
 
+async def test_pages_of_a_topic_with_many_queues_and_of_a_group_with_many_members_are_small(
+    visitor: Visitor,
+) -> None:
+    visitor.topic("wide", queues=500)
+    offsets = {("wide", name, number): 0 for name in "ab" for number in range(500)}
+    await visitor.admin.commit_offsets("billing", offsets)
+    for number in range(1_000):
+        await visitor.member("billing", "wide", client_id=f"member-{number}")
+    for page in ("/topics/wide", "/groups/billing", "/groups/billing/reset?topic=wide&to=latest"):
+        answer = await visitor.get(page)
+        assert answer.status == 200 and "1,000" in answer.words
+        assert len(answer.body) < 150 * 1_024, page
+    first = await visitor.get("/topics/wide")
+    assert "1,000 queues, page 1 of 10" in first.words
+    assert 'href="?queues=2#queues"' in first.text
+    last = await visitor.get("/topics/wide?queues=10")
+    assert "queue=499" in last.text and "queue=499" not in first.text
+    assert "1,000 members, page 2 of 10" in (await visitor.get("/groups/billing?members=2")).words
+
+
 @pytest.mark.parametrize(
     ("address", "field"),
     [
+        ("/topics/orders?queues=0", "queues"),
         ("/topics?type=x", "type"),
         ("/topics?page=0", "page"),
         ("/topics?page=abc", "page"),
@@ -293,6 +315,24 @@ async def test_letters_are_counted_by_reason_and_a_part_is_called_truncated(
     assert "over the 1,000 newest of 1,003" in page.words
 
 
+async def test_reasons_that_the_bars_do_not_show_are_counted(visitor: Visitor) -> None:
+    for number in range(14):
+        reason = {properties.DLQ_REASON: f"Error{number}"}
+        await visitor.brokers["a"].send("%DLQ%billing", b"x", properties=reason)
+    page = await visitor.get("/dead-letters/billing")
+    assert "2 more with other values. The 12 most frequent are shown." in page.words
+
+
+async def test_letters_are_filtered_by_reason_and_tag(visitor: Visitor) -> None:
+    for reason, tag in (("OldError", "card"), ("OldError", "cash"), ("NewError", "card")):
+        named = {properties.DLQ_REASON: reason, properties.TAGS: tag}
+        await visitor.brokers["a"].send("%DLQ%billing", b"x", properties=named)
+    page = await visitor.get("/dead-letters/billing?reason=OldError&tag=card")
+    assert "1 letter of the 3 newest" in page.words
+    for chosen in ("OldError", "card"):
+        assert f'<option value="{chosen}" selected>' in page.text
+
+
 async def test_the_newest_letters_are_shown_also_of_large_ones(visitor: Visitor) -> None:
     for reason in (*["OldError"] * 5, "NewError"):
         await visitor.brokers["a"].send(
@@ -300,6 +340,20 @@ async def test_the_newest_letters_are_shown_also_of_large_ones(visitor: Visitor)
         )
     page = await visitor.get("/dead-letters/billing")
     assert "OldError 5 83 % NewError 1 17 %" in page.words and "Truncated" not in page.words
+
+
+@pytest.mark.parametrize("page", ["/topics", "/api/v1/topics"])
+async def test_a_defect_is_a_page_that_refers_to_the_log(page: str, visitor: Visitor) -> None:
+    defect = AttributeError("a defect")
+    visitor.transport.errors["ListTopics"] = defect  # type: ignore[assignment]
+
+    async def logged(*given: Any) -> None:
+        with pytest.raises(AttributeError):  # for the log of the server
+            await visitor.app(*given)
+
+    answer = await call(logged, "GET", page, {"host": HOST})
+    assert answer.status == 500 and "its log has the error" in answer.words
+    assert "content-security-policy" in answer.headers
 
 
 async def test_a_query_may_have_any_name(visitor: Visitor) -> None:

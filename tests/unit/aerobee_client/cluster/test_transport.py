@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+from typing import Any
+
 import grpc
 import pytest
+from aerobee.broker.v1 import admin_pb2
 
-from aerobee_client.cluster.transport import cause_of, translated
+from aerobee_client.cluster.transport import Channels, GrpcTransport, cause_of, translated
 from aerobee_client.errors import BrokerUnreachable, RequestTimeout
+from aerobee_wire import rpcs
 from aerobee_wire.status import Code, MqError, trailers_of
 
 ADDRESS = "10.0.0.11:10911"
@@ -95,3 +100,32 @@ def test_lost_connection_may_be_tried_again() -> None:
 )
 def test_the_cause_is_one_line(details: str, cause: str) -> None:
     assert cause_of(details) == cause
+
+
+class OldBroker:
+    """A channel to a broker that has the RPC GetBrokerStatus alone."""
+
+    def unary_unary(
+        self, path: str, *, response_deserializer: Callable[[bytes], Any], **_: Any
+    ) -> Callable[..., Awaitable[Any]]:
+        async def call(_: Any, timeout: float) -> Any:
+            if path != rpcs.GET_BROKER_STATUS.path:
+                raise failure(grpc.StatusCode.UNIMPLEMENTED, "unknown method")
+            status = admin_pb2.GetBrokerStatusResponse(cluster="DefaultCluster")
+            return response_deserializer(status.SerializeToString())
+
+        return call
+
+    async def close(self, grace: float | None) -> None:
+        """Close nothing."""
+
+
+async def test_a_status_is_read_after_a_broker_lacked_an_rpc() -> None:
+    transport = GrpcTransport(Channels(lambda *_: OldBroker()))  # type: ignore[arg-type]
+    with pytest.raises(MqError) as caught:
+        await transport.call(ADDRESS, rpcs.GET_BACKLOG, rpcs.GET_BACKLOG.request(), timeout_s=1)
+    assert caught.value.code is Code.REQUEST_CODE_NOT_SUPPORTED
+    request = admin_pb2.GetBrokerStatusRequest()
+    status = await transport.call(ADDRESS, rpcs.GET_BROKER_STATUS, request, timeout_s=1)
+    assert status.cluster == "DefaultCluster"
+    await transport.close()

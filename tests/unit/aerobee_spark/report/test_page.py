@@ -211,6 +211,14 @@ def test_bars_share_one_scale_and_say_their_part() -> None:
     assert charts.bars({"a": 0}).bars[0].width == 0
 
 
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [(0, "0 %"), (0.01, "< 0.1 %"), (0.05, "0.1 %"), (9.96, "10 %"), (99.99, "> 99 %")],
+)
+def test_a_small_share_is_not_0_and_a_large_one_not_all(value: float, shown: str) -> None:
+    assert page.percent(value) == shown
+
+
 def test_negative_bars_go_to_the_left_of_zero() -> None:
     drawn = charts.bars({"a": 30, "b": -10}, parts=False)
     assert drawn.zero == 25

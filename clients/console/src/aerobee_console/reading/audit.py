@@ -153,7 +153,7 @@ def differences(before: Any, after: Any) -> list[str]:
     if not isinstance(before, Mapping) or not isinstance(after, Mapping):
         return []
     found = [
-        f"{name}: {_value(before, name)} → {_value(after, name)}"
+        f"{name}: {_value(before, name, after)} → {_value(after, name, before)}"
         for name in dict.fromkeys((*before, *after))
         if before.get(name) != after.get(name)
     ]
@@ -161,9 +161,9 @@ def differences(before: Any, after: Any) -> list[str]:
     return [*found[:SHOWN_DIFFERENCES], f"{more} more"] if more > 0 else found
 
 
-def _value(state: Mapping[str, Any], name: str) -> str:
-    if name not in state:
-        return "none"
+def _value(state: Mapping[str, Any], name: str, other: Mapping[str, Any]) -> str:
+    if name not in state:  # a line leaves out what is false
+        return "false" if other[name] is True else "none"
     value = state[name]
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     return text if len(text) <= LONGEST_VALUE else f"{text[:LONGEST_VALUE]}…"

@@ -68,16 +68,26 @@ def digest(*facts: Any) -> str:
     return hashlib.sha256(json.dumps(facts, default=sorted).encode()).hexdigest()[:32]
 
 
+def figure(value: int | None, noun: str, complete: bool) -> str:
+    """Return a sum over brokers with its noun: "5 messages".
+
+    If a broker is missing, it is a lower bound: "at least 5 messages".
+    """
+    if value is None or not (value or complete):
+        return f"an unknown number of {noun}s"
+    return counted(value, noun) if complete else f"at least {counted(value, noun)}"
+
+
 async def topic_deletion(source: Source, topic: str) -> Effects:
     """Return the effects of deleting a topic. Raises MqError like `topic_page`."""
     page = await topic_page(source, topic)
     queues = page.queues or ()
-    stored = counted(page.stored_messages or 0, "message")
-    texts = [f"{topic} has {stored} in {_queues(len(queues))}"]
+    stored = figure(page.stored_messages, "message", page.complete)
+    texts = [f"{topic} has {stored} in {figure(len(queues), 'queue', page.complete)}"]
     for group in page.groups or ():
         texts.append(
-            f"{group.consumer_group} reads it: {counted(group.members or 0, 'member')}, "
-            f"{counted(group.lag or 0, 'message')} not consumed"
+            f"{group.consumer_group} reads it: {figure(group.members, 'member', page.complete)}, "
+            f"{figure(group.lag, 'message', page.complete)} not consumed"
         )
     texts += [f"{client_id} publishes to it" for client_id in page.producers or ()]
     return Effects(
@@ -97,15 +107,15 @@ async def group_deletion(source: Source, group: str) -> Effects:
     progress = [queue.progress for queue in page.queues or ()]
     held = [queue for queue in progress if queue.consumer_offset is not None]
     texts = [
-        f"{group} has {counted(len(page.members or ()), 'member')}",
-        f"{group} has {counted(page.dead_letters or 0, 'dead letter')}, which stay",
+        f"{group} has {figure(len(page.members or ()), 'member', page.complete)}",
+        f"{group} has {figure(page.dead_letters, 'dead letter', page.complete)}, which stay",
     ]
     for topic in dict.fromkeys(queue.topic for queue in held):
         there = [queue for queue in held if queue.topic == topic]
         lag = sum(queue.lag for queue in there)
         texts.append(
-            f"the offsets of {group} in {_queues(len(there))} of {topic}, with "
-            f"{counted(lag, 'message')} not consumed"
+            f"the offsets of {group} in {figure(len(there), 'queue', page.complete)} of {topic}, "
+            f"with {figure(lag, 'message', page.complete)} not consumed"
         )
     return Effects(
         texts=tuple(texts),
@@ -143,7 +153,7 @@ async def offset_reset(source: Source, group: str, topic: str, target: ResetTarg
     members = [client.client_id for client in found[2] or ()]
     texts = list(effects(progress, after, target)) or ["the group consumes as before"]
     return ResetEffects(
-        texts=(f"{group} has {counted(len(members), 'member')}", *texts),
+        texts=(f"{group} has {figure(len(members), 'member', not asking.silent)}", *texts),
         seen=digest([(queue.broker_name, queue.queue_id) for queue in queues], members, target),
         queues=tuple(
             MovedQueue(
@@ -179,8 +189,10 @@ async def redrive(source: Source, job: GroupLetterJob) -> Effects:
     previews = await asking.of(preview) or {}
     shares = job.shares()
     total = sum(shares.values())
-    done = f"sent to {spec.target}" if spec.target else "dismissed"
-    texts = [f"{counted(total, 'letter')} of {spec.consumer_group} would be {done}"]
+    targets = {"retry": "the retry topic of the group", "origin": "their origin topics"}
+    done = f"sent to {targets[spec.target]}" if spec.target else "dismissed"
+    letters = figure(total, "letter", not asking.silent)
+    texts = [f"{letters} of {spec.consumer_group} would be {done}"]
     for name, each in previews.items():
         reasons = ", ".join(
             f"{reason or 'no reason'} {number:,}" for reason, number in each.reasons.items()
@@ -359,10 +371,11 @@ async def offset_clone(source: Source, group: str, target: str) -> ResetEffects:
     before = {_place(each): each.consumer_offset for each in found[1] or ()}
     members = [client.client_id for client in found[2] or ()]
     topics = sorted({each.topic for each in wanted})
+    queues = counted(len(wanted), "queue")
     return ResetEffects(
         texts=(
-            f"{target} has {counted(len(members), 'member')}",
-            f"{target} moves in {_queues(len(wanted))} of {', '.join(topics) or 'no topic'}",
+            f"{target} has {figure(len(members), 'member', not asking.silent)}",
+            f"{target} moves in {queues} of {', '.join(topics) or 'no topic'}",
         ),
         seen=digest(sorted(map(_place, wanted)), members),
         queues=tuple(
@@ -386,7 +399,3 @@ async def _moved(source: Source, queue: QueueStatus, target: ResetTarget) -> Que
     if offset is None:
         offset = await source.admin.search_offset(*place, target["timestamp_ms"])
     return QueueOffset(*place, offset)
-
-
-def _queues(number: int) -> str:
-    return counted(number, "queue")

@@ -189,7 +189,7 @@ async def group_page(source: Source, group: str, period: str = DEFAULT_PERIOD) -
         leases=None if answers[3] is None else answers[3].rows,
         due_retries=None if answers[4] is None else answers[4].rows,
         charts=(
-            chart("Lag", {"lag": "lag"}, stats, history),
+            chart("Lag in messages", {"lag": "lag"}, stats, history),
             chart("Messages per second", {"messages_out": "out"}, stats, history),
         ),
         silent=asking.silent,

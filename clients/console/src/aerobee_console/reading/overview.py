@@ -247,7 +247,7 @@ def _charts(stats: Stats | None) -> tuple[Chart, ...]:
     waits = {"lag": "lag"}
     return (
         chart("Messages per second", flow, stats, history),
-        chart("Lag", waits, stats, history),
+        chart("Lag in messages", waits, stats, history),
     )
 
 

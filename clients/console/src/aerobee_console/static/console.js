@@ -40,11 +40,13 @@
     return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
   }
 
-  function clockOf(seconds) {
+  // "14:05", with seconds if it has some; "11-28 14:00" in a history of more than a day.
+  function clockOf(seconds, span) {
     const at = new Date(seconds * 1000);
     const two = (number) => String(number).padStart(2, "0");
+    const day = span > 86400 ? `${two(at.getMonth() + 1)}-${two(at.getDate())} ` : "";
     const tail = at.getSeconds() ? `:${two(at.getSeconds())}` : "";
-    return `${two(at.getHours())}:${two(at.getMinutes())}${tail}`;
+    return `${day}${two(at.getHours())}:${two(at.getMinutes())}${tail}`;
   }
 
   function numbersOf(table) {
@@ -64,10 +66,11 @@
     return new uPlot({
       width: place.clientWidth,
       height: 170,
+      padding: [null, 28, null, null],
       legend: { show: false },
       cursor: { y: false, drag: { x: false, y: false } },
       scales: { y: { range: (plot, low, high) => [0, high > 0 ? high * 1.1 : 1] } },
-      axes: [{ ...axis, space: 80, values: (plot, ticks) => ticks.map(clockOf) }, { ...axis, size: 56 }],
+      axes: [{ ...axis, size: 30, space: (plot, side, min, max) => (max - min > 86400 ? 100 : 70), values: (plot, ticks) => ticks.map((each) => clockOf(each, plot.scales.x.max - plot.scales.x.min)) }, { ...axis, size: 56 }],
       series: [{}, ...data.slice(1).map((_, index) => ({ stroke: strokes[index % 2], width: 2, spanGaps: false, points: { show: false } }))],
     }, data, place);
   }
@@ -288,6 +291,13 @@
     showTab();
   }
 
+  // After a link or a form: the next Tab begins in the new content, and not at a link of the menu.
+  function arrive() {
+    prepare();
+    if (document.activeElement.closest("form.filter")) return;
+    (document.getElementById("problem") ?? content()).focus({ preventScroll: true });
+  }
+
   function showTab() {
     const tab = document.querySelector("div.bar nav [aria-current]");
     if (tab) tab.parentElement.scrollLeft = tab.offsetLeft - tab.parentElement.offsetLeft - 60;
@@ -295,7 +305,7 @@
 
   document.addEventListener("keydown", onKey);
   document.addEventListener("htmx:beforeSwap", silence); // the former page may still arrive
-  document.addEventListener("htmx:afterSettle", prepare);
+  document.addEventListener("htmx:afterSettle", arrive);
   document.addEventListener("htmx:sendError", () => report(true));
   document.addEventListener("htmx:afterRequest", (event) => {
     if (event.detail.successful) report(false);

@@ -12,7 +12,6 @@ from starlette.responses import Response
 
 from aerobee_cli.offsets import ResetTarget, reset_target
 from aerobee_cli.options import BadOption
-from aerobee_cli.output import counted
 from aerobee_cli.settings import (
     MessageType,
     Order,
@@ -28,6 +27,7 @@ from aerobee_console.reading.effects import (
     Effects,
     ResetEffects,
     drain,
+    figure,
     group_deletion,
     offset_clone,
     offset_reset,
@@ -68,7 +68,15 @@ async def show(request: Request, console: Console, action: Action) -> Response:
     names: Mapping[str, str] = request.path_params
     if request.method != "POST":
         fields = fields_of(request)
-        return _render(request, console, action, await action.form(console, names, fields), fields)
+        try:
+            form = await action.form(console, names, fields)
+        except BadField as error:
+            try:
+                empty = await action.form(console, names, Fields({}))
+            except BadField:  # the form is not for any value
+                raise error from None
+            return _render(request, console, action, empty, fields, error=error)
+        return _render(request, console, action, form, fields)
     console.guard.check_origin(request.headers)
     try:
         values = joined(parse_qsl((await request.body()).decode(), keep_blank_values=True))
@@ -94,7 +102,8 @@ def _render(
     *,
     error: Exception | None = None,
 ) -> Response:
-    status, message, title = 200, "", "Nothing was changed"
+    status, message = 200, ""
+    title = "Nothing was changed" if request.method == "POST" else "Invalid value"
     given = fields
     if isinstance(error, BadField):
         status, message = 400, error.message
@@ -473,7 +482,8 @@ async def _reset_form(console: Console, names: Mapping[str, str], fields: Fields
         inputs=(
             Input(name="topic", label="Topic", kind=kind, value=topic, required=True),
             Input(name="to", label="To", kind=kind, value=to, required=True,
-                  hint="earliest, latest, a time such as 2026-06-01T00:00:00Z, or a queue offset"),
+                  hint="" if found else
+                  "earliest, latest, a time such as 2026-06-01T00:00:00Z, or a queue offset"),
         ),
         effects=found,
         confirm=group if found else "",
@@ -535,7 +545,8 @@ async def _pause_form(console: Console, names: Mapping[str, str], _: Fields) -> 
     group = names["group"]
     found = await group_page(console.source, group)
     paused = found.settings is not None and not found.settings.consume_enable
-    members = counted(len(found.members or ()), "member")
+    members = figure(len(found.members or ()), "member", found.complete)
+    lag = figure(found.lag, "message", found.complete)
     return Form(
         title=f"{'Resume' if paused else 'Pause'} {group}",
         submit="Resume" if paused else "Pause",
@@ -546,7 +557,7 @@ async def _pause_form(console: Console, names: Mapping[str, str], _: Fields) -> 
         ),
         effects=Effects(
             texts=(
-                f"{group} has {members}, and {counted(found.lag or 0, 'message')} not consumed",
+                f"{group} has {members}, and {lag} not consumed",
             ),
             seen="",
             silent=found.silent,
@@ -583,7 +594,8 @@ async def _clone_form(console: Console, names: Mapping[str, str], fields: Fields
         back=f"/groups/{part(group)}",
         inputs=(
             Input(name="target", label="Group that is moved", kind="fixed" if found else "text",
-                  value=target, required=True, hint="it continues where this group is"),
+                  value=target, required=True,
+                  hint="" if found else "it continues where this group is"),
         ),
         effects=found,
         confirm=target if found else "",
@@ -686,7 +698,6 @@ async def _redrive_form(console: Console, names: Mapping[str, str], fields: Fiel
         inputs=inputs,
         effects=found,
         confirm=group if found else "",
-        danger=found is not None,
         method="post" if found else "get",
         notes=("The brokers send the letters, each once, also after a restart.",),
     )  # fmt: skip

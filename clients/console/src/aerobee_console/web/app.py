@@ -11,7 +11,7 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from aerobee_console.web import api
@@ -24,7 +24,7 @@ from aerobee_console.web.live import stream
 from aerobee_console.web.login import Entrance, LoginMiddleware, console_of
 from aerobee_console.web.names import pattern
 from aerobee_console.web.pages import PAGES, Page
-from aerobee_console.web.security import Refused, SecurityMiddleware
+from aerobee_console.web.security import HEADERS, Refused, SecurityMiddleware
 from aerobee_wire.status import MqError
 
 STATIC = {
@@ -77,7 +77,7 @@ def application(console: Console, entrance: Entrance | None = None) -> Starlette
             Middleware(BasePathMiddleware, base=console.options.base_path),
             Middleware(LoginMiddleware, console=console, entrance=entrance),
         ],
-        exception_handlers={HTTPException: _http_error},
+        exception_handlers={HTTPException: _http_error, Exception: _failure(console)},
     )
 
 
@@ -148,6 +148,20 @@ async def _http_error(request: Request, error: Exception) -> Response:
         405: "This page does not accept the method: use the menu.",
     }.get(error.status_code, str(error.detail))
     return console_of(request).problem(request, error.status_code, text)
+
+
+def _failure(console: Console) -> Callable[[Request, Exception], Awaitable[Response]]:
+    """Return the handler of defects. The server logs the error after the answer."""
+
+    async def failure(request: Request, _: Exception) -> Response:
+        text = "The console failed: its log has the error. Repeat the request, and report it."
+        answer: Response = JSONResponse({"message": text, "field": ""}, 500)
+        if not request.url.path.startswith(f"{api.PREFIX}/"):
+            answer = console.problem(request, 500, text)
+        answer.headers.update({**HEADERS, "cache-control": "no-store"})  # outside of the middleware
+        return answer
+
+    return failure
 
 
 def _static(path: str) -> Response:

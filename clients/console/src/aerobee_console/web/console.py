@@ -109,6 +109,7 @@ class Console:
         """Render a page about an error."""
         return self.page(
             request, "problem.html.j2", status=status, tab="", page=None, message=message,
+            invalid=status == HTTPStatus.BAD_REQUEST,
             title=title or HTTPStatus(status).phrase, live=status == HTTPStatus.BAD_GATEWAY,
         )  # fmt: skip
 

@@ -38,6 +38,7 @@ FAILURES_OF_ADDRESS, FAILURES_OF_USER = 30, 10
 WRONG = "the user or the secret key is not valid"
 # An error may name addresses and files, which a visitor without a session must not see.
 UNCHECKED = "the login could not be checked: the log of the console has the reason"
+UNSENT = "the session ended before the form was sent: log in, and fill in the form again"
 NO_SESSION = "there is no session: log in at /login"
 
 # Log an event with its fields.
@@ -98,7 +99,8 @@ class Entrance:
             address = "/"
         if await self.session_of(request.headers, use=True) is not None:
             return RedirectResponse(address, 303)
-        return self._page(request, 200, "", address)
+        message = UNSENT if fields_of(request).given("unsent") else ""
+        return self._page(request, 200, message, address)
 
     async def _log_in(self, request: Request) -> Response:
         address, user = "/", ""
@@ -250,5 +252,7 @@ def _refusal(scope: Scope) -> Callable[[Scope, Receive, Send], Awaitable[Any]]:
         return JSONResponse({"message": NO_SESSION, "field": ""}, 401)
     query = scope["query_string"].decode("ascii", "replace")
     address = f"{quote(path)}?{query}" if query else quote(path)
-    is_page = scope["method"] == "GET" and address != "/"
-    return RedirectResponse(link(LOGIN, next=address if is_page else ""), 303)
+    # A change has its form at its own address.
+    was_sent = scope["method"] == "POST" and path != LOGOUT
+    there = "" if address == "/" or path == LOGOUT else address
+    return RedirectResponse(link(LOGIN, next=there, unsent=was_sent), 303)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import urlencode
@@ -12,7 +13,9 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from aerobee_cli.connected import queue_ranges
+from aerobee_console.reading.source import page_of
 from aerobee_console.reading.text import printable
+from aerobee_console.web.fields import Fields
 from aerobee_console.web.names import part
 from aerobee_wire.version import VERSION
 
@@ -45,7 +48,9 @@ def environment() -> Environment:
         shown=shown,
         ranges=lambda queues: list(queue_ranges(queues)),
     )
-    made.globals.update(link=link, changed=changed, count=count, oldest=oldest, VERSION=VERSION)
+    made.globals.update(
+        link=link, changed=changed, count=count, cut=cut, oldest=oldest, VERSION=VERSION
+    )
     return made
 
 
@@ -58,20 +63,49 @@ def shown(value: Any) -> Any:
     return value
 
 
+# ---- long tables ----
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A page of one of several long tables. `name` is its field of the address."""
+
+    name: str
+    rows: Sequence[Any]
+    page: int
+    pages: int
+    total: int
+
+
+def cut(rows: Sequence[Any] | None, query: Mapping[str, str], name: str) -> Part:
+    """Return the part of a table that the field `name` of the address chooses, or the first.
+
+    Raises BadField if the field is not the number of a page.
+    """
+    chosen = Fields(query).number(name, 1, least=1, most=1_000_000) or 1
+    shown, page, pages = page_of(rows or (), chosen)
+    return Part(name, shown, page, pages, len(rows or ()))
+
+
 # ---- filters ----
 
 
 def number(value: float | None) -> Any:
+    """Format a number. A rate has one decimal; one that is not 0 is not shown as 0."""
     if value is None:
         return None
-    return f"{value:,}" if isinstance(value, int) else f"{value:,.1f}"
+    if isinstance(value, int):
+        return f"{value:,}"
+    return "< 0.1" if 0 < value < 0.05 else f"{value:,.1f}"
 
 
 def count(value: float | None, complete: bool) -> Any:
     """Return a sum over brokers: "≥ 7" if a broker is missing, and "?" if nothing is known."""
     if value is None or complete:
         return number(value)
-    return f"≥ {number(value)}" if value else None
+    if not value:
+        return None
+    return "> 0" if value < 0.05 else f"≥ {number(value)}"
 
 
 def oldest(page: Any, amount: int | None) -> Any:
@@ -121,17 +155,27 @@ def moment(ms: int | None) -> Any:
     """Return an element for a time in UTC, which a script shows in the zone of the browser."""
     if not ms:
         return None
-    at = datetime.fromtimestamp(ms / 1000, UTC)
+    try:
+        at = datetime.fromtimestamp(ms / 1000, UTC)
+    except (ValueError, OverflowError, OSError):
+        return f"{ms} ms since 1970"  # a client may give any time of birth
     text = at.strftime("%Y-%m-%d %H:%M:%S UTC")
     iso = at.isoformat(timespec="milliseconds")
     return Markup('<time datetime="{}" title="{}">{}</time>').format(iso, text, text)
 
 
 def percent(value: float | None) -> Any:
-    """Return a percentage, below 10 % with one digit more, so that a small share is not 0."""
+    """Format a percentage, below 10 % with one decimal.
+
+    A part that is not 0 is not shown as 0 %, and one that is not all is not shown as 100 %.
+    """
     if value is None:
         return None
-    return f"{value:.0f} %" if value >= 10 else f"{value:.1f} %".replace(".0 ", " ")
+    if 0 < value < 0.05:
+        return "< 0.1 %"
+    if 99.5 <= value < 100:
+        return "> 99 %"
+    return f"{value:.0f} %" if value >= 9.95 else f"{value:.1f} %".replace(".0 ", " ")
 
 
 # ---- addresses ----

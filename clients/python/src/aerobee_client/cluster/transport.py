@@ -223,13 +223,14 @@ class _Server(NamedTuple):
     name: str
     port: int
     package: str
-    identifies: str
+    identifies: Rpc[Any, Any]
 
 
+_OF_PROXIES = "/apache.rocketmq.v2.MessagingService/QueryRoute"
 _SERVERS = (
-    _Server("name server", 9876, "/aerobee.namesrv.", rpcs.GET_CLUSTER_INFO.path),
-    _Server("broker", 10911, "/aerobee.broker.", rpcs.GET_BROKER_STATUS.path),
-    _Server("proxy", 8081, "/apache.", "/apache.rocketmq.v2.MessagingService/QueryRoute"),
+    _Server("name server", 9876, "/aerobee.namesrv.", rpcs.GET_CLUSTER_INFO),
+    _Server("broker", 10911, "/aerobee.broker.", rpcs.GET_BROKER_STATUS),
+    _Server("proxy", 8081, "/apache.", Rpc(_OF_PROXIES, empty_pb2.Empty, empty_pb2.Empty)),
 )
 # The time limit of a request that identifies a server.
 IDENTIFY_S = 2.0
@@ -286,10 +287,10 @@ class GrpcTransport:
 
     async def _is(self, server: _Server, address: str) -> bool:
         """Return whether the server at `address` has the RPC that identifies `server`."""
-        identify = Rpc(server.identifies, empty_pb2.Empty, empty_pb2.Empty)
-        method = self._channels.method(address, identify, "unary_unary")
+        # Later calls of the RPC at this address use the same method, so it needs the real types.
+        method = self._channels.method(address, server.identifies, "unary_unary")
         try:
-            await method(empty_pb2.Empty(), timeout=IDENTIFY_S)
+            await method(server.identifies.request(), timeout=IDENTIFY_S)
         except grpc.aio.AioRpcError as error:
             unknown = (
                 grpc.StatusCode.UNIMPLEMENTED,

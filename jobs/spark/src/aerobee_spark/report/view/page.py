@@ -168,9 +168,17 @@ def number(value: Any) -> str:
 
 
 def percent(value: float | None) -> str:
+    """Format a percentage, below 10 % with one decimal.
+
+    A part that is not 0 is not shown as 0 %, and one that is not all is not shown as 100 %.
+    """
     if value is None:
         return ""
-    return f"{value:.0f} %" if value >= 10 or value == 0 else f"{value:.1f} %"
+    if 0 < value < 0.05:
+        return "< 0.1 %"
+    if 99.5 <= value < 100:
+        return "> 99 %"
+    return f"{value:.0f} %" if value >= 9.95 or value == 0 else f"{value:.1f} %"
 
 
 def coordinate(value: float) -> str:

@@ -1,0 +1,41 @@
+"""Numbers, shares and times in a page."""
+
+from __future__ import annotations
+
+import pytest
+
+from aerobee_console.web.render import count, moment, number, percent
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (0, "0 %"),
+        (0.001, "< 0.1 %"),
+        (0.049, "< 0.1 %"),
+        (0.05, "0.1 %"),
+        (1, "1 %"),
+        (9.94, "9.9 %"),
+        (9.96, "10 %"),
+        (99.4, "99 %"),
+        (99.99, "> 99 %"),
+        (100, "100 %"),
+    ],
+)
+def test_a_small_share_is_not_0_and_a_large_one_not_all(value: float, shown: str) -> None:
+    assert percent(value) == shown
+
+
+def test_a_small_rate_is_not_0() -> None:
+    assert [number(each) for each in (0.0, 0.001, 0.1, 1_234.56)] == [
+        "0.0",
+        "< 0.1",
+        "0.1",
+        "1,234.6",
+    ]
+    assert (count(0.001, False), count(0.2, False), count(0.0, False)) == ("> 0", "≥ 0.2", None)
+
+
+def test_a_time_that_no_calendar_has_is_shown_as_a_number() -> None:
+    assert moment(1 << 62) == f"{1 << 62} ms since 1970"
+    assert moment(-1_000) != moment(1_000)
