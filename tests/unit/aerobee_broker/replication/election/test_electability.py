@@ -89,6 +89,8 @@ def test_the_newest_epoch_goes_before_the_longest_log() -> None:
     check_furthest(log(1, epoch=2, end=50), [log(2, epoch=1, end=100)])
     check_furthest(log(1), [log(2)])
     check_furthest(log(1), [])
+    ahead = EpochHistory((EpochEntry(0, "s", 0), EpochEntry(2, "s", 101)), 2)
+    check_furthest(log(1), [replace(log(2, end=50), history=ahead)])
     for other in (log(2, epoch=2, end=50), log(2, epoch=1, end=101)):
         with raises_code(Code.ILLEGAL_OPERATION):
             check_furthest(log(1, epoch=1, end=100), [other])

@@ -11,6 +11,8 @@ import pytest
 from aerobee.namesrv.v1.namesrv_pb2 import GetTopicRouteRequest
 
 from aerobee_broker.disk import Usage
+from aerobee_broker.replication.identity import Replica
+from aerobee_broker.replication.log.epochs import EpochHistory
 from aerobee_broker.replication.rpc.replica import ReplicaCalls
 from aerobee_wire import rpcs
 from aerobee_wire.epochs import MOST_MISSED, PROMOTION_STEP
@@ -455,3 +457,76 @@ async def master_at_name_server(cluster: SimulatedCluster) -> str:
     asking = cluster.caller.call(NAMESRV_ADDRESS, rpcs.GET_TOPIC_ROUTE, request, timeout_s=3.0)
     (broker,) = (await cluster.client.spawn(asking)).route.brokers
     return str(broker.addresses[MASTER_ID])
+
+
+def test_a_handover_that_takes_too_long_gives_up_nothing_that_its_master_then_accepts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The process of the successor stands still after the answer of its master."""
+    good = ReplicaCalls.hand_over
+
+    async def scenario(cluster: SimulatedCluster) -> None:
+        async def stand_still(
+            calls: ReplicaCalls, address: str, epoch: int, successor: Replica
+        ) -> int:
+            end = await good(calls, address, epoch, successor)
+            isolate(cluster, late.number)
+            await asyncio.sleep(20)
+            cluster.network.heal()
+            return end
+
+        monkeypatch.setattr(ReplicaCalls, "hand_over", stand_still)
+        await cluster.begin(3, STRICT, elected=False)
+        await cluster.settle()
+        client = SimulatedClient(cluster)
+        await client.put_topic("orders")
+        await cluster.settle()
+        master, late, other = cluster.nodes
+        promoting = asyncio.create_task(cluster.promote(late))
+        await asyncio.sleep(15)
+        client.address = master.address
+        await client.send("orders", b"acknowledged")
+        refused = await promoting
+        assert refused is not None and refused.code is Code.ILLEGAL_OPERATION
+        assert await cluster.promote(other) is None
+        cluster.check_alike(await cluster.settle())
+
+    simulate(1, scenario)
+
+
+def history(node: BrokerNode) -> EpochHistory:
+    return EpochHistory() if node.roles is None else node.roles.own.epochs.history
+
+
+def test_a_replica_that_knows_an_epoch_without_its_log_is_not_the_furthest() -> None:
+    """A replica adopts the epochs of its master before it has the log up to where they begin."""
+
+    async def scenario(cluster: SimulatedCluster) -> None:
+        await cluster.begin(3, STRICT, elected=False)
+        await cluster.settle()
+        client = SimulatedClient(cluster)
+        await client.put_topic("orders")
+        await cluster.settle()
+        master, whole, late = cluster.nodes
+        late.kill()
+        await client.send("orders", b"acknowledged")
+        whole.kill()
+        master.kill()
+        late.start()
+        master.start()
+        for _ in range(100_000):  # 10 s; the first chunk follows within a millisecond
+            if history(late).newest_epoch == 2:
+                break
+            await asyncio.sleep(0.000_1)
+        master.lose_power()
+        assert late.store is not None and history(late).newest_epoch == 2
+        assert late.store.end_offset < history(late).entries[-1].start
+        whole.start()
+        await asyncio.sleep(5)
+        refused = await cluster.promote(late)
+        assert refused is not None and refused.code is Code.ILLEGAL_OPERATION
+        assert await cluster.promote(whole) is None
+        cluster.heal()
+        cluster.check_alike(await cluster.settle())
+
+    simulate(1, scenario)

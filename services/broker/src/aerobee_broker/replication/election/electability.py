@@ -2,7 +2,7 @@
 
 An acknowledged message is on `required` of `totalReplicas` replicas. So among any totalReplicas -
 required + 1 replicas, at least one has all acknowledged messages. That replica has the longest log
-in the newest epoch.
+in the newest epoch that a log has reached.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from aerobee_broker.config import BrokerOptions
 from aerobee_broker.replication.errors import NotElectable
+from aerobee_broker.replication.log.epochs import Reach
 from aerobee_broker.replication.log.handshake import LogDescription
 from aerobee_broker.replication.log.status import ReplicaStatus, Role
 
@@ -107,7 +108,7 @@ def lacks_confirmed(own: LogDescription, others: Sequence[ReplicaStatus]) -> Rep
 
 
 def check_furthest(own: LogDescription, others: Sequence[LogDescription]) -> None:
-    """Check that no other replica has a longer log in the newest epoch. Raises NotElectable."""
+    """Check that the log of no other replica goes further. Raises NotElectable."""
     furthest = max(others, key=_reach, default=own)
     if _reach(furthest) > _reach(own):
         number = furthest.replica.replica_id
@@ -127,12 +128,12 @@ def _has_what_it_confirmed(found: ReplicaStatus) -> bool:
     return bool(found.log.history.entries) and not (lacks_log or found.learner)
 
 
-def _reach(log: LogDescription) -> tuple[int, int]:
-    return log.history.newest_epoch, log.end
+def _reach(log: LogDescription) -> Reach:
+    return log.history.reach(log.end)
 
 
 def _least(options: BrokerOptions) -> int:
-    """"""
+    """Return on how many replicas an acknowledged message is at least."""
     if options.enable_auto_in_sync_replicas:
         return options.min_in_sync_replicas
     return options.required_replicas

@@ -373,8 +373,8 @@ class EtcdCoordinator:
 
         The last renewal may have recorded an older end.
         """
-        if self._candidacy is not None and self._candidacy.reach != self._recorded_end:
-            await self._write([], self._put_end(self._candidacy.reach))
+        if self._candidacy is not None and self._candidacy.recorded_reach != self._recorded_end:
+            await self._write([], self._put_end(self._candidacy.recorded_reach))
 
     async def _keep(self) -> None:
         while True:
@@ -411,10 +411,10 @@ class EtcdCoordinator:
             assert candidacy is not None, "announced before this task began"
             key = f"{self._prefix}{_REPLICAS}{self._replica.replica_id}"
             writes = [Put(key, _of_candidacy(candidacy), self._lease)]
-            if candidacy.reach != self._recorded_end:
-                writes.append(self._put_end(candidacy.reach))
+            if candidacy.recorded_reach != self._recorded_end:
+                writes.append(self._put_end(candidacy.recorded_reach))
             await self._write([], *writes)
-            self._announced, self._recorded_end = candidacy, candidacy.reach
+            self._announced, self._recorded_end = candidacy, candidacy.recorded_reach
         self._alive_until_ms = asked_ms + self._ttl_s * 1000
 
     def _put_end(self, reach: Reach) -> Put:
