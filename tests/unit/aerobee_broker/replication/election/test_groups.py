@@ -494,6 +494,35 @@ def test_a_handover_that_takes_too_long_gives_up_nothing_that_its_master_then_ac
     simulate(1, scenario)
 
 
+def test_a_damaged_replica_is_promoted_after_it_has_repaired_its_log() -> None:
+    async def scenario(cluster: SimulatedCluster) -> None:
+        await cluster.begin(3, STRICT, elected=False)
+        await cluster.settle()
+        client = SimulatedClient(cluster)
+        await client.put_topic("orders")
+        for number in range(20):
+            await client.send("orders", b"%d" % number)
+        await cluster.settle()
+        master, damaged, _ = cluster.nodes
+        damaged.kill()
+        damaged.damage_log(cluster.rng)
+        master.kill()
+        damaged.start()
+        await until(lambda: damaged.store is not None, "it opens its store")
+        assert damaged.store is not None and damaged.store.damage.ranges
+        refused = await cluster.promote(damaged)
+        assert refused is not None and refused.code is Code.ILLEGAL_OPERATION
+        store = damaged.store
+        await until(lambda: not store.damage.ranges, "it repairs its log")
+        await asyncio.sleep(5)
+        assert await cluster.promote(damaged) is None
+        cluster.heal()
+        cluster.check_alike(await cluster.settle())
+        assert len(visible_of(damaged)) == 20
+
+    simulate(1, scenario)
+
+
 def history(node: BrokerNode) -> EpochHistory:
     return EpochHistory() if node.roles is None else node.roles.own.epochs.history
 
@@ -514,6 +543,7 @@ def test_a_replica_that_knows_an_epoch_without_its_log_is_not_the_furthest() -> 
         master.kill()
         late.start()
         master.start()
+        await until(lambda: master.epoch_as_master == 2, "it leads again")
         for _ in range(100_000):  # 10 s; the first chunk follows within a millisecond
             if history(late).newest_epoch == 2:
                 break

@@ -23,6 +23,7 @@ from aerobee_broker.replication.election.electability import (
     check_electable,
     check_enough,
     check_furthest,
+    check_whole,
     knows_of_promotions,
     lacks_confirmed,
     master_among,
@@ -274,7 +275,10 @@ class ManualFailover(Member):
                 return promotion
             self.check_finished()
             own = replica_status(self._roles, self._address)
+            damaged = list(self._roles.own.store.damage.ranges)
             found = await self._others()
+            if not unclean:
+                check_whole(own.log, damaged, found)
             master = master_among(found)
             if master is not None:
                 check_copies(own, self._options, master)
