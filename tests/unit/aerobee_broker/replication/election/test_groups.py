@@ -122,6 +122,56 @@ def test_a_master_that_notes_a_promotion_while_it_starts_does_not_lead(seed: int
     simulate(seed, scenario)
 
 
+def test_a_master_that_notes_an_epoch_between_its_own_and_its_service_ends_at_once() -> None:
+    """Its slaves would confirm its messages to it, although it has promised to confirm nothing."""
+
+    async def scenario(cluster: SimulatedCluster) -> None:
+        await cluster.begin(3, STRICT, elected=False)
+        await cluster.settle()
+        master = cluster.nodes[0]
+        master.kill()
+        master.start()
+        await until_true(lambda: history(master).newest_epoch == 2)
+        cluster.namesrv.pause()  # it delays the service of a new master by some seconds
+        assert not master.epoch_as_master
+        noting = ReplicaCalls(cluster.caller, 3.0).note_epoch(master.address, PROMOTION_STEP)
+        await cluster.client.spawn(noting)
+        assert not master.epoch_as_master
+        await until_true(lambda: master.roles is not None and master.roles.epoch == 2)
+        await asyncio.sleep(1)
+        assert not master.epoch_as_master
+
+    simulate(1, scenario)
+
+
+def test_a_master_that_has_noted_an_epoch_serves_no_slave_in_that_epoch() -> None:
+    """The request of the promotion was cancelled after the note, so the master still serves."""
+
+    async def scenario(cluster: SimulatedCluster) -> None:
+        rarely = {"haHousekeepingInterval": 100_000}
+        await cluster.begin(3, {**STRICT, **rarely}, elected=False)
+        await cluster.settle()
+        master, one, two = cluster.nodes
+        two.kill()
+        for node in (master, one):
+            assert node.roles is not None
+            epochs = node.roles.own.epochs
+            epochs.save(epochs.history.note(PROMOTION_STEP))
+        cluster.network.break_streams(one.number)
+        await asyncio.sleep(5)
+        assert not master.epoch_as_master
+
+    simulate(1, scenario)
+
+
+async def until_true(condition: Callable[[], bool]) -> None:
+    """Look ten times in a millisecond, at most for 100 s."""
+    for _ in range(1_000_000):
+        if condition():
+            return
+        await asyncio.sleep(0.000_1)
+
+
 @pytest.mark.parametrize("seed", range(8))
 def test_of_two_promotions_at_a_time_one_goes_on_at_most(seed: int) -> None:
     async def scenario(cluster: SimulatedCluster) -> None:

@@ -169,6 +169,7 @@ class ManualFailover(Member):
         await self._roles.run_master(epoch, self._coordinator, self._until_outdated)
 
     async def _until_outdated(self, role: MasterRole) -> None:
+        role.end(self._roles.own.highest_epoch())  # noted while the role started
         await until_one_ends(self._until_appointed(role), self._until_known_elsewhere(role))
         structlog.get_logger().warning("master_superseded", own_epoch=self._roles.epoch)
 
