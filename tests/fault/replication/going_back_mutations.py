@@ -35,7 +35,7 @@ def compare_no_generations(patch: pytest.MonkeyPatch) -> None:
     """Only the lengths of logs tell an older copy."""
 
     def is_older_than(self: Enrollment, record: StoreRecord) -> bool:
-        return self._own.reach < record.reach
+        return self._own.recorded_reach < record.reach
 
     patch.setattr(Enrollment, "_is_older_than", is_older_than)
 

@@ -13,7 +13,7 @@ import pytest
 
 from aerobee_client import AsyncProducer, Message
 from aerobee_client.admin.descriptions import PolicyDescription, ReplicaDescription
-from aerobee_console.reading.effects import losses
+from aerobee_console.reading.effects import losses, seen_of
 from aerobee_console.reading.source import Silent
 from aerobee_console.web import actions
 from aerobee_console.web.actions import ACTIONS
@@ -514,6 +514,23 @@ def replica(number: int, role: str, **fields: Any) -> ReplicaDescription:
     values: dict[str, Any] = {each.name: None for each in dataclasses.fields(ReplicaDescription)}
     values |= {"replica_id": number, "role": role, "end_offset": 1_000, "master_end_offset": 0}
     return ReplicaDescription(**{**values, **fields})
+
+
+def test_only_what_decides_a_loss_makes_the_form_of_a_promotion_outdated() -> None:
+    late = replica(1, "slave", epoch=3, in_sync=None)
+    seen = seen_of([late, replica(2, "slave", epoch=3, in_sync=True)])
+    candidate = dataclasses.replace(late, role="candidate", in_sync=False)
+    in_sync = replica(2, "candidate", epoch=3, in_sync=True)
+    assert seen_of([in_sync, candidate]) == seen
+    for other in (
+        dataclasses.replace(in_sync, in_sync=False),
+        dataclasses.replace(in_sync, role="master"),
+        dataclasses.replace(in_sync, epoch=4),
+    ):
+        assert seen_of([candidate, other]) != seen
+    assert seen_of([candidate]) != seen
+    master = replica(2, "master", epoch=3, in_sync=True)
+    assert seen_of([master, late]) == seen_of([master, dataclasses.replace(late, in_sync=True)])
 
 
 def test_a_promotion_says_what_it_loses() -> None:

@@ -38,6 +38,10 @@ class BackgroundTask(Component):
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
+        self.begin()
+
+    def begin(self) -> None:
+        """Start the task. Use this where no coroutine can be awaited."""
         self._task = asyncio.create_task(self._run(), name=self.name)
 
     async def stop(self) -> None:

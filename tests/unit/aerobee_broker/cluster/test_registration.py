@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,7 +16,10 @@ from aerobee_broker.cluster.identity import Identity
 from aerobee_broker.cluster.peers import Peers
 from aerobee_broker.cluster.registration import Link, Registration, Timing
 from aerobee_broker.cluster.twins import Twins
+from aerobee_broker.config import BrokerOptions
 from aerobee_broker.metadata.topics import TopicConfig, Topics
+from aerobee_broker.wiring.name_server_registration import NameServerRegistration
+from aerobee_chassis.config import load
 from aerobee_chassis.rpc.caller import Caller, Rpc
 from aerobee_cluster.name_servers import PERIOD_S, NameServers
 from aerobee_wire import rpcs
@@ -174,6 +178,22 @@ async def test_a_broker_that_takes_another_role_stays_registered() -> None:
     assert (namesrv.unregistered, namesrv.closed) == (0, True)
     await cluster.registration.stop()
     assert namesrv.unregistered == 0
+
+
+async def test_a_role_that_is_cancelled_while_it_registers_leaves_one_registration() -> None:
+    before, after = Cluster("a"), Cluster("a")
+    after.namesrvs["a"].slow = True
+    options, clock = load(BrokerOptions), LoopClock()
+    environment: Any = SimpleNamespace(options=options, namesrvs=(), clock=clock)
+    name_servers = NameServerRegistration(environment, IDENTITY, before.stops.append)
+    await name_servers.switch(before.registration)
+    switching = asyncio.create_task(name_servers.switch(after.registration))
+    await asyncio.sleep(1)
+    switching.cancel()
+    await asyncio.wait([switching])
+    assert before.namesrvs["a"].closed and not before.namesrvs["a"].unregistered
+    await name_servers.close()
+    assert after.namesrvs["a"].closed
 
 
 async def test_a_role_is_not_delayed_by_a_second_name_server_that_is_silent() -> None:

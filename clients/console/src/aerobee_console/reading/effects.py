@@ -314,10 +314,24 @@ async def promotion(source: Source, broker_name: str) -> PromotionEffects:
         texts.append("no replica can be promoted: the broker keeps one copy, or none answers")
     return PromotionEffects(
         texts=tuple(texts),
-        seen=digest([(each.replica_id, each.role, each.epoch) for each in page.replicas]),
+        seen=seen_of(page.replicas),
         replicas=tuple(str(each.replica_id) for each in able),
         silent=page.silent,
         asked_at_ms=page.asked_at_ms,
+    )
+
+
+def seen_of(replicas: Sequence[ReplicaDescription]) -> str:
+    """Return the digest of the facts on which the consequences of a promotion depend.
+
+    A replica without a master becomes a candidate or a slave by itself, and that changes none.
+    """
+    led = any(each.role == "master" for each in replicas)
+    return digest(
+        [
+            (each.replica_id, each.role == "master", each.epoch, led or bool(each.in_sync))
+            for each in sorted(replicas, key=lambda each: each.replica_id)
+        ]
     )
 
 

@@ -1123,8 +1123,12 @@ class ReplicaDescription:
 
     @property
     def reach(self) -> tuple[int, int]:
-        """The last position in the log, as (epoch, end offset). The highest value is furthest."""
-        return max(self.epochs, default=0), self.end_offset
+        """The last position in the log, as (epoch, end offset). The highest value is furthest.
+
+        An epoch that begins after the end of the log does not count.
+        """
+        begun = (epoch for epoch, start in self.epochs.items() if start <= self.end_offset)
+        return max(begun, default=0), self.end_offset
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

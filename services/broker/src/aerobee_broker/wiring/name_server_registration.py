@@ -86,10 +86,12 @@ class NameServerRegistration:
     async def switch(self, registration: Registration) -> None:
         """Register with `registration`, then end the previous registration."""
         before, self._registration = self._registration, registration
-        with real_time():  # liveness runs on real time, also in tests with a simulated clock
-            await registration.start_anywhere()
-        if before is not None:
-            await before.hand_over()
+        try:
+            with real_time():  # liveness runs on real time, also in tests with a simulated clock
+                await registration.start_anywhere()
+        finally:  # a role that is cancelled here must not leave two registrations
+            if before is not None:
+                await before.hand_over()
 
     @property
     def is_registered(self) -> bool:

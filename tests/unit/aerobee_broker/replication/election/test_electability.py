@@ -13,11 +13,18 @@ from aerobee_broker.replication.election.electability import (
     check_electable,
     check_enough,
     check_furthest,
+    check_whole,
     master_among,
 )
 from aerobee_broker.replication.log.epochs import EpochEntry, EpochHistory
 from aerobee_broker.replication.log.handshake import LogDescription
-from aerobee_broker.replication.log.status import MasterStatus, ReplicaStatus, Role
+from aerobee_broker.replication.log.status import (
+    DamageStatus,
+    MasterStatus,
+    ReplicaStatus,
+    Role,
+)
+from aerobee_broker.store.damage import DamagedRange
 from aerobee_chassis.config import load
 from aerobee_wire.status import Code
 from support.codes import raises_code
@@ -53,7 +60,7 @@ def test_as_many_answer_as_meet_every_set_that_an_acknowledged_message_may_be_on
                 safe = all(
                     set(answering) & set(holders) for holders in combinations(everybody, required)
                 )
-                found = [status(number) for number in answering]
+                found = [replace(status(each), total_replicas=total) for each in answering]
                 if safe:
                     check_enough(found, keys)
                 else:
@@ -63,9 +70,20 @@ def test_as_many_answer_as_meet_every_set_that_an_acknowledged_message_may_be_on
 
 def test_a_requirement_that_may_fall_counts_as_far_as_it_may() -> None:
     keys = slave("totalReplicas=2", "inSyncReplicas=2", "enableAutoInSyncReplicas=true")
-    check_enough([status(0), status(1)], keys)
+    first, second = (replace(status(number), total_replicas=2) for number in range(2))
+    check_enough([first, second], keys)
     with raises_code(Code.ILLEGAL_OPERATION):
-        check_enough([status(1)], keys)
+        check_enough([second], keys)
+
+
+def test_a_replica_that_knows_too_few_copies_believes_the_others() -> None:
+    """An operator has added copies, and has not told this replica yet."""
+    keys = slave("totalReplicas=3", "inSyncReplicas=3")
+    check_enough([status(1)], keys)
+    more = replace(status(2), total_replicas=5)
+    with raises_code(Code.ILLEGAL_OPERATION):
+        check_enough([status(1), more], keys)
+    check_enough([status(1), more, status(3)], keys)
 
 
 def test_nobody_knows_without_the_number_of_copies() -> None:
@@ -89,9 +107,26 @@ def test_the_newest_epoch_goes_before_the_longest_log() -> None:
     check_furthest(log(1, epoch=2, end=50), [log(2, epoch=1, end=100)])
     check_furthest(log(1), [log(2)])
     check_furthest(log(1), [])
+    ahead = EpochHistory((EpochEntry(0, "s", 0), EpochEntry(2, "s", 101)), 2)
+    check_furthest(log(1), [replace(log(2, end=50), history=ahead)])
     for other in (log(2, epoch=2, end=50), log(2, epoch=1, end=101)):
         with raises_code(Code.ILLEGAL_OPERATION):
             check_furthest(log(1, epoch=1, end=100), [other])
+
+
+def test_a_damaged_replica_is_not_made_master_while_another_one_has_the_records() -> None:
+    damaged = [DamagedRange(60, 70)]
+    other = status(2)
+    with raises_code(Code.ILLEGAL_OPERATION):
+        check_whole(log(1), damaged, [other])
+    check_whole(log(1), [], [other])
+    for lacking in (
+        replace(other, damage=DamageStatus(ranges=1)),
+        replace(other, log=log(2, end=60)),
+        replace(other, log=replace(log(2), lowest=61)),
+        replace(other, learner=True),
+    ):
+        check_whole(log(1), damaged, [lacking])
 
 
 def test_a_master_of_an_epoch_that_is_over_is_none() -> None:

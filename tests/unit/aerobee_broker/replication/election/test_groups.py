@@ -11,6 +11,8 @@ import pytest
 from aerobee.namesrv.v1.namesrv_pb2 import GetTopicRouteRequest
 
 from aerobee_broker.disk import Usage
+from aerobee_broker.replication.identity import Replica
+from aerobee_broker.replication.log.epochs import EpochHistory
 from aerobee_broker.replication.rpc.replica import ReplicaCalls
 from aerobee_wire import rpcs
 from aerobee_wire.epochs import MOST_MISSED, PROMOTION_STEP
@@ -118,6 +120,56 @@ def test_a_master_that_notes_a_promotion_while_it_starts_does_not_lead(seed: int
         assert not old.epoch_as_master
 
     simulate(seed, scenario)
+
+
+def test_a_master_that_notes_an_epoch_between_its_own_and_its_service_ends_at_once() -> None:
+    """Its slaves would confirm its messages to it, although it has promised to confirm nothing."""
+
+    async def scenario(cluster: SimulatedCluster) -> None:
+        await cluster.begin(3, STRICT, elected=False)
+        await cluster.settle()
+        master = cluster.nodes[0]
+        master.kill()
+        master.start()
+        await until_true(lambda: history(master).newest_epoch == 2)
+        cluster.namesrv.pause()  # it delays the service of a new master by some seconds
+        assert not master.epoch_as_master
+        noting = ReplicaCalls(cluster.caller, 3.0).note_epoch(master.address, PROMOTION_STEP)
+        await cluster.client.spawn(noting)
+        assert not master.epoch_as_master
+        await until_true(lambda: master.roles is not None and master.roles.epoch == 2)
+        await asyncio.sleep(1)
+        assert not master.epoch_as_master
+
+    simulate(1, scenario)
+
+
+def test_a_master_that_has_noted_an_epoch_serves_no_slave_in_that_epoch() -> None:
+    """The request of the promotion was cancelled after the note, so the master still serves."""
+
+    async def scenario(cluster: SimulatedCluster) -> None:
+        rarely = {"haHousekeepingInterval": 100_000}
+        await cluster.begin(3, {**STRICT, **rarely}, elected=False)
+        await cluster.settle()
+        master, one, two = cluster.nodes
+        two.kill()
+        for node in (master, one):
+            assert node.roles is not None
+            epochs = node.roles.own.epochs
+            epochs.save(epochs.history.note(PROMOTION_STEP))
+        cluster.network.break_streams(one.number)
+        await asyncio.sleep(5)
+        assert not master.epoch_as_master
+
+    simulate(1, scenario)
+
+
+async def until_true(condition: Callable[[], bool]) -> None:
+    """Look ten times in a millisecond, at most for 100 s."""
+    for _ in range(1_000_000):
+        if condition():
+            return
+        await asyncio.sleep(0.000_1)
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -455,3 +507,106 @@ async def master_at_name_server(cluster: SimulatedCluster) -> str:
     asking = cluster.caller.call(NAMESRV_ADDRESS, rpcs.GET_TOPIC_ROUTE, request, timeout_s=3.0)
     (broker,) = (await cluster.client.spawn(asking)).route.brokers
     return str(broker.addresses[MASTER_ID])
+
+
+def test_a_handover_that_takes_too_long_gives_up_nothing_that_its_master_then_accepts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The process of the successor stands still after the answer of its master."""
+    good = ReplicaCalls.hand_over
+
+    async def scenario(cluster: SimulatedCluster) -> None:
+        async def stand_still(
+            calls: ReplicaCalls, address: str, epoch: int, successor: Replica
+        ) -> int:
+            end = await good(calls, address, epoch, successor)
+            isolate(cluster, late.number)
+            await asyncio.sleep(20)
+            cluster.network.heal()
+            return end
+
+        monkeypatch.setattr(ReplicaCalls, "hand_over", stand_still)
+        await cluster.begin(3, STRICT, elected=False)
+        await cluster.settle()
+        client = SimulatedClient(cluster)
+        await client.put_topic("orders")
+        await cluster.settle()
+        master, late, other = cluster.nodes
+        promoting = asyncio.create_task(cluster.promote(late))
+        await asyncio.sleep(15)
+        client.address = master.address
+        await client.send("orders", b"acknowledged")
+        refused = await promoting
+        assert refused is not None and refused.code is Code.ILLEGAL_OPERATION
+        assert await cluster.promote(other) is None
+        cluster.check_alike(await cluster.settle())
+
+    simulate(1, scenario)
+
+
+def test_a_damaged_replica_is_promoted_after_it_has_repaired_its_log() -> None:
+    async def scenario(cluster: SimulatedCluster) -> None:
+        await cluster.begin(3, STRICT, elected=False)
+        await cluster.settle()
+        client = SimulatedClient(cluster)
+        await client.put_topic("orders")
+        for number in range(20):
+            await client.send("orders", b"%d" % number)
+        await cluster.settle()
+        master, damaged, _ = cluster.nodes
+        damaged.kill()
+        damaged.damage_log(cluster.rng)
+        master.kill()
+        damaged.start()
+        await until(lambda: damaged.store is not None, "it opens its store")
+        assert damaged.store is not None and damaged.store.damage.ranges
+        refused = await cluster.promote(damaged)
+        assert refused is not None and refused.code is Code.ILLEGAL_OPERATION
+        store = damaged.store
+        await until(lambda: not store.damage.ranges, "it repairs its log")
+        await asyncio.sleep(5)
+        assert await cluster.promote(damaged) is None
+        cluster.heal()
+        cluster.check_alike(await cluster.settle())
+        assert len(visible_of(damaged)) == 20
+
+    simulate(1, scenario)
+
+
+def history(node: BrokerNode) -> EpochHistory:
+    return EpochHistory() if node.roles is None else node.roles.own.epochs.history
+
+
+def test_a_replica_that_knows_an_epoch_without_its_log_is_not_the_furthest() -> None:
+    """A replica adopts the epochs of its master before it has the log up to where they begin."""
+
+    async def scenario(cluster: SimulatedCluster) -> None:
+        await cluster.begin(3, STRICT, elected=False)
+        await cluster.settle()
+        client = SimulatedClient(cluster)
+        await client.put_topic("orders")
+        await cluster.settle()
+        master, whole, late = cluster.nodes
+        late.kill()
+        await client.send("orders", b"acknowledged")
+        whole.kill()
+        master.kill()
+        late.start()
+        master.start()
+        await until(lambda: master.epoch_as_master == 2, "it leads again")
+        for _ in range(100_000):  # 10 s; the first chunk follows within a millisecond
+            if history(late).newest_epoch == 2:
+                break
+            await asyncio.sleep(0.000_1)
+        master.lose_power()
+        assert late.store is not None and history(late).newest_epoch == 2
+        assert late.store.end_offset < history(late).entries[-1].start
+        whole.start()
+        await asyncio.sleep(5)
+        refused = await cluster.promote(late)
+        assert refused is not None and refused.code is Code.ILLEGAL_OPERATION
+        assert await cluster.promote(whole) is None
+        cluster.heal()
+        cluster.check_alike(await cluster.settle())
+
+    simulate(1, scenario)

@@ -36,6 +36,13 @@ def test_an_epoch_of_a_master_that_is_being_copied_ends_with_the_log_at_most() -
         HISTORY.end_of(3, 300)
 
 
+def test_an_epoch_counts_when_the_log_has_reached_its_begin() -> None:
+    copied = EpochHistory((EpochEntry(0, A, 0), EpochEntry(1, A, 100), EpochEntry(3, B, 500)), 7)
+    reaches = [copied.reach(end) for end in (0, 99, 100, 499, 500, 900)]
+    assert reaches == [(0, 0), (0, 99), (1, 100), (1, 499), (3, 500), (3, 900)]
+    assert EpochHistory((), 7).reach(300) == (0, 300)
+
+
 def test_of_epochs_with_one_start_only_the_last_counts() -> None:
     history = HISTORY.begin(5, B, 250).begin(6, C, 250)
     assert [entry.epoch for entry in history.entries] == [0, 1, 2, 6]

@@ -33,6 +33,14 @@ def test_both_numbers_are_kept_beside_each_other() -> None:
     assert loaded(disk) == (4, 8)
 
 
+def test_an_older_state_does_not_lower_the_version_that_was_seen() -> None:
+    disk = SimulatedDisk()
+    file = EnrollmentFile(disk, PATH)
+    file.see(8)
+    file.see(7)
+    assert (file.seen, loaded(disk)) == (8, (0, 8))
+
+
 def test_a_power_cut_at_any_change_leaves_the_old_number_or_the_new_one() -> None:
     for crash_at in range(1, 20):
         disk = SimulatedDisk(crash_at)

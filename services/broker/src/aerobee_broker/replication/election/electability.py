@@ -2,7 +2,7 @@
 
 An acknowledged message is on `required` of `totalReplicas` replicas. So among any totalReplicas -
 required + 1 replicas, at least one has all acknowledged messages. That replica has the longest log
-in the newest epoch.
+in the newest epoch that a log has reached.
 """
 
 from __future__ import annotations
@@ -11,8 +11,10 @@ from collections.abc import Sequence
 
 from aerobee_broker.config import BrokerOptions
 from aerobee_broker.replication.errors import NotElectable
-from aerobee_broker.replication.log.handshake import LogDescription
+from aerobee_broker.replication.log.epochs import Reach
+from aerobee_broker.replication.log.handshake import LogDescription, alike_below
 from aerobee_broker.replication.log.status import ReplicaStatus, Role
+from aerobee_broker.store.damage import DamagedRange
 
 GIVE_UP = "or give up what only they have (--unclean)"
 
@@ -54,18 +56,47 @@ def check_electable(own: ReplicaStatus) -> None:
         )
 
 
+def check_whole(
+    own: LogDescription, damaged: Sequence[DamagedRange], others: Sequence[ReplicaStatus]
+) -> None:
+    """Check that no other replica has whole records where this replica's log is damaged.
+
+    A master skips its damage, so no consumer would receive these records, also after a repair.
+    `damaged` is the known damage of this replica. Raises NotElectable.
+    """
+
+    def has_some(log: LogDescription) -> bool:
+        alike = alike_below(own, log) or 0
+        return any(log.lowest <= each.begin < alike for each in damaged)
+
+    whole = [
+        each.log
+        for each in others
+        if _has_what_it_confirmed(each) and not each.damage.ranges and has_some(each.log)
+    ]
+    if whole:
+        numbers = ", ".join(sorted(str(log.replica.replica_id) for log in whole))
+        raise NotElectable(
+            f"the log of replica {own.replica} has damaged records, and replica {numbers} has them "
+            "whole: wait until it has repaired its log (aerobee broker ha-status), promote a whole "
+            f"replica, {GIVE_UP}"
+        )
+
+
 def check_enough(found: Sequence[ReplicaStatus], options: BrokerOptions) -> None:
     """Check that enough replicas answer to find all acknowledged messages. Raises NotElectable.
 
-    `found` is this replica and the other replicas that answer.
+    `found` is this replica and the other replicas that answer. If their options differ, the highest
+    `totalReplicas` counts.
     """
-    total, required = options.total_replicas, _least(options)
-    if total < 2:
+    if options.total_replicas < 2:
         raise NotElectable(
             "the master cannot be reached, and totalReplicas does not say how many copies there "
             "are: set it on all replicas, bring the master back, "
             "or give up what only it has (--unclean)"
         )
+    total = max([options.total_replicas, *(each.total_replicas for each in found)])
+    required = _least(options)
     needed = total - required + 1
     counted = [each for each in found if _has_what_it_confirmed(each)]
     if len(counted) < needed:
@@ -107,7 +138,7 @@ def lacks_confirmed(own: LogDescription, others: Sequence[ReplicaStatus]) -> Rep
 
 
 def check_furthest(own: LogDescription, others: Sequence[LogDescription]) -> None:
-    """Check that no other replica has a longer log in the newest epoch. Raises NotElectable."""
+    """Check that the log of no other replica goes further. Raises NotElectable."""
     furthest = max(others, key=_reach, default=own)
     if _reach(furthest) > _reach(own):
         number = furthest.replica.replica_id
@@ -127,12 +158,12 @@ def _has_what_it_confirmed(found: ReplicaStatus) -> bool:
     return bool(found.log.history.entries) and not (lacks_log or found.learner)
 
 
-def _reach(log: LogDescription) -> tuple[int, int]:
-    return log.history.newest_epoch, log.end
+def _reach(log: LogDescription) -> Reach:
+    return log.history.reach(log.end)
 
 
 def _least(options: BrokerOptions) -> int:
-    """"""
+    """Return on how many replicas an acknowledged message is at least."""
     if options.enable_auto_in_sync_replicas:
         return options.min_in_sync_replicas
     return options.required_replicas

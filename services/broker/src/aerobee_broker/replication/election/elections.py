@@ -283,7 +283,7 @@ class Elections(Member):
         found = {self._options.broker_id: self._candidacy()}
         for each, answer in zip(others, answers, strict=True):
             if isinstance(answer, ReplicaStatus):
-                epoch, end = answer.log.history.newest_epoch, answer.synced
+                epoch, end = answer.log.history.reach(answer.synced)
                 found[each.replica.replica_id] = replace(each, epoch=epoch, end=end)
             elif not isinstance(answer, MqError):
                 raise answer

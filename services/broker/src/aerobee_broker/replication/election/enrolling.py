@@ -73,11 +73,11 @@ class Enrollment:
 
     def _is_older_than(self, record: StoreRecord) -> bool:
         generation = self._own.enrollment.generation
-        return generation < record.generation or self._own.reach < record.reach
+        return generation < record.generation or self._own.recorded_reach < record.reach
 
     async def _become_a_new_replica(self, record: StoreRecord) -> None:
         own = self._own
-        before, reach, generation = own.replica, own.reach, own.enrollment.generation
+        before, reach, generation = own.replica, own.recorded_reach, own.enrollment.generation
         self.older_than = record.reach
         await own.renew_identity()
         structlog.get_logger().error(

@@ -23,6 +23,7 @@ from aerobee_broker.replication.election.electability import (
     check_electable,
     check_enough,
     check_furthest,
+    check_whole,
     knows_of_promotions,
     lacks_confirmed,
     master_among,
@@ -168,6 +169,7 @@ class ManualFailover(Member):
         await self._roles.run_master(epoch, self._coordinator, self._until_outdated)
 
     async def _until_outdated(self, role: MasterRole) -> None:
+        role.end(self._roles.own.highest_epoch())  # noted while the role started
         await until_one_ends(self._until_appointed(role), self._until_known_elsewhere(role))
         structlog.get_logger().warning("master_superseded", own_epoch=self._roles.epoch)
 
@@ -274,7 +276,10 @@ class ManualFailover(Member):
                 return promotion
             self.check_finished()
             own = replica_status(self._roles, self._address)
+            damaged = list(self._roles.own.store.damage.ranges)
             found = await self._others()
+            if not unclean:
+                check_whole(own.log, damaged, found)
             master = master_among(found)
             if master is not None:
                 check_copies(own, self._options, master)
@@ -286,16 +291,18 @@ class ManualFailover(Member):
             known_epochs = (each.log.epoch for each in (own, *found))
             epoch = promotion_epoch(max(self._highest_epoch(), *known_epochs))
             noted = await self._note_at([each.address for each in found], epoch)
+            # The old master may be back, and this replica may have cut its log.
+            self.check_finished()
             known = {log.replica for log in noted}
+            answered = [each for each in found if each.log.replica in known]
             if not unclean and (master is None or master.log.replica not in known):
-                answered = [each for each in found if each.log.replica in known]
                 check_enough([own, *answered], self._options)
+            if not unclean:
+                # Also after a handover: the master accepts messages again if this took too long.
                 whole = {each.log.replica for each in answered if not each.learner}
                 check_furthest(
                     self._roles.own.describe(), [log for log in noted if log.replica in whole]
                 )
-            # The old master may be back, and this replica may have cut its log.
-            self.check_finished()
             if master is None and unclean:
                 lacks = max(0, own.master_end - own.log.end) if own.master_end else None
                 log_given_up(self._roles.own, epoch, lacks, None)
@@ -369,4 +376,6 @@ class ManualFailover(Member):
             raise EpochNotNoted(str(own.replica), epoch, error) from error
         if self._roles.master is not None:
             self._roles.master.end(epoch)
+        if not own.is_open:  # it is being reopened, and the end of its log is unknown
+            raise self._roles.refusal()
         return own.describe()

@@ -36,10 +36,10 @@ def promotion_epoch(highest: int) -> int:
 
 
 class Reach(NamedTuple):
-    """How far a log goes: its newest epoch, and the physical offset of its end.
+    """How far a log goes: the newest epoch whose begin it has reached, and its end.
 
-    Of two logs of one group, the log with the greater reach has all that was confirmed in the
-    other.
+    `end` is a physical offset. Of two logs of one group, the log with the greater reach has all
+    that was confirmed in the other.
     """
 
     epoch: int
@@ -124,6 +124,15 @@ class EpochHistory:
             if entry.epoch == epoch:
                 return log_end if following is None else min(following.start, log_end)
         raise KeyError(epoch)
+
+    def reach(self, end: int) -> Reach:
+        """Return how far a log with these epochs goes if it ends at `end`.
+
+        A slave adopts the epochs of its master before it has the log up to their begin. Such an
+        epoch does not count, because the log may lack confirmed data of earlier epochs.
+        """
+        begun = (entry.epoch for entry in self.entries if entry.start <= end)
+        return Reach(max(begun, default=0), end)
 
     def newest_common(self, other: EpochHistory) -> EpochEntry | None:
         """Return the newest entry that both histories contain, or None.

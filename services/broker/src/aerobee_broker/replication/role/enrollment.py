@@ -42,8 +42,11 @@ class EnrollmentFile:
         self._save(generation, self.seen)
 
     def see(self, version: int) -> None:
-        """Save the highest version of a state that was read, durably. Raises OSError."""
-        self._save(self.generation, version)
+        """Save the version of a state that was read, durably. The value never falls.
+
+        Raises OSError.
+        """
+        self._save(self.generation, max(self.seen, version))
 
     def _save(self, generation: int, seen: int) -> None:
         self._disk.make_directory(self._path.parent)

@@ -306,7 +306,8 @@ class MasterRole:
         copy_bytes_s = options.max_ha_transfer_byte_in_second if limited else None
         return ReplicationSender(
             own.store,
-            own.describe,
+            # This replica may have noted a higher epoch, in which it must not confirm anything.
+            lambda: replace(own.describe(), epoch=self._epoch),
             InSyncSet(own.replica, end, rules),
             self._members,
             timing=replace(own.timing, copy_bytes_s=copy_bytes_s),

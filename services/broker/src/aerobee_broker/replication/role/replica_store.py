@@ -185,8 +185,17 @@ class ReplicaStore:
 
     @property
     def reach(self) -> Reach:
-        """Return the newest epoch of the log and the end of the log on the disk."""
-        return Reach(self.epochs.history.newest_epoch, self.store.flushed_offset)
+        """Return how far the log on the disk goes."""
+        return self.epochs.history.reach(self.store.flushed_offset)
+
+    @property
+    def recorded_reach(self) -> Reach:
+        """Return the highest known epoch and the end of the log on the disk.
+
+        The coordinator records it. It falls only if the disk goes back: a cut lowers the end, and
+        the slave then knows the higher epoch of its master.
+        """
+        return Reach(self.highest_epoch(), self.store.flushed_offset)
 
     @property
     def is_whole(self) -> bool:
@@ -275,7 +284,20 @@ class ReplicaStore:
             structlog.get_logger().error("store_not_closed", reason=error.message)
 
     async def reopen(self) -> None:
-        """Reopen the store from disk, for another role. Raises the same errors as `open`."""
+        """Reopen the store from disk, for another role. Raises the same errors as `open`.
+
+        A cancelled call ends only when the store is open or has failed to open. The thread cannot
+        be interrupted, and the next role needs the store.
+        """
+        reopening = asyncio.ensure_future(self._reopen())
+        try:
+            await asyncio.shield(reopening)
+        finally:
+            if not reopening.done():
+                await asyncio.wait([reopening])
+                reopening.exception()  # `trouble` has it
+
+    async def _reopen(self) -> None:
         try:
             await self.close()
             await self.open()

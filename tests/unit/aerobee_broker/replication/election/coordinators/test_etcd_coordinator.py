@@ -10,9 +10,10 @@ import pytest
 
 from aerobee_broker.replication.election.coordinators.coordinator import (
     CoordinatorAway,
+    CoordinatorDamaged,
     View,
 )
-from aerobee_broker.replication.election.coordinators.etcd import EtcdRefused, Put, Write
+from aerobee_broker.replication.election.coordinators.etcd import Delete, EtcdRefused, Put, Write
 from aerobee_broker.replication.election.coordinators.etcd_coordinator import EtcdCoordinator
 from aerobee_broker.replication.log.epochs import NOTHING
 from support.clock.polling import until
@@ -24,7 +25,7 @@ from support.etcd.coordinator_contract import (
     replica_of,
     until_view,
 )
-from support.etcd.simulated_etcd import Faults, SimulatedEtcd
+from support.etcd.simulated_etcd import Faults, SimulatedEtcd, SimulatedEtcdClient
 
 
 @pytest.fixture
@@ -55,6 +56,37 @@ async def test_an_election_whose_answer_is_lost_is_found_by_its_nonce(
     elected = await electing
     assert elected and elected.epoch == 1
     assert elected.seen_in(await first.read()) == elected
+
+
+@pytest.mark.parametrize("value", [b'{"epoch": 1e999, "inSync": []}', b"[]", b"{"])
+async def test_a_value_that_no_broker_wrote_is_damage_until_it_is_replaced(
+    cluster: SimulatedEtcd, group: Group, value: bytes
+) -> None:
+    replica = await group.join(0)
+    operator = cluster.client(timeout_s=2.0)
+    state = group.prefix + "state"
+    await operator.write([], [Put(state, value)])
+    await until(lambda: not replica.is_reachable, "it finds the damage")
+    with pytest.raises(CoordinatorDamaged):
+        await replica.read()
+    await operator.write([], [Delete(state)])
+    await until(lambda: replica.is_reachable, "it reads the keys again")
+
+
+async def test_a_lease_is_renewed_after_a_defect(
+    cluster: SimulatedEtcd, group: Group, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replica = await group.join(0)
+    good = SimulatedEtcdClient.keep_alive
+
+    async def fails_once(client: SimulatedEtcdClient, lease_id: int) -> None:
+        monkeypatch.setattr(SimulatedEtcdClient, "keep_alive", good)
+        raise RuntimeError("a defect")
+
+    monkeypatch.setattr(SimulatedEtcdClient, "keep_alive", fails_once)
+    await until(lambda: SimulatedEtcdClient.keep_alive is good, "the renewal fails")
+    before_ms = replica.alive_until_ms()
+    await until(lambda: replica.alive_until_ms() > before_ms, "the lease is renewed")
 
 
 async def claim_late(cluster: SimulatedEtcd, replica: EtcdCoordinator) -> View:

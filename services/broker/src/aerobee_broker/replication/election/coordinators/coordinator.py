@@ -69,8 +69,8 @@ class MasterKey:
 class Candidacy:
     """The state that a living replica publishes about itself.
 
-    - `epoch` is the newest epoch of its log. `end` is the physical offset at which its log on the
-      disk ends. Both may be out of date.
+    - `epoch` is the newest epoch that its log has reached. `end` is the physical offset at which
+      its log on the disk ends. Both may be out of date.
     - `priority` decides between equal candidates: the lower value wins.
     - `heard` is the highest epoch that the replica knows.
     - `seen` is the highest version of a state that the replica has read.
@@ -92,12 +92,17 @@ class Candidacy:
     def reach(self) -> Reach:
         return Reach(self.epoch, self.end)
 
+    @property
+    def recorded_reach(self) -> Reach:
+        """Return what the coordinator records of the store. It falls only if the disk goes back."""
+        return Reach(max(self.epoch, self.heard), self.end)
+
 
 class StoreRecord(NamedTuple):
     """The coordinator's record of a store, which remains while its replica is off.
 
     `generation` is the number of the store's last start, or 0 before the first start. `reach` is
-    how far the store's log on the disk went.
+    the highest epoch that the store knew, and the end of its log on the disk.
     """
 
     generation: int = 0

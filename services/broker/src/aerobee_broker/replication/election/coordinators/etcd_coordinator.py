@@ -54,12 +54,15 @@ from aerobee_broker.replication.election.coordinators.etcd import (
 )
 from aerobee_broker.replication.identity import Replica
 from aerobee_broker.replication.log.epochs import NOTHING, Reach
+from aerobee_chassis.background import BackgroundTask
 from aerobee_chassis.clock import Clock, real_time
 
 _REPLICAS, _STORES, _ENDS = "replicas/", "stores/", "ends/"
 _NONCE_BITS = 64
 _RENEWALS = 3  # renewals within the duration of a lease
 _REWATCH_S = 0.2  # seconds after a watch broke
+# Errors of a value that no broker wrote. An infinite number is valid JSON in Python.
+_INVALID = (ValueError, TypeError, KeyError, OverflowError)
 
 
 class EtcdCoordinator:
@@ -103,7 +106,7 @@ class EtcdCoordinator:
         self._claims: dict[str, int] = {}  # nonce → epoch, while the claim may still be carried out
         self._wake = asyncio.Event()
         self._is_reachable = True
-        self._tasks: list[asyncio.Task[None]] = []
+        self._tasks: list[BackgroundTask] = []
 
     # ---- views ----
 
@@ -309,7 +312,7 @@ class EtcdCoordinator:
         try:
             generation = 0 if store is None else int(json.loads(store.value)["generation"])
             reach = NOTHING if end is None else _reach(json.loads(end.value))
-        except (ValueError, TypeError, KeyError) as error:
+        except _INVALID as error:
             text = f"etcd's record of store {self._replica.store_id} is invalid: {error!r}"
             raise CoordinatorDamaged(text) from error
         return StoreRecord(generation, reach), 0 if store is None else store.mod_revision
@@ -349,17 +352,17 @@ class EtcdCoordinator:
     def announce(self, candidacy: Candidacy) -> None:
         self._candidacy = candidacy
         if not self._tasks:
+            self._tasks = [
+                BackgroundTask("lease at etcd", self._keep),
+                BackgroundTask("watch of etcd", self._watch),
+            ]
             with real_time():
-                self._tasks = [
-                    asyncio.create_task(self._keep()),
-                    asyncio.create_task(self._watch()),
-                ]
+                for task in self._tasks:
+                    task.begin()
 
     async def close(self) -> None:
         for task in self._tasks:
-            task.cancel()
-        if self._tasks:
-            await asyncio.wait(self._tasks)
+            await task.stop()
         lease, self._lease = self._lease, 0
         if lease:
             try:
@@ -373,8 +376,8 @@ class EtcdCoordinator:
 
         The last renewal may have recorded an older end.
         """
-        if self._candidacy is not None and self._candidacy.reach != self._recorded_end:
-            await self._write([], self._put_end(self._candidacy.reach))
+        if self._candidacy is not None and self._candidacy.recorded_reach != self._recorded_end:
+            await self._write([], self._put_end(self._candidacy.recorded_reach))
 
     async def _keep(self) -> None:
         while True:
@@ -411,10 +414,10 @@ class EtcdCoordinator:
             assert candidacy is not None, "announced before this task began"
             key = f"{self._prefix}{_REPLICAS}{self._replica.replica_id}"
             writes = [Put(key, _of_candidacy(candidacy), self._lease)]
-            if candidacy.reach != self._recorded_end:
-                writes.append(self._put_end(candidacy.reach))
+            if candidacy.recorded_reach != self._recorded_end:
+                writes.append(self._put_end(candidacy.recorded_reach))
             await self._write([], *writes)
-            self._announced, self._recorded_end = candidacy, candidacy.reach
+            self._announced, self._recorded_end = candidacy, candidacy.recorded_reach
         self._alive_until_ms = asked_ms + self._ttl_s * 1000
 
     def _put_end(self, reach: Reach) -> Put:
@@ -465,7 +468,7 @@ def _view_of(snapshot: Snapshot, prefix: str, incarnation: int) -> View:
                 master = _master(content)
             elif name.startswith(_REPLICAS):
                 candidacies[int(name.removeprefix(_REPLICAS))] = _candidacy(content)
-        except (ValueError, TypeError, KeyError) as error:
+        except _INVALID as error:
             text = f"etcd's key {item.key} is not what a broker wrote: {error!r}"
             raise CoordinatorDamaged(text) from error
         revisions[name] = item.mod_revision
