@@ -26,7 +26,7 @@ def test_the_defaults_read_a_topic_from_end_to_end() -> None:
     assert options.topics == ("flights",)
     assert (options.starting, options.ending) == (Position(EARLIEST), Position(LATEST))
     assert options.fail_on_data_loss and options.include_body and options.include_properties
-    assert (options.max_records_per_partition, options.pull_batch_size) == (100_000, 4096)
+    assert (options.max_records_per_partition, options.pull_batch_size) == (100_000, 16_384)
 
 
 def test_single_queues_start_at_times_and_all_others_at_their_ends() -> None:

@@ -98,19 +98,24 @@ def configuration(scratch: Path, threads: int, *, brief: bool) -> dict[str, str]
 
 
 def worker_python(scratch: Path) -> str:
-    """Return the path of the Python interpreter for Spark's workers.
+    """Return the path of the Python interpreter for Spark's processes.
 
     Spark puts a zip of PySpark first on the Python path of its workers. Compiling the zip takes
     0.5 s in each worker, and a report starts four workers. So the interpreter is a script that
     removes the zip from the path, and workers import the installed PySpark. If SPARK_HOME names
     another Spark, the installed PySpark may have another version, and the script is not used.
+
+    The script also limits numpy to one thread, unless a number is set. Spark sets it for the tasks
+    of workers only. Otherwise the import of numpy starts a thread for each further core, which
+    then waits for work in a loop.
     """
     if "SPARK_HOME" in os.environ:
         return sys.executable
     path = shlex.quote(os.environ.get("PYTHONPATH", ""))
     script = scratch / "python"
     start = f'exec {shlex.quote(sys.executable)} "$@"'
-    script.write_text(f"#!/bin/sh\nPYTHONPATH={path}\nexport PYTHONPATH\n{start}\n")
+    threads = "OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}"
+    script.write_text(f"#!/bin/sh\nexport PYTHONPATH={path} {threads}\n{start}\n")
     script.chmod(0o755)
     return str(script)
 

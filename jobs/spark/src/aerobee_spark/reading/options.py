@@ -90,8 +90,9 @@ class ReadOptions:
     min_partitions: int = 1
     fail_on_data_loss: bool = True
     fail_on_unreachable_broker: bool = True
-    # RocketMQ's default is 32, but decoding by columns is fast only for thousands of rows.
-    pull_batch_size: int = 4096
+    # RocketMQ's default is 32. A chunk costs 0.9 ms of processor time at any size, so a million
+    # messages in chunks of 4096 cost 0.2 s more.
+    pull_batch_size: int = 16_384
     # Timeout of one pull, including its retries.
     pull_timeout_ms: int = 30_000
     max_bytes_per_pull: int = 8 * 1024 * 1024

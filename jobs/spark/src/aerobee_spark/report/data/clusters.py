@@ -108,7 +108,8 @@ class Clusters:
     def top(self, most: int) -> list[dict[str, Any]]:
         """Return the clusters with most open dead letters first, then those with most of all.
 
-        "open" is None if the state of a dead letter is unknown.
+        "open" is None if the state of a dead letter is unknown. "redrive" is None for letters
+        without a reason, because a redrive cannot select them.
         """
         ordered = sorted(
             self._found.items(),
@@ -130,12 +131,12 @@ class Clusters:
             for key, cluster in ordered[:most]
         ]
 
-    def _command(self, key: Fingerprint) -> str:
+    def _command(self, key: Fingerprint) -> str | None:
         """Return the command that shows what a redrive of this reason would send."""
-        words = ["aerobee", "dlq", "redrive", self.consumer_group, "--all"]
-        if key.reason:
-            words += ["--reason", key.reason]
-        return shlex.join([*words, "--to", "origin", "--dry-run"])
+        if not key.reason:
+            return None
+        selection = ["--all", "--reason", key.reason, "--to", "origin", "--dry-run"]
+        return shlex.join(["aerobee", "dlq", "redrive", self.consumer_group, *selection])
 
 
 def _place(row: dict[str, Any]) -> dict[str, Any]:
