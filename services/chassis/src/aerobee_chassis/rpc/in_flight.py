@@ -5,7 +5,11 @@ a large request would fit. After it has arrived, the unused part of this reserva
 waiting request stays with its caller, except for its first `LOOKAHEAD_BYTES`. Methods that may have
 large requests leave some space for other methods, so that an acknowledgement does not wait for
 sends. Until the first request of a method has arrived, its size is unknown: its calls wait, and
-leave the same space.
+leave the same space. A method counts as large until some 30 smaller requests have arrived.
+
+Calls may wait if two estimates allow it: their requests, of the average size of their method, fit
+into a quarter of the limit, and all of them can be read in time at the present rate. The second one
+is for callers that keep their requests incomplete.
 
 This module does not depend on transports or clocks. The transports call it.
 """
@@ -13,7 +17,7 @@ This module does not depend on transports or clocks. The transports call it.
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Iterator
 from itertools import islice
 from operator import itemgetter
@@ -30,6 +34,10 @@ RESERVED_BYTES = 4 * 1024 * 1024 + 256 * 1024
 # gRPC receives this much of each request before the server reads it (the window of a stream).
 LOOKAHEAD_BYTES = 512 * 1024
 MAX_WAITING = 100_000  # calls of methods that have only small requests; as many of unknown ones
+# Each request that arrives takes 1/16 off the largest size of its method, and has this weight in
+# its average. After one request of 4 MiB, 34 small ones make a method small again.
+_FORGET = 1 / 16
+RATE_S = 0.5  # the time over which arrivals are counted, and before which any burst may wait
 # Less than the 3 s that SDKs give a call, so that they get the reason instead of a timeout.
 WAIT_S = 2.0
 RETRY_AFTER_MS = 1_000  # a refused caller should wait this long
@@ -70,6 +78,27 @@ class Reader(Protocol):
         """End the call with an error, because too many bytes are in flight."""
 
 
+class _Sizes:
+    """The sizes of the requests of a method. Later requests outweigh earlier ones.
+
+    `average` is that of the bytes that gRPC holds of a request before it is read.
+    """
+
+    __slots__ = ("average", "largest")
+
+    def __init__(self, size: int) -> None:
+        self.largest = float(size)
+        self.average = min(self.largest, LOOKAHEAD_BYTES)
+
+    def add(self, size: int) -> None:
+        self.average += (min(size, LOOKAHEAD_BYTES) - self.average) * _FORGET
+        self.largest = max(size, self.largest * (1 - _FORGET))
+
+    @property
+    def is_large(self) -> bool:
+        return self.largest > LOOKAHEAD_BYTES
+
+
 # Readers with the time when their wait ends, which is never before that of the reader before.
 _Waiting = OrderedDict[Reader, float]
 
@@ -101,20 +130,22 @@ class InFlight:
         self._answer_limit = limit // 2
         self._usual = self._reserved = min(RESERVED_BYTES, self.largest_request)
         self._reading = 0
-        # Kind of calls → True if one of them had a large request. A missing kind is unknown.
-        self._is_large: dict[object, bool] = {}
+        self._sizes: dict[object, _Sizes] = {}  # by kind of calls; a missing kind is unknown
         # Each waiting call holds up to LOOKAHEAD_BYTES. Those that may have large requests hold up
         # to a quarter of the limit together.
         self._large_places = max(1, limit // 4 // LOOKAHEAD_BYTES)
-        # By the value in `_is_large`: the queue, and the limit for a read. The queues read in this
-        # order: the first request of a method decides about all of its calls that wait.
+        self._places = MAX_WAITING  # for calls that can be read within WAIT_S
+        self._counted_s = 0.0  # the time since which arrivals are counted
+        self._arrivals = 0
+        # By the result of `_size_class`: the queue, and the limit for a read. The queues read in
+        # this order: the first request of a method decides about all of its calls that wait.
         large_limit = limit - max(limit // 8, self._usual)
         self._queues: dict[bool | None, tuple[_Waiting, int]] = {
             False: (OrderedDict(), limit),
             None: (OrderedDict(), large_limit),
             True: (OrderedDict(), large_limit),
         }
-        self._for_room: deque[asyncio.Future[None]] = deque()
+        self._for_room: dict[asyncio.Future[None], None] = {}  # the longest wait first
 
     @property
     def waiting(self) -> int:
@@ -141,12 +172,10 @@ class InFlight:
     def admit(self, reader: Reader, now_s: float) -> None:
         """Let a call read its request now, or put it into a queue, or refuse it."""
         total = self.requests + self.answers + self._reserved
-        is_large = self._is_large.get(reader.kind)
-        waiting, limit = self._queues[is_large]
-        places = self._large_places if is_large else MAX_WAITING
+        waiting, limit = self._queues[self._size_class(reader.kind)]
         if total <= limit and not waiting:
             self._begin(reader, total)
-        elif len(waiting) < places:
+        elif len(waiting) < (places := self._places_of(reader.kind, now_s)):
             waiting[reader] = now_s + WAIT_S
         else:
             self._refuse(reader, self._too_many(places))
@@ -164,7 +193,8 @@ class InFlight:
         elif not self._reading and not self.waiting:
             self._reserved = self._usual
         if size:
-            self._classify(reader.kind, size > LOOKAHEAD_BYTES)
+            self._arrivals += 1
+            self._learn(reader.kind, size)
         self._go_on()
 
     def done(self, size: int) -> None:
@@ -230,13 +260,15 @@ class InFlight:
             async with asyncio.timeout(timeout_s):
                 while self.is_full:
                     waiter = asyncio.get_running_loop().create_future()
-                    self._for_room.append(waiter)
+                    self._for_room[waiter] = None
                     try:
                         await waiter
                     except asyncio.CancelledError:
                         if not waiter.cancelled():  # it was woken, and does not use the room
                             self._wake()
                         raise
+                    finally:
+                        self._for_room.pop(waiter, None)
         except TimeoutError:
             self.refused += 1
             raise self._no_room() from None
@@ -254,8 +286,7 @@ class InFlight:
 
     def _wake(self) -> None:
         """Wake the first call that waits in `room`. Its answer may take all the free space."""
-        while self._for_room and not self.is_full:
-            waiter = self._for_room.popleft()
+        for waiter in self._for_room if not self.is_full else ():
             if not waiter.done():  # otherwise, its call is over
                 waiter.set_result(None)
                 break
@@ -275,17 +306,46 @@ class InFlight:
                     return
                 self._begin(waiting.popitem(last=False)[0], total)
 
-    def _classify(self, kind: object, is_large: bool) -> None:
+    def _size_class(self, kind: object) -> bool | None:
+        """Return whether a method has large requests; None if that is unknown."""
+        sizes = self._sizes.get(kind)
+        return None if sizes is None else sizes.is_large
+
+    def _places_of(self, kind: object, now_s: float) -> int:
+        """Return how many calls may wait in the queue of a method."""
+        if not self.waiting:
+            self._places, self._counted_s, self._arrivals = MAX_WAITING, now_s, 0
+        elif (counting_s := now_s - self._counted_s) >= RATE_S:
+            in_time = round(self._arrivals * WAIT_S / counting_s)
+            self._places = min(self._large_places + in_time, MAX_WAITING)
+            self._counted_s, self._arrivals = now_s, 0
+        sizes = self._sizes.get(kind)
+        if sizes is None:
+            return self._places
+        if sizes.is_large:
+            return self._large_places
+        fitting = int(self.limit // 4 / sizes.average)
+        return min(self._places, max(fitting, self._large_places))
+
+    def _learn(self, kind: object, size: int) -> None:
         """Learn from a request that has arrived whether a method has large requests.
 
-        The calls of the method move into the queue of their size. Large ones without a place there
-        are refused.
+        If that changes, the calls of the method move into the queue of their size. Large ones
+        without a place there are refused.
         """
-        known = self._is_large.get(kind)
-        if known or known == is_large:
-            return
-        self._is_large[kind] = is_large
-        before, after = self._queues[known][0], self._queues[is_large][0]
+        sizes = self._sizes.get(kind)
+        if sizes is None:
+            before, sizes = None, _Sizes(size)
+            self._sizes[kind] = sizes
+        else:
+            before = sizes.is_large
+            sizes.add(size)
+        if sizes.is_large is not before:
+            self._move(kind, self._queues[before][0], self._queues[sizes.is_large][0])
+            if sizes.is_large:
+                self._refuse_surplus(self._queues[True][0])
+
+    def _move(self, kind: object, before: _Waiting, after: _Waiting) -> None:
         moving = [entry for entry in before.items() if entry[0].kind == kind]
         if not moving:
             return
@@ -294,13 +354,14 @@ class InFlight:
         ordered = sorted((*after.items(), *moving), key=itemgetter(1))
         after.clear()
         after.update(ordered)
-        if is_large:
-            surplus = list(islice(after, self._large_places, None))
-            for reader in surplus:
-                del after[reader]
-            error = self._too_many(self._large_places)
-            for reader in surplus:
-                self._refuse(reader, error)
+
+    def _refuse_surplus(self, waiting: _Waiting) -> None:
+        surplus = list(islice(waiting, self._large_places, None))
+        for reader in surplus:
+            del waiting[reader]
+        error = self._too_many(self._large_places)
+        for reader in surplus:
+            self._refuse(reader, error)
 
     def _too_many(self, places: int) -> TooMuchInFlight:
         return TooMuchInFlight(
