@@ -140,6 +140,14 @@ def test_calls_of_a_method_wait_until_its_first_request_has_arrived() -> None:
     assert bounds.refused == bounds.waiting == 0
 
 
+def test_a_burst_continues_after_its_first_request_has_arrived() -> None:
+    bounds = InFlight(LIMIT)
+    first = admit(bounds, 1_000, now_s=50.0)
+    arrive(bounds, first[0], 100)
+    later = admit(bounds, 1_000, now_s=50.0 + RATE_S / 2)
+    assert bounds.refused == 0 and not any(call.is_refused() for call in (*first, *later))
+
+
 def test_first_request_that_is_large_refuses_the_surplus_of_its_method() -> None:
     bounds = InFlight(LIMIT)
     others = admit(bounds, 3, "other")
@@ -230,14 +238,26 @@ def test_few_calls_wait_while_the_requests_that_are_read_stay_incomplete(is_know
 
 def test_as_many_calls_wait_as_are_read_in_time() -> None:
     bounds = InFlight(LIMIT)
-    reading = admit(bounds, AT_ONCE)
-    first = admit(bounds, 200)
-    for call in [*reading, *first[:100]]:
+    (first,) = admit(bounds, 1)
+    arrive(bounds, first, 100)
+    calls = admit(bounds, 200)
+    for call in calls[:100]:
         arrive(bounds, call, 100)
         bounds.done(100)
     admit(bounds, 10_000, now_s=RATE_S)
-    in_time = (AT_ONCE + 100) * WAIT_S / RATE_S
-    assert bounds.waiting == LIMIT // 4 // LOOKAHEAD_BYTES + in_time
+    assert bounds.waiting == LIMIT // 4 // LOOKAHEAD_BYTES + 100 * WAIT_S / RATE_S
+
+
+def test_a_burst_of_small_requests_waits_while_large_ones_stay_incomplete() -> None:
+    bounds = InFlight(LIMIT)
+    for kind, size in (("ack", 100), ("send", 4 * MIB)):
+        (call,) = admit(bounds, 1, kind)
+        arrive(bounds, call, size)
+        bounds.done(size)
+    admit(bounds, AT_ONCE + 1)
+    assert bounds.large_waiting == 1
+    acks = admit(bounds, 2_000, "ack", now_s=2 * RATE_S)
+    assert bounds.small_waiting == 1_999 and not any(call.is_refused() for call in acks)
 
 
 def test_a_call_keeps_the_end_of_its_wait_when_its_size_becomes_known() -> None:

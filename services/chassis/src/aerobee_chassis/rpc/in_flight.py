@@ -84,23 +84,55 @@ class _Sizes:
     `average` is that of the bytes that gRPC holds of a request before it is read.
     """
 
-    __slots__ = ("average", "largest")
+    __slots__ = ("average", "is_large", "largest")
 
     def __init__(self, size: int) -> None:
         self.largest = float(size)
+        self.is_large = size > LOOKAHEAD_BYTES
         self.average = min(self.largest, LOOKAHEAD_BYTES)
 
-    def add(self, size: int) -> None:
-        self.average += (min(size, LOOKAHEAD_BYTES) - self.average) * _FORGET
-        self.largest = max(size, self.largest * (1 - _FORGET))
-
-    @property
-    def is_large(self) -> bool:
-        return self.largest > LOOKAHEAD_BYTES
+    def add(self, size: int) -> None:  # without calls of functions, because each call adds one
+        largest = self.largest * (1 - _FORGET)
+        if size > largest:
+            largest = float(size)
+        self.largest, self.is_large = largest, largest > LOOKAHEAD_BYTES
+        size = min(size, LOOKAHEAD_BYTES)
+        self.average += (size - self.average) * _FORGET
 
 
 # Readers with the time when their wait ends, which is never before that of the reader before.
 _Waiting = OrderedDict[Reader, float]
+
+
+class _Queue:
+    """The waiting calls of methods of one size.
+
+    They are read while all bytes in flight are at most `limit`. `arrivals` counts the requests of
+    these methods that have arrived.
+    """
+
+    __slots__ = ("_counted_s", "_readable", "arrivals", "limit", "waiting")
+
+    def __init__(self, limit: int) -> None:
+        self.waiting: _Waiting = OrderedDict()
+        self.limit = limit
+        self.arrivals = 0
+        self._counted_s = 0.0  # the time since which arrivals are counted
+        self._readable = MAX_WAITING
+
+    def readable(self, now_s: float) -> int:
+        """Return how many calls can be read within WAIT_S at the present rate."""
+        if not self.waiting:
+            self._readable, self._counted_s, self.arrivals = MAX_WAITING, now_s, 0
+        elif (counting_s := now_s - self._counted_s) >= RATE_S:
+            self._readable = round(self.arrivals * WAIT_S / counting_s)
+            self._counted_s, self.arrivals = now_s, 0
+        return self._readable
+
+    def continue_from(self, other: _Queue) -> None:
+        """Count since the time since which another queue counts, whose calls move to this one."""
+        self._readable, self._counted_s = other._readable, other._counted_s
+        self.arrivals = other.arrivals
 
 
 class InFlight:
@@ -134,16 +166,13 @@ class InFlight:
         # Each waiting call holds up to LOOKAHEAD_BYTES. Those that may have large requests hold up
         # to a quarter of the limit together.
         self._large_places = max(1, limit // 4 // LOOKAHEAD_BYTES)
-        self._places = MAX_WAITING  # for calls that can be read within WAIT_S
-        self._counted_s = 0.0  # the time since which arrivals are counted
-        self._arrivals = 0
-        # By the result of `_size_class`: the queue, and the limit for a read. The queues read in
-        # this order: the first request of a method decides about all of its calls that wait.
+        # By `_Sizes.is_large`; None: methods that have had no request. The queues read in this
+        # order: the first request of a method decides about all of its calls that wait.
         large_limit = limit - max(limit // 8, self._usual)
-        self._queues: dict[bool | None, tuple[_Waiting, int]] = {
-            False: (OrderedDict(), limit),
-            None: (OrderedDict(), large_limit),
-            True: (OrderedDict(), large_limit),
+        self._queues: dict[bool | None, _Queue] = {
+            False: _Queue(limit),
+            None: _Queue(large_limit),
+            True: _Queue(large_limit),
         }
         self._for_room: dict[asyncio.Future[None], None] = {}  # the longest wait first
 
@@ -155,12 +184,12 @@ class InFlight:
     @property
     def small_waiting(self) -> int:
         """Return how many of these calls are of methods that have only small requests."""
-        return len(self._queues[False][0])
+        return len(self._queues[False].waiting)
 
     @property
     def large_waiting(self) -> int:
         """Return how many of these calls are of methods that may have large requests."""
-        return len(self._queues[None][0]) + len(self._queues[True][0])
+        return len(self._queues[None].waiting) + len(self._queues[True].waiting)
 
     @property
     def is_reading(self) -> bool:
@@ -172,11 +201,12 @@ class InFlight:
     def admit(self, reader: Reader, now_s: float) -> None:
         """Let a call read its request now, or put it into a queue, or refuse it."""
         total = self.requests + self.answers + self._reserved
-        waiting, limit = self._queues[self._size_class(reader.kind)]
-        if total <= limit and not waiting:
+        sizes = self._sizes.get(reader.kind)
+        queue = self._queues[None if sizes is None else sizes.is_large]
+        if total <= queue.limit and not queue.waiting:
             self._begin(reader, total)
-        elif len(waiting) < (places := self._places_of(reader.kind, now_s)):
-            waiting[reader] = now_s + WAIT_S
+        elif len(queue.waiting) < (places := self._places_of(queue, sizes, now_s)):
+            queue.waiting[reader] = now_s + WAIT_S
         else:
             self._refuse(reader, self._too_many(places))
 
@@ -193,7 +223,6 @@ class InFlight:
         elif not self._reading and not self.waiting:
             self._reserved = self._usual
         if size:
-            self._arrivals += 1
             self._learn(reader.kind, size)
         self._go_on()
 
@@ -209,7 +238,8 @@ class InFlight:
             f"take up to {self.limit} bytes (maxInFlightBytes); retry after "
             f"{RETRY_AFTER_MS / 1_000:g} s, send fewer calls at once, or raise the limit"
         )
-        for waiting, _ in self._queues.values():
+        for queue in self._queues.values():
+            waiting = queue.waiting
             while waiting and next(iter(waiting.values())) <= now_s:
                 self._refuse(waiting.popitem(last=False)[0], error)
 
@@ -226,8 +256,8 @@ class InFlight:
 
     def forget(self, reader: Reader) -> None:
         """Remove a call that has ended from the queues, if it is waiting."""
-        for waiting, _ in self._queues.values():
-            waiting.pop(reader, None)
+        for queue in self._queues.values():
+            queue.waiting.pop(reader, None)
 
     # ---- answers ----
 
@@ -299,33 +329,21 @@ class InFlight:
 
     def _go_on(self) -> None:
         """Let waiting calls read their requests while there is free space."""
-        for waiting, limit in self._queues.values():
-            while waiting:
+        for queue in self._queues.values():
+            while queue.waiting:
                 total = self.requests + self.answers + self._reserved
-                if total > limit:
+                if total > queue.limit:
                     return
-                self._begin(waiting.popitem(last=False)[0], total)
+                self._begin(queue.waiting.popitem(last=False)[0], total)
 
-    def _size_class(self, kind: object) -> bool | None:
-        """Return whether a method has large requests; None if that is unknown."""
-        sizes = self._sizes.get(kind)
-        return None if sizes is None else sizes.is_large
-
-    def _places_of(self, kind: object, now_s: float) -> int:
-        """Return how many calls may wait in the queue of a method."""
-        if not self.waiting:
-            self._places, self._counted_s, self._arrivals = MAX_WAITING, now_s, 0
-        elif (counting_s := now_s - self._counted_s) >= RATE_S:
-            in_time = round(self._arrivals * WAIT_S / counting_s)
-            self._places = min(self._large_places + in_time, MAX_WAITING)
-            self._counted_s, self._arrivals = now_s, 0
-        sizes = self._sizes.get(kind)
-        if sizes is None:
-            return self._places
-        if sizes.is_large:
+    def _places_of(self, queue: _Queue, sizes: _Sizes | None, now_s: float) -> int:
+        """Return how many calls may wait in the queue of a method with these sizes."""
+        if sizes is not None and sizes.is_large:
             return self._large_places
-        fitting = int(self.limit // 4 / sizes.average)
-        return min(self._places, max(fitting, self._large_places))
+        places = min(self._large_places + queue.readable(now_s), MAX_WAITING)
+        if sizes is None:
+            return places
+        return min(places, max(int(self.limit // 4 / sizes.average), self._large_places))
 
     def _learn(self, kind: object, size: int) -> None:
         """Learn from a request that has arrived whether a method has large requests.
@@ -340,10 +358,15 @@ class InFlight:
         else:
             before = sizes.is_large
             sizes.add(size)
+        queue = self._queues[sizes.is_large]
         if sizes.is_large is not before:
-            self._move(kind, self._queues[before][0], self._queues[sizes.is_large][0])
+            former = self._queues[before]
+            if not queue.waiting:
+                queue.continue_from(former)
+            self._move(kind, former.waiting, queue.waiting)
             if sizes.is_large:
-                self._refuse_surplus(self._queues[True][0])
+                self._refuse_surplus(queue.waiting)
+        queue.arrivals += 1
 
     def _move(self, kind: object, before: _Waiting, after: _Waiting) -> None:
         moving = [entry for entry in before.items() if entry[0].kind == kind]
