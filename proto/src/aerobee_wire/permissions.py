@@ -440,7 +440,7 @@ class Permissions:
         if caller.user is not None:
             for need in needs_of(row, request, self.cluster):
                 if not caller.may(need):
-                    raise NotPermitted(f"user {caller.user.name!r} lacks {need}", path)
+                    raise NotPermitted(need.missing_for(caller.user.name), path)
             return
         own, holder = row.own, caller.identity
         if own and holder is not None and getattr(request, own) != holder.name:

@@ -169,6 +169,16 @@ async def test_metrics_and_health_are_served(registry: Registry) -> None:
         await endpoint.stop()
 
 
+async def test_the_end_of_the_endpoint_does_not_stop_the_loop(registry: Registry) -> None:
+    endpoint = MetricsEndpoint(Options(metrics_exporter_type="PROM"), registry, lambda: True)
+    await endpoint.start()
+    ending = asyncio.create_task(endpoint.stop())
+    await asyncio.sleep(0)
+    assert not ending.done(), "its thread looks twice a second whether to stop"
+    await ending
+    assert endpoint.ready_fields == {}
+
+
 async def test_metrics_that_are_off_open_no_port(registry: Registry) -> None:
     endpoint = MetricsEndpoint(Options(), registry, lambda: True)
     await endpoint.start()

@@ -130,8 +130,14 @@ class Requests:
 
 
 def refused(code: d.Code, call: Callable[..., object], *arguments: Any) -> None:
-    """Asserts that the call raises Refused with this code and a message of one line."""
+    """Asserts that the call raises Refused with this code and a message of one line.
+
+    The message says what is wrong, and then what to do. Only RocketMQ's words about invisible
+    durations stay as they are.
+    """
     with pytest.raises(Refused) as caught:
         call(*arguments)
     assert d.Code.Name(caught.value.code) == d.Code.Name(code)
-    assert caught.value.message and "\n" not in caught.value.message
+    text = caught.value.message
+    assert "\n" not in text
+    assert ": " in text or "; " in text or code == d.Code.ILLEGAL_INVISIBLE_TIME, text

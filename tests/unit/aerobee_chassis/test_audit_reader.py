@@ -166,6 +166,19 @@ async def test_early_lines_are_not_read(tmp_path: Path, monkeypatch: pytest.Monk
     assert page.complete_from_ms == 0
 
 
+@pytest.mark.parametrize("step", range(1, 5))
+async def test_a_page_is_whole_in_the_middle_of_a_rotation(tmp_path: Path, step: int) -> None:
+    """A rotation moves one file after the other, the oldest first."""
+    path = tmp_path / "a"
+    reader = written(path, (rejected(BEGIN_MS + number) for number in range(9)), max_bytes=500)
+    files = [path, *(path.with_name(f"a.{number}") for number in range(1, 10))]
+    present = [each for each in files if each.exists()]
+    assert len(present) >= 4
+    for each in present[: -step - 1 : -1]:
+        each.replace(files[files.index(each) + 1])
+    assert await numbers(reader, AuditQuery(50)) == list(range(9, 0, -1))
+
+
 async def test_missing_files_are_an_empty_page(tmp_path: Path) -> None:
     reader = written(tmp_path / "a", [])
     (tmp_path / "a").unlink()

@@ -11,6 +11,7 @@ from aerobee_chassis.rpc.aio.listener import Admission
 from aerobee_chassis.rpc.in_flight import (
     LOOKAHEAD_BYTES,
     MAX_MESSAGE_BYTES,
+    RATE_S,
     RESERVED_BYTES,
     SMALL_ANSWER_BYTES,
     WAIT_S,
@@ -151,6 +152,14 @@ def test_calls_of_a_method_wait_until_its_first_request_has_arrived() -> None:
     assert bounds.refused == bounds.waiting == 0
 
 
+def test_a_burst_continues_after_its_first_request_has_arrived() -> None:
+    bounds = InFlight(LIMIT)
+    first = admit(bounds, 1_000, now_s=50.0)
+    arrive(bounds, first[0], 100)
+    later = admit(bounds, 1_000, now_s=50.0 + RATE_S / 2)
+    assert bounds.refused == 0 and not any(call.is_refused() for call in (*first, *later))
+
+
 def test_first_request_that_is_large_refuses_the_surplus_of_its_method() -> None:
     bounds = InFlight(LIMIT)
     others = admit(bounds, 3, "other")
@@ -173,6 +182,94 @@ def test_waiting_calls_are_refused_when_their_method_turns_out_to_have_large_req
     assert bounds.small_waiting == 0
     assert bounds.large_waiting * LOOKAHEAD_BYTES <= LIMIT // 4
     assert bounds.refused == 1_000 - AT_ONCE - bounds.large_waiting
+
+
+def test_a_method_counts_as_small_again_after_small_requests() -> None:
+    bounds = InFlight(LIMIT)
+    for size in (4 * MIB, *[1_000] * 100):
+        (call,) = admit(bounds, 1)
+        arrive(bounds, call, size)
+        bounds.done(size)
+    calls = admit(bounds, 2_000)
+    assert not any(call.is_refused() for call in calls)
+    assert bounds.small_waiting == 2_000 - AT_ONCE - 1  # it leaves no space for other methods
+
+
+def test_calls_that_wait_for_a_large_method_move_when_it_counts_as_small_again() -> None:
+    bounds = InFlight(LIMIT)
+    (large,) = admit(bounds, 1)
+    arrive(bounds, large, 4 * MIB)
+    bounds.done(4 * MIB)
+    calls = admit(bounds, AT_ONCE + 10)
+    assert bounds.large_waiting == 10
+    for number in range(50):
+        arrive(bounds, calls[number], 1_000)
+        bounds.done(1_000)
+        calls += admit(bounds, 1)
+    assert bounds.large_waiting == bounds.refused == 0 < bounds.small_waiting
+
+
+def test_waiting_calls_of_a_small_method_fit_into_a_quarter_of_the_limit() -> None:
+    bounds = InFlight(LIMIT)
+    size = LOOKAHEAD_BYTES // 4
+    (small,) = admit(bounds, 1)
+    arrive(bounds, small, size)
+    bounds.done(size)
+    admit(bounds, 1_000)
+    assert bounds.refused
+    assert LIMIT // 4 - size < bounds.waiting * size <= LIMIT // 4
+
+
+def test_one_larger_request_does_not_make_a_burst_of_small_ones_too_many() -> None:
+    bounds = InFlight(LIMIT)
+    for size in (*[1_000] * 10, LOOKAHEAD_BYTES // 4):
+        (call,) = admit(bounds, 1)
+        arrive(bounds, call, size)
+        bounds.done(size)
+    assert not any(call.is_refused() for call in admit(bounds, 900))
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+def test_few_calls_wait_while_the_requests_that_are_read_stay_incomplete(is_known: bool) -> None:
+    bounds = InFlight(LIMIT)
+    if is_known:
+        (small,) = admit(bounds, 1)
+        arrive(bounds, small, 100)
+    places = LIMIT // 4 // LOOKAHEAD_BYTES
+    admit(bounds, 2 * AT_ONCE, now_s=5.0)
+    assert not any(call.is_refused() for call in admit(bounds, 1_000, now_s=5.0 + RATE_S / 2))
+    assert all(call.is_refused() for call in admit(bounds, 1_000, now_s=5.0 + RATE_S))
+    bounds.expire(5.0 + RATE_S / 2 + WAIT_S)
+    admit(bounds, 1_000, now_s=5.0 + 2 * WAIT_S)
+    # The wait of the queue began anew, because no call waited.
+    assert bounds.waiting == 1_000
+    later = admit(bounds, 1_000, now_s=5.0 + 2 * WAIT_S + RATE_S)
+    assert all(call.is_refused() for call in later)
+    assert places < 1_000
+
+
+def test_as_many_calls_wait_as_are_read_in_time() -> None:
+    bounds = InFlight(LIMIT)
+    (first,) = admit(bounds, 1)
+    arrive(bounds, first, 100)
+    calls = admit(bounds, 200)
+    for call in calls[:100]:
+        arrive(bounds, call, 100)
+        bounds.done(100)
+    admit(bounds, 10_000, now_s=RATE_S)
+    assert bounds.waiting == LIMIT // 4 // LOOKAHEAD_BYTES + 100 * WAIT_S / RATE_S
+
+
+def test_a_burst_of_small_requests_waits_while_large_ones_stay_incomplete() -> None:
+    bounds = InFlight(LIMIT)
+    for kind, size in (("ack", 100), ("send", 4 * MIB)):
+        (call,) = admit(bounds, 1, kind)
+        arrive(bounds, call, size)
+        bounds.done(size)
+    admit(bounds, AT_ONCE + 1)
+    assert bounds.large_waiting == 1
+    acks = admit(bounds, 2_000, "ack", now_s=2 * RATE_S)
+    assert bounds.small_waiting == 1_999 and not any(call.is_refused() for call in acks)
 
 
 def test_a_call_keeps_the_end_of_its_wait_when_its_size_becomes_known() -> None:
@@ -354,6 +451,6 @@ async def test_a_wait_for_room_ends_with_a_refusal() -> None:
     bounds.answering(LIMIT // 2)
     with pytest.raises(TooMuchInFlight):
         await bounds.room(2)
-    assert bounds.refused == 1
+    assert bounds.refused == 1 and not bounds._for_room
     bounds.answered(LIMIT // 2)
     await bounds.room(0.1)

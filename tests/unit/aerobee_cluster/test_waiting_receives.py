@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import sys
+from typing import Any
 
 import pytest
 
@@ -110,3 +112,26 @@ async def test_all_waits_can_be_ended(line: Line) -> None:
     line.receives.end()
     assert await line.outcomes() == {"a": "1", "b": None, "c": None}
     assert not line.receives.any_waits
+
+
+@pytest.mark.parametrize("name", ["x", "other"])
+async def test_an_outcome_costs_the_same_however_many_have_one_already(
+    line: Line, name: str
+) -> None:
+    """Receives that were served in this turn of the loop have not left yet."""
+    count = 500
+    await line.start(*map(str, range(count)), prefers="x")
+    looked = 0
+
+    def look(_frame: Any, event: str, argument: Any) -> None:
+        nonlocal looked
+        looked += event == "c_call" and argument.__name__ == "done"
+
+    sys.setprofile(look)
+    try:
+        assert all(line.receives.give("1", name) for _ in range(count))
+    finally:
+        sys.setprofile(None)
+    assert looked <= 3 * count
+    assert len(line.receives) == count and not line.receives.any_waits
+    assert len(await line.outcomes()) == count and not len(line.receives)

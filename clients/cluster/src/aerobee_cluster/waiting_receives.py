@@ -31,13 +31,14 @@ class WaitingReceives(Generic[W, O]):
 
     def __init__(self, hand_over: Callable[[O], None]) -> None:
         self._hand_over = hand_over
-        # By preference, the longest wait first.
+        self._count = 0  # receives that wait or have not yet read their outcome
+        # Those without an outcome, by preference, the longest wait first.
         self._waits: dict[str, dict[asyncio.Future[O | None], _Wait[W]]] = {}
         self._places = itertools.count()
 
     def __len__(self) -> int:
         """Return the number of receives that wait or have not yet read their outcome."""
-        return sum(map(len, self._waits.values()))
+        return self._count
 
     @property
     def any_waits(self) -> bool:
@@ -52,7 +53,8 @@ class WaitingReceives(Generic[W, O]):
         loop = asyncio.get_running_loop()
         future: asyncio.Future[O | None] = loop.create_future()
         self._waits.setdefault(prefers, {})[future] = _Wait(next(self._places), wanted)
-        timer = loop.call_at(deadline_s, _resolve, future, None)
+        self._count += 1
+        timer = loop.call_at(deadline_s, self._resolve, prefers, future, None)
         try:
             return await future
         except asyncio.CancelledError:
@@ -62,6 +64,7 @@ class WaitingReceives(Generic[W, O]):
             raise
         finally:
             timer.cancel()
+            self._count -= 1
             self._leave(prefers, future)
 
     def longest(self, prefers: str = "") -> W | None:
@@ -70,14 +73,15 @@ class WaitingReceives(Generic[W, O]):
         Return None if no receive waits.
         """
         found = self._next(prefers)
-        return None if found is None else found[1].wanted
+        return None if found is None else found[2].wanted
 
     def give(self, outcome: O, prefers: str = "") -> bool:
         """Give the outcome to the next waiting receive. Return False if no receive waits."""
         found = self._next(prefers)
         if found is None:
             return False
-        found[0].set_result(outcome)
+        preference, future, _ = found
+        self._resolve(preference, future, outcome)
         return True
 
     def preferring(self, prefers: str) -> int:
@@ -90,33 +94,34 @@ class WaitingReceives(Generic[W, O]):
 
     def end(self) -> None:
         """End all waits; each receive without an outcome gets None."""
-        for future in [future for waits in self._waits.values() for future in waits]:
-            _resolve(future, None)
+        for prefers, waits in list(self._waits.items()):
+            for future in list(waits):
+                self._resolve(prefers, future, None)
 
-    def _next(self, prefers: str) -> tuple[asyncio.Future[O | None], _Wait[W]] | None:
-        heads: dict[int, tuple[asyncio.Future[O | None], _Wait[W]]] = {}
+    def _next(self, prefers: str) -> tuple[str, asyncio.Future[O | None], _Wait[W]] | None:
+        first: tuple[str, asyncio.Future[O | None], _Wait[W]] | None = None
         for preference, waits in self._waits.items():
             for future, wait in waits.items():
                 if not future.done():
                     if preference == prefers:
-                        return future, wait
-                    heads[wait.place] = future, wait
+                        return preference, future, wait
+                    if first is None or wait.place < first[2].place:
+                        first = preference, future, wait
                     break
-        return heads[min(heads)] if heads else None
+        return first
 
     def _without_outcome(self) -> Iterator[tuple[asyncio.Future[O | None], _Wait[W]]]:
         for waits in self._waits.values():
             for future, wait in waits.items():
-                if not future.done():
+                if not future.done():  # else its receive was cancelled
                     yield future, wait
 
+    def _resolve(self, prefers: str, future: asyncio.Future[O | None], outcome: O | None) -> None:
+        self._leave(prefers, future)
+        if not future.done():
+            future.set_result(outcome)
+
     def _leave(self, prefers: str, future: asyncio.Future[O | None]) -> None:
-        waits = self._waits[prefers]
-        del waits[future]
-        if not waits:
+        waits = self._waits.get(prefers, {})
+        if waits.pop(future, None) is not None and not waits:
             del self._waits[prefers]
-
-
-def _resolve(future: asyncio.Future[O | None], outcome: O | None) -> None:
-    if not future.done():
-        future.set_result(outcome)

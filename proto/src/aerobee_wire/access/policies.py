@@ -63,6 +63,12 @@ class Need:
     def __str__(self) -> str:
         return f"{' or '.join(self.actions)} on {self.kind}:{self.name}"
 
+    def missing_for(self, user: str) -> str:
+        """Return the error for a user without this right, which says how to give it."""
+        resource, action = f"{self.kind}:{self.name}", ",".join(self.actions[:1])
+        command = f"aerobee acl create {user} --resource '{resource}' --actions {action}"
+        return f"user {user!r} lacks {self}: allow it with `{command}`"
+
 
 @dataclass(frozen=True, slots=True)
 class Policy:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import errno
 import shutil
 import ssl
 from collections.abc import Callable
@@ -126,6 +127,7 @@ def test_files_that_vanish_leave_the_old_one(tmp_path: Path) -> None:
         ("no.crt", "server.key", "no.crt"),
         ("server.crt", "no.key", "no.key"),
         ("text.crt", "server.key", "text.crt"),
+        ("folder.crt", "server.key", "folder.crt"),
     ],
 )
 def test_files_that_do_not_serve_are_named(
@@ -134,8 +136,43 @@ def test_files_that_do_not_serve_are_named(
     write(tmp_path)
     write(tmp_path, "other")
     (tmp_path / "text.crt").write_text("no certificate\n")
+    (tmp_path / "folder.crt").mkdir()
     with raises_about(CertificateError, str(tmp_path / about)):
         Watched(tmp_path / certificate, tmp_path / key)
+
+
+def test_a_path_that_becomes_a_folder_leaves_the_old_one(tmp_path: Path) -> None:
+    certificate, key = write(tmp_path)
+    watched = Watched(certificate, key)
+    before = watched.context
+    certificate.unlink()
+    certificate.mkdir()
+    for _ in range(2):
+        watched.poller.turn()
+    assert [event for event, _ in watched.events] == ["reload_failed"]
+    assert watched.context is before
+
+
+def test_a_relay_without_free_descriptors_makes_the_certificate_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    events: list[str] = []
+    certificates = Certificates(
+        TlsSettings(),
+        "/nowhere",
+        ManualPoller(),  # type: ignore[arg-type]  # it has what certificates ask of it
+        lambda event, **fields: events.append(event),
+    )
+    tries = []
+
+    def spawn(*_: object, **__: object) -> int:
+        tries.append(1)
+        raise OSError(errno.EAGAIN, "no process can be started")
+
+    monkeypatch.setattr("os.posix_spawn", spawn)
+    for _ in range(2):
+        certificates.when_ready(lambda _: pytest.fail("there is no certificate"))
+    assert len(tries) == 2 and events == ["no_self_signed_certificate"] * 2
 
 
 @pytest.mark.parametrize("password", ["", "wrong"])

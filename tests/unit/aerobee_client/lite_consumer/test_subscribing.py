@@ -6,8 +6,10 @@ from __future__ import annotations
 import asyncio
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
+from aerobee.broker.v1.lite_pb2 import LITE_SYNC_ADD
 
 from aerobee_client.leasing.leased_message import LeasedMessage
 from aerobee_client.leasing.lite_subscription import SYNC_INTERVAL_S
@@ -98,6 +100,27 @@ async def test_a_subscription_that_one_broker_does_not_take_is_taken_back(
         await consumer.subscribe_lite("2")
     two.transport.away.clear()
     await asyncio.sleep(SYNC_INTERVAL_S)
+    assert consumer.lite_topics == {"1"} and two.held() == {"a": {"1"}, "b": {"1"}}
+
+
+async def test_a_subscription_that_is_cancelled_is_taken_back_at_once(
+    two: LiteLeasing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    consumer = await two.lite_started("1")
+    call = two.transport.call
+
+    async def hang(address: str, rpc: Any, request: Any, *, timeout_s: float) -> Any:
+        if address == "b" and rpc.method == "SyncLiteTopics" and request.action == LITE_SYNC_ADD:
+            await asyncio.sleep(timeout_s)
+        return await call(address, rpc, request, timeout_s=timeout_s)
+
+    monkeypatch.setattr(two.transport, "call", hang)
+    subscribing = asyncio.create_task(consumer.subscribe_lite("2"))
+    await asyncio.sleep(0.5)
+    assert two.held() == {"a": {"1", "2"}, "b": {"1"}}
+    subscribing.cancel()
+    await asyncio.wait([subscribing])
+    await asyncio.sleep(1)
     assert consumer.lite_topics == {"1"} and two.held() == {"a": {"1"}, "b": {"1"}}
 
 

@@ -92,3 +92,17 @@ async def test_no_lease_is_renewed_for_more_than_three_hours(leasing: Leasing) -
     assert not await consumer.receive(32, LEASE, NO_WAIT)
     await asyncio.sleep(602)
     assert deliveries(await consumer.receive(32, LEASE, NO_WAIT)) == [(b"x", 2)]
+
+
+async def test_a_settled_message_makes_nobody_look_at_all_leases(leasing: Leasing) -> None:
+    """Otherwise each acknowledgement would take time for each message that is renewed."""
+    consumer = await leasing.started()
+    await leasing.send(*(b"%d" % number for number in range(32)))
+    messages = await consumer.receive(32, LEASE, renew=True)
+    renewal = consumer._running().settlements._renewal
+    await asyncio.sleep(1)
+    for message in messages[:30]:
+        await consumer.ack(message)
+        assert not renewal._sooner.is_set()
+    await asyncio.sleep(60)
+    await consumer.ack(messages[30:])

@@ -35,6 +35,13 @@ def stored(address: str, request: Any) -> SendResponse:
     )
 
 
+def hung(address: str, request: Any) -> SendResponse:
+    """Times out when a message with the body "hang" is sent alone."""
+    if [message.body for message in request.messages] == [b"hang"]:
+        raise MqError(Code.REQUEST_TIMEOUT, "no answer")
+    return stored(address, request)
+
+
 @pytest.fixture
 def transport() -> FakeTransport:
     return FakeTransport(GetClusterInfo=CLUSTER, Send=stored)
@@ -71,6 +78,17 @@ async def test_batch_that_may_be_stored_is_not_sent_again(
     outcomes = await send(batches, b"1", b"unflushed")
     assert [outcome.code for outcome in outcomes] == [Code.FLUSH_DISK_TIMEOUT] * 2
     assert len(transport.requests(SEND)) == 1
+
+
+async def test_messages_do_not_wait_one_by_one_for_a_broker_that_fails_meanwhile(
+    batches: BrokerBatches, transport: FakeTransport
+) -> None:
+    transport.answers["Send"] = hung
+    outcomes = await send(batches, b"1", b"illegal", b"hang", b"4", b"5")
+    assert outcomes[0].unique_message_id == "1"
+    codes = [outcome.code for outcome in outcomes[1:]]
+    assert codes == [Code.MESSAGE_ILLEGAL, *[Code.REQUEST_TIMEOUT] * 3]
+    assert [len(request.messages) for request in transport.requests(SEND)] == [5, 1, 1, 1]
 
 
 async def test_unknown_broker(batches: BrokerBatches) -> None:

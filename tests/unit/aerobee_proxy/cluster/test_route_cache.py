@@ -8,6 +8,7 @@ import pytest
 import structlog
 from aerobee.namesrv.v1.namesrv_pb2 import (
     BrokerData,
+    BrokerMembers,
     GetClusterInfoResponse,
     GetTopicRouteResponse,
     QueueData,
@@ -15,7 +16,9 @@ from aerobee.namesrv.v1.namesrv_pb2 import (
 )
 
 from aerobee_cluster.single_flight import RETRY_AFTER_MS, STALE_WAIT_S
+from aerobee_proxy.cluster import route_cache
 from aerobee_proxy.cluster.route_cache import BROKERS_REFRESH_MS, EXPIRE_MS, REFRESH_MS, RouteCache
+from aerobee_wire.queues import broker_members
 from aerobee_wire.rpcs import GET_TOPIC_ROUTE
 from aerobee_wire.status import Code, MqError
 from support.clock.manual_clock import ManualClock
@@ -26,6 +29,7 @@ ROUTE = TopicRoute(
     queues=[QueueData(broker_name="broker-a", read_queue_count=4, write_queue_count=4)],
     brokers=[BrokerData(broker_name="broker-a", addresses={0: "10.0.0.1:10911"})],
 )
+OTHER = BrokerData(broker_name="broker-b", addresses={0: "10.0.0.2:10911"})
 NAMESRVS = ["10.0.0.8:9876", "10.0.0.9:9876"]
 
 
@@ -205,3 +209,54 @@ async def test_silent_name_servers_are_asked_once_a_second(routes: Routes) -> No
     assert len(routes.transport.calls) - before == 20 * len(NAMESRVS)
     assert len(logs) == 2 * len(NAMESRVS)
     assert logs[-1]["suppressed"] == 9
+
+
+def notice(epoch: int, addresses: dict[int, str], name: str = "broker-a") -> BrokerMembers:
+    return BrokerMembers(broker_name=name, addresses=addresses, epoch=epoch)
+
+
+async def test_a_notice_visits_no_route_before_it_is_used(
+    routes: Routes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of 20,000 routes would be visited for each broker when a stream of notices begins."""
+    for topic in "abc":
+        await routes.cache.route(topic)
+    visited = []
+
+    def counted(route: TopicRoute, broker_name: str) -> bool:
+        visited.append(broker_name)
+        return broker_members.names_broker(route, broker_name)
+
+    monkeypatch.setattr(route_cache, "names_broker", counted)
+    for epoch in range(1, 50):
+        routes.cache.learn(notice(epoch, {0: f"10.0.0.{epoch}:10911"}))
+        routes.cache.learn(notice(epoch, {0: f"10.0.1.{epoch}:10911"}, "broker-b"))
+    assert not visited
+    first = await routes.cache.route("a")
+    assert dict(first.brokers[0].addresses) == {0: "10.0.0.49:10911"}
+    assert await routes.cache.route("a") is first
+    assert len(visited) == 2
+
+
+async def test_a_lost_master_and_its_successor_reach_each_route(routes: Routes) -> None:
+    await routes.cache.route("t")
+    await routes.cache.route("later")
+    routes.cache.learn(notice(1, {1: "10.0.0.2:10911"}))
+    await routes.cache.route("t")
+    assert len(routes.transport.requests(GET_TOPIC_ROUTE)) == 3, "its route is fetched again"
+    routes.cache.learn(notice(2, {0: "10.0.0.2:10911"}))
+    for topic in ("t", "later"):
+        route = await routes.cache.route(topic)
+        assert route.brokers[0].addresses[0] == "10.0.0.2:10911"
+
+
+async def test_routes_without_a_broker_that_is_back_are_fetched_again(routes: Routes) -> None:
+    await routes.cache.route("t")
+    routes.cache.learn(notice(1, {0: "10.0.0.2:10911"}, "broker-b"))
+    await routes.cache.route("t")
+    assert len(routes.transport.requests(GET_TOPIC_ROUTE)) == 1
+    routes.cache.learn(notice(2, {}, "broker-b"))
+    routes.cache.learn(notice(3, {0: "10.0.0.2:10911"}, "broker-b"))
+    both = TopicRoute(queues=ROUTE.queues, brokers=[*ROUTE.brokers, OTHER])
+    routes.transport.answers["GetTopicRoute"] = GetTopicRouteResponse(route=both)
+    assert await routes.cache.route("t") == both

@@ -199,7 +199,8 @@ async def test_rights_count_the_namespace(tmp_path: Path) -> None:
     found = await status_of(proxy, request)
     assert (found.code, found.message) == (
         Code.UNAUTHORIZED,
-        "UNAUTHORIZED: user 'app' lacks Pub on Topic:ns%orders",
+        "UNAUTHORIZED: user 'app' lacks Pub on Topic:ns%orders: allow it with "
+        "`aerobee acl create app --resource 'Topic:ns%orders' --actions Pub`",
     )
     assert proxy.counts.unauthorized == 1
 

@@ -257,6 +257,37 @@ async def test_a_client_whose_stream_is_cut_leaves_its_messages_to_others(
     assert reported(await other.receive()) == [("a", b"0", 1)]
 
 
+@pytest.mark.parametrize("action", ["PARTIAL_ADD", "COMPLETE_ADD"])
+async def test_a_client_that_connects_again_gets_its_messages_at_once(
+    cluster: WholeCluster, action: str
+) -> None:
+    """SDKs send the names again only every 30 s."""
+    client = LiteClient(cluster)
+    await client.open()
+    await client.sync(action, ["a"])
+    await client.cut()
+    assert not len(cluster.broker.broker.lite.dispatch.subscriptions)
+    await client.open()
+    await send(cluster, lite_message("a", b"0"))
+    assert reported(await client.receive()) == [("a", b"0", 1)]
+
+
+async def test_a_client_that_connects_again_before_brokers_know_stays(
+    cluster: WholeCluster,
+) -> None:
+    client, again = LiteClient(cluster), LiteClient(cluster)
+    await client.open()
+    await client.sync("COMPLETE_ADD", ["a"])
+    session = cluster.proxy.sessions.get("c1")
+    assert session is not None
+    async with session.lite_topics.turn:  # a change of the client is on its way to brokers
+        await client.cut()
+        await again.open()
+    await asyncio.sleep(0.1)
+    await send(cluster, lite_message("a", b"0"))
+    assert reported(await again.receive()) == [("a", b"0", 1)]
+
+
 async def test_the_clients_of_a_proxy_that_stops_keep_their_subscriptions(
     cluster: WholeCluster,
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from aerobee_foreign.apache.rocketmq.v2.definition_pb2 import (
     ClientType,
+    Code,
     FilterExpression,
     FilterType,
     Publishing,
@@ -16,7 +17,9 @@ from aerobee_foreign.apache.rocketmq.v2.definition_pb2 import (
 from aerobee_foreign.apache.rocketmq.v2.service_pb2 import TelemetryCommand
 from aerobee_foreign.google.protobuf.duration_pb2 import Duration
 
+from aerobee_proxy.v2 import sessions as module
 from aerobee_proxy.v2.sessions import EXPIRY_MS, Session, Sessions, conflicts
+from support.proxy.harness import refused
 
 
 class Stream:
@@ -167,3 +170,20 @@ def test_clients_are_counted_by_user() -> None:
     sessions.remove("c0", "billing")
     assert len(sessions.expire(EXPIRY_MS + 1)) == 3
     assert sessions.count_of("billing") == 0
+
+
+def test_the_settings_of_all_clients_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each may be as large as those of 5,000 topics, and there may be 50,000 clients."""
+    sessions, settings = Sessions(), settings_of(member("x", orders="*"))
+    larger = settings_of(member("x", orders="*", payments="*"))
+    monkeypatch.setattr(module, "MAX_ALL_SETTINGS_BYTES", 3 * settings.ByteSize())
+    clients = [sessions.touch(f"c{number}", 0) for number in range(4)]
+    for client in clients[:3]:
+        sessions.set_settings(client, settings)
+        sessions.set_settings(client, settings)
+    refused(Code.TOO_MANY_REQUESTS, sessions.set_settings, clients[3], settings)
+    refused(Code.TOO_MANY_REQUESTS, sessions.set_settings, clients[0], larger)
+    assert clients[3].settings is None and sessions.members("billing") == clients[:3]
+    sessions.remove("c1")
+    sessions.set_settings(clients[3], settings)
+    sessions.set_settings(clients[3], Settings(publishing=Publishing()))

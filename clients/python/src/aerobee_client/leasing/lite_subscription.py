@@ -186,23 +186,26 @@ class LiteSubscription:
         Raises the first MqError.
         """
         since = self.changes
-        answers = await asyncio.gather(
-            *(
-                self._calls.call(name, self.parent, rpcs.SYNC_LITE_TOPICS, request)
-                for name in await self._brokers()
-            ),
-            return_exceptions=True,
-        )
-        failure: BaseException | None = None
-        for answer in answers:
-            if isinstance(answer, BaseException):
-                failure = failure or answer
-            else:
-                self.lost(answer.response.lost, since)
-        if failure is not None:
+        try:
+            answers = await asyncio.gather(
+                *(
+                    self._calls.call(name, self.parent, rpcs.SYNC_LITE_TOPICS, request)
+                    for name in await self._brokers()
+                ),
+                return_exceptions=True,
+            )
+            failure: BaseException | None = None
+            for answer in answers:
+                if isinstance(answer, BaseException):
+                    failure = failure or answer
+                else:
+                    self.lost(answer.response.lost, since)
+            if failure is not None:
+                raise failure
+        except BaseException:  # also a cancelled call: some brokers may have applied the change
             self._synced.clear()
             self._sync_now.set()
-            raise failure
+            raise
 
     def _request(
         self, action: lite_pb2.LiteSync, names: Collection[str], **begin: Any

@@ -73,6 +73,7 @@ class LeaseRenewal:
         self._clock = clock
         self._tracked: dict[LeaseKey, _Tracked] = {}
         self._sooner = asyncio.Event()
+        self._next_ms: int | None = None  # when `_run` looks at the leases again; None: never
         self._task: asyncio.Task[None] | None = None
         self._renewals: set[asyncio.Task[None]] = set()
 
@@ -84,7 +85,7 @@ class LeaseRenewal:
                 due_ms = message.until_ms - message.handle.invisible_duration_ms // 2
                 tracked = _Tracked(message, renewal, now_ms, due_ms)
                 self._tracked[key_of(message.handle)] = tracked
-        self._sooner.set()
+                self._look_by(due_ms)
         if self._task is None:
             self._task = asyncio.create_task(self._run(), name="lease renewal")
 
@@ -104,8 +105,7 @@ class LeaseRenewal:
             for key, tracked in found.items():
                 if tracked is not None and key not in ended:
                     self._tracked.setdefault(key, tracked)
-            if found:
-                self._sooner.set()
+                    self._look_by(tracked.due_ms)
 
     def stop(self, renewal: Renewal) -> None:
         """Stop renewing the leases that `track` started for `renewal`."""
@@ -122,6 +122,14 @@ class LeaseRenewal:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
+    def _look_by(self, due_ms: int) -> None:
+        """Wake `_run` if it would look at the leases only after this time.
+
+        It looks at all of them, so that a settled lease must not wake it.
+        """
+        if self._next_ms is None or due_ms < self._next_ms:
+            self._sooner.set()
+
     async def _run(self) -> None:
         while True:
             now_ms = self._clock.monotonic_ms()
@@ -137,6 +145,7 @@ class LeaseRenewal:
                 self._renewals.add(task)
                 task.add_done_callback(self._renewals.discard)
             self._sooner.clear()
+            self._next_ms = next_ms
             with suppress(TimeoutError):
                 async with asyncio.timeout(
                     None if next_ms is None else max(0, next_ms - now_ms) / 1_000
@@ -173,7 +182,7 @@ class LeaseRenewal:
                 tracked.uncertain = False
             else:
                 self._failed(tracked, outcome)
-        self._sooner.set()
+            self._look_by(tracked.due_ms)
 
     def _failed(self, tracked: _Tracked, error: MqError) -> None:
         """Mark a lease as lost if it has ended. Otherwise, retry the renewal later."""

@@ -7,6 +7,7 @@ The endpoint is off by default, and its imports are loaded only when it is on.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import socket
 import threading
@@ -86,9 +87,10 @@ class MetricsEndpoint(Component):
 
     async def stop(self) -> None:
         if self._server is not None:
-            self._server.shutdown()
-            self._server.server_close()
-            self._server = None
+            server, self._server = self._server, None
+            # Its thread looks twice a second whether to stop.
+            await asyncio.to_thread(server.shutdown)
+            server.server_close()
 
     def _bounded(
         self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]

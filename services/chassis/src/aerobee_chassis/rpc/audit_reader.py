@@ -100,11 +100,18 @@ class AuditReader:
 
 
 def _files(path: Path) -> Iterator[Path]:
-    """Yield the files of a log, the newest first. A rotation moves a file to a later place."""
+    """Yield the files of a log, the newest first. A rotation moves a file to a later place.
+
+    It begins with the oldest file, so that one number is free meanwhile: its path is yielded too.
+    """
+
+    def numbered(number: int) -> Path:
+        return path.with_name(f"{path.name}.{number}")
+
     yield path
     number = 1
-    while (older := path.with_name(f"{path.name}.{number}")).exists():
-        yield older
+    while numbered(number).exists() or numbered(number + 1).exists():
+        yield numbered(number)
         number += 1
 
 

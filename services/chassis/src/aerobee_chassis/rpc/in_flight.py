@@ -5,7 +5,11 @@ a large request would fit. After it has arrived, the unused part of this reserva
 waiting request stays with its caller, except for its first `LOOKAHEAD_BYTES`. Methods that may have
 large requests leave some space for other methods, so that an acknowledgement does not wait for
 sends. Until the first request of a method has arrived, its size is unknown: its calls wait, and
-leave the same space.
+leave the same space. A method counts as large until some 30 smaller requests have arrived.
+
+Calls may wait if two estimates allow it: their requests, of the average size of their method, fit
+into a quarter of the limit, and all of them can be read in time at the present rate. The second one
+is for callers that keep their requests incomplete.
 
 This module does not depend on transports or clocks. The transports call it.
 """
@@ -13,7 +17,7 @@ This module does not depend on transports or clocks. The transports call it.
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Iterator
 from itertools import islice
 from operator import itemgetter
@@ -32,6 +36,10 @@ RESERVED_BYTES = 4 * 1024 * 1024 + 256 * 1024
 # gRPC receives this much of each request before the server reads it (the window of a stream).
 LOOKAHEAD_BYTES = 512 * 1024
 MAX_WAITING = 100_000  # calls of methods that have only small requests; as many of unknown ones
+# Each request that arrives takes 1/16 off the largest size of its method, and has this weight in
+# its average. After one request of 4 MiB, 34 small ones make a method small again.
+_FORGET = 1 / 16
+RATE_S = 0.5  # the time over which arrivals are counted, and before which any burst may wait
 # Less than the 3 s that SDKs give a call, so that they get the reason instead of a timeout.
 WAIT_S = 2.0
 RETRY_AFTER_MS = 1_000  # a refused caller should wait this long
@@ -81,8 +89,61 @@ class Reader(Protocol):
         """End the call with an error, because too many bytes are in flight."""
 
 
+class _Sizes:
+    """The sizes of the requests of a method. Later requests outweigh earlier ones.
+
+    `average` is that of the bytes that gRPC holds of a request before it is read.
+    """
+
+    __slots__ = ("average", "is_large", "largest")
+
+    def __init__(self, size: int) -> None:
+        self.largest = float(size)
+        self.is_large = size > LOOKAHEAD_BYTES
+        self.average = min(self.largest, LOOKAHEAD_BYTES)
+
+    def add(self, size: int) -> None:  # without calls of functions, because each call adds one
+        largest = self.largest * (1 - _FORGET)
+        if size > largest:
+            largest = float(size)
+        self.largest, self.is_large = largest, largest > LOOKAHEAD_BYTES
+        size = min(size, LOOKAHEAD_BYTES)
+        self.average += (size - self.average) * _FORGET
+
+
 # Readers with the time when their wait ends, which is never before that of the reader before.
 _Waiting = OrderedDict[Reader, float]
+
+
+class _Queue:
+    """The waiting calls of methods of one size.
+
+    They are read while all bytes in flight are at most `limit`. `arrivals` counts the requests of
+    these methods that have arrived.
+    """
+
+    __slots__ = ("_counted_s", "_readable", "arrivals", "limit", "waiting")
+
+    def __init__(self, limit: int) -> None:
+        self.waiting: _Waiting = OrderedDict()
+        self.limit = limit
+        self.arrivals = 0
+        self._counted_s = 0.0  # the time since which arrivals are counted
+        self._readable = MAX_WAITING
+
+    def readable(self, now_s: float) -> int:
+        """Return how many calls can be read within WAIT_S at the present rate."""
+        if not self.waiting:
+            self._readable, self._counted_s, self.arrivals = MAX_WAITING, now_s, 0
+        elif (counting_s := now_s - self._counted_s) >= RATE_S:
+            self._readable = round(self.arrivals * WAIT_S / counting_s)
+            self._counted_s, self.arrivals = now_s, 0
+        return self._readable
+
+    def continue_from(self, other: _Queue) -> None:
+        """Count since the time since which another queue counts, whose calls move to this one."""
+        self._readable, self._counted_s = other._readable, other._counted_s
+        self.arrivals = other.arrivals
 
 
 class InFlight:
@@ -112,20 +173,19 @@ class InFlight:
         self._answer_limit = limit // 2
         self._usual = self._reserved = min(RESERVED_BYTES, self.largest_request)
         self._reading = 0
-        # Kind of calls → True if one of them had a large request. A missing kind is unknown.
-        self._is_large: dict[object, bool] = {}
+        self._sizes: dict[object, _Sizes] = {}  # by kind of calls; a missing kind is unknown
         # Each waiting call holds up to LOOKAHEAD_BYTES. Those that may have large requests hold up
         # to a quarter of the limit together.
         self._large_places = max(1, limit // 4 // LOOKAHEAD_BYTES)
-        # By the value in `_is_large`: the queue, and the limit for a read. The queues read in this
+        # By `_Sizes.is_large`; None: methods that have had no request. The queues read in this
         # order: the first request of a method decides about all of its calls that wait.
         large_limit = limit - max(limit // 8, self._usual)
-        self._queues: dict[bool | None, tuple[_Waiting, int]] = {
-            False: (OrderedDict(), limit),
-            None: (OrderedDict(), large_limit),
-            True: (OrderedDict(), large_limit),
+        self._queues: dict[bool | None, _Queue] = {
+            False: _Queue(limit),
+            None: _Queue(large_limit),
+            True: _Queue(large_limit),
         }
-        self._for_room: deque[asyncio.Future[None]] = deque()
+        self._for_room: dict[asyncio.Future[None], None] = {}  # the longest wait first
 
     @property
     def waiting(self) -> int:
@@ -135,12 +195,12 @@ class InFlight:
     @property
     def small_waiting(self) -> int:
         """Return how many of these calls are of methods that have only small requests."""
-        return len(self._queues[False][0])
+        return len(self._queues[False].waiting)
 
     @property
     def large_waiting(self) -> int:
         """Return how many of these calls are of methods that may have large requests."""
-        return len(self._queues[None][0]) + len(self._queues[True][0])
+        return len(self._queues[None].waiting) + len(self._queues[True].waiting)
 
     @property
     def is_reading(self) -> bool:
@@ -152,13 +212,12 @@ class InFlight:
     def admit(self, reader: Reader, now_s: float) -> None:
         """Let a call read its request now, or put it into a queue, or refuse it."""
         total = self.requests + self.answers + self._reserved
-        is_large = self._is_large.get(reader.kind)
-        waiting, limit = self._queues[is_large]
-        places = self._large_places if is_large else MAX_WAITING
-        if total <= limit and not waiting:
+        sizes = self._sizes.get(reader.kind)
+        queue = self._queues[None if sizes is None else sizes.is_large]
+        if total <= queue.limit and not queue.waiting:
             self._begin(reader, total)
-        elif len(waiting) < places:
-            waiting[reader] = now_s + WAIT_S
+        elif len(queue.waiting) < (places := self._places_of(queue, sizes, now_s)):
+            queue.waiting[reader] = now_s + WAIT_S
         else:
             self._refuse(reader, self._too_many(places))
 
@@ -175,7 +234,7 @@ class InFlight:
         elif not self._reading and not self.waiting:
             self._reserved = self._usual
         if size:
-            self._classify(reader.kind, size > LOOKAHEAD_BYTES)
+            self._learn(reader.kind, size)
         self._go_on()
 
     def done(self, size: int) -> None:
@@ -190,7 +249,8 @@ class InFlight:
             f"take up to {self.limit} bytes (maxInFlightBytes); retry after "
             f"{RETRY_AFTER_MS / 1_000:g} s, send fewer calls at once, or raise the limit"
         )
-        for waiting, _ in self._queues.values():
+        for queue in self._queues.values():
+            waiting = queue.waiting
             while waiting and next(iter(waiting.values())) <= now_s:
                 self._refuse(waiting.popitem(last=False)[0], error)
 
@@ -207,8 +267,8 @@ class InFlight:
 
     def forget(self, reader: Reader) -> None:
         """Remove a call that has ended from the queues, if it is waiting."""
-        for waiting, _ in self._queues.values():
-            waiting.pop(reader, None)
+        for queue in self._queues.values():
+            queue.waiting.pop(reader, None)
 
     # ---- answers ----
 
@@ -241,13 +301,15 @@ class InFlight:
             async with asyncio.timeout(timeout_s):
                 while self.is_full:
                     waiter = asyncio.get_running_loop().create_future()
-                    self._for_room.append(waiter)
+                    self._for_room[waiter] = None
                     try:
                         await waiter
                     except asyncio.CancelledError:
                         if not waiter.cancelled():  # it was woken, and does not use the room
                             self._wake()
                         raise
+                    finally:
+                        self._for_room.pop(waiter, None)
         except TimeoutError:
             self.refused += 1
             raise self._no_room() from None
@@ -265,8 +327,7 @@ class InFlight:
 
     def _wake(self) -> None:
         """Wake the first call that waits in `room`. Its answer may take all the free space."""
-        while self._for_room and not self.is_full:
-            waiter = self._for_room.popleft()
+        for waiter in self._for_room if not self.is_full else ():
             if not waiter.done():  # otherwise, its call is over
                 waiter.set_result(None)
                 break
@@ -279,24 +340,46 @@ class InFlight:
 
     def _go_on(self) -> None:
         """Let waiting calls read their requests while there is free space."""
-        for waiting, limit in self._queues.values():
-            while waiting:
+        for queue in self._queues.values():
+            while queue.waiting:
                 total = self.requests + self.answers + self._reserved
-                if total > limit:
+                if total > queue.limit:
                     return
-                self._begin(waiting.popitem(last=False)[0], total)
+                self._begin(queue.waiting.popitem(last=False)[0], total)
 
-    def _classify(self, kind: object, is_large: bool) -> None:
+    def _places_of(self, queue: _Queue, sizes: _Sizes | None, now_s: float) -> int:
+        """Return how many calls may wait in the queue of a method with these sizes."""
+        if sizes is not None and sizes.is_large:
+            return self._large_places
+        places = min(self._large_places + queue.readable(now_s), MAX_WAITING)
+        if sizes is None:
+            return places
+        return min(places, max(int(self.limit // 4 / sizes.average), self._large_places))
+
+    def _learn(self, kind: object, size: int) -> None:
         """Learn from a request that has arrived whether a method has large requests.
 
-        The calls of the method move into the queue of their size. Large ones without a place there
-        are refused.
+        If that changes, the calls of the method move into the queue of their size. Large ones
+        without a place there are refused.
         """
-        known = self._is_large.get(kind)
-        if known or known == is_large:
-            return
-        self._is_large[kind] = is_large
-        before, after = self._queues[known][0], self._queues[is_large][0]
+        sizes = self._sizes.get(kind)
+        if sizes is None:
+            before, sizes = None, _Sizes(size)
+            self._sizes[kind] = sizes
+        else:
+            before = sizes.is_large
+            sizes.add(size)
+        queue = self._queues[sizes.is_large]
+        if sizes.is_large is not before:
+            former = self._queues[before]
+            if not queue.waiting:
+                queue.continue_from(former)
+            self._move(kind, former.waiting, queue.waiting)
+            if sizes.is_large:
+                self._refuse_surplus(queue.waiting)
+        queue.arrivals += 1
+
+    def _move(self, kind: object, before: _Waiting, after: _Waiting) -> None:
         moving = [entry for entry in before.items() if entry[0].kind == kind]
         if not moving:
             return
@@ -305,13 +388,14 @@ class InFlight:
         ordered = sorted((*after.items(), *moving), key=itemgetter(1))
         after.clear()
         after.update(ordered)
-        if is_large:
-            surplus = list(islice(after, self._large_places, None))
-            for reader in surplus:
-                del after[reader]
-            error = self._too_many(self._large_places)
-            for reader in surplus:
-                self._refuse(reader, error)
+
+    def _refuse_surplus(self, waiting: _Waiting) -> None:
+        surplus = list(islice(waiting, self._large_places, None))
+        for reader in surplus:
+            del waiting[reader]
+        error = self._too_many(self._large_places)
+        for reader in surplus:
+            self._refuse(reader, error)
 
     def _too_many(self, places: int) -> TooMuchInFlight:
         return TooMuchInFlight(

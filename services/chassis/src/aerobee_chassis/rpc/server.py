@@ -292,7 +292,11 @@ class Server(Component):
 
     def _failure(self, path: str, error: Exception) -> Failure:
         if isinstance(error, UnreadableRequest):
-            return Failure("INVALID_ARGUMENT", "the request cannot be parsed as its message type")
+            return Failure(
+                "INVALID_ARGUMENT",
+                "the request is not a valid message of its type: use the .proto files of this "
+                "version",
+            )
         if isinstance(error, ServiceNotFound):
             return Failure("NOT_FOUND", str(error))
         failure = self._failure_of(error)

@@ -98,16 +98,11 @@ class Certificates:
     # ---- self-signed ----
 
     def _make(self) -> None:
-        names = ["localhost", "127.0.0.1", "::1", socket.gethostname()]
-        reading, writing = os.pipe()
-        # Importing `subprocess` would take 2 MB.
-        child = os.posix_spawn(
-            sys.executable,
-            [sys.executable, "-m", MAKER, *names],
-            os.environ,
-            file_actions=[(os.POSIX_SPAWN_DUP2, writing, 1)],
-        )
-        os.close(writing)
+        try:
+            reading, child = _spawn()
+        except OSError as error:  # no file descriptors or no processes are left
+            self._not_made(f"{MAKER} cannot be started: {error.strerror}")
+            return
         parts: list[bytes] = []
 
         def read(_: int) -> None:
@@ -124,15 +119,39 @@ class Certificates:
     def _made(self, pem: bytes, exit_code: int) -> None:
         from aerobee_chassis.tls_port import tls
 
-        waiting, self._waiting = self._waiting, []
         try:
             if exit_code:
                 raise CertificateError(f"{MAKER} ended with exit code {exit_code}")
             self._context = tls.load_pem(pem, self._directory)
-        except CertificateError as error:
-            # Waiting connections time out; the next one causes another attempt.
-            self._report("no_self_signed_certificate", error=str(error))
+        except (CertificateError, OSError) as error:
+            self._not_made(str(error))
             return
+        waiting, self._waiting = self._waiting, []
         self._report("self_signed_certificate")
         for callback in waiting:
             callback(self._context)
+
+    def _not_made(self, why: str) -> None:
+        """Report a failure. Waiting connections time out; the next one causes another attempt."""
+        self._waiting.clear()
+        self._report("no_self_signed_certificate", error=why)
+
+
+def _spawn() -> tuple[int, int]:
+    """Start to make a certificate. Return the descriptor of its output, and its process id."""
+    names = ["localhost", "127.0.0.1", "::1", socket.gethostname()]
+    reading, writing = os.pipe()
+    try:
+        # Importing `subprocess` would take 2 MB.
+        child = os.posix_spawn(
+            sys.executable,
+            [sys.executable, "-m", MAKER, *names],
+            os.environ,
+            file_actions=[(os.POSIX_SPAWN_DUP2, writing, 1)],
+        )
+    except OSError:
+        os.close(reading)
+        raise
+    finally:
+        os.close(writing)
+    return reading, child

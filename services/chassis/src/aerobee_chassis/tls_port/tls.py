@@ -41,7 +41,7 @@ def load(cert_path: str, key_path: str, password: str = "") -> ssl.SSLContext:
 
     try:
         context.load_cert_chain(cert_path, key_path, password=give_password)
-    except (ssl.SSLError, ValueError) as error:
+    except (OSError, ValueError) as error:  # an SSLError is an OSError
         reason = getattr(error, "reason", None)
         about = key_path
         if reason == "KEY_VALUES_MISMATCH":

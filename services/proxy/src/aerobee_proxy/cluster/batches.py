@@ -125,13 +125,27 @@ class BrokerBatches:
         except MqError as error:
             if len(messages) == 1 or error.code not in REFUSALS:
                 raise
-        return [await self._send_alone(broker_name, message) for message in messages]
+        return await self._send_each(broker_name, messages)
 
-    async def _send_alone(self, broker_name: str, message: Message) -> SendOutcome | Exception:
-        try:
-            return (await self._send_together(broker_name, [message]))[0]
-        except MqError as error:
-            return error
+    async def _send_each(
+        self, broker_name: str, messages: Sequence[Message]
+    ) -> Sequence[SendOutcome | Exception]:
+        """Send messages one after the other, so that only the messages at fault fail.
+
+        If the broker fails for a reason that is not about one message, the later messages get the
+        same error without being sent. Otherwise they would wait for a broker that hangs, each for
+        the whole timeout.
+        """
+        outcomes: list[SendOutcome | Exception] = []
+        for message in messages:
+            try:
+                outcomes += await self._send_together(broker_name, [message])
+            except MqError as error:
+                outcomes.append(error)
+                if error.code not in REFUSALS:
+                    outcomes += [error] * (len(messages) - len(outcomes))
+                    break
+        return outcomes
 
     async def _send_together(
         self, broker_name: str, messages: Sequence[Message]

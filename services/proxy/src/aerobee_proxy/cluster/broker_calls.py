@@ -120,10 +120,12 @@ class BrokerCalls:
             del self._choices[next(iter(self._choices))]
         return choice
 
-    async def try_call(self, broker_name: str, rpc: Rpc[Q, R], request: Q) -> MqError | None:
+    async def try_call(
+        self, broker_name: str, rpc: Rpc[Q, R], request: Q, *, timeout_s: float = TIMEOUT_S
+    ) -> MqError | None:
         """Call a broker. Return the error of the call, or None on success."""
         try:
-            await self.call(broker_name, rpc, request)
+            await self.call(broker_name, rpc, request, timeout_s=timeout_s)
         except MqError as error:
             return error
         return None

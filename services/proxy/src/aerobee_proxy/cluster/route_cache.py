@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 import structlog
@@ -57,6 +57,17 @@ class _CachedRoute:
     fetched_ms: int
     stale_from_ms: int
     used_ms: int
+    notice: int  # the number of the last notice that the route includes
+
+
+@dataclass(slots=True)
+class _Noticed:
+    """The last notices of name servers about a broker, by their number; 0 if there was none."""
+
+    moved: int = 0  # the replicas had these addresses
+    addresses: Mapping[int, str] = field(default_factory=dict)
+    lost: int = 0  # the master disappeared
+    returned: int = 0  # the broker is registered again
 
 
 class RouteCache:
@@ -83,6 +94,9 @@ class RouteCache:
         self._gone: set[str] = set()  # brokers that a name server reported as unregistered
         self._slaves: dict[str, dict[int, str]] = {}  # by broker name: id → address
         self._epochs = NewestEpochs()
+        # Routes include a notice when they are used: a notice must not visit 20,000 of them.
+        self._notice = 0  # the number of the last one
+        self._noticed: dict[str, _Noticed] = {}  # by broker name
         # After no name server answered, callers get stale routes until this monotonic time.
         self._silent_until_ms = 0
         self._log_throttle = LogThrottle(clock)
@@ -99,6 +113,7 @@ class RouteCache:
                 known = None
             else:
                 known.used_ms = now_ms
+                self._include_notices(known)
                 if now_ms < max(known.stale_from_ms, self._silent_until_ms):
                     return known.route
         try:
@@ -145,7 +160,10 @@ class RouteCache:
         if address is None and broker_name in self._electing:
             raise BeingElected(broker_name)
         if address is None:
-            raise MqError(Code.BROKER_NOT_EXIST, f"no name server knows a broker {broker_name!r}")
+            raise MqError(
+                Code.BROKER_NOT_EXIST,
+                f"no name server knows broker {broker_name[:64]!r}: start it, or use another name",
+            )
         return address
 
     async def replicas_of(self, broker_name: str) -> Mapping[int, str]:
@@ -204,14 +222,29 @@ class RouteCache:
             self._gone.discard(name)
         else:
             self._gone.add(name)
-        for cached in self._routes.values():
-            if is_back and not names_broker(cached.route, name):
-                cached.stale_from_ms = 0
-            elif address is not None:
-                cached.route = with_addresses(cached.route, [name], {name: members.addresses})
-            elif address != known and names_broker(cached.route, name):
-                cached.stale_from_ms = 0
+        self._notice += 1
+        noticed = self._noticed.setdefault(name, _Noticed())
+        if address is not None:
+            noticed.moved, noticed.addresses = self._notice, dict(members.addresses)
+        elif known is not None:
+            noticed.lost = self._notice
+        if is_back:
+            noticed.returned = self._notice
         return known if address is not None and address != known else None
+
+    def _include_notices(self, cached: _CachedRoute) -> None:
+        """Apply the notices since the last use of a route."""
+        since, cached.notice = cached.notice, self._notice
+        if since == self._notice:
+            return
+        for name, noticed in self._noticed.items():
+            if names_broker(cached.route, name):
+                if noticed.moved > since:
+                    cached.route = with_addresses(cached.route, [name], {name: noticed.addresses})
+                if noticed.lost > since:
+                    cached.stale_from_ms = 0
+            elif noticed.returned > since:
+                cached.stale_from_ms = 0
 
     async def brokers(self) -> dict[str, str]:
         """Return the "host:port" of each broker's master, by broker name.
@@ -268,7 +301,8 @@ class RouteCache:
         route = with_addresses(
             answer.route, outdated, {name: self._known(name) for name in outdated}
         )
-        self._routes[topic] = _CachedRoute(route, now_ms, now_ms + REFRESH_MS, now_ms)
+        stale_from_ms = now_ms + REFRESH_MS
+        self._routes[topic] = _CachedRoute(route, now_ms, stale_from_ms, now_ms, self._notice)
         for broker in route.brokers:
             self._note_slaves(broker.broker_name, broker.addresses)
             if 0 in broker.addresses:

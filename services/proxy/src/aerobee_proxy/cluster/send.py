@@ -153,7 +153,8 @@ class MessageSender:
         if not queues:
             raise MqError(
                 Code.NO_PERMISSION,
-                f"no writable queue: no broker takes messages of {route.topic}",
+                f"no writable queue: no broker accepts messages of topic {route.topic}; retry when "
+                "one is back, or give the topic the permission to write",
             )
         if route.by_priority:
             queues = queues_of_priority(queues, priority)
@@ -175,8 +176,8 @@ class MessageSender:
         traces = self.traces
         begin_ns = traces.now_ns() if traces is not None else 0
         if self._availability.any_away:
-            for broker_name in {queue.broker_name for queue, _ in messages}:
-                await self._calls.wait_until_back(broker_name)
+            names = {queue.broker_name for queue, _ in messages}
+            await asyncio.gather(*map(self._calls.wait_until_back, names))
         # Queue all before awaiting the first, so that they keep their order and share a batch.
         send = self._batches.send
         futures = [send(queue.broker_name, message) for queue, message in messages]

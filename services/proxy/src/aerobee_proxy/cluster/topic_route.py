@@ -105,5 +105,6 @@ def check_type(message_type: str, accepted: Collection[str], topic: str) -> None
         return
     raise MessageTypeConflict(
         Code.MESSAGE_ILLEGAL,
-        f"the message is of type {message_type}, topic {topic} takes {' or '.join(accepted)}",
+        f"the message has the type {message_type}: topic {topic} accepts {' or '.join(accepted)}, "
+        "so send it to another topic",
     )

@@ -15,4 +15,6 @@ def error_of(address: str, failure: CallFailed) -> MqError:
     if answered is not None:
         return answered
     code = _CODE_OF_STATUS.get(failure.status, Code.BROKER_UNREACHABLE)
-    return MqError(code, f"no answer from {address}: {failure.message or failure.status}")
+    reason = failure.message or failure.status
+    retry = "; retry" if code in (Code.BROKER_UNREACHABLE, Code.REQUEST_TIMEOUT) else ""
+    return MqError(code, f"no answer from {address}: {reason}{retry}")

@@ -44,7 +44,7 @@ class WrongCredentials(Refused):
     def __init__(self, name: str) -> None:
         super().__init__(
             Code.UNAUTHORIZED,
-            f"user {name[:64]!r} is unknown or disabled, or the secret key is wrong",
+            f"user {name[:64]!r} is unknown or disabled, or the secret key is wrong: check both",
         )
 
 
@@ -128,7 +128,9 @@ class Authentication:
                 Code.UNAUTHORIZED, "the call is not signed: give the client an access key"
             )
         if not signed:
-            raise Refused(Code.UNAUTHORIZED, f"the metadata lacks {DATE_TIME_KEY}, which is signed")
+            raise Refused(
+                Code.UNAUTHORIZED, f"the metadata lacks {DATE_TIME_KEY}, which is signed: send it"
+            )
         user = self.users.get(name)
         given = fields.get("signature", "").lower().encode("utf-8", "replace")
         matches = [

@@ -26,7 +26,7 @@ def check(user: User, request: object, source: str = "") -> None:
     """
     for need in NEEDS[type(request)](request):
         if not user.may(need, source):
-            raise Refused(Code.UNAUTHORIZED, f"user {user.name!r} lacks {need}")
+            raise Refused(Code.UNAUTHORIZED, need.missing_for(user.name))
 
 
 def may_publish(user: User, topic: str, source: str) -> bool:

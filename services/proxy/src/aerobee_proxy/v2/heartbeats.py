@@ -31,7 +31,11 @@ from aerobee_wire.rpcs import HEARTBEAT, LIST_CLIENTS, UNREGISTER_CLIENT
 from aerobee_wire.status import Code, MqError
 
 REPEATED_AT_ONCE = 64
+# A client waits for the answers of all brokers. One that hangs must not use up the 3 s that SDKs
+# give a request.
+ANSWER_S = 2.0
 LANGUAGE_KEY, VERSION_KEY = "x-mq-language", "x-mq-client-version"
+LONGEST_NAME = 64  # characters that are kept of a language or version
 
 
 class ClientHeartbeats:
@@ -103,8 +107,8 @@ class ClientHeartbeats:
         metadata = call.metadata
         return HeartbeatRequest(
             client_id=session.client_id,
-            language=metadata.get(LANGUAGE_KEY, "").lower(),
-            version=metadata.get(VERSION_KEY, ""),
+            language=metadata.get(LANGUAGE_KEY, "")[:LONGEST_NAME].lower(),
+            version=metadata.get(VERSION_KEY, "")[:LONGEST_NAME],
             address=call.peer,
             proxy=self._proxy_name(),
             user=session.user,
@@ -113,7 +117,9 @@ class ClientHeartbeats:
     async def _send(self, request: HeartbeatRequest) -> None:
         names = list(await self._route_cache.brokers())
         try_call = self._calls.try_call
-        failures = await asyncio.gather(*(try_call(name, HEARTBEAT, request) for name in names))
+        failures = await asyncio.gather(
+            *(try_call(name, HEARTBEAT, request, timeout_s=ANSWER_S) for name in names)
+        )
         for name, failure in zip(names, failures, strict=True):
             if failure is None:
                 continue
@@ -163,7 +169,10 @@ class ClientHeartbeats:
             log.warning("client_not_unregistered", reason=error.message)
             return
         failures = await asyncio.gather(
-            *(self._calls.try_call(name, UNREGISTER_CLIENT, request) for name in names)
+            *(
+                self._calls.try_call(name, UNREGISTER_CLIENT, request, timeout_s=ANSWER_S)
+                for name in names
+            )
         )
         for failure in filter(None, failures):
             log.warning("client_not_unregistered", reason=failure.message)

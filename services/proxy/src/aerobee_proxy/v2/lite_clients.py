@@ -41,8 +41,8 @@ def check_binding(settings: Settings, policy: GroupPolicy) -> None:
         if kind in LITE_CONSUMERS:
             raise Refused(
                 Code.BAD_REQUEST,
-                f"group {group} is bound to no topic of the type LITE (lite.bind.topic), and this "
-                f"is a {ClientType.Name(kind)}",
+                f"this is a {ClientType.Name(kind)}, and group {group} is not bound to a topic of "
+                "the type LITE: set its attribute lite.bind.topic, or use another consumer",
             )
         return
     if kind in _OTHERS:
@@ -55,8 +55,8 @@ def check_binding(settings: Settings, policy: GroupPolicy) -> None:
         if stored_name(entry.topic) != lite.parent:
             raise Refused(
                 Code.BAD_REQUEST,
-                f"group {group} is bound to {lite.parent}, and the client subscribes to "
-                f"{entry.topic.name}",
+                f"the client subscribes to {entry.topic.name}, and group {group} is bound to "
+                f"{lite.parent}: subscribe to that topic only",
             )
 
 
@@ -88,16 +88,36 @@ async def repeat_lite_topics(
 
 
 class LiteDepartures:
-    """Removes lite clients that have ended from brokers, in the background."""
+    """Removes lite clients that have ended from brokers, in the background.
+
+    The lite topics of a client that connects again are sent to brokers at once. SDKs send them only
+    every 30 s.
+    """
 
     def __init__(self, subscriptions: LiteSubscriptions, background: Background) -> None:
         self._subscriptions = subscriptions
         self.background = background
 
-    def left(self, session: Session) -> None:
-        """Start to remove a lite client from brokers. Do nothing for any other client."""
+    def left(self, session: Session, *, ended: bool = False) -> None:
+        """Start to remove a lite client from brokers. Do nothing for any other client.
+
+        If the client has not `ended`, it stays when it has another stream by then.
+        """
         if is_lite(session):
+            self.background.run(self._leave(session, ended=ended))
+
+    def returned(self, session: Session) -> None:
+        """Start to send the lite topics of a client that holds a stream again to brokers."""
+        if is_lite(session):
+            self.background.run(self._return(session))
+
+    async def _leave(self, session: Session, *, ended: bool) -> None:
+        async with session.lite_topics.turn:
+            if session.streams and not ended:
+                return
+            session.lite_topics.is_away = True
             for parent in session.subscriptions:
-                self.background.run(
-                    self._subscriptions.leave(session.consumer_group, parent, session.client_id)
-                )
+                await self._subscriptions.leave(session.consumer_group, parent, session.client_id)
+
+    async def _return(self, session: Session) -> None:
+        notify_lost(session, await self._subscriptions.restore(session.lite_topics))

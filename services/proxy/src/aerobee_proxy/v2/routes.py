@@ -75,7 +75,8 @@ def assignments(
     if not readable:
         raise Refused(
             Code.FORBIDDEN,
-            f"no readable queue: topic {topic.name!r} has no read permission on any broker",
+            f"no readable queue: no broker lets topic {topic.name!r} be read; give it the "
+            "permission to read with `aerobee topic update`",
         )
     return [
         Assignment(

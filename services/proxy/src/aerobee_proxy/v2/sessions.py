@@ -17,6 +17,7 @@ from typing import Protocol
 
 from aerobee.broker.v1.client_pb2 import HeartbeatRequest
 from aerobee_foreign.apache.rocketmq.v2.definition_pb2 import (
+    Code,
     FilterExpression,
     FilterType,
     Resource,
@@ -26,9 +27,13 @@ from aerobee_foreign.apache.rocketmq.v2.service_pb2 import TelemetryCommand
 
 from aerobee_proxy.cluster.leasing.lite_subscriptions import HeldLiteTopics
 from aerobee_proxy.v2.resources import stored_name
+from aerobee_proxy.v2.status import Refused
 from aerobee_wire.tags import ALL, SEPARATOR
 
 MAX_SESSIONS = 50_000  # limits the memory for calls that each use a new client id
+# Limits the memory for settings of many clients, which may have 256 KiB each. Those of 50,000
+# ordinary clients take 15 MB.
+MAX_ALL_SETTINGS_BYTES = 64 * 1024 * 1024
 DEFAULT_REQUEST_TIMEOUT_MS = 3_000  # what all SDKs use
 # Heartbeats arrive every 10 s, or every 30 s from one SDK. If a client without a stream missed one
 # heartbeat, its leases are not renewed any longer.
@@ -70,6 +75,7 @@ class Session:
     client_id: str
     last_seen_ms: int
     settings: Settings | None = None  # as negotiated
+    settings_bytes: int = 0
     streams: set[CommandStream] = field(default_factory=set)
     user: str = ""  # the user that signs its calls; empty without authentication
     source: str = ""  # the "host:port" of its last call
@@ -166,6 +172,7 @@ class Sessions:
         self._by_id: dict[tuple[str, str], Session] = {}
         self._by_group: dict[str, dict[Session, None]] = {}
         self._by_user: Counter[str] = Counter()
+        self._settings_bytes = 0  # of all sessions
 
     def __len__(self) -> int:
         return len(self._by_id)
@@ -199,8 +206,22 @@ class Sessions:
         return session
 
     def set_settings(self, session: Session, settings: Settings) -> None:
+        """Keep the settings of a client.
+
+        Raises Refused with the code TOO_MANY_REQUESTS if those of all clients are too large.
+        """
         known = self._by_id.get((session.client_id, session.user)) is session
         if known:
+            size = settings.ByteSize()
+            total = self._settings_bytes - session.settings_bytes + size
+            if total > MAX_ALL_SETTINGS_BYTES and size > session.settings_bytes:
+                raise Refused(
+                    Code.TOO_MANY_REQUESTS,
+                    f"the settings of all clients of this proxy would have {total} bytes, and may "
+                    f"have {MAX_ALL_SETTINGS_BYTES}: subscribe to fewer topics, close clients that "
+                    "are not used, or run another proxy",
+                )
+            self._settings_bytes, session.settings_bytes = total, size
             self._leave_group(session)
         session.settings = settings
         if known and session.consumer_group:
@@ -222,6 +243,7 @@ class Sessions:
     def remove(self, client_id: str, user: str = "") -> Session | None:
         session = self._by_id.pop((client_id, user), None)
         if session is not None:
+            self._settings_bytes -= session.settings_bytes
             self._leave_group(session)
             self._by_user[user] -= 1
             if not self._by_user[user]:

@@ -54,12 +54,14 @@ def check_settings(settings: Settings) -> None:
     if declared is None:
         raise Refused(
             Code.BAD_REQUEST,
-            "the settings say neither what the client publishes nor what it subscribes to",
+            "the settings have neither publishing nor subscription: set one of them",
         )
     wanted = {**dict.fromkeys(PRODUCERS, "publishing"), **dict.fromkeys(CONSUMERS, "subscription")}
     if wanted.get(settings.client_type, declared) != declared:
         kind = ClientType.Name(settings.client_type)
-        raise Refused(Code.BAD_REQUEST, f"a client of type {kind} must not send {declared}")
+        raise Refused(
+            Code.BAD_REQUEST, f"a client of type {kind} must not send {declared}: set the other one"
+        )
     check_client_properties(settings.client_properties)
     for topic in settings.publishing.topics:
         topic_name(topic)

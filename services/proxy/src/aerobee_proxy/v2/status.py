@@ -133,5 +133,7 @@ def overall(entries: Iterable[Status]) -> Status:
     if len(by_code) == 1:
         return named(next(iter(by_code.values())))
     if by_code:
-        return named(status(Code.MULTIPLE_RESULTS, "the entries have different codes"))
-    return named(status(Code.INTERNAL_SERVER_ERROR, "the request has no entry"))
+        return named(
+            status(Code.MULTIPLE_RESULTS, "the entries have different codes: read each status")
+        )
+    return named(status(Code.INTERNAL_SERVER_ERROR, "the request has no entry: send one"))

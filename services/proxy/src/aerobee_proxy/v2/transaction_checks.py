@@ -15,7 +15,7 @@ import os
 import random
 import secrets
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import aclosing
 
 import structlog
@@ -78,11 +78,15 @@ class TransactionChecks:
         self._links: dict[str, asyncio.Task[None]] = {}
         self._links_refreshed_ms: int | None = None
         self._checks = 0
+        # The producers of topics with checks in this round. A broker that was down may check
+        # thousands of half messages at once, and each look for producers visits all sessions.
+        self._producers: dict[str, list[Session]] = {}
 
     async def run(self) -> None:
         """Keep a stream of notices open at each broker until this task is cancelled."""
         try:
             while True:
+                self._producers.clear()
                 producers = (session for session in self._sessions if session.streams)
                 self._topics = frozenset().union(*(each.published() for each in producers))
                 await self._refresh_links()
@@ -183,13 +187,30 @@ class TransactionChecks:
         producers = self._sessions.producers_of(topic)
         return [session for session in producers if self._may_publish(session, topic)]
 
+    def _next_producer(self, topic: str) -> Session | None:
+        """Return the producer that gets the next check for a topic, in turns, or None."""
+        known = self._producers.get(topic, [])
+        session = self._in_turn(known, topic)
+        if session is None:
+            known = self._producers[topic] = self._sessions.producers_of(topic)
+            session = self._in_turn(known, topic)
+        return session
+
+    def _in_turn(self, producers: Sequence[Session], topic: str) -> Session | None:
+        for _ in producers:
+            self._checks += 1
+            session = producers[self._checks % len(producers)]
+            is_known = self._sessions.get(session.client_id, session.user) is session
+            publishes = is_known and session.streams and topic in session.published()
+            if publishes and self._may_publish(session, topic):
+                return session
+        return None
+
     def _check(self, broker_name: str, check: TransactionCheck) -> None:
-        producers = self.producers_of(check.producer_group)
-        if not producers:  # the last one has just left; the broker will ask again
+        session = self._next_producer(check.producer_group)
+        if session is None:  # the last one has just left; the broker will ask again
             structlog.get_logger().info("transaction_check_dropped", topic=check.producer_group)
             return
-        self._checks += 1
-        session = producers[self._checks % len(producers)]
         transaction = TransactionId(
             broker_name, check.producer_group, check.transaction_id, check.queue_offset
         )

@@ -65,7 +65,7 @@ RESERVED_CLIENT_PREFIX = "rocketmq."
 def client_id(metadata: Mapping[str, str]) -> str:
     name = metadata.get(CLIENT_ID_KEY, "")
     if not name.strip():
-        raise Refused(Code.CLIENT_ID_REQUIRED, f"the metadata lacks {CLIENT_ID_KEY}")
+        raise Refused(Code.CLIENT_ID_REQUIRED, f"the metadata lacks {CLIENT_ID_KEY}: send it")
     if len(name) > MAX_CLIENT_ID:
         raise Refused(
             Code.CLIENT_ID_REQUIRED,
@@ -82,7 +82,7 @@ def check_client_properties(pairs: Mapping[str, str]) -> None:
         sum(len(k.encode()) + len(v.encode()) for k, v in pairs.items())
         > MAX_CLIENT_PROPERTIES_BYTES
     ):
-        problem = f"have more than {MAX_CLIENT_PROPERTIES_BYTES} bytes together"
+        problem = f"are too long: send at most {MAX_CLIENT_PROPERTIES_BYTES} bytes together"
     for key, value in pairs.items():
         if not CLIENT_PROPERTY_KEY.fullmatch(key):
             problem = (
@@ -108,7 +108,7 @@ def filter_of(expression: FilterExpression) -> tuple[str, str]:
     """
     if expression.type == FilterType.SQL:
         if not expression.expression.strip():
-            raise Refused(Code.ILLEGAL_FILTER_EXPRESSION, "the SQL92 filter is empty")
+            raise Refused(Code.ILLEGAL_FILTER_EXPRESSION, "the SQL92 filter is empty: write one")
         return "SQL92", expression.expression
     if expression.type not in (FilterType.TAG, FilterType.FILTER_TYPE_UNSPECIFIED):
         raise Refused(
@@ -154,7 +154,10 @@ def polling_ms(
     if requested is not None:
         wanted = milliseconds(requested)
         if wanted < 0:
-            raise Refused(Code.ILLEGAL_POLLING_TIME, "the long-polling timeout is below zero")
+            raise Refused(
+                Code.ILLEGAL_POLLING_TIME,
+                f"the long-polling timeout is {wanted} ms: use 0 or more",
+            )
     else:
         wanted = longest if remaining is None else remaining - request_timeout_ms // 2
     if remaining is not None:
@@ -165,7 +168,7 @@ def polling_ms(
 
 def check_offset(offset: int) -> None:
     if offset < 0:
-        raise Refused(Code.ILLEGAL_OFFSET, f"invalid queue offset {offset}: offsets start at 0")
+        raise Refused(Code.ILLEGAL_OFFSET, f"invalid queue offset {offset}: use 0 or more")
 
 
 def _invisible_ms(duration: Duration, low: int, high: int) -> int:
@@ -186,7 +189,7 @@ _LITE_TOPIC = re.compile(r"[a-zA-Z0-9_-]+", re.ASCII)
 def topic_of(messages: Sequence[Message]) -> str:
     """Return the stored name of the topic that all messages of a request must have."""
     if not messages:
-        raise Refused(Code.MESSAGE_CORRUPTED, "the request holds no message")
+        raise Refused(Code.MESSAGE_CORRUPTED, "the request has no message: send one")
     first = messages[0].topic
     if len(messages) > 1 and any(message.topic != first for message in messages):
         raise Refused(Code.MESSAGE_CORRUPTED, "the messages have different topics: send them apart")
@@ -204,7 +207,7 @@ def check_message(message: Message, options: ProxyOptions, now_ms: int) -> None:
     if system.lite_topic:
         check_lite_topic(system.lite_topic, options)
     if system.priority < 0:
-        raise Refused(Code.BAD_REQUEST, f"the priority is {system.priority}: the lowest is 0")
+        raise Refused(Code.BAD_REQUEST, f"invalid priority {system.priority}: use 0 or more")
     if system.HasField("delivery_timestamp"):
         check_delivery_time(system.delivery_timestamp, options, now_ms)
     if system.HasField("orphaned_transaction_recovery_duration"):
@@ -214,9 +217,9 @@ def check_message(message: Message, options: ProxyOptions, now_ms: int) -> None:
 def check_message_id(system: SystemProperties) -> None:
     found = system.message_id
     if not found or found.isspace():
-        raise Refused(Code.ILLEGAL_MESSAGE_ID, "the message has no id: the client makes one")
+        raise Refused(Code.ILLEGAL_MESSAGE_ID, "the message has no id: create one in the client")
     if properties.has_control(found):
-        raise Refused(Code.ILLEGAL_MESSAGE_ID, "the message id holds a control character")
+        raise Refused(Code.ILLEGAL_MESSAGE_ID, "the message id has a control character: remove it")
 
 
 def check_tag(system: SystemProperties) -> None:
@@ -224,7 +227,8 @@ def check_tag(system: SystemProperties) -> None:
     if tag and (tag.isspace() or "|" in tag or properties.has_control(tag)):
         raise Refused(
             Code.ILLEGAL_MESSAGE_TAG,
-            f"the tag {tag[:64]!r} is illegal: no blank tag, no | and no control characters",
+            f"invalid tag {tag[:64]!r}: use a tag that is not blank, without | and control "
+            "characters",
         )
 
 
@@ -233,7 +237,8 @@ def check_keys(system: SystemProperties) -> None:
         if key and (key.isspace() or properties.has_control(key)):
             raise Refused(
                 Code.ILLEGAL_MESSAGE_KEY,
-                f"the key {key[:64]!r} is illegal: no blank keys and no control characters",
+                f"invalid key {key[:64]!r}: use a key that is not blank, without control "
+                "characters",
             )
 
 
@@ -245,18 +250,19 @@ def check_message_group(system: SystemProperties, options: ProxyOptions) -> None
     if group.isspace() or properties.has_control(group):
         raise Refused(
             Code.ILLEGAL_MESSAGE_GROUP,
-            f"the message group {group[:64]!r} is illegal: it is blank or has control characters",
+            f"invalid message group {group[:64]!r}: use one that is not blank, without control "
+            "characters",
         )
     if 0 < limit <= size:
         raise Refused(
             Code.ILLEGAL_MESSAGE_GROUP,
-            f"the message group {group[:64]!r} has {size} bytes: it must be shorter than {limit}",
+            f"the message group {group[:64]!r} has {size} bytes: use fewer than {limit}",
         )
 
 
 def check_body(body: bytes, options: ProxyOptions) -> None:
     if not body and options.enable_message_body_empty_check:
-        raise Refused(Code.MESSAGE_BODY_EMPTY, "the message has an empty body")
+        raise Refused(Code.MESSAGE_BODY_EMPTY, "the message has no body: send one")
     if 0 < options.max_message_size < len(body):
         raise Refused(
             Code.MESSAGE_BODY_TOO_LARGE,
@@ -301,15 +307,18 @@ def check_delivery_time(delivery: Timestamp, options: ProxyOptions, now_ms: int)
     if milliseconds(delivery) - now_ms > options.max_delay_time_mills:
         raise Refused(
             Code.ILLEGAL_DELIVERY_TIME,
-            f"the delivery time is more than {options.max_delay_time_mills} ms ahead",
+            f"the delivery time is {milliseconds(delivery) - now_ms} ms ahead: use at most "
+            f"{options.max_delay_time_mills}",
         )
 
 
 def check_recovery_duration(duration: Duration, options: ProxyOptions) -> None:
     limit = options.max_transaction_recovery_second
-    if not 0 <= milliseconds(duration) <= limit * 1_000:
+    asked_ms = milliseconds(duration)
+    if not 0 <= asked_ms <= limit * 1_000:
         raise Refused(
-            Code.BAD_REQUEST, f"the recovery duration of a half message is 0 to {limit} s"
+            Code.BAD_REQUEST,
+            f"the recovery duration of a half message is {asked_ms} ms: use 0 to {limit} s",
         )
 
 
@@ -326,7 +335,10 @@ def check_lite_topic(name: str, options: ProxyOptions) -> None:
 def transaction_of(text: str, topic: str) -> TransactionId:
     """Decode a transaction id and check that it belongs to this topic."""
     if not text.strip():
-        raise Refused(Code.INVALID_TRANSACTION_ID, "the request has no transaction id")
+        raise Refused(
+            Code.INVALID_TRANSACTION_ID,
+            "the request has no transaction id: send that of the half message",
+        )
     try:
         transaction = transaction_id.decode(text)
     except MqError as error:
@@ -334,7 +346,7 @@ def transaction_of(text: str, topic: str) -> TransactionId:
     if transaction.producer_group != topic:
         raise Refused(
             Code.INVALID_TRANSACTION_ID,
-            f"the transaction is of topic {transaction.producer_group}",
+            f"the transaction is of topic {transaction.producer_group}: end it with that topic",
         )
     return transaction
 
@@ -346,7 +358,10 @@ def recall_handle_of(text: str, topic: str) -> RecallHandle:
     except MqError as error:
         raise Refused(Code.BAD_REQUEST, error.message) from None
     if handle.topic != topic:
-        raise Refused(Code.BAD_REQUEST, f"the recall handle is of topic {handle.topic}")
+        raise Refused(
+            Code.BAD_REQUEST,
+            f"the recall handle is of topic {handle.topic}: recall the message with that topic",
+        )
     return handle
 
 

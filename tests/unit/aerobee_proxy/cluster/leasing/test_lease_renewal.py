@@ -235,6 +235,21 @@ async def test_broker_with_another_time_of_day(broker: Broker, minutes: int) -> 
     assert len(broker.changes) == 2, "the last renewal was for three minutes"
 
 
+async def test_a_clock_ahead_of_the_brokers_ends_no_lease(broker: Broker) -> None:
+    granted = broker.transport.answers["ChangeInvisibleDuration"]
+    tracked = handle(broker)
+    broker.clock.jump(10 * MINUTE)
+    broker.renewal.track(tracked, CLIENT_ID, "01AB")
+    broker.transport.answers["ChangeInvisibleDuration"] = MqError(
+        Code.BROKER_UNREACHABLE, "no answer"
+    )
+    await broker.renewal.scan()
+    assert len(broker.renewal) == 1
+    broker.transport.answers["ChangeInvisibleDuration"] = granted
+    await broker.renewal.scan()
+    assert broker.changes[-1].invisible_duration_ms == MINUTE
+
+
 async def test_failed_give_back_is_retried(broker: Broker) -> None:
     """Else the message would stay invisible as long as its last renewal said: up to an hour."""
     granted = broker.transport.answers["ChangeInvisibleDuration"]

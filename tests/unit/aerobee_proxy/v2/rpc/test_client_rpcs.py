@@ -70,6 +70,35 @@ async def test_route_has_the_dialled_endpoints(cluster: Cluster) -> None:
     assert all(found.broker.endpoints == ENDPOINTS for found in answer.message_queues)
 
 
+async def test_no_more_than_a_name_is_kept_of_a_user_agent(cluster: Cluster) -> None:
+    """There may be 50,000 clients, and gRPC accepts some 16 KiB of metadata for each."""
+    metadata = dict.fromkeys(("x-mq-client-id", "x-mq-language", "x-mq-client-version"), "x" * 500)
+    request = s.HeartbeatRequest(group=GROUP, client_type=PUSH)
+    await ask(cluster, "heartbeat", request, FakeCall(metadata))
+    (sent,) = cluster.transport.requests(HEARTBEAT)
+    assert sent.client_id == "x" * 500 and sent.language == sent.version == "x" * 64
+
+
+@pytest.mark.parametrize("rpc", ["heartbeat", "notify_client_termination"])
+async def test_a_broker_that_hangs_does_not_use_up_the_time_of_a_client(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, rpc: str
+) -> None:
+    async def hang(_address: str, _rpc: Any, _request: Any, *, timeout_s: float) -> Any:
+        await asyncio.sleep(timeout_s)
+        raise MqError(BrokerCode.REQUEST_TIMEOUT, "no answer")
+
+    proxy = cluster.proxy()
+    await proxy.route_cache.brokers()
+    monkeypatch.setattr(cluster.transport, "call", hang)
+    request = (
+        s.HeartbeatRequest(group=GROUP, client_type=PUSH)
+        if rpc == "heartbeat"
+        else s.NotifyClientTerminationRequest(group=GROUP)
+    )
+    async with asyncio.timeout(sessions.DEFAULT_REQUEST_TIMEOUT_MS / 1_000):
+        assert (await getattr(proxy.rpcs, rpc)(request, FakeCall())).status.code == Code.OK
+
+
 async def test_status_without_a_name_server(cluster: Cluster) -> None:
     cluster.transport.answers["GetTopicRoute"] = None
     request = s.QueryRouteRequest(topic=TOPIC, endpoints=ENDPOINTS)

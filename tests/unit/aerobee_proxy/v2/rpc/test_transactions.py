@@ -18,6 +18,7 @@ from aerobee_foreign.apache.rocketmq.v2.definition_pb2 import (
     TransactionSource,
 )
 
+from aerobee_proxy.v2.sessions import Session, Sessions
 from aerobee_wire.handles import transaction_id
 from support.proxy.harness import FakeCall, Requests
 from support.proxy.whole_cluster import BROKER, WholeCluster
@@ -282,3 +283,26 @@ async def test_link_to_a_broker_that_comes_back(
             assert [client.producer_groups for client in clients.all()] == (
                 [frozenset({"orders"})] if there else []
             )
+
+
+async def test_checks_that_come_together_look_for_producers_once(
+    cluster: WholeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each look visits the sessions of all clients."""
+    looks = []
+    producers_of = Sessions.producers_of
+
+    def counted(sessions: Sessions, topic: str) -> list[Session]:
+        looks.append(topic)
+        return producers_of(sessions, topic)
+
+    monkeypatch.setattr(Sessions, "producers_of", counted)
+    async with Producer(cluster, "p1", "orders") as one:
+        for number in range(40):
+            await one.send(b"%d" % number)
+        async with Producer(cluster, "p2", "orders") as two:
+            await asyncio.sleep(8)
+            assert len(one.asked) == len(two.asked) == 20
+            assert looks == ["orders"]
+        await asyncio.sleep(40)
+        assert len(one.asked) == 60, "the other one has left"

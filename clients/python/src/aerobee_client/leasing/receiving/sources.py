@@ -92,8 +92,8 @@ class Sources:
             known = self._brokers.get(topic)
             if known is None or known[0] is not route:
                 names = dict.fromkeys(queue.broker_name for queue in readable_queues(topic, route))
+                await self._announce()  # again at the next receive, if this one is cancelled
                 known = self._brokers[topic] = (route, tuple(names))
-                await self._announce()
             readable = readable or bool(known[1])
             sources += [Source(topic, name) for name in known[1] if self._is_near(name)]
         if not readable:

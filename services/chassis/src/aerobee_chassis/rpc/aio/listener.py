@@ -31,7 +31,7 @@ from aerobee_chassis.rpc.transport import (
 from aerobee_wire.access.caller import ANYBODY
 
 LOOK_S = 1.0
-_NO_REQUEST = Failure("INVALID_ARGUMENT", "the request is missing")
+_NO_REQUEST = Failure("INVALID_ARGUMENT", "the request is missing: send one message")
 
 
 class AioListener:

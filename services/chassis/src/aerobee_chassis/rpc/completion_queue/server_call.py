@@ -31,10 +31,14 @@ from aerobee_wire.access.caller import ANYBODY
 STATUS_CODES = {status.name: status.value[0] for status in grpc.StatusCode}
 _MORE_FOLLOWS = int(cygrpc.WriteFlag.buffer_hint)
 _CANCELLED = Failure("CANCELLED", "the call was cancelled")
-_NO_REQUEST = Failure("INVALID_ARGUMENT", "the request is missing")
+_NO_REQUEST = Failure("INVALID_ARGUMENT", "the request is missing: send one message")
 _NO_DEADLINE_S = 1e12  # a call without a deadline has gRPC's infinite future, which is beyond this
 _NOT_SENT = Failure("INTERNAL", "internal error: see the log of the server")
-_NOT_TAKEN = (cygrpc.StatusCode.resource_exhausted, "the caller does not read the answer")
+_NOT_TAKEN = (
+    cygrpc.StatusCode.resource_exhausted,
+    "the caller read nothing of the answer for stalledClientTimeoutMillis: read it sooner, or ask "
+    "for fewer messages",
+)
 
 
 class Server(Protocol):

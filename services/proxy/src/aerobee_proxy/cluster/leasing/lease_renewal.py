@@ -15,7 +15,6 @@ refuses the next renewal, and the lease is dropped here.
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -47,7 +46,8 @@ class TrackedLease:
     message_id: str
     expires_ms: int  # since the epoch, by the broker's clock
     since_ms: int  # monotonic
-    until_ms: int  # monotonic; the end of the lease
+    due_ms: int  # monotonic; the lease is renewed from then on
+    until_ms: int  # monotonic; the lease has ended by then
     renewals: int = 0
     # True if the last renewal failed, so that the end of the lease at the broker is unknown.
     uncertain: bool = False
@@ -81,7 +81,7 @@ class LeaseRenewal:
         self._is_alive = is_alive
         self._live_members = live_members
         self._tracked: dict[LeaseKey, TrackedLease] = {}
-        self._held: Counter[tuple[str, str]] = Counter()  # number of leases by client and user
+        self._held: dict[tuple[str, str], dict[LeaseKey, TrackedLease]] = {}  # by client and user
         self._log_throttle = LogThrottle(clock)
 
     def __len__(self) -> int:
@@ -90,11 +90,21 @@ class LeaseRenewal:
     def track(self, handle: ReceiptHandle, client_id: str, message_id: str, user: str = "") -> None:
         """Start renewing a lease."""
         now_ms = self._clock.monotonic_ms()
-        # If a repeated attempt received the message again, a part of the duration has passed.
-        left_ms = min(handle.invisible_duration_ms, handle.expires_ms - self._clock.now_ms())
+        duration_ms = handle.invisible_duration_ms
+        # If a repeated attempt received the message again, a part of the duration has passed. The
+        # time of day shows it only if it agrees with the broker's, so it may hasten the renewal,
+        # but does not end the lease.
+        left_ms = min(duration_ms, handle.expires_ms - self._clock.now_ms())
         self._put(
             TrackedLease(
-                handle, client_id, user, message_id, handle.expires_ms, now_ms, now_ms + left_ms
+                handle,
+                client_id,
+                user,
+                message_id,
+                handle.expires_ms,
+                since_ms=now_ms,
+                due_ms=now_ms + left_ms - AHEAD_MS,
+                until_ms=now_ms + duration_ms,
             )
         )
 
@@ -104,10 +114,10 @@ class LeaseRenewal:
         A lease is due AHEAD_MS before its end, and the next scan renews it within SCAN_S. Return
         None if no lease is tracked.
         """
-        first_ms = min((lease.until_ms for lease in self._tracked.values()), default=None)
+        first_ms = min((lease.due_ms for lease in self._tracked.values()), default=None)
         if first_ms is None:
             return None
-        return first_ms - AHEAD_MS - self._clock.monotonic_ms() + SCAN_S * 1_000
+        return first_ms - self._clock.monotonic_ms() + SCAN_S * 1_000
 
     def find(
         self,
@@ -117,20 +127,20 @@ class LeaseRenewal:
         message_id: str,
         user: str = "",
     ) -> ReceiptHandle | None:
-        """Find the receipt handle of a message by its message id, among all tracked leases.
+        """Find the receipt handle of a message by its message id, among the leases of a client.
 
         Return None if this client does not hold such a lease.
         """
-        wanted = (client_id, user, message_id, consumer_group)
-        for lease in self._tracked.values():
-            names = (lease.client_id, lease.user, lease.message_id, lease.handle.consumer_group)
+        wanted = (message_id, consumer_group)
+        for lease in self._held.get((client_id, user), {}).values():
+            names = (lease.message_id, lease.handle.consumer_group)
             if names == wanted and is_of(lease.handle, topic):
                 return lease.handle
         return None
 
     def held_by(self, client_id: str, user: str = "") -> int:
         """Return the number of leases that are renewed for a client."""
-        return self._held[client_id, user]
+        return len(self._held.get((client_id, user), ()))
 
     def untrack(self, key: LeaseKey) -> TrackedLease | None:
         """Stop renewing a lease that the client settles or changes.
@@ -141,8 +151,9 @@ class LeaseRenewal:
         lease = self._tracked.pop(key, None)
         if lease is not None:
             holder = lease.client_id, lease.user
-            self._held[holder] -= 1
-            if not self._held[holder]:
+            held = self._held[holder]
+            del held[key]
+            if not held:
                 del self._held[holder]
         return lease
 
@@ -153,7 +164,7 @@ class LeaseRenewal:
         key = key_of(lease.handle)
         self.untrack(key)
         self._tracked[key] = lease
-        self._held[lease.client_id, lease.user] += 1
+        self._held.setdefault((lease.client_id, lease.user), {})[key] = lease
 
     async def run(self) -> None:
         """Renew the leases of each broker every SCAN_S until cancelled.
@@ -196,7 +207,7 @@ class LeaseRenewal:
                 changes.append(self._give_back(lease, ABANDONED_MS))
             elif now_ms - lease.since_ms >= MAX_RENEWED_MS:
                 changes.append(self._give_back(lease, None))
-            elif lease.until_ms - now_ms <= AHEAD_MS:
+            elif lease.due_ms <= now_ms:
                 changes.append(self._renew(lease))
         await asyncio.gather(*changes)
 
@@ -240,6 +251,7 @@ class LeaseRenewal:
         lease.uncertain = False
         lease.expires_ms = result.pop_time_ms + result.invisible_duration_ms
         lease.until_ms = asked_ms + result.invisible_duration_ms
+        lease.due_ms = lease.until_ms - AHEAD_MS
         self._counts.leases_renewed += 1
 
     async def _give_back(self, lease: TrackedLease, after_ms: int | None) -> None:

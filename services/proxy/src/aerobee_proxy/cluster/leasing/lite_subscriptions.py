@@ -45,11 +45,13 @@ class HeldLiteTopics:
     """The lite topics of one client, as last sent to brokers.
 
     `turn` is a lock that a change holds until all brokers have answered, so that changes reach the
-    brokers one after the other.
+    brokers one after the other. `is_away` is true while brokers do not have them, because the
+    client has disconnected.
     """
 
     def __init__(self) -> None:
         self.turn = asyncio.Lock()
+        self.is_away = False
         self._held: dict[tuple[str, str, str], _Held] = {}  # by group, parent, client
 
     def took(self, request: SyncLiteTopicsRequest) -> None:
@@ -120,6 +122,24 @@ class LiteSubscriptions:
                     structlog.get_logger().warning(
                         "lite_topics_not_repeated", broker=broker_name, reason=error.message
                     )
+            held.lost(lost)
+        return lost
+
+    async def restore(self, held: HeldLiteTopics) -> list[str]:
+        """Send the lite topics of a client that is connected again to every broker.
+
+        Return the lite topics that other clients have taken over. A failure is only logged, because
+        the client will send its complete set again.
+        """
+        lost: list[str] = []
+        async with held.turn:
+            if held.is_away:
+                held.is_away = False
+                try:
+                    for request in held.requests():
+                        lost += await self._sync(request)
+                except MqError as error:
+                    structlog.get_logger().warning("lite_topics_not_restored", reason=error.message)
             held.lost(lost)
         return lost
 

@@ -133,7 +133,9 @@ class ReceiveLine:
         """
         for name in brokers:
             self._notify(name)
-        return await self._receives.wait(None, deadline_s, prefers=named)
+        # A client may name any broker. Each name that receives prefer takes time at each message.
+        prefers = named if named in brokers else ""
+        return await self._receives.wait(None, deadline_s, prefers=prefers)
 
     def _hand_over(self, found: str | PopResponse) -> None:
         """Pass the outcome of a cancelled receive to another receive, or return its messages."""

@@ -25,7 +25,7 @@ def check(user: User, request: object, source: str, cluster: str) -> None:
     """
     for need in NEEDS[type(request)](request, cluster):
         if not user.may(need, source):
-            raise Refused(Code.UNAUTHORIZED, f"user {user.name!r} lacks {need}")
+            raise Refused(Code.UNAUTHORIZED, need.missing_for(user.name))
 
 
 def resources(request: object, cluster: str) -> list[str]:

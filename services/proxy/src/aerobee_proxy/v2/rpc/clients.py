@@ -58,7 +58,7 @@ async def heartbeat(
     else:
         raise Refused(
             Code.UNRECOGNIZED_CLIENT_TYPE,
-            f"no client of type {int(kind)} sends heartbeats: say what kind of client this is",
+            f"no client of type {int(kind)} sends heartbeats: set client_type",
         )
     return HeartbeatResponse(status=status())
 
@@ -77,7 +77,7 @@ async def notify_client_termination(
     """
 
     sessions.remove(caller.client_id, caller.session.user)
-    departures.left(caller.session)
+    departures.left(caller.session, ended=True)
     # Brokers give the client's messages to other members only after the client is unregistered.
     # A background task does that, because a client that ends rarely waits for the answer. A
     # producer does not name a group.
@@ -123,7 +123,10 @@ async def sync_lite_subscription(
     topic, group = topic_name(request.topic), group_name(request.group)
     action = _ACTIONS.get(request.action)
     if action is None:
-        raise Refused(Code.BAD_REQUEST, f"the action {int(request.action)} is unknown")
+        raise Refused(
+            Code.BAD_REQUEST,
+            f"unknown action {int(request.action)}: use one of LiteSubscriptionAction",
+        )
     if action in (lite_pb2.LITE_SYNC_ADD, lite_pb2.LITE_SYNC_REPLACE):
         for name in request.lite_topic_set:
             check_lite_topic(name, options)
@@ -162,5 +165,5 @@ def _begin(option: OffsetOption) -> dict[str, Any]:
         return {"end": True} if option.policy == OffsetOption.MAX else {}
     value = getattr(option, given)
     if value < 0:
-        raise Refused(Code.ILLEGAL_OFFSET, f"{given} is {value}: the lowest is 0")
+        raise Refused(Code.ILLEGAL_OFFSET, f"invalid {given} {value}: use 0 or more")
     return {_NUMBERS[given]: value}

@@ -157,8 +157,8 @@ async def forward_to_dead_letter_queue(
         if found is None:
             raise Refused(
                 Code.INVALID_RECEIPT_HANDLE,
-                f"the request has no receipt handle, and message {request.message_id[:64]!r} is "
-                "not among those that this client got from here and holds",
+                f"the request has no receipt handle, and this client holds no message "
+                f"{request.message_id[:64]!r} from this proxy: send the receipt handle",
             )
         handle = found
     given = given_failure(caller) or Failure(consumer=caller.client_id)

@@ -144,7 +144,9 @@ async def get_offset(
         if (committed.topic, committed.queue_id) == (topic, queue.id):
             return GetOffsetResponse(status=status(), offset=committed.queue_offset)
     raise Refused(
-        Code.OFFSET_NOT_FOUND, f"group {group} has no offset in queue {queue.id} of {topic}"
+        Code.OFFSET_NOT_FOUND,
+        f"group {group} has no offset in queue {queue.id} of {topic}: begin at an offset from "
+        "QueryOffset",
     )
 
 
@@ -176,7 +178,9 @@ async def query_offset(
         case QueryOffsetPolicy.TIMESTAMP if request.HasField("timestamp"):
             offset = await _offset_at(calls, queue, topic, milliseconds(request.timestamp))
         case _:
-            raise Refused(Code.BAD_REQUEST, "the policy is unknown, or lacks its timestamp")
+            raise Refused(
+                Code.BAD_REQUEST, "the policy is unknown or lacks its timestamp: set both"
+            )
     return QueryOffsetResponse(status=status(), offset=offset)
 
 
@@ -189,7 +193,11 @@ async def _bounds(calls: BrokerCalls, queue: MessageQueue, topic: str) -> offset
     for bounds in answer.queues:
         if bounds.queue_id == queue.id:
             return bounds
-    raise Refused(Code.OFFSET_NOT_FOUND, f"topic {topic} has no queue {queue.id} there")
+    raise Refused(
+        Code.OFFSET_NOT_FOUND,
+        f"topic {topic} has no queue {queue.id} on broker {queue.broker.name[:64]}: query its "
+        "route again",
+    )
 
 
 async def _offset_at(calls: BrokerCalls, queue: MessageQueue, topic: str, epoch_ms: int) -> int:

@@ -127,15 +127,16 @@ async def _pop_lite(
     session = caller.session
     if session.settings is not None and not session.streams:
         raise Refused(
-            Code.BAD_REQUEST, "this client has no telemetry stream, which lite topics need"
+            Code.BAD_REQUEST,
+            "this client has no telemetry stream, which lite topics need: open one, and retry",
         )
     pop = _lite_pop_request(options, request, caller)
     renewed = receiver.renewed_of(caller.client_id, session.user)
     if request.auto_renew and renewed > MAX_RENEWED:
         raise Refused(
             Code.FORBIDDEN,
-            f"too many unacked messages: this client has not settled {renewed}, and may hold "
-            f"{MAX_RENEWED} that are renewed for it",
+            f"too many unacked messages: this client holds {renewed}, and may hold {MAX_RENEWED} "
+            "whose leases are renewed; acknowledge some first",
         )
     everywhere = session.settings is None or session.settings.client_type not in PUSH_CONSUMERS
     answer = await receiver.pop_lite(request.message_queue.broker.name, pop, everywhere=everywhere)

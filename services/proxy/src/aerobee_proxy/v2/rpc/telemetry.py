@@ -59,6 +59,7 @@ class TelemetryStream:
         self._call = call
         self._queue: asyncio.Queue[TelemetryCommand | None] = asyncio.Queue(MAX_QUEUED)
         self._queued_bytes = 0
+        self._drops = False  # since the client last took a command
         self._repetition: asyncio.TimerHandle | None = None
 
     def offer(self, command: TelemetryCommand) -> None:
@@ -67,7 +68,9 @@ class TelemetryStream:
         # A command above the limit is queued when it is the only one.
         too_many = self._queued_bytes and self._queued_bytes + size > MAX_QUEUED_BYTES
         if too_many or self._queue.full():
-            structlog.get_logger().warning("command_dropped", peer=self._call.peer)
+            if not self._drops:  # a client that does not read may send settings without an end
+                structlog.get_logger().warning("command_dropped", peer=self._call.peer)
+            self._drops = True
             return
         self._queued_bytes += size
         self._queue.put_nowait(command)
@@ -101,6 +104,7 @@ class TelemetryStream:
         while (command := await self._queue.get()) is not None:
             await self._call.write(command)
             self._queued_bytes -= command.ByteSize()
+            self._drops = False
 
 
 class Telemetry:
@@ -224,6 +228,7 @@ class Telemetry:
         caller.session.answer_fifo(fifo, first_counts=settings.client_type in PUSH_CONSUMERS)
         stream.offer_twice(TelemetryCommand(status=status(), settings=answer))
         self._departures.background.run(self._announce(caller.session, caller.call))
+        self._departures.returned(caller.session)
         self._check_conflicts(caller)
         return True
 
