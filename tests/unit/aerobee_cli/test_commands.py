@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import json
 import subprocess
@@ -432,6 +433,21 @@ def test_an_expected_error_is_printed_as_it_is(error: Exception, text: str) -> N
 
 def test_an_unexpected_error_names_the_traceback_variable() -> None:
     assert "AEROBEE_TRACEBACK=1" in main.explain(ZeroDivisionError("division by zero"))
+
+
+def test_a_long_command_collects_its_garbage_like_other_programs() -> None:
+    before = gc.get_threshold()
+    with main.collecting_late():
+        assert gc.get_threshold()[0] == main.YOUNG_OBJECTS
+        kept = [[] for _ in range(main.YOUNG_OBJECTS + 1_000)]
+        assert gc.get_threshold() == before, f"there are {len(kept):,} objects"
+    assert gc.get_threshold() == before
+
+
+def test_the_threshold_of_a_command_ends_with_it(capsys: pytest.CaptureFixture[str]) -> None:
+    before, callbacks = gc.get_threshold(), len(gc.callbacks)
+    assert main.main(["--version"]) == 0
+    assert (gc.get_threshold(), len(gc.callbacks)) == (before, callbacks)
 
 
 def test_the_command_loads_nothing_slow_before_it_runs() -> None:
