@@ -219,6 +219,25 @@ def test_every_command_has_help_with_an_example(
     assert f"Example: aerobee {command}" in out or f"aerobee {command} --" in out
 
 
+@pytest.mark.parametrize(
+    ("arguments", "hint"),
+    [
+        ("topc list", "did you mean topic?"),
+        ("topic craete t", "did you mean create?"),
+        ("topic frob t", "there are create, update,"),
+        ("broker statsu broker-a", "did you mean status?"),
+        ("proxy config gte", "did you mean get?"),
+    ],
+)
+def test_a_mistyped_command_names_the_nearest_one(
+    arguments: str, hint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also one of a service: its name is not an argument of the service itself."""
+    assert main.main(arguments.split()) == 2
+    out, err = capsys.readouterr()
+    assert not out and hint in err and err.count("\n") == 1
+
+
 def test_help_shows_the_default_of_a_choice_as_the_user_writes_it(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -387,6 +406,18 @@ def test_a_query_says_that_its_limit_left_messages_out(
     out, err = capsys.readouterr()
     assert [each["n"] for each in json.loads(out)] == list(range(min(stored, limit)))
     assert (note in err) if note else not err
+
+
+def test_a_mistyped_group_is_not_one_that_waits_for_a_message(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Admin(DamagedAdmin):
+        def get_group(self, group: str, *, silent: list[MqError]) -> None:
+            raise MqError(Code.SUBSCRIPTION_GROUP_NOT_EXIST, f"no consumer group {group!r}")
+
+    monkeypatch.setattr("aerobee_cli.commands.message.admin_client", lambda *_: Admin())
+    assert main.main(["message", "track", "C0000", "--group", "biling"]) == 1
+    assert "no consumer group 'biling'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("omitted", "code"), [({}, 0), ({"b": 5}, 3)])

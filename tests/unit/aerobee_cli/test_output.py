@@ -40,12 +40,14 @@ def test_one_thing_is_one_json_object(capsys: pytest.CaptureFixture[str]) -> Non
 
 def test_one_thing_is_a_line_for_each_value(capsys: pytest.CaptureFixture[str]) -> None:
     item = {"store_timestamp_ms": 1_700_000_000_001, "empty": "", "up": True, "n": 12_345}
+    item |= {"kept_ms": 259_200_000}
     output.show_one(item, as_json=False)
     lines = [line.split(maxsplit=2) for line in capsys.readouterr().out.splitlines()]
     assert lines == [
         ["store", "timestamp", "2023-11-14T22:13:20.001Z"],
         ["up", "yes"],
         ["n", "12,345"],
+        ["kept", "3d"],
     ]
 
 

@@ -258,6 +258,15 @@ def test_options_name_a_replica_that_is_not_registered(
     assert shown(capsys, "broker", "config", *command)[0] == 0
 
 
+def test_a_mistyped_option_names_the_nearest_one(
+    knowing: Knowing, capsys: pytest.CaptureFixture[str]
+) -> None:
+    knowing({0: 1, 2: 2}, master(1, 1, 2), status(2))
+    for key, hint in (("logLevl", "did you mean logLevel?"), ("x", "leave KEY out")):
+        code, _, err = shown(capsys, "broker", "config", "get", NAME, key)
+        assert code == 2 and hint in err
+
+
 @pytest.mark.parametrize("command", [("broker", "ha-status", NAME), ("cluster", "list")])
 def test_a_group_without_a_master_is_reported_with_the_next_step(
     knowing: Knowing, capsys: pytest.CaptureFixture[str], command: tuple[str, ...]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import click
 
 from aerobee_cli import output
-from aerobee_cli.command_line import Argument, CommandGroup
+from aerobee_cli.command_line import Argument, CommandGroup, nearest
 from aerobee_cli.doctor.broker_group import look_at, unregistered
 from aerobee_cli.options import (
     BadOption,
@@ -256,7 +256,8 @@ def _matching(found: Sequence[ConfigOption], key: str | None) -> Sequence[Config
         return found
     matching = [each for each in found if each.key.casefold() == key.casefold()]
     if not matching:
-        raise BadOption(f"unknown option {key!r}: leave KEY out to see all")
+        hint = nearest(key, {each.key for each in found}, "leave KEY out to see all")
+        raise BadOption(f"unknown option {key!r}: {hint}")
     return matching
 
 

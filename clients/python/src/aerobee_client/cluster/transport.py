@@ -221,15 +221,36 @@ class _Server(NamedTuple):
     """A kind of server. Its RPCs are in `package`, and each version has the RPC `identifies`."""
 
     name: str
-    port: int
+    where: str
     package: str
     identifies: str
 
 
 _SERVERS = (
-    _Server("name server", 9876, "/aerobee.namesrv.", rpcs.GET_CLUSTER_INFO.path),
-    _Server("broker", 10911, "/aerobee.broker.", rpcs.GET_BROKER_STATUS.path),
-    _Server("proxy", 8081, "/apache.", "/apache.rocketmq.v2.MessagingService/QueryRoute"),
+    _Server(
+        "a name server",
+        "name servers listen on port 9876 by default",
+        "/aerobee.namesrv.",
+        rpcs.GET_CLUSTER_INFO.path,
+    ),
+    _Server(
+        "the administration port of a proxy",
+        "aerobee proxy list --wide shows it",
+        rpcs.GET_PROXY_CONFIG.path.rpartition("/")[0],
+        rpcs.GET_PROXY_CONFIG.path,
+    ),
+    _Server(
+        "a broker",
+        "brokers listen on port 10911 by default",
+        "/aerobee.broker.",
+        rpcs.GET_BROKER_STATUS.path,
+    ),
+    _Server(
+        "a proxy",
+        "proxies listen on port 8081 by default",
+        "/apache.",
+        "/apache.rocketmq.v2.MessagingService/QueryRoute",
+    ),
 )
 # The time limit of a request that identifies a server.
 IDENTIFY_S = 2.0
@@ -279,8 +300,8 @@ class GrpcTransport:
             if server is not wanted and await self._is(server, address):
                 return MqError(
                     Code.REQUEST_CODE_NOT_SUPPORTED,
-                    f"{address} is a {server.name}: give the address of a {wanted.name}; "
-                    f"{wanted.name}s listen on port {wanted.port} by default",
+                    f"{address} is {server.name}: give the address of {wanted.name}; "
+                    f"{wanted.where}",
                 )
         return None
 
