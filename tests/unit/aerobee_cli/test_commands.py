@@ -466,6 +466,13 @@ def test_an_unexpected_error_names_the_traceback_variable() -> None:
     assert "AEROBEE_TRACEBACK=1" in main.explain(ZeroDivisionError("division by zero"))
 
 
+@pytest.mark.parametrize("closed", ["stdout", "stderr"])
+def test_a_closed_stream_is_no_error(closed: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("aerobee_cli.commands.message.admin_client", lambda *_: DamagedAdmin())
+    monkeypatch.setattr(sys, closed, None)
+    assert main.main(["message", "query", "t", "--key", "k"]) == 3
+
+
 def test_a_long_command_collects_its_garbage_like_other_programs() -> None:
     before = gc.get_threshold()
     with main.collecting_late():

@@ -59,6 +59,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(arguments: list[str]) -> int:
     from aerobee_cli.app import app
 
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # the caller has closed it
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
     stdout = sys.stdout
     try:
         code = app.main(arguments, prog_name="aerobee", standalone_mode=False)
