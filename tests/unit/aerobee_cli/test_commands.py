@@ -219,6 +219,13 @@ def test_every_command_has_help_with_an_example(
     assert f"Example: aerobee {command}" in out or f"aerobee {command} --" in out
 
 
+@pytest.mark.parametrize("group", GROUPS)
+def test_the_help_of_a_group_has_an_example(group: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.main([*group.split(), "--help"]) == 0
+    _, _, examples = capsys.readouterr().out.partition("\nExample")
+    assert f"aerobee {group} " in examples
+
+
 @pytest.mark.parametrize(
     ("arguments", "hint"),
     [
@@ -477,7 +484,7 @@ def test_a_long_command_collects_its_garbage_like_other_programs() -> None:
     before = gc.get_threshold()
     with main.collecting_late():
         assert gc.get_threshold()[0] == main.YOUNG_OBJECTS
-        kept = [[] for _ in range(main.YOUNG_OBJECTS + 1_000)]
+        kept: list[list[int]] = [[] for _ in range(main.YOUNG_OBJECTS + 1_000)]
         assert gc.get_threshold() == before, f"there are {len(kept):,} objects"
     assert gc.get_threshold() == before
 

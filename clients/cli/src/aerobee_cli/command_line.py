@@ -278,6 +278,17 @@ class CommandGroup(OnceOptions, click.Group):
         with formatter.section("Commands"):
             formatter.write_dl([(name, each.short_help) for name, each in self._entries.items()])
 
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the examples of the commands, unless the group has an epilog of its own."""
+        if self.epilog:
+            super().format_epilog(ctx, formatter)
+            return
+        commands = [self.get_command(ctx, name) for name in self._entries]
+        epilogs = [each.epilog for each in commands if each is not None and each.epilog]
+        with formatter.section("Examples"):
+            for epilog in epilogs:
+                formatter.write(f"{'':{formatter.current_indent}}{epilog.partition(': ')[2]}\n")
+
 
 class ServiceGroup(CommandGroup):
     """A group of subcommands. Without a subcommand, all arguments are passed to the service."""

@@ -61,7 +61,8 @@ def _run(arguments: list[str]) -> int:
 
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # the caller has closed it
-            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
+            nothing = os.open(os.devnull, os.O_WRONLY)
+            setattr(sys, name, os.fdopen(nothing, "w", encoding="utf-8"))
     stdout = sys.stdout
     try:
         code = app.main(arguments, prog_name="aerobee", standalone_mode=False)

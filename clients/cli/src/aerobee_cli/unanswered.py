@@ -13,9 +13,8 @@ if TYPE_CHECKING:
 def unanswered_of(unanswered: Mapping[str, str]) -> Iterator[str]:
     """Yield a problem for each broker that did not answer."""
     for name, reason in unanswered.items():
-        for named in (f"broker {name}: ", f"{name} "):
-            reason = reason.removeprefix(named)
-        yield f"the result lacks broker {name}: {reason}"
+        without = reason.removeprefix(f"broker {name}: ").removeprefix(f"{name} ")
+        yield f"the result lacks broker {name}: {without}"
 
 
 def unchanged(silent: Sequence[MqError], *, dry_run: bool = False) -> Iterator[str]:

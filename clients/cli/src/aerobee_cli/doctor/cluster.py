@@ -132,7 +132,7 @@ def _masters(
             if MASTER_ID in each.addresses
         }
     if not known:
-        raise CommandError(f"no name server answers: {found.findings[0].problem}")
+        raise CommandError("; ".join(finding.problem for finding in found.findings))
     masters = {name: address for each in known.values() for name, address in each.items()}
     if not registered and not away:
         raise CommandError(f"no broker is registered at {'; '.join(known)}: start one")
