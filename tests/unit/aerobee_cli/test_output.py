@@ -10,6 +10,7 @@ from typing import NamedTuple
 import pytest
 
 from aerobee_cli import output
+from aerobee_cli.unanswered import unanswered_of
 
 
 class Place(NamedTuple):
@@ -68,3 +69,8 @@ def test_a_body_cannot_steer_the_terminal(capsys: pytest.CaptureFixture[str]) ->
     out = capsys.readouterr().out
     assert "\x1b" not in out and "\x9b" not in out
     assert out.startswith("body  a\\x1b[2Jb\\x9bc\nd\te\n")
+
+
+@pytest.mark.parametrize("reason", ["broker b: no answer", "b no answer", "no answer"])
+def test_a_broker_without_an_answer_is_named_once(reason: str) -> None:
+    assert list(unanswered_of({"b": reason})) == ["the result lacks broker b: no answer"]

@@ -135,8 +135,8 @@ def show_deleted(
 ) -> None:
     """Report a deletion. Exits with INCOMPLETE if `silent` has errors of brokers not reached.
 
-    A topic or group that does not exist is no error: a repeated deletion completes the first one,
-    and a broker that did not answer in time may have carried that out.
+    A deletion of what does not exist succeeds: a repeated deletion completes the first one, and a
+    broker that did not answer in time may have carried that out.
     """
     where = " on a broker that answers" if silent else ""
     absent = f"there was no {kind} {name}{where}: nothing was deleted"
