@@ -222,7 +222,7 @@ def test_every_command_has_help_with_an_example(
 @pytest.mark.parametrize("group", GROUPS)
 def test_the_help_of_a_group_has_an_example(group: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main.main([*group.split(), "--help"]) == 0
-    _, _, examples = capsys.readouterr().out.partition("\nExample")
+    _, _, examples = capsys.readouterr().out.partition("Example")
     assert f"aerobee {group} " in examples
 
 
