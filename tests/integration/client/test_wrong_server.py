@@ -58,6 +58,12 @@ def test_what_is_no_broker_is_named(addresses: dict[str, str], server: str) -> N
     assert "10911" in caught.value.message
 
 
+def test_a_port_of_a_proxy_that_does_not_administer_it_is_named(addresses: dict[str, str]) -> None:
+    with AdminClient(addresses["name server"]) as admin, pytest.raises(MqError) as caught:
+        admin.proxy_config(addresses["proxy"])
+    assert "is a proxy: give the address of the administration port" in caught.value.message
+
+
 def test_the_command_names_it_in_one_line(addresses: dict[str, str]) -> None:
     done = aerobee("topic", "list", namesrv=addresses["proxy"])
     assert done.returncode == 1

@@ -282,7 +282,7 @@ def test_processes_that_were_down_get_the_change(cluster: Cluster) -> None:
     until_sync(lambda: "missing" in states(cluster), "the dead proxy")
     listed = aerobee("client", "list", namesrv=cluster.namesrv)
     assert listed.returncode == INCOMPLETE
-    assert "broker-1 is not registered any more" in listed.stderr
+    assert "broker broker-1: it is not registered any more" in listed.stderr
     assert f":{proxy.address.rpartition(':')[2]} is missing since" in listed.stderr
     for file in (cluster.data / "namesrv-1").rglob("accessTable.json"):
         file.unlink()  # an empty disk

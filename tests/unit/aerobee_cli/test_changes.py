@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
+import click
 import pytest
 
-from aerobee_cli.changes import create_all, show_created, update_all
+from aerobee_cli.changes import create_all, show_created, show_deleted, update_all
+from aerobee_cli.errors import INCOMPLETE
 from aerobee_client.admin.descriptions import Created, Update
 from aerobee_wire.status import Code, MqError
 
@@ -44,3 +47,21 @@ def test_a_name_server_that_missed_an_update_is_named_once(
 ) -> None:
     update_all({"t": {}, "u": {}}, change, create=create, dry_run=dry_run, silent=[])
     assert capsys.readouterr().err.count(AWAY) == (0 if dry_run else 1)
+
+
+@pytest.mark.parametrize("deleted", [False, True])
+def test_a_deletion_may_be_repeated(deleted: bool, capsys: pytest.CaptureFixture[str]) -> None:
+    """A broker that did not answer in time may have deleted what it had."""
+    show_deleted("topic", "t", deleted, [], as_json=True)
+    assert json.loads(capsys.readouterr().out) == {"topic": "t", "deleted": deleted}
+
+
+def test_a_deletion_that_missed_a_broker_is_not_complete(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    error = MqError(Code.REQUEST_TIMEOUT, "broker b: no answer")
+    error.at_broker("b")
+    with pytest.raises(click.exceptions.Exit) as caught:
+        show_deleted("group", "g", False, [error], as_json=False)
+    assert caught.value.exit_code == INCOMPLETE
+    assert "on a broker that answers" in capsys.readouterr().err

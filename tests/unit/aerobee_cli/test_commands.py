@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import json
 import subprocess
@@ -218,6 +219,32 @@ def test_every_command_has_help_with_an_example(
     assert f"Example: aerobee {command}" in out or f"aerobee {command} --" in out
 
 
+@pytest.mark.parametrize("group", GROUPS)
+def test_the_help_of_a_group_has_an_example(group: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.main([*group.split(), "--help"]) == 0
+    _, _, examples = capsys.readouterr().out.partition("Example")
+    assert f"aerobee {group} " in examples
+
+
+@pytest.mark.parametrize(
+    ("arguments", "hint"),
+    [
+        ("topc list", "did you mean topic?"),
+        ("topic craete t", "did you mean create?"),
+        ("topic frob t", "there are create, update,"),
+        ("broker statsu broker-a", "did you mean status?"),
+        ("proxy config gte", "did you mean get?"),
+    ],
+)
+def test_a_mistyped_command_names_the_nearest_one(
+    arguments: str, hint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also one of a service: its name is not an argument of the service itself."""
+    assert main.main(arguments.split()) == 2
+    out, err = capsys.readouterr()
+    assert not out and hint in err and err.count("\n") == 1
+
+
 def test_help_shows_the_default_of_a_choice_as_the_user_writes_it(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -388,6 +415,18 @@ def test_a_query_says_that_its_limit_left_messages_out(
     assert (note in err) if note else not err
 
 
+def test_a_mistyped_group_is_not_one_that_waits_for_a_message(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Admin(DamagedAdmin):
+        def get_group(self, group: str, *, silent: list[MqError]) -> None:
+            raise MqError(Code.SUBSCRIPTION_GROUP_NOT_EXIST, f"no consumer group {group!r}")
+
+    monkeypatch.setattr("aerobee_cli.commands.message.admin_client", lambda *_: Admin())
+    assert main.main(["message", "track", "C0000", "--group", "biling"]) == 1
+    assert "no consumer group 'biling'" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(("omitted", "code"), [({}, 0), ({"b": 5}, 3)])
 def test_blocked_message_groups_that_are_not_listed_are_counted(
     omitted: dict[str, int],
@@ -432,6 +471,28 @@ def test_an_expected_error_is_printed_as_it_is(error: Exception, text: str) -> N
 
 def test_an_unexpected_error_names_the_traceback_variable() -> None:
     assert "AEROBEE_TRACEBACK=1" in main.explain(ZeroDivisionError("division by zero"))
+
+
+@pytest.mark.parametrize("closed", ["stdout", "stderr"])
+def test_a_closed_stream_is_no_error(closed: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("aerobee_cli.commands.message.admin_client", lambda *_: DamagedAdmin())
+    monkeypatch.setattr(sys, closed, None)
+    assert main.main(["message", "query", "t", "--key", "k"]) == 3
+
+
+def test_a_long_command_collects_its_garbage_like_other_programs() -> None:
+    before = gc.get_threshold()
+    with main.collecting_late():
+        assert gc.get_threshold()[0] == main.YOUNG_OBJECTS
+        kept: list[list[int]] = [[] for _ in range(main.YOUNG_OBJECTS + 1_000)]
+        assert gc.get_threshold() == before, f"there are {len(kept):,} objects"
+    assert gc.get_threshold() == before
+
+
+def test_the_threshold_of_a_command_ends_with_it(capsys: pytest.CaptureFixture[str]) -> None:
+    before, callbacks = gc.get_threshold(), len(gc.callbacks)
+    assert main.main(["--version"]) == 0
+    assert (gc.get_threshold(), len(gc.callbacks)) == (before, callbacks)
 
 
 def test_the_command_loads_nothing_slow_before_it_runs() -> None:

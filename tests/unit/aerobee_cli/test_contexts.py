@@ -220,3 +220,11 @@ def test_listing_is_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["context", "list", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert [(each["name"], each["current"]) for each in found] == [("prod", True), ("test", False)]
+
+
+def test_without_a_terminal_the_hint_is_an_option_of_the_command(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO())
+    assert main(["context", "add", "prod", "--namesrv", "h:1", "--access-key", "ops"]) == 2
+    assert "--secret-key-file" in capsys.readouterr().err

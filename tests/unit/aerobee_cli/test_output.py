@@ -10,6 +10,7 @@ from typing import NamedTuple
 import pytest
 
 from aerobee_cli import output
+from aerobee_cli.unanswered import unanswered_of
 
 
 class Place(NamedTuple):
@@ -40,12 +41,14 @@ def test_one_thing_is_one_json_object(capsys: pytest.CaptureFixture[str]) -> Non
 
 def test_one_thing_is_a_line_for_each_value(capsys: pytest.CaptureFixture[str]) -> None:
     item = {"store_timestamp_ms": 1_700_000_000_001, "empty": "", "up": True, "n": 12_345}
+    item |= {"kept_ms": 259_200_000}
     output.show_one(item, as_json=False)
     lines = [line.split(maxsplit=2) for line in capsys.readouterr().out.splitlines()]
     assert lines == [
         ["store", "timestamp", "2023-11-14T22:13:20.001Z"],
         ["up", "yes"],
         ["n", "12,345"],
+        ["kept", "3d"],
     ]
 
 
@@ -66,3 +69,10 @@ def test_a_body_cannot_steer_the_terminal(capsys: pytest.CaptureFixture[str]) ->
     out = capsys.readouterr().out
     assert "\x1b" not in out and "\x9b" not in out
     assert out.startswith("body  a\\x1b[2Jb\\x9bc\nd\te\n")
+
+
+@pytest.mark.parametrize(
+    "reason", ["broker b: it is busy", "b is busy", "broker b: b is busy", "it is busy"]
+)
+def test_a_broker_without_an_answer_is_named_once(reason: str) -> None:
+    assert list(unanswered_of({"b": reason})) == ["the result lacks broker b: it is busy"]

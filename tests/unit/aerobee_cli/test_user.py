@@ -52,6 +52,15 @@ def test_generated_secret_is_printed_if_the_command_fails(
     assert admin.secret and admin.secret in printed.err and not printed.out
 
 
+def test_a_secret_of_an_invalid_name_is_not_generated(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """No server is asked: there is none."""
+    assert main(["user", "create", "bill ing", "--generate"]) == 1
+    err = capsys.readouterr().err
+    assert "'bill ing'" in err and "secret key" not in err
+
+
 def test_generated_secret_is_printed_once(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -242,10 +242,10 @@ async def test_an_option_names_a_replica_that_is_not_registered(visitor: Visitor
     status = replica_pb2.GetReplicationStatusResponse(role="master", address="a", total_replicas=2)
     visitor.transport.answers["GetReplicationStatus"] = lambda *_: status
     path = "/brokers/a/configuration"
-    assert "replica 1 is not registered: start it again" in (await visitor.get(path)).words
+    assert "replica 1 of a is not registered: start it again" in (await visitor.get(path)).words
     fields = {"key": "fileReservedTime", "was_value": "72", "value": "48"}
     done = await visitor.post(f"{path}/change", fields)
-    assert "Done in part" in done.words and "not changed: replica 1 is not" in done.words
+    assert "Done in part" in done.words and "not changed: replica 1 of a is not" in done.words
 
 
 async def test_an_option_that_differs_between_processes_can_be_made_equal(

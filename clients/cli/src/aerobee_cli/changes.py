@@ -9,10 +9,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-import click
-
 from aerobee_cli import output
-from aerobee_cli.errors import FAILED, CommandError
+from aerobee_cli.errors import CommandError
 from aerobee_cli.options import end
 from aerobee_cli.output import Item
 from aerobee_cli.settings import Arguments
@@ -132,16 +130,19 @@ def show_updated(kind: str, items: list[Item], *, as_json: bool) -> None:
     Table(columns).show(items, as_json=as_json, empty="nothing to change")
 
 
-def show_deleted(kind: str, name: str, deleted: bool, silent: Sequence[MqError]) -> None:
-    """Report a deletion. Exits with FAILED if there was nothing to delete.
+def show_deleted(
+    kind: str, name: str, deleted: bool, silent: Sequence[MqError], *, as_json: bool
+) -> None:
+    """Report a deletion. Exits with INCOMPLETE if `silent` has errors of brokers not reached.
 
-    Exits with INCOMPLETE if `silent` has errors of brokers that are not reached.
+    A deletion of what does not exist succeeds: a repeated deletion completes the first one, and a
+    broker that did not answer in time may have carried that out.
     """
     where = " on a broker that answers" if silent else ""
-    output.note(f"deleted {name}" if deleted else f"there was no {kind} {name}{where}")
+    absent = f"there was no {kind} {name}{where}: nothing was deleted"
+    item = {kind: name, "deleted": deleted}
+    output.show_done(f"deleted {name}" if deleted else absent, item, as_json=as_json)
     end(unchanged(silent))
-    if not deleted:
-        raise click.exceptions.Exit(FAILED)
 
 
 def _created(name: str, broker_name: str) -> Item:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -218,6 +218,19 @@ def first_sentence(text: str) -> str:
     return sentence + "." if stop else paragraph
 
 
+def nearest(name: str, known: Iterable[str], otherwise: str = "") -> str:
+    """Return the end of an error about an unknown name: the nearest of the known ones.
+
+    If none is near, return `otherwise`, or all known names.
+    """
+    from difflib import get_close_matches
+
+    names = {each.casefold(): each for each in known}
+    if found := get_close_matches(name.casefold(), names, n=1):
+        return f"did you mean {names[found[0]]}?"
+    return otherwise or f"there are {', '.join(names.values())}"
+
+
 class CommandGroup(OnceOptions, click.Group):
     """A group of commands, each of which is made when it is first used."""
 
@@ -251,18 +264,37 @@ class CommandGroup(OnceOptions, click.Group):
             self.commands[cmd_name] = self._entries[cmd_name].load()
         return self.commands.get(cmd_name)
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the command that is named first. Raises UsageError with the nearest names."""
+        name = args[0]
+        if name.startswith("-") or self.get_command(ctx, name) or ctx.resilient_parsing:
+            return super().resolve_command(ctx, args)
+        raise click.UsageError(f"no command {name!r}: {nearest(name, self._entries)}", ctx)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write a whole sentence for each command. click would cut it at the end of the line."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, each.short_help) for name, each in self._entries.items()])
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the examples of the commands, unless the group has an epilog of its own."""
+        if self.epilog:
+            super().format_epilog(ctx, formatter)
+            return
+        commands = [self.get_command(ctx, name) for name in self._entries]
+        epilogs = [each.epilog for each in commands if each is not None and each.epilog]
+        with formatter.section("Examples"):
+            for epilog in epilogs:
+                formatter.write(f"{'':{formatter.current_indent}}{epilog.partition(': ')[2]}\n")
 
 
 class ServiceGroup(CommandGroup):
     """A group of subcommands. Without a subcommand, all arguments are passed to the service."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        service = bool(args) and args[0] not in {*self.list_commands(ctx), "--help"}
-        if not args or service:
+        if not args or (args[0].startswith("-") and args[0] != "--help"):
             ctx.obj = list(args)
             args = []
         return super().parse_args(ctx, args)

@@ -9,7 +9,8 @@ from __future__ import annotations
 import gc
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 import click
 
@@ -23,11 +24,32 @@ TRACEBACK_VARIABLE = "AEROBEE_TRACEBACK"
 YOUNG_OBJECTS = 50_000
 
 
+@contextmanager
+def collecting_late() -> Iterator[None]:
+    """Let the garbage collector begin in the block when there are YOUNG_OBJECTS.
+
+    A short command ends before. A long one has imported everything by then, and continues with the
+    former threshold, so that its garbage does not accumulate.
+    """
+    before = gc.get_threshold()
+
+    def restore(phase: str, info: Mapping[str, int]) -> None:
+        gc.set_threshold(*before)
+
+    gc.callbacks.append(restore)
+    gc.set_threshold(YOUNG_OBJECTS, *before[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+        gc.callbacks.remove(restore)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code. `arguments` do not include the program's name."""
-    gc.set_threshold(YOUNG_OBJECTS)
     try:
-        return _run(sys.argv[1:] if arguments is None else list(arguments))
+        with collecting_late():
+            return _run(sys.argv[1:] if arguments is None else list(arguments))
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
@@ -37,6 +59,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(arguments: list[str]) -> int:
     from aerobee_cli.app import app
 
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # the caller has closed it
+            nothing = os.open(os.devnull, os.O_WRONLY)
+            setattr(sys, name, os.fdopen(nothing, "w", encoding="utf-8"))
     stdout = sys.stdout
     try:
         code = app.main(arguments, prog_name="aerobee", standalone_mode=False)

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from aerobee_cli.times import format_ms
 from aerobee_wire.printable import printable, printable_json
 
 Item = Mapping[str, Any]
@@ -125,6 +126,8 @@ def _title(key: str) -> str:
 def _text(key: str, value: object) -> str:
     if key.endswith(("timestamp_ms", "since_ms")) and isinstance(value, int):
         return iso_time(value)
+    if key.endswith("_ms") and isinstance(value, int):
+        return format_ms(value)
     return text_of(value)
 
 

@@ -17,12 +17,14 @@ GENERATED_BYTES = 24  # 192 bits, 32 characters
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
-def read_secret(file: Path | None, *, generate: bool) -> tuple[str, bool]:
+def read_secret(
+    file: Path | None, *, generate: bool, options: str = "--secret-file or --generate"
+) -> tuple[str, bool]:
     """Return a secret, and whether it was generated.
 
     It comes from `file`, from stdin if that is "-", from a generator, or from a prompt without
     echo. Raises BadOption if the options contradict each other, if the file cannot be used, or if
-    there is no terminal to ask on.
+    there is no terminal to ask on; `options` of the command do without one.
     """
     if generate:
         if file is not None:
@@ -31,7 +33,7 @@ def read_secret(file: Path | None, *, generate: bool) -> tuple[str, bool]:
     if file is not None:
         return _of_file(file), False
     if sys.stdin is None or not sys.stdin.isatty():
-        raise BadOption("there is no terminal to ask for the secret: --secret-file or --generate")
+        raise BadOption(f"there is no terminal to ask for the secret: give {options}")
     secret: str = click.prompt("Secret key", hide_input=True, confirmation_prompt=True, err=True)
     return secret, False
 

@@ -302,11 +302,11 @@ def _listed(path: Path, kind: str) -> list[Any]:
         try:
             return entries_of_listing(kind, json.loads(path.read_text(encoding="utf-8")))
         except ValueError as error:
-            raise BadOption(f"--from {path}: {error}") from None
+            raise BadOption(f"{path}: {error}") from None
     listed = content.get(section) if isinstance(content, dict) else None
     if not isinstance(listed, list) or content.keys() - _SECTIONS:
         raise BadOption(
-            f"--from {path}: give a list `{section}:` (topics and groups may stand in one file), "
+            f"{path}: give a list `{section}:` (topics and groups may stand in one file), "
             f"or what `aerobee {kind} list --json` prints"
         )
     return listed
@@ -318,14 +318,14 @@ def _entries(path: Path, kind: str) -> dict[str, Arguments]:
     entries: dict[str, Arguments] = {}
     for number, entry in enumerate(listed, 1):
         if not isinstance(entry, dict) or not isinstance(entry.get(kind), str):
-            raise BadOption(f"--from {path}: entry {number} of {section} has no `{kind}:`")
+            raise BadOption(f"{path}: entry {number} of {section} has no `{kind}:`")
         name = entry.pop(kind)
         if name in entries:
-            raise BadOption(f"--from {path}: {name} stands there twice")
+            raise BadOption(f"{path}: {name} stands there twice")
         try:
             entries[name] = _READERS[kind](entry)
         except BadOption as error:
-            raise BadOption(f"--from {path}: {name}: {error.message}") from None
+            raise BadOption(f"{path}: {name}: {error.message}") from None
     return entries
 
 
@@ -351,4 +351,4 @@ def _load(path: Path) -> Any:
     try:
         return yaml.load(path.read_text(encoding="utf-8"), Loader)
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise BadOption(f"--from {path}: invalid YAML: {error}") from None
+        raise BadOption(f"{path}: invalid YAML: {error}") from None

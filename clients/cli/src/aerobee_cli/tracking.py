@@ -56,14 +56,17 @@ class Wanted:
         has_place = any(each not in ("", None) for each in place)
         if bool(self.message_id) + bool(self.key) + has_place != 1:
             raise BadOption("give a message id, --key, or --broker with --queue and --offset")
+        if not self.message_id and not self.topic:
+            raise BadOption("--topic: needed for --key and for a place")
+        if has_place and not (self.broker and self.queue is not None and self.offset is not None):
+            raise BadOption("a place needs --broker, --queue and --offset")
+        for group in self.groups:  # a group that does not exist would be NOT_YET
+            admin.get_group(group, silent=[])
         if self.message_id:
             return admin.track_message(self.message_id, groups=self.groups, silent=silent)
-        if not self.topic:
-            raise BadOption("--topic: needed for --key and for a place")
         if self.key:
             return self._by_key(admin, silent)
-        if not self.broker or self.queue is None or self.offset is None:
-            raise BadOption("a place needs --broker, --queue and --offset")
+        assert self.queue is not None and self.offset is not None
         at = self.topic, self.broker, self.queue, self.offset
         return [admin.track_place(*at, groups=self.groups)]
 
@@ -73,11 +76,11 @@ class Wanted:
         )
         silent += found.silent.values()
         if not found.messages:
-            left_out = "".join(f"; {error.message}" for error in silent)
+            where = " on a broker that answers: " if silent else ""
+            left_out = "; ".join(error.message for error in silent)
             raise MqError(
                 Code.QUERY_NOT_FOUND,
-                f"no message of {self.topic} has the key {self.key!r} on a broker that answers"
-                + left_out,
+                f"no message of {self.topic} has the key {self.key!r}{where}{left_out}",
             )
         tracked: list[TrackedMessage] = []
         for message in found.messages:

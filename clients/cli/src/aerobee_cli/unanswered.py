@@ -13,7 +13,10 @@ if TYPE_CHECKING:
 def unanswered_of(unanswered: Mapping[str, str]) -> Iterator[str]:
     """Yield a problem for each broker that did not answer."""
     for name, reason in unanswered.items():
-        yield f"the result lacks broker {name}: {reason.removeprefix(f'broker {name}: ')}"
+        text = reason.removeprefix(f"broker {name}: ")
+        if text.startswith(f"{name} "):
+            text = f"it{text.removeprefix(name)}"
+        yield f"the result lacks broker {name}: {text}"
 
 
 def unchanged(silent: Sequence[MqError], *, dry_run: bool = False) -> Iterator[str]:

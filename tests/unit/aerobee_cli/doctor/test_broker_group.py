@@ -258,6 +258,15 @@ def test_options_name_a_replica_that_is_not_registered(
     assert shown(capsys, "broker", "config", *command)[0] == 0
 
 
+def test_a_mistyped_option_names_the_nearest_one(
+    knowing: Knowing, capsys: pytest.CaptureFixture[str]
+) -> None:
+    knowing({0: 1, 2: 2}, master(1, 1, 2), status(2))
+    for key, hint in (("logLevl", "did you mean logLevel?"), ("x", "leave KEY out")):
+        code, _, err = shown(capsys, "broker", "config", "get", NAME, key)
+        assert code == 2 and hint in err
+
+
 @pytest.mark.parametrize("command", [("broker", "ha-status", NAME), ("cluster", "list")])
 def test_a_group_without_a_master_is_reported_with_the_next_step(
     knowing: Knowing, capsys: pytest.CaptureFixture[str], command: tuple[str, ...]
@@ -275,7 +284,7 @@ def test_the_status_of_a_group_without_a_master_is_its_next_step(
     code, _, err = shown(capsys, "broker", "status", NAME)
     assert code == 1 and PROMOTE in err
     code, rows, err = shown(capsys, "broker", "status")
-    assert (code, rows) == (3, []) and PROMOTE in err
+    assert (code, rows) == (1, None) and PROMOTE in err, "no broker has a state to show"
 
 
 def test_the_doctor_finds_a_group_without_a_master(knowing: Knowing) -> None:

@@ -10,6 +10,7 @@ import pytest
 from aerobee_cli.doctor import checks
 from aerobee_cli.doctor.checks import Answer, Finding
 from aerobee_client.admin.descriptions import (
+    AwayProxy,
     BrokerConflict,
     BrokerStatus,
     ClientDescription,
@@ -65,6 +66,19 @@ def found(asked_ms: int = NOW_MS, answered_ms: int = NOW_MS, **values: Any) -> l
 )
 def test_a_broker_s_status_is_judged(values: dict[str, Any], checks: list[str]) -> None:
     assert found(**values) == checks
+
+
+def test_a_broker_that_drains_is_a_hint() -> None:
+    answer = Answer(status(draining_since_ms=NOW_MS), NOW_MS, NOW_MS)
+    (finding,) = checks.of_broker("a", answer)
+    assert finding.hint and "aerobee broker drain a --undo" in finding.advice
+
+
+def test_a_proxy_that_no_name_server_has_is_missing() -> None:
+    away = [AwayProxy("p:1", NOW_MS), AwayProxy("p:2", NOW_MS), AwayProxy("p:2", NOW_MS)]
+    (finding,) = checks.away_proxies(away, {"p:1"})
+    assert (finding.check, finding.subject, finding.hint) == ("proxy", "p:2", False)
+    assert "2023-11-14T22:13:20Z" in finding.problem
 
 
 def test_a_broker_of_another_version_is_named() -> None:

@@ -7,7 +7,9 @@ from aerobee.access.v1 import access_pb2 as pb
 
 from aerobee_client import AsyncAdminClient
 from aerobee_client.admin.access import OVERTAKEN
+from aerobee_wire.status import Code
 from support.client.memory import MemoryCluster
+from support.codes import raises_code
 
 KEY, WRITTEN = "user/app", (100, "namesrv-a")
 
@@ -33,3 +35,11 @@ async def test_change_that_loses_against_another_one_is_reported(
     change = await admin.update_user("app", enabled=False)
     assert set(change.lacking.values()) == reasons
     assert len(change.lacking) == 2 * len(reasons), "each broker was asked"
+
+
+async def test_a_rate_beyond_every_number_is_refused(
+    admin: AsyncAdminClient, cluster: MemoryCluster
+) -> None:
+    with raises_code(Code.INVALID_PARAMETER):
+        await admin.set_quota("User:app", messages_in=10**30)
+    assert not cluster.requests("PutQuota")

@@ -10,7 +10,14 @@ from functools import partial
 from typing import Any
 
 import pytest
-from aerobee.broker.v1 import admin_pb2, dead_letter_pb2, message_pb2, offset_pb2, pop_pb2
+from aerobee.broker.v1 import (
+    admin_pb2,
+    dead_letter_pb2,
+    message_pb2,
+    offset_pb2,
+    pop_pb2,
+    search_pb2,
+)
 from aerobee.namesrv.v1 import namesrv_pb2
 
 from aerobee_client.admin.client import AsyncAdminClient
@@ -182,23 +189,71 @@ async def test_a_change_names_a_broker_without_an_answer_and_is_made_on_others(
 async def test_a_change_names_a_broker_that_is_not_registered_any_more(
     admin: AsyncAdminClient, answering: MemoryCluster, change: str
 ) -> None:
-    def without_b(address: str, request: Any) -> Any:
-        response = namesrv_pb2.GetClusterInfoResponse()
-        response.brokers.add(cluster="c", broker_name="a", addresses={0: "10.0.0.11:10911"})
-        response.away_brokers.add(cluster="c", broker_name="b")
-        return response
-
     def routed_to_a(address: str, request: Any) -> Any:
         response = namesrv_pb2.GetTopicRouteResponse(away_brokers=["b"])
         response.route.queues.add(broker_name="a", read_queue_count=4, write_queue_count=4)
         response.route.brokers.add(broker_name="a", addresses={0: "10.0.0.11:10911"})
         return response
 
-    answering.answers |= {"GetClusterInfo": without_b, "GetTopicRoute": routed_to_a}
+    without_b(answering)
+    answering.answers["GetTopicRoute"] = routed_to_a
     silent: list[MqError] = []
     await change_of(admin, change)(silent=silent)
     assert [each.broker_name for each in silent] == ["b"]
     assert answering.requests(change)
+
+
+def without_b(cluster: MemoryCluster) -> None:
+    """Make broker b one that the name server knows and that is not registered any more."""
+
+    def info(address: str, request: Any) -> Any:
+        response = namesrv_pb2.GetClusterInfoResponse()
+        response.brokers.add(cluster="c", broker_name="a", addresses={0: "10.0.0.11:10911"})
+        response.away_brokers.add(cluster="c", broker_name="b")
+        return response
+
+    cluster.answers["GetClusterInfo"] = info
+
+
+async def test_a_message_may_be_at_a_broker_that_is_not_registered_any_more(
+    admin: AsyncAdminClient, cluster: MemoryCluster
+) -> None:
+    cluster.answers |= {
+        "FindMessage": lambda *_: search_pb2.FindMessageResponse(),
+        "QueryMessages": lambda *_: message_pb2.QueryMessagesResponse(),
+        "ListTopics": lambda *_: namesrv_pb2.ListTopicsResponse(),
+    }
+    for lookup in (partial(admin.message_copies, silent=[]), admin.get_message):
+        with pytest.raises(MqError, match="retention may have deleted it"):
+            await lookup("C0000")
+    without_b(cluster)
+    silent: list[MqError] = []
+    for lookup in (partial(admin.message_copies, silent=silent), admin.get_message):
+        with pytest.raises(MqError, match="b is not registered any more: start it") as caught:
+            await lookup("C0000")
+        assert caught.value.code is Code.QUERY_NOT_FOUND
+    assert [error.broker_name for error in silent] == ["b"]
+
+
+async def test_a_broker_that_left_is_named_where_its_name_is_given(
+    admin: AsyncAdminClient, cluster: MemoryCluster
+) -> None:
+    without_b(cluster)
+    for name, reason in (("b", "b is not registered any more: start it"), ("x", "there are a")):
+        for call in (admin.broker_status(name), admin.create_topic("new", broker=name)):
+            with pytest.raises(MqError, match=reason) as caught:
+                await call
+            assert caught.value.code is Code.BROKER_NOT_EXIST
+
+
+async def test_the_last_broker_that_left_is_named(
+    admin: AsyncAdminClient, cluster: MemoryCluster
+) -> None:
+    left = namesrv_pb2.GetClusterInfoResponse()
+    left.away_brokers.add(cluster="c", broker_name="b")
+    cluster.answers["GetClusterInfo"] = lambda *_: left
+    with pytest.raises(MqError, match="b is not registered any more: start it"):
+        await admin.list_topics(silent=[])
 
 
 async def test_a_series_of_changes_waits_for_a_silent_broker_once(
@@ -244,6 +299,27 @@ async def test_an_update_can_complete_what_a_broker_lacks(
         assert (made.topic.topic, made.topic.read_queue_count) == ("t", 4)
     else:
         assert (made.group.consumer_group, made.group.retry_max_times) == ("t", 2)
+
+
+@pytest.mark.parametrize("dry_run", [False, True])
+@pytest.mark.parametrize("kind", ["Topic", "Group"])
+async def test_a_completed_creation_is_checked_before_any_change(
+    admin: AsyncAdminClient, answering: MemoryCluster, kind: str, dry_run: bool
+) -> None:
+    absent = Code.TOPIC_NOT_EXIST if kind == "Topic" else Code.SUBSCRIPTION_GROUP_NOT_EXIST
+
+    def refused_at_b(address: str, request: Any) -> Any:
+        if address == "10.0.0.12:10911":
+            code = Code.FLOW_CONTROL if request.allow_missing else absent
+            raise MqError(code, "no room for one more, or no such name")
+        assert request.dry_run
+        return updating()(address, request) if kind == "Topic" else admin_pb2.UpdateGroupResponse()
+
+    answering.answers[f"Update{kind}"] = refused_at_b
+    update: Any = admin.update_topic if kind == "Topic" else admin.update_group
+    with raises_code(Code.FLOW_CONTROL):
+        await update("t", complete=True, dry_run=dry_run)
+    assert not answering.requests(f"Put{kind}")
 
 
 @pytest.mark.parametrize("kind", ["Topic", "Group"])

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from aerobee_client import AsyncAdminClient, ReceivedMessage
-from aerobee_client.admin.export import full, summary
+from aerobee_client.admin.export import full, status_fields, summary
+from aerobee_client.admin.letters import LetterState, LetterStatus
 from aerobee_wire import properties as names
 from aerobee_wire import record
 from support import records
@@ -71,3 +72,9 @@ def test_a_body_that_cannot_be_decompressed_is_given_as_stored() -> None:
     item = full(message)
     assert item["body"] == "not compressed"
     assert "compressed" in item["body_problem"]
+
+
+def test_an_unknown_state_has_the_fields_of_a_known_one() -> None:
+    """A listing shows them, also for a group that was deleted."""
+    known = LetterStatus(LetterState.OPEN, at_ms=0)
+    assert status_fields(None) == dict.fromkeys(status_fields(known))

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from aerobee.broker.v1 import lite_pb2
+from aerobee.namesrv.v1 import namesrv_pb2
 
 from aerobee_client.admin.client import AsyncAdminClient
 from aerobee_wire.status import Code, MqError
@@ -83,3 +84,24 @@ async def test_a_broker_that_does_not_answer_is_reported(
     assert [error.code for error in silent] == [Code.FLOW_CONTROL]
     with raises_code(Code.FLOW_CONTROL):
         await ask(PARENT)
+
+
+@pytest.mark.parametrize("rpc", ["ListLiteTopics", "ListLiteClients"])
+async def test_a_broker_that_is_not_registered_any_more_is_reported(
+    admin: AsyncAdminClient, cluster: MemoryCluster, brokers: list[MemoryBroker], rpc: str
+) -> None:
+    def routed_to_a(address: str, request: Any) -> Any:
+        response = namesrv_pb2.GetTopicRouteResponse(away_brokers=["b"])
+        response.route.queues.add(broker_name="a", read_queue_count=4, write_queue_count=4)
+        response.route.brokers.add(broker_name="a", addresses={0: brokers[0].address})
+        return response
+
+    cluster.answers |= {
+        "GetTopicRoute": routed_to_a,
+        "ListLiteTopics": lambda *_: lite_pb2.ListLiteTopicsResponse(),
+        "ListLiteClients": lambda *_: lite_pb2.ListLiteClientsResponse(),
+    }
+    ask = admin.list_lite_topics if rpc == "ListLiteTopics" else admin.list_lite_clients
+    silent: list[MqError] = []
+    await ask(PARENT, silent=silent)
+    assert [error.broker_name for error in silent] == ["b"]

@@ -42,7 +42,9 @@ def new_scratch(groups: int) -> Scratch:
 
 @asynccontextmanager
 async def created(admin: AsyncAdminClient, scratch: Scratch, queues: int) -> AsyncIterator[None]:
-    """Create the topic and the groups on each broker that answers. Delete them at the end.
+    """Create the topic and the groups on each broker that answers and does not drain.
+
+    Delete them at the end.
 
     Raises MqError if no name server answers.
     """
@@ -62,6 +64,9 @@ _AWAY = "it is not registered any more: start it again, or drain a broker before
 
 async def _create_at(admin: AsyncAdminClient, scratch: Scratch, broker: str, queues: int) -> None:
     try:
+        if (await admin.broker_status(broker)).draining_since_ms:
+            scratch.problems[broker] = f"it drains: aerobee broker drain {broker} --undo ends this"
+            return
         made = await admin.create_topic(scratch.topic, queues=queues, broker=broker)
         for group in scratch.groups:
             await admin.create_group(group, broker=broker)

@@ -87,6 +87,7 @@ def create(
     made = _policies(resource, actions, source_ip, deny=deny, default=default)
     with admin_client(context, namesrv) as admin:
         change = admin.create_policies(_name(user), made)
+        _warn_of_missing(admin, _name(user))
     done = "\n".join(f"created: {each}" for each in made)
     access_changes.show(done, change, {}, as_json=json)
 
@@ -347,6 +348,15 @@ def _items(policies: Mapping[str, Sequence[PolicyDescription]]) -> list[dict[str
         {"username": name, **item} for name, found in policies.items()
         for item in output.items_of(found)
     ]  # fmt: skip
+
+
+def _warn_of_missing(admin: AdminClient, name: str) -> None:
+    """Print a warning if there is no user `name`, whose policies may be created first."""
+    try:
+        admin.get_user(name)
+    except MqError as error:  # the caller may have no right to ask
+        if error.code is Code.QUERY_NOT_FOUND:
+            output.note(f"warning: {error.message}")
 
 
 def _name(user: str) -> str:

@@ -96,7 +96,8 @@ def status(
     """Show the state of a running broker: its log, counters, disk and memory.
 
     For a broker with replicas, the state includes the role, the epoch, and the replicas in sync.
-    Exit code 3: a broker does not answer, has no master, or is not registered any more.
+    Exit code 3: a broker does not answer, has no master, or is not registered any more. Exit code
+    1: this is true of all brokers.
     """
     with admin_client(context, namesrv) as admin:
         if name is not None:
@@ -117,6 +118,8 @@ def status(
             for note in _masterless(admin, each.broker_name)
         ]
         notes += [f"{each} is not registered any more: start it again" for each in cluster.away]
+    if notes and not items:
+        raise CommandError("; ".join(notes))
     output.show_each(items, as_json=json)
     if not brokers:
         output.note("no broker is registered: start one with `aerobee up` or `aerobee broker`")

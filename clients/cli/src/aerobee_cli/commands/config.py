@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import click
 
 from aerobee_cli import output
-from aerobee_cli.command_line import Argument, CommandGroup
-from aerobee_cli.doctor.broker_group import look_at
+from aerobee_cli.command_line import Argument, CommandGroup, nearest
+from aerobee_cli.doctor.broker_group import look_at, unregistered
 from aerobee_cli.options import (
     BadOption,
     Columns,
@@ -21,7 +21,7 @@ from aerobee_cli.options import (
     listing,
     pairs_of,
 )
-from aerobee_cli.table import Column
+from aerobee_cli.table import Column, Table
 from aerobee_wire.status import MqError
 
 if TYPE_CHECKING:
@@ -35,7 +35,14 @@ COLUMNS = (
     Column("changeable", "changeable"),
     Column("process", "address"),
 )
-CHANGES = (Column("process", "address"), Column("without effect", "without_effect"))
+CHANGES = (
+    Column("process", "address"),
+    Column(
+        "result",
+        "without_effect",
+        lambda keys: f"without effect: {', '.join(keys)}" if keys else "changed",
+    ),
+)
 
 Broker = Annotated[str, Argument(metavar="BROKER", help="Its brokerName, or H:P for one replica.")]
 Proxy = Annotated[
@@ -234,22 +241,13 @@ def unset_of_proxy(
 
 
 def _unregistered(admin: AdminClient, name: str) -> list[str]:
-    """Return a sentence for each replica of a broker that is not registered any more.
-
-    The command does not reach these. It has done its work on the others, so an error is a sentence
-    too.
-    """
+    """Return a sentence for each replica of a broker that the command does not reach."""
     if ":" in name:
         return []
     try:
-        absent = look_at(admin, name).absent
+        return unregistered(name, look_at(admin, name).absent)
     except MqError as error:
-        return [f"it is unknown whether {name} has further replicas: {error.message}"]
-    return [
-        f"{each.name} of {name} is not registered: start it, and repeat the command"
-        for each in absent
-        if not each.address
-    ]
+        return unregistered(name, error)
 
 
 def _matching(found: Sequence[ConfigOption], key: str | None) -> Sequence[ConfigOption]:
@@ -258,7 +256,8 @@ def _matching(found: Sequence[ConfigOption], key: str | None) -> Sequence[Config
         return found
     matching = [each for each in found if each.key.casefold() == key.casefold()]
     if not matching:
-        raise BadOption(f"unknown option {key!r}: leave KEY out to see all")
+        hint = nearest(key, {each.key for each in found}, "leave KEY out to see all")
+        raise BadOption(f"unknown option {key!r}: {hint}")
     return matching
 
 
@@ -268,7 +267,7 @@ def _show_changes(
     silent: Sequence[MqError],
     missing: Sequence[str] = (),
 ) -> None:
-    listing(CHANGES, wide=False, chosen="").show(output.items_of(changes), as_json=json)
+    Table(CHANGES).show(output.items_of(changes), as_json=json)
     notes = [f"not changed: {error.message}" for error in silent]
     notes += [f"not changed: {text}" for text in missing]
     notes += [

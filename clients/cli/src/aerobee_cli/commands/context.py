@@ -98,7 +98,7 @@ def add(
     if access_key:
         check_name(access_key)
         if secret_key_file is None or secret_key_file == STDIN:
-            secret, _ = read_secret(secret_key_file, generate=False)
+            secret, _ = read_secret(secret_key_file, generate=False, options="--secret-key-file")
             check_secret(secret.encode())
         else:
             check_secret_file(secret_key_file)

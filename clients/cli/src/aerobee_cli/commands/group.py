@@ -548,27 +548,32 @@ def forget(
     """Delete the offsets of a group in a topic that the group no longer consumes.
 
     If the group consumes the topic again, it begins like a new group. The command fails while a
-    member consumes the topic. Exit code 1: the group has no offset in the topic. Exit code 3: a
-    broker is not reached. Repeat the command when it answers.
+    member consumes the topic. Exit code 3: a broker is not reached. Repeat the command when it
+    answers.
     """
     silent: list[MqError] = []
     with admin_client(context, namesrv) as admin:
         offsets = admin.forget_offsets(group, topic, dry_run=True, silent=silent)
-        if not offsets:
-            output.note(f"{group} has no offset in {topic}")
-            end(unchanged(silent, dry_run=dry_run))
-            raise click.exceptions.Exit(1)
-        lost = loss(admin, group, offsets)
-        if not dry_run:
+        lost = loss(admin, group, offsets) if offsets else ""
+        if lost and not dry_run:
             confirm(f"Drop {lost}?", yes)
             offsets = admin.forget_offsets(group, topic, silent=silent)
-    Table(OFFSET_COLUMNS).show(items_of(offsets), as_json=json)
-    output.note(f"{'would drop' if dry_run else 'dropped'} {lost}")
+    absent = f"{group} has no offset in {topic}: nothing was deleted"
+    Table(OFFSET_COLUMNS).show(items_of(offsets), as_json=json, empty=absent)
+    if lost:
+        output.note(f"{'would drop' if dry_run else 'dropped'} {lost}")
     end(unchanged(silent, dry_run=dry_run))
 
 
 @app.add(epilog="Example: aerobee group delete billing --yes")
-def delete(context: click.Context, group: Group, yes: Yes = False, namesrv: Namesrv = None) -> None:
+def delete(
+    context: click.Context,
+    *,
+    group: Group,
+    yes: Yes = False,
+    namesrv: Namesrv = None,
+    json: Json = False,
+) -> None:
     """Delete a group and its offsets from every broker. Its dead letters are kept.
 
     Exit code 3: a broker is not reached. Repeat the command when it answers.
@@ -578,7 +583,7 @@ def delete(context: click.Context, group: Group, yes: Yes = False, namesrv: Name
         question = f"Delete group {group} and its offsets?"
         confirm(question, yes, partial(losses_of_group, admin, group))
         deleted = admin.delete_group(group, silent=silent)
-    changes.show_deleted("group", group, deleted, silent)
+    changes.show_deleted("group", group, deleted, silent, as_json=json)
 
 
 def _given(

@@ -283,7 +283,14 @@ def status(
 
 
 @app.add(epilog="Example: aerobee topic delete orders --yes")
-def delete(context: click.Context, topic: Topic, yes: Yes = False, namesrv: Namesrv = None) -> None:
+def delete(
+    context: click.Context,
+    *,
+    topic: Topic,
+    yes: Yes = False,
+    namesrv: Namesrv = None,
+    json: Json = False,
+) -> None:
     """Delete a topic from every broker, with its messages and its consumer offsets.
 
     Exit code 3: a broker is not reached. Repeat the command when it answers.
@@ -293,7 +300,7 @@ def delete(context: click.Context, topic: Topic, yes: Yes = False, namesrv: Name
         question = f"Delete topic {topic}, its messages, and its consumer offsets?"
         confirm(question, yes, partial(losses_of_topic, admin, topic))
         deleted = admin.delete_topic(topic, silent=silent)
-    changes.show_deleted("topic", topic, deleted, silent)
+    changes.show_deleted("topic", topic, deleted, silent, as_json=json)
 
 
 def _given(

@@ -62,6 +62,9 @@ def create(
 
     Exit code 3: a process does not have the user yet.
     """
+    from aerobee_wire.access.users import check_name
+
+    check_name(name)
     secret, generated = read_secret(secret_file, generate=generate)
     with _kept(name, secret if generated else ""), admin_client(context, namesrv) as admin:
         change = admin.create_user(name, secret, super=super)

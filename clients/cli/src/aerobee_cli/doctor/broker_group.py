@@ -5,16 +5,16 @@ The module finds replicas that do not answer, and the next step if there is no m
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from aerobee_wire.route import FORMER_MASTER_ID, MASTER_ID
+from aerobee_wire.status import MqError
 
 if TYPE_CHECKING:
     from aerobee_client import AdminClient
     from aerobee_client.admin.descriptions import ReplicaDescription
-    from aerobee_wire.status import MqError
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +85,21 @@ def look_at(admin: AdminClient, name: str) -> BrokerGroup:
     silent: list[MqError] = []
     found = admin.replicas(name, silent=silent)
     return BrokerGroup(name, found, absent_replicas(found, registered.get(name, {})), silent)
+
+
+def unregistered(name: str, absent: Iterable[AbsentReplica] | MqError) -> list[str]:
+    """Return a sentence for each replica of the broker `name` that is not registered any more.
+
+    `absent` is an error if the replicas are unknown. A command that worked on the other replicas
+    reports it as a sentence too.
+    """
+    if isinstance(absent, MqError):
+        return [f"it is unknown whether {name} has further replicas: {absent.message}"]
+    return [
+        f"{each.name} of {name} is not registered: start it again"
+        for each in absent
+        if not each.address
+    ]
 
 
 def absent_replicas(

@@ -12,6 +12,7 @@ from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from aerobee_cli import output
 from aerobee_cli.connected import conflict_texts
 from aerobee_cli.doctor.broker_group import no_master
 from aerobee_cli.output import counted
@@ -20,6 +21,7 @@ from aerobee_wire.certificates import needs_no_tls
 if TYPE_CHECKING:
     from aerobee_cli.doctor.broker_group import AbsentReplica
     from aerobee_client.admin.descriptions import (
+        AwayProxy,
         BrokerConflict,
         BrokerStatus,
         Change,
@@ -81,6 +83,14 @@ def of_broker(name: str, answer: Answer) -> Iterator[Finding]:
             "a replica repairs them from another one, and `aerobee broker ha-status` shows what is "
             "left; without replicas they are lost: its log names file and offset",
         )
+    if status.draining_since_ms:
+        yield Finding(
+            "broker",
+            name,
+            f"it refuses producers since {output.iso_time(status.draining_since_ms)}: it drains",
+            f"stop it when it is empty, or run aerobee broker drain {name} --undo",
+            hint=True,
+        )
     yield from _clock(name, answer)
     yield from _disk(name, status)
     limit = status.memory_limit_bytes
@@ -115,6 +125,18 @@ def away(names: Iterable[str]) -> Iterator[Finding]:
             "it was registered, and is not any more",
             "start it again; its messages are missing until then. Drain a broker before you remove "
             "it (aerobee broker drain)",
+        )
+
+
+def away_proxies(listed: Iterable[AwayProxy], present: Collection[str]) -> Iterator[Finding]:
+    """Report proxies that did not stop in order, unless a name server has them in `present`."""
+    since = {each.name: each.since_timestamp_ms for each in listed if each.name not in present}
+    for name, since_ms in sorted(since.items()):
+        yield Finding(
+            "proxy",
+            name,
+            f"it is missing since {output.iso_time(since_ms, milliseconds=False)}",
+            "start it again; if it was removed, it is listed for 24 hours",
         )
 
 

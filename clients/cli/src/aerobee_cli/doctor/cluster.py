@@ -18,7 +18,7 @@ from aerobee_wire.version import VERSION
 
 if TYPE_CHECKING:
     from aerobee_client import AdminClient, Credentials
-    from aerobee_client.admin.descriptions import BrokerConflict, ClientDescription
+    from aerobee_client.admin.descriptions import AwayProxy, BrokerConflict, ClientDescription
 
 DEFAULT_IDLE_MS = 30 * 86_400_000
 
@@ -77,7 +77,7 @@ def diagnose(
         if reached:
             staying = {name for name, status in statuses.items() if not status.draining_since_ms}
             clients = _look_at_settings(admin, namesrvs, credentials, staying, found)
-            if not any(each.check == "broker" for each in found.findings):
+            if not any(each.check == "broker" for each in found.problems):
                 found.findings += unused.look(admin, statuses, clients, idle_ms)
     return found
 
@@ -109,6 +109,8 @@ def _masters(
     known: dict[str, dict[str, str]] = {}
     conflicts: list[BrokerConflict] = []
     away: set[str] = set()
+    proxies: set[str] = set()
+    away_proxies: list[AwayProxy] = []
     registered = False
     for namesrv in namesrvs:
         with AdminClient(namesrv, credentials=credentials) as admin:
@@ -121,6 +123,8 @@ def _masters(
         listed = cluster.brokers
         conflicts += cluster.conflicts
         away.update(cluster.away)
+        proxies.update(each.name for each in cluster.proxies)
+        away_proxies += cluster.away_proxies
         registered = registered or bool(listed)
         known[namesrv] = {
             each.broker_name: each.addresses[MASTER_ID]
@@ -128,9 +132,9 @@ def _masters(
             if MASTER_ID in each.addresses
         }
     if not known:
-        raise CommandError(f"no name server answers: {found.findings[0].problem}")
+        raise CommandError("; ".join(finding.problem for finding in found.findings))
     masters = {name: address for each in known.values() for name, address in each.items()}
-    if not registered:
+    if not registered and not away:
         raise CommandError(f"no broker is registered at {'; '.join(known)}: start one")
     found.looked_at.append(counted(len(known), "name server"))
     if Tls.from_environment() is None:
@@ -147,6 +151,7 @@ def _masters(
                 )
             )
     found.findings += checks.away(sorted(away - masters.keys()))
+    found.findings += checks.away_proxies(away_proxies, proxies)
     found.findings += checks.whereabouts(known)
     found.findings += checks.conflicts(conflicts)
     return masters

@@ -106,6 +106,11 @@ def diagnose(address: str, topics: Sequence[str]) -> Diagnosis:
             try:
                 answer = stub.QueryRoute(request, metadata=metadata, timeout=TIMEOUT_S)
             except grpc.RpcError as error:
+                if error.code() is grpc.StatusCode.UNIMPLEMENTED:
+                    raise CommandError(
+                        f"{address} is not the port of a proxy for SDKs, which is 8081 by default, "
+                        "nor a name server"
+                    ) from None
                 raise CommandError(f"no proxy answers at {address}: {error.details()}") from None
             if answer.status.code == d.Code.UNAUTHORIZED:
                 advice = "" if credentials else ": give --access-key, or a --context with a user"

@@ -348,7 +348,7 @@ def _checked(message: pb.Policy) -> Policy:
     try:
         return policy_of(message)
     except MqError as error:
-        problem = f"there is a policy {error.message}"
+        problem = f"invalid policy {error.message}"
         raise invalid_parameter(problem, about=error.about.lstrip(".")) from None
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from aerobee_cli.doctor.broker_group import absent_replicas
+from aerobee_cli.doctor.broker_group import absent_replicas, unregistered
 from aerobee_client.admin.descriptions import ConfigOption
 from aerobee_console.reading.source import Answer, Silent, Source
 from aerobee_wire.status import Code, MqError
@@ -86,7 +86,7 @@ async def configuration(
             if key.casefold() in row.key.casefold()
             and (not changed or any(each.source != "default" for each in row.values))
         )
-    missing = [] if broker_name is None else await unregistered(source, broker_name)
+    missing = [] if broker_name is None else await unregistered_replicas(source, broker_name)
     return Configuration(
         broker_name=broker_name,
         processes=tuple(sorted({each.address for each in found or ()})),
@@ -99,18 +99,14 @@ async def configuration(
     )
 
 
-async def unregistered(source: Source, broker_name: str) -> list[str]:
+async def unregistered_replicas(source: Source, broker_name: str) -> list[str]:
     """Return a sentence for each replica of a broker that is not registered any more."""
     registered = {each.broker_name: each.addresses for each in (await source.ask()).brokers}
     try:
         replicas = await source.admin.replicas(broker_name, silent=[])
     except MqError as error:
-        return [f"it is unknown whether there are further replicas: {error.message}"]
-    return [
-        f"{each.name} is not registered: start it again"
-        for each in absent_replicas(replicas, registered.get(broker_name, {}))
-        if not each.address
-    ]
+        return unregistered(broker_name, error)
+    return unregistered(broker_name, absent_replicas(replicas, registered.get(broker_name, {})))
 
 
 def _options(found: Iterable[ConfigOption]) -> list[Option]:

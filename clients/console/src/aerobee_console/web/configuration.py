@@ -11,7 +11,7 @@ from aerobee_console.reading.configuration import (
     Configuration,
     Option,
     configuration,
-    unregistered,
+    unregistered_replicas,
 )
 from aerobee_console.web.console import Console
 from aerobee_console.web.fields import BadField, Fields, fields_of
@@ -96,7 +96,7 @@ async def _change(console: Console, names: Mapping[str, str], fields: Fields) ->
         missing = []
     else:
         made = await admin.update_broker_config(broker, entries, unset=unset, silent=silent)
-        missing = await unregistered(console.source, broker)
+        missing = await unregistered_replicas(console.source, broker)
     return Result(
         title=f"{key} was taken back" if reset else f"{key} is {wanted}",
         texts=[f"{each.address}: changed" for each in made if not each.without_effect],

@@ -10,7 +10,7 @@ from aerobee.access.v1 import access_pb2 as pb
 from google.protobuf.message import Message
 
 from aerobee_client.admin import descriptions as d
-from aerobee_client.admin.brokers import BrokerAdmin
+from aerobee_client.admin.brokers import BrokerAdmin, numbers_fit
 from aerobee_client.errors import BrokerUnreachable, NamesrvUnreachable, RequestTimeout
 from aerobee_client.runtime.kinds import checked_class
 from aerobee_wire.rpcs import BROKER_ACCESS, LOG_IN, NAMESRV_ACCESS, Request, Rpc
@@ -279,14 +279,15 @@ class AccessAdmin(BrokerAdmin):
         Raises:
             MqError: INVALID_PARAMETER.
         """
-        quota = pb.Quota(
-            subject=subject,
-            calls=calls,
-            messages_in=messages_in,
-            bytes_in=bytes_in,
-            messages_out=messages_out,
-            bytes_out=bytes_out,
-        )
+        with numbers_fit():
+            quota = pb.Quota(
+                subject=subject,
+                calls=calls,
+                messages_in=messages_in,
+                bytes_in=bytes_in,
+                messages_out=messages_out,
+                bytes_out=bytes_out,
+            )
         return await self._change(NAMESRV_ACCESS.put_quota, pb.PutQuotaRequest(quota=quota))
 
     async def list_quotas(self) -> list[d.QuotaDescription]:

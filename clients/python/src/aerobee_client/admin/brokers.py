@@ -56,13 +56,12 @@ class Brokers:
 
         Raises MqError with the code BROKER_NOT_EXIST if there are none.
         """
-        masters = _masters(await self.cluster_info(), cluster)
+        info = await self.cluster_info()
+        masters = _masters(info, cluster)
         if broker is None:
             return masters
         if broker not in masters:
-            names = ", ".join(sorted(masters))
-            reason = f"no broker {broker!r} with a master is registered: there are {names}"
-            raise MqError(Code.BROKER_NOT_EXIST, reason, retryable=True)
+            raise _not_registered(info, broker)
         return {broker: masters[broker]}
 
     async def addresses_of(self, broker_name: str) -> Mapping[int, str]:
@@ -73,9 +72,7 @@ class Brokers:
         info = await self.cluster_info()
         known = {each.broker_name: each.addresses for each in info.brokers}
         if broker_name not in known:
-            names = ", ".join(sorted(known)) or "none"
-            reason = f"no broker {broker_name!r} is registered: there are {names}"
-            raise MqError(Code.BROKER_NOT_EXIST, reason)
+            raise _not_registered(info, broker_name)
         return known[broker_name]
 
     async def of_topic(
@@ -135,8 +132,7 @@ class Brokers:
         if ":" not in broker:
             addresses = await self.addresses_of(broker)
             if MASTER_ID not in addresses:
-                reason = f"{broker} {_without_master([broker])}"
-                raise MqError(Code.BROKER_NOT_EXIST, reason, retryable=True)
+                raise _missing(broker, f"{broker} {_without_master([broker])}")
             address = addresses[MASTER_ID]
         return await self.ask(broker, address, rpc, request, timeout_s=timeout_s)
 
@@ -216,22 +212,11 @@ class Brokers:
         """
         info = await self.cluster_info()
         masters = _masters(info, cluster)
-        reasons = {
-            data.broker_name: f"{data.broker_name} {_without_master([data.broker_name])}"
-            for data in info.brokers
-            if data.broker_name not in masters and cluster in (None, data.cluster)
-        } | {
-            away.broker_name: f"{away.broker_name} is not registered any more: start it again, or "
-            "drain a broker before you remove it"
-            for away in info.away_brokers
-            if cluster in (None, away.cluster)
-        }
-        missing = {
-            name: MqError(Code.BROKER_NOT_EXIST, reason, retryable=True)
-            for name, reason in reasons.items()
-        }
-        for name, error in missing.items():
-            error.at_broker(name)
+        missing = _away(info, cluster)
+        for data in info.brokers:
+            if data.broker_name not in masters and cluster in (None, data.cluster):
+                reason = f"{data.broker_name} {_without_master([data.broker_name])}"
+                missing[data.broker_name] = _missing(data.broker_name, reason)
         return masters, missing
 
     async def masters_to_ask(self, silent: list[MqError] | None) -> dict[str, str]:
@@ -244,6 +229,21 @@ class Brokers:
         if silent is not None:
             silent += missing.values()
         return masters
+
+    async def readers_to_ask(self, silent: list[MqError] | None) -> dict[str, str]:
+        """Return the address of one replica of each broker, for a question about its messages.
+
+        It is the master, or a slave if there is no master. If `silent` is given, an error is
+        appended for each broker that has left the name server without being drained.
+        """
+        info = await self.cluster_info()
+        if silent is not None:
+            silent += _away(info).values()
+        return {
+            data.broker_name: data.addresses[min(data.addresses)]
+            for data in info.brokers
+            if data.addresses
+        }
 
     async def masters_to_change(
         self,
@@ -368,8 +368,42 @@ def _masters(
         if slaves:
             names = sorted(each.broker_name for each in slaves)
             reason = f"{', '.join(names)} {_without_master(names)}"
+        elif away := _away(info, cluster):
+            reason = "; ".join(error.message for error in away.values())
         raise MqError(Code.BROKER_NOT_EXIST, reason, retryable=True)
     return masters
+
+
+def _away(
+    info: namesrv_pb2.GetClusterInfoResponse, cluster: str | None = None
+) -> dict[str, MqError]:
+    """Return an error for each broker that has left the name server without being drained."""
+    return {
+        away.broker_name: _missing(
+            away.broker_name,
+            f"{away.broker_name} is not registered any more: start it again, or drain a broker "
+            "before you remove it",
+        )
+        for away in info.away_brokers
+        if cluster in (None, away.cluster)
+    }
+
+
+def _not_registered(info: namesrv_pb2.GetClusterInfoResponse, broker_name: str) -> MqError:
+    """Return the error for the name of a broker that has no master, or that is not registered."""
+    names = sorted(each.broker_name for each in info.brokers)
+    if broker_name in names:
+        return _missing(broker_name, f"{broker_name} {_without_master([broker_name])}")
+    if away := _away(info).get(broker_name):
+        return away
+    reason = f"no broker {broker_name!r} is registered: there are {', '.join(names) or 'none'}"
+    return MqError(Code.BROKER_NOT_EXIST, reason)
+
+
+def _missing(broker_name: str, reason: str) -> MqError:
+    error = MqError(Code.BROKER_NOT_EXIST, reason, retryable=True)
+    error.at_broker(broker_name)
+    return error
 
 
 def _without_master(names: Sequence[str]) -> str:

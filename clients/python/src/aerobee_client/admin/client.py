@@ -243,7 +243,9 @@ class AsyncAdminClient(
         if found is None:
             found = await self._message_of_unique_id(message_id, silent)
         if found is None:
-            raise _unknown(message_id)
+            away: list[MqError] = []
+            await self._brokers.readers_to_ask(away)
+            raise _unknown(message_id, [*(silent or ()), *away])
         return found
 
     async def message_copies(
@@ -268,11 +270,7 @@ class AsyncAdminClient(
         named = await self._message_at(message_id, silent)
         unique_id = named.message_id if named else message_id
         request = search_pb2.FindMessageRequest(unique_message_id=unique_id)
-        brokers = {
-            each.broker_name: each.addresses[min(each.addresses)]
-            for each in (await self._brokers.cluster_info()).brokers
-            if each.addresses
-        }
+        brokers = await self._brokers.readers_to_ask(silent)
         answers = await self._brokers.ask_each(brokers, rpcs.FIND_MESSAGE, request, silent=silent)
         copies = [
             ReceivedMessage(stored, name)
@@ -506,7 +504,7 @@ class AsyncAdminClient(
 
 def _unknown(message_id: str, silent: Sequence[MqError] | None = None) -> MqError:
     if silent:
-        left_out = "; ".join(error.message for error in silent)
+        left_out = "; ".join(dict.fromkeys(error.message for error in silent))
         return MqError(
             Code.QUERY_NOT_FOUND,
             f"no broker that answers has a message with the id {message_id}: {left_out}",

@@ -22,18 +22,16 @@ if TYPE_CHECKING:  # slow to import, and only the caller needs them
 def status_fields(status: LetterStatus | None) -> dict[str, Any]:
     """Return the state of a dead letter as fields of a JSON object.
 
-    "state" is null if it is unknown. "state_timestamp_ms" is null, and the texts are "", if no job
-    has handled the letter.
+    All of them are null if the state is unknown. "state_timestamp_ms" is null, and the texts are
+    "", if no job has handled the letter.
     """
-    if status is None:
-        return {"state": None}
     return {
-        "state": status.state.value,
-        "state_timestamp_ms": status.at_ms or None,
-        "job_id": status.job_id,
-        "requested_by": status.requested_by,
-        "target": status.target,
-        "job_error": status.error,
+        "state": status and status.state.value,
+        "state_timestamp_ms": status and (status.at_ms or None),
+        "job_id": status and status.job_id,
+        "requested_by": status and status.requested_by,
+        "target": status and status.target,
+        "job_error": status and status.error,
     }
 
 

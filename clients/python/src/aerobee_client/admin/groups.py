@@ -87,11 +87,7 @@ class GroupAdmin(BrokerAdmin):
             masters, existing = await self._group_configs(masters, group, silent)
         _check_same(config, existing.items())
         if dry_run:
-            check = admin_pb2.UpdateGroupRequest(group=config, dry_run=True, allow_missing=True)
-            absent = Code.SUBSCRIPTION_GROUP_NOT_EXIST
-            masters, _ = await self._brokers.check_each(
-                masters, rpcs.UPDATE_GROUP, check, absent=absent, silent=silent
-            )
+            masters = await self._check_creation(masters, config, silent)
             return [d.Created(name, masters[name], name not in existing) for name in masters]
         request = admin_pb2.PutGroupRequest(group=config, only_new=True)
         answers = await self._brokers.ask_each(masters, rpcs.PUT_GROUP, request, silent=silent)
@@ -165,11 +161,13 @@ class GroupAdmin(BrokerAdmin):
         if not would:
             raise missing_on_each(absent, f"consumer group {group!r}", silent)
         lacking = {name: at for name, at in reached.items() if complete and name not in would}
+        after = next(iter(would.values())).after
+        lacking = await self._check_creation(lacking, after, silent)
         if not dry_run:
             request.dry_run = False
             having = {name: masters[name] for name in would}
             would = await self._brokers.ask_each(having, rpcs.UPDATE_GROUP, request, silent=silent)
-            put = admin_pb2.PutGroupRequest(group=next(iter(would.values())).after, only_new=True)
+            put = admin_pb2.PutGroupRequest(group=after, only_new=True)
             made = await self._brokers.ask_each(lacking, rpcs.PUT_GROUP, put, silent=silent)
             lacking = {name: at for name, at in lacking.items() if name in made}
         changes = [
@@ -647,6 +645,24 @@ class GroupAdmin(BrokerAdmin):
             for name, answer in answers.items()
             for offset in answer.offsets
         ]
+
+    async def _check_creation(
+        self,
+        masters: Mapping[str, str],
+        config: admin_pb2.GroupConfig,
+        silent: list[MqError] | None,
+    ) -> dict[str, str]:
+        """Let each of `masters` check the creation of a group. Return those that answer.
+
+        Raises the error of a broker that would refuse the group. A broker of version 0.1 checks
+        nothing.
+        """
+        request = admin_pb2.UpdateGroupRequest(group=config, dry_run=True, allow_missing=True)
+        absent = Code.SUBSCRIPTION_GROUP_NOT_EXIST
+        reached, _ = await self._brokers.check_each(
+            masters, rpcs.UPDATE_GROUP, request, absent=absent, silent=silent
+        )
+        return reached
 
     async def _group_configs(
         self, brokers: Mapping[str, str], group: str, silent: list[MqError] | None

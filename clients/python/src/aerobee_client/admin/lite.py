@@ -48,7 +48,7 @@ class LiteAdmin(BrokerAdmin):
             )
         if limit < 1:
             raise invalid_parameter(f"limit is {limit}: give 1 to 1000")
-        brokers = await self._brokers.of_topic(parent)
+        brokers = await self._brokers.of_topic(parent, silent=silent)
         answers = await self._brokers.ask_each(
             brokers, rpcs.LIST_LITE_TOPICS, request, silent=silent
         )
@@ -78,7 +78,7 @@ class LiteAdmin(BrokerAdmin):
             MqError: TOPIC_NOT_EXIST, or INVALID_PARAMETER if the topic is not of the type LITE.
         """
         request = lite_pb2.ListLiteClientsRequest(parent=parent, lite_topic=lite_topic)
-        brokers = await self._brokers.of_topic(parent)
+        brokers = await self._brokers.of_topic(parent, silent=silent)
         answers = await self._brokers.ask_each(
             brokers, rpcs.LIST_LITE_CLIENTS, request, silent=silent
         )

@@ -85,10 +85,7 @@ class TopicAdmin(BrokerAdmin):
         if not is_system(topic):  # the brokers refuse system topics
             _check_same(config, existing.items())
         if dry_run:
-            check = admin_pb2.UpdateTopicRequest(topic=config, dry_run=True, allow_missing=True)
-            masters, _ = await self._brokers.check_each(
-                masters, rpcs.UPDATE_TOPIC, check, absent=Code.TOPIC_NOT_EXIST, silent=silent
-            )
+            masters = await _check_creation(self._brokers, masters, config, silent)
             return [d.Created(name, masters[name], name not in existing) for name in masters]
         request = admin_pb2.PutTopicRequest(topic=config, only_new=True)
         answers = await self._brokers.ask_each(masters, rpcs.PUT_TOPIC, request, silent=silent)
@@ -171,6 +168,8 @@ class TopicAdmin(BrokerAdmin):
         if not would:
             raise missing_on_each(Code.TOPIC_NOT_EXIST, f"topic {topic!r}", silent)
         lacking = {name: at for name, at in reached.items() if complete and name not in would}
+        after = next(iter(would.values())).after
+        lacking = await _check_creation(self._brokers, lacking, after, silent)
         unreadable = tuple(
             d.UnreadableQueue(topic, name, queue.queue_id, queue.messages)
             for name, answer in would.items()
@@ -182,7 +181,7 @@ class TopicAdmin(BrokerAdmin):
             request.dry_run, request.force = False, force
             having = {name: masters[name] for name in would}
             would = await self._brokers.ask_each(having, rpcs.UPDATE_TOPIC, request, silent=silent)
-            put = admin_pb2.PutTopicRequest(topic=next(iter(would.values())).after, only_new=True)
+            put = admin_pb2.PutTopicRequest(topic=after, only_new=True)
             made = await self._brokers.ask_each(lacking, rpcs.PUT_TOPIC, put, silent=silent)
             lacking = {name: at for name, at in lacking.items() if name in made}
             self._instance.routes.forget(topic)
@@ -518,6 +517,7 @@ async def _rebalance(
         name: masters[name] for name, status in statuses.items() if not status.draining_since_ms
     }
     groups = await _missing_groups(brokers, masters, list(configs), list(lacking))
+    lacking = await _check_creation(brokers, lacking, config, silent)
     if not dry_run:
         for name, address in lacking.items():
             for group in groups[name]:
@@ -534,6 +534,24 @@ async def _rebalance(
         )
         for name, address in lacking.items()
     ]
+
+
+async def _check_creation(
+    brokers: Brokers,
+    masters: Mapping[str, str],
+    config: namesrv_pb2.TopicConfig,
+    silent: list[MqError] | None,
+) -> dict[str, str]:
+    """Let each of `masters` check the creation of a topic. Return those that answer.
+
+    Raises the error of a broker that would refuse the topic. A broker of version 0.1 checks
+    nothing.
+    """
+    request = admin_pb2.UpdateTopicRequest(topic=config, dry_run=True, allow_missing=True)
+    reached, _ = await brokers.check_each(
+        masters, rpcs.UPDATE_TOPIC, request, absent=Code.TOPIC_NOT_EXIST, silent=silent
+    )
+    return reached
 
 
 async def _topic_configs(

@@ -221,16 +221,37 @@ class _Server(NamedTuple):
     """A kind of server. Its RPCs are in `package`, and each version has the RPC `identifies`."""
 
     name: str
-    port: int
+    where: str
     package: str
     identifies: Rpc[Any, Any]
 
 
 _OF_PROXIES = "/apache.rocketmq.v2.MessagingService/QueryRoute"
 _SERVERS = (
-    _Server("name server", 9876, "/aerobee.namesrv.", rpcs.GET_CLUSTER_INFO),
-    _Server("broker", 10911, "/aerobee.broker.", rpcs.GET_BROKER_STATUS),
-    _Server("proxy", 8081, "/apache.", Rpc(_OF_PROXIES, empty_pb2.Empty, empty_pb2.Empty)),
+    _Server(
+        "a name server",
+        "name servers listen on port 9876 by default",
+        "/aerobee.namesrv.",
+        rpcs.GET_CLUSTER_INFO,
+    ),
+    _Server(
+        "the administration port of a proxy",
+        "aerobee proxy list --wide shows it",
+        rpcs.GET_PROXY_CONFIG.path.rpartition("/")[0],
+        rpcs.GET_PROXY_CONFIG,
+    ),
+    _Server(
+        "a broker",
+        "brokers listen on port 10911 by default",
+        "/aerobee.broker.",
+        rpcs.GET_BROKER_STATUS,
+    ),
+    _Server(
+        "a proxy",
+        "proxies listen on port 8081 by default",
+        "/apache.",
+        Rpc(_OF_PROXIES, empty_pb2.Empty, empty_pb2.Empty),
+    ),
 )
 # The time limit of a request that identifies a server.
 IDENTIFY_S = 2.0
@@ -280,8 +301,8 @@ class GrpcTransport:
             if server is not wanted and await self._is(server, address):
                 return MqError(
                     Code.REQUEST_CODE_NOT_SUPPORTED,
-                    f"{address} is a {server.name}: give the address of a {wanted.name}; "
-                    f"{wanted.name}s listen on port {wanted.port} by default",
+                    f"{address} is {server.name}: give the address of {wanted.name}; "
+                    f"{wanted.where}",
                 )
         return None
 

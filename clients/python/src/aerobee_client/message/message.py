@@ -398,7 +398,7 @@ def _check_delay(message: Message) -> None:
     if (level > 0) + (delay is not None) + (moment is not None) > 1:
         raise _illegal("delay_level, delay and deliver_at say when it is delivered: give one")
     if delay is not None and not timedelta(0) <= delay <= MAX_DELAY:
-        raise _illegal(f"delay is {delay}: give 0 to {MAX_DELAY}")
+        raise _illegal(f"delay is {delay}: give 0 to {MAX_DELAY.days} days")
     if moment is not None and moment.tzinfo is None:
         raise _illegal(f"deliver_at {moment} has no time zone: give one, datetime.UTC perhaps")
     if message.message_group and message.delayed:
