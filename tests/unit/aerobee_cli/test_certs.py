@@ -6,6 +6,7 @@ import datetime
 import json
 import os
 import shlex
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -108,6 +109,18 @@ def test_an_authority_of_another_cluster_is_not_kept(tmp_path: Path) -> None:
     made(tmp_path / "secure")
     with pytest.raises(CommandError, match="cluster 'prod'"):
         Authority(tmp_path / "secure", NOW).keep("other", BROKER, HOSTS, 90)
+
+
+class LateAuthority(Authority):
+    """Another process makes the authority between the look at the directory and `init`."""
+
+    def init(self, cluster: str, broker: str, hosts: Sequence[str], days: int) -> list[Issued]:
+        Authority(self._directory, NOW).init(cluster, broker, hosts, days)
+        return super().init(cluster, broker, hosts, days)
+
+
+def test_a_start_uses_the_authority_that_another_one_has_just_made(tmp_path: Path) -> None:
+    assert LateAuthority(tmp_path / "secure", NOW).keep("prod", BROKER, HOSTS, 90) == []
 
 
 def test_starts_at_once_make_one_authority(tmp_path: Path) -> None:

@@ -166,8 +166,8 @@ class Authority:
         if not path.exists():
             try:
                 return self.init(cluster, broker, hosts, days)
-            except OSError:
-                if not path.exists():  # else another process has been faster
+            except (OSError, CommandError):
+                if not path.exists():  # else another process was faster, at any step of init
                     raise
         if (found := _cluster_of(self._read(path))) != cluster:
             raise CommandError(f"{self._directory} has the authority of cluster {found!r}: name it")
