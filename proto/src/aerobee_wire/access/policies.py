@@ -17,6 +17,7 @@ denied. Policies of type DEFAULT count only if no policy of type CUSTOM matches.
 from __future__ import annotations
 
 import ipaddress
+import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -64,10 +65,14 @@ class Need:
         return f"{' or '.join(self.actions)} on {self.kind}:{self.name}"
 
     def missing_for(self, user: str) -> str:
-        """Return the error for a user without this right, which says how to give it."""
-        resource, action = f"{self.kind}:{self.name}", ",".join(self.actions[:1])
-        command = f"aerobee acl create {user} --resource '{resource}' --actions {action}"
-        return f"user {user!r} lacks {self}: allow it with `{command}`"
+        """Return the error for a user without this right. It has the command that gives the right.
+
+        A caller chooses the names, and an operator may paste the command into a shell.
+        """
+        resource = f"{self.kind}:{self.name}"
+        command = ["aerobee", "acl", "create", user, "--resource", resource]
+        shown = shlex.join([*command, "--actions", ",".join(self.actions[:1])])
+        return f"user {user!r} lacks {self}: allow it with `{shown}`"
 
 
 @dataclass(frozen=True, slots=True)

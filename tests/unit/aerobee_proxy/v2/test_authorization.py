@@ -200,7 +200,7 @@ async def test_rights_count_the_namespace(tmp_path: Path) -> None:
     assert (found.code, found.message) == (
         Code.UNAUTHORIZED,
         "UNAUTHORIZED: user 'app' lacks Pub on Topic:ns%orders: allow it with "
-        "`aerobee acl create app --resource 'Topic:ns%orders' --actions Pub`",
+        "`aerobee acl create app --resource Topic:ns%orders --actions Pub`",
     )
     assert proxy.counts.unauthorized == 1
 

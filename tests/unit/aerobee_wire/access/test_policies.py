@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import tracemalloc
 from typing import Any
 
@@ -173,3 +174,14 @@ def test_long_names_stay_in_no_cache() -> None:
     finally:
         tracemalloc.stop()
     assert held < 1_000_000
+
+
+@pytest.mark.parametrize("name", ["orders", "two words", "o'clock", "';reboot;'", "$(reboot)"])
+def test_the_command_that_gives_a_right_is_one_command_whatever_the_name(name: str) -> None:
+    """A caller chooses the name of a topic, and an operator pastes the command."""
+    text = Need("Topic", name, (PUB,)).missing_for(f"user{name}")
+    command = text.partition("`")[2].removesuffix("`")
+    assert shlex.split(command, comments=True) == [
+        *("aerobee", "acl", "create", f"user{name}"),
+        *("--resource", f"Topic:{name}", "--actions", "Pub"),
+    ]
