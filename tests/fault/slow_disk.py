@@ -40,7 +40,6 @@ T = TypeVar("T")
 TOPIC, QUEUES = "orders", 3
 ARCHIVE = "archive"  # the topic of the old messages
 ARCHIVED = 20
-PATIENCE_S = 8.0  # of made-up time; a broker that lost its disk never answers
 PATH = Path("/data")
 LOG_FILE = 64 * 1024
 LIMIT = 256 * 1024  # of bytes that wait for the disk, where a test sets it; else 256 MiB
@@ -299,10 +298,13 @@ class SlowHistory:
         await harness.end()
 
 
-async def until_power_cut(disk: SimulatedDisk, work: Awaitable[None]) -> None:
-    """Wait for the work until the power goes, or to its end. Then end all other tasks."""
+async def until_power_cut(disk: SimulatedDisk, work: Awaitable[None], *, patience_s: float) -> None:
+    """Wait for the work until the power goes, or to its end. Then end all other tasks.
+
+    A broker that lost its disk never answers: the wait ends after `patience_s` of virtual time.
+    """
     try:
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(patience_s):
             await work
     except PowerCut:
         pass  # in a call of the broker's start, or of the loop's own

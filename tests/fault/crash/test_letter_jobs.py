@@ -53,7 +53,7 @@ async def crashed(disk: SimulatedDisk, rate: int) -> History:
         letters.make_topics(harness)
         await history.run(harness)
 
-    await until_power_cut(disk, run())
+    await until_power_cut(disk, run(), patience_s=8.0)
     return history
 
 

@@ -77,7 +77,7 @@ async def crashed(disk: SimulatedDisk) -> History:
     async def run() -> None:
         await history.run(await begin(disk))
 
-    await until_power_cut(disk, run())
+    await until_power_cut(disk, run(), patience_s=2.0)
     return history
 
 

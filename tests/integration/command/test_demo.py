@@ -49,10 +49,11 @@ def test_the_figures_hold_when_the_master_of_three_brokers_is_killed(tmp_path: P
     check_figures(demo.summary(), 4_000)
 
 
-def test_a_signal_ends_the_demo_and_leaves_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_the_demo_and_leaves_nothing(tmp_path: Path, number: signal.Signals) -> None:
     with Demo(tmp_path) as demo:
         until_sync(lambda: demo.stored() > 0, "flights are being stored")
-        assert demo.end(signal.SIGTERM) == 130
+        assert demo.end(number) == 130
         demo.check_nothing_is_left()
     assert demo.stderr.strip() == "stopped: no process of the demo is left"
 

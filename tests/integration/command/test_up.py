@@ -144,7 +144,7 @@ def test_the_broker_is_known_when_it_is_ready(shared: Up) -> None:
     assert broker["address"] == shared.broker
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_stops_everything_in_order(tmp_path: Path, number: signal.Signals) -> None:
     with Up(tmp_path) as up:
         pids = children(up.process.pid)
@@ -180,11 +180,13 @@ def test_no_service_outlives_the_killed_command(up: Up) -> None:
     until_sync(lambda: not any(map(is_alive, pids)), "all services have ended")
 
 
-def test_one_service_that_dies_stops_the_others(up: Up) -> None:
+@pytest.mark.parametrize("module", ["aerobee_namesrv", "aerobee_broker", "aerobee_proxy"])
+def test_one_service_that_dies_stops_the_others(up: Up, module: str) -> None:
     pids = children(up.process.pid)
-    os.kill(up.service_pid("aerobee_namesrv"), signal.SIGKILL)
+    os.kill(up.service_pid(module), signal.SIGKILL)
     assert up.wait() == 1
-    assert up.stderr.splitlines()[-1] == "error: namesrv ended by SIGKILL: see its log"
+    name = module.removeprefix("aerobee_")
+    assert up.stderr.splitlines()[-1] == f"error: {name} ended by SIGKILL: see its log"
     assert not any(map(is_alive, pids))
 
 
@@ -208,9 +210,33 @@ def test_a_data_directory_in_use_is_one_line(shared: Up) -> None:
     assert error.startswith("error: ") and str(shared.data) in error
 
 
-def test_an_unknown_option_is_refused_with_the_nearest(tmp_path: Path) -> None:
-    error = refused(tmp_path, "--set", "proxy.maxMessageSiz=1")
-    assert error.startswith("error: proxy: ") and "maxMessageSize" in error
+@pytest.mark.parametrize(
+    ("item", "service", "nearest"),
+    [
+        ("flushDiskTyp=ASYNC_FLUSH", "broker", "flushDiskType"),
+        ("namesrv.listenPrt=1", "namesrv", "listenPort"),
+        ("proxy.maxMessageSiz=1", "proxy", "maxMessageSize"),
+    ],
+)
+def test_an_unknown_option_is_refused_with_the_nearest(
+    tmp_path: Path, item: str, service: str, nearest: str
+) -> None:
+    error = refused(tmp_path, "--set", item)
+    assert error.startswith(f"error: {service}: ") and nearest in error
+
+
+def test_messages_survive_a_restart(tmp_path: Path) -> None:
+    with Up(tmp_path) as up:
+        aerobee_json("topic", "create", "orders", "--queues", "3", namesrv=up.namesrv)
+        sent = aerobee_json("message", "send", "orders", "hello", namesrv=up.namesrv)
+        assert up.end(signal.SIGTERM) == 0
+    with Up(tmp_path) as up:
+        queues = aerobee_json("topic", "status", "orders", namesrv=up.namesrv)
+        assert len(queues) == 3
+        (found,) = aerobee_json(
+            "message", "query", "orders", "--id", sent["message_id"], namesrv=up.namesrv
+        )
+        assert found["queue_offset"] == sent["queue_offset"]
 
 
 @pytest.mark.parametrize("service", ["namesrv", "broker"])

@@ -15,7 +15,7 @@ from support.repository.tree import ROOT
 from support.spark import class_archive
 
 MESSAGES = 600
-WAYS = "local,sql"  # the tests of Spark compare facts and reports with what was sent
+WAYS = "local,facts,sql"  # the report by Spark differs from that by local in one argument
 
 
 @pytest.mark.spark
@@ -40,6 +40,9 @@ def test_the_table_has_the_figures_of_the_csv() -> None:
     failed = wanted.dead_letters + wanted.retried
     for what, read in (
         ("`report --engine local`", failed),
+        ("`facts --engine spark`", failed),
+        ("`facts --engine local`", failed),
+        ("`report --facts`", failed),
         ("SQL over the topics", MESSAGES + failed),
     ):
         assert f"| {what} | {wanted.dead_letters:,} | {read:,} |" in made.stdout

@@ -22,7 +22,7 @@ from support.proxy.sdk_traffic import Outage, UserError
 
 NAMES = tuple(f"device-{number}" for number in range(12))
 CONSUMERS = ("c0", "c1")  # the first one keeps its subscription
-BETWEEN_SENDS_S = 0.06  # more load shows nothing else, and takes a processor
+BETWEEN_SENDS_S = 0.02
 BETWEEN_CHANGES_S = 2.0
 POISON_EVERY = 40  # messages of a lite topic: one that its listener always fails
 MOST_POISON = 400  # numbers of a lite topic that are asked of the listener
