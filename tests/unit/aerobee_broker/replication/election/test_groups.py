@@ -37,13 +37,19 @@ def isolate(cluster: SimulatedCluster, number: int) -> None:
             cluster.network.cut(other, number)
 
 
-async def begun_with_a_tail(cluster: SimulatedCluster) -> SimulatedClient:
-    """Three without etcd: their master is isolated, and has a message that no other has."""
+async def begun(cluster: SimulatedCluster) -> SimulatedClient:
+    """Start three replicas without etcd, and create a topic on them. Return a client."""
     await cluster.begin(3, STRICT, elected=False)
     await cluster.settle()
     client = SimulatedClient(cluster)
     await client.put_topic("orders")
     await cluster.settle()
+    return client
+
+
+async def begun_with_a_tail(cluster: SimulatedCluster) -> SimulatedClient:
+    """Three without etcd: their master is isolated, and has a message that no other has."""
+    client = await begun(cluster)
     isolate(cluster, cluster.nodes[0].number)
     with raises_code(Code.FLUSH_SLAVE_TIMEOUT):
         await client.send("orders", b"on one disk alone")
@@ -96,11 +102,7 @@ def test_a_master_that_notes_a_promotion_while_it_starts_does_not_lead(seed: int
     """In an epoch above the one that it has noted."""
 
     async def scenario(cluster: SimulatedCluster) -> None:
-        await cluster.begin(3, STRICT, elected=False)
-        await cluster.settle()
-        client = SimulatedClient(cluster)
-        await client.put_topic("orders")
-        await cluster.settle()
+        client = await begun(cluster)
         old, new, _ = cluster.nodes
         old.kill()
         await asyncio.sleep(5)
@@ -373,11 +375,7 @@ def test_a_slave_whose_disk_failed_once_opens_its_store_again_and_trusts_no_page
     on the disk of that slave, when the master's is gone."""
 
     async def scenario(cluster: SimulatedCluster) -> None:
-        await cluster.begin(3, STRICT, elected=False)
-        await cluster.settle()
-        client = SimulatedClient(cluster)
-        await client.put_topic("orders")
-        await cluster.settle()
+        client = await begun(cluster)
         master, slave, away = cluster.nodes
         slave.disk.fail_syncs = once(LOG)
         away.kill()
@@ -526,11 +524,7 @@ def test_a_handover_that_takes_too_long_gives_up_nothing_that_its_master_then_ac
             return end
 
         monkeypatch.setattr(ReplicaCalls, "hand_over", stand_still)
-        await cluster.begin(3, STRICT, elected=False)
-        await cluster.settle()
-        client = SimulatedClient(cluster)
-        await client.put_topic("orders")
-        await cluster.settle()
+        client = await begun(cluster)
         master, late, other = cluster.nodes
         promoting = asyncio.create_task(cluster.promote(late))
         await asyncio.sleep(15)
@@ -546,10 +540,7 @@ def test_a_handover_that_takes_too_long_gives_up_nothing_that_its_master_then_ac
 
 def test_a_damaged_replica_is_promoted_after_it_has_repaired_its_log() -> None:
     async def scenario(cluster: SimulatedCluster) -> None:
-        await cluster.begin(3, STRICT, elected=False)
-        await cluster.settle()
-        client = SimulatedClient(cluster)
-        await client.put_topic("orders")
+        client = await begun(cluster)
         for number in range(20):
             await client.send("orders", b"%d" % number)
         await cluster.settle()
@@ -581,11 +572,7 @@ def test_a_replica_that_knows_an_epoch_without_its_log_is_not_the_furthest() -> 
     """A replica adopts the epochs of its master before it has the log up to where they begin."""
 
     async def scenario(cluster: SimulatedCluster) -> None:
-        await cluster.begin(3, STRICT, elected=False)
-        await cluster.settle()
-        client = SimulatedClient(cluster)
-        await client.put_topic("orders")
-        await cluster.settle()
+        client = await begun(cluster)
         master, whole, late = cluster.nodes
         late.kill()
         await client.send("orders", b"acknowledged")

@@ -73,7 +73,7 @@ class _Lines:
         return future
 
     def _keep(self, topic: str, line: _Line, calls: _Calls) -> None:
-        """Keep the calls by another key too."""
+        """Record the calls of a line. A subclass that finds calls by another key overrides this."""
 
     def leave(self, topic: str, line: _Line, future: asyncio.Future[bool]) -> None:
         self.count -= 1
