@@ -1,10 +1,11 @@
-"""A worker of PySpark's daemon whose connection Spark closes at a moment that the test chooses.
+"""A process of PySpark's daemon whose connection Spark closes at a moment that the test chooses.
 
 The daemon runs `WORKER` in place of PySpark's worker module.
 """
 
 from __future__ import annotations
 
+import importlib
 import os
 import pickle
 import socket
@@ -25,7 +26,7 @@ from support.clock.polling import until_sync
 
 pytestmark = pytest.mark.spark
 
-# Unpickles a reader or writer. Then it waits until Spark has closed the connection, and writes:
+# Unpickles what Spark sends. Then it waits until Spark has closed the connection, and writes:
 # EPIPE. Or it fills the connection, which Spark closes during the last write: ECONNRESET.
 WORKER = """
 import os, select
@@ -54,9 +55,11 @@ FRAME = StructType().add("body", "binary")
 
 
 def made(kind: str) -> object:
-    """Return a reader or writer as Spark creates it."""
+    """Return what Spark pickles for a process: a reader or writer for a worker, others to plan."""
     source = RocketMqSource({"nameServer": "127.0.0.1:1", "topic": "t"})
     create: dict[str, Callable[[], object]] = {
+        "found": lambda: importlib.import_module("pyspark_aerobee").DefaultSource,
+        "source": lambda: source,
         "reader": lambda: source.reader(SCHEMA),
         "stream reader": lambda: source.streamReader(SCHEMA),
         "writer": lambda: source.writer(FRAME, overwrite=False),
@@ -98,8 +101,10 @@ def state(process: int) -> str:
 
 
 @pytest.mark.parametrize("waits", [True, False], ids=["EPIPE", "ECONNRESET"])
-@pytest.mark.parametrize("kind", ["reader", "stream reader", "writer", "stream writer"])
-def test_a_worker_prints_nothing_if_its_connection_is_closed_before_the_first_row(
+@pytest.mark.parametrize(
+    "kind", ["found", "source", "reader", "stream reader", "writer", "stream writer"]
+)
+def test_a_process_prints_nothing_if_its_connection_is_closed_before_the_first_row(
     daemon: subprocess.Popen[bytes], kind: str, *, waits: bool
 ) -> None:
     assert daemon.stdout is not None

@@ -1,11 +1,16 @@
 """Read and write RocketMQ topics with Spark, and report dead letters.
 
-The data source is `format("rocketmq")`. This module does not import anything at once, because Spark
+The data source is `format("rocketmq")`. This module imports almost nothing at once, because Spark
 loads the package in short-lived planner processes. Besides, grpc must not be loaded before Spark's
 daemon has forked its workers.
 """
 
 from __future__ import annotations
+
+from aerobee_spark.closed_pipes import accept_closed_pipes
+
+# Here, because a process of Spark that uses this package imports this module first.
+accept_closed_pipes()
 
 TYPE_CHECKING = False  # `typing` is slow to import, and type checkers know this name
 if TYPE_CHECKING:

@@ -12,12 +12,9 @@ import gc
 import os
 import socket
 import sys
-import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
-from types import SimpleNamespace
-from typing import Any
 
 from aerobee_spark.errors import MissingPackageError
 
@@ -93,36 +90,3 @@ def keep_freed_memory() -> None:
     if mallopt is not None:
         mallopt(_M_MMAP_THRESHOLD, LARGEST_POOLED_BYTES)
         mallopt(_M_TRIM_THRESHOLD, KEPT_FREE_BYTES)
-
-
-@functools.cache
-def accept_closed_pipes() -> None:
-    """Let a worker of Spark end without a traceback if Spark has closed its connection.
-
-    Spark closes the connection when it has enough rows, as after LIMIT. The next write of the
-    worker fails, with ECONNRESET in place of EPIPE if Spark had not read everything. PySpark's
-    daemon prints the error with `traceback.print_exc`. A worker calls this function; it has no
-    effect in any other process.
-    """
-    main = sys.modules["__main__"]
-    spec = getattr(main, "__spec__", None)
-    if spec is None or spec.name != "pyspark.daemon":
-        return
-
-    def print_exc() -> None:
-        if not isinstance(sys.exception(), BrokenPipeError | ConnectionResetError):
-            traceback.print_exc()
-
-    vars(main)["traceback"] = SimpleNamespace(**{**vars(traceback), "print_exc": print_exc})
-
-
-class RunsInWorker:
-    """A reader or writer that Spark pickles for its workers.
-
-    Spark may close the connection of a worker before the first row. So a worker accepts that from
-    the time at which it has the reader or writer.
-    """
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        accept_closed_pipes()
-        vars(self).update(state)

@@ -31,7 +31,6 @@ from pyspark.sql.types import StructType
 
 from aerobee_spark.errors import OptionError
 from aerobee_spark.options import WRITE_ONLY, of_table
-from aerobee_spark.packages import RunsInWorker
 from aerobee_spark.reading import batches
 from aerobee_spark.reading import schema as schemas
 from aerobee_spark.reading.filters import narrowing_of
@@ -166,7 +165,7 @@ class RocketMqSource(DataSource):
         return any(name.lower() in given for name in WRITE_ONLY)
 
 
-class RocketMqReader(RunsInWorker, DataSourceReader):
+class RocketMqReader(DataSourceReader):
     """Plans and reads a batch. A reader holds only plain values: Spark pickles it for workers."""
 
     def __init__(self, options: ReadOptions, names: tuple[str, ...]) -> None:

@@ -21,7 +21,6 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from aerobee_spark.errors import OptionError
-from aerobee_spark.packages import RunsInWorker
 from aerobee_spark.reading import batches
 from aerobee_spark.reading.offsets import AT_EARLIEST, Queue, check_known
 from aerobee_spark.reading.options import ALL_GROUPS, ReadOptions
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-class RocketMqStreamReader(RunsInWorker, DataSourceStreamReader, SupportsTriggerAvailableNow):
+class RocketMqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads a stream for `spark.readStream`.
 
     Spark pickles the reader for the workers, so the reader connects only when it is used.

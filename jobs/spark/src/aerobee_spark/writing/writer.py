@@ -21,7 +21,6 @@ from pyspark.sql.types import StructType
 
 from aerobee_spark.errors import OptionError
 from aerobee_spark.packages import (
-    RunsInWorker,
     check_packages,
     leave_out_imports,
     without_collection,
@@ -93,7 +92,7 @@ class WritePlan:
         return Sent(task.write(batches))
 
 
-class RocketMqWriter(RunsInWorker, DataSourceArrowWriter):
+class RocketMqWriter(DataSourceArrowWriter):
     """Writes a batch. All attempts of a task use the same write id, and so the same message ids."""
 
     def __init__(self, plan: WritePlan) -> None:
@@ -106,7 +105,7 @@ class RocketMqWriter(RunsInWorker, DataSourceArrowWriter):
         _log_sent_messages(messages)
 
 
-class RocketMqStreamWriter(RunsInWorker, DataSourceStreamArrowWriter):
+class RocketMqStreamWriter(DataSourceStreamArrowWriter):
     """Writes a stream.
 
     The message ids depend on the query and the number of the batch. So a batch that is repeated
