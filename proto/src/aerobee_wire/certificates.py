@@ -1,7 +1,7 @@
 """Read certificates for TLS between Aerobee's processes, again when their files change.
 
-A certificate of a service has the DNS name "ROLE.CLUSTER.aerobee". A caller can require this name
-in place of the host's, because addresses in containers change.
+A certificate of a service has the DNS names "ROLE.CLUSTER.aerobee" and "NAME.ROLE.CLUSTER.aerobee".
+A caller can require one of them in place of the host's, because addresses in containers change.
 """
 
 from __future__ import annotations
@@ -285,9 +285,18 @@ class CallerCertificates:
             self._pem = _presented(self.files.load())
         return self._pem
 
-    def server_name(self, path: str) -> str:
-        """Return the name that a server of the RPC at `path` must have, or "" for its host's."""
-        return certificate_name(role_of(path), self.cluster) if self.cluster else ""
+    def server_name(self, path: str, broker_name: str = "") -> str:
+        """Return the name that a server of the RPC at `path` must have, or "" for its host's.
+
+        `broker_name` is the broker that the caller expects; if it is empty, any broker may answer.
+        """
+        if not self.cluster:
+            return ""
+        role = role_of(path)
+        name = certificate_name(role, self.cluster)
+        if role != BROKER or not broker_name or "@" in broker_name:  # no "@" in a DNS name
+            return name
+        return f"{broker_name}.{name}"
 
     def reload(self) -> bool:
         """Read the files again if they have changed. Return whether there are new certificates.
@@ -308,10 +317,13 @@ _MAY_NEED_TLS = (
     "it closed the connection: it may require TLS (tlsTrustCertPath), and a certificate of the "
     "caller (tlsCertPath, tlsKeyPath)"
 )
+_OTHER_NAME = (
+    "its certificate has another name: check tlsVerify, tlsClusterName, its role and, at a broker, "
+    "its brokerName"
+)
 _CAUSES: Mapping[str, str] = {
-    "Peer name": "its certificate has another name: check tlsVerify, tlsClusterName and its role",
-    "Hostname Verification Check failed": "its certificate has another name: check tlsVerify, "
-    "tlsClusterName and its role",
+    "Peer name": _OTHER_NAME,
+    "Hostname Verification Check failed": _OTHER_NAME,
     "certificate has expired": "its certificate has expired: renew it",
     "certificate is not yet valid": "its certificate is not valid yet: check the clocks",
     "CERTIFICATE_VERIFY_FAILED": "no authority of tlsTrustCertPath has signed its certificate",

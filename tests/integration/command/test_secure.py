@@ -32,8 +32,16 @@ from aerobee_client import (
     Tls,
 )
 from aerobee_client.admin.descriptions import PolicyDescription
+from aerobee_client.cluster.transport import GrpcTransport
 from aerobee_wire.audit import REJECTED, Chain
-from aerobee_wire.rpcs import FOLLOW, GET_SNAPSHOT, HAND_OVER, PROMOTE, REGISTER_BROKER
+from aerobee_wire.rpcs import (
+    FOLLOW,
+    GET_BROKER_STATUS,
+    GET_SNAPSHOT,
+    HAND_OVER,
+    PROMOTE,
+    REGISTER_BROKER,
+)
 from aerobee_wire.status import Code
 from support.clock.polling import until_sync
 from support.codes import raises_code
@@ -234,6 +242,23 @@ def test_false_broker(closed: Closed) -> None:
             if line["event"] == REJECTED and line["certificate"] == holder
         }
         assert {path.rpartition("/")[2] for _, path, _ in calls} <= rejected
+
+
+async def test_false_broker_is_not_called_for_another_one(closed: Closed) -> None:
+    """A client that knows from a route who answers at an address accepts no other certificate."""
+    transport = GrpcTransport.of(closed.tls, None)
+    address, *_ = closed.up.broker.split(",")
+    request = GET_BROKER_STATUS.request()
+    try:
+        status = await transport.call(address, GET_BROKER_STATUS, request, timeout_s=10)
+        transport.expect(address, status.broker_name)
+        await transport.call(address, GET_BROKER_STATUS, request, timeout_s=10)
+        transport.expect(address, "broker-x")
+        with raises_code(Code.BROKER_UNREACHABLE) as caught:
+            await transport.call(address, GET_BROKER_STATUS, request, timeout_s=10)
+        assert "its certificate has another name" in str(caught.value)
+    finally:
+        await transport.close()
 
 
 def refused(address: str, path: str, request: Any, tls: Tls) -> bool:

@@ -126,6 +126,9 @@ class InProcess:
             answer.cancel()
             await asyncio.gather(task, answer, return_exceptions=True)
 
+    def expect(self, address: str, broker_name: str) -> None:
+        """No certificates here."""
+
     async def drop(self, address: str) -> None:
         """No broker here moves."""
 

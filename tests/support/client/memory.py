@@ -200,6 +200,7 @@ class MemoryCluster:
         self.answers: dict[str, MqError | Callable[[str, Any], Any]] = {}
         self.calls: list[tuple[str, str, Any]] = []
         self.dropped: list[str] = []  # addresses whose connections a client closed
+        self.expected: dict[str, str] = {}  # address → broker name
         # Name server → what it tells the client that watches brokers there.
         self.reported: dict[str, asyncio.Queue[namesrv_pb2.WatchBrokersResponse]] = {}
 
@@ -250,6 +251,9 @@ class MemoryCluster:
         finally:
             broker.watchers.pop(request.client_id, None)
             self._forget(broker, request.client_id)
+
+    def expect(self, address: str, broker_name: str) -> None:
+        self.expected[address] = broker_name
 
     async def drop(self, address: str) -> None:
         self.dropped.append(address)

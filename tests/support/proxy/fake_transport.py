@@ -18,6 +18,7 @@ class FakeTransport:
     def __init__(self, **answers: Any) -> None:
         self.answers: dict[str, Any] = answers
         self.dropped: list[str] = []  # addresses
+        self.expected: dict[str, str] = {}  # address → broker name
         self.calls: list[tuple[str, str, Any]] = []
         # Clear it to hold every call, until it is set again.
         self.gate = asyncio.Event()
@@ -47,6 +48,9 @@ class FakeTransport:
             raise MqError(Code.BROKER_UNREACHABLE, f"nobody answers {rpc.method} at {address}")
         async for message in answer(address, request):
             yield message
+
+    def expect(self, address: str, broker_name: str) -> None:
+        self.expected[address] = broker_name
 
     async def drop(self, address: str) -> None:
         self.dropped.append(address)

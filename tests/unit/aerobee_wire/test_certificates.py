@@ -10,6 +10,7 @@ from cryptography import x509
 
 from aerobee_cli.authority import Authority
 from aerobee_wire.certificates import (
+    CallerCertificates,
     CertificateFiles,
     UnusableCertificate,
     certificate_name,
@@ -85,6 +86,15 @@ def test_a_role_has_a_name_in_a_cluster() -> None:
     assert role_of(GET_CLUSTER_INFO.path) == "namesrv"
     assert role_of(SEND.path) == "broker"
     assert certificate_name("broker", "prod") == "broker.prod.aerobee"
+
+
+def test_a_caller_requires_the_name_of_the_broker_that_it_expects() -> None:
+    given = CallerCertificates(CertificateFiles(), "prod")
+    assert given.server_name(SEND.path) == "broker.prod.aerobee"
+    assert given.server_name(SEND.path, "broker-a") == "broker-a.broker.prod.aerobee"
+    assert given.server_name(SEND.path, "a@b") == "broker.prod.aerobee"  # no DNS name
+    assert given.server_name(GET_CLUSTER_INFO.path, "broker-a") == "namesrv.prod.aerobee"
+    assert CallerCertificates(CertificateFiles()).server_name(SEND.path, "broker-a") == ""
 
 
 def test_causes_are_told_only_of_tls() -> None:

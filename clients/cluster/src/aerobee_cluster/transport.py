@@ -43,6 +43,12 @@ class Transport(Protocol):
         Raises the errors of `call`, before or after any response.
         """
 
+    def expect(self, address: str, broker_name: str) -> None:
+        """Accept only the certificate of this broker at an address, from the next call on.
+
+        Without certificates, or if they name hosts, do nothing.
+        """
+
     async def drop(self, address: str) -> None:
         """Fail the calls in flight to an address with BROKER_UNREACHABLE. Later calls reconnect."""
 

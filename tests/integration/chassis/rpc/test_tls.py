@@ -112,6 +112,30 @@ async def test_a_caller_with_a_certificate_of_the_cluster_is_served(secure: Path
         )
 
 
+async def test_another_broker_than_the_expected_one_is_not_called(secure: Path) -> None:
+    request = health_pb2.HealthCheckRequest()
+    async with serving(secure) as address:
+        caller = Caller(refused, PeerTls(files(secure, "proxy"), CLUSTER))
+
+        async def ask_again() -> None:
+            await caller.call(address, Check, request, timeout_s=10)
+
+        await ask_again()  # any broker may answer, because none is expected
+        stream = caller.stream(address, Watch, request)
+        await anext(stream)
+        waiting = asyncio.ensure_future(anext(stream))
+        caller.expect(address, "broker-b")
+        with pytest.raises(Refused, match=r"Peer name|Hostname"):
+            await ask_again()
+        assert not waiting.done()  # running calls continue
+        caller.expect(address, "broker-a")
+        await ask_again()
+        waiting.cancel()
+        await caller.close()
+        with pytest.raises(Refused):
+            await ask(address, PeerTls(files(secure, "broker"), CLUSTER, "broker-b"))
+
+
 async def test_an_old_connection_gets_no_new_calls(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

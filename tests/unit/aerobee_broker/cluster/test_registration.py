@@ -364,6 +364,10 @@ class Others(Caller):
 
     def __init__(self, brokers: dict[str, set[str]]) -> None:
         self._brokers = brokers
+        self.expected: dict[str, str] = {}
+
+    def expect(self, address: str, broker_name: str) -> None:
+        self.expected[address] = broker_name
 
     async def call(self, address: str, rpc: Rpc[Any], request: Any, *, timeout_s: float) -> Any:
         if address not in self._brokers:

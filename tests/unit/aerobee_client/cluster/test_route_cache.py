@@ -200,6 +200,17 @@ async def test_a_route_is_kept_while_name_servers_do_not_answer() -> None:
     assert routes.address_of("a") == broker.address
 
 
+async def test_each_address_is_expected_to_be_that_of_its_broker() -> None:
+    cluster = MemoryCluster(MemoryBroker("a", "10.0.0.9:10911", topics={"t": 2}))
+    namesrv = NamesrvClient(cluster, cluster.namesrvs)
+    routes = RouteCache(namesrv, ManualClock(), expect=cluster.expect)
+    await routes.refresh("t")
+    assert cluster.expected == {"10.0.0.9:10911": "a"}
+    moved = {0: "10.0.0.7:10911", 1: "10.0.0.8:10911"}
+    routes.learn(namesrv_pb2.BrokerMembers(broker_name="a", addresses=moved, epoch=2))
+    assert cluster.expected == {"10.0.0.9:10911": "a"} | dict.fromkeys(moved.values(), "a")
+
+
 async def test_only_a_changed_route_calls_on_change() -> None:
     broker = MemoryBroker("a", "10.0.0.9:10911", topics={"t": 2})
     changes: list[int] = []

@@ -55,6 +55,9 @@ class Network:
     def stream(self, address: str, rpc: Rpc[Any, Any], request: Any) -> AsyncGenerator[Any, None]:
         return self._cluster.stream(address, rpc, request)
 
+    def expect(self, address: str, broker_name: str) -> None:
+        """No certificates here."""
+
     async def drop(self, address: str) -> None: ...
 
     async def close(self) -> None: ...

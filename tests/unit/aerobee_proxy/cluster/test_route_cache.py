@@ -56,6 +56,23 @@ async def test_route_is_cached_and_refreshed(routes: Routes) -> None:
     assert len(routes.transport.calls) == 2
 
 
+async def test_each_address_is_expected_to_be_that_of_its_broker(routes: Routes) -> None:
+    await routes.cache.route("t")
+    assert routes.transport.expected == {"10.0.0.1:10911": "broker-a"}
+    info = GetClusterInfoResponse(brokers=[OTHER])
+    routes.transport.answers["GetClusterInfo"] = info
+    await routes.cache.brokers()
+    routes.cache.learn(
+        BrokerMembers(broker_name="broker-b", addresses={0: "10.0.0.3:10911", 1: "10.0.0.4:10911"})
+    )
+    assert routes.transport.expected == {
+        "10.0.0.1:10911": "broker-a",
+        "10.0.0.2:10911": "broker-b",
+        "10.0.0.3:10911": "broker-b",
+        "10.0.0.4:10911": "broker-b",
+    }
+
+
 async def test_concurrent_callers_share_one_fetch(routes: Routes) -> None:
     routes.transport.gate.clear()
     callers = [asyncio.create_task(routes.cache.route("t")) for _ in range(5)]

@@ -45,9 +45,13 @@ class Brokers:
         self.timeout_s = timeout_s
 
     async def cluster_info(self) -> namesrv_pb2.GetClusterInfoResponse:
-        return await self._instance.namesrv.call(
+        info = await self._instance.namesrv.call(
             rpcs.GET_CLUSTER_INFO, namesrv_pb2.GetClusterInfoRequest()
         )
+        for broker in info.brokers:
+            for address in broker.addresses.values():
+                self._instance.transport.expect(address, broker.broker_name)
+        return info
 
     async def masters(
         self, cluster: str | None = None, broker: str | None = None

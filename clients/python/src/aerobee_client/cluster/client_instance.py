@@ -104,6 +104,7 @@ class ClientInstance:
             self.clock,
             default_queue_count=default_queue_count,
             on_change=self._routes_changed,
+            expect=self.transport.expect,
         )
         self._heartbeat: Callable[[], client_pb2.HeartbeatRequest] | None = None
         self._on_notice: OnNotice | None = None

@@ -165,13 +165,15 @@ class RouteCache:
     """Caches routes by topic, and addresses by broker name.
 
     `default_queue_count` is the number of queues of a topic that the first send creates.
-    `on_change` is called when a route is new or has changed.
+    `on_change` is called when a route is new or has changed. `expect` is called with an address
+    and the name of the broker that must answer there.
     """
 
     namesrv: NamesrvClient
     clock: Clock
     default_queue_count: int = 4
     on_change: Callable[[], None] = lambda: None
+    expect: Callable[[str, str], None] = lambda _address, _broker_name: None
     _entries: dict[str, _Entry] = field(default_factory=dict, init=False)
     _addresses: dict[str, dict[int, str]] = field(default_factory=dict, init=False)
     _asked_ms: dict[str, int] = field(default_factory=dict, init=False)
@@ -236,7 +238,7 @@ class RouteCache:
         if known is None or address is None:
             return None
         former = known.get(MASTER_ID, "")
-        self._addresses[name] = dict(members.addresses)
+        self._note(name, members.addresses)
         if former == address:
             return None
         for entry in self._entries.values():
@@ -255,10 +257,15 @@ class RouteCache:
         for data in brokers:
             name = data.broker_name
             if self._epochs.believes(name, data.epoch, now_ms) or name not in self._addresses:
-                self._addresses[name] = dict(data.addresses)
+                self._note(name, data.addresses)
             else:
                 outdated.append(name)
         return outdated
+
+    def _note(self, broker_name: str, addresses: Mapping[int, str]) -> None:
+        self._addresses[broker_name] = dict(addresses)
+        for address in addresses.values():
+            self.expect(address, broker_name)
 
     async def refresh_broker(self, broker_name: str) -> None:
         """Fetch every route that contains the broker from a name server."""

@@ -81,14 +81,24 @@ class TlsConnect:
     def __init__(self, tls: Tls) -> None:
         cluster = tls.cluster if tls.verify == NAME else ""
         self._certificates = CallerCertificates(tls.files(), cluster)
+        self._broker_names: dict[str, str] = {}  # that certificates must have, by address
 
     def __call__(self, address: str, path: str) -> grpc.aio.Channel:
         authorities, certificate, key = read(self._certificates)
         credentials = grpc.ssl_channel_credentials(authorities, key or None, certificate or None)
         options: tuple[tuple[str, int | str], ...] = CHANNEL_OPTIONS
-        if name := self._certificates.server_name(path):
+        if name := self._certificates.server_name(path, self._broker_names.get(address, "")):
             options = (*options, ("grpc.ssl_target_name_override", name))
         return grpc.aio.secure_channel(address, credentials, options=options)
+
+    def expect(self, address: str, broker_name: str) -> bool:
+        """Accept only the certificate of this broker at an address, on new channels.
+
+        Return whether another broker, or any broker, was accepted there before.
+        """
+        former = self._broker_names.get(address)
+        self._broker_names[address] = broker_name
+        return former != broker_name
 
     def reload(self) -> bool:
         """Read the files again if they have changed. Return whether there are new certificates.
@@ -120,7 +130,7 @@ class Channels:
         tls: Tls | None = None,
         key_changed: Callable[[], bool] | None = None,
     ) -> None:
-        certificates = None if tls is None else TlsConnect(tls)
+        certificates = self._tls = None if tls is None else TlsConnect(tls)
         self._connect = connect or certificates or plaintext
         # Each returns whether calls need new channels.
         self._changes = [] if certificates is None else [certificates.reload]
@@ -138,6 +148,14 @@ class Channels:
         a forked child of a process that has used a client.
         """
         return self._methods.get((address, rpc.path)) or self._new_method(address, rpc, kind)
+
+    def expect(self, address: str, broker_name: str) -> None:
+        """Accept only the certificate of this broker at an address, from the next call on.
+
+        Without TLS, do nothing.
+        """
+        if self._tls is not None and self._tls.expect(address, broker_name):
+            self.replace(address)
 
     def replace(self, address: str) -> None:
         """Use a new channel to an address from now on, for example with a new certificate.
@@ -335,6 +353,9 @@ class GrpcTransport:
             raise BrokerUnreachable(address, CLOSED) from None
         finally:
             call.cancel()
+
+    def expect(self, address: str, broker_name: str) -> None:
+        self._channels.expect(address, broker_name)
 
     async def drop(self, address: str) -> None:
         await self._channels.drop(address)

@@ -8,7 +8,7 @@ first message to that broker creates the topic there too.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import structlog
@@ -43,7 +43,7 @@ class Peers:
         This broker serves the topic even if the other brokers do not have it.
         """
         try:
-            addresses = await self._others()
+            others = await self._others()
         except MqError as error:
             structlog.get_logger().warning(
                 "topic_not_spread", topic=config.topic, reason=error.message
@@ -51,23 +51,24 @@ class Peers:
             return
         caller = self.make_caller()
         try:
-            await asyncio.gather(
-                *(self._create_at(caller, address, config) for address in addresses)
-            )
+            for address, broker_name in others.items():
+                caller.expect(address, broker_name)
+            await asyncio.gather(*(self._create_at(caller, address, config) for address in others))
         finally:
             await caller.close()
 
-    async def _others(self) -> Sequence[str]:
+    async def _others(self) -> Mapping[str, str]:
+        """Return the addresses of the other masters, with the names of their brokers."""
         route = await self.registration.route(names.AUTO_CREATE_TOPIC, TIMEOUT_S)
         if route is None:
-            return ()
-        return sorted(
-            address
+            return {}
+        return {
+            address: broker.broker_name
             for broker in route.brokers
             if broker.cluster == self.identity.cluster
             and (address := broker.addresses.get(MASTER_ID, ""))
             and address != self.identity.address
-        )
+        }
 
     async def _create_at(self, caller: Caller, address: str, config: TopicConfig) -> None:
         try:

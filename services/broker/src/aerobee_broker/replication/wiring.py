@@ -175,7 +175,8 @@ class ReplicaProcess:
         options = self._environment.options
         wait_s = options.slave_timeout / 1000 + SUCCESSION_S
         error_of = unreachable(Code.BROKER_UNREACHABLE, "the replica")
-        return ReplicaCalls(Caller(error_of, options.peer_tls()), wait_s)
+        caller = Caller(error_of, options.peer_tls(options.broker_name))
+        return ReplicaCalls(caller, wait_s)
 
     async def _peers(self) -> list[str]:
         """Return the known addresses of other replicas of the group, with the master first."""

@@ -31,8 +31,11 @@ RELOAD_S = 5.0  # between two checks whether certificates have changed
 class CallerTls(Protocol):
     """Provide the certificates of channels."""
 
-    def of(self, path: str) -> ChannelTls:
-        """Return the certificates for a channel that calls the RPC at `path`."""
+    def of(self, path: str, broker_name: str = "") -> ChannelTls:
+        """Return the certificates for a channel that calls the RPC at `path`.
+
+        If `broker_name` is given, only the certificate of this broker is accepted.
+        """
 
     def reload(self) -> bool:
         """Read the certificates again if they have changed, and return whether they have."""
@@ -71,6 +74,7 @@ class Caller:
         self._tls = tls
         self._channels: dict[str, Channel] = {}
         self._retired: set[Channel] = set()  # with former certificates; closed when idle
+        self._broker_names: dict[str, str] = {}  # that certificates must have, by address
         self._closing: set[asyncio.Task[None]] = set()
         self._reloading: asyncio.TimerHandle | None = None
 
@@ -118,6 +122,18 @@ class Caller:
         except CallFailed as failure:
             raise failed(failure) from None
 
+    def expect(self, address: str, broker_name: str) -> None:
+        """Accept only the certificate of this broker at an address, from the next call on.
+
+        Running calls continue on their channel. Without TLS, do nothing.
+        """
+        if self._tls is None or self._broker_names.get(address) == broker_name:
+            return
+        self._broker_names[address] = broker_name
+        channel = self._channels.pop(address, None)
+        if channel is not None:
+            self._retired.add(channel)
+
     async def drop(self, address: str) -> None:
         """Close the channel to an address, so that the next call connects again.
 
@@ -137,7 +153,8 @@ class Caller:
         await asyncio.gather(*self._closing)
 
     def _channel(self, address: str, path: str) -> Channel:
-        tls = None if self._tls is None else self._tls.of(path)
+        broker_name = self._broker_names.get(address, "")
+        tls = None if self._tls is None else self._tls.of(path, broker_name)
         channel = self._channels[address] = open_channel(address, CHANNEL_OPTIONS, tls)
         if self._tls is not None and self._reloading is None:
             self._reloading = asyncio.get_running_loop().call_later(RELOAD_S, self._reload)

@@ -74,13 +74,17 @@ class PeerTlsOptions(Options):
         """Return whether a certificate must have the host name that the user gave."""
         return bool(self.tls_trust_cert_path) and self.tls_verify == HOST
 
-    def peer_tls(self) -> PeerTls | None:
-        """Return the certificates for calls to other services, or None for plaintext."""
+    def peer_tls(self, broker_name: str = "") -> PeerTls | None:
+        """Return the certificates for calls to other services, or None for plaintext.
+
+        If `broker_name` is given, brokers that are called must have this name.
+        """
         if not self.tls_trust_cert_path or not self.tls_calls:
             return None
         return PeerTls(
             self._certificate_files(),
             self.tls_cluster_name if self.tls_verify == NAME else "",
+            broker_name,
         )
 
     def expiries(self) -> Mapping[str, datetime]:
@@ -298,18 +302,23 @@ def check_cluster_name(value: str) -> None:
 
 
 class PeerTls:
-    """Provide the certificates for calls to other services (`CallerCertificates`)."""
+    """Provide the certificates for calls to other services (`CallerCertificates`).
 
-    def __init__(self, files: CertificateFiles, cluster: str) -> None:
+    `broker_name` is the name that each broker must have; if it is empty, each channel has its own.
+    """
+
+    def __init__(self, files: CertificateFiles, cluster: str, broker_name: str = "") -> None:
         self._certificates = CallerCertificates(files, cluster)
+        self._broker_name = broker_name
 
-    def of(self, path: str) -> ChannelTls:
+    def of(self, path: str, broker_name: str = "") -> ChannelTls:
         """Return the certificates for a channel that calls the RPC at `path`.
 
         Raises CertificateError, which names the file.
         """
         pem = usable(self._certificates.pem)
-        return ChannelTls(*pem, self._certificates.server_name(path))
+        name = self._certificates.server_name(path, broker_name or self._broker_name)
+        return ChannelTls(*pem, name)
 
     def reload(self) -> bool:
         """Read the files again if they have changed. Return whether there are new certificates.

@@ -151,7 +151,7 @@ class ChannelTls:
     key: bytes = field(default=b"", repr=False)
     server_name: str = ""
 
-    def of(self, path: str) -> ChannelTls:
+    def of(self, path: str, broker_name: str = "") -> ChannelTls:
         """Return these certificates for each channel: they do not change (`CallerTls`)."""
         return self
 

@@ -178,7 +178,10 @@ class RouteCache:
             return self._slaves[broker_name]
         return {MASTER_ID: address, **self._slaves.get(broker_name, {})}
 
-    def _note_slaves(self, broker_name: str, addresses: Mapping[int, str]) -> None:
+    def _note(self, broker_name: str, addresses: Mapping[int, str]) -> None:
+        """Note which broker must answer at these addresses, and those of its slaves."""
+        for address in addresses.values():
+            self._transport.expect(address, broker_name)
         self._slaves[broker_name] = {
             number: address for number, address in addresses.items() if number != MASTER_ID
         }
@@ -207,7 +210,7 @@ class RouteCache:
         name, address = members.broker_name, members.addresses.get(0)
         if not self._epochs.believes(name, members.epoch, self._clock.monotonic_ms()):
             return None
-        self._note_slaves(name, members.addresses)
+        self._note(name, members.addresses)
         was_electing = name in self._electing
         self._electing.discard(name)
         if address is None and members.addresses:
@@ -268,7 +271,7 @@ class RouteCache:
         self._electing = {b.broker_name for b in answer.brokers if b.addresses} - found.keys()
         for broker in answer.brokers:
             if broker.broker_name not in outdated:
-                self._note_slaves(broker.broker_name, broker.addresses)
+                self._note(broker.broker_name, broker.addresses)
         self._addresses.update(found)
         self._brokers, self._last_addresses = found, dict(found)
         self._brokers_stale_from_ms = self._clock.monotonic_ms() + BROKERS_REFRESH_MS
@@ -304,7 +307,7 @@ class RouteCache:
         stale_from_ms = now_ms + REFRESH_MS
         self._routes[topic] = _CachedRoute(route, now_ms, stale_from_ms, now_ms, self._notice)
         for broker in route.brokers:
-            self._note_slaves(broker.broker_name, broker.addresses)
+            self._note(broker.broker_name, broker.addresses)
             if 0 in broker.addresses:
                 self._addresses[broker.broker_name] = broker.addresses[0]
                 self._last_addresses[broker.broker_name] = broker.addresses[0]

@@ -64,7 +64,8 @@ class SlaveRole:
         self._on_broken = on_broken
         self._reported = self._registered()
         error_of = unreachable(Code.BROKER_UNREACHABLE, "the master")
-        self._caller = Caller(error_of, own.environment.options.peer_tls())
+        options = own.environment.options
+        self._caller = Caller(error_of, options.peer_tls(options.broker_name))
         self._preparation = Preparation(own, self._fetch)
         self.reads = SlaveReads(
             own,
