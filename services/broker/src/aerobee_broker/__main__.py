@@ -12,6 +12,7 @@ from aerobee_chassis.command_line import Flag
 EXAMPLE = """\
 example:
   python -m aerobee_broker --data /var/lib/aerobee --namesrv 10.0.0.1:9876 --set brokerName=broker-a
+  python -m aerobee_broker --shards 2 --set brokerName=broker-a  # brokers broker-a-0 and broker-a-1
 
 An option comes from the command line, else --set, else the environment (AEROBEE_LISTEN_PORT,
 NAMESRV_ADDR), else the file (RocketMQ's broker.conf, or JSON). Keys are RocketMQ's where it has
@@ -29,6 +30,7 @@ FLAGS = (
         lambda folder: Path(folder) / "broker" / "store",
     ),
     Flag("--namesrv", "H:P;H:P", "namesrvAddr", "every name server"),
+    Flag("--shards", "N", "shards", "brokers to run, each on a core and the next port (1)", int),
 )
 
 
@@ -46,9 +48,12 @@ def main(arguments: list[str] | None = None) -> int:
 
 def serve(options: BrokerOptions) -> int:
     # The command line needs the service only now: not for --help or --print-config.
+    from aerobee_broker import shards
     from aerobee_broker.app import BrokerApp
     from aerobee_chassis import process
 
+    if options.shards > 1:
+        return shards.run(options)
     return process.run(lambda: BrokerApp(options), options.grpc_transport)
 
 

@@ -29,6 +29,7 @@ from aerobee_broker.metrics import NODE_TYPE, BrokerMetrics
 from aerobee_broker.replication.wiring import ReplicaProcess, refuse_replica
 from aerobee_broker.rpc.config import ConfigRpcs
 from aerobee_broker.scrubbing import Scrubbing
+from aerobee_broker.shard_stores import check_stores
 from aerobee_broker.store.format import THIS_BUILD, FormatFile
 from aerobee_broker.store.message_store import MessageStore
 from aerobee_broker.store.retention.retention import deletion_hint
@@ -133,6 +134,10 @@ class BrokerApp(App):
         )
 
     async def _start_components(self) -> Mapping[str, object]:
+        if self.options.shards > 1:
+            problem = f"shards = {self.options.shards} needs a process for each: use aerobee broker"
+            raise StartError(problem, "shards")
+        check_stores(self._disk, self.options.store_path_root_dir.expanduser(), shards=1)
         try:
             for attempt in range(1, PORT_ATTEMPTS + 1):
                 try:
