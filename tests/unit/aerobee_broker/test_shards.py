@@ -31,10 +31,10 @@ def options(**given: object) -> BrokerOptions:
 def test_shards_are_brokers_with_names_ports_and_stores_of_their_own() -> None:
     given = options(storePathRootDir="/data", metricsPromExporterPort=5_557)
     found = [options_of_shard(given, number, {}) for number in range(2)]
-    assert [each.broker_name for each in found] == ["broker-a-0", "broker-a-1"]
+    assert [each.broker_name for each in found] == ["broker-a", "broker-a-1"]
     assert [each.listen_port for each in found] == [10_911, 10_912]
     assert [each.metrics_prom_exporter_port for each in found] == [5_557, 5_558]
-    assert [str(each.store_path_root_dir) for each in found] == ["/data/shard-0", "/data/shard-1"]
+    assert [str(each.store_path_root_dir) for each in found] == ["/data", "/data/shard-1"]
     assert [each.shards for each in found] == [1, 1]
 
 
@@ -47,9 +47,9 @@ def test_shard_keeps_the_free_port_that_its_first_process_chose() -> None:
 
 def test_each_shard_has_the_certificate_of_its_name() -> None:
     given = options(tlsCertPath="/tls/{brokerName}.crt", tlsKeyPath="/tls/{brokerName}.key")
-    found = options_of_shard(given, 1, {})
-    assert found.tls_cert_path == "/tls/broker-a-1.crt"
-    assert found.tls_key_path == "/tls/broker-a-1.key"
+    found = [options_of_shard(given, number, {}) for number in range(2)]
+    assert [each.tls_cert_path for each in found] == ["/tls/broker-a.crt", "/tls/broker-a-1.crt"]
+    assert [each.tls_key_path for each in found] == ["/tls/broker-a.key", "/tls/broker-a-1.key"]
 
 
 def test_changes_at_run_time_keep_what_makes_a_shard() -> None:
@@ -162,7 +162,7 @@ def test_fewer_shards_than_stores_with_messages_are_refused(
         check_stores(disk, ROOT, shards)
     text = str(caught.value)
     assert f"{store_of(ROOT, 2)} has messages of bills, orders" in text
-    assert (f"{store_of(ROOT, 0)} has" in text) == (shards == 1)
+    assert (f"{store_of(ROOT, 1)} has" in text) == (shards == 1)
     assert "set shards = 3" in text
 
 
@@ -174,7 +174,6 @@ def test_store_of_a_killed_shard_may_have_messages(disk: SimulatedDisk) -> None:
 
 
 def test_store_of_a_shard_without_messages_may_go(disk: SimulatedDisk) -> None:
-    used(disk, store_of(ROOT, 0), "orders")
     used(disk, store_of(ROOT, 1), "orders")
     used(disk, store_of(ROOT, 2))
     check_stores(disk, ROOT, 2)
@@ -187,16 +186,13 @@ def test_many_topics_are_counted(disk: SimulatedDisk) -> None:
     assert "t0, t1, t2, t3, t4 and 4 topics more" in str(caught.value)
 
 
-def test_store_of_a_broker_without_shards_is_not_left_out(disk: SimulatedDisk) -> None:
+def test_broker_without_shards_gets_some(disk: SimulatedDisk) -> None:
     used(disk, ROOT, "orders")
-    check_stores(disk, ROOT, 1)
-    with raises_about(StartError, "shards") as caught:
-        check_stores(disk, ROOT, 2)
-    assert f"move the store to {store_of(ROOT, 0)}" in str(caught.value)
-    assert "orders" in str(caught.value)
+    check_stores(disk, ROOT, 2)
+    assert store_of(ROOT, 0) == ROOT
 
 
 def test_other_files_in_the_directory_are_no_shards(disk: SimulatedDisk) -> None:
-    for name in ("shard-x", "shard-", "shard", "lost+found"):
+    for name in ("shard-x", "shard-", "shard", "shard-0", "lost+found"):
         used(disk, ROOT / name, "orders")
     check_stores(disk, ROOT, 1)

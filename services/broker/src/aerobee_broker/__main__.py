@@ -12,7 +12,7 @@ from aerobee_chassis.command_line import Flag
 EXAMPLE = """\
 example:
   python -m aerobee_broker --data /var/lib/aerobee --namesrv 10.0.0.1:9876 --set brokerName=broker-a
-  python -m aerobee_broker --shards 2 --set brokerName=broker-a  # brokers broker-a-0 and broker-a-1
+  python -m aerobee_broker --shards 2 --set brokerName=broker-a  # also runs broker-a-1
 
 An option comes from the command line, else --set, else the environment (AEROBEE_LISTEN_PORT,
 NAMESRV_ADDR), else the file (RocketMQ's broker.conf, or JSON). Keys are RocketMQ's where it has

@@ -1,4 +1,4 @@
-"""The stores of shards: the directories shard-0, shard-1, … below storePathRootDir.
+"""The stores of shards: storePathRootDir itself for shard 0, and shard-1, shard-2, … in it.
 
 The number of shards may change between two starts. A start must not leave out a store with
 messages, because no broker would serve them.
@@ -19,7 +19,12 @@ TOPICS_SHOWN = 5
 
 def store_of(root: Path, number: int) -> Path:
     """Return the directory of the store of one shard."""
-    return root / f"{PREFIX}{number}"
+    return root / f"{PREFIX}{number}" if number else root
+
+
+def shards_in(disk: Disk, root: Path) -> list[int]:
+    """Return the numbers of the shards that have a directory in `root`, without shard 0."""
+    return sorted(filter(None, map(_number, disk.list(root))))
 
 
 def check_stores(disk: Disk, root: Path, shards: int) -> None:
@@ -28,31 +33,25 @@ def check_stores(disk: Disk, root: Path, shards: int) -> None:
     Raises StartError with the topics of the stores that it would leave out.
     """
     try:
-        found = sorted(filter(None, map(_number, disk.list(root))))
-        left_out = [store_of(root, each - 1) for each in found if shards == 1 or each > shards]
-        if shards > 1:
-            left_out.insert(0, root)
-        unserved = [path for path in left_out if _has_messages(disk, path)]
-        if not unserved:
-            return
-        lines = "; ".join(f"{path} has {_messages(disk, path)}" for path in unserved)
+        left_out = [each for each in shards_in(disk, root) if each >= shards]
+        unserved = [each for each in left_out if _has_messages(disk, store_of(root, each))]
+        stores = [store_of(root, each) for each in unserved]
+        lost = [f"{store} has {_messages(disk, store)}" for store in stores]
     except OSError as error:
         raise StartError(f"cannot read {error.filename or root}: {error.strerror}") from error
-    if unserved[0] == root:
-        advice = f"set shards = 1, or move the store to {store_of(root, 0)}"
-    else:
-        advice = f"set shards = {max(found)}, or consume them and then move the directory away"
-    raise StartError(
-        f"with shards = {shards}, no broker would serve these messages: {lines}; {advice} "
-        "(docs/configuration.md)",
-        "shards",
-    )
+    if lost:
+        raise StartError(
+            f"with shards = {shards}, no broker would serve these messages: {'; '.join(lost)}; set "
+            f"shards = {unserved[-1] + 1}, or first consume them ('aerobee broker drain') and move "
+            "the directory away (docs/configuration.md)",
+            "shards",
+        )
 
 
-def _number(name: str) -> int | None:
-    """Return the number of a shard, from 1 on, or None for any other name."""
+def _number(name: str) -> int:
+    """Return the number of a shard with a directory, from 1 on, or 0 for any other name."""
     digits = name.removeprefix(PREFIX)
-    return int(digits) + 1 if digits != name and digits.isdecimal() else None
+    return int(digits) if digits != name and digits.isdecimal() else 0
 
 
 def _has_messages(disk: Disk, path: Path) -> bool:

@@ -1,8 +1,9 @@
 """Run several brokers on one machine as one service, to use more than one core (`shards=N`).
 
-Each shard is a complete broker with a name, a port and a directory of its own: shard 1 of the
-broker `broker-a` is the broker `broker-a-1` at the port after listenPort, with its store in
-storePathRootDir/shard-1. Name servers, proxies and clients treat shards as any other brokers.
+Each shard is a complete broker with a name, a port and a store of its own. Shard 0 is the broker
+that runs without shards, so that a broker gets or loses shards without a change of its own. Shard 1
+of the broker `broker-a` is the broker `broker-a-1` at the port after listenPort. Name servers,
+proxies and clients treat shards as any other brokers.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ def run(options: BrokerOptions) -> int:
 
 class Shards(WorkerKind):
     name = "shard"
-    stop_ms = 30_000  # a broker flushes its store and its tables
+    stop_ms = 60_000  # for a flush of store and tables; service managers have limits of their own
 
     def __init__(self, options: BrokerOptions) -> None:
         self.count = options.shards
@@ -53,7 +54,9 @@ class Shards(WorkerKind):
 
     def serve(self, number: int, former: Mapping[str, object], on_ready: OnReady) -> int:
         options = options_of_shard(self._options, number, former)
-        return process.run(lambda: BrokerApp(options), options.grpc_transport, on_ready=on_ready)
+        return process.run(
+            lambda: BrokerApp(options, is_shard=True), options.grpc_transport, on_ready=on_ready
+        )
 
     def ready_fields(self, ready: Sequence[Mapping[str, object]]) -> Mapping[str, object]:
         return {
@@ -88,4 +91,4 @@ def options_of_shard(
 
 
 def _name(options: BrokerOptions, number: int) -> str:
-    return f"{options.broker_name}-{number}"
+    return f"{options.broker_name}-{number}" if number else options.broker_name
