@@ -15,7 +15,7 @@ import pytest
 from aerobee_client import ConsumeFromWhere, Message, MqError, Producer, SimpleConsumer
 from aerobee_wire.identity import BROKER
 from support.clock.polling import until_sync
-from support.processes.command import aerobee, aerobee_json, is_alive
+from support.processes.command import aerobee_json, is_alive
 from support.processes.service import (
     METRICS,
     SMALL_LOG,
@@ -192,11 +192,3 @@ def test_broker_gets_shards_and_loses_them(tmp_path: Path, namesrv: str) -> None
     with ServiceProcess("aerobee_broker", "--data", str(tmp_path), *options):
         assert send(namesrv, range(40, 44)) == {FIRST: 4}
         assert consumed(namesrv, GROUP, 4) == Counter(range(40, 44))
-
-
-def test_one_process_of_up_refuses_shards(tmp_path: Path) -> None:
-    one = aerobee(
-        *("up", "--one-process", "--data", str(tmp_path), "--set", "shards=2"),
-        *("--namesrv-port=0", "--broker-port=0", "--proxy-port=0", "--console-port=0"),
-    )
-    assert one.returncode == 1 and "shards = 2 needs a process for each" in one.stderr

@@ -54,7 +54,8 @@ def serve(options: BrokerOptions) -> int:
 
     if options.shards > 1:
         return shards.run(options)
-    return process.run(lambda: BrokerApp(options), options.grpc_transport)
+    alone = shards.options_of_shard(options, 0, {})
+    return process.run(lambda: BrokerApp(alone), options.grpc_transport)
 
 
 if __name__ == "__main__":

@@ -76,8 +76,8 @@ PORT_ATTEMPTS = 5  # another process may take the free port first
 class BrokerApp(App):
     """Run a broker.
 
-    Tests replace `clock` and `disk`, and wrap the services with `adapt`. With `is_shard`, the broker
-    is one of several shards, and the caller has checked their stores.
+    Tests replace `clock` and `disk`, and wrap the services with `adapt`. With `is_shard`, the
+    broker is one of several shards, and the caller has checked their stores.
     """
 
     def __init__(
