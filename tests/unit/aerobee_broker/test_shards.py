@@ -92,6 +92,8 @@ def test_ready_line_has_the_addresses_of_all_shards() -> None:
             "metricsPromExporterPort",
         ),
         ({"brokerName": "b" * (MAX_NAME_BYTES - 1)}, "brokerName"),
+        ({"tlsCertPath": "/tls/broker.crt", "tlsKeyPath": "/tls/{brokerName}.key"}, "tlsCertPath"),
+        ({"tlsCertPath": "/tls/{brokerName}.crt", "tlsKeyPath": "/tls/broker.key"}, "tlsKeyPath"),
         ({"shards": 0}, "shards"),
         ({"shards": 65}, "shards"),
     ],

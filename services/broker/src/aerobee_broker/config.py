@@ -31,6 +31,8 @@ from aerobee_wire.route import FORMER_MASTER_ID
 
 MAX_NAME_BYTES = 127  # of a broker or a cluster
 MAX_PORT = 65_535
+# In tlsCertPath and tlsKeyPath, it stands for the name of the broker: a certificate names one.
+NAME_IN_PATH = "{brokerName}"
 Percent = Annotated[int, Field(ge=1, le=100)]
 
 _KNOWN_KEYS = Path(__file__).with_name("rocketmq_keys.toml")
@@ -320,6 +322,14 @@ class BrokerOptions(ServerTlsOptions, TraceOptions):
                 "replicas; run a process for each replica, with a brokerName for each group",
                 "shards",
             )
+        paths = {"tlsCertPath": self.tls_cert_path, "tlsKeyPath": self.tls_key_path}
+        for key, path in paths.items():
+            if path and NAME_IN_PATH not in path:
+                yield ConfigError(
+                    f"{key} = {path} with shards = {self.shards}: a certificate names one broker; "
+                    f"write {NAME_IN_PATH} into the path, and make a certificate for each shard",
+                    key,
+                )
         beyond = self.shards - 1
         exporter_port = self.metrics_prom_exporter_port
         ports = {"listenPort": self.listen_port}

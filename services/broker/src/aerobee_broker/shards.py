@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from aerobee_broker.app import BrokerApp
-from aerobee_broker.config import BrokerOptions
+from aerobee_broker.config import NAME_IN_PATH, BrokerOptions
 from aerobee_broker.disk import RealDisk
 from aerobee_broker.shard_stores import check_stores, store_of
 from aerobee_chassis import process
@@ -26,9 +26,6 @@ from aerobee_chassis.workers import (
     metrics_fields,
     options_of_worker,
 )
-
-# A certificate names one broker, so that paths need a part that differs: "/tls/{brokerName}.crt".
-NAME_IN_PATH = "{brokerName}"
 
 
 def run(options: BrokerOptions) -> int:
