@@ -15,7 +15,7 @@ import pytest
 from aerobee_client import ConsumeFromWhere, Message, MqError, Producer, SimpleConsumer
 from aerobee_wire.identity import BROKER
 from support.clock.polling import until_sync
-from support.processes.command import Up, aerobee_json, is_alive
+from support.processes.command import aerobee_json, is_alive
 from support.processes.service import (
     METRICS,
     SMALL_LOG,
@@ -192,10 +192,3 @@ def test_broker_gets_shards_and_loses_them(tmp_path: Path, namesrv: str) -> None
     with ServiceProcess("aerobee_broker", "--data", str(tmp_path), *options):
         assert send(namesrv, range(40, 44)) == {FIRST: 4}
         assert consumed(namesrv, GROUP, 4) == Counter(range(40, 44))
-
-
-def test_up_has_a_broker_with_shards(tmp_path: Path) -> None:
-    with Up(tmp_path, "--set", "shards=2", "--set", f"brokerName={NAME}") as up:
-        assert len(up.broker.split(",")) == 2
-        assert set(send(up.namesrv, range(8))) == {FIRST, SECOND}
-        assert up.end(signal.SIGTERM) == 0
