@@ -115,7 +115,8 @@ test: will-skip test-tools ## the whole test suite; ARGS='-k flush' for a part o
 # The SDKs, the classic client, replication, Spark and the demo a second time, with all services closed; and how a
 # running cluster is closed.
 SECURE_SUITES := tests/conformance/test_sdks.py tests/conformance/test_sdks_while_the_cluster_changes.py \
-  tests/integration/client tests/integration/broker/replication tests/integration/command/test_demo.py \
+  tests/integration/client tests/integration/broker/replication tests/integration/broker/test_shards.py \
+  tests/integration/command/test_demo.py \
   $(addprefix tests/integration/spark/,test_cluster.py test_facts.py test_report.py test_sink_rows.py \
   $(addprefix in_session/test_,odd_messages.py sink.py source.py stream.py))
 secure-suites: will-skip $(SPARK) java build/spark.jsa $(NEWEST_SDKS) ## tests of clients, replication and Spark with all services closed

@@ -3,8 +3,9 @@
 grpc.aio as a client costs more than what is measured here, so this one takes its events from
 grpcio's queue itself. It sends each request anew and reads every message that comes.
 
-`python load.py ADDRESS OPERATION` prints "up", then reads lines "in-flight seconds" and answers
-each with the messages a second that it moved. Operations: echo, send, receive.
+`python load.py ADDRESS OPERATION [CONNECTIONS]` prints "up", then reads lines "in-flight seconds"
+and answers each with the messages a second that it moved. Operations: echo, send, receive. ADDRESS
+may be several, with "," between them; each connection, with a thread of its own, has one of them.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import itertools
 import sys
 import time
 from collections.abc import Callable, Coroutine, Generator
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
@@ -56,7 +58,9 @@ class Client:
         metadata: tuple[tuple[str, str], ...] = METADATA,
         timeout_s: float | None = None,
     ) -> None:
-        self._channel = cygrpc.Channel(address.encode(), OPTIONS, None)
+        # Clients of one process have connections of their own.
+        options = (*OPTIONS, ("grpc.use_local_subchannel_pool", 1))
+        self._channel = cygrpc.Channel(address.encode(), options, None)
         self._metadata = metadata
         self._timeout_s = timeout_s
 
@@ -239,13 +243,21 @@ def receive(client: Client, address: str) -> Operation:
 
 
 def main() -> None:
-    address, name = sys.argv[1:]
-    client = Client(address)
-    operation = {"echo": echo, "send": send, "receive": receive}[name](client, address)
+    address, name, *more = sys.argv[1:]
+    connections = int(more[0]) if more else 1
+    operation = {"echo": echo, "send": send, "receive": receive}[name]
+    addresses = itertools.islice(itertools.cycle(address.split(",")), connections)
+    clients = [(client, operation(client, each)) for each in addresses for client in [Client(each)]]
     print("up", flush=True)
-    for line in sys.stdin:
-        in_flight, seconds = line.split()
-        print(client.rate(operation, int(in_flight), float(seconds)), flush=True)
+    with ThreadPoolExecutor(connections) as threads:
+        for line in sys.stdin:
+            in_flight, seconds = line.split()
+            each = int(in_flight) // connections
+            rates = [
+                threads.submit(client.rate, operation, each, float(seconds))
+                for client, operation in clients
+            ]
+            print(sum(rate.result() for rate in rates), flush=True)
 
 
 if __name__ == "__main__":

@@ -52,8 +52,10 @@ class Load:
 
 
 @asynccontextmanager
-async def load(address: str, operation: str) -> AsyncIterator[Load]:
-    async with started("-m", "bench.load", address, operation) as (process, _):
+async def load(address: str, operation: str, connections: int = 1) -> AsyncIterator[Load]:
+    """`address`: one, or several with "," between them."""
+    arguments = ("-m", "bench.load", address, operation, str(connections))
+    async with started(*arguments) as (process, _):
         yield Load(process)
 
 

@@ -246,6 +246,17 @@ def test_a_service_can_be_run_alone(service: str) -> None:
     assert json.loads(done.stdout)["listenPort"] == 4711
 
 
+def test_shards_are_brokers_that_end_with_it(tmp_path: Path) -> None:
+    with Up(tmp_path, "--set", "shards=2", "--set", "brokerName=broker-a") as up:
+        assert len(up.broker.split(",")) == 2 and all(map(can_connect, up.broker.split(",")))
+        found = aerobee_json("bench", "--check", namesrv=up.namesrv)
+        assert {each["broker_name"] for each in found} == {"broker-a", "broker-a-1"}
+        shards = children(up.service_pid("aerobee_broker"))
+        assert len(shards) == 2
+        up.process.kill()
+        until_sync(lambda: not any(map(is_alive, shards)), "the shards to end")
+
+
 def test_a_group_of_brokers_replicates_and_one_that_dies_comes_back(tmp_path: Path) -> None:
     with Up(tmp_path, "--replicas", "3", "--set", "brokerName=group") as up:
         assert len(up.broker.split(",")) == 3

@@ -12,6 +12,7 @@ from aerobee_chassis.command_line import Flag
 EXAMPLE = """\
 example:
   python -m aerobee_broker --data /var/lib/aerobee --namesrv 10.0.0.1:9876 --set brokerName=broker-a
+  python -m aerobee_broker --shards 2 --set brokerName=broker-a  # also runs broker-a-1
 
 An option comes from the command line, else --set, else the environment (AEROBEE_LISTEN_PORT,
 NAMESRV_ADDR), else the file (RocketMQ's broker.conf, or JSON). Keys are RocketMQ's where it has
@@ -29,6 +30,7 @@ FLAGS = (
         lambda folder: Path(folder) / "broker" / "store",
     ),
     Flag("--namesrv", "H:P;H:P", "namesrvAddr", "every name server"),
+    Flag("--shards", "N", "shards", "brokers to run, each on a core and the next port (1)", int),
 )
 
 
@@ -46,10 +48,14 @@ def main(arguments: list[str] | None = None) -> int:
 
 def serve(options: BrokerOptions) -> int:
     # The command line needs the service only now: not for --help or --print-config.
+    from aerobee_broker import shards
     from aerobee_broker.app import BrokerApp
     from aerobee_chassis import process
 
-    return process.run(lambda: BrokerApp(options), options.grpc_transport)
+    if options.shards > 1:
+        return shards.run(options)
+    alone = shards.options_of_shard(options, 0, {})
+    return process.run(lambda: BrokerApp(alone), options.grpc_transport)
 
 
 if __name__ == "__main__":

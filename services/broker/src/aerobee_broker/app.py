@@ -29,6 +29,7 @@ from aerobee_broker.metrics import NODE_TYPE, BrokerMetrics
 from aerobee_broker.replication.wiring import ReplicaProcess, refuse_replica
 from aerobee_broker.rpc.config import ConfigRpcs
 from aerobee_broker.scrubbing import Scrubbing
+from aerobee_broker.shard_stores import check_stores
 from aerobee_broker.store.format import THIS_BUILD, FormatFile
 from aerobee_broker.store.message_store import MessageStore
 from aerobee_broker.store.retention.retention import deletion_hint
@@ -75,7 +76,8 @@ PORT_ATTEMPTS = 5  # another process may take the free port first
 class BrokerApp(App):
     """Run a broker.
 
-    Tests replace `clock` and `disk`, and wrap the services with `adapt`.
+    Tests replace `clock` and `disk`, and wrap the services with `adapt`. With `is_shard`, the
+    broker is one of several shards, and the caller has checked their stores.
     """
 
     def __init__(
@@ -85,9 +87,11 @@ class BrokerApp(App):
         clock: Clock | None = None,
         disk: Disk | None = None,
         adapt: Adapt = tuple,
+        is_shard: bool = False,
     ) -> None:
         super().__init__()
         self.options = options  # the current ones
+        self._is_shard = is_shard
         self._given = options
         self.broker: Broker | None = None  # set when it has started
         self.upkeep: list[PeriodicTask] = []
@@ -133,6 +137,11 @@ class BrokerApp(App):
         )
 
     async def _start_components(self) -> Mapping[str, object]:
+        if self.options.shards > 1:
+            problem = f"shards = {self.options.shards} needs a process for each: use aerobee broker"
+            raise StartError(problem, "shards")
+        if not self._is_shard:
+            check_stores(self._disk, self.options.store_path_root_dir.expanduser(), shards=1)
         try:
             for attempt in range(1, PORT_ATTEMPTS + 1):
                 try:

@@ -30,6 +30,9 @@ from aerobee_chassis.rpc.peer_tls import ServerTlsOptions
 from aerobee_wire.route import FORMER_MASTER_ID
 
 MAX_NAME_BYTES = 127  # of a broker or a cluster
+MAX_PORT = 65_535
+# In tlsCertPath and tlsKeyPath, it stands for the name of the broker: a certificate names one.
+NAME_IN_PATH = "{brokerName}"
 Percent = Annotated[int, Field(ge=1, le=100)]
 
 _KNOWN_KEYS = Path(__file__).with_name("rocketmq_keys.toml")
@@ -46,6 +49,8 @@ class BrokerOptions(ServerTlsOptions, TraceOptions):
     broker_name: str = Field(default_factory=socket.gethostname, min_length=1)
     broker_id: int = Field(default=0, ge=0)
     listen_port: Port = 10_911
+    # Not in RocketMQ: processes on this machine, each of which is a broker of its own (`shards`).
+    shards: int = Field(default=1, ge=1, le=64)
     # The host that clients dial; empty: the bound address.
     broker_ip1: str = Field(default="", alias="brokerIP1")
     namesrv_addr: str = ""
@@ -306,6 +311,51 @@ class BrokerOptions(ServerTlsOptions, TraceOptions):
         else:
             yield from self._keys_of_a_group()
         yield from self._conflicts_of_etcd()
+        if self.shards > 1:
+            yield from self._conflicts_of_shards()
+
+    def _conflicts_of_shards(self) -> Iterator[ConfigError]:
+        if self.is_replicated:
+            yield ConfigError(
+                f"shards = {self.shards} with brokerRole = {self.broker_role}, totalReplicas = "
+                f"{self.total_replicas}, etcdEndpoints = {self.etcd_endpoints!r}: shards have no "
+                "replicas; run a process for each replica, with a brokerName for each group",
+                "shards",
+            )
+        paths = {"tlsCertPath": self.tls_cert_path, "tlsKeyPath": self.tls_key_path}
+        for key, path in paths.items():
+            if path and NAME_IN_PATH not in path:
+                yield ConfigError(
+                    f"{key} = {path} with shards = {self.shards}: a certificate names one broker; "
+                    f"write {NAME_IN_PATH} into the path, and make a certificate for each shard",
+                    key,
+                )
+        beyond = self.shards - 1
+        exporter_port = self.metrics_prom_exporter_port
+        ports = {"listenPort": self.listen_port}
+        if self.metrics_exporter_type == "PROM" and exporter_port:
+            ports["metricsPromExporterPort"] = exporter_port
+            if self.listen_port and abs(exporter_port - self.listen_port) <= beyond:
+                yield ConfigError(
+                    f"listenPort = {self.listen_port} and metricsPromExporterPort = "
+                    f"{exporter_port} with shards = {self.shards}: each shard needs the next port "
+                    f"of both; choose them at least {self.shards} apart",
+                    "metricsPromExporterPort",
+                )
+        for key, port in ports.items():
+            if port + beyond > MAX_PORT:
+                yield ConfigError(
+                    f"{key} = {port} with shards = {self.shards}: the last shard would need port "
+                    f"{port + beyond}; use at most {MAX_PORT - beyond}",
+                    key,
+                )
+        longest = MAX_NAME_BYTES - len(f"-{beyond}")
+        if len(self.broker_name.encode()) > longest:
+            yield ConfigError(
+                f"brokerName has {len(self.broker_name.encode())} bytes with shards = "
+                f"{self.shards}: use at most {longest}, because each shard adds its number",
+                "brokerName",
+            )
 
     def _conflicts_of_watermarks(self) -> Iterator[ConfigError]:
         """Check that the watermarks of disk usage ascend.

@@ -1,11 +1,13 @@
 """Query a service's grpc.health.v1: `python -m aerobee_chassis.healthcheck HOST:PORT`.
 
+A broker with shards has a port for each of them: name all ports.
+
 The module implements HTTP/2 itself, because importing gRPC takes more processor time than the idle
 services use. It first tries plaintext, then TLS without verifying the certificate, because the
 request has no secrets. It presents the certificate of AEROBEE_TLS_CERT_PATH and
 AEROBEE_TLS_KEY_PATH, if they are set, because a service may require one.
 
-Exit codes: 0 the service is serving, 1 it is not serving or did not answer, 2 bad command line.
+Exit codes: 0 all are serving, 1 one is not serving or did not answer, 2 bad command line.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import os
 import socket
 import sys
 
+USAGE = "usage: python -m aerobee_chassis.healthcheck HOST:PORT [HOST:PORT …]"
 TIMEOUT_S = 3.0
 CHUNK = 16_384
 CERTIFICATE, KEY = "AEROBEE_TLS_CERT_PATH", "AEROBEE_TLS_KEY_PATH"
@@ -106,18 +109,24 @@ def frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
 
 
 def main(arguments: list[str]) -> int:
-    address = arguments[0] if len(arguments) == 1 else ""
-    host, _, port = address.rpartition(":")
-    if not host or not port.isdecimal():
-        print("usage: python -m aerobee_chassis.healthcheck HOST:PORT", file=sys.stderr)
+    if not arguments or not all(map(is_address, arguments)):
+        print(USAGE, file=sys.stderr)
         return 2
     try:
-        healthy = serving(address)
+        for address in arguments:
+            if not serving(address):
+                print(f"not serving: {address}" if len(arguments) > 1 else "not serving")
+                return 1
     except OSError as error:
         print(f"error: no answer from {address}: {error}", file=sys.stderr)
         return 1
-    print("serving" if healthy else "not serving")
-    return 0 if healthy else 1
+    print("serving")
+    return 0
+
+
+def is_address(text: str) -> bool:
+    host, _, port = text.rpartition(":")
+    return bool(host) and port.isdecimal()
 
 
 if __name__ == "__main__":

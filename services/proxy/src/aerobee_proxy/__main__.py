@@ -10,7 +10,7 @@ from aerobee_proxy.config import ProxyOptions
 
 EXAMPLE = """\
 example:
-  python -m aerobee_proxy --port 8081 --namesrv 127.0.0.1:9876
+  python -m aerobee_proxy --port 8081 --namesrv 127.0.0.1:9876 --workers 2
 
 An option comes from the command line, else --set, else the environment (AEROBEE_GRPC_SERVER_PORT),
 else the file (RocketMQ's rmq-proxy.json, or key=value lines). Keys are RocketMQ's where it has one.
@@ -20,6 +20,7 @@ FLAGS = (
     Flag("--port", "P", "grpcServerPort", "8081; 0 picks a free one", int),
     Flag("--host", "H", "bindAddress", "address to listen on (127.0.0.1)"),
     Flag("--namesrv", "H:P;H:P", "namesrvAddr", "name servers"),
+    Flag("--workers", "N", "workers", "processes that share the port, each on a core (1)", int),
 )
 
 

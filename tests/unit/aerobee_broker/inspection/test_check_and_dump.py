@@ -271,6 +271,12 @@ def test_open_store_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert str(tmp_path / "store") in capsys.readouterr().err
 
 
+def test_stores_of_other_shards_are_named(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (store / "shard-1").mkdir()
+    assert main(["check", str(store), "--json", *SETS]) == 0
+    assert str(store / "shard-1") in capsys.readouterr().err
+
+
 def test_directory_without_a_store_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -25,6 +25,7 @@ from aerobee_broker.inspection.stopped_store import (
     directory_of,
     open_stopped,
 )
+from aerobee_broker.shard_stores import shards_in, store_of
 from aerobee_broker.store.derived.topic_encoding import TagsCode
 from aerobee_broker.store.format import Format, FormatFile
 from aerobee_broker.wiring.store import codes_of, store_options, unit_codes
@@ -103,7 +104,11 @@ def _format_lines(found: Format | None) -> list[str]:
 
 
 def _check(given: argparse.Namespace, options: BrokerOptions) -> int:
-    store = open_stopped(given.directory, RealDisk())
+    disk = RealDisk()
+    store = open_stopped(given.directory, disk)
+    for shard in shards_in(disk, store.path):
+        path = store_of(store.path, shard)
+        print(f"{path} is a store of its own: check it too", file=sys.stderr)
     try:
         report = check.check(
             store,
