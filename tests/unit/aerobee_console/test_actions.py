@@ -220,7 +220,7 @@ async def test_a_group_is_created_changed_and_deleted(visitor: Visitor) -> None:
     fields = {"group": "shipping", "max_attempts": "5", "retry_delays": "1s,5s", "order": "on"}
     assert (await visitor.post("/new-group", fields)).status == 200
     changed = await visitor.post("/groups/shipping/change", {"consume": "false"})
-    assert "a: consume_enable True → False" in changed.words
+    assert "a: consume true → false" in changed.words
     assert "Paused" in (await visitor.get("/groups/shipping")).words
     form = await visitor.get("/groups/shipping/delete")
     fields = {"seen": seen(form), "confirm": "shipping"}
@@ -391,7 +391,7 @@ async def test_fewer_queues_need_the_name_if_messages_become_unreadable(
     refused = await visitor.post("/topics/orders/change", fields)
     assert refused.status == 400 and "1 in queue 1 of a" in refused.words
     done = await visitor.post("/topics/orders/change", {**fields, "confirm": "orders"})
-    assert done.status == 200 and "a: read_queue_count 2 → 1" in done.words
+    assert done.status == 200 and "a: read_queues 2 → 1" in done.words
 
 
 @pytest.mark.parametrize("fields", [{}, {"drain": "yes"}, {"accept": "yes", "drain": "yes"}])

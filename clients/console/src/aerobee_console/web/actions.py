@@ -274,8 +274,7 @@ def _updated(title: str, made: Update, silent: Sequence[MqError], back: str) -> 
     return Result(
         title=f"{title} was changed" if made.changes else f"{title} had these settings already",
         texts=[
-            f"{each.broker_name}: {each.setting} {each.before} → {each.after}"
-            for each in made.changes
+            f"{each.broker_name}: {each.option} {' → '.join(each.texts)}" for each in made.changes
         ],
         incomplete=[
             *not_changed(silent),
