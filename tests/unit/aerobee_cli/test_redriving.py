@@ -122,6 +122,19 @@ def test_an_id_that_no_letter_has_fails_a_detached_job_too(
     assert [each["message_id"] for each in result["missing"]] == ["absent"]
 
 
+def test_many_letters_that_are_gone_are_one_row_and_json_lists_all(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A list of an older report may have lost all of its letters."""
+    spec = replace(SPEC, ids=frozenset({"known", *(f"absent-{n}" for n in range(500))}))
+    _, result, _ = run(capsys, spec=spec, dry_run=True)
+    assert len(result["missing"]) == 500
+    request = Request(namesrv="", job_id="job-1", spec=spec, dry_run=True)
+    assert redriving.run(request) == FAILED
+    (row,) = (line for line in capsys.readouterr().out.splitlines() if "absent" in line)
+    assert "and 499 more" in row and "billing has no dead letter" in row
+
+
 def test_a_purge_that_does_not_reach_a_broker_is_incomplete(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
