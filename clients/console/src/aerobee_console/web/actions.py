@@ -56,6 +56,7 @@ from aerobee_console.web.forms import (
     unchanged,
 )
 from aerobee_console.web.names import part
+from aerobee_console.web.once import FORM_FIELD
 from aerobee_console.web.security import TOKEN_FIELD
 from aerobee_wire.status import Code, MqError
 
@@ -83,10 +84,13 @@ async def show(request: Request, console: Console, action: Action) -> Response:
     except ValueError:
         raise BadField("body", "it is not a form in UTF-8: use the form of the console") from None
     console.guard.check_token(values.pop(TOKEN_FIELD, ""))
+    form_id = values.pop(FORM_FIELD, "")
     fields = Fields(values)
     fields.check_known(action.known)
     try:
-        result = await action.perform(console, names, fields)
+        result = await console.once.perform(
+            form_id, request.url.path, values, lambda: action.perform(console, names, fields)
+        )
     except (BadField, Changed, MqError) as error:
         form = await action.form(console, names, fields)
         return _render(request, console, action, form, fields, error=error)
