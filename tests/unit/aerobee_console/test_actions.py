@@ -247,6 +247,27 @@ async def test_a_redrive_shows_reasons_and_starts_a_job_on_each_broker_with_lett
     assert job[1] in (await visitor.get("/dead-letters/billing")).words
 
 
+async def test_letters_without_a_reason_are_redriven_from_their_page(visitor: Visitor) -> None:
+    await visitor.brokers["a"].send("%DLQ%billing", b"x", properties=letter(1))
+    named = {name: value for name, value in letter(2).items() if name != "DLQ_REASON"}
+    await visitor.brokers["a"].send("%DLQ%billing", b"x", properties=named)
+    page = await visitor.get("/dead-letters/billing?reason=")
+    for change in ("redrive", "purge"):
+        assert f"/dead-letters/billing/{change}?no_reason=yes" in page.text
+    path = "/dead-letters/billing/redrive"
+    given = {"target": "origin", "no_reason": "yes"}
+    form = await visitor.get(f"{path}?{urlencode(given)}")
+    assert "1 letter of billing would be sent" in form.words and "Only without a reason yes" in (
+        form.words
+    )
+    sent = {**given, "job_id": "job-1", "seen": seen(form), "confirm": "billing"}
+    assert (await visitor.post(path, sent)).status == 200
+    job = await visitor.get("/redrives/job-1")
+    assert "Without a reason yes" in job.words and "\x01" not in job.text
+    both = await visitor.get(f"{path}?{urlencode({**given, 'reason': 'TimeoutError'})}")
+    assert both.status == 400 and 'href="#field-no_reason"' in both.text
+
+
 async def redriven(visitor: Visitor, target: str, **fields: str) -> Response:
     """The answer to a redrive with the fields of its form, which was opened before."""
     path = "/dead-letters/billing/redrive"
@@ -349,16 +370,16 @@ async def test_letters_are_not_sent_to_a_retry_topic_that_no_member_reads(
     assert not await visitor.admin.letter_jobs("billing")
 
 
-async def test_letters_without_a_reason_have_no_redrive(visitor: Visitor) -> None:
+async def test_the_page_of_letters_redrives_those_that_it_shows(visitor: Visitor) -> None:
     await visitor.brokers["a"].send("%DLQ%billing", b"x", b"y")
     page = "/dead-letters/billing"
-    for query, shown in (
-        ("", True),
-        ("?reason=x&tag=y", True),
-        ("?reason=", False),
-        ("?tag=", False),
+    for query, link in (
+        ("", "/redrive"),
+        ("?reason=x&tag=y", "/redrive?reason=x&amp;tag=y"),
+        ("?reason=", "/redrive?no_reason=yes"),
+        ("?tag=", "/redrive?no_tag=yes"),
     ):
-        assert (f"{page}/redrive" in (await visitor.get(page + query)).text) is shown
+        assert f'"{page}{link}"' in (await visitor.get(page + query)).text
 
 
 async def test_a_broker_is_drained_and_undrained(visitor: Visitor) -> None:

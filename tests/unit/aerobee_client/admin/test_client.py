@@ -94,7 +94,12 @@ async def test_a_topic_that_exists_is_not_changed(
         ("permission", 6, 4, "permission is rw (requested: r)"),
         ("order", False, True, "order is false (requested: true)"),
         ("consume_enable", True, False, "consume is true (requested: false)"),
-        ("attributes.reserve.time", None, "24", "attributes.reserve.time is not set (requested: 24)"),
+        (
+            "attributes.reserve.time",
+            None,
+            "24",
+            "attributes.reserve.time is not set (requested: 24)",
+        ),
         ("retry_delays_ms", (1_500, 60_000), (), "retry_delays is 1500ms,60s (requested: not set)"),
         (
             "exponential_retry",

@@ -627,15 +627,14 @@ async def _clone(console: Console, names: Mapping[str, str], fields: Fields) -> 
 # ---- dead letters ----
 
 TARGETS = ("retry", "origin")
-REDRIVE_FIELDS = ("target", "reason", "tag", "limit", "rate")
+REDRIVE_FIELDS = ("target", *jobs.FILTERS, "limit", "rate")
 
 
 def _spec(group: str, fields: Fields) -> LetterJobSpec:
     return LetterJobSpec(
         consumer_group=group,
         target=fields.choice("target", TARGETS, "retry"),
-        reason=fields.text("reason"),
-        tag=fields.text("tag"),
+        **jobs.filters(fields),
         limit=fields.number("limit", 0) or 0,
         rate=fields.number("rate", 0) or 0,
         note=jobs.NOTE,
@@ -672,10 +671,7 @@ async def _redrive_form(console: Console, names: Mapping[str, str], fields: Fiel
             if found
             else problem or ". ".join(f"{name}: {to}" for name, to in targets.items()),
         ),
-        Input(
-            name="reason", label="Only with the reason", kind=kind or "text", value=given["reason"]
-        ),
-        Input(name="tag", label="Only with the tag", kind=kind or "text", value=given["tag"]),
+        *jobs.filter_inputs(fields, fixed=bool(found)),
         Input(
             name="limit",
             label="Limit",

@@ -124,8 +124,7 @@ class _Windows:
         if self._until_ms <= self._since_ms:
             return None
         complete = all(
-            self._rows[span.queue] == span.end
-            or (not span.lost and span.queue in self._reach_back)
+            self._rows[span.queue] == span.end or (not span.lost and span.queue in self._reach_back)
             for span in covered
             if kind_of(span.queue.topic) == DLQ
         )
@@ -150,9 +149,7 @@ def _check(request: ReportRequest, files: FactsFiles) -> None:
         )
 
 
-def _chosen(
-    request: ReportRequest, batches: Iterator[pa.RecordBatch]
-) -> Iterator[pa.RecordBatch]:
+def _chosen(request: ReportRequest, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         keep = pc.is_in(batch.column("kind"), value_set=pa.array(request.kinds))
         stored = batch.column("storeTimestamp")
