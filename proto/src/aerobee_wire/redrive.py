@@ -51,8 +51,8 @@ DROPPED = frozenset(
     }
 )
 
-# The tag or reason of a selection of letters that have none. No property can contain it, so a broker
-# that does not know its meaning selects nothing.
+# The tag or reason of a selection of letters that have none. No property can contain it. So a
+# broker that does not know its meaning selects nothing.
 WITHOUT = "\x01"
 
 # Properties that these rules or their callers use. All others are sent as they are stored.

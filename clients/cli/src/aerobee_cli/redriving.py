@@ -335,9 +335,10 @@ def _show_absent(absent: Sequence[Mapping[str, str]]) -> None:
         by_problem.setdefault(each["problem"], []).append(each["message_id"])
     rows = []
     for problem, ids in by_problem.items():
+        listed = ids
         if len(ids) > MAX_ABSENT_SHOWN:
-            ids = [f"{ids[0]} and {len(ids) - 1:,} more (--json lists all)"]
-        rows += [{"message_id": each, "problem": problem} for each in ids]
+            listed = [f"{ids[0]} and {len(ids) - 1:,} more (--json lists all)"]
+        rows += [{"message_id": each, "problem": problem} for each in listed]
     Table(MISSING_COLUMNS).show(rows)
 
 

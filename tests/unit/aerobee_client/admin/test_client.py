@@ -95,10 +95,10 @@ async def test_a_topic_that_exists_is_not_changed(
         ("order", False, True, "order is false (requested: true)"),
         ("consume_enable", True, False, "consume is true (requested: false)"),
         (
-            "attributes.reserve.time",
+            "attributes.x.y",
             None,
             "24",
-            "attributes.reserve.time is not set (requested: 24)",
+            "attributes.x.y is not set (requested: 24)",
         ),
         ("retry_delays_ms", (1_500, 60_000), (), "retry_delays is 1500ms,60s (requested: not set)"),
         (

@@ -55,7 +55,7 @@ class Once:
         """Make a change, or return the result of the same form with the same values.
 
         A change that failed at a broker is kept too, because it may have been made. The page of the
-        failure has a form with a new id. A change that was refused or is incomplete may be repeated.
+        failure has a form with a new id. A refused or incomplete change may be repeated.
 
         Args:
             form_id: The id of the form; "" makes the change in any case.

@@ -37,8 +37,8 @@ class Selection:
     """A selection of dead letters. An empty field does not restrict the selection.
 
     `ids` are message ids or offset message ids. `reason` is the failure reason, such as the class
-    of an exception. `no_tag` and `no_reason` select letters that have none. `since_ms` (inclusive) and `until_ms` (exclusive) limit the store time, in
-    milliseconds since the epoch.
+    of an exception. `no_tag` and `no_reason` select letters that have none. `since_ms` (inclusive)
+    and `until_ms` (exclusive) limit the store time, in milliseconds since the epoch.
     """
 
     ids: frozenset[str] = frozenset()

@@ -10,7 +10,7 @@ from typing import Any, cast
 from aerobee.broker.v1 import admin_pb2, client_pb2, message_pb2, offset_pb2, pop_pb2
 
 from aerobee_client.admin import descriptions as d
-from aerobee_client.admin.brokers import BrokerAdmin, missing_on_each, numbers_fit
+from aerobee_client.admin.brokers import BrokerAdmin, Brokers, missing_on_each, numbers_fit
 from aerobee_client.runtime.kinds import checked_class
 from aerobee_wire import rpcs
 from aerobee_wire.consume_order import ConsumeOrder

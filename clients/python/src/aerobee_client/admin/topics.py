@@ -400,8 +400,8 @@ class TopicAdmin(BrokerAdmin):
             The topic and groups that were created on each broker.
 
         Raises:
-            AlreadyExists: TOPIC_EXIST_ALREADY if another client creates the topic with other settings
-                in the meantime.
+            AlreadyExists: TOPIC_EXIST_ALREADY if another client creates the topic in the meantime,
+                with other settings.
             MqError: TOPIC_NOT_EXIST if no broker has the topic, or the error of a broker that
                 refuses the topic or a group. Then nothing is created on any broker.
         """

@@ -67,7 +67,7 @@ def run(request: ReportRequest, on_step: ProgressSink) -> Summary:
         if request.table:
             on_step(f"reading the facts of {request.table}")
             planned, trend, states = _from_table(request, request.table, folder, now_ms)
-        summary = _make(request, planned, previous, folder, trend, on_step)
+        summary = _make(request, planned, previous, folder, on_step, trend=trend)
         on_step("writing tables and page")
         _write(
             summary, request, folder, states, new_from(Coverage(tuple(planned)), previous.earlier)
@@ -92,8 +92,9 @@ def _make(
     planned: Sequence[QueueCoverage],
     previous: PreviousReport,
     folder: Path,
-    trend: Trend | None,
     on_step: ProgressSink,
+    *,
+    trend: Trend | None,
 ) -> Summary:
     """Compute the figures. `trend` is that of a facts table."""
     ranges = Coverage(tuple(planned)).to_read

@@ -71,8 +71,9 @@ class OpenedLetter:
 class Selection:
     """A selection of dead letters. An empty field does not restrict it.
 
-    The `tag` or `reason` `rules.WITHOUT` selects letters that have none. `ids` are message ids or offset message ids. `since_ms` (inclusive) and `until_ms` (exclusive)
-    limit the store time; 0 means no limit. `listed` has the selected runs of each queue.
+    The `tag` or `reason` `rules.WITHOUT` selects letters that have none. `ids` are message ids or
+    offset message ids. `since_ms` (inclusive) and `until_ms` (exclusive) limit the store time; 0
+    means no limit. `listed` has the selected runs of each queue.
     """
 
     ids: frozenset[str] = frozenset()
