@@ -24,7 +24,6 @@ from aerobee_wire.queues import lite
 from aerobee_wire.queues.lite import LiteGroup, lease_topic_of
 from aerobee_wire.status import Code, MqError
 
-
 # Clients send their complete set every 30 s. Then it replaces what is restored here.
 RETURN_MS = 60_000
 
