@@ -51,6 +51,10 @@ DROPPED = frozenset(
     }
 )
 
+# The tag or reason of a selection of letters that have none. No property can contain it. So a
+# broker that does not know its meaning selects nothing.
+WITHOUT = "\x01"
+
 # Properties that these rules or their callers use. All others are sent as they are stored.
 LOOKED_AT = DROPPED | {
     names.UNIQUE_KEY,
@@ -114,6 +118,11 @@ class Target:
 _RETRY, _ORIGIN, _GROUP = "retry", "origin", "group"  # "group" is another name of "retry"
 Target.RETRY = Target(_RETRY)
 Target.ORIGIN = Target(_ORIGIN)
+
+
+def fits(wanted: str, value: str | None) -> bool:
+    """Return whether the tag or reason of a letter fits that of a selection; "" fits all."""
+    return not wanted or (not value if wanted == WITHOUT else value == wanted)
 
 
 def group_of(topic: str) -> str:

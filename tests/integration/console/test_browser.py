@@ -143,6 +143,31 @@ def test_every_page_is_accessible_and_fits_its_window(
     assert found == {}
 
 
+# The words of options in which a line ends: a word that is on two lines has two boxes.
+BROKEN = """() => {
+    const found = [];
+    for (const element of document.querySelectorAll("h1, td:first-child, dl.fixed dd")) {
+        const texts = document.createTreeWalker(element, NodeFilter.SHOW_TEXT);
+        while (texts.nextNode()) {
+            for (const word of texts.currentNode.data.matchAll(/\\S+/g)) {
+                const range = document.createRange();
+                range.setStart(texts.currentNode, word.index);
+                range.setEnd(texts.currentNode, word.index + word[0].length);
+                if (range.getClientRects().length > 1) found.push(word[0]);
+            }
+        }
+    }
+    return found;
+}"""
+
+
+def test_a_name_of_an_option_breaks_between_its_words(page: Page) -> None:
+    page.set_viewport_size({"width": NARROW, "height": 800})
+    for address in (PAGES["configuration"], PAGES["of_name_servers"], PAGES["option"]):
+        page.goto(address)
+        assert page.evaluate(BROKEN) == []
+
+
 def test_a_stranger_finds_who_died_of_what_by_mouse(page: Page) -> None:
     page.goto("/")
     follow(page, page.get_by_role("link", name=str(DECLINED), exact=True).first, "Dead letters")

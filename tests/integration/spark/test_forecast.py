@@ -7,8 +7,12 @@ from typing import Any
 
 import pytest
 
+from aerobee_spark.landing import job as landing
+from aerobee_spark.landing.compaction import compact
+from aerobee_spark.landing.request import LandRequest
 from aerobee_spark.report import job
 from aerobee_spark.report.request import DLQ, LOCAL, RETRY, ReportRequest
+from aerobee_spark.table.files import FactsFiles
 from aerobee_wire import topics
 from support.client.fake_broker import FakeBroker, FakeCluster
 
@@ -111,6 +115,37 @@ def test_the_trend_compares_the_window_with_the_one_before(
     trend = report(cluster, tmp_path / "three", **asked)["trend"]
     assert (trend["dead_letters"], trend["before_dead_letters"]) == (240, 200)
     assert trend["before_complete"] is False
+
+
+def test_a_report_of_a_facts_table_has_the_trend_of_its_rows(
+    cluster: FakeCluster, filled: dict[str, list[int]], tmp_path: Path
+) -> None:
+    table = tmp_path / "table"
+    now_ms = cluster["broker-a"].now_ms
+    cluster["broker-b"].queue(DEAD).min_offset = 100  # never in the table
+
+    def land() -> None:
+        landing.land(LandRequest(cluster.namesrv, table, GROUP, engine=LOCAL), lambda step: None)
+
+    def trend(out: str, hours: int, table: Path | None) -> dict[str, Any]:
+        asked = {"since_ms": now_ms - 2 * hours * HOUR_MS, "until_ms": now_ms - hours * HOUR_MS}
+        found: dict[str, Any] = report(cluster, tmp_path / out, table=table, **asked)["trend"]
+        return found
+
+    land()
+    of_table = trend("one", 1, table)
+    assert of_table == trend("two", 1, None) and of_table["before_complete"] is True
+    assert of_table["dead_letters"] == of_table["before_dead_letters"] == 120
+    # The window before begins with letters that retention took before they were landed.
+    partly = trend("three", 2, table)
+    assert (partly["before_dead_letters"], partly["before_complete"]) == (60, False)
+    for broker in cluster.brokers.values():
+        broker.put(DEAD, b"later", store_timestamp_ms=now_ms)
+    land()
+    compact(FactsFiles(table), keep_ms=5 * HOUR_MS // 2, now_ms=now_ms)
+    kept = trend("four", 1, table)
+    assert (kept["before_dead_letters"], kept["before_complete"]) == (60, False)
+    assert report(cluster, tmp_path / "five", table=table, kinds=(RETRY,))["trend"] is None
 
 
 def test_settings_of_the_group_stand_beside_the_figures(

@@ -66,15 +66,15 @@ class LiteConsumer:
         self.group = group
         self.parent = parent
 
-    async def sync(self, action: int, *names: str, **begin: Any) -> list[str]:
-        """The lite topics that it has lost."""
+    async def sync(self, action: int, *names: str, **fields: Any) -> list[str]:
+        """The lite topics that it has lost. `fields`: where to begin, or `may_return`."""
         request = lite_pb2.SyncLiteTopicsRequest(
             consumer_group=self.group,
             parent=self.parent,
             client_id=self.client_id,
             action=lite_pb2.LiteSync.Name(action),
             lite_topics=names,
-            **begin,
+            **fields,
         )
         return list((await self.handlers("SyncLiteTopics", request)).lost)
 

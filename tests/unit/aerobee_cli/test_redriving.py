@@ -17,6 +17,7 @@ from aerobee_cli.redriving import Request
 from aerobee_client.admin.descriptions import ClusterDescription, QueueStatus
 from aerobee_client.admin.letters import LetterJobDescription, LetterJobSpec, LetterPreview
 from aerobee_client.admin.redriving import letter_job
+from aerobee_wire.redrive import WITHOUT
 from aerobee_wire.status import Code, MqError
 
 SPEC = LetterJobSpec(consumer_group="billing", target="origin")
@@ -122,6 +123,19 @@ def test_an_id_that_no_letter_has_fails_a_detached_job_too(
     assert [each["message_id"] for each in result["missing"]] == ["absent"]
 
 
+def test_many_letters_that_are_gone_are_one_row_and_json_lists_all(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A list of an older report may have lost all of its letters."""
+    spec = replace(SPEC, ids=frozenset({"known", *(f"absent-{n}" for n in range(500))}))
+    _, result, _ = run(capsys, spec=spec, dry_run=True)
+    assert len(result["missing"]) == 500
+    request = Request(namesrv="", job_id="job-1", spec=spec, dry_run=True)
+    assert redriving.run(request) == FAILED
+    (row,) = (line for line in capsys.readouterr().out.splitlines() if "absent" in line)
+    assert "and 499 more" in row and "billing has no dead letter" in row
+
+
 def test_a_purge_that_does_not_reach_a_broker_is_incomplete(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -130,3 +144,22 @@ def test_a_purge_that_does_not_reach_a_broker_is_incomplete(
     assert code == INCOMPLETE and json.loads(shown.out)["deleted"]
     assert "not changed: broker b: no answer" in shown.err
     assert "when b answers again, repeat the command" in shown.err
+
+
+def test_no_reason_is_an_option_and_excludes_a_reason(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[LetterJobSpec] = []
+
+    async def preview(_: Admin, broker: str, spec: LetterJobSpec) -> LetterPreview:
+        asked.append(spec)
+        return LetterPreview.of(pb.PreviewLetterJobResponse(reasons=[pb.LetterCount(letters=1)]))
+
+    monkeypatch.setattr(Admin, "preview_letter_job", preview)
+    command = ["dlq", "redrive", "billing", "--all", "--to", "origin", "--dry-run"]
+    command += ["--no-reason", "--namesrv", "x:1"]
+    assert main.main(command) == 0 and all(each.no_reason for each in asked)
+    assert {each.message().selection.reason for each in asked} == {WITHOUT}
+    assert "(none)" in capsys.readouterr().out
+    assert main.main([*command, "--reason", "Timeout"]) == 2
+    assert "exclude each other" in capsys.readouterr().err

@@ -220,7 +220,7 @@ async def test_a_group_is_created_changed_and_deleted(visitor: Visitor) -> None:
     fields = {"group": "shipping", "max_attempts": "5", "retry_delays": "1s,5s", "order": "on"}
     assert (await visitor.post("/new-group", fields)).status == 200
     changed = await visitor.post("/groups/shipping/change", {"consume": "false"})
-    assert "a: consume_enable True → False" in changed.words
+    assert "a: consume true → false" in changed.words
     assert "Paused" in (await visitor.get("/groups/shipping")).words
     form = await visitor.get("/groups/shipping/delete")
     fields = {"seen": seen(form), "confirm": "shipping"}
@@ -245,6 +245,27 @@ async def test_a_redrive_shows_reasons_and_starts_a_job_on_each_broker_with_lett
     done = await visitor.post(path, fields)
     assert done.status == 200 and "a: running" in done.words and "b: running" not in done.words
     assert job[1] in (await visitor.get("/dead-letters/billing")).words
+
+
+async def test_letters_without_a_reason_are_redriven_from_their_page(visitor: Visitor) -> None:
+    await visitor.brokers["a"].send("%DLQ%billing", b"x", properties=letter(1))
+    named = {name: value for name, value in letter(2).items() if name != "DLQ_REASON"}
+    await visitor.brokers["a"].send("%DLQ%billing", b"x", properties=named)
+    page = await visitor.get("/dead-letters/billing?reason=")
+    for change in ("redrive", "purge"):
+        assert f"/dead-letters/billing/{change}?no_reason=yes" in page.text
+    path = "/dead-letters/billing/redrive"
+    given = {"target": "origin", "no_reason": "yes"}
+    form = await visitor.get(f"{path}?{urlencode(given)}")
+    assert "1 letter of billing would be sent" in form.words and "Only without a reason yes" in (
+        form.words
+    )
+    sent = {**given, "job_id": "job-1", "seen": seen(form), "confirm": "billing"}
+    assert (await visitor.post(path, sent)).status == 200
+    job = await visitor.get("/redrives/job-1")
+    assert "Without a reason yes" in job.words and "\x01" not in job.text
+    both = await visitor.get(f"{path}?{urlencode({**given, 'reason': 'TimeoutError'})}")
+    assert both.status == 400 and 'href="#field-no_reason"' in both.text
 
 
 async def redriven(visitor: Visitor, target: str, **fields: str) -> Response:
@@ -349,16 +370,16 @@ async def test_letters_are_not_sent_to_a_retry_topic_that_no_member_reads(
     assert not await visitor.admin.letter_jobs("billing")
 
 
-async def test_letters_without_a_reason_have_no_redrive(visitor: Visitor) -> None:
+async def test_the_page_of_letters_redrives_those_that_it_shows(visitor: Visitor) -> None:
     await visitor.brokers["a"].send("%DLQ%billing", b"x", b"y")
     page = "/dead-letters/billing"
-    for query, shown in (
-        ("", True),
-        ("?reason=x&tag=y", True),
-        ("?reason=", False),
-        ("?tag=", False),
+    for query, link in (
+        ("", "/redrive"),
+        ("?reason=x&tag=y", "/redrive?reason=x&amp;tag=y"),
+        ("?reason=", "/redrive?no_reason=yes"),
+        ("?tag=", "/redrive?no_tag=yes"),
     ):
-        assert (f"{page}/redrive" in (await visitor.get(page + query)).text) is shown
+        assert f'"{page}{link}"' in (await visitor.get(page + query)).text
 
 
 async def test_a_broker_is_drained_and_undrained(visitor: Visitor) -> None:
@@ -391,7 +412,7 @@ async def test_fewer_queues_need_the_name_if_messages_become_unreadable(
     refused = await visitor.post("/topics/orders/change", fields)
     assert refused.status == 400 and "1 in queue 1 of a" in refused.words
     done = await visitor.post("/topics/orders/change", {**fields, "confirm": "orders"})
-    assert done.status == 200 and "a: read_queue_count 2 → 1" in done.words
+    assert done.status == 200 and "a: read_queues 2 → 1" in done.words
 
 
 @pytest.mark.parametrize("fields", [{}, {"drain": "yes"}, {"accept": "yes", "drain": "yes"}])

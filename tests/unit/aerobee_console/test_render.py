@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from aerobee_console.web.render import count, moment, number, percent
+from aerobee_console.web.render import count, humps, moment, number, percent
 
 
 @pytest.mark.parametrize(
@@ -39,3 +39,8 @@ def test_a_small_rate_is_not_0() -> None:
 def test_a_time_that_no_calendar_has_is_shown_as_a_number() -> None:
     assert moment(1 << 62) == f"{1 << 62} ms since 1970"
     assert moment(-1_000) != moment(1_000)
+
+
+def test_a_name_of_an_option_may_break_between_its_words() -> None:
+    assert humps("Change fileReservedTime") == "Change file<wbr>Reserved<wbr>Time"
+    assert humps("<b>aB") == "&lt;b&gt;a<wbr>B"

@@ -86,6 +86,16 @@ def test_redrives_are_counted(before: str | None, after: str) -> None:
     assert (sent[names.REDRIVE_TIMES], sent[names.REDRIVE_TIMESTAMP]) == (after, "1234")
 
 
+@pytest.mark.parametrize(
+    ("wanted", "fitting"),
+    [("", ["a", "", None]), ("a", ["a"]), (rules.WITHOUT, ["", None]), ("b", [])],
+)
+def test_a_selection_by_reason_can_be_of_letters_without_one(
+    wanted: str, fitting: list[str | None]
+) -> None:
+    assert [value for value in ("a", "", None) if rules.fits(wanted, value)] == fitting
+
+
 def test_only_the_topics_of_dead_letters_have_dead_letters() -> None:
     assert rules.group_of("%DLQ%billing") == "billing"
     for topic in ("orders", RETRY):

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from aerobee_client.admin.redriving.listed import Missing
 
 MAX_FAILURES_SHOWN = 1_000  # rows of a table; --json has all
+MAX_ABSENT_SHOWN = 20  # ids with the same problem, which a user can still read; --json has all
 _COUNTS = ("sent", "failed", "already", "duplicates", "unreadable")
 FAILURE_COLUMNS = (
     Column("broker", "broker_name"),
@@ -245,7 +246,7 @@ class _Run:
                 for name, count in maps[key].items()
             ]
             Table(PREVIEW_COLUMNS).show(rows)
-            Table(MISSING_COLUMNS).show(absent)
+            _show_absent(absent)
             verb = "send" if spec.target else "dismiss"
             text = (
                 f"would {verb} {counts['would_send']:,} of {counts['stored']:,} dead letters of "
@@ -270,7 +271,7 @@ class _Run:
             }
             output.show_one(item, as_json=True)
         else:
-            Table(MISSING_COLUMNS).show(absent)
+            _show_absent(absent)
             output.note(f"started the job {self._request.job_id}")
         is_incomplete = _note_away(job)
         return FAILED if absent else INCOMPLETE if is_incomplete else 0
@@ -303,7 +304,7 @@ class _Run:
             Table(FAILURE_COLUMNS).show(items[:MAX_FAILURES_SHOWN])
             if len(items) > MAX_FAILURES_SHOWN:
                 output.note(f"{len(items) - MAX_FAILURES_SHOWN:,} more: --json lists all")
-            Table(MISSING_COLUMNS).show(absent)
+            _show_absent(absent)
             verb = "sent" if spec.target else "dismissed"
             text = f"{verb} {counts['sent']:,} dead letters of {spec.consumer_group}"
             if topics:
@@ -322,6 +323,23 @@ class _Run:
         if counts["failed"] or absent or is_cancelled:
             return FAILED
         return INCOMPLETE if is_incomplete else 0
+
+
+def _show_absent(absent: Sequence[Mapping[str, str]]) -> None:
+    """Print the letters that do not exist. Many with the same problem are one row.
+
+    The letters of an older report expire together, so that a list may lack all of them.
+    """
+    by_problem: dict[str, list[str]] = {}
+    for each in absent:
+        by_problem.setdefault(each["problem"], []).append(each["message_id"])
+    rows = []
+    for problem, ids in by_problem.items():
+        listed = ids
+        if len(ids) > MAX_ABSENT_SHOWN:
+            listed = [f"{ids[0]} and {len(ids) - 1:,} more (--json lists all)"]
+        rows += [{"message_id": each, "problem": problem} for each in listed]
+    Table(MISSING_COLUMNS).show(rows)
 
 
 def _note_away(job: GroupLetterJob) -> bool:

@@ -121,7 +121,7 @@ def test_topics_that_brokers_have_differently_or_lack() -> None:
     assert "b" in lacking
     assert problems(checks.topics(topic(a=(4, 4)), ["a"])) == []  # b drains
     (different,) = problems(checks.topics(topic(a=(8, 4), b=(4, 4)), ["a", "b"]))
-    assert "b (read_queue_count 4, elsewhere 8)" in different
+    assert "b (read_queues 4, elsewhere 8)" in different
     (unread,) = problems(checks.topics(topic(a=(4, 6)), ["a"]))
     assert "4 to 5" in unread
 

@@ -21,7 +21,7 @@ from aerobee.broker.v1 import (
 from aerobee.namesrv.v1 import namesrv_pb2
 
 from aerobee_client.admin.client import AsyncAdminClient
-from aerobee_client.admin.descriptions import AlreadyExists
+from aerobee_client.admin.descriptions import AlreadyExists, Change
 from aerobee_client.errors import BrokerUnreachable, RequestTimeout
 from aerobee_wire import properties
 from aerobee_wire.retry_policy import ExponentialRetryPolicy
@@ -85,6 +85,36 @@ async def test_a_topic_that_exists_is_not_changed(
     ]
     assert not cluster.requests("PutTopic") and "old" not in brokers[1].topics
     assert [made.created for made in await admin.create_topic("old", queues=4)] == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("setting", "before", "after", "text"),
+    [
+        ("read_queue_count", 4, 8, "read_queues is 4 (requested: 8)"),
+        ("permission", 6, 4, "permission is rw (requested: r)"),
+        ("order", False, True, "order is false (requested: true)"),
+        ("consume_enable", True, False, "consume is true (requested: false)"),
+        (
+            "attributes.x.y",
+            None,
+            "24",
+            "attributes.x.y is not set (requested: 24)",
+        ),
+        ("retry_delays_ms", (1_500, 60_000), (), "retry_delays is 1500ms,60s (requested: not set)"),
+        (
+            "exponential_retry",
+            {"initial_ms": 5_000, "max_ms": 7_200_000, "multiplier": 2},
+            None,
+            "retry is exponential:initial=5s,max=7200s,multiplier=2 (requested: not set)",
+        ),
+    ],
+)
+def test_an_existing_setting_is_reported_as_a_user_writes_it(
+    setting: str, before: object, after: object, text: str
+) -> None:
+    change = Change("t", "a", setting, before, after)
+    error = AlreadyExists(Code.TOPIC_EXIST_ALREADY, "topic", "t", [change])
+    assert f"on a {text}; " in error.message
 
 
 @pytest.mark.parametrize("kind", ["Topic", "Group"])
@@ -605,6 +635,35 @@ async def test_groups_of_all_brokers_are_merged(
     found = await admin.list_groups()
     assert [(g.consumer_group, g.brokers) for g in found] == [("f", ("b",)), ("g", ("a", "b"))]
     assert (found[1].max_attempts, found[0].order, found[1].order) == (3, "on", "auto")
+
+
+async def test_a_rebalance_creates_nothing_if_a_broker_refuses_a_group(
+    admin: AsyncAdminClient, cluster: MemoryCluster, brokers: list[MemoryBroker]
+) -> None:
+    """Its dry run reports the refusal too, and a group of another client is not overwritten."""
+    brokers[0].create("orders", 2)
+    cluster.answers["UpdateTopic"] = updating()
+    cluster.answers["GetBrokerStatus"] = lambda address, request: (
+        admin_pb2.GetBrokerStatusResponse()
+    )
+
+    def groups(address: str, request: Any) -> Any:
+        response = admin_pb2.ListGroupsResponse()
+        if address == brokers[0].address:
+            response.groups.add(consumer_group="g", retry_max_times=2)
+        return response
+
+    cluster.answers["ListGroups"] = groups
+    cluster.answers["UpdateGroup"] = MqError(Code.INVALID_PARAMETER, "no such attribute")
+    for dry_run in (True, False):
+        with raises_code(Code.INVALID_PARAMETER):
+            await admin.rebalance_topic("orders", dry_run=dry_run)
+    assert not cluster.requests("PutGroup") and not cluster.requests("PutTopic")
+    cluster.answers["UpdateGroup"] = lambda address, request: admin_pb2.UpdateGroupResponse()
+    cluster.answers["PutGroup"] = lambda address, request: admin_pb2.PutGroupResponse()
+    (made,) = await admin.rebalance_topic("orders")
+    assert (made.broker_name, made.groups) == ("b", ("g",))
+    assert [request.only_new for request in cluster.requests("PutGroup")] == [True]
 
 
 async def test_committed_offsets_go_to_the_brokers_that_have_the_queues(

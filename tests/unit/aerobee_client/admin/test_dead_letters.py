@@ -229,6 +229,8 @@ async def test_an_unknown_group_is_an_error(cluster: MemoryCluster) -> None:
         (Selection(tag="paid", reason="ValueError"), True),
         (Selection(tag="open"), False),
         (Selection(reason="KeyError"), False),
+        (Selection(no_reason=True), False),
+        (Selection(no_tag=True), False),
     ],
 )
 async def test_dead_letters_are_selected_by_id_tag_and_reason(
@@ -237,6 +239,14 @@ async def test_dead_letters_are_selected_by_id_tag_and_reason(
     add_dead_letter(brokers[0])
     (message,) = await read_all(admin)
     assert selection.selects(message) is selected
+
+
+async def test_a_dead_letter_without_reason_and_tag_is_selected_by_that(
+    brokers: list[MemoryBroker], admin: AsyncAdminClient
+) -> None:
+    add_dead_letter(brokers[0], **{names.TAGS: "", names.DLQ_REASON: ""})
+    (message,) = await read_all(admin)
+    assert Selection(no_reason=True, no_tag=True).selects(message)
 
 
 async def test_a_dead_letter_is_selected_by_its_offset_message_id(

@@ -186,7 +186,21 @@ async def test_policies_are_listed_in_the_order_in_which_they_decide(server: Ser
     await server.rpc.delete_acl(pb.DeleteAclRequest(username="app", resource="Topic:*"), CALL)
     found = await server.rpc.get_acl(pb.GetAclRequest(username="app"), CALL)
     assert [each.resource for each in found.policies] == ["Topic:orders"]
-    await refused(Code.QUERY_NOT_FOUND, server.rpc.delete_acl(request, CALL))
+
+
+async def test_a_deletion_that_finds_nothing_does_not_advise_to_create(server: Server) -> None:
+    def deletion(**only: Any) -> Any:
+        return server.rpc.delete_acl(pb.DeleteAclRequest(username="app", **only), CALL)
+
+    await server.user()
+    nothing = await refused(Code.QUERY_NOT_FOUND, deletion())
+    await server.acl(pb.Policy(resource="Topic:*", actions=["Pub"]))
+    other = await refused(Code.QUERY_NOT_FOUND, deletion(is_default=True, resource="Topic:a"))
+    assert other.about == "resource" and "DEFAULT for Topic:a" in other.message
+    user = pb.DeleteUserRequest(username="nobody")
+    unknown = await refused(Code.QUERY_NOT_FOUND, server.rpc.delete_user(user, CALL))
+    for error in (nothing, other, unknown):
+        assert "create" not in error.message
 
 
 async def test_versions_of_some_records_are_listed(server: Server) -> None:

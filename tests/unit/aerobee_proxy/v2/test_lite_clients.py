@@ -272,6 +272,28 @@ async def test_a_client_that_connects_again_gets_its_messages_at_once(
     assert reported(await client.receive()) == [("a", b"0", 1)]
 
 
+@pytest.mark.parametrize("late", [False, True])
+async def test_a_client_that_connects_to_another_proxy_gets_its_messages_at_once(
+    cluster: WholeCluster, late: bool
+) -> None:
+    """Also if the first proxy notices late that the connection is gone, while a receive waits."""
+    client = LiteClient(cluster)
+    await client.open()
+    await client.sync("PARTIAL_ADD", ["a"])
+    moved = LiteClient(cluster.another_proxy())
+    if late:
+        await moved.open()
+        waiting = asyncio.create_task(moved.receive(poll_s=15))
+        await asyncio.sleep(1)
+        await client.cut()
+        assert await waiting == []
+    else:
+        await client.cut()
+        await moved.open()
+    await send(cluster, lite_message("a", b"0"))
+    assert reported(await moved.receive()) == [("a", b"0", 1)]
+
+
 async def test_a_client_that_connects_again_before_brokers_know_stays(
     cluster: WholeCluster,
 ) -> None:

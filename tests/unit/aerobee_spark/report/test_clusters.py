@@ -76,12 +76,12 @@ def test_letters_of_one_cause_are_counted_together() -> None:
     assert found.count == 3 and len(found.top(1)) == 1
 
 
-def test_letters_without_a_reason_have_no_command_that_sends_all_letters() -> None:
+def test_letters_without_a_reason_have_a_command_that_sends_only_these() -> None:
     found = Clusters("billing", NOW_MS)
     found.add(row(1), "", is_open=True)
     found.add(row(2, reason=""), "", is_open=True)
     assert {each["reason"]: each["redrive"] for each in found.top(9)} == {
-        "": None,
+        "": "aerobee dlq redrive billing --all --no-reason --to origin --dry-run",
         "ValueError": "aerobee dlq redrive billing --all --reason ValueError --to origin --dry-run",
     }
 

@@ -57,6 +57,8 @@ Ids = Annotated[
 ]
 Tag = Annotated[str, Option(help="Only with this tag.")]
 Reason = Annotated[str, Option(help="Only with this reason, e.g. the class of an exception.")]
+NoTag = Annotated[bool, Option("--no-tag", help="Only without a tag.")]
+NoReason = Annotated[bool, Option("--no-reason", help="Only without a reason.")]
 STDOUT = Path("-")
 EVER = 1 << 62  # a time so late that no age is clamped to 0
 MAX_RATE = 1_000_000_000  # excludes infinity
@@ -137,6 +139,16 @@ def _states(text: str) -> str:
     return ",".join(chosen)
 
 
+def _filters(tag: str, reason: str, no_tag: bool, no_reason: bool) -> dict[str, Any]:
+    """Return the filters by tag and reason. Raises BadOption if two exclude each other."""
+    for name, value, none in (("tag", tag, no_tag), ("reason", reason, no_reason)):
+        if value and none:
+            raise BadOption(
+                f"--{name} {value} and --no-{name} exclude each other: give one of them"
+            )
+    return {"tag": tag, "reason": reason, "no_tag": no_tag, "no_reason": no_reason}
+
+
 @app.add("list", epilog="Example: aerobee dlq list billing --state open --json")
 def list_dead_letters(
     context: click.Context,
@@ -144,6 +156,8 @@ def list_dead_letters(
     group: Group,
     tag: Tag = "",
     reason: Reason = "",
+    no_tag: NoTag = False,
+    no_reason: NoReason = False,
     state: Annotated[
         str,
         Option(
@@ -162,7 +176,7 @@ def list_dead_letters(
 ) -> None:
     """List dead letters: id, time, origin, attempts, state and the reason of the failure."""
     table = listing(DEAD_LETTER_COLUMNS, wide=wide, chosen=columns)
-    selection = Selection(tag=tag, reason=reason)
+    selection = Selection(**_filters(tag, reason, no_tag, no_reason))
     query = Query(namesrv_of(context, namesrv), group, selection, with_states=True)
     shown = frozenset(state.split(",")) if state else frozenset(STATES) - {"dismissed"}
     collect = partial(_collect, limit, json_lines.summary, states=shown)
@@ -205,10 +219,12 @@ def export(
     out: Annotated[Path, Option(metavar="FILE", help="- is stdout.")] = STDOUT,
     tag: Tag = "",
     reason: Reason = "",
+    no_tag: NoTag = False,
+    no_reason: NoReason = False,
     namesrv: Namesrv = None,
 ) -> None:
     """Write dead letters as JSON lines, with their properties and bodies."""
-    selection = Selection(tag=tag, reason=reason)
+    selection = Selection(**_filters(tag, reason, no_tag, no_reason))
     query = Query(namesrv_of(context, namesrv), group, selection, with_states=True)
 
     def lines_to(file: TextIO) -> tuple[int, bool]:
@@ -288,6 +304,8 @@ def redrive(
     listed: Listed = None,
     tag: Tag = "",
     reason: Reason = "",
+    no_tag: NoTag = False,
+    no_reason: NoReason = False,
     since: Since = None,
     until: Until = None,
     to: To = Target.RETRY,
@@ -329,8 +347,7 @@ def redrive(
         detach=detach,
         namesrv=namesrv,
         json=json,
-        tag=tag,
-        reason=reason,
+        **_filters(tag, reason, no_tag, no_reason),
         again=again,
         limit=limit,
         rate=rate or 0.0,
@@ -348,6 +365,8 @@ def dismiss(
     listed: Listed = None,
     tag: Tag = "",
     reason: Reason = "",
+    no_tag: NoTag = False,
+    no_reason: NoReason = False,
     since: Since = None,
     until: Until = None,
     job: JobId = "",
@@ -375,8 +394,7 @@ def dismiss(
         detach=False,
         namesrv=namesrv,
         json=json,
-        tag=tag,
-        reason=reason,
+        **_filters(tag, reason, no_tag, no_reason),
         note=note,
     )
 

@@ -392,6 +392,7 @@ def subscriptions(clients: Collection[ClientDescription]) -> Iterator[Finding]:
 
 def _texts(changes: Iterable[Change]) -> str:
     return ", ".join(
-        f"{change.broker_name} ({change.setting} {change.after}, elsewhere {change.before})"
+        f"{change.broker_name} ({change.option} {after}, elsewhere {before})"
         for change in changes
+        for before, after in [change.texts]
     )

@@ -111,7 +111,12 @@ class AccessHandlers:
         def make(table: AccessTable, now_ms: int, node: str) -> list[Record]:
             user = table.user(name)
             if user is None:
-                raise _no_user(name)
+                raise MqError(
+                    Code.QUERY_NOT_FOUND,
+                    f"there is no user {name[:64]!r} to delete: list users with `aerobee user "
+                    "list`",
+                    about="username",
+                )
             rights = [UserPolicy(name, policy) for policy in user.policies]
             return table.changes(delete=[user, *rights], now_ms=now_ms, node=node)
 
@@ -147,7 +152,11 @@ class AccessHandlers:
         self._check_caller(call)
         found = self._store.table.policies(request.username)
         if not found:
-            raise _no_policy(request.username)
+            raise MqError(
+                Code.QUERY_NOT_FOUND,
+                f"user {request.username[:64]!r} has no policy: add one with `aerobee acl create`",
+                about="username",
+            )
         return pb.GetAclResponse(policies=map(to_policy, _ranked(found)))
 
     async def list_acls(self, request: pb.ListAclsRequest, call: Call) -> pb.ListAclsResponse:
@@ -173,7 +182,7 @@ class AccessHandlers:
                 and (not request.HasField("is_default") or request.is_default != policy.custom)
             ]
             if not found:
-                raise _no_policy(name, request.resource)
+                raise _nothing_to_delete(table, request)
             return table.changes(delete=found, now_ms=now_ms, node=node)
 
         records = await self._store.change(make)
@@ -377,10 +386,16 @@ def _no_user(name: str) -> MqError:
     )
 
 
-def _no_policy(name: str, resource: str = "") -> MqError:
-    of = f" for {resource}" if resource else ""
+def _nothing_to_delete(table: AccessTable, request: pb.DeleteAclRequest) -> MqError:
+    name = request.username[:64]
+    if not table.policies(request.username):
+        return MqError(
+            Code.QUERY_NOT_FOUND, f"user {name!r} has no policy to delete", about="username"
+        )
+    kind = ("CUSTOM", "DEFAULT")[request.is_default] if request.HasField("is_default") else ""
+    of = f" of type {kind}" * bool(kind) + f" for {request.resource}" * bool(request.resource)
     return MqError(
         Code.QUERY_NOT_FOUND,
-        f"user {name[:64]!r} has no policy{of}: add one with `aerobee acl create`",
-        about="resource" if resource else "username",
+        f"user {name!r} has no policy{of} to delete: list policies with `aerobee acl list`",
+        about="resource" if request.resource else "is_default",
     )

@@ -212,7 +212,11 @@ async def redrive(source: Source, job: GroupLetterJob) -> Effects:
         ]
     return Effects(
         texts=tuple(texts),
-        seen=digest(sorted(previews), spec.target, spec.reason, spec.tag, spec.limit, spec.rate),
+        seen=digest(
+            sorted(previews),
+            *(spec.target, spec.reason, spec.no_reason, spec.tag, spec.no_tag),
+            *(spec.limit, spec.rate),
+        ),
         silent=asking.silent,
         asked_at_ms=asking.at_ms,
     )

@@ -56,6 +56,7 @@ from aerobee_console.web.forms import (
     unchanged,
 )
 from aerobee_console.web.names import part
+from aerobee_console.web.once import FORM_FIELD
 from aerobee_console.web.security import TOKEN_FIELD
 from aerobee_wire.status import Code, MqError
 
@@ -83,10 +84,13 @@ async def show(request: Request, console: Console, action: Action) -> Response:
     except ValueError:
         raise BadField("body", "it is not a form in UTF-8: use the form of the console") from None
     console.guard.check_token(values.pop(TOKEN_FIELD, ""))
+    form_id = values.pop(FORM_FIELD, "")
     fields = Fields(values)
     fields.check_known(action.known)
     try:
-        result = await action.perform(console, names, fields)
+        result = await console.once.perform(
+            form_id, request.url.path, values, lambda: action.perform(console, names, fields)
+        )
     except (BadField, Changed, MqError) as error:
         form = await action.form(console, names, fields)
         return _render(request, console, action, form, fields, error=error)
@@ -274,8 +278,7 @@ def _updated(title: str, made: Update, silent: Sequence[MqError], back: str) -> 
     return Result(
         title=f"{title} was changed" if made.changes else f"{title} had these settings already",
         texts=[
-            f"{each.broker_name}: {each.setting} {each.before} → {each.after}"
-            for each in made.changes
+            f"{each.broker_name}: {each.option} {' → '.join(each.texts)}" for each in made.changes
         ],
         incomplete=[
             *not_changed(silent),
@@ -624,15 +627,14 @@ async def _clone(console: Console, names: Mapping[str, str], fields: Fields) -> 
 # ---- dead letters ----
 
 TARGETS = ("retry", "origin")
-REDRIVE_FIELDS = ("target", "reason", "tag", "limit", "rate")
+REDRIVE_FIELDS = ("target", *jobs.FILTERS, "limit", "rate")
 
 
 def _spec(group: str, fields: Fields) -> LetterJobSpec:
     return LetterJobSpec(
         consumer_group=group,
         target=fields.choice("target", TARGETS, "retry"),
-        reason=fields.text("reason"),
-        tag=fields.text("tag"),
+        **jobs.filters(fields),
         limit=fields.number("limit", 0) or 0,
         rate=fields.number("rate", 0) or 0,
         note=jobs.NOTE,
@@ -669,10 +671,7 @@ async def _redrive_form(console: Console, names: Mapping[str, str], fields: Fiel
             if found
             else problem or ". ".join(f"{name}: {to}" for name, to in targets.items()),
         ),
-        Input(
-            name="reason", label="Only with the reason", kind=kind or "text", value=given["reason"]
-        ),
-        Input(name="tag", label="Only with the tag", kind=kind or "text", value=given["tag"]),
+        *jobs.filter_inputs(fields, fixed=bool(found)),
         Input(
             name="limit",
             label="Limit",

@@ -16,6 +16,7 @@ from aerobee_console.reading.source import Source
 from aerobee_console.reading.watch import Watch
 from aerobee_console.web.base_path import at_base
 from aerobee_console.web.live import Live
+from aerobee_console.web.once import Once
 from aerobee_console.web.render import environment
 from aerobee_console.web.security import Guard
 from aerobee_wire.status import Code, MqError
@@ -61,6 +62,7 @@ class Console:
         self.source = source
         self.doctor = doctor
         self.guard = Guard(options)
+        self.once = Once(source.now_ms)
         self.live = Live(Watch(source), source.now_ms)
         self._templates: Environment = environment()
 
@@ -100,6 +102,7 @@ class Console:
             path=request.url.path,
             options=self.options,
             token=self.guard.token,
+            form_id=self.once.new_id(),
             user=self.user,
             **context,
         )

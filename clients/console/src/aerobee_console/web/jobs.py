@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from secrets import token_hex
+from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -14,7 +15,7 @@ from aerobee_client.admin.redriving.letter_job import GroupLetterJob
 from aerobee_console.reading import jobs
 from aerobee_console.reading.effects import Effects, redrive
 from aerobee_console.web.console import Console
-from aerobee_console.web.fields import Fields, fields_of
+from aerobee_console.web.fields import BadField, Fields, fields_of
 from aerobee_console.web.forms import (
     Action,
     Changed,
@@ -77,13 +78,48 @@ async def started(console: Console, job: GroupLetterJob) -> tuple[list[str], lis
     return texts, incomplete
 
 
+# ---- filters ----
+
+FILTERS = ("reason", "no_reason", "tag", "no_tag")
+
+
+def filters(fields: Fields) -> dict[str, Any]:
+    """Return the filters of a job by tag and reason. Raises BadField if two exclude each other."""
+    found: dict[str, Any] = {}
+    for name in ("reason", "tag"):
+        found |= {name: fields.text(name), f"no_{name}": fields.switch(f"no_{name}")}
+        if found[name] and found[f"no_{name}"]:
+            raise BadField(f"no_{name}", f"a {name} is given too: give one of them")
+    return found
+
+
+def filter_inputs(fields: Fields, *, fixed: bool) -> list[Input]:
+    inputs: list[Input] = []
+    for name in ("reason", "tag"):
+        none = "yes" if fields.text(f"no_{name}") == "yes" else ""
+        inputs += [
+            Input(
+                name=name,
+                label=f"Only with the {name}",
+                kind="fixed" if fixed else "text",
+                value=fields.text(name),
+            ),
+            Input(
+                name=f"no_{name}",
+                label=f"Only without a {name}",
+                kind="fixed" if fixed else "choice",
+                value=none,
+                choices=("no", "yes"),
+            ),
+        ]
+    return inputs  # fmt: skip
+
+
 # ---- purge ----
 
 
 def _purge(group: str, job_id: str, fields: Fields, console: Console) -> GroupLetterJob:
-    spec = LetterJobSpec(
-        consumer_group=group, reason=fields.text("reason"), tag=fields.text("tag"), note=NOTE
-    )
+    spec = LetterJobSpec(consumer_group=group, note=NOTE, **filters(fields))
     return GroupLetterJob(console.source.admin, job_id, spec)
 
 
@@ -95,9 +131,7 @@ async def _purge_form(console: Console, names: Mapping[str, str], fields: Fields
         submit="Purge the letters",
         back=f"/dead-letters/{part(group)}",
         inputs=(
-            Input(name="reason", label="Only with the reason", kind="fixed",
-                  value=fields.text("reason")),
-            Input(name="tag", label="Only with the tag", kind="fixed", value=fields.text("tag")),
+            *filter_inputs(fields, fixed=True),
             Input(name="job_id", label="Job", kind="fixed", value=job_id),
         ),
         effects=await redrive(console.source, _purge(group, job_id, fields, console)),
@@ -162,7 +196,7 @@ async def _cancel(console: Console, names: Mapping[str, str], _: Fields) -> Resu
 PAGES = {"/redrives": show_jobs, "/redrives/{job}": show_job}
 ACTIONS: dict[str, Action] = {
     "/dead-letters/{group}/purge": Action(
-        _purge_form, _perform_purge, TAB, fields=("reason", "tag", "job_id")
+        _purge_form, _perform_purge, TAB, fields=(*FILTERS, "job_id")
     ),
     "/redrives/{job}/cancel": Action(_cancel_form, _cancel, TAB),
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -21,6 +22,7 @@ from aerobee_wire.version import VERSION
 
 UNKNOWN = Markup('<span class="unknown" title="unknown">?</span>')
 _SIZES = ("B", "KiB", "MiB", "GiB", "TiB")
+_HUMPS = re.compile("(?<=[a-z0-9])(?=[A-Z])")
 _UNITS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1_000, "s"))
 
 
@@ -42,6 +44,7 @@ def environment() -> Environment:
         number=number,
         size=size,
         duration=duration,
+        humps=humps,
         moment=moment,
         part=part,
         percent=percent,
@@ -149,6 +152,11 @@ def duration(ms: float | None) -> Any:
             if len(found) == 2:
                 break
     return " ".join(found) or ("0 s" if rest < 1 else f"{rest} ms")
+
+
+def humps(text: str) -> Markup:
+    """Return a text whose names of options, such as fileReservedTime, break between their words."""
+    return Markup("<wbr>").join(_HUMPS.split(printable(text)))
 
 
 def moment(ms: int | None) -> Any:

@@ -37,13 +37,15 @@ class Selection:
     """A selection of dead letters. An empty field does not restrict the selection.
 
     `ids` are message ids or offset message ids. `reason` is the failure reason, such as the class
-    of an exception. `since_ms` (inclusive) and `until_ms` (exclusive) limit the store time, in
-    milliseconds since the epoch.
+    of an exception. `no_tag` and `no_reason` select letters that have none. `since_ms` (inclusive)
+    and `until_ms` (exclusive) limit the store time, in milliseconds since the epoch.
     """
 
     ids: frozenset[str] = frozenset()
     tag: str = ""
     reason: str = ""
+    no_tag: bool = False
+    no_reason: bool = False
     since_ms: int | None = None
     until_ms: int | None = None
 
@@ -52,6 +54,8 @@ class Selection:
             (not self.ids or bool(self.ids & {message.message_id, message.offset_message_id}))
             and (not self.tag or message.tag == self.tag)
             and (not self.reason or message.failure_reason == self.reason)
+            and not (self.no_tag and message.tag)
+            and not (self.no_reason and message.failure_reason)
             and (self.since_ms is None or message.store_timestamp_ms >= self.since_ms)
             and (self.until_ms is None or message.store_timestamp_ms < self.until_ms)
         )

@@ -28,6 +28,7 @@ from google.protobuf.message import Message
 from aerobee_client.message import ReceivedMessage, received
 from aerobee_wire.consume_order import ConsumeOrder
 from aerobee_wire.retry_policy import ExponentialRetryPolicy
+from aerobee_wire.route import READ, READ_WRITE, WRITE
 from aerobee_wire.status import Code, MqError
 from aerobee_wire.tags import ALL, SEPARATOR
 from aerobee_wire.topics import is_retry
@@ -96,6 +97,48 @@ class Change:
     setting: str
     before: Any
     after: Any
+
+    @property
+    def option(self) -> str:
+        """The setting, by its name in the options of a command and in a file of settings."""
+        return _OPTIONS.get(self.setting, self.setting)
+
+    @property
+    def texts(self) -> tuple[str, str]:
+        """The values before and after, as a user writes them in such an option."""
+        return _written(self.setting, self.before), _written(self.setting, self.after)
+
+
+# Settings whose names in options differ from their names in descriptions.
+_OPTIONS = {
+    "read_queue_count": "read_queues",
+    "write_queue_count": "write_queues",
+    "retry_delays_ms": "retry_delays",
+    "exponential_retry": "retry",
+    "consume_enable": "consume",
+    "consume_from_min_enable": "consume_from_min",
+}
+_PERMISSIONS = {READ: "r", WRITE: "w", READ_WRITE: "rw"}
+
+
+def _written(setting: str, value: Any) -> str:
+    match setting, value:
+        case _, None | "" | ():
+            return "not set"
+        case _, bool():
+            return str(value).lower()
+        case "permission", int():
+            return _PERMISSIONS.get(value, str(value))
+        case "retry_delays_ms", [*delays]:
+            return ",".join(map(_duration, delays))
+        case "exponential_retry", {"initial_ms": first, "max_ms": last, "multiplier": factor}:
+            bounds = f"initial={_duration(first)},max={_duration(last)}"
+            return f"exponential:{bounds},multiplier={factor}"
+    return str(value)
+
+
+def _duration(milliseconds: int) -> str:
+    return f"{milliseconds}ms" if milliseconds % 1_000 else f"{milliseconds // 1_000}s"
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,8 +210,9 @@ class AlreadyExists(MqError):
 
     def __init__(self, code: Code, kind: str, name: str, differences: Sequence[Change]) -> None:
         listed = ", ".join(
-            f"on {change.broker_name} {change.setting} is {change.before}, not {change.after}"
+            f"on {change.broker_name} {change.option} is {before} (requested: {after})"
             for change in differences
+            for before, after in [change.texts]
         )
         super().__init__(
             code,

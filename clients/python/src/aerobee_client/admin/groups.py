@@ -10,7 +10,7 @@ from typing import Any, cast
 from aerobee.broker.v1 import admin_pb2, client_pb2, message_pb2, offset_pb2, pop_pb2
 
 from aerobee_client.admin import descriptions as d
-from aerobee_client.admin.brokers import BrokerAdmin, missing_on_each, numbers_fit
+from aerobee_client.admin.brokers import BrokerAdmin, Brokers, missing_on_each, numbers_fit
 from aerobee_client.runtime.kinds import checked_class
 from aerobee_wire import rpcs
 from aerobee_wire.consume_order import ConsumeOrder
@@ -87,7 +87,7 @@ class GroupAdmin(BrokerAdmin):
             masters, existing = await self._group_configs(masters, group, silent)
         _check_same(config, existing.items())
         if dry_run:
-            masters = await self._check_creation(masters, config, silent)
+            masters = await check_creation(self._brokers, masters, config, silent)
             return [d.Created(name, masters[name], name not in existing) for name in masters]
         request = admin_pb2.PutGroupRequest(group=config, only_new=True)
         answers = await self._brokers.ask_each(masters, rpcs.PUT_GROUP, request, silent=silent)
@@ -162,7 +162,7 @@ class GroupAdmin(BrokerAdmin):
             raise missing_on_each(absent, f"consumer group {group!r}", silent)
         lacking = {name: at for name, at in reached.items() if complete and name not in would}
         after = next(iter(would.values())).after
-        lacking = await self._check_creation(lacking, after, silent)
+        lacking = await check_creation(self._brokers, lacking, after, silent)
         if not dry_run:
             request.dry_run = False
             having = {name: masters[name] for name in would}
@@ -646,24 +646,6 @@ class GroupAdmin(BrokerAdmin):
             for offset in answer.offsets
         ]
 
-    async def _check_creation(
-        self,
-        masters: Mapping[str, str],
-        config: admin_pb2.GroupConfig,
-        silent: list[MqError] | None,
-    ) -> dict[str, str]:
-        """Let each of `masters` check the creation of a group. Return those that answer.
-
-        Raises the error of a broker that would refuse the group. A broker of version 0.1 checks
-        nothing.
-        """
-        request = admin_pb2.UpdateGroupRequest(group=config, dry_run=True, allow_missing=True)
-        absent = Code.SUBSCRIPTION_GROUP_NOT_EXIST
-        reached, _ = await self._brokers.check_each(
-            masters, rpcs.UPDATE_GROUP, request, absent=absent, silent=silent
-        )
-        return reached
-
     async def _group_configs(
         self, brokers: Mapping[str, str], group: str, silent: list[MqError] | None
     ) -> tuple[dict[str, str], dict[str, admin_pb2.GroupConfig]]:
@@ -674,6 +656,25 @@ class GroupAdmin(BrokerAdmin):
             brokers, rpcs.GET_GROUP, request, absent=absent, silent=silent
         )
         return reached, {name: answer.group for name, answer in answers.items()}
+
+
+async def check_creation(
+    brokers: Brokers,
+    masters: Mapping[str, str],
+    config: admin_pb2.GroupConfig,
+    silent: list[MqError] | None,
+) -> dict[str, str]:
+    """Let each of `masters` check the creation of a group. Return those that answer.
+
+    Raises the error of a broker that would refuse the group. A broker of version 0.1 checks
+    nothing.
+    """
+    request = admin_pb2.UpdateGroupRequest(group=config, dry_run=True, allow_missing=True)
+    absent = Code.SUBSCRIPTION_GROUP_NOT_EXIST
+    reached, _ = await brokers.check_each(
+        masters, rpcs.UPDATE_GROUP, request, absent=absent, silent=silent
+    )
+    return reached
 
 
 def _retries(

@@ -16,7 +16,8 @@ from aerobee.broker.v1 import dead_letter_pb2 as pb
 from aerobee_client.admin.brokers import BrokerAdmin, numbers_fit
 from aerobee_client.runtime.kinds import checked_class
 from aerobee_wire import rpcs
-from aerobee_wire.status import Code, MqError
+from aerobee_wire.redrive import WITHOUT
+from aerobee_wire.status import Code, MqError, invalid_parameter
 
 PREVIEW_S = 600.0  # a preview reads all letters of the group
 MAX_STATES = 4_096  # letters of one request
@@ -107,6 +108,8 @@ class LetterJobSpec:
         ids: Only letters with these message ids or offset message ids.
         tag: Only letters with this tag.
         reason: Only letters with this reason.
+        no_tag: Only letters without a tag. Exclusive with `tag`.
+        no_reason: Only letters without a reason. Exclusive with `reason`.
         since_ms: Only letters stored at or after, in milliseconds since the epoch; 0: no limit.
         until_ms: Only letters stored before, in milliseconds since the epoch; 0: no limit.
         listed: Only letters at these queue offsets, by queue id.
@@ -122,6 +125,8 @@ class LetterJobSpec:
     ids: Collection[str] = ()
     tag: str = ""
     reason: str = ""
+    no_tag: bool = False
+    no_reason: bool = False
     since_ms: int = 0
     until_ms: int = 0
     listed: Mapping[int, Sequence[int]] | None = None
@@ -141,8 +146,8 @@ class LetterJobSpec:
                 target=self.target,
                 selection=pb.LetterSelection(
                     ids=sorted(self.ids),
-                    tag=self.tag,
-                    reason=self.reason,
+                    tag=_wanted("tag", self.tag, none=self.no_tag),
+                    reason=_wanted("reason", self.reason, none=self.no_reason),
                     since_ms=self.since_ms,
                     until_ms=self.until_ms,
                     listed=[
@@ -156,6 +161,15 @@ class LetterJobSpec:
                 note=self.note,
                 requested_by=self.requested_by,
             )
+
+
+def _wanted(name: str, value: str, *, none: bool) -> str:
+    """Return a tag or reason of a selection. Raises MqError with the code INVALID_PARAMETER."""
+    if none and value:
+        raise invalid_parameter(
+            f"no_{name} and the {name} {value!r} exclude each other", about=name
+        )
+    return WITHOUT if none else value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -266,8 +280,10 @@ class LetterJobDescription:
         spec, selection = job.spec, job.spec.selection
         filters: dict[str, str | int] = {
             "ids": len(selection.ids),
-            "tag": selection.tag,
-            "reason": selection.reason,
+            "tag": selection.tag.replace(WITHOUT, ""),
+            "reason": selection.reason.replace(WITHOUT, ""),
+            "no_tag": int(selection.tag == WITHOUT),
+            "no_reason": int(selection.reason == WITHOUT),
             "since_ms": selection.since_ms,
             "until_ms": selection.until_ms,
             "listed": sum(len(each.queue_offsets) for each in selection.listed),

@@ -11,6 +11,7 @@ from aerobee.namesrv.v1 import namesrv_pb2
 
 from aerobee_client.admin import descriptions as d
 from aerobee_client.admin.brokers import BrokerAdmin, Brokers, missing_on_each, numbers_fit
+from aerobee_client.admin.groups import check_creation as check_group_creation
 from aerobee_client.runtime.kinds import checked_class
 from aerobee_wire import rpcs
 from aerobee_wire.route import READ_WRITE
@@ -91,8 +92,7 @@ class TopicAdmin(BrokerAdmin):
         answers = await self._brokers.ask_each(masters, rpcs.PUT_TOPIC, request, silent=silent)
         self._instance.routes.forget(topic)
         # Another client may have created the topic in the meantime.
-        found = {name: answer.topic for name, answer in answers.items() if answer.HasField("topic")}
-        _check_same(config, found.items())
+        _check_same(config, _found(answers))
         return [
             d.Created(name, masters[name], answer.created, tuple(answer.unreachable_namesrvs))
             for name, answer in answers.items()
@@ -400,7 +400,10 @@ class TopicAdmin(BrokerAdmin):
             The topic and groups that were created on each broker.
 
         Raises:
-            MqError: TOPIC_NOT_EXIST if no broker has the topic.
+            AlreadyExists: TOPIC_EXIST_ALREADY if another client creates the topic in the meantime,
+                with other settings.
+            MqError: TOPIC_NOT_EXIST if no broker has the topic, or the error of a broker that
+                refuses the topic or a group. Then nothing is created on any broker.
         """
         made = await _rebalance(self._brokers, topic, dry_run=dry_run, silent=silent)
         self._instance.routes.forget(topic)
@@ -518,13 +521,18 @@ async def _rebalance(
     }
     groups = await _missing_groups(brokers, masters, list(configs), list(lacking))
     lacking = await _check_creation(brokers, lacking, config, silent)
+    for name, address in lacking.items():
+        for group in groups[name]:
+            await check_group_creation(brokers, {name: address}, group, None)
     if not dry_run:
         for name, address in lacking.items():
             for group in groups[name]:
-                request = admin_pb2.PutGroupRequest(group=group)
+                request = admin_pb2.PutGroupRequest(group=group, only_new=True)
                 await brokers.ask(name, address, rpcs.PUT_GROUP, request)
         put = admin_pb2.PutTopicRequest(topic=config, only_new=True)
-        await brokers.ask_each(lacking, rpcs.PUT_TOPIC, put)
+        answers = await brokers.ask_each(lacking, rpcs.PUT_TOPIC, put)
+        # Another client may have created the topic in the meantime.
+        _check_same(config, _found(answers))
     return [
         d.Rebalanced(
             name,
@@ -534,6 +542,13 @@ async def _rebalance(
         )
         for name, address in lacking.items()
     ]
+
+
+def _found(
+    answers: Mapping[str, admin_pb2.PutTopicResponse],
+) -> list[tuple[str, namesrv_pb2.TopicConfig]]:
+    """Return the topic that each broker has after a creation. Version 0.1 does not report it."""
+    return [(name, answer.topic) for name, answer in answers.items() if answer.HasField("topic")]
 
 
 async def _check_creation(

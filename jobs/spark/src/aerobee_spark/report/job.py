@@ -18,7 +18,7 @@ from aerobee_spark.report import publishing
 from aerobee_spark.report.data import plan
 from aerobee_spark.report.data.clusters import Clusters
 from aerobee_spark.report.data.coverage import Coverage, QueueCoverage, with_rows
-from aerobee_spark.report.data.forecast import Forecast
+from aerobee_spark.report.data.forecast import Forecast, Trend
 from aerobee_spark.report.data.states import (
     BrokerStates,
     LetterStates,
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from aerobee_client import AdminClient
+    from aerobee_spark.report.engines.from_table import Written
 
 ProgressSink = Callable[[str], None]
 _ENGINES = {LOCAL: local_engine.make, SPARK: spark_engine.make}
@@ -56,14 +57,17 @@ def run(request: ReportRequest, on_step: ProgressSink) -> Summary:
     choice.check(request.engine)
     publishing.check_target(request.out)
     previous = PreviousReport.read(request.out / publishing.SUMMARY, request.consumer_group)
+    now_ms = round(time.time() * 1000)
     planned: Sequence[QueueCoverage] = ()
     states: pa.Table | None = None
+    trend: Trend | None = None
     if not request.table:
         planned = plan.queues(request, previous.queues(request.kinds))
     with publishing.scratch_folder(request.out) as folder:
         if request.table:
-            planned, states = _from_table(request, request.table, folder, on_step)
-        summary = _make(request, planned, previous, folder, on_step)
+            on_step(f"reading the facts of {request.table}")
+            planned, trend, states = _from_table(request, request.table, folder, now_ms)
+        summary = _make(request, planned, previous, folder, on_step, trend=trend)
         on_step("writing tables and page")
         _write(
             summary, request, folder, states, new_from(Coverage(tuple(planned)), previous.earlier)
@@ -72,17 +76,15 @@ def run(request: ReportRequest, on_step: ProgressSink) -> Summary:
     return summary
 
 
-def _from_table(
-    request: ReportRequest, table: Table, folder: Path, on_step: ProgressSink
-) -> tuple[Sequence[QueueCoverage], pa.Table | None]:
+def _from_table(request: ReportRequest, table: Table, folder: Path, now_ms: int) -> Written:
     """Write the messages of a facts table into `folder`, so that the engine only computes figures.
 
-    Return the queues of the report with the number of their messages, and the states of letters.
+    Return the queues of the report with the number of their messages, the trend, and the states of
+    letters.
     """
     from aerobee_spark.report.engines import from_table
 
-    on_step(f"reading the facts of {table}")
-    return from_table.write(request, table, folder / publishing.FACTS)
+    return from_table.write(request, table, folder / publishing.FACTS, now_ms)
 
 
 def _make(
@@ -91,7 +93,10 @@ def _make(
     previous: PreviousReport,
     folder: Path,
     on_step: ProgressSink,
+    *,
+    trend: Trend | None,
 ) -> Summary:
+    """Compute the figures. `trend` is that of a facts table."""
     ranges = Coverage(tuple(planned)).to_read
     messages = sum(map(len, ranges))
     chosen = choice.choose(request.engine, messages, local_up_to=request.local_up_to)
@@ -101,7 +106,7 @@ def _make(
     rows = figures.rows_by_queue()
     now_ms = round(time.time() * 1000)
     coverage = Coverage(tuple(planned))
-    forecast = Forecast()
+    forecast = Forecast(trend=trend)
     if not request.table:
         coverage = with_rows(planned, rows, plan.reasons(request, planned, rows))
         forecast = plan.forecast(request, planned, folder / publishing.FACTS, now_ms)

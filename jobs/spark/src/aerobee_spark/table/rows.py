@@ -113,7 +113,7 @@ def _new(
 ) -> Iterator[pa.RecordBatch]:
     keep = np.ones(batch.num_rows, np.bool_)
     offsets = batch.column("queueOffset").to_numpy()
-    for queue, rows in _by_queue(batch):
+    for queue, rows in by_queue(batch):
         mine = offsets[rows]
         if topics and queue.topic not in topics:
             keep[rows] = False
@@ -127,7 +127,7 @@ def _new(
         yield batch.filter(pa.array(keep))
 
 
-def _by_queue(batch: pa.RecordBatch) -> Iterator[tuple[Queue, npt.NDArray[np.bool_]]]:
+def by_queue(batch: pa.RecordBatch) -> Iterator[tuple[Queue, npt.NDArray[np.bool_]]]:
     """Yield each queue of a batch, with a mask that selects its rows."""
     columns = [batch.column(name) for name in KEY]
     different = pa.table(columns, names=list(KEY)).group_by(list(KEY)).aggregate([]).to_pylist()

@@ -25,37 +25,37 @@ _sym_db = _symbol_database.Default()
 from aerobee.broker.v1 import pop_pb2 as aerobee_dot_broker_dot_v1_dot_pop__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1c\x61\x65robee/broker/v1/lite.proto\x12\x11\x61\x65robee.broker.v1\x1a\x1b\x61\x65robee/broker/v1/pop.proto\"\xfa\x01\n\x15SyncLiteTopicsRequest\x12\x16\n\x0e\x63onsumer_group\x18\x01 \x01(\t\x12\x0e\n\x06parent\x18\x02 \x01(\t\x12\x11\n\tclient_id\x18\x03 \x01(\t\x12+\n\x06\x61\x63tion\x18\x04 \x01(\x0e\x32\x1b.aerobee.broker.v1.LiteSync\x12\x13\n\x0blite_topics\x18\x05 \x03(\t\x12\x0f\n\x05\x66irst\x18\x06 \x01(\x08H\x00\x12\r\n\x03\x65nd\x18\x07 \x01(\x08H\x00\x12\x10\n\x06number\x18\x08 \x01(\x03H\x00\x12\x0e\n\x04tail\x18\t \x01(\x03H\x00\x12\x19\n\x0fstored_since_ms\x18\n \x01(\x03H\x00\x42\x07\n\x05\x62\x65gin\"&\n\x16SyncLiteTopicsResponse\x12\x0c\n\x04lost\x18\x01 \x03(\t\"\xc1\x01\n\x0eLitePopRequest\x12\x16\n\x0e\x63onsumer_group\x18\x01 \x01(\t\x12\x0e\n\x06parent\x18\x02 \x01(\t\x12\x11\n\tclient_id\x18\x03 \x01(\t\x12\x14\n\x0cmax_messages\x18\x04 \x01(\x05\x12\x11\n\tmax_bytes\x18\x05 \x01(\x05\x12\x1d\n\x15invisible_duration_ms\x18\x06 \x01(\x03\x12\x18\n\x10poll_duration_ms\x18\x07 \x01(\x03\x12\x12\n\nattempt_id\x18\x08 \x01(\t\"Q\n\x0fLitePopResponse\x12\x30\n\x07\x62\x61tches\x18\x01 \x03(\x0b\x32\x1f.aerobee.broker.v1.LiteMessages\x12\x0c\n\x04lost\x18\x02 \x03(\t\"f\n\x0cLiteMessages\x12\x12\n\nlite_topic\x18\x01 \x01(\t\x12\x10\n\x08queue_id\x18\x02 \x01(\x05\x12\x30\n\x08messages\x18\x03 \x01(\x0b\x32\x1e.aerobee.broker.v1.PopResponse\"b\n\x15ListLiteTopicsRequest\x12\x0e\n\x06parent\x18\x01 \x01(\t\x12\x16\n\x0e\x63onsumer_group\x18\x02 \x01(\t\x12\r\n\x05limit\x18\x03 \x01(\x05\x12\x12\n\nlite_topic\x18\x04 \x01(\t\"^\n\x16ListLiteTopicsResponse\x12\x35\n\x0blite_topics\x18\x01 \x03(\x0b\x32 .aerobee.broker.v1.LiteTopicInfo\x12\r\n\x05total\x18\x02 \x01(\x03\"\xa3\x01\n\rLiteTopicInfo\x12\x12\n\nlite_topic\x18\x01 \x01(\t\x12\x10\n\x08queue_id\x18\x02 \x01(\x05\x12\x10\n\x08messages\x18\x03 \x01(\x03\x12\x0b\n\x03lag\x18\x04 \x01(\x03\x12\x1b\n\x13oldest_timestamp_ms\x18\x05 \x01(\x03\x12\x1b\n\x13newest_timestamp_ms\x18\x06 \x01(\x03\x12\x13\n\x0bsubscribers\x18\x07 \x01(\x05\"<\n\x16ListLiteClientsRequest\x12\x0e\n\x06parent\x18\x01 \x01(\t\x12\x12\n\nlite_topic\x18\x02 \x01(\t\"M\n\x17ListLiteClientsResponse\x12\x32\n\x07\x63lients\x18\x01 \x03(\x0b\x32!.aerobee.broker.v1.LiteClientInfo\"\x84\x01\n\x0eLiteClientInfo\x12\x16\n\x0e\x63onsumer_group\x18\x01 \x01(\t\x12\x11\n\tclient_id\x18\x02 \x01(\t\x12\x13\n\x0blite_topics\x18\x03 \x01(\x05\x12\x10\n\x08wildcard\x18\x04 \x01(\x08\x12\r\n\x05ready\x18\x05 \x01(\x05\x12\x11\n\tsilent_ms\x18\x06 \x01(\x03*s\n\x08LiteSync\x12\x11\n\rLITE_SYNC_ADD\x10\x00\x12\x14\n\x10LITE_SYNC_REMOVE\x10\x01\x12\x15\n\x11LITE_SYNC_REPLACE\x10\x02\x12\x13\n\x0fLITE_SYNC_LEAVE\x10\x03\x12\x12\n\x0eLITE_SYNC_KEEP\x10\x04\x32\x97\x03\n\x0bLiteService\x12\x65\n\x0eSyncLiteTopics\x12(.aerobee.broker.v1.SyncLiteTopicsRequest\x1a).aerobee.broker.v1.SyncLiteTopicsResponse\x12P\n\x07LitePop\x12!.aerobee.broker.v1.LitePopRequest\x1a\".aerobee.broker.v1.LitePopResponse\x12\x65\n\x0eListLiteTopics\x12(.aerobee.broker.v1.ListLiteTopicsRequest\x1a).aerobee.broker.v1.ListLiteTopicsResponse\x12h\n\x0fListLiteClients\x12).aerobee.broker.v1.ListLiteClientsRequest\x1a*.aerobee.broker.v1.ListLiteClientsResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1c\x61\x65robee/broker/v1/lite.proto\x12\x11\x61\x65robee.broker.v1\x1a\x1b\x61\x65robee/broker/v1/pop.proto\"\x8e\x02\n\x15SyncLiteTopicsRequest\x12\x16\n\x0e\x63onsumer_group\x18\x01 \x01(\t\x12\x0e\n\x06parent\x18\x02 \x01(\t\x12\x11\n\tclient_id\x18\x03 \x01(\t\x12+\n\x06\x61\x63tion\x18\x04 \x01(\x0e\x32\x1b.aerobee.broker.v1.LiteSync\x12\x13\n\x0blite_topics\x18\x05 \x03(\t\x12\x0f\n\x05\x66irst\x18\x06 \x01(\x08H\x00\x12\r\n\x03\x65nd\x18\x07 \x01(\x08H\x00\x12\x10\n\x06number\x18\x08 \x01(\x03H\x00\x12\x0e\n\x04tail\x18\t \x01(\x03H\x00\x12\x19\n\x0fstored_since_ms\x18\n \x01(\x03H\x00\x12\x12\n\nmay_return\x18\x0b \x01(\x08\x42\x07\n\x05\x62\x65gin\"&\n\x16SyncLiteTopicsResponse\x12\x0c\n\x04lost\x18\x01 \x03(\t\"\xc1\x01\n\x0eLitePopRequest\x12\x16\n\x0e\x63onsumer_group\x18\x01 \x01(\t\x12\x0e\n\x06parent\x18\x02 \x01(\t\x12\x11\n\tclient_id\x18\x03 \x01(\t\x12\x14\n\x0cmax_messages\x18\x04 \x01(\x05\x12\x11\n\tmax_bytes\x18\x05 \x01(\x05\x12\x1d\n\x15invisible_duration_ms\x18\x06 \x01(\x03\x12\x18\n\x10poll_duration_ms\x18\x07 \x01(\x03\x12\x12\n\nattempt_id\x18\x08 \x01(\t\"Q\n\x0fLitePopResponse\x12\x30\n\x07\x62\x61tches\x18\x01 \x03(\x0b\x32\x1f.aerobee.broker.v1.LiteMessages\x12\x0c\n\x04lost\x18\x02 \x03(\t\"f\n\x0cLiteMessages\x12\x12\n\nlite_topic\x18\x01 \x01(\t\x12\x10\n\x08queue_id\x18\x02 \x01(\x05\x12\x30\n\x08messages\x18\x03 \x01(\x0b\x32\x1e.aerobee.broker.v1.PopResponse\"b\n\x15ListLiteTopicsRequest\x12\x0e\n\x06parent\x18\x01 \x01(\t\x12\x16\n\x0e\x63onsumer_group\x18\x02 \x01(\t\x12\r\n\x05limit\x18\x03 \x01(\x05\x12\x12\n\nlite_topic\x18\x04 \x01(\t\"^\n\x16ListLiteTopicsResponse\x12\x35\n\x0blite_topics\x18\x01 \x03(\x0b\x32 .aerobee.broker.v1.LiteTopicInfo\x12\r\n\x05total\x18\x02 \x01(\x03\"\xa3\x01\n\rLiteTopicInfo\x12\x12\n\nlite_topic\x18\x01 \x01(\t\x12\x10\n\x08queue_id\x18\x02 \x01(\x05\x12\x10\n\x08messages\x18\x03 \x01(\x03\x12\x0b\n\x03lag\x18\x04 \x01(\x03\x12\x1b\n\x13oldest_timestamp_ms\x18\x05 \x01(\x03\x12\x1b\n\x13newest_timestamp_ms\x18\x06 \x01(\x03\x12\x13\n\x0bsubscribers\x18\x07 \x01(\x05\"<\n\x16ListLiteClientsRequest\x12\x0e\n\x06parent\x18\x01 \x01(\t\x12\x12\n\nlite_topic\x18\x02 \x01(\t\"M\n\x17ListLiteClientsResponse\x12\x32\n\x07\x63lients\x18\x01 \x03(\x0b\x32!.aerobee.broker.v1.LiteClientInfo\"\x84\x01\n\x0eLiteClientInfo\x12\x16\n\x0e\x63onsumer_group\x18\x01 \x01(\t\x12\x11\n\tclient_id\x18\x02 \x01(\t\x12\x13\n\x0blite_topics\x18\x03 \x01(\x05\x12\x10\n\x08wildcard\x18\x04 \x01(\x08\x12\r\n\x05ready\x18\x05 \x01(\x05\x12\x11\n\tsilent_ms\x18\x06 \x01(\x03*s\n\x08LiteSync\x12\x11\n\rLITE_SYNC_ADD\x10\x00\x12\x14\n\x10LITE_SYNC_REMOVE\x10\x01\x12\x15\n\x11LITE_SYNC_REPLACE\x10\x02\x12\x13\n\x0fLITE_SYNC_LEAVE\x10\x03\x12\x12\n\x0eLITE_SYNC_KEEP\x10\x04\x32\x97\x03\n\x0bLiteService\x12\x65\n\x0eSyncLiteTopics\x12(.aerobee.broker.v1.SyncLiteTopicsRequest\x1a).aerobee.broker.v1.SyncLiteTopicsResponse\x12P\n\x07LitePop\x12!.aerobee.broker.v1.LitePopRequest\x1a\".aerobee.broker.v1.LitePopResponse\x12\x65\n\x0eListLiteTopics\x12(.aerobee.broker.v1.ListLiteTopicsRequest\x1a).aerobee.broker.v1.ListLiteTopicsResponse\x12h\n\x0fListLiteClients\x12).aerobee.broker.v1.ListLiteClientsRequest\x1a*.aerobee.broker.v1.ListLiteClientsResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'aerobee.broker.v1.lite_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_LITESYNC']._serialized_start=1394
-  _globals['_LITESYNC']._serialized_end=1509
+  _globals['_LITESYNC']._serialized_start=1414
+  _globals['_LITESYNC']._serialized_end=1529
   _globals['_SYNCLITETOPICSREQUEST']._serialized_start=81
-  _globals['_SYNCLITETOPICSREQUEST']._serialized_end=331
-  _globals['_SYNCLITETOPICSRESPONSE']._serialized_start=333
-  _globals['_SYNCLITETOPICSRESPONSE']._serialized_end=371
-  _globals['_LITEPOPREQUEST']._serialized_start=374
-  _globals['_LITEPOPREQUEST']._serialized_end=567
-  _globals['_LITEPOPRESPONSE']._serialized_start=569
-  _globals['_LITEPOPRESPONSE']._serialized_end=650
-  _globals['_LITEMESSAGES']._serialized_start=652
-  _globals['_LITEMESSAGES']._serialized_end=754
-  _globals['_LISTLITETOPICSREQUEST']._serialized_start=756
-  _globals['_LISTLITETOPICSREQUEST']._serialized_end=854
-  _globals['_LISTLITETOPICSRESPONSE']._serialized_start=856
-  _globals['_LISTLITETOPICSRESPONSE']._serialized_end=950
-  _globals['_LITETOPICINFO']._serialized_start=953
-  _globals['_LITETOPICINFO']._serialized_end=1116
-  _globals['_LISTLITECLIENTSREQUEST']._serialized_start=1118
-  _globals['_LISTLITECLIENTSREQUEST']._serialized_end=1178
-  _globals['_LISTLITECLIENTSRESPONSE']._serialized_start=1180
-  _globals['_LISTLITECLIENTSRESPONSE']._serialized_end=1257
-  _globals['_LITECLIENTINFO']._serialized_start=1260
-  _globals['_LITECLIENTINFO']._serialized_end=1392
-  _globals['_LITESERVICE']._serialized_start=1512
-  _globals['_LITESERVICE']._serialized_end=1919
+  _globals['_SYNCLITETOPICSREQUEST']._serialized_end=351
+  _globals['_SYNCLITETOPICSRESPONSE']._serialized_start=353
+  _globals['_SYNCLITETOPICSRESPONSE']._serialized_end=391
+  _globals['_LITEPOPREQUEST']._serialized_start=394
+  _globals['_LITEPOPREQUEST']._serialized_end=587
+  _globals['_LITEPOPRESPONSE']._serialized_start=589
+  _globals['_LITEPOPRESPONSE']._serialized_end=670
+  _globals['_LITEMESSAGES']._serialized_start=672
+  _globals['_LITEMESSAGES']._serialized_end=774
+  _globals['_LISTLITETOPICSREQUEST']._serialized_start=776
+  _globals['_LISTLITETOPICSREQUEST']._serialized_end=874
+  _globals['_LISTLITETOPICSRESPONSE']._serialized_start=876
+  _globals['_LISTLITETOPICSRESPONSE']._serialized_end=970
+  _globals['_LITETOPICINFO']._serialized_start=973
+  _globals['_LITETOPICINFO']._serialized_end=1136
+  _globals['_LISTLITECLIENTSREQUEST']._serialized_start=1138
+  _globals['_LISTLITECLIENTSREQUEST']._serialized_end=1198
+  _globals['_LISTLITECLIENTSRESPONSE']._serialized_start=1200
+  _globals['_LISTLITECLIENTSRESPONSE']._serialized_end=1277
+  _globals['_LITECLIENTINFO']._serialized_start=1280
+  _globals['_LITECLIENTINFO']._serialized_end=1412
+  _globals['_LITESERVICE']._serialized_start=1532
+  _globals['_LITESERVICE']._serialized_end=1939
 # @@protoc_insertion_point(module_scope)

@@ -22,7 +22,7 @@ LITE_SYNC_LEAVE: LiteSync
 LITE_SYNC_KEEP: LiteSync
 
 class SyncLiteTopicsRequest(_message.Message):
-    __slots__ = ("consumer_group", "parent", "client_id", "action", "lite_topics", "first", "end", "number", "tail", "stored_since_ms")
+    __slots__ = ("consumer_group", "parent", "client_id", "action", "lite_topics", "first", "end", "number", "tail", "stored_since_ms", "may_return")
     CONSUMER_GROUP_FIELD_NUMBER: _ClassVar[int]
     PARENT_FIELD_NUMBER: _ClassVar[int]
     CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
@@ -33,6 +33,7 @@ class SyncLiteTopicsRequest(_message.Message):
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     TAIL_FIELD_NUMBER: _ClassVar[int]
     STORED_SINCE_MS_FIELD_NUMBER: _ClassVar[int]
+    MAY_RETURN_FIELD_NUMBER: _ClassVar[int]
     consumer_group: str
     parent: str
     client_id: str
@@ -43,7 +44,8 @@ class SyncLiteTopicsRequest(_message.Message):
     number: int
     tail: int
     stored_since_ms: int
-    def __init__(self, consumer_group: _Optional[str] = ..., parent: _Optional[str] = ..., client_id: _Optional[str] = ..., action: _Optional[_Union[LiteSync, str]] = ..., lite_topics: _Optional[_Iterable[str]] = ..., first: _Optional[bool] = ..., end: _Optional[bool] = ..., number: _Optional[int] = ..., tail: _Optional[int] = ..., stored_since_ms: _Optional[int] = ...) -> None: ...
+    may_return: bool
+    def __init__(self, consumer_group: _Optional[str] = ..., parent: _Optional[str] = ..., client_id: _Optional[str] = ..., action: _Optional[_Union[LiteSync, str]] = ..., lite_topics: _Optional[_Iterable[str]] = ..., first: _Optional[bool] = ..., end: _Optional[bool] = ..., number: _Optional[int] = ..., tail: _Optional[int] = ..., stored_since_ms: _Optional[int] = ..., may_return: _Optional[bool] = ...) -> None: ...
 
 class SyncLiteTopicsResponse(_message.Message):
     __slots__ = ("lost",)

@@ -55,7 +55,13 @@ class LiteRpcs:
         group, client_id = request.consumer_group, request.client_id
         await self._syncing.sync(
             SyncRequest(
-                group, client_id, request.parent, action, request.lite_topics, _begin(request)
+                group,
+                client_id,
+                request.parent,
+                action,
+                request.lite_topics,
+                _begin(request),
+                request.may_return,
             )
         )
         return pb.SyncLiteTopicsResponse(lost=self._syncing.take_lost(group, client_id))
@@ -72,6 +78,7 @@ class LiteRpcs:
             invisible_duration_ms=request.invisible_duration_ms,
             attempt_id=request.attempt_id,
         )
+        self._syncing.returned(request.consumer_group, request.client_id, request.parent)
         popped = await self._pop.pop(wanted, request.poll_duration_ms)
         lost = self._syncing.take_lost(request.consumer_group, request.client_id)
         return pb.LitePopResponse(batches=map(self._messages, popped), lost=lost)

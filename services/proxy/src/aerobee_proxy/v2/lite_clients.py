@@ -91,7 +91,7 @@ class LiteDepartures:
     """Removes lite clients that have ended from brokers, in the background.
 
     The lite topics of a client that connects again are sent to brokers at once. SDKs send them only
-    every 30 s.
+    every 30 s. If the client connects to another proxy, brokers restore them.
     """
 
     def __init__(self, subscriptions: LiteSubscriptions, background: Background) -> None:
@@ -117,7 +117,9 @@ class LiteDepartures:
                 return
             session.lite_topics.is_away = True
             for parent in session.subscriptions:
-                await self._subscriptions.leave(session.consumer_group, parent, session.client_id)
+                await self._subscriptions.leave(
+                    session.consumer_group, parent, session.client_id, may_return=not ended
+                )
 
     async def _return(self, session: Session) -> None:
         notify_lost(session, await self._subscriptions.restore(session.lite_topics))

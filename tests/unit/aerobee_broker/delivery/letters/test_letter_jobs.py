@@ -17,6 +17,7 @@ from aerobee_broker.errors import DiskFull, FlushTimeout, LetterJobRefused
 from aerobee_broker.metadata.topics import TopicConfig
 from aerobee_broker.store.retention.topic_times import TopicTime
 from aerobee_wire import properties as props
+from aerobee_wire import redrive as rules
 from aerobee_wire import topics as names
 from aerobee_wire.record import iter_records
 from aerobee_wire.status import Code
@@ -217,6 +218,23 @@ async def test_selection_and_limit(
     await run(harness, "a", spec(**given))
     assert sorted(await sent_ids(harness)) == [f"ID{number}" for number in numbers]
     assert await states(harness) == dict.fromkeys(numbers, REDRIVEN)
+
+
+async def test_letters_without_a_reason_or_tag_are_selected(harness: BrokerHarness) -> None:
+    make_topics(harness)
+    await harness.broker.log.put_accepted(
+        [letter(0), letter(1, DLQ_REASON=""), letter(2, TAGS="", DLQ_REASON=""), letter(3, TAGS="")]
+    )
+    given: dict[str, Any]
+    for given, numbers in (
+        ({"reason": rules.WITHOUT}, [1, 2]),
+        ({"tag": rules.WITHOUT}, [2, 3]),
+        ({"tag": rules.WITHOUT, "reason": rules.WITHOUT}, [2]),
+    ):
+        preview = await harness.broker.letters.preview(spec(**given))
+        assert preview.would_send == len(numbers)
+    await run(harness, "a", spec(reason=rules.WITHOUT))
+    assert sorted(await sent_ids(harness)) == ["ID1", "ID2"]
 
 
 async def test_job_ends_at_the_letters_of_its_start(harness: BrokerHarness) -> None:

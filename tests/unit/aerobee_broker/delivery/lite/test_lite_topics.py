@@ -311,6 +311,67 @@ async def test_what_waits_for_a_client_that_left_goes_to_another(begin: Begin) -
     assert bodies(await staying.pop()) == [b"a0"]
 
 
+async def test_a_client_that_lost_its_connection_gets_its_lite_topics_when_it_pops_again(
+    begin: Begin,
+) -> None:
+    """It may come by another proxy, which does not know them. Its waiting pop ends at once."""
+    harness = await ready_broker(begin)
+    consumer = LiteConsumer(harness)
+    await consumer.sync(ADD, "a", "b")
+    waiting = asyncio.create_task(consumer.pop(poll_ms=20_000))
+    await asyncio.sleep(0.1)
+    await consumer.sync(LEAVE, may_return=True)
+    assert await waiting == [] and not len(harness.broker.lite.dispatch.subscriptions)
+    await send_lite(harness, "a", b"a0")
+    assert bodies(await consumer.pop()) == [b"a0"]
+    await consumer.sync(LEAVE, may_return=True)
+    await consumer.sync(REMOVE, "b")
+    await send_lite(harness, "a", b"a1")
+    await send_lite(harness, "b", b"b0")
+    await asyncio.sleep(11)  # the lease on a0 ends
+    assert bodies(await consumer.pop()) == [b"a0", b"a1"]
+
+
+@pytest.mark.parametrize("how", ["for good", "too late", "with a complete set"])
+async def test_a_client_that_left_gets_no_former_lite_topics(begin: Begin, how: str) -> None:
+    harness = await ready_broker(begin)
+    consumer = LiteConsumer(harness)
+    await consumer.sync(ADD, "a")
+    await consumer.sync(LEAVE, may_return=True)
+    if how == "for good":
+        await consumer.sync(LEAVE)
+    elif how == "with a complete set":
+        await consumer.sync(REPLACE, "b")
+    else:
+        await asyncio.sleep(61)
+    await send_lite(harness, "a", b"a0")
+    assert await consumer.pop() == []
+
+
+async def test_a_client_that_returns_takes_nothing_from_the_one_that_took_over(
+    begin: Begin,
+) -> None:
+    harness = await ready_broker(begin, model="Exclusive")
+    former, newest = LiteConsumer(harness, "c1"), LiteConsumer(harness, "c2")
+    await former.sync(ADD, "a", "b")
+    await former.sync(LEAVE, may_return=True)
+    await newest.sync(ADD, "a")
+    await send_lite(harness, "a", b"a0")
+    await send_lite(harness, "b", b"b0")
+    got, lost = await former.pop_all()
+    assert (bodies(got), lost) == ([b"b0"], ["a"])
+    assert bodies(await newest.pop()) == [b"a0"]
+
+
+async def test_a_member_of_a_wildcard_group_returns(begin: Begin) -> None:
+    harness = await ready_broker(begin, wildcard="true")
+    consumer = LiteConsumer(harness)
+    await consumer.sync(REPLACE)
+    await consumer.sync(LEAVE, may_return=True)
+    await send_lite(harness, "a", b"a0")
+    assert bodies(await consumer.pop()) == [b"a0"]
+
+
 async def test_what_waits_for_a_client_that_does_not_receive_goes_to_another(
     begin: Begin,
 ) -> None:

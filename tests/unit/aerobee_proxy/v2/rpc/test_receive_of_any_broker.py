@@ -13,7 +13,8 @@ from aerobee_foreign.apache.rocketmq.v2 import service_pb2 as s
 from aerobee_foreign.apache.rocketmq.v2.definition_pb2 import Code
 
 from aerobee_cluster.receiving import RETRY_S
-from aerobee_proxy.cluster.leasing.receive_line import OLD_S, UNVISITED_S
+from aerobee_proxy.cluster.leasing.receive import LATE_S
+from aerobee_proxy.cluster.leasing.receive_line import KEPT_POLLS, OLD_S, UNVISITED_S
 from aerobee_wire.consume_order import ConsumeOrder
 from support.proxy.public_requests import GROUP, TOPIC
 from support.proxy.whole_cluster import WholeCluster
@@ -252,6 +253,31 @@ async def test_broker_without_notifications_is_heard_where_it_is_named(
     await asyncio.sleep(1)
     await put(cluster, B, b"second")
     assert bodies(await waiting) == [b"second"]
+
+
+@pytest.mark.parametrize("fifo", [False, True])
+async def test_polls_of_filters_that_no_receive_uses_any_more_are_ended(
+    cluster: WholeCluster, fifo: bool
+) -> None:
+    """A client uses a new filter for each short receive. A former one works again."""
+    if fifo:
+        await ordered(cluster)
+    for number in range(3 * KEPT_POLLS):
+        request = s.ReceiveMessageRequest(group=GROUP, batch_size=16)
+        request.message_queue.MergeFrom(d.MessageQueue(topic=TOPIC, broker=d.Broker(name=A), id=-1))
+        request.filter_expression.expression = f"t{number}"
+        request.invisible_duration.seconds = 60
+        request.long_polling_timeout.FromMilliseconds(200)
+        assert len(await cluster.ask("ReceiveMessage", request)) == 2
+    await asyncio.sleep(LATE_S + 0.1)
+    for broker in cluster.brokers.values():
+        assert 0 < broker.broker.polls.count <= KEPT_POLLS + 1
+    first = d.FilterExpression(expression="t0")
+    waiting = parked(cluster, A, filter_expression=first)
+    await asyncio.sleep(1)
+    properties = {"TAGS": "t0"}
+    await cluster.brokers[B].send(TOPIC.name, b"x", properties=properties)
+    assert bodies(await waiting) == [b"x"]
 
 
 async def test_names_that_clients_make_up_are_forgotten(cluster: WholeCluster) -> None:

@@ -108,8 +108,7 @@ class Clusters:
     def top(self, most: int) -> list[dict[str, Any]]:
         """Return the clusters with most open dead letters first, then those with most of all.
 
-        "open" is None if the state of a dead letter is unknown. "redrive" is None for letters
-        without a reason, because a redrive cannot select them.
+        "open" is None if the state of a dead letter is unknown.
         """
         ordered = sorted(
             self._found.items(),
@@ -131,11 +130,10 @@ class Clusters:
             for key, cluster in ordered[:most]
         ]
 
-    def _command(self, key: Fingerprint) -> str | None:
+    def _command(self, key: Fingerprint) -> str:
         """Return the command that shows what a redrive of this reason would send."""
-        if not key.reason:
-            return None
-        selection = ["--all", "--reason", key.reason, "--to", "origin", "--dry-run"]
+        reason = ["--reason", key.reason] if key.reason else ["--no-reason"]
+        selection = ["--all", *reason, "--to", "origin", "--dry-run"]
         return shlex.join(["aerobee", "dlq", "redrive", self.consumer_group, *selection])
 
 

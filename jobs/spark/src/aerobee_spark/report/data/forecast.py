@@ -16,7 +16,14 @@ if TYPE_CHECKING:
     from aerobee_client.admin.descriptions import BrokerStatus, GroupDescription
 
 HOUR_MS = 3_600_000
+DAY_MS = 24 * HOUR_MS
 HORIZONS_H = (1, 6, 24)
+
+
+def trend_window(since_ms: int | None, until_ms: int | None, now_ms: int) -> tuple[int, int]:
+    """Return the window of a trend. Without a start, it is the 24 hours before its end."""
+    until_ms = now_ms if until_ms is None else until_ms
+    return until_ms - DAY_MS if since_ms is None else since_ms, until_ms
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,13 @@ from aerobee_spark.reading import planning
 from aerobee_spark.reading.offsets import AT_EARLIEST, AT_LATEST, Bounds, OffsetRange, Queue
 from aerobee_spark.reading.options import ReadOptions
 from aerobee_spark.report.data.coverage import QueueCoverage, kind_of
-from aerobee_spark.report.data.forecast import BrokerExpiry, DeadLettersOfFile, Forecast, Trend
+from aerobee_spark.report.data.forecast import (
+    BrokerExpiry,
+    DeadLettersOfFile,
+    Forecast,
+    Trend,
+    trend_window,
+)
 from aerobee_spark.report.request import DLQ, ReportRequest
 
 if TYPE_CHECKING:
@@ -34,7 +40,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 
-DAY_MS = 86_400_000
 # The largest number of offsets in one request, so that the broker answers it at once.
 MOST_OFFSETS = 4096
 BATCH_ROWS = 65_536
@@ -153,8 +158,7 @@ def _trend(
 
     No messages are read. Return None if a broker did not answer, or if the time window is empty.
     """
-    until_ms = now_ms if request.until_ms is None else request.until_ms
-    since_ms = until_ms - DAY_MS if request.since_ms is None else request.since_ms
+    since_ms, until_ms = trend_window(request.since_ms, request.until_ms, now_ms)
     bounds = {plan.queue: plan.bounds for plan in dead if plan.bounds is not None}
     if len(bounds) < len(dead) or until_ms <= since_ms:
         return None

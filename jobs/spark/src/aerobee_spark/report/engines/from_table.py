@@ -5,9 +5,12 @@ The table may also have messages that retention has deleted from the broker.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -15,48 +18,66 @@ import pyarrow.parquet as pq
 from aerobee_spark import environment
 from aerobee_spark.errors import ReportError
 from aerobee_spark.reading import columns
-from aerobee_spark.reading.offsets import OffsetRange
+from aerobee_spark.reading.offsets import OffsetRange, Queue
 from aerobee_spark.reading.redaction import Redaction, redacted
 from aerobee_spark.report.data.coverage import QueueCoverage, kind_of
+from aerobee_spark.report.data.forecast import Trend, trend_window
 from aerobee_spark.report.engines import local_facts
-from aerobee_spark.report.request import ReportRequest
+from aerobee_spark.report.request import DLQ, ReportRequest
 from aerobee_spark.table import letter_states
 from aerobee_spark.table.commits import Commit, Span, spans
 from aerobee_spark.table.files import FactsFiles
 from aerobee_spark.table.opening import opened
-from aerobee_spark.table.rows import landed_in, read
+from aerobee_spark.table.rows import by_queue, landed_in, read
 from aerobee_spark.table.storage import Table
 
 SCHEMA = local_facts.SCHEMA
 
 
-def write(
-    request: ReportRequest, table: Table, folder: Path
-) -> tuple[list[QueueCoverage], pa.Table | None]:
-    """Write the messages of a report to a Parquet file, and count them for each queue.
+class Written(NamedTuple):
+    """The contents of a facts table for a report.
 
-    Also return the states of the dead letters in the table; None if it has none.
+    `trend` is None if the report reads no dead letters, or if its window is empty. `states` has the
+    states of the dead letters; None if the table has none.
+    """
+
+    planned: list[QueueCoverage]
+    trend: Trend | None
+    states: pa.Table | None
+
+
+def write(request: ReportRequest, table: Table, folder: Path, now_ms: int) -> Written:
+    """Write the messages of a report to a Parquet file, and count them for each queue.
 
     Args:
         request: the request for the report.
         table: path or URI of the facts table.
         folder: the folder to write.
+        now_ms: the current time, in milliseconds since the epoch.
 
     Raises:
         ReportError: the table does not exist, belongs to another group, lacks a topic, or needs
             Spark, which is not installed.
     """
     with opened(table) as files:
-        return _write(request, files, folder), letter_states.read(files)
+        _check(request, files)
+        snapshot = files.snapshot()
+        windows = _Windows(*trend_window(request.since_ms, request.until_ms, now_ms))
+        planned = _write(request, windows.counted(read(files, snapshot)), snapshot, folder)
+        trend = windows.trend(spans(snapshot)) if DLQ in request.kinds else None
+        return Written(planned, trend, letter_states.read(files))
 
 
-def _write(request: ReportRequest, files: FactsFiles, folder: Path) -> list[QueueCoverage]:
-    _check(request, files)
-    snapshot = files.snapshot()
+def _write(
+    request: ReportRequest,
+    batches: Iterator[pa.RecordBatch],
+    snapshot: list[Commit],
+    folder: Path,
+) -> list[QueueCoverage]:
     folder.mkdir()
     path = folder / local_facts.FILE
     with pq.ParquetWriter(path, SCHEMA) as writer:
-        for batch in _rows(request, files, snapshot):
+        for batch in _chosen(request, batches):
             (rows,) = pa.Table.from_batches([batch]).cast(SCHEMA).combine_chunks().to_batches()
             writer.write_batch(redacted_rows(request, rows))
     found = landed_in([path])
@@ -66,6 +87,48 @@ def _write(request: ReportRequest, files: FactsFiles, folder: Path) -> list[Queu
         for span in spans(snapshot)
         if kind_of(span.queue.topic) in request.kinds
     ]
+
+
+class _Windows:
+    """Counts the dead letters of the window of the trend, and of the window before it."""
+
+    def __init__(self, since_ms: int, until_ms: int) -> None:
+        self._since_ms, self._until_ms = since_ms, until_ms
+        self._before_ms = 2 * since_ms - until_ms
+        self._within = self._before = 0
+        self._rows: Counter[Queue] = Counter()
+        self._reach_back: set[Queue] = set()  # they have a row that is older than both windows
+
+    def counted(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the batches after counting their dead letters."""
+        for batch in batches:
+            self._count(batch.filter(pc.equal(batch.column("kind"), DLQ)))
+            yield batch
+
+    def _count(self, letters: pa.RecordBatch) -> None:
+        stored_ms = np.asarray(letters.column("storeTimestamp").cast(pa.int64())) // 1000
+        self._within += int(((stored_ms >= self._since_ms) & (stored_ms < self._until_ms)).sum())
+        earlier = (stored_ms >= self._before_ms) & (stored_ms < self._since_ms)
+        self._before += int(earlier.sum())
+        for queue, mask in by_queue(letters):
+            self._rows[queue] += int(mask.sum())
+            if (stored_ms[mask] < self._before_ms).any():
+                self._reach_back.add(queue)
+
+    def trend(self, covered: list[Span]) -> Trend | None:
+        """Return the trend of the counted batches, which are those of the `covered` queues.
+
+        The earlier window is complete if each queue has all of its messages, or an older one and no
+        gap.
+        """
+        if self._until_ms <= self._since_ms:
+            return None
+        complete = all(
+            self._rows[span.queue] == span.end or (not span.lost and span.queue in self._reach_back)
+            for span in covered
+            if kind_of(span.queue.topic) == DLQ
+        )
+        return Trend(self._since_ms, self._until_ms, self._within, self._before, complete)
 
 
 def _check(request: ReportRequest, files: FactsFiles) -> None:
@@ -86,10 +149,8 @@ def _check(request: ReportRequest, files: FactsFiles) -> None:
         )
 
 
-def _rows(
-    request: ReportRequest, files: FactsFiles, snapshot: list[Commit]
-) -> Iterator[pa.RecordBatch]:
-    for batch in read(files, snapshot):
+def _chosen(request: ReportRequest, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
         keep = pc.is_in(batch.column("kind"), value_set=pa.array(request.kinds))
         stored = batch.column("storeTimestamp")
         for limit, compare in (

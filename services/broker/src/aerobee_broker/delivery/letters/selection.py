@@ -71,8 +71,9 @@ class OpenedLetter:
 class Selection:
     """A selection of dead letters. An empty field does not restrict it.
 
-    `ids` are message ids or offset message ids. `since_ms` (inclusive) and `until_ms` (exclusive)
-    limit the store time; 0 means no limit. `listed` has the selected runs of each queue.
+    The `tag` or `reason` `rules.WITHOUT` selects letters that have none. `ids` are message ids or
+    offset message ids. `since_ms` (inclusive) and `until_ms` (exclusive) limit the store time; 0
+    means no limit. `listed` has the selected runs of each queue.
     """
 
     ids: frozenset[str] = frozenset()
@@ -91,8 +92,8 @@ class Selection:
         return (
             stored_ms >= self.since_ms
             and (not self.until_ms or stored_ms < self.until_ms)
-            and (not self.tag or letter.handled.get(props.TAGS) == self.tag)
-            and (not self.reason or letter.handled.get(props.DLQ_REASON) == self.reason)
+            and (not self.tag or rules.fits(self.tag, letter.handled.get(props.TAGS)))
+            and (not self.reason or rules.fits(self.reason, letter.handled.get(props.DLQ_REASON)))
             and (
                 not self.ids
                 or letter.message_id in self.ids

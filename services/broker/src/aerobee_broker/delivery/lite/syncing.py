@@ -10,10 +10,11 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import NamedTuple
 
 from aerobee_broker.delivery.lite.dispatch import LiteDispatch
 from aerobee_broker.delivery.lite.lines import line
-from aerobee_broker.delivery.lite.subscriptions import Change, LiteClient
+from aerobee_broker.delivery.lite.subscriptions import MAX_SUBSCRIPTIONS, Change, LiteClient
 from aerobee_broker.errors import InvalidParameter, NoPermission
 from aerobee_broker.registry.groups import GroupRegistry
 from aerobee_broker.registry.topics import TopicRegistry
@@ -22,6 +23,9 @@ from aerobee_chassis.clock import Clock
 from aerobee_wire.queues import lite
 from aerobee_wire.queues.lite import LiteGroup, lease_topic_of
 from aerobee_wire.status import Code, MqError
+
+# Clients send their complete set every 30 s. Then it replaces what is restored here.
+RETURN_MS = 60_000
 
 
 class Action(Enum):
@@ -59,6 +63,15 @@ class SyncRequest:
     action: Action
     names: Sequence[str]
     begin: Begin = field(default_factory=Begin)
+    may_return: bool = False
+
+
+class _Departed(NamedTuple):
+    """The lite topics of a client that has lost its connection at this time."""
+
+    parent: str
+    names: Sequence[str]
+    left_ms: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +79,8 @@ class Syncing:
     """Applies subscription requests of clients, and removes clients that are silent.
 
     `clock` measures how long clients are silent. `_lost` maps (group, client id) to the lite topics
-    that the client has lost to other clients, and of which it was not notified yet.
+    that the client has lost to other clients, and of which it was not notified yet. `_departed` has
+    the lite topics of clients that may return by another proxy, which does not know them.
     """
 
     store: MessageStore
@@ -75,6 +89,7 @@ class Syncing:
     groups: GroupRegistry
     clock: Clock
     _lost: dict[tuple[str, str], dict[str, None]] = field(default_factory=dict, init=False)
+    _departed: dict[tuple[str, str], _Departed] = field(default_factory=dict, init=False)
 
     def settings_of(self, consumer_group: str, parent: str) -> LiteGroup:
         """Return the lite settings of a group after checking that it may consume from a parent.
@@ -119,8 +134,12 @@ class Syncing:
         group, client_id = request.consumer_group, request.client_id
         subscriptions = self.dispatch.subscriptions
         if request.action is Action.LEAVE:
-            self.leave(group, client_id)
+            self.leave(group, client_id, may_return=request.may_return)
             return
+        if request.action is Action.REPLACE:
+            self._departed.pop((group, client_id), None)
+        else:
+            self.returned(group, client_id, request.parent)
         settings = self.settings_of(group, request.parent)
         if request.action is not Action.REMOVE:
             for name in request.names:
@@ -144,12 +163,46 @@ class Syncing:
         if durable is not None:
             await asyncio.shield(durable)
 
-    def leave(self, consumer_group: str, client_id: str) -> None:
+    def leave(self, consumer_group: str, client_id: str, *, may_return: bool = False) -> None:
         """Remove a client that has left, and offer its pending lite topics to other clients."""
-        client = self.dispatch.subscriptions.leave(consumer_group, client_id)
-        self._lost.pop((consumer_group, client_id), None)
+        key = consumer_group, client_id
+        known = self.dispatch.subscriptions.get(*key)
+        names = tuple(known.names.values()) if known is not None else ()
+        client = self.dispatch.subscriptions.leave(*key)
+        self._lost.pop(key, None)
+        if not may_return:
+            self._departed.pop(key, None)
+        elif client is not None:
+            self._departed[key] = _Departed(client.parent, names, self.clock.monotonic_ms())
+            self._bound_departed()
         if client is not None:
             self.dispatch.left(client)
+
+    def returned(self, consumer_group: str, client_id: str, parent: str) -> None:
+        """Restore the lite topics of a client that lost its connection and is here again.
+
+        Lite topics that another client of an exclusive group has taken over meanwhile are lost. If
+        the group may not have the lite topics any more, nothing is restored.
+        """
+        departed = self._departed.pop((consumer_group, client_id), None)
+        now_ms = self.clock.monotonic_ms()
+        if departed is None or departed.parent != parent or departed.left_ms < now_ms - RETURN_MS:
+            return
+        subscriptions = self.dispatch.subscriptions
+        try:
+            settings = self.settings_of(consumer_group, parent)
+            restore = subscriptions.replace if settings.wildcard else subscriptions.keep
+            change = restore(consumer_group, client_id, settings, departed.names, now_ms)
+        except MqError:
+            return
+        self._note_lost(change)
+        self.dispatch.changed(change)
+
+    def _bound_departed(self) -> None:
+        total = sum(len(each.names) + 1 for each in self._departed.values())
+        while total > MAX_SUBSCRIPTIONS:
+            oldest = self._departed.pop(next(iter(self._departed)))
+            total -= len(oldest.names) + 1
 
     def take_lost(self, consumer_group: str, client_id: str) -> list[str]:
         """Return the lite topics that a client has lost to other clients since the last call."""
@@ -160,7 +213,11 @@ class Syncing:
 
         The pending lite topics of clients that do not receive are offered to other clients.
         """
-        gone = self.dispatch.subscriptions.expire(self.clock.monotonic_ms())
+        now_ms = self.clock.monotonic_ms()
+        for key, departed in list(self._departed.items()):
+            if departed.left_ms < now_ms - RETURN_MS:
+                del self._departed[key]
+        gone = self.dispatch.subscriptions.expire(now_ms)
         for client in gone:
             self._lost.pop((client.consumer_group, client.client_id), None)
             self.dispatch.left(client)

@@ -168,9 +168,12 @@ class LiteSubscriptions:
             lost |= dict.fromkeys(answer.lost)
         return list(lost)
 
-    async def leave(self, consumer_group: str, parent: str, client_id: str) -> None:
+    async def leave(
+        self, consumer_group: str, parent: str, client_id: str, *, may_return: bool
+    ) -> None:
         """Remove the lite topics of a disconnected client from every broker.
 
+        If the client `may_return`, possibly to another proxy, brokers then restore its lite topics.
         A failure is only logged, because brokers eventually remove a silent client.
         """
         request = SyncLiteTopicsRequest(
@@ -178,6 +181,7 @@ class LiteSubscriptions:
             parent=parent,
             client_id=client_id,
             action=LITE_SYNC_LEAVE,
+            may_return=may_return,
         )
         try:
             await self._sync(request)

@@ -80,6 +80,7 @@ class Receiver:
         self._readable: dict[str, tuple[TopicRoute, Sequence[str]]] = {}
         self._polls: set[asyncio.Task[object]] = set()
         self._ending = asyncio.Event()
+        self._is_closed = False
 
     async def room(self) -> None:
         """Wait while unread answers to clients use up the memory limit for answers.
@@ -179,6 +180,7 @@ class Receiver:
 
     def close(self) -> None:
         """Cancel the calls that wait for messages. The receiver cannot be used afterwards."""
+        self._is_closed = True
         self._lines.close()
 
     def renew(self, leases: Iterable[tuple[ReceiptHandle, str]], client_id: str, user: str) -> None:
@@ -242,13 +244,14 @@ class Receiver:
         """Await a pop and return its answer.
 
         If the receive is cancelled, return the leased messages to the group. A pop with an attempt
-        id is cancelled instead, because the client repeats it and gets the same messages.
+        id is cancelled instead, because the client repeats it and gets the same messages. After
+        `close`, pops are cancelled too.
         """
         popping = asyncio.ensure_future(call)
         try:
             return await asyncio.shield(popping)
         except asyncio.CancelledError:
-            if request.attempt_id:
+            if request.attempt_id or self._is_closed:
                 popping.cancel()
             else:
                 self._background.run(self._give_back_late(popping, request, LATE_S))
@@ -399,7 +402,8 @@ class Receiver:
                     name, NOTIFICATION, notification, timeout_s=timeout_s
                 )
                 return answer.has_message
-            popped = await self._calls.call(name, POP, pop, timeout_s=timeout_s)
+            call = self._calls.call(name, POP, pop, timeout_s=timeout_s)
+            popped = await self._not_lost(call, pop)
             return popped if popped.records else False
 
         def give_back(answer: PopResponse) -> None:

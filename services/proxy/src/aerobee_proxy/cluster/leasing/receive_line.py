@@ -32,6 +32,9 @@ from aerobee_wire.status import Code, MqError
 UNVISITED_S = 1.0
 OLD_S = 60.0  # pause for a broker without notifications, because it may be updated later
 KEPT_LINES = 256  # the maximum number of idle queues that are kept
+# The maximum number of queues without a receive whose long polls continue until brokers end them.
+# The next receive of such a queue is served sooner. A client may use a new filter for each receive.
+KEPT_POLLS = 16
 
 # A function that makes a long poll. Its arguments are the broker name, and whether a receive waits
 # for messages. It returns messages, or True if the broker has a message, or False if the long poll
@@ -88,6 +91,23 @@ class ReceiveLine:
         return not self._receives and not any(
             broker.asking or broker.visits for broker in self._brokers.values()
         )
+
+    @property
+    def is_left(self) -> bool:
+        """Return whether brokers hold long polls for this queue, although no receive needs them."""
+        states = self._brokers.values()
+        return (
+            not self._receives
+            and any(broker.asking for broker in states)
+            and not any(broker.visits for broker in states)
+        )
+
+    def end_polls(self) -> None:
+        """Cancel the long polls of this queue. A later receive starts new ones."""
+        for broker in self._brokers.values():
+            if broker.asking is not None:
+                broker.asking.cancel()
+                broker.asking = None
 
     def is_old(self, name: str) -> bool:
         """Return whether the broker's version is too old for notifications."""
@@ -160,11 +180,6 @@ class ReceiveLine:
         if self._receives.any_waits and not broker.visits:
             self._notify(name)
 
-    def close(self) -> None:
-        for broker in self._brokers.values():
-            if broker.asking is not None:
-                broker.asking.cancel()
-
     # ---- steps ----
 
     def _broker(self, name: str) -> _Broker:
@@ -197,7 +212,8 @@ class ReceiveLine:
                 # A broker without long polls (longPollingEnable) answers at once.
                 await asyncio.sleep(max(0.0, asked_s + RETRY_S - _now_s()))
         finally:
-            broker.asking = None
+            if broker.asking is asyncio.current_task():  # not after `end_polls`
+                broker.asking = None
         if self.is_old(name):
             for _ in range(self._receives.preferring(name)):  # these make long polls of their own
                 self._receives.give(self.visit(name), name)
@@ -237,17 +253,24 @@ class ReceiveLines:
         self._clear_at = KEPT_LINES
 
     def line(self, key: LineKey) -> ReceiveLine:
-        line = self._lines.get(key)
+        line = self._lines.pop(key, None)
         if line is None:
+            self._end_left_polls()
             if len(self._lines) >= self._clear_at:
                 used = {key: line for key, line in self._lines.items() if not line.is_idle}
                 self._lines, self._clear_at = used, 2 * len(used) + KEPT_LINES
-            line = self._lines[key] = self._make(key)
+            line = self._make(key)
+        self._lines[key] = line  # behind those that were used before
         return line
+
+    def _end_left_polls(self) -> None:
+        left = [line for line in self._lines.values() if line.is_left]
+        for line in left[:-KEPT_POLLS]:
+            line.end_polls()
 
     def close(self) -> None:
         for line in self._lines.values():
-            line.close()
+            line.end_polls()
 
 
 def _now_s() -> float:
