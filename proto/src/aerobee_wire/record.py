@@ -238,28 +238,33 @@ def decode(  # noqa: PLR0912  # called once a record: calls would cost
         raise CorruptRecord("the topic does not fit into the record", "topic_length")
     if properties_at + (buffer[topic_end] << 8 | buffer[topic_end + 1]) != end:
         raise CorruptRecord("the lengths do not add up to the size", "properties_length")
-    result.body = body = bytes(buffer[at:body_end])
+    result.body = bytes(buffer[at:body_end])
     try:
         result.topic = str(buffer[topic_at:topic_end], "utf-8")
     except UnicodeDecodeError:
         raise CorruptRecord("the topic is not UTF-8", "topic") from None
     result._properties = None
-    if check_crc and body_crc(body) != result.body_crc:
-        raise CorruptRecord("the body does not match its CRC", "body_crc")
     tail_at = end - CRC_TAIL_BYTES
     tail = bytes(buffer[max(tail_at, properties_at) : end])
     if has_crc_tail(tail):
+        # This CRC covers the body too. A second CRC of the body would cost 0.5 µs per KiB.
         if check_crc and crc_tail(zlib.crc32(buffer[position:tail_at])) != tail:
+            _check_body(result)
             raise CorruptRecord("the record does not match its CRC", "__CRC32#")
         end = tail_at
-    elif (
-        check_crc
-        and len(tail) == CRC_TAIL_BYTES
-        and is_damaged_tail(tail, zlib.crc32(buffer[position:tail_at]))
-    ):
-        raise CorruptRecord(DAMAGED_TAIL, "__CRC32#")
+    elif check_crc:
+        _check_body(result)
+        if len(tail) == CRC_TAIL_BYTES and is_damaged_tail(
+            tail, zlib.crc32(buffer[position:tail_at])
+        ):
+            raise CorruptRecord(DAMAGED_TAIL, "__CRC32#")
     result.raw_properties = bytes(buffer[properties_at:end])
     return result
+
+
+def _check_body(record: Record) -> None:
+    if body_crc(record.body) != record.body_crc:
+        raise CorruptRecord("the body does not match its CRC", "body_crc")
 
 
 def iter_records(buffer: bytes | memoryview, *, check_crc: bool = True) -> Iterator[Record]:

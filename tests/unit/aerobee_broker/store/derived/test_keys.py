@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,6 +16,7 @@ from aerobee_broker.store.derived.keys import Keys, Properties, is_regular
 from aerobee_broker.store.derived.topic_encoding import TopicEncoding
 from aerobee_wire import properties
 from aerobee_wire.tags import tags_code
+from support.repository.tree import ROOT
 
 NAMES = st.sampled_from(["TAGS", "KEYS", "UNIQ_KEY", "TAG", "TAGS2", "MYKEYS", "x"])
 VALUES = st.text(
@@ -81,3 +87,30 @@ def test_keys_can_be_added_and_dropped() -> None:
     keys.drop(1)
     assert keys.physical_offsets.tolist() == [1, 2]
     assert keys.hashes.tolist() == [key_hash("t", "b"), key_hash("t", "c")]
+
+
+WITHOUT_MASKED_ARRAYS = """
+import dataclasses, random, sys
+from pathlib import Path
+from bench.store import BATCH, fill, messages, opened, put
+
+path = Path(sys.argv[1])
+store = opened(path, 1 << 20)
+fill(store, 1 << 20, keyed=True)
+string = b"KEYS\\x01a\\x02KEYS\\x01b\\x02"  # one property twice
+batch = messages(2, random.Random(1))
+put(store, [dataclasses.replace(each, properties=string) for each in batch])
+store.close()
+(path / "checkpoint").unlink()
+(path / "abort").touch()
+opened(path, 1 << 20).close()
+print("numpy" in sys.modules, "numpy.ma" in sys.modules)
+"""
+
+
+def test_the_store_does_not_import_masked_arrays_at_work(tmp_path: Path) -> None:
+    """Numpy imports them at their first use, which would be on the event loop."""
+    command = [sys.executable, "-c", WITHOUT_MASKED_ARRAYS, str(tmp_path / "store")]
+    environment = os.environ | {"PYTHONPATH": str(ROOT / "tests")}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "True False\n"), done.stderr

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from aerobee_broker.store.derived.record_columns import Ints, rows
+from aerobee_broker.store.derived.record_columns import Ints, different, rows
 from aerobee_broker.store.derived.topic_encoding import TAGS as TAGS_NAME
 from aerobee_broker.store.derived.topic_encoding import TopicEncoding
 from aerobee_wire.properties import (
@@ -111,8 +111,8 @@ class Properties:
             candidates = candidates[self.bytes[self._starts[candidates] + at] == byte]
         records = self._records[candidates]
         if len(records) > 1 and (records[1:] == records[:-1]).any():
-            records, first = np.unique(records, return_index=True)
-            candidates = candidates[first]
+            is_first = np.concatenate(([True], records[1:] != records[:-1]))
+            records, candidates = records[is_first], candidates[is_first]
         starts, ends = self._name_ends[candidates] + 1, self._value_ends[candidates]
         filled = starts < ends
         if filled.all():
@@ -173,7 +173,7 @@ class Properties:
         """
         lengths = ends - starts
         result = np.zeros(len(starts), dtype=np.uint32)
-        for length in np.unique(lengths).tolist():
+        for length in different(lengths):
             members = np.flatnonzero(lengths == length)
             powers = _powers_of_31(length + 1)
             texts = rows(self.joined, starts[members], length).astype(np.uint32)

@@ -21,6 +21,7 @@ from aerobee_broker.store.derived.record_columns import (
     NOWHERE,
     Ints,
     RecordColumns,
+    different,
     joined,
     rows,
     slices,
@@ -128,7 +129,7 @@ class Records:
 
     def by_queue(self) -> ByQueue:
         lengths = self._topic_end - self._topic_at
-        present = np.unique(lengths).tolist()
+        present = different(lengths)
         if present[-1] > len(_WEIGHTS):
             return self._by_queue_one_by_one()
         sums = self.queue_ids.astype(np.uint64) * _QUEUE_WEIGHT
