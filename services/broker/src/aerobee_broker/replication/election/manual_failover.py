@@ -310,7 +310,7 @@ class ManualFailover(Member):
                 )
             if master is None and unclean:
                 lacks = max(0, own.master_end - own.log.end) if own.master_end else None
-                log_given_up(self._roles.own, epoch, lacks, None)
+                log_given_up(self._roles.own.counts, epoch, own.log.end, lacks, None)
             reason = Reason.UNCLEAN_PROMOTION if unclean else Reason.PROMOTION
             self._roles.own.counts.elected(reason)
             self._promoted_to = epoch
