@@ -143,7 +143,8 @@ class InSyncSet:
 
         If it has not, the master refuses sends.
         """
-        return not self._unmet and len(self._certain) >= self.required
+        quorum = Quorum(1 if self._rules.elected else self._rules.copies, self.required)
+        return not self._unmet and quorum.is_met_by(self._numbers())
 
     @property
     def unmet(self) -> Quorum | None:
@@ -320,8 +321,10 @@ class InSyncSet:
 
         Each member has the entry of this epoch on its disk, so it knows the present quorum.
         """
-        numbers = [each.replica_id for each in self._certain]
-        self._unmet = tuple(each for each in self._unmet if not each.is_met_by(numbers))
+        self._unmet = tuple(each for each in self._unmet if not each.is_met_by(self._numbers()))
+
+    def _numbers(self) -> list[int]:
+        return [each.replica_id for each in self._certain]
 
     def _advance(self) -> None:
         self._look_at_quorums()

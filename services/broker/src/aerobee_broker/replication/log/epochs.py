@@ -115,7 +115,9 @@ class EpochHistory:
         These are the quorums of the newest settled epoch and of all later ones. Replicas that have
         met the quorum of a settled epoch also have the acknowledged messages of earlier ones.
         """
-        settled = max((each.epoch for each in self.entries if each.epoch <= self.settled), default=0)
+        settled = max(
+            (each.epoch for each in self.entries if each.epoch <= self.settled), default=0
+        )
         later = (each.quorum for each in self.entries if each.epoch >= settled)
         return tuple(quorum for quorum in later if quorum is not None)
 
@@ -259,6 +261,4 @@ def _history(content: Mapping[str, Any]) -> EpochHistory:
         )
         for entry in content["epochs"]
     )
-    return EpochHistory(
-        entries, int(content["highestEpoch"]), int(content.get("settledEpoch", 0))
-    )
+    return EpochHistory(entries, int(content["highestEpoch"]), int(content.get("settledEpoch", 0)))

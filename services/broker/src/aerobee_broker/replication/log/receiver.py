@@ -264,9 +264,7 @@ class ReplicationReceiver:
             return
         self._is_settled = True
         try:
-            await self._flusher(
-                partial(self._epochs.change, lambda history: history.settle(epoch))
-            )
+            await self._flusher(partial(self._epochs.change, lambda history: history.settle(epoch)))
         except OSError as error:  # promotions then need more replicas than necessary
             structlog.get_logger().warning("epoch_not_settled", epoch=epoch, reason=str(error))
 
