@@ -8,7 +8,7 @@ A caller in another process receives the code, not the class.
     NotCaughtUp        FLUSH_SLAVE_TIMEOUT    no replica can take over without a loss yet
     NotPromoted        SERVICE_NOT_AVAILABLE  it is not master; the promotion may be retried
     ReplicaNotRemoved  SLAVE_NOT_AVAILABLE    an asynchronous master might lose what it accepts
-    ChangeNotKnown     SLAVE_NOT_AVAILABLE    too few replicas know the changed options of the master
+    ChangeNotKnown     SLAVE_NOT_AVAILABLE    too few replicas know the master's new options
     NumberInUse        SERVICE_NOT_AVAILABLE  another replica follows with the same number
 """
 
@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from aerobee_broker.replication.in_sync.quorum import Quorum
 from aerobee_wire.status import Code, MqError
 
 
@@ -94,15 +93,15 @@ class ReplicaNotRemoved(MqError):
 class ChangeNotKnown(MqError):
     """The options of the master were changed, and too few replicas know that.
 
-    A promotion may still rely on `quorum`, that of an earlier master. `missing` names the other
-    replicas for the operator.
+    A promotion may still rely on `required` copies, as an earlier master did. `missing` names the
+    other replicas for the operator.
     """
 
-    def __init__(self, in_sync: int, quorum: Quorum, missing: str) -> None:
+    def __init__(self, in_sync: int, required: int, missing: str) -> None:
         super().__init__(
             Code.SLAVE_NOT_AVAILABLE,
             f"nothing was stored: inSyncReplicas or totalReplicas was changed, and "
-            f"{quorum.required} of the replicas of before must know that; {in_sync} are in sync, "
+            f"{required} of the replicas of before must know that; {in_sync} are in sync, "
             f"without {missing}; bring that replica back, or, if it is gone for good, promote this "
             "master (aerobee broker promote --unclean)",
             about="inSyncReplicas",

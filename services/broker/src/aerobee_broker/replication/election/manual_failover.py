@@ -321,7 +321,7 @@ class ManualFailover(Member):
         return Promotion(epoch, handed_over=master is not None)
 
     async def _give_up_unmet(self) -> None:
-        """Accept sends although too few replicas know the options of this master. Raises OSError."""
+        """Accept sends although too few replicas know the options of this master."""
         if self._roles.master is not None:
             await self._roles.master.give_up_unmet()
 

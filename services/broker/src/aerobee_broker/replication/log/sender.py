@@ -151,7 +151,7 @@ class ReplicationSender(Replicas):
             ]
             names = f"replica {', '.join(missing)}" if missing else "any other replica"
             if in_sync.unmet is not None:
-                raise ChangeNotKnown(len(in_sync.members), in_sync.unmet, names)
+                raise ChangeNotKnown(len(in_sync.members), in_sync.unmet.required, names)
             raise TooFewReplicas(len(in_sync.members), in_sync.required, names)
         if in_sync.is_unresolved and not in_sync.is_synchronous:
             late = in_sync.late(self._clock.monotonic_ms())
